@@ -40,7 +40,7 @@ from fitplug.files import (
     write_with_digest,
 )
 from fitplug.neighbours import RecordSets
-from fitplug.numeric import guard_linear_algebra
+from fitplug.numeric import IntArray, guard_linear_algebra
 from fitplug.plan.group_descriptions import describe_groups
 from fitplug.plan.plan_record import PlanRecord
 from fitplug.plan.verification import verify_on_reading

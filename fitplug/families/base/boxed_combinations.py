@@ -99,13 +99,17 @@ class Boxes:
         return [j for j, g in enumerate(self.group) if g in asked]
 
     def find_coordinates(
-        self, block: int, boxes: Sequence[int]
+        self,
+        attributes: Sequence[int],
+        boxes: Sequence[int],
+        multiples: IntArray | None = None,
     ) -> tuple[FloatArray, FloatArray]:
         """Find the coordinates of boxes in the rows of a block.
 
         Args:
-            block: The block.
+            attributes: The attributes that the block is made of.
             boxes: The numbers of the boxes.
+            multiples: What the block multiplies the answers of each tuple of grades by.
 
         Returns:
             The coordinates (boxes, directions), and bounds on the norms of their errors, (boxes,).
@@ -115,7 +119,6 @@ class Boxes:
         """
         values, norms = np.ones((len(boxes), 1)), np.ones(len(boxes))
         bounds = np.ones(len(boxes))
-        (attributes,) = self._strategy.structure.subsets.list_attributes([block])
         measured = [self._measure(a, boxes) for a in attributes]
         for along in measured:
             if values.shape[1] * along.values.shape[1] > _MOST_DIRECTIONS:
@@ -128,8 +131,8 @@ class Boxes:
             norms, bounds = norms * norm, bounds * (norm + along.errors)
         # The product of perturbed vectors less that of the vectors, and the rounding of products.
         errors = bounds * (1 + gamma(8)) - norms + bounds * gamma(8 * (len(attributes) + 2))
-        if (multiples := self._strategy.find_multiples(block)) is not None:
-            # They are integers of at least 1, which make no error larger.
+        if multiples is not None:
+            errors = errors / int(multiples.min()) * (1 + gamma(8))
             values = values / spread_table(multiples, [one.grades for one in measured]).ravel()
         return values, np.maximum(errors, 0.0)
 
@@ -210,7 +213,7 @@ def find_boxed_rows(strategy: IntegerStrategy, combinations: Sequence[Products])
     for block in used:
         users = boxes.find_users(structure.subsets.find_groups(block)[0].tolist())
         (own,) = structure.subsets.list_attributes([block])
-        coordinates, off = boxes.find_coordinates(block, users)
+        coordinates, off = boxes.find_coordinates(own, users, strategy.find_multiples(block))
         for j, coordinate, error in zip(users, coordinates, off.tolist(), strict=True):
             rows, errors = found[boxes.combination[j]]
             L, L_error = strategy.represent(block, boxes.group[j])
@@ -249,7 +252,7 @@ def _find_coordinates(matrix: AttributeMatrix, vectors: Sequence[FloatArray]) ->
         # of its own column (Higham, Accuracy and Stability, theorem 19.4).
         labels, sizes = np.unique(grades, return_counts=True)
         parts = [
-            np.linalg.qr(adjoint[:, grades == label].T, mode="r").T
+            np.asarray(np.linalg.qr(adjoint[:, grades == label].T, mode="r")).T
             if k < size
             else adjoint[:, grades == label]
             for label, size in zip(labels.tolist(), sizes.tolist(), strict=True)

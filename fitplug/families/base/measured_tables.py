@@ -32,7 +32,8 @@ class MeasuredTable:
             last, shape (n, cells), is over all other attributes together, or over one cell if there
             are no others.
         answers: Where the answers are among those of the strategy.
-        multiples: What the rows of the product are multiplied by, shape (rows,); None for 1.
+        multiples: What the rows of the product are multiplied by, shape (rows,); None for 1. There
+            are none where the last matrix has several rows.
     """
 
     attributes: tuple[str, ...]
@@ -57,7 +58,7 @@ def write_out_tables(strategy: IntegerStrategy, measured: MeasuredCells) -> Iter
             attributes=structure.name_attributes(block) + names,
             matrices=(*(matrices[a] for a in own), last * float(structure.shares)),
             answers=slice(start, stop),
-            multiples=None if multiples is None else np.repeat(multiples.ravel(), len(last)) * 1.0,
+            multiples=None if multiples is None else multiples.astype(np.float64).ravel(),
         )
         start = stop
 

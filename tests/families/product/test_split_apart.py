@@ -188,7 +188,7 @@ class TestPlanFiles:
             pytest.skip("no matrix is free to change")
         own = splits[at]
         splits[at] = (
-            DenseMatrix(change(own.matrix))
+            DenseMatrix(change(own.matrix), own.row_grades)
             if isinstance(own, DenseMatrix)
             else dataclasses.replace(own, top=DenseMatrix(change(own.top.matrix)))
         )

@@ -110,7 +110,8 @@ class AttributeCovariance(Protocol):
     ) -> AttributeCovariance:
         """Return the covariance that minimises the Lagrangian, first in C, then in u.
 
-        The Lagrangian (F18) is prices * p'eta + the sum of pull_0 mu^2 + pull_k gamma_k of all rows.
+        The Lagrangian (F18) is prices * p'eta + the sum of pull_0 mu^2 + pull_k gamma_k of all
+        rows.
 
         Args:
             cells: Weights p of the cells, shape (n,), positive, summing to 1.

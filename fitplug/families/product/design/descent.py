@@ -75,7 +75,7 @@ def descend_residual_family(
         for n, symmetric in zip(batched.widths, batched.symmetric, strict=True)
         if not symmetric
     )
-    # A single attribute is at its optimum already; symmetric ones and divided hierarchies have none.
+    # A single attribute is at its optimum already, and so are symmetric ones.
     descends = len(covariances) > 1 and cubes > 0
     most = min(max_iterations, 1 + int(_WORK / cubes)) if descends else 0
     idle, last, done, stopped = 0, 0.0, 0, False
@@ -126,9 +126,7 @@ def _descend(
     """
     tables = batched.compute_tables(covariances)
     eta = [covariance.compute_eta() for covariance in covariances]
-    mean_eta = [
-        (p[:, None] * own).sum(axis=0) for p, own in zip(weights.cells, eta, strict=True)
-    ]
+    mean_eta = [(p[:, None] * own).sum(axis=0) for p, own in zip(weights.cells, eta, strict=True)]
     rows = _mix_rows(batched, tables, weights.shares)
     q = np.concatenate([own.ravel() for own in weights.queries])
     needed, costs = rows.multiply_transposed(q), batched.scales.multiply(mean_eta)

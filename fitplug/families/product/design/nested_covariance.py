@@ -13,6 +13,7 @@ descent moves. See docs/theory/residual-family.md, "Grades".
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from fitplug.families.base.attribute_matrices import DenseMatrix
 from fitplug.families.product.design.attribute_covariance import AttributeOptimum, AttributeQueries
 from fitplug.families.product.design.contrast_covariance import ContrastCovariance
 from fitplug.families.product.shape.batches import DistinctFactor
-from fitplug.numeric import FloatArray
+from fitplug.numeric import FloatArray, IntArray
 
 _ROTATIONS = 64
 """The most rotations of an attribute's matrices that are rounded."""
@@ -80,7 +81,7 @@ class NestedCovariance:
         rest[1:, 1:] += T @ reference.covariance @ T.T
         precisions: list[FloatArray] = []
         estimates, covariances = [], []
-        for k, (start, stop) in enumerate(zip(at[:-1], at[1:], strict=True)):
+        for k, (start, stop) in enumerate(itertools.pairwise(at.tolist())):
             G = rest[start:stop, start:stop]
             L = np.linalg.solve(G, rest[start:stop]).T
             rest = rest - L @ G @ L.T
@@ -172,7 +173,7 @@ class NestedCovariance:
             real.append(K)
         asked = np.concatenate(self.precisions).T
         unasked = _UNASKED * qr(asked)[0][:, asked.shape[1] :].T
-        grades = np.repeat(np.arange(len(real)), [len(own) for own in real])
+        grades: IntArray = np.repeat(np.arange(len(real)), [len(own) for own in real])
         grades = np.append(grades, np.full(len(unasked), len(real) - 1))
         rng = np.random.default_rng(n)  # A constant seed, so that designs are reproducible.
         best: tuple[float, DenseMatrix] | None = None
@@ -192,7 +193,7 @@ class NestedCovariance:
             raise DesignError("the integer strategy of an attribute lost a contrast")
         return best[1]
 
-    def _estimate_loss(self, rounded: DenseMatrix, grades: FloatArray, W: FloatArray) -> float:
+    def _estimate_loss(self, rounded: DenseMatrix, grades: IntArray, W: FloatArray) -> float:
         """Estimate the logarithm of what rounding costs for the rows W (r, n), over all grades.
 
         It is by how much the largest eta and the largest gamma of each grade grow.

@@ -79,8 +79,6 @@ class NodeTreeCovariance:
         """Return the covariance itself, which no weights change."""
         return self
 
-    def round_to_integers(
-        self, factors: Sequence[DistinctFactor], bits: int
-    ) -> NodeTreeMatrix:
+    def round_to_integers(self, factors: Sequence[DistinctFactor], bits: int) -> NodeTreeMatrix:
         """Return the integer contrasts of each node, which are exact with any number of bits."""
         return NodeTreeMatrix.from_shape(self.shape)

@@ -46,8 +46,9 @@ class ProfileMatrix:
             self.scales.places,
             self.undivided * precisions,
             int(np.prod(self.scales.grid, dtype=np.int64)),
-        ).reshape(self.scales.grid)
-        return _multiply_axes(grid, self.tables).ravel()
+        )
+        shaped = grid.reshape(self.scales.grid).astype(np.float64)
+        return _multiply_axes(shaped, self.tables).ravel()
 
     def multiply_transposed(self, p: FloatArray) -> FloatArray:
         """Return the mean cost (count,) of each scale at 1, of weights p (size,) of the rows."""
@@ -66,10 +67,13 @@ def build_profiles(scales: BlockScales, eta: Sequence[FloatArray]) -> ProfileMat
         own.max(axis=0, initial=0.0) if k == 1 else np.ones(k)
         for own, k in zip(eta, scales.counts, strict=True)
     ]
-    tables = tuple(
-        np.insert(np.unique(eta[a], axis=0), 0, 1.0, axis=1) for a in scales.divided.tolist()
-    )
+    tables = tuple(_add_total(np.unique(eta[a], axis=0)) for a in scales.divided.tolist())
     return ProfileMatrix(scales, scales.multiply(largest).astype(np.float64), tables)
+
+
+def _add_total(eta: FloatArray) -> FloatArray:
+    """Add the total's column of ones to eta (c, K) of different cells."""
+    return np.concatenate([np.ones((len(eta), 1)), eta], axis=1)
 
 
 def _multiply_axes(array: FloatArray, tables: Sequence[FloatArray]) -> FloatArray:

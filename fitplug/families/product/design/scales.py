@@ -92,7 +92,7 @@ class Scales:
         z: The scales, shape (count,); 0 where no query needs one.
         upper: The privacy cost.
         lower: No other scales for the same covariances cost less.
-        costs: What each scale costs at 1, on average over the dual weights of cells, shape (count,).
+        costs: What each scale costs at 1, averaged by the dual weights of cells, shape (count,).
         cells: The dual weights of the classes of cells; see `ProfileMatrix`.
         q: The dual weights of the rows, shape (rows,), summing to 1.
     """
@@ -144,9 +144,7 @@ def build_extreme_rows(
     return VarianceMatrix(places, tuple(axes), tuple(targets), batched.scales.count)
 
 
-def optimise_scales(
-    rows: VarianceMatrix, profiles: ProfileMatrix, *, tolerance: float
-) -> Scales:
+def optimise_scales(rows: VarianceMatrix, profiles: ProfileMatrix, *, tolerance: float) -> Scales:
     """Find the best scales.
 
     Args:

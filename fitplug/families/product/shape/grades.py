@@ -119,7 +119,7 @@ class BlockScales:
         Returns:
             Shape (count,).
         """
-        kind = np.result_type(*numbers, np.int64) if numbers else np.float64
+        kind = np.result_type(np.int64, *numbers)
         whole = [own[0] if k == 1 else 1 for own, k in zip(numbers, self.counts, strict=True)]
         blocks = np.array([*whole, 1], dtype=kind)[self.subsets.blocks].prod(axis=1)
         spread = np.repeat(blocks, np.diff(self.starts))
@@ -193,7 +193,7 @@ def _find_own_grades(structure: Structure, name: str) -> AttributeGrades:
     attribute = workload.domain[name]
     if levels := find_tree_levels(workload, name):
         tree = find_tree_shape(attribute, levels, most=1)
-        fits = 1 < tree.branching and tree.branching * tree.n <= MOST_ENTRIES
+        fits = tree.branching > 1 and tree.branching * tree.n <= MOST_ENTRIES
         return AttributeGrades(tree.branching, tree) if fits else UNDIVIDED
     distinct = {}
     for factor in workload.groups.factors:

@@ -56,7 +56,7 @@ class NodeTreeMatrix(TreeMatrix):
         return RowGrades(np.concatenate(rows), np.concatenate(adjoint), columns, entries)
 
     def upper_variance_parts(self, factor: Factor) -> FloatArray:
-        """Bound mu^2 and the gammas of a level's nodes, or of "total", from above, (nodes, 1 + V)."""
+        """Bound mu^2 and the gammas of a level's nodes, or of "total", (nodes, 1 + V)."""
         level, shape = factor.kind, self.shape
         found = np.zeros((1, 1 + shape.branching))
         found[0, 0] = 1.0
@@ -67,9 +67,7 @@ class NodeTreeMatrix(TreeMatrix):
             precisions[group.positions] = group.k * build_contrasts(group.k).precision
         depth = shape.depths[level]
         nodes = shape.arrange_by_step(np.arange(shape.branching), -1)
-        for own, k, parents in zip(
-            nodes[:depth], shape.children, shape.parents, strict=False
-        ):
+        for own, k, parents in zip(nodes[:depth], shape.children, shape.parents, strict=False):
             found = found / (k[:, None].astype(np.float64) ** 2)
             is_branching = own >= 0
             grades = own[is_branching]
