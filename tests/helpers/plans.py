@@ -10,6 +10,7 @@ import pytest
 import fitplug as fp
 from fitplug.families import ResidualStructure
 from fitplug.families import analysis as symmetry
+from fitplug.families.base import tree_shape
 from fitplug.plan.plan_file import describe_plan
 
 
@@ -249,6 +250,15 @@ def symmetric_plan():
     domain = fp.Domain({"a": ["x", "y", "z"], "b": [str(i) for i in range(5)], "c": ["u", "v"]})
     groups = [fp.marginal("b", "a", std=3.0, name="ba"), fp.marginal("c", "b", std=2.0, name="cb")]
     return fp.design(fp.Workload(domain, [*groups, fp.total(std=1.0)]))
+
+
+def two_trees_plan():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(symmetry, "MOST_CELLS", 4)
+        patch.setattr(tree_shape, "LEAST_TREE", 1)
+        plan = fp.design(two_trees(), tolerance=0.05)
+    assert len(plan.structure.batched.scales.divided) == 3
+    return plan
 
 
 def split_apart_plan():

@@ -18,6 +18,7 @@ import pytest
 
 import fitplug as fp
 from fitplug.families import analysis
+from fitplug.families.base import tree_shape
 from fitplug.families.blocks.shape import pairs as pair_blocks
 
 ROWS = 600
@@ -230,6 +231,19 @@ STRUCTURES: dict[str, Shape] = {
         _ask({"a": B, "b": B}, _query("ab", a="prefix", b="prefix"), _total()),
         "ResidualStructure",
         limits=_FAMILY,
+    ),
+    "two trees": Shape(
+        _ask(
+            {
+                "place": fp.Hierarchy(["state", "tract"], [("a", "1"), ("a", "2"), ("b", "3")]),
+                "job": fp.Hierarchy(["sector", "task"], [("f", "4"), ("g", "5"), ("g", "6")]),
+            },
+            _query("ab", place="tract", job="task"),
+            _query("a", place="state", job="sector"),
+            _total(),
+        ),
+        "ResidualStructure",
+        limits=(*_FAMILY, (tree_shape, "LEAST_TREE", 1)),
     ),
     "tree": Shape(
         _ask(*_TREE_TABLES),

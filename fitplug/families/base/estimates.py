@@ -235,7 +235,7 @@ def _find_block_rows(
             L, L_error = strategy.represent(block, g)
             flat = part.reshape(-1, part.shape[-1])
             multiples = strategy.spread_multiples(block, adjoint=True)
-            if multiples is not None:
+            if multiples is not None and multiples.size:
                 flat = flat / multiples.reshape(-1, 1)
                 part_error = part_error / int(multiples.min()) * (1 + gamma(8))
             rows[block] = rows.get(block, 0.0) + flat @ L
