@@ -18,7 +18,6 @@ import pytest
 
 import fitplug as fp
 from fitplug.families import analysis
-from fitplug.families.base import tree_shape
 from fitplug.families.blocks.shape import pairs as pair_blocks
 
 ROWS = 600
@@ -232,18 +231,15 @@ STRUCTURES: dict[str, Shape] = {
         "ResidualStructure",
         limits=_FAMILY,
     ),
-    "two trees": Shape(
+    "residual with grades": Shape(
         _ask(
-            {
-                "place": fp.Hierarchy(["state", "tract"], [("a", "1"), ("a", "2"), ("b", "3")]),
-                "job": fp.Hierarchy(["sector", "task"], [("f", "4"), ("g", "5"), ("g", "6")]),
-            },
-            _query("ab", place="tract", job="task"),
-            _query("a", place="state", job="sector"),
+            {"a": B, "b": B},
+            _query("ab", a="prefix", b="prefix"),
+            _query("sums", a=fp.ranges([(0, 1)])),
             _total(),
         ),
         "ResidualStructure",
-        limits=(*_FAMILY, (tree_shape, "LEAST_TREE", 1)),
+        limits=_FAMILY,
     ),
     "tree": Shape(
         _ask(*_TREE_TABLES),
