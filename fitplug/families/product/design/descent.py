@@ -26,6 +26,7 @@ from fitplug.families.product.design.initial_member import optimise_attributes
 from fitplug.families.product.design.members import FamilyMember, FamilyWeights
 from fitplug.families.product.design.profiles import build_profiles
 from fitplug.families.product.design.scales import (
+    Scales,
     VarianceMatrix,
     build_extreme_rows,
     compute_scales,
@@ -89,7 +90,7 @@ def descend_residual_family(
         except np.linalg.LinAlgError:
             # Floating point can go no further; the best member so far is returned.
             break
-        found = _scale(batched, covariances, weights, tolerance)
+        found = _scale(batched, covariances, weights, tolerance, best.scales)
         idle = 0 if found.upper < best.upper * (1 - tolerance) else idle + 1
         best = min(best, found, key=lambda member: member.upper)
         if progress is not None:
@@ -105,11 +106,12 @@ def _scale(
     covariances: tuple[AttributeCovariance, ...],
     weights: FamilyWeights,
     tolerance: float,
+    near: Scales | None = None,
 ) -> FamilyMember:
     """Return the member with the best scales for these covariances."""
     rows = build_extreme_rows(batched, batched.compute_tables(covariances), tolerance / 10)
     profiles = build_profiles(batched.scales, [one.compute_eta() for one in covariances])
-    scales = optimise_scales(rows, profiles, tolerance=tolerance / 4)
+    scales = optimise_scales(rows, profiles, tolerance=tolerance / 4, near=near)
     return FamilyMember(batched, covariances, scales, weights)
 
 

@@ -25,7 +25,6 @@ from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.product.design.members import FamilyMember
 from fitplug.families.product.design.profiles import build_profiles
 from fitplug.families.product.design.scales import build_extreme_rows, optimise_scales
-from fitplug.families.product.shape.batches import BatchedGroups
 from fitplug.families.product.shape.grades import BlockScales
 from fitplug.families.product.shape.residual import ResidualStructure
 from fitplug.numeric import FloatArray, IntArray
@@ -71,7 +70,7 @@ def round_member(
     for bits in _BITS:
         try:
             matrices = _round_attributes(member, bits)
-            found = _round_blocks(batched, matrices, most, loss)
+            found = _round_blocks(member, matrices, most, loss)
         except DesignError:
             continue
         if best is None or found.cost < best.cost:
@@ -102,13 +101,14 @@ def _round_attributes(member: FamilyMember, bits: int) -> tuple[AttributeMatrix,
 
 
 def _round_blocks(
-    batched: BatchedGroups, matrices: tuple[AttributeMatrix, ...], most: float, loss: float
+    member: FamilyMember, matrices: tuple[AttributeMatrix, ...], most: float, loss: float
 ) -> _Rounding:
     """Choose the integer multiples of the scales for the integer matrices of the attributes.
 
     Raises:
         DesignError: If a coefficient of an answer would be larger than `most`.
     """
+    batched = member.batched
     tables = [
         matrices[factor.attribute].upper_variance_parts(factor.factor) for factor in batched.factors
     ]
@@ -118,7 +118,7 @@ def _round_blocks(
         raise DesignError("no room for so many records")
     rows = build_extreme_rows(batched, tables, loss / 10)
     profiles = build_profiles(scales, [_list_squares(matrix) for matrix in matrices])
-    best = optimise_scales(rows, profiles, tolerance=loss)
+    best = optimise_scales(rows, profiles, tolerance=loss, near=member.scales)
     z = best.z
     real = np.divide(1.0, np.sqrt(z), out=np.zeros_like(z), where=z > 0)
     room = most / float((real * entry).max())

@@ -24,7 +24,7 @@ from fitplug.families.product.design.profiles import ProfileMatrix
 from fitplug.families.product.design.row_hulls import find_hull, stack_hulls
 from fitplug.families.product.shape.batches import BatchedGroups, gather_tables
 from fitplug.numeric import FloatArray, IntArray
-from fitplug.solve import DualValue, Problem, solve_dual
+from fitplug.solve import DualValue, Problem, mix_with_uniform, solve_dual
 
 MAX_ROWS = 2_000_000
 """The most rows of K, after symmetry and hulls, for which scales are found."""
@@ -32,6 +32,9 @@ MAX_ROWS = 2_000_000
 _MOST_SLACK = 1e-2
 
 _MAX_ITERATIONS = 1000
+
+_FRESH = 1e-3
+"""The share of uniform weights in those that an iteration begins from."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,13 +147,21 @@ def build_extreme_rows(
     return VarianceMatrix(places, tuple(axes), tuple(targets), batched.scales.count)
 
 
-def optimise_scales(rows: VarianceMatrix, profiles: ProfileMatrix, *, tolerance: float) -> Scales:
+def optimise_scales(
+    rows: VarianceMatrix,
+    profiles: ProfileMatrix,
+    *,
+    tolerance: float,
+    near: Scales | None = None,
+) -> Scales:
     """Find the best scales.
 
     Args:
         rows: K.
         profiles: What scales add to the profile.
         tolerance: The relative gap in the privacy cost that ends the iteration.
+        near: The best scales of similar covariances, whose weights are begun from if there are as
+            many.
 
     Raises:
         DesignError: If floating point cannot hold the costs.
@@ -165,10 +176,14 @@ def optimise_scales(rows: VarianceMatrix, profiles: ProfileMatrix, *, tolerance:
             total, profiles.multiply(precisions), rows.multiply(z), (np.sqrt(precisions),)
         )
 
+    start = None
+    if near is not None and (len(near.cells), len(near.q)) == (profiles.size, rows.size):
+        start = mix_with_uniform(near.cells, _FRESH), mix_with_uniform(near.q, _FRESH)
     found = solve_dual(
         Problem(profiles.size, rows.size, ()),
         tolerance=tolerance,
         max_iterations=_MAX_ITERATIONS,
+        start=start,
         evaluate=evaluate,
     )
     (whitener,) = found.whiteners
