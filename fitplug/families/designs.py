@@ -320,7 +320,12 @@ def _draft_split_pairs(
     Blocks that public totals answer are left out of it.
     """
     once = ResidualStructure(
-        structure.workload, ONE_RECORD, structure.symmetric, structure.told_apart, structure.subsets
+        structure.workload,
+        ONE_RECORD,
+        structure.symmetric,
+        structure.told_apart,
+        structure.subsets,
+        graded=False,
     )
     draft = _draft_residual(once, objective, options, loss)
     (found,) = draft.strategy.block_sets

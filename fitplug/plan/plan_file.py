@@ -40,7 +40,7 @@ from fitplug.files import (
     write_with_digest,
 )
 from fitplug.neighbours import RecordSets
-from fitplug.numeric import guard_linear_algebra
+from fitplug.numeric import IntArray, guard_linear_algebra
 from fitplug.plan.group_descriptions import describe_groups
 from fitplug.plan.plan_record import PlanRecord
 from fitplug.plan.verification import verify_on_reading
@@ -158,6 +158,8 @@ def describe_strategy(strategy: IntegerStrategy) -> tuple[Header, Arrays]:
         arrays[f"family{i}.blocks"], arrays[f"family{i}.M"] = block_set.blocks, block_set.M
         arrays[f"family{i}.index"] = block_set.basis.index
         arrays[f"family{i}.scale"] = block_set.basis.scale
+        for block, own in zip(block_set.blocks.tolist(), block_set.multiples, strict=False):
+            arrays[f"family{i}.multiples{block}"] = own
     for a, matrix in enumerate(strategy.attribute_matrices):
         arrays |= {f"split{a}.{name}": array for name, array in matrix.arrays_in_file.items()}
     for i, own in enumerate(strategy.tree_blocks):
@@ -273,6 +275,7 @@ def read_strategy(workload: Workload, header: Header, arrays: Arrays) -> Integer
             blocks=arrays[f"family{i}.blocks"],
             basis=Basis(kind, arrays[f"family{i}.index"], arrays[f"family{i}.scale"]),
             M=arrays[f"family{i}.M"],
+            multiples=_read_multiples(arrays, i),
         )
         for i, kind in enumerate(header["bases"])
     ]
@@ -298,6 +301,12 @@ def _read_tree_block(arrays: Arrays, i: int) -> TreeBlock:
         root=own["root"],
         steps=tuple(StepMatrices(own[f"step{j}.children"], own[f"step{j}.dense"]) for j in steps),
     )
+
+
+def _read_multiples(arrays: Arrays, i: int) -> tuple[IntArray, ...]:
+    """Read the multiples of the blocks of a set, in their order; none if there are none."""
+    own = _read_prefixed(arrays, f"family{i}.multiples")
+    return tuple(own[str(block)] for block in arrays[f"family{i}.blocks"].tolist()) if own else ()
 
 
 def _read_prefixed(arrays: Arrays, prefix: str) -> Arrays:

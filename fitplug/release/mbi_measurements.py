@@ -51,11 +51,13 @@ class TableQuery:
 
     Attributes:
         matrices: A_1 to A_k, whose numbers of columns multiply to the number of cells.
-        norm_squared: The square of the largest singular value of the product.
+        norm_squared: The square of the largest singular value of the query, or a bound on it.
+        multiples: What the rows of the product are multiplied by, shape (rows,); None for 1.
     """
 
     matrices: tuple[FloatArray, ...]
     norm_squared: float
+    multiples: FloatArray | None = None
 
     def __call__(self, marginal: Any) -> Any:
         """Answer the query from an mbi.Factor, shape (rows,)."""
@@ -64,7 +66,7 @@ class TableQuery:
         counts = marginal.datavector()
         for matrix in self.matrices:
             counts = (matrix @ counts.reshape(matrix.shape[1], -1)).T.reshape(-1)
-        return counts
+        return counts if self.multiples is None else counts * self.multiples
 
     def op_norm_sq(self) -> float:
         """Return `norm_squared`, by which mbi chooses the lengths of its steps.
@@ -124,7 +126,9 @@ def list_measurements(release: NoisyAnswers) -> list[TableMeasurement]:
                 norms[id(matrix)] = _square_norm(matrix)
         norm = math.prod(norms[id(matrix)] for matrix in split) * _square_norm(last)
         values = answers[table.answers].astype(np.float64) / std
-        query = TableQuery((*split, last), norm)
+        if table.multiples is not None:
+            norm *= float(table.multiples.max(initial=1.0)) ** 2
+        query = TableQuery((*split, last), norm, table.multiples)
         found.append(TableMeasurement(table.attributes, values, query))
     return found
 

@@ -18,7 +18,7 @@ from fitplug.families import (
 )
 from fitplug.families.base import boxed_combinations as boxed
 from tests.helpers import people
-from tests.helpers.plans import MIXED, split_apart_plan, symmetric_plan
+from tests.helpers.plans import MIXED, split_apart_plan, symmetric_plan, two_trees_plan
 from tests.helpers.tree_strategies import (
     find_structure,
     random_strategy,
@@ -98,6 +98,7 @@ def cancel_nothing(arrays):
         pytest.param(lambda: fp.design(MIXED["sizes 1 and 2"](), tolerance=0.05), id="ones"),
         pytest.param(lambda: fp.design(MIXED["pyramid"](), tolerance=0.05), id="pyramid"),
         pytest.param(split_apart_plan, id="split apart"),
+        pytest.param(two_trees_plan, id="two trees"),
     ],
 )
 def test_every_structure(make, rng):

@@ -23,6 +23,9 @@ VALUES, REGIONS = fp.Integers(0, 4), ["x", "y", "z"]
 PLACES = fp.Hierarchy(
     ["county", "tract"], [("a", "a1"), ("a", "a2"), ("b", "b1"), ("c", "c1"), ("c", "c2")]
 )
+JOBS = fp.Hierarchy(
+    ["sector", "industry"], [("f", "f1"), ("f", "f2"), ("f", "f3"), ("g", "g1"), ("g", "g2")]
+)
 UNITS = {
     "one record": fp.AddRemove(),
     "three records": fp.AddRemove(records=3),
@@ -52,6 +55,32 @@ WORKLOADS = {
             fp.queries({"X": "prefix"}, std=2.0),
         ],
     ),
+    "nested": (
+        {"M": NUMBERS, "X": VALUES},
+        [
+            fp.queries({"M": "prefix", "X": fp.ranges([(0, 1), (2, 4)])}, std=2.0),
+            fp.queries({"X": "prefix"}, std=3.0),
+            fp.total(std=1.0),
+        ],
+    ),
+    "three trees": (
+        {"P": PLACES, "W": JOBS, "V": JOBS},
+        [
+            fp.queries({"P": "tract", "W": "sector"}, std=3.0),
+            fp.queries({"W": "industry", "V": "sector"}, std=2.0),
+            fp.queries({"P": "county", "V": "industry"}, std=2.0),
+            fp.total(std=1.0),
+        ],
+    ),
+    "two trees": (
+        {"M": MONTHS, "P": PLACES, "W": JOBS},
+        [
+            fp.queries({"P": "tract", "W": "industry"}, std=3.0),
+            fp.queries({"P": "county", "W": "sector", "M": "identity"}, std=2.0),
+            fp.queries({"P": "tract"}, std=2.0),
+            fp.total(std=1.0),
+        ],
+    ),
     "tree": (
         {"M": MONTHS, "P": PLACES},
         [
@@ -78,22 +107,39 @@ WORKLOADS = {
 }
 LIMITS = {
     "product": ((analysis, "MOST_CELLS"), (pairs, "MOST_PAIR_CELLS")),
+    "two trees": ((analysis, "MOST_CELLS"), (tree_shape, "LEAST_TREE")),
+    "three trees": ((analysis, "MOST_CELLS"), (tree_shape, "LEAST_TREE")),
     "tree": ((analysis, "MOST_CELLS"), (pairs, "MOST_PAIR_CELLS"), (tree_shape, "LEAST_TREE")),
     "chain": ((analysis, "LEAST_CHAIN"), (pairs, "MOST_PAIR_CELLS")),
 }
 """Limits that are 1 here, so that small workloads have the structures of large ones."""
 
-FAMILIES = {"numbers": "blocks", "matrices": "blocks", "tree and dense cells": "tree"}
+FAMILIES = {
+    "nested": "product",
+    "two trees": "product",
+    "three trees": "product",
+    "numbers": "blocks",
+    "matrices": "blocks",
+    "tree and dense cells": "tree",
+}
 ELSEWHERE = {
     **{("product", unit): "blocks" for unit in UNITS if "once" in unit or unit == "distinct"},
     **{("chain", unit): "blocks" for unit in UNITS if "once" in unit or unit == "distinct"},
     **{("chain", unit): "product" for unit in UNITS if "replaced" in unit},
+    **{("nested", unit): "blocks" for unit in UNITS if "once" in unit or unit == "distinct"},
+    **{("two trees", unit): "blocks" for unit in UNITS if "record" not in unit},
+    **{("three trees", unit): "blocks" for unit in UNITS if "record" not in unit},
 }
 """Pairs that do not exist: the family that is taken for small workloads instead of them."""
 
-REFUSED = {(workload, "distinct"): "give once_per" for workload in WORKLOADS if "tree" in workload}
+REFUSED = {(workload, "distinct"): "give once_per" for workload in ("tree", "tree and dense cells")}
 CASES = [
-    pair for workload in WORKLOADS for unit in UNITS if (pair := (workload, unit)) not in REFUSED
+    pair
+    for workload in WORKLOADS
+    for unit in UNITS
+    if (pair := (workload, unit)) not in REFUSED
+    # The units of several records name another attribute.
+    and (workload != "three trees" or "record" in unit)
 ]
 
 
@@ -102,7 +148,7 @@ def design(workload, unit):
     """Design the plan of a pair, in the family of large workloads."""
     attributes, groups = WORKLOADS[workload]
     with pytest.MonkeyPatch.context() as patch:
-        for module, name in LIMITS.get(FAMILIES.get(workload, workload), ()):
+        for module, name in LIMITS.get(workload, LIMITS.get(FAMILIES.get(workload), ())):
             patch.setattr(module, name, 1)
         return fp.design(fp.Workload(fp.Domain(attributes), groups), unit=UNITS[unit])
 

@@ -154,6 +154,9 @@ def full_strategy(plan):
                 rows = np.kron(rows, own if a in within else np.ones((1, n), dtype=object))
             B = integer_basis(family.basis, structure.build_block_matrix(int(block)))
             rows = np.kron(rows, M.astype(object) @ B)
+            multiples = plan.strategy.spread_multiples(int(block))
+            if multiples is not None:
+                rows = rows * multiples.astype(object).reshape(-1, 1)
             shaped = rows.reshape(len(rows), *domain.shape_of(names))
             ordered = shaped.transpose(0, *(axis + 1 for axis in axes))
             A += ordered.reshape(len(rows), plan.workload.cell_count).tolist()

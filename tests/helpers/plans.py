@@ -10,6 +10,7 @@ import pytest
 import fitplug as fp
 from fitplug.families import ResidualStructure
 from fitplug.families import analysis as symmetry
+from fitplug.families.base import tree_shape
 from fitplug.plan.plan_file import describe_plan
 
 
@@ -165,6 +166,29 @@ def places_alone():
     return fp.Workload(workload.domain, groups)
 
 
+def two_trees():
+    """Homes by industries, with ages that are asked as groups and as prefixes."""
+    places = [("a", "a1"), ("a", "a2"), ("b", "b1")]
+    jobs = [("f", "f1"), ("f", "f2"), ("g", "g1"), ("g", "g2")]
+    domain = fp.Domain(
+        {
+            "place": fp.Hierarchy(["state", "tract"], places),
+            "age": fp.Integers(0, 2),
+            "job": fp.Hierarchy(["sector", "industry"], jobs),
+        }
+    )
+    return fp.Workload(
+        domain,
+        [
+            fp.queries({"place": "tract", "job": "industry"}, variance=4.0),
+            fp.queries({"place": "state", "job": "sector"}, variance=1.0),
+            fp.queries({"place": "state", "age": fp.ranges([(0, 1), (2, 2)])}, variance=1.0),
+            fp.queries({"job": "sector", "age": "prefix"}, variance=1.0),
+            fp.total(variance=0.5),
+        ],
+    )
+
+
 SPLIT_APART = {
     "prefixes": lambda: ordered_workload([4, 3, 2], 2),
     "ranges of sizes 1 and 2": lambda: ordered_workload([3, 1, 2], 2, kind="all_ranges"),
@@ -172,6 +196,8 @@ SPLIT_APART = {
     "numbers": rows_of_numbers,
     "geography": geography,
     "places alone": places_alone,
+    "places undivided": places_alone,
+    "two trees": two_trees,
 }
 
 
@@ -224,6 +250,15 @@ def symmetric_plan():
     domain = fp.Domain({"a": ["x", "y", "z"], "b": [str(i) for i in range(5)], "c": ["u", "v"]})
     groups = [fp.marginal("b", "a", std=3.0, name="ba"), fp.marginal("c", "b", std=2.0, name="cb")]
     return fp.design(fp.Workload(domain, [*groups, fp.total(std=1.0)]))
+
+
+def two_trees_plan():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(symmetry, "MOST_CELLS", 4)
+        patch.setattr(tree_shape, "LEAST_TREE", 1)
+        plan = fp.design(two_trees(), tolerance=0.05)
+    assert len(plan.structure.batched.scales.divided) == 3
+    return plan
 
 
 def split_apart_plan():

@@ -231,6 +231,16 @@ STRUCTURES: dict[str, Shape] = {
         "ResidualStructure",
         limits=_FAMILY,
     ),
+    "residual with grades": Shape(
+        _ask(
+            {"a": B, "b": B},
+            _query("ab", a="prefix", b="prefix"),
+            _query("sums", a=fp.ranges([(0, 1)])),
+            _total(),
+        ),
+        "ResidualStructure",
+        limits=_FAMILY,
+    ),
     "tree": Shape(
         _ask(*_TREE_TABLES),
         "TreeStructure",

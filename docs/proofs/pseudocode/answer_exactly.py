@@ -251,6 +251,9 @@ def measure_block(strategy, block_set, i, counts):
         y = matrix.apply(make_room(y, matrix.growth), axis)  # `\label{line:apply}`
     if y.size:
         y = multiply_exactly(y.reshape(-1, y.shape[-1]), block_set.M[i].T)  # `\label{line:multiply}`
+        multiples = strategy.spread_multiples(int(block_set.blocks[i]))
+        if multiples is not None:
+            y = multiply_numbers(y, multiples.reshape(-1, 1))  # `\label{line:multiples}`
     return np.asarray(np.clip(y, -SATURATION, SATURATION).ravel(), dtype=np.int64)  # `\label{line:clip}`
 
 
@@ -281,3 +284,10 @@ def multiply_exactly(a, b):
     dtype = np.int64 if bound < 2**63 else object  # `\label{line:dtype}`
     upper, lower = (multiply_exactly(digits, b).astype(dtype) for digits in (high, low))
     return np.asarray(upper * 2**shift + lower)  # `\label{line:digits}`
+
+
+def multiply_numbers(values, numbers):
+    if not values.size:
+        return values
+    room = make_room(values, find_largest_entry(numbers))
+    return np.asarray(room * numbers.astype(room.dtype))

@@ -21,6 +21,7 @@ from fitplug.numeric import (
     find_largest_entry,
     make_room,
     multiply_exactly,
+    multiply_numbers,
 )
 
 
@@ -45,6 +46,9 @@ def measure_block(
         y = matrix.apply(make_room(y, matrix.growth), axis)
     if y.size:
         y = multiply_exactly(y.reshape(-1, y.shape[-1]), block_set.M[i].T)
+        multiples = strategy.spread_multiples(int(block_set.blocks[i]))
+        if multiples is not None:
+            y = multiply_numbers(y, multiples.reshape(-1, 1))
     return np.asarray(np.clip(y, -SATURATION, SATURATION).ravel(), dtype=np.int64)
 
 
@@ -90,6 +94,9 @@ def estimate_residuals(
     M = block_set.M[i].astype(np.float64)
     flat = solve_triangular(M, answers.reshape(-1, n).astype(np.float64).T).T
     found = np.asarray(flat.reshape(answers.shape))
+    multiples = strategy.spread_multiples(int(block_set.blocks[i]))
+    if multiples is not None:
+        found = found / multiples[..., None]
     for axis, a in enumerate(own):
         found = strategy.find_matrix(a, block).invert(found, axis)
     return found

@@ -16,6 +16,7 @@ from typing import Protocol
 import numpy as np
 
 from fitplug.families.base.integer_limits import MAX_ENTRY
+from fitplug.families.base.row_grades import RowGrades
 from fitplug.numeric import (
     AnyArray,
     FloatArray,
@@ -59,6 +60,10 @@ class AttributeMatrix(Protocol):
         """Whether it treats all cells alike, as it must for a symmetric attribute and no other."""
 
     @property
+    def grades(self) -> RowGrades | None:
+        """The grades of its rows, or None if all have one."""
+
+    @property
     def arrays_in_file(self) -> Mapping[str, IntArray]:
         """The integers that decide it, by the names that plan files have for them."""
 
@@ -95,7 +100,8 @@ class AttributeMatrix(Protocol):
 
         Returns:
             Shape (r, 2) for r rows: what a total of variance 1 and A x with noise of variance 1
-            add to the variance of w x.
+            add to the variance of w x. With K grades, shape (r, 1 + K): what the rows of each grade
+            add.
 
         Raises:
             DesignError: If they cannot be bounded.
@@ -104,9 +110,15 @@ class AttributeMatrix(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class DenseMatrix:
-    """Any integer matrix A (n - 1, n) with [A; 1'] invertible: its inverse is [E, u]."""
+    """Any integer matrix A (n - 1, n) with [A; 1'] invertible: its inverse is [E, u].
+
+    Attributes:
+        matrix: A.
+        row_grades: The grade of each row, ascending from 0, shape (n - 1,); None if all have one.
+    """
 
     matrix: IntArray
+    row_grades: IntArray | None = None
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, AnyArray]) -> DenseMatrix:
@@ -115,11 +127,25 @@ class DenseMatrix:
         Raises:
             KeyError: If one is missing.
         """
-        return cls(arrays["matrix"])
+        return cls(arrays["matrix"], arrays.get("grades"))
 
     @property
     def arrays_in_file(self) -> Mapping[str, IntArray]:
-        return {"matrix": self.matrix}
+        graded = {} if self.row_grades is None else {"grades": self.row_grades}
+        return {"matrix": self.matrix, **graded}
+
+    @frozen_property
+    def grades(self) -> RowGrades | None:
+        if self.row_grades is None:
+            return None
+        squares: AnyArray = self.matrix.astype(object) ** 2
+        own = [self.row_grades == k for k in range(int(self.row_grades.max()) + 1)]
+        return RowGrades(
+            rows=self.row_grades,
+            adjoint=self.row_grades,
+            column_squares=np.stack([squares[one].sum(axis=0) for one in own], axis=1),
+            largest_entries=np.array([max(1, find_largest_entry(self.matrix[one])) for one in own]),
+        )
 
     @property
     def is_symmetric(self) -> bool:
@@ -130,6 +156,9 @@ class DenseMatrix:
 
     def has_form(self, n: int) -> bool:
         fits = self.matrix.dtype == np.int64 and self.matrix.shape == (n - 1, n)
+        if (grades := self.row_grades) is not None:
+            fits = fits and n > 1 and grades.dtype == np.int64 and grades.shape == (n - 1,)
+            fits = fits and int(grades[0]) == 0 and bool(np.isin(np.diff(grades), (0, 1)).all())
         return fits and (not self.matrix.size or find_largest_entry(self.matrix) < MAX_ENTRY)
 
     @property
@@ -185,9 +214,14 @@ class DenseMatrix:
         off = upper_norm(error, axis=1)
         off = off + (upper_norm(parts, axis=1) + off) * residual / (1 - residual) * (1 + gamma(8))
         mu = (np.abs(parts[:, -1]) + off) * self._unit
-        deviation = upper_norm(parts[:, :-1], axis=1) + off
-        found = np.stack([mu, deviation], axis=1) ** 2 * (1 + gamma(8))
-        found[(W == 1).all(axis=1)] = 1.0, 0.0  # 1'u = 1, 1'E = 0
+        grades = np.zeros(self.rows, np.int64) if self.row_grades is None else self.row_grades
+        deviations = [
+            upper_norm(parts[:, :-1][:, grades == k], axis=1) + off
+            for k in range(int(grades.max(initial=0)) + 1)
+        ]
+        found = np.stack([mu, *deviations], axis=1) ** 2 * (1 + gamma(8))
+        found[(W == 1).all(axis=1)] = 0.0  # 1'u = 1, 1'E = 0
+        found[(W == 1).all(axis=1), 0] = 1.0
         return np.asarray(found)
 
     @frozen_property

@@ -17,11 +17,14 @@ class BlockSet:
         blocks: The structure's blocks, shape (b,).
         basis: B, shape (n, D).
         M: Upper triangular matrices with positive diagonals, shape (b, n, n).
+        multiples: What the answers of each tuple of grades of a block's attributes are multiplied
+            by beside M, shape (K_1, ..., K_m) for m attributes; none if no attribute has grades.
     """
 
     blocks: IntArray
     basis: Basis
     M: IntArray
+    multiples: tuple[IntArray, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,6 +21,7 @@ import numpy as np
 from fitplug.errors import WorkloadError
 from fitplug.families.base.attribute_matrices import AttributeMatrix
 from fitplug.families.base.estimates import BlockRows
+from fitplug.families.base.row_grades import spread_table
 from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.numeric import FloatArray, IntArray, gamma, upper_norm
 
@@ -50,10 +51,12 @@ class Coordinates(NamedTuple):
     Attributes:
         values: Shape (boxes, directions).
         errors: Bounds on the norms of the errors of the vectors, shape (boxes,).
+        grades: The grade of each direction's rows, shape (directions,).
     """
 
     values: FloatArray
     errors: FloatArray
+    grades: IntArray
 
 
 class Boxes:
@@ -96,7 +99,11 @@ class Boxes:
         return [j for j, g in enumerate(self.group) if g in asked]
 
     def find_coordinates(
-        self, block: int, attributes: Sequence[int], boxes: Sequence[int]
+        self,
+        block: int,
+        attributes: Sequence[int],
+        boxes: Sequence[int],
+        multiples: IntArray | None = None,
     ) -> tuple[FloatArray, FloatArray]:
         """Find the coordinates of boxes in the rows of a block.
 
@@ -104,6 +111,7 @@ class Boxes:
             block: The block.
             attributes: The attributes that the block is made of.
             boxes: The numbers of the boxes.
+            multiples: What the block multiplies the answers of each tuple of grades by.
 
         Returns:
             The coordinates (boxes, directions), and bounds on the norms of their errors, (boxes,).
@@ -113,8 +121,8 @@ class Boxes:
         """
         values, norms = np.ones((len(boxes), 1)), np.ones(len(boxes))
         bounds = np.ones(len(boxes))
-        for a in attributes:
-            along = self._measure(a, block, boxes)
+        measured = [self._measure(a, block, boxes) for a in attributes]
+        for along in measured:
             if values.shape[1] * along.values.shape[1] > _MOST_DIRECTIONS:
                 raise WorkloadError(
                     f"{len(boxes)} selections of a large group are too many to combine exactly; "
@@ -125,6 +133,9 @@ class Boxes:
             norms, bounds = norms * norm, bounds * (norm + along.errors)
         # The product of perturbed vectors less that of the vectors, and the rounding of products.
         errors = bounds * (1 + gamma(8)) - norms + bounds * gamma(8 * (len(attributes) + 2))
+        if multiples is not None:
+            errors = errors / int(multiples.min()) * (1 + gamma(8))
+            values = values / spread_table(multiples, [one.grades for one in measured]).ravel()
         return values, np.maximum(errors, 0.0)
 
     def list_rest(self, box: int, own: Sequence[int]) -> tuple[IntArray, FloatArray]:
@@ -204,7 +215,7 @@ def find_boxed_rows(strategy: IntegerStrategy, combinations: Sequence[Products])
     for block in used:
         users = boxes.find_users(structure.subsets.find_groups(block)[0].tolist())
         (own,) = structure.subsets.list_attributes([block])
-        coordinates, off = boxes.find_coordinates(block, own, users)
+        coordinates, off = boxes.find_coordinates(block, own, users, strategy.find_multiples(block))
         for j, coordinate, error in zip(users, coordinates, off.tolist(), strict=True):
             rows, errors = found[boxes.combination[j]]
             L, L_error = strategy.represent(block, boxes.group[j])
@@ -232,6 +243,7 @@ def _find_coordinates(matrix: AttributeMatrix, vectors: Sequence[FloatArray]) ->
     adjoint = matrix.adjoint(distinct, 1)
     norms = upper_norm(adjoint, axis=1)
     k, n = adjoint.shape
+    grades = np.zeros(n, dtype=np.int64) if matrix.grades is None else matrix.grades.adjoint
     largest = upper_norm(distinct, axis=1) * _upper_adjoint_norm(matrix)
     errors = gamma(distinct.shape[1] + 64) * np.maximum(norms, largest)
     errors = errors + math.sqrt(n) * np.array(
@@ -240,9 +252,17 @@ def _find_coordinates(matrix: AttributeMatrix, vectors: Sequence[FloatArray]) ->
     if k < n:
         # Householder's method: each computed column is an exact one with this error, of the norm
         # of its own column (Higham, Accuracy and Stability, theorem 19.4).
-        adjoint = np.asarray(np.linalg.qr(adjoint.T, mode="r")).T
+        labels, sizes = np.unique(grades, return_counts=True)
+        parts = [
+            np.asarray(np.linalg.qr(adjoint[:, grades == label].T, mode="r")).T
+            if k < size
+            else adjoint[:, grades == label]
+            for label, size in zip(labels.tolist(), sizes.tolist(), strict=True)
+        ]
+        adjoint = np.concatenate(parts, axis=1)
+        grades = np.repeat(labels, [part.shape[1] for part in parts])
         errors = errors + 8 * k * gamma(n * k + 64) * norms
-    return Coordinates(adjoint[inverse], errors[inverse])
+    return Coordinates(adjoint[inverse], errors[inverse], grades)
 
 
 def _upper_adjoint_norm(matrix: AttributeMatrix) -> float:

@@ -75,6 +75,10 @@ class ContrastMatrix:
         return {}  # the number of cells decides the matrix
 
     @property
+    def grades(self) -> None:
+        return None
+
+    @property
     def growth(self) -> int:
         return 2 * self.n
 

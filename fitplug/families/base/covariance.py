@@ -56,7 +56,7 @@ def write_out_covariance(
     covariances, bases = [], []
     for block, own_basis, own_covariance in parts:
         (own,) = structure.subsets.list_attributes([block])
-        covariance: AnyArray = np.ones((1, 1))
+        estimates: AnyArray = np.ones((1, 1))
         basis: IntArray = np.ones((1, 1), dtype=np.int64)
         for a, n in enumerate(structure.sizes):
             if a not in own:
@@ -68,8 +68,11 @@ def write_out_covariance(
             rank = n - 1 if matrix.compute_reference().any() else n
             kept = np.sort(qr(A.T, mode="r", pivoting=True)[1][:rank])
             basis = np.kron(basis, A[kept])
-            estimate = A[kept] @ matrix.invert(np.eye(len(A)), 0)
-            covariance = np.kron(covariance, estimate @ estimate.T)
+            estimates = np.kron(estimates, A[kept] @ matrix.invert(np.eye(len(A)), 0))
+        multiples = strategy.spread_multiples(block)
+        if multiples is not None:
+            estimates = estimates / multiples.reshape(-1)
+        covariance = estimates @ estimates.T
         bases.append(_order_cells(strategy, names, np.kron(basis, own_basis)))
         covariances.append(np.kron(covariance, own_covariance))
     return np.asarray(block_diag(*covariances)), np.concatenate(bases)
@@ -86,6 +89,9 @@ def write_out_matrix(strategy: IntegerStrategy, measured: MeasuredCells) -> Floa
             if a in own:
                 mine = strategy.find_matrix(a, block).apply(np.eye(n, dtype=np.int64), 0)
             rows = np.asarray(np.kron(rows, mine), dtype=np.float64)
+        multiples = strategy.spread_multiples(block)
+        if multiples is not None:
+            rows = rows * multiples.reshape(-1, 1)
         found.append(_order_cells(strategy, measured.names, np.kron(rows, of_cells)))
     return np.concatenate(found)
 

@@ -19,7 +19,7 @@ from fitplug.families.base.parted_strategy import PartedStrategy
 from fitplug.families.base.pieces import Latest
 from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.base.structure import Structure, list_names
-from fitplug.numeric import AnyArray, FloatArray, IntArray, upper_solution_norms
+from fitplug.numeric import AnyArray, FloatArray, IntArray, gamma, upper_solution_norms
 from fitplug.workload import Factor, QueryGroup
 
 BlockRows: TypeAlias = tuple[dict[int, FloatArray], dict[int, FloatArray]]
@@ -189,6 +189,10 @@ def _find_block_rows(
                     part = np.tensordot(part, reference, (axis, 0))
             L, L_error = strategy.represent(block, g)
             flat = part.reshape(-1, part.shape[-1])
+            multiples = strategy.spread_multiples(block, adjoint=True)
+            if multiples is not None and multiples.size:
+                flat = flat / multiples.reshape(-1, 1)
+                part_error = part_error / int(multiples.min()) * (1 + gamma(8))
             rows[block] = rows.get(block, 0.0) + flat @ L
             errors[block] = errors.get(block, 0.0) + np.abs(flat) @ L_error + part_error
     return rows, errors

@@ -33,11 +33,14 @@ class MeasuredTable:
             last, shape (n, cells), is over all other attributes together, or over one cell if there
             are no others.
         answers: Where the answers are among those of the strategy.
+        multiples: What the rows of the product are multiplied by, shape (rows,); None for 1. There
+            are none where the last matrix has several rows.
     """
 
     attributes: tuple[str, ...]
     matrices: tuple[FloatArray, ...]
     answers: slice
+    multiples: FloatArray | None = None
 
 
 def write_out_tables(strategy: IntegerStrategy, measured: MeasuredCells) -> Iterator[MeasuredTable]:
@@ -52,10 +55,12 @@ def write_out_tables(strategy: IntegerStrategy, measured: MeasuredCells) -> Iter
         written = [_write_out(strategy.find_matrix(a, block), matrices) for a in own]
         names, last = _drop_constant(measured.names, domain.shape_of(measured.names), of_cells)
         stop = start + math.prod(len(matrix) for matrix in written) * len(last)
+        multiples = strategy.spread_multiples(block)
         yield MeasuredTable(
             attributes=structure.name_attributes(block) + names,
             matrices=(*written, last * float(structure.shares)),
             answers=slice(start, stop),
+            multiples=None if multiples is None else multiples.astype(np.float64).ravel(),
         )
         start = stop
 

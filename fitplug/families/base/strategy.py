@@ -21,8 +21,9 @@ import numpy as np
 
 from fitplug.families.base.attribute_matrices import AttributeMatrix
 from fitplug.families.base.block_set import BlockSet, Representation
+from fitplug.families.base.row_grades import spread_table
 from fitplug.families.base.structure import Structure
-from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, ceil_float, ceil_sqrt, gamma
+from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, IntArray, ceil_float, ceil_sqrt, gamma
 
 
 class Integers(NamedTuple):
@@ -127,6 +128,39 @@ class IntegerStrategy:
         """Build M of a block as floats, shape (n, n)."""
         number, i = self.positions[block]
         return np.asarray(self.block_sets[number].M[i].astype(np.float64))
+
+    def find_multiples(self, block: int) -> IntArray | None:
+        """Find what a block multiplies the answers of each tuple of grades by, beside M.
+
+        Returns:
+            An axis for each attribute of the block, or None if its answers are not multiplied.
+        """
+        number, i = self.positions.get(block, (-1, 0))
+        if number < 0 or not self.block_sets[number].multiples:
+            return None
+        return self.block_sets[number].multiples[i]
+
+    def spread_multiples(self, block: int, *, adjoint: bool = False) -> IntArray | None:
+        """Spread what a block multiplies its answers by, beside M, over the rows of its matrices.
+
+        Args:
+            block: A block.
+            adjoint: Whether to spread over the entries of the matrices' adjoints.
+
+        Returns:
+            An axis for each attribute of the block, or None if its answers are not multiplied.
+        """
+        if (multiples := self.find_multiples(block)) is None:
+            return None
+        (own,) = self.structure.subsets.list_attributes([block])
+        labels = []
+        for matrix in (self.attribute_matrices[a] for a in own):
+            if (grades := matrix.grades) is None:
+                entries = matrix.adjoint(np.zeros(matrix.n), 0).size if adjoint else matrix.rows
+                labels.append(np.zeros(entries, dtype=np.int64))
+            else:
+                labels.append(grades.adjoint if adjoint else grades.rows)
+        return spread_table(multiples, labels)
 
     def compute_rho(self, noise_std: float) -> Fraction:
         """Compute rho in the structure's unit of privacy, at noise N_Z(0, noise_std^2)."""

@@ -18,6 +18,7 @@ from tests.helpers.plans import (
     rows_of_numbers,
     split_apart_plan,
     symmetric_plan,
+    two_trees_plan,
 )
 
 
@@ -104,6 +105,7 @@ PLANS = {
     "prefixes": lambda: fp.design(ordered_workload([4, 3], 2), tolerance=0.1),
     "split apart": split_apart_plan,
     "split apart, larger": split_apart,
+    "two trees": two_trees_plan,
     "a chain": chain,
     "pairs": replaced,
     "pairs within s": lambda: replaced("s"),

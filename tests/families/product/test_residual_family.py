@@ -13,6 +13,7 @@ from fitplug.errors import WorkloadError
 from fitplug.families.analysis import analyse_structure as structure
 from fitplug.families.product.design.bound_ascent import ascend_product_bound
 from fitplug.families.product.design.descent import descend_residual_family
+from fitplug.families.product.design.nested_covariance import NestedCovariance
 from fitplug.families.product.design.row_hulls import find_hull
 from fitplug.families.product.design.scales import build_extreme_rows
 from fitplug.families.product.design.symmetric_covariance import SymmetricCovariance
@@ -95,11 +96,14 @@ def dense_optimum(workload):
 
 
 def references(split, n):
-    """u and C (n, n) of a split, C on the contrasts that it knows."""
+    """u u' and the C_k (n, n) of a covariance, on the contrasts that it knows."""
     if isinstance(split, SymmetricCovariance):
-        return np.full(n, 1 / n), np.eye(n) - 1 / n
+        return [np.full((n, n), 1 / n**2), np.eye(n) - 1 / n]
+    if isinstance(split, NestedCovariance):
+        pairs = zip(split.estimates, split.covariances, strict=True)
+        return [E @ G @ E.T for E, G in pairs]
     u = 1 / n + split.contrasts @ split.reference
-    return u, split.contrasts @ split.covariance @ split.contrasts.T
+    return [np.outer(u, u), split.contrasts @ split.covariance @ split.contrasts.T]
 
 
 def variances(found):
@@ -111,12 +115,13 @@ def variances(found):
 def covariance(found):
     """Sigma over all cells."""
     layout = found.batched
-    pairs = [references(s, n) for s, n in zip(found.covariances, layout.sizes, strict=True)]
+    parts = [references(s, n) for s, n in zip(found.covariances, layout.sizes, strict=True)]
+    labels = [layout.scales.label(a) for a in range(len(parts))]
     sigma = 0.0
-    for z, members in zip(found.scales.z, layout.blocks, strict=True):
+    for z, *grades in zip(found.scales.z, *labels, strict=True):
         part = np.ones((1, 1))
-        for a, (u, C) in enumerate(pairs):
-            part = np.kron(part, C if a in members else np.outer(u, u))
+        for own, k in zip(parts, grades, strict=True):
+            part = np.kron(part, own[k])
         sigma = sigma + z * part
     return sigma
 

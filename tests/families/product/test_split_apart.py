@@ -20,6 +20,7 @@ from fitplug.families import analysis as symmetry
 from fitplug.families.base import tree_shape
 from fitplug.families.base.attribute_matrices import DenseMatrix
 from fitplug.families.base.strategies import compute_cost
+from fitplug.families.product.shape import grades
 from fitplug.families.product.strategy.trees import TreeMatrix
 from tests.helpers.exact import assert_exact, full_strategy, least_variance, rationals
 from tests.helpers.many_releases import release_often
@@ -38,6 +39,8 @@ def plan(request):
         patch.setattr(symmetry, "MOST_CELLS", 1)
         patch.setattr(symmetry, "MOST_DENSE", 0)
         patch.setattr(tree_shape, "LEAST_TREE", 1)
+        if request.param == "places undivided":
+            patch.setattr(grades, "MOST_ENTRIES", 0)
         made = fp.design(SPLIT_APART[request.param]())
     assert isinstance(made.structure, ResidualStructure)
     return made
@@ -155,6 +158,8 @@ class TestReleases:
 class TestPlanFiles:
     def test_round_trip(self, plan, tmp_path, monkeypatch):
         monkeypatch.setattr(tree_shape, "LEAST_TREE", 1)
+        if not len(plan.structure.batched.scales.divided):
+            monkeypatch.setattr(grades, "MOST_ENTRIES", 0)
         plan.save(tmp_path / "plan")
         read = fp.Plan.load(tmp_path / "plan")
         read.verify()
@@ -172,13 +177,18 @@ class TestPlanFiles:
     def with_split(self, plan, change):
         splits = list(plan.strategy.attribute_matrices)
         at = next(
-            i
-            for i, s in enumerate(splits)
-            if (isinstance(s, DenseMatrix) and s.matrix.any()) or isinstance(s, TreeMatrix)
+            (
+                i
+                for i, s in enumerate(splits)
+                if (isinstance(s, DenseMatrix) and s.matrix.any()) or type(s) is TreeMatrix
+            ),
+            None,
         )
+        if at is None:
+            pytest.skip("no matrix is free to change")
         own = splits[at]
         splits[at] = (
-            DenseMatrix(change(own.matrix))
+            DenseMatrix(change(own.matrix), own.row_grades)
             if isinstance(own, DenseMatrix)
             else dataclasses.replace(own, top=DenseMatrix(change(own.top.matrix)))
         )
@@ -197,6 +207,29 @@ class TestPlanFiles:
     )
     def test_another_matrix_is_refused(self, plan, change, says):
         self.refused(plan, says, strategy=self.with_split(plan, change))
+
+    @pytest.mark.parametrize(
+        ("change", "says"),
+        [
+            (lambda m: m * 2, "privacy cost"),
+            (lambda m: m * 0, "out of range"),
+            (lambda m: m + 2**53, "out of range"),
+            (lambda m: m * 1.0, "integers of each block"),
+            (lambda m: m[..., None], "integers of each block"),
+        ],
+    )
+    def test_other_multiples_are_refused(self, plan, change, says):
+        (own,) = plan.strategy.block_sets
+        changed = dataclasses.replace(own, multiples=tuple(change(m) for m in own.multiples))
+        if not own.multiples:
+            changed = dataclasses.replace(own, multiples=(np.ones(1, dtype=np.int64),))
+            says = "grades that the workload does not have"
+        strategy = dataclasses.replace(plan.strategy, block_sets=(changed,))
+        self.refused(plan, says, strategy=strategy)
+        if own.multiples:
+            none = dataclasses.replace(own, multiples=())
+            strategy = dataclasses.replace(plan.strategy, block_sets=(none,))
+            self.refused(plan, "not have multiples", strategy=strategy)
 
     def test_a_matrix_that_lost_a_contrast_is_refused_however_its_cost_is_claimed(self, plan):
 

@@ -13,7 +13,7 @@ from fitplug.families.base.answers import estimate_residuals
 from fitplug.families.base.estimates import arrange_as_group, find_references
 from fitplug.families.base.pieces import Latest, Output
 from fitplug.families.base.strategy import IntegerStrategy
-from fitplug.families.blocks.estimates.cuts import BlockParts, PlacedBlock
+from fitplug.families.blocks.estimates.cuts import BlockPart, BlockParts, PlacedBlock
 from fitplug.numeric import FloatArray, IntArray
 
 
@@ -87,7 +87,22 @@ class BlockAnswerSplit:
         M = own.block_set.M[own.i].astype(np.float64)
         flat = solve_triangular(M, noisy.reshape(-1, n).astype(np.float64).T).T
         shaped = np.asarray(flat.reshape(own.shape[axis], -1, n))
+        multiples = spread_column_multiples(self._strategy, self._cut, own, self._part)
+        if multiples is not None:
+            shaped = shaped / multiples[..., None]
         return self._strategy.find_matrix(own.own[axis], own.block).invert(shaped, 0)
+
+
+def spread_column_multiples(
+    strategy: IntegerStrategy, cut: BlockParts, own: PlacedBlock, part: BlockPart
+) -> IntArray | None:
+    """Spread a block's multiples over the rows and columns of a part of it, (rows, columns)."""
+    multiples = strategy.spread_multiples(own.block)
+    if multiples is None or part.columns is None:
+        return None
+    axis = cut.find_axis(own)
+    by_column = np.moveaxis(multiples, axis, 0).reshape(own.shape[axis], -1)
+    return by_column[:, slice(*part.columns)]
 
 
 class BlockTotalsSplit:

@@ -21,10 +21,18 @@ from fitplug.families.blocks.estimates.answer_pieces import (
     BlockAnswerSplit,
     BlockEstimation,
     BlockTotalsSplit,
+    spread_column_multiples,
 )
 from fitplug.families.blocks.estimates.count_pieces import BlockCountGathering, BlockCountSplit
 from fitplug.families.blocks.estimates.cuts import BlockPart, BlockParts, PlacedBlock
-from fitplug.numeric import AnyArray, FloatArray, IntArray, make_room, multiply_exactly
+from fitplug.numeric import (
+    AnyArray,
+    FloatArray,
+    IntArray,
+    make_room,
+    multiply_exactly,
+    multiply_numbers,
+)
 
 
 class PartedBlocks(PartedStrategy):
@@ -99,5 +107,8 @@ class PartedBlocks(PartedStrategy):
         y = matrix.apply(make_room(x, matrix.growth), 0)
         rows, _, n = y.shape
         y = multiply_exactly(y.reshape(-1, n), own.block_set.M[own.i].T)
+        multiples = spread_column_multiples(self.strategy, self._cut, own, one)
+        if multiples is not None:
+            y = multiply_numbers(y, multiples.reshape(-1, 1))
         y = np.clip(y, -SATURATION, SATURATION).reshape(rows, *one.shape, n)
         return np.asarray(y.swapaxes(0, 1).ravel(), dtype=np.int64)

@@ -30,7 +30,13 @@ from fitplug.numeric import FloatArray, IntArray, find_largest_entry
 
 
 class BlockSetForm(StrategyForm[S]):
-    """What strategies of block sets have in common."""
+    """What strategies of block sets have in common.
+
+    Attributes:
+        has_grades: Whether blocks may have multiples of grades.
+    """
+
+    has_grades = False
 
     @abstractmethod
     def check_block_set(self, structure: S, block_set: BlockSet) -> None:
@@ -94,6 +100,8 @@ class BlockSetForm(StrategyForm[S]):
             raise PlanError("the strategy measures blocks that the workload does not have")
         self.check_block_set(structure, block_set)
         block_set.basis.check_form(structure.build_block_matrix(int(blocks[0])))
+        if block_set.multiples and not self.has_grades:
+            raise PlanError("the strategy has multiples of grades that the workload does not have")
         n = block_set.basis.size
         if M.dtype != np.int64 or M.shape != (len(blocks), n, n):
             raise PlanError("the strategy is not a square integer matrix over its basis")

@@ -135,6 +135,10 @@ class ChainMatrix:
         products = later.astype(object) * self.column_weights.astype(object)
         return max(int(products.max()) * find_largest_entry(self.sequence), self._total)
 
+    @property
+    def grades(self) -> None:
+        return None
+
     @cached_property
     def growth(self) -> int:
         total = int(np.abs(self.sequence).astype(object).sum())

@@ -83,6 +83,10 @@ class NestedChain:
     def is_symmetric(self) -> bool:
         return False
 
+    @property
+    def grades(self) -> None:
+        return None
+
     @cached_property
     def views(self) -> tuple[NestedChain, ...]:
         """The same matrices, one for each block."""

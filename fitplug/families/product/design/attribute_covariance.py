@@ -21,6 +21,7 @@ import numpy as np
 from fitplug.families.base.attribute_matrices import AttributeMatrix
 from fitplug.families.base.tree_shape import TreeShape
 from fitplug.families.product.shape.batches import DistinctFactor
+from fitplug.families.product.shape.grades import AttributeGrades
 from fitplug.numeric import FloatArray
 
 
@@ -32,6 +33,7 @@ class AttributeQueries:
         size: n, the number of cells.
         symmetric: Whether the cells may be permuted freely.
         tree: The nodes of a hierarchy whose levels are asked for; None for other attributes.
+        grades: The grades of its contrasts.
         factors: The distinct factors of this attribute.
         targets: For each factor the targets of its rows, shape (r,), in units of the sum's target.
         summed: Whether some group sums the attribute out.
@@ -40,6 +42,7 @@ class AttributeQueries:
     size: int
     symmetric: bool
     tree: TreeShape | None
+    grades: AttributeGrades
     factors: tuple[DistinctFactor, ...]
     targets: tuple[FloatArray, ...]
     summed: bool
@@ -53,6 +56,8 @@ class AttributeQueries:
             self.symmetric,
             self.size,
             self.tree,
+            self.grades.tree,
+            len(self.grades.subspaces),
             self.summed,
         )
 
@@ -73,7 +78,7 @@ class AttributeOptimum:
 
 
 class AttributeCovariance(Protocol):
-    """What the residual family needs of one attribute's reference u and covariance C."""
+    """What the residual family needs of one attribute's reference u and covariances C_k."""
 
     @classmethod
     def fits(cls, queries: AttributeQueries) -> bool:
@@ -92,25 +97,27 @@ class AttributeCovariance(Protocol):
         """Equal for covariances that are identical."""
 
     def compute_eta(self) -> FloatArray:
-        """Return Y_ii of each cell, shape (n,), or of all cells, shape (1,)."""
+        """Return (Y_k)_ii of each cell and grade, shape (n, K), or of all cells, shape (1, K)."""
 
     def compute_variance_parts(self, factor: DistinctFactor) -> FloatArray:
-        """Return mu^2 and gamma of the rows of a factor, shape (r, 2)."""
+        """Return mu^2 and the gammas of the rows of a factor, shape (r, 1 + K)."""
 
     def descend(
         self,
         cells: FloatArray,
-        price: float,
+        prices: FloatArray,
         pulls: Sequence[tuple[DistinctFactor, FloatArray]],
     ) -> AttributeCovariance:
         """Return the covariance that minimises the Lagrangian, first in C, then in u.
 
-        The Lagrangian (F18) is price * p'eta + the sum of pull_0 mu^2 + pull_1 gamma of all rows.
+        The Lagrangian (F18) is prices * p'eta + the sum of pull_0 mu^2 + pull_k gamma_k of all
+        rows.
 
         Args:
             cells: Weights p of the cells, shape (n,), positive, summing to 1.
-            price: What p'eta costs.
-            pulls: For each factor of the attribute the prices of its rows' mu^2 and gamma, (r, 2).
+            prices: What p'eta of each grade costs, shape (K,).
+            pulls: For each factor of the attribute the prices of its rows' mu^2 and gammas,
+                (r, 1 + K).
         """
 
     def round_to_integers(self, factors: Sequence[DistinctFactor], bits: int) -> AttributeMatrix:

@@ -62,7 +62,7 @@ class ContrastCovariance:
     @classmethod
     def fits(cls, queries: AttributeQueries) -> bool:
         """Tell whether the queries are given as rows."""
-        return queries.tree is None
+        return queries.tree is None and not queries.grades.subspaces
 
     @classmethod
     def optimise(cls, queries: AttributeQueries) -> AttributeOptimum:
@@ -96,9 +96,9 @@ class ContrastCovariance:
         return type(self), self.contrasts.shape, *(array.tobytes() for array in arrays)
 
     def compute_eta(self) -> FloatArray:
-        """Return Y_ii of each cell, shape (n,)."""
+        """Return Y_ii of each cell, shape (n, 1)."""
         X = (self.contrasts - self.reference).T
-        return np.asarray((X * np.linalg.solve(self.covariance, X)).sum(axis=0))
+        return np.asarray((X * np.linalg.solve(self.covariance, X)).sum(axis=0)[:, None])
 
     def compute_variance_parts(self, factor: DistinctFactor) -> FloatArray:
         """Return mu^2 and gamma of the rows of a factor, shape (r, 2)."""
@@ -113,10 +113,11 @@ class ContrastCovariance:
     def descend(
         self,
         cells: FloatArray,
-        price: float,
+        prices: FloatArray,
         pulls: Sequence[tuple[DistinctFactor, FloatArray]],
     ) -> ContrastCovariance:
         """Return the covariance that minimises the Lagrangian, first in C, then in u."""
+        (price,) = prices.tolist()
         return self.descend_rows(cells, price, [(factor.rows, pull) for factor, pull in pulls])
 
     def descend_rows(

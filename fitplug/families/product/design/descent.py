@@ -23,12 +23,10 @@ import numpy as np
 
 from fitplug.families.product.design.attribute_covariance import AttributeCovariance
 from fitplug.families.product.design.initial_member import optimise_attributes
-from fitplug.families.product.design.members import (
-    FamilyMember,
-    FamilyWeights,
-    compute_largest_costs,
-)
+from fitplug.families.product.design.members import FamilyMember, FamilyWeights
+from fitplug.families.product.design.profiles import build_profiles
 from fitplug.families.product.design.scales import (
+    Scales,
     VarianceMatrix,
     build_extreme_rows,
     compute_scales,
@@ -92,7 +90,7 @@ def descend_residual_family(
         except np.linalg.LinAlgError:
             # Floating point can go no further; the best member so far is returned.
             break
-        found = _scale(batched, covariances, weights, tolerance)
+        found = _scale(batched, covariances, weights, tolerance, best.scales)
         idle = 0 if found.upper < best.upper * (1 - tolerance) else idle + 1
         best = min(best, found, key=lambda member: member.upper)
         if progress is not None:
@@ -108,11 +106,12 @@ def _scale(
     covariances: tuple[AttributeCovariance, ...],
     weights: FamilyWeights,
     tolerance: float,
+    near: Scales | None = None,
 ) -> FamilyMember:
     """Return the member with the best scales for these covariances."""
     rows = build_extreme_rows(batched, batched.compute_tables(covariances), tolerance / 10)
-    costs = compute_largest_costs(batched, covariances)
-    scales = optimise_scales(rows, costs, tolerance=tolerance / 4)
+    profiles = build_profiles(batched.scales, [one.compute_eta() for one in covariances])
+    scales = optimise_scales(rows, profiles, tolerance=tolerance / 4, near=near)
     return FamilyMember(batched, covariances, scales, weights)
 
 
@@ -129,10 +128,10 @@ def _descend(
     """
     tables = batched.compute_tables(covariances)
     eta = [covariance.compute_eta() for covariance in covariances]
-    mean_eta = np.array([(p * x).sum() for p, x in zip(weights.cells, eta, strict=True)])
+    mean_eta = [(p[:, None] * own).sum(axis=0) for p, own in zip(weights.cells, eta, strict=True)]
     rows = _mix_rows(batched, tables, weights.shares)
     q = np.concatenate([own.ravel() for own in weights.queries])
-    needed, costs = rows.multiply_transposed(q), batched.multiply(mean_eta)
+    needed, costs = rows.multiply_transposed(q), batched.scales.multiply(mean_eta)
     z, spent = compute_scales(costs, needed), np.sqrt(costs * needed)
     total = float(spent.sum())
     raised = mix_with_uniform(q * rows.multiply(z) / total, mixing)
@@ -146,18 +145,18 @@ def _descend(
     moved, cells = list(covariances), list(weights.cells)
     for a, covariance in enumerate(covariances):
         # Symmetry keeps the weights of a symmetric attribute uniform.
-        if batched.symmetric[a] or not mean_eta[a] > 0:
+        if batched.symmetric[a] or not mean_eta[a].any():
             continue
-        own_spent = float(spent[(batched.blocks == a).any(axis=1)].sum())
+        by_grade = np.bincount(batched.scales.label(a), spent, 1 + len(mean_eta[a]))[1:]
+        prices = by_grade / np.where(mean_eta[a] > 0, mean_eta[a], 1.0)
         p = cells[a]
         own_pulls = [
             (factor, pull)
             for factor, pull in zip(batched.factors, pulls, strict=True)
             if factor.attribute == a
         ]
-        moved[a] = covariance.descend(p, own_spent / mean_eta[a], own_pulls)
-        share = own_spent / total
-        grown = p * (1 - share + share * eta[a] / mean_eta[a])
+        moved[a] = covariance.descend(p, prices, own_pulls)
+        grown = p * (1 + (eta[a] @ prices - by_grade.sum()) / total)
         cells[a] = mix_with_uniform(grown / grown.sum(), mixing)
     return tuple(moved), FamilyWeights(tuple(cells), tuple(queries), shares), total
 
@@ -175,10 +174,10 @@ def _mix_rows(
         for batch in batched.batches
     )
     return VarianceMatrix(
-        tuple(batch.blocks for batch in batched.batches),
+        tuple(batch.scales for batch in batched.batches),
         axes,
         tuple(batch.targets for batch in batched.batches),
-        len(batched.blocks),
+        batched.scales.count,
     )
 
 
@@ -192,19 +191,20 @@ def _differentiate(
 ) -> tuple[list[FloatArray], tuple[FloatArray, ...]]:
     """Differentiate the Lagrangian by mu^2 and gamma of the rows of each factor.
 
-    Returns the derivatives of each factor (r, 2), and the shares (r,) after an ascent.
+    Returns the derivatives of each factor (r, 1 + K), and the shares (r,) after an ascent.
     """
     pulls = [np.zeros_like(table) for table in tables]
-    mixed = np.zeros((len(tables), 2))
+    mixed = [np.zeros(table.shape[1]) for table in tables]
     batches = zip(batched.batches, rows.divide_by_targets(q), rows.tables, strict=True)
     for batch, weighted, axes in batches:
         for axis, own in enumerate(batch.factors.T):
-            slope = _contract(weighted, z[batch.blocks], axes, axis)
+            slope = _contract(weighted, z[batch.scales], axes, axis)
             if batch.varying[axis]:
                 for f in np.unique(own):
                     pulls[f] += slope[own == f].sum(axis=0)
             else:
-                np.add.at(mixed, own, slope[:, 0])
+                for f, one in zip(own.tolist(), slope[:, 0], strict=True):
+                    mixed[f] += one
     raised = []
     for pull, table, share, slope in zip(pulls, tables, weights.shares, mixed, strict=True):
         pull += np.outer(share, slope)
@@ -220,17 +220,18 @@ def _contract(
 
     Args:
         weighted: Weights over targets, shape (g, r_1, ..., r_m).
-        z: Scales, shape (g, 2, ..., 2).
-        tables: m tables, shape (g, r_i, 2).
+        z: Scales, shape (g, 1 + K_1, ..., 1 + K_m).
+        tables: m tables, shape (g, r_i, 1 + K_i).
         axis: The table's index.
 
     Returns:
-        The derivative, shape (g, r, 2).
+        The derivative, shape (g, r, 1 + K).
     """
     weighted = np.moveaxis(weighted, 1 + axis, -1)
     for i, table in enumerate(tables):
         if i != axis:
             weighted = np.einsum("gi...r,gia->g...ar", weighted, table)
     g, r = len(weighted), weighted.shape[-1]
-    z = np.moveaxis(z, 1 + axis, -1).reshape(g, -1, 2)
+    z = np.moveaxis(z, 1 + axis, -1)
+    z = z.reshape(g, -1, z.shape[-1])
     return np.asarray(np.einsum("gxr,gxa->gra", weighted.reshape(g, -1, r), z))

@@ -17,6 +17,8 @@ from fitplug.families.product.design.attribute_covariance import (
 )
 from fitplug.families.product.design.contrast_covariance import ContrastCovariance
 from fitplug.families.product.design.members import FamilyWeights
+from fitplug.families.product.design.nested_covariance import NestedCovariance
+from fitplug.families.product.design.node_tree_covariance import NodeTreeCovariance
 from fitplug.families.product.design.symmetric_covariance import SymmetricCovariance
 from fitplug.families.product.design.tree_covariance import TreeCovariance
 from fitplug.families.product.shape.batches import BatchedGroups, DistinctFactor, gather_tables
@@ -24,7 +26,9 @@ from fitplug.numeric import FloatArray
 
 COVARIANCE_KINDS: tuple[type[AttributeCovariance], ...] = (
     SymmetricCovariance,
+    NodeTreeCovariance,
     TreeCovariance,
+    NestedCovariance,
     ContrastCovariance,
 )
 """The kinds of covariances. The first that fits the queries of an attribute serves them."""
@@ -88,6 +92,7 @@ def _collect_queries(
         size=batched.sizes[attribute],
         symmetric=batched.symmetric[attribute],
         tree=batched.trees[attribute],
+        grades=batched.grades[attribute],
         factors=tuple(factors.values()),
         targets=tuple(targets.values()),
         summed=bool(total < np.inf),

@@ -6,7 +6,6 @@ a scale z_A for each block A, a subset of the attributes. See docs/theory/residu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fitplug.families.product.design.attribute_covariance import AttributeCovariance
@@ -56,14 +55,3 @@ class FamilyMember:
     def upper(self) -> float:
         """The privacy cost."""
         return self.scales.upper
-
-
-def compute_largest_costs(
-    batched: BatchedGroups, covariances: Sequence[AttributeCovariance]
-) -> FloatArray:
-    """Compute E_A = prod_{a in A} max eta_a (F13), shape (b,).
-
-    It is what block A costs at the scale 1, in the cell where it costs most.
-    """
-    largest = [float(one.compute_eta().max(initial=0.0)) for one in covariances]
-    return batched.multiply(largest)

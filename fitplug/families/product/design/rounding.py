@@ -23,8 +23,9 @@ from fitplug.families.base.integer_limits import SATURATION
 from fitplug.families.base.strategies import build_strategy
 from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.product.design.members import FamilyMember
+from fitplug.families.product.design.profiles import build_profiles
 from fitplug.families.product.design.scales import build_extreme_rows, optimise_scales
-from fitplug.families.product.shape.batches import BatchedGroups
+from fitplug.families.product.shape.grades import BlockScales
 from fitplug.families.product.shape.residual import ResidualStructure
 from fitplug.numeric import FloatArray, IntArray
 
@@ -40,7 +41,7 @@ _WORSE = 0.01
 
 @dataclass(frozen=True, eq=False)
 class _Rounding:
-    """Integer matrices of the attributes, integers M (b,) of the blocks, and the privacy cost."""
+    """Integer matrices of the attributes, a multiple of each scale (count,), and the cost."""
 
     matrices: tuple[AttributeMatrix, ...]
     multiples: IntArray
@@ -69,7 +70,7 @@ def round_member(
     for bits in _BITS:
         try:
             matrices = _round_attributes(member, bits)
-            found = _round_blocks(batched, matrices, most, loss)
+            found = _round_blocks(member, matrices, most, loss)
         except DesignError:
             continue
         if best is None or found.cost < best.cost:
@@ -82,9 +83,7 @@ def round_member(
         raise DesignError(
             "an integer strategy has no room for tables of so many attributes; ask tables of fewer"
         )
-    basis = Basis("cells", np.zeros(1, dtype=np.int64), np.ones(1))
-    M = best.multiples
-    blocks = BlockSet(np.arange(len(M), dtype=np.int64), basis, M[:, None, None])
+    blocks = make_block_set(batched.scales, best.multiples)
     return add_claim_margins(build_strategy(structure, (blocks,), best.matrices))
 
 
@@ -102,34 +101,61 @@ def _round_attributes(member: FamilyMember, bits: int) -> tuple[AttributeMatrix,
 
 
 def _round_blocks(
-    batched: BatchedGroups, matrices: tuple[AttributeMatrix, ...], most: float, loss: float
+    member: FamilyMember, matrices: tuple[AttributeMatrix, ...], most: float, loss: float
 ) -> _Rounding:
-    """Choose the integer multiples of the blocks for the integer matrices of the attributes.
+    """Choose the integer multiples of the scales for the integer matrices of the attributes.
 
     Raises:
         DesignError: If a coefficient of an answer would be larger than `most`.
     """
+    batched = member.batched
     tables = [
         matrices[factor.attribute].upper_variance_parts(factor.factor) for factor in batched.factors
     ]
-    entry = batched.multiply([float(max(matrix.largest_entry, 1)) for matrix in matrices])
+    scales = batched.scales
+    entry = scales.multiply([_list_entries(matrix) for matrix in matrices])
     if float(entry.max()) > most:
         raise DesignError("no room for so many records")
     rows = build_extreme_rows(batched, tables, loss / 10)
-    costs = batched.multiply([float(matrix.column_square) for matrix in matrices])
-    z = optimise_scales(rows, costs, tolerance=loss).z
+    profiles = build_profiles(scales, [_list_squares(matrix) for matrix in matrices])
+    best = optimise_scales(rows, profiles, tolerance=loss, near=member.scales)
+    z = best.z
     real = np.divide(1.0, np.sqrt(z), out=np.zeros_like(z), where=z > 0)
     room = most / float((real * entry).max())
-    M = _round_multiples(real, costs * real**2, room)
+    M = _round_multiples(real, best.costs * real**2, room)
     if float((M * entry).max()) > 2 * most:
         raise DesignError("no room for so many records")
     worst = float(rows.multiply(M**-2.0).max())
-    cost = math.sqrt(worst * float((costs * M**2).sum()))
+    cost = math.sqrt(worst * float(profiles.multiply(M**2).max()))
     return _Rounding(matrices, M.astype(np.int64), cost)
 
 
+def _list_entries(matrix: AttributeMatrix) -> FloatArray:
+    """List the largest entry of each grade of a matrix, shape (K,)."""
+    if matrix.grades is None:
+        return np.array([float(max(matrix.largest_entry, 1))])
+    return matrix.grades.largest_entries.astype(np.float64)
+
+
+def _list_squares(matrix: AttributeMatrix) -> FloatArray:
+    """List the different squares of columns of a matrix, or the largest, by grade, (c, K)."""
+    if matrix.grades is None:
+        return np.array([[float(matrix.column_square)]])
+    return matrix.grades.column_squares.astype(np.float64)
+
+
+def make_block_set(scales: BlockScales, multiples: IntArray) -> BlockSet:
+    """Make the block set of a multiple of each scale, shape (count,)."""
+    basis = Basis("cells", np.zeros(1, dtype=np.int64), np.ones(1))
+    blocks = np.arange(len(scales.subsets.blocks), dtype=np.int64)
+    if not len(scales.divided):
+        return BlockSet(blocks, basis, multiples[:, None, None])
+    ones = np.ones((len(blocks), 1, 1), dtype=np.int64)
+    return BlockSet(blocks, basis, ones, scales.split(multiples))
+
+
 def _round_multiples(real: FloatArray, spent: FloatArray, room: float) -> FloatArray:
-    """Round a multiple of `real` (b,), at most room * real, to integers (b,).
+    """Round a multiple of `real` (b,), at most room * real, to integers.
 
     Of the multiples that make the smallest entry an integer, it takes the one that changes the
     others least, weighted by what each block spends.

@@ -51,6 +51,6 @@ def _measure_excess(a: FloatArray, b: FloatArray, point: FloatArray) -> float:
 
 
 def stack_hulls(hulls: Sequence[FloatArray]) -> FloatArray:
-    """Stack hulls (h, 2) to an array (g, most, 2), in which shorter ones repeat their points."""
+    """Stack hulls (h, 1 + K) to (g, most, 1 + K); shorter ones repeat their points."""
     most = max(map(len, hulls))
-    return np.stack([np.resize(hull, (most, 2)) for hull in hulls])
+    return np.stack([np.resize(hull, (most, hull.shape[1])) for hull in hulls])

@@ -13,7 +13,6 @@ scales for given splits".
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,10 +20,11 @@ from functools import cached_property
 import numpy as np
 
 from fitplug.errors import WorkloadError
+from fitplug.families.product.design.profiles import ProfileMatrix
 from fitplug.families.product.design.row_hulls import find_hull, stack_hulls
 from fitplug.families.product.shape.batches import BatchedGroups, gather_tables
 from fitplug.numeric import FloatArray, IntArray
-from fitplug.solve import MIXING, Iterate, find_fixed_point, mix_with_uniform, normalise_logarithms
+from fitplug.solve import DualValue, Problem, mix_with_uniform, solve_dual
 
 MAX_ROWS = 2_000_000
 """The most rows of K, after symmetry and hulls, for which scales are found."""
@@ -33,20 +33,23 @@ _MOST_SLACK = 1e-2
 
 _MAX_ITERATIONS = 1000
 
+_FRESH = 1e-3
+"""The share of uniform weights in those that an iteration begins from."""
+
 
 @dataclass(frozen=True, eq=False)
 class VarianceMatrix:
     """K, factored: per batch of g groups over m attributes.
 
     Attributes:
-        blocks: Per batch the index of the block of each subset of the attributes, shape
-            (g, 2, ..., 2).
-        tables: Per batch and attribute mu^2 and gamma of the rows, shape (g, r_i, 2).
+        places: Per batch the index of the scale of each tuple of grades of the attributes, shape
+            (g, 1 + K_1, ..., 1 + K_m).
+        tables: Per batch and attribute mu^2 and gammas of the rows, shape (g, r_i, 1 + K_i).
         targets: Per batch the targets, shape (g, r_1, ..., r_m).
-        count: b, the number of blocks.
+        count: The number of scales.
     """
 
-    blocks: tuple[IntArray, ...]
+    places: tuple[IntArray, ...]
     tables: tuple[tuple[FloatArray, ...], ...]
     targets: tuple[FloatArray, ...]
     count: int
@@ -66,18 +69,18 @@ class VarianceMatrix:
     def multiply_transposed(self, q: FloatArray) -> FloatArray:
         """Return K'q (count,) of weights q (size,)."""
         total = np.zeros(self.count)
-        batches = zip(self.blocks, self.tables, self.divide_by_targets(q), strict=True)
-        for blocks, tables, terms in batches:
+        batches = zip(self.places, self.tables, self.divide_by_targets(q), strict=True)
+        for places, tables, terms in batches:
             for table in tables:
                 terms = np.einsum("gi...,gia->g...a", terms, table)
-            total += np.bincount(blocks.ravel(), terms.ravel(), self.count)
+            total += np.bincount(places.ravel(), terms.ravel(), self.count)
         return total
 
     def multiply(self, z: FloatArray) -> FloatArray:
         """Return K z (size,), the variance of each row over its target, of scales z (count,)."""
         ratios = []
-        for blocks, tables, c in zip(self.blocks, self.tables, self.targets, strict=True):
-            terms = z[blocks]
+        for places, tables, c in zip(self.places, self.tables, self.targets, strict=True):
+            terms = z[places]
             for table in tables:
                 terms = np.einsum("ga...,gia->g...i", terms, table)
             ratios.append((terms / c).ravel())
@@ -89,15 +92,19 @@ class Scales:
     """Scales that meet every target.
 
     Attributes:
-        z: The scale of each block, shape (b,); 0 for a block that no query needs.
+        z: The scales, shape (count,); 0 where no query needs one.
         upper: The privacy cost.
         lower: No other scales for the same covariances cost less.
-        q: The dual weights of the rows at the best scales, shape (rows,), summing to 1.
+        costs: What each scale costs at 1, averaged by the dual weights of cells, shape (count,).
+        cells: The dual weights of the classes of cells; see `ProfileMatrix`.
+        q: The dual weights of the rows, shape (rows,), summing to 1.
     """
 
     z: FloatArray
     upper: float
     lower: float
+    costs: FloatArray
+    cells: FloatArray
     q: FloatArray
 
 
@@ -108,14 +115,17 @@ def build_extreme_rows(
 
     Args:
         batched: The groups.
-        tables: mu^2 and gamma of the rows of each factor, shape (r, 2).
+        tables: mu^2 and gammas of the rows of each factor, shape (r, 1 + K).
         slack: The largest ratio may be too large by a factor of 1 + slack for each attribute of a
             group. If there are too many rows, more slack is used.
 
     Raises:
         WorkloadError: If there are still more than `MAX_ROWS` rows.
     """
-    hulls = [find_hull(table, slack) for table in tables]
+    hulls = [
+        find_hull(table, slack) if table.shape[1] == 2 else np.unique(table, axis=0)
+        for table in tables
+    ]
     axes, targets = [], []
     for batch in batched.batches:
         own_tables = tuple(
@@ -133,57 +143,60 @@ def build_extreme_rows(
             f"{size} queries differ in their targets, and up to {MAX_ROWS} can be designed for: "
             "give tables of several attributes one target each, or ask fewer of them"
         )
-    blocks = tuple(batch.blocks for batch in batched.batches)
-    return VarianceMatrix(blocks, tuple(axes), tuple(targets), len(batched.blocks))
+    places = tuple(batch.scales for batch in batched.batches)
+    return VarianceMatrix(places, tuple(axes), tuple(targets), batched.scales.count)
 
 
-def optimise_scales(rows: VarianceMatrix, costs: FloatArray, *, tolerance: float) -> Scales:
+def optimise_scales(
+    rows: VarianceMatrix,
+    profiles: ProfileMatrix,
+    *,
+    tolerance: float,
+    near: Scales | None = None,
+) -> Scales:
     """Find the best scales.
 
     Args:
         rows: K.
-        costs: E, the largest cost of each block at scale 1, shape (b,).
+        profiles: What scales add to the profile.
         tolerance: The relative gap in the privacy cost that ends the iteration.
+        near: The best scales of similar covariances, whose weights are begun from if there are as
+            many.
 
     Raises:
         DesignError: If floating point cannot hold the costs.
     """
-    mixing = MIXING * tolerance
 
-    def evaluate(x: FloatArray) -> Iterate[FloatArray] | None:
-        q = np.exp(x)
-        needed = rows.multiply_transposed(q)
-        total, z = float(np.sqrt(costs * needed).sum()), compute_scales(costs, needed)
-        ratios = rows.multiply(z)
-        largest = float(ratios.max())
-        upper = math.sqrt(total * largest)
-        if not (math.isfinite(upper) and total > 0):
-            return None
-        return Iterate(
-            x=x,
-            following=mix_with_uniform(q * ratios / total, mixing),
-            lower=total,
-            upper=upper,
-            merit=2 * math.log(total) + mixing * float(x.mean()),
-            found=z / ratios.max(),
+    def evaluate(_: Problem, p: FloatArray, q: FloatArray) -> DualValue:
+        costs, needed = profiles.multiply_transposed(p), rows.multiply_transposed(q)
+        z = compute_scales(costs, needed)
+        precisions = np.divide(1.0, z, out=np.zeros_like(z), where=z > 0)
+        total = float(np.sqrt(costs * needed).sum())
+        return DualValue(
+            total, profiles.multiply(precisions), rows.multiply(z), (np.sqrt(precisions),)
         )
 
-    found = find_fixed_point(
-        evaluate,
-        normalise_logarithms,
-        normalise_logarithms(np.zeros(rows.size)),
+    start = None
+    if near is not None and (len(near.cells), len(near.q)) == (profiles.size, rows.size):
+        start = mix_with_uniform(near.cells, _FRESH), mix_with_uniform(near.q, _FRESH)
+    found = solve_dual(
+        Problem(profiles.size, rows.size, ()),
         tolerance=tolerance,
         max_iterations=_MAX_ITERATIONS,
+        start=start,
+        evaluate=evaluate,
     )
-    best = found.best_upper
-    return Scales(best.found, best.upper, found.best_lower.lower, np.exp(best.x))
+    (whitener,) = found.whiteners
+    z = np.divide(1.0, whitener**2, out=np.zeros_like(whitener), where=whitener > 0)
+    costs = profiles.multiply_transposed(found.p)
+    return Scales(z, found.upper, found.lower, costs, found.p, found.q)
 
 
 def compute_scales(costs: FloatArray, needed: FloatArray) -> FloatArray:
-    """Return z = sqrt(E / K'q), or 0 for a block that no query needs.
+    """Return z = sqrt(P / K'q), or 0 where no query needs a scale.
 
     Args:
-        costs: E, shape (b,).
-        needed: K'q, shape (b,).
+        costs: What scales cost at 1, on average, shape (count,).
+        needed: K'q, shape (count,).
     """
     return np.sqrt(np.divide(costs, needed, out=np.zeros_like(costs), where=needed > 0))

@@ -47,8 +47,8 @@ class SymmetricCovariance:
         return type(self), self.size
 
     def compute_eta(self) -> FloatArray:
-        """Return Y_ii, which all cells share, shape (1,)."""
-        return np.array([1 - 1 / self.size])
+        """Return Y_ii, which all cells share, shape (1, 1)."""
+        return np.array([[1 - 1 / self.size]])
 
     def compute_variance_parts(self, factor: DistinctFactor) -> FloatArray:
         """Return mu^2 and gamma of a cell, which all rows share, shape (1, 2)."""
@@ -57,7 +57,7 @@ class SymmetricCovariance:
     def descend(
         self,
         cells: FloatArray,
-        price: float,
+        prices: FloatArray,
         pulls: Sequence[tuple[DistinctFactor, FloatArray]],
     ) -> SymmetricCovariance:
         """Return the covariance itself, which no weights change."""

@@ -53,7 +53,7 @@ class TreeCovariance:
     @classmethod
     def fits(cls, queries: AttributeQueries) -> bool:
         """Tell whether the queries are levels of a hierarchy."""
-        return queries.tree is not None
+        return queries.tree is not None and queries.grades.tree is None
 
     @classmethod
     def optimise(cls, queries: AttributeQueries) -> AttributeOptimum:
@@ -75,12 +75,12 @@ class TreeCovariance:
         return type(self), self.shape, self.top.key, self.scales.tobytes()
 
     def compute_eta(self) -> FloatArray:
-        """Return Y_ii of each leaf, shape (n,)."""
+        """Return Y_ii of each leaf, shape (n, 1)."""
         total = self.top.compute_eta()
         for c, k, parents in zip(
             self._scales_by_step(), self.shape.children, self.shape.parents, strict=True
         ):
-            total = (total + (1 - 1 / k) / c)[parents]
+            total = (total + ((1 - 1 / k) / c)[:, None])[parents]
         return total
 
     def compute_variance_parts(self, factor: DistinctFactor) -> FloatArray:
@@ -104,10 +104,11 @@ class TreeCovariance:
     def descend(
         self,
         cells: FloatArray,
-        price: float,
+        prices: FloatArray,
         pulls: Sequence[tuple[DistinctFactor, FloatArray]],
     ) -> TreeCovariance:
         """Return the covariance that minimises the Lagrangian, first in C, then in u."""
+        (price,) = prices.tolist()
         levels = [(factor.factor.kind, pull) for factor, pull in pulls]
         return self.descend_levels(cells, price, levels)
 

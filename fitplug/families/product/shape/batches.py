@@ -20,6 +20,7 @@ from fitplug.families.base.tree_shape import (
     find_tree_shape,
     targets_vary,
 )
+from fitplug.families.product.shape.grades import AttributeGrades, BlockScales
 from fitplug.numeric import FloatArray, IntArray, freeze
 from fitplug.workload import Factor, QueryGroup, Workload
 
@@ -45,10 +46,10 @@ class DistinctFactor:
 
 
 class VarianceParts(Protocol):
-    """One attribute's reference u and covariance C of its contrasts."""
+    """One attribute's reference u and covariances C_k of its grades."""
 
     def compute_variance_parts(self, factor: DistinctFactor) -> FloatArray:
-        """Compute mu^2 = (w'u)^2 and gamma = w'C w of a factor's rows w, shape (r, 2)."""
+        """Compute mu^2 = (w'u)^2 and gammas w'C_k w of a factor's rows w, shape (r, 1 + K)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +62,8 @@ class Batch:
         factors: Indices into `BatchedGroups.factors`, shape (g, m).
         varying: Per axis, whether targets vary along it.
         targets: Shape (g, r_1, ..., r_m), with r_i = 1 where they do not vary.
-        blocks: The index of each subset of a group's attributes, shape (g, 2, ..., 2).
+        scales: The scale of each tuple of grades of a group's attributes, 0 for a total, as indices
+            of `BlockScales`, shape (g, 1 + K_1, ..., 1 + K_m).
     """
 
     groups: IntArray
@@ -69,7 +71,7 @@ class Batch:
     factors: IntArray
     varying: tuple[bool, ...]
     targets: FloatArray
-    blocks: IntArray
+    scales: IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +84,8 @@ class BatchedGroups:
         subsets: The sets of attributes that have a block.
         symmetric: Whether each attribute may be permuted freely.
         trees: The nodes of each attribute that is divided level by level; None for others.
+        grades: The grades of each attribute.
+        scales: Where the scale of each tuple of grades is.
         factors: The distinct factors.
         batches: The batches.
     """
@@ -91,6 +95,8 @@ class BatchedGroups:
     subsets: Subsets
     symmetric: tuple[bool, ...]
     trees: tuple[TreeShape | None, ...]
+    grades: tuple[AttributeGrades, ...]
+    scales: BlockScales
     factors: tuple[DistinctFactor, ...]
     batches: tuple[Batch, ...]
 
@@ -100,11 +106,6 @@ class BatchedGroups:
         return self.subsets.sizes
 
     @property
-    def blocks(self) -> IntArray:
-        """The blocks' attributes, shape (b, most), padded with -1."""
-        return self.subsets.blocks
-
-    @property
     def widths(self) -> tuple[int, ...]:
         """The columns that tell an attribute's cells apart: of a tree, its top nodes."""
         return tuple(
@@ -112,36 +113,25 @@ class BatchedGroups:
             for is_symmetric, n, tree in zip(self.symmetric, self.sizes, self.trees, strict=True)
         )
 
-    def multiply(self, numbers: Sequence[float] | FloatArray) -> FloatArray:
-        """Multiply one number for each attribute of a block, in floats.
-
-        Args:
-            numbers: One for each attribute.
-
-        Returns:
-            prod_{a in A} numbers[a] of every block, shape (b,).
-        """
-        return np.asarray(np.append(np.asarray(numbers), 1.0)[self.blocks].prod(axis=1))
-
     def compute_tables(self, covariances: Sequence[VarianceParts]) -> list[FloatArray]:
-        """Compute mu^2 and gamma of every distinct factor's rows, each of shape (r, 2)."""
+        """Compute mu^2 and gammas of every distinct factor's rows, each of shape (r, 1 + K)."""
         return [covariances[one.attribute].compute_variance_parts(one) for one in self.factors]
 
     def compute_variances(self, tables: Sequence[FloatArray], z: FloatArray) -> list[FloatArray]:
         """Compute the variances of every group's queries.
 
         Args:
-            tables: mu^2 and gamma of every distinct factor's rows, each of shape (r, 2).
-            z: The scales of the blocks, shape (b,).
+            tables: mu^2 and gammas of every distinct factor's rows, each of shape (r, 1 + K).
+            z: The scales, shape (scales.count,).
 
         Returns:
             Per group, an array with an axis for each attribute of A_t, of size 1 if symmetric. All
-            terms are positive: the relative error is that of at most 2^m sums of products of
+            terms are positive: the relative error is that of sums of prod (1 + K_i) products of
             m + 1 numbers.
         """
         variances: list[FloatArray] = [np.empty(0)] * len(self.workload.groups)
         for batch in self.batches:
-            part = z[batch.blocks]
+            part = z[batch.scales]
             for own in batch.factors.T:
                 part = np.einsum("ga...,gia->g...i", part, gather_tables(tables, own))
             for number, values in zip(batch.groups, part, strict=True):
@@ -160,9 +150,10 @@ class BatchedGroups:
         return np.concatenate(parts)
 
 
-def batch_groups(structure: Structure) -> BatchedGroups:
-    """Batch the groups of a structure whose blocks are made of all attributes."""
+def batch_groups(structure: Structure, grades: tuple[AttributeGrades, ...]) -> BatchedGroups:
+    """Batch the groups of a structure whose blocks are made of all attributes, with `grades`."""
     names, subsets = structure.block_attributes, structure.subsets
+    scales = BlockScales(subsets, tuple(own.count for own in grades))
     position = {name: a for a, name in enumerate(names)}
     register = _FactorRegister(
         symmetric=tuple(name in structure.symmetric for name in names),
@@ -170,7 +161,7 @@ def batch_groups(structure: Structure) -> BatchedGroups:
     )
     batches: list[Batch] = []
     for numbers, blocks in subsets.by_count:
-        by_shape: dict[tuple[_Shape, _Shape], list[tuple[int, list[int], FloatArray]]] = {}
+        by_shape: dict[tuple[_Shape, ...], list[tuple[int, list[int], FloatArray]]] = {}
         for i, number in enumerate(numbers):
             group = structure.workload.groups[number]
             attributes = subsets.group_attributes[number]
@@ -185,8 +176,9 @@ def batch_groups(structure: Structure) -> BatchedGroups:
                 for axis, a, rows in zip(axes, attributes, targets.shape, strict=True)
             ]
             lengths = tuple(register.factors[f].count for f in chosen)
-            by_shape.setdefault((lengths, targets.shape), []).append((i, chosen, targets))
-        for (_, shape), same in by_shape.items():
+            counts = tuple(scales.counts[a] for a in attributes)
+            by_shape.setdefault((lengths, targets.shape, counts), []).append((i, chosen, targets))
+        for (_, shape, counts), same in by_shape.items():
             own = np.array([i for i, _, _ in same])
             size = len(own), len(shape)
             batches.append(
@@ -199,9 +191,12 @@ def batch_groups(structure: Structure) -> BatchedGroups:
                     varying=tuple(r > 1 for r in shape),
                     targets=np.stack([targets for _, _, targets in same]),
                     # The bits of a subset count from the last axis.
-                    blocks=blocks[own]
-                    .reshape(-1, *[2] * size[1])
-                    .transpose(0, *range(size[1], 0, -1)),
+                    scales=scales.index(
+                        blocks[own]
+                        .reshape(-1, *[2] * size[1])
+                        .transpose(0, *range(size[1], 0, -1)),
+                        counts,
+                    ),
                 )
             )
     return freeze(
@@ -211,6 +206,8 @@ def batch_groups(structure: Structure) -> BatchedGroups:
             subsets=subsets,
             symmetric=register.symmetric,
             trees=register.trees,
+            grades=grades,
+            scales=scales,
             factors=tuple(register.factors),
             batches=tuple(batches),
         )

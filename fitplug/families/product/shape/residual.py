@@ -24,6 +24,7 @@ from fitplug.errors import WorkloadError
 from fitplug.families.base.structure import Structure, list_names
 from fitplug.families.base.tree_shape import find_tree_levels
 from fitplug.families.product.shape.batches import BatchedGroups, batch_groups
+from fitplug.families.product.shape.grades import UNDIVIDED, find_grades
 from fitplug.numeric import FloatArray, frozen_property
 
 MAX_ROWS = 20_000_000
@@ -36,7 +37,13 @@ a minute of singular values."""
 
 @dataclass(frozen=True, eq=False)
 class ResidualStructure(Structure):
-    """Blocks over the subsets of all attributes, each one number z_A."""
+    """Blocks over the subsets of all attributes, each a number z_k for each tuple k of grades.
+
+    Attributes:
+        graded: Whether attributes may have several grades.
+    """
+
+    graded: bool = True
 
     def __str__(self) -> str:
         apart = f"{len(self.told_apart)} attributes split apart ({list_names(self.told_apart)})"
@@ -89,7 +96,8 @@ class ResidualStructure(Structure):
     @frozen_property
     def batched(self) -> BatchedGroups:
         """The groups in batches whose tables have equal shapes."""
-        return batch_groups(self)
+        undivided = (UNDIVIDED,) * len(self.block_attributes)
+        return batch_groups(self, find_grades(self) if self.graded else undivided)
 
     def _estimate_work(self) -> float:
         """Estimate the operations that the singular values of all different factors take."""

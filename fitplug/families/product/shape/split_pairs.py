@@ -21,6 +21,8 @@ from fitplug.numeric import FloatArray, IntArray, frozen_property
 class SplitPairStructure(ResidualStructure):
     """Blocks over the subsets of all attributes, where neighbours replace a record."""
 
+    graded: bool = False
+
     @frozen_property
     def free(self) -> IntArray:
         """The attributes along which a record may move, as indices of `block_attributes`."""

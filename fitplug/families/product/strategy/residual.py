@@ -6,11 +6,20 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from fitplug.errors import PlanError
 from fitplug.families.base.attribute_matrices import AttributeMatrix, DenseMatrix
 from fitplug.families.base.contrasts import make_contrasts
-from fitplug.families.base.strategy import Integers
+from fitplug.families.base.mechanisms import Mechanism, make_mechanism
+from fitplug.families.base.strategy import Integers, IntegerStrategy
+from fitplug.families.base.strategy_form import StrategyCost
 from fitplug.families.blocks.strategy.scalars import OneCellForm
 from fitplug.families.product.shape.residual import ResidualStructure
+from fitplug.families.product.strategy.multiples import (
+    check_multiples,
+    compute_graded_cost,
+    gather_multiples,
+)
+from fitplug.families.product.strategy.node_trees import NodeTreeMatrix
 from fitplug.families.product.strategy.trees import TreeMatrix
 from fitplug.numeric import AnyArray, FloatArray, gamma
 
@@ -18,22 +27,50 @@ from fitplug.numeric import AnyArray, FloatArray, gamma
 class ResidualForm(OneCellForm[ResidualStructure]):
     """The strategies of `ResidualStructure`."""
 
+    has_grades = True
+
+    def compute_cost(self, structure: ResidualStructure, integers: Integers) -> StrategyCost:
+        if not len(structure.batched.scales.divided):
+            return super().compute_cost(structure, integers)
+        return compute_graded_cost(structure.batched.scales, integers)
+
+    def list_mechanisms(self, strategy: IntegerStrategy, noise_std: float) -> tuple[Mechanism, ...]:
+        structure = strategy.structure
+        assert isinstance(structure, ResidualStructure)
+        if not len(structure.batched.scales.divided):
+            return super().list_mechanisms(strategy, noise_std)
+        # The grades have their largest sensitivities at different cells.
+        square = strategy.sensitivity_squared
+        return (make_mechanism("all answers", square, noise_std, strategy.size),)
+
+    def check_form(self, strategy: IntegerStrategy, structure: ResidualStructure) -> None:
+        super().check_form(strategy, structure)
+        counts = structure.batched.scales.counts
+        for name, k, matrix in zip(
+            structure.block_attributes, counts, strategy.attribute_matrices, strict=True
+        ):
+            if (1 if matrix.grades is None else matrix.grades.count) != k:
+                raise PlanError(f"what it measures of {name!r} does not have the workload's grades")
+        for block_set in strategy.block_sets:
+            check_multiples(structure.batched.scales, block_set)
+
     def upper_unit_variances(
         self,
         structure: ResidualStructure,
         integers: Integers,
     ) -> FloatArray:
         # Blocks that are not measured are answered without noise.
-        z = np.zeros(len(structure.blocks))
-        for block_set in integers.block_sets:
-            z[block_set.blocks] = block_set.M[:, 0, 0].astype(np.float64) ** -2.0
         batched = structure.batched
+        multiples = gather_multiples(batched.scales, integers.block_sets).astype(np.float64)
+        z = np.divide(1.0, multiples**2, out=np.zeros(len(multiples)), where=multiples > 0)
         tables = [
             integers.attribute_matrices[distinct.attribute].upper_variance_parts(distinct.factor)
             for distinct in batched.factors
         ]
-        # Sums of 2^m products of m + 1 numbers, all of them >= 0.
-        return batched.arrange_by_row(batched.compute_variances(tables, z)) * (1 + gamma(64))
+        # Sums over m axes of at most 1 + K_i products each, all of them >= 0.
+        roundings = 64 + sum(1 + k for k in batched.scales.counts if k > 1)
+        variances = batched.arrange_by_row(batched.compute_variances(tables, z))
+        return variances * (1 + gamma(roundings))
 
     def read_attribute_matrices(
         self, structure: ResidualStructure, arrays: Sequence[Mapping[str, AnyArray]]
@@ -44,7 +81,10 @@ class ResidualForm(OneCellForm[ResidualStructure]):
         ):
             if name in structure.symmetric:
                 continue
-            if tree is None:
+            own = structure.batched.grades[a].tree
+            if own is not None:
+                matrices[a] = NodeTreeMatrix.from_shape(own)
+            elif tree is None:
                 matrices[a] = DenseMatrix.from_arrays(arrays[a])
             else:
                 matrices[a] = TreeMatrix.from_arrays(tree, arrays[a])

@@ -26,6 +26,7 @@ import numpy as np
 from fitplug.families.base.attribute_matrices import DenseMatrix
 from fitplug.families.base.contrasts import build_contrasts
 from fitplug.families.base.integer_limits import MAX_ENTRY
+from fitplug.families.base.row_grades import RowGrades
 from fitplug.families.base.tree_shape import Siblings, TreeShape
 from fitplug.numeric import (
     AnyArray,
@@ -69,6 +70,10 @@ class TreeMatrix:
     @property
     def arrays_in_file(self) -> Mapping[str, IntArray]:
         return {**self.top.arrays_in_file, "multipliers": self.multipliers}
+
+    @property
+    def grades(self) -> RowGrades | None:
+        return None
 
     @property
     def is_symmetric(self) -> bool:
