@@ -55,8 +55,9 @@ def lower_person_cost(
     norm, cover = 0.0, 0.0
     attributes = structure.subsets.list_attributes(np.arange(len(structure.blocks)))
     for own, queries in zip(attributes, structure.gather_all_queries(), strict=True):
-        moment, error = _sum_moments(person, sets, own, p)
-        factor, residual = _factor_moment(moment)
+        moment, error = sum_moments(person, sets, own, p)
+        factor = factor_moment(moment)
+        residual = upper_residual(moment, factor)
         # c_A of a record with itself is w_A.
         cover = max(cover, (error + residual) / queries.profile_multiple)
         rows = np.sqrt(queries.variance_multiples * row_weights[queries.rows])
@@ -66,7 +67,7 @@ def lower_person_cost(
     return max(0.0, norm * (1 - gamma(blocks + 4)) / math.sqrt(mass * row_mass))
 
 
-def _sum_moments(
+def sum_moments(
     person: PersonRecords, sets: RecordSets, attributes: tuple[int, ...], p: FloatArray
 ) -> tuple[FloatArray, float]:
     """Sum p_v M_A(v), shape (D, D), and bound the rounding error of the sum in the 2-norm."""
@@ -82,18 +83,18 @@ def _sum_moments(
     return (moment + moment.T) / 2, float(sizes) * gamma(terms) * 2
 
 
-def _factor_moment(moment: FloatArray) -> tuple[FloatArray, float]:
-    """Factor a matrix P (D, D) as F F' but for a residual.
-
-    Returns:
-        F, and a bound on the 2-norm of P - F F'.
-    """
+def factor_moment(moment: FloatArray) -> FloatArray:
+    """Factor a matrix P (D, D) as F F' but for a residual, and return F."""
     squares, vectors = np.linalg.eigh(moment)
     kept = squares > 0
-    F = vectors[:, kept] * np.sqrt(squares[kept])
+    return np.asarray(vectors[:, kept] * np.sqrt(squares[kept]))
+
+
+def upper_residual(moment: FloatArray, F: FloatArray) -> float:
+    """Bound the 2-norm of P - F F' from above, for a matrix P (D, D) and any F (D, k)."""
     product, size = F @ F.T, np.abs(F) @ np.abs(F.T)
     error = np.abs(moment - product) + (gamma(F.shape[1] + 2) * size + UNIT_ROUNDOFF * abs(moment))
-    return F, math.sqrt(float((error * error).sum())) * (1 + gamma(error.size + 4))
+    return math.sqrt(float((error * error).sum())) * (1 + gamma(error.size + 4))
 
 
 def _lower_product_norm(N: FloatArray, F: FloatArray) -> float:

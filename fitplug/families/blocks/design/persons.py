@@ -222,7 +222,7 @@ def find_person_optimum(structure: PersonStructure, options: Options) -> PersonO
         stopped = options.progress is not None and options.progress(iterations, gap) is True
         if gap <= _TARGET * options.tolerance or stopped or iterations >= options.max_iterations:
             break
-        new = _leave_out(violated, sets)
+        new = leave_out(violated, sets)
         share = _NEW_SHARE if len(new) else 0.0
         p = np.concatenate([found.p * (1 - share), np.full(len(new), share / max(len(new), 1))])
         start, sets = (p, found.q), sets.append(new)
@@ -242,7 +242,7 @@ def find_person_optimum(structure: PersonStructure, options: Options) -> PersonO
     )
 
 
-def _leave_out(found: Sequence[RecordSets], known: RecordSets) -> RecordSets:
+def leave_out(found: Sequence[RecordSets], known: RecordSets) -> RecordSets:
     """Join differences without those that are known."""
     joined = functools.reduce(RecordSets.append, found)
     seen = {(c.tobytes(), n.tobytes()) for c, n in zip(known.cells, known.labels, strict=True)}

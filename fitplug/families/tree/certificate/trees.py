@@ -18,6 +18,7 @@ from fitplug.certify import COARSE_STEP, STEP, lower_trace
 from fitplug.families.blocks.certificate.blocks import BlockCertifier
 from fitplug.families.tree.certificate.block_determinants import BlockWeights
 from fitplug.families.tree.certificate.public_root import (
+    RegionMasses,
     lower_dense_public,
     lower_scalar_public,
     measure_dense_trace,
@@ -114,14 +115,27 @@ def lower_block_norm(
     weights = BlockWeights(structure, block, p, rows, regions_of_cells)
     if weights.last < 0:
         return 0.0
-    # Everything grows at most in proportion to the masses and to the precisions.
-    error = 8 * weights.rounding
     regions, more_eigenvalue = None, 1.0
     if theta is not None and regions_of_cells is not None:
         more_eigenvalue = 1 + max(-theta, 0.0)
         regions = weights.find_regions(regions_of_cells, theta)
         if regions is None:
             return 0.0
+    return math.ldexp(lower_weighted_norm(weights, regions, more_eigenvalue), power)
+
+
+def lower_weighted_norm(
+    weights: BlockWeights, regions: RegionMasses | None = None, more_eigenvalue: float = 1.0
+) -> float:
+    """Bound the norm of a block from below, for the weights that are given to it.
+
+    Args:
+        weights: The weights of the block, which asks for something.
+        regions: The regions of dense cells whose totals cost less; see `public_root`.
+        more_eigenvalue: No less than the factor by which these raise the largest eigenvalue.
+    """
+    # Everything grows at most in proportion to the masses and to the precisions.
+    error = 8 * weights.rounding
     if weights.classes[0].size == 1:
         tree = weights.build_scalar()
         bound, _ = lower_trace(
@@ -134,7 +148,7 @@ def lower_block_norm(
             tolerance=TOLERANCE,
             batch=min(max(MOST_NUMBERS // len(tree.masses), 6), 24),
         )
-        return math.ldexp(bound, power) * (1 - error)
+        return bound * (1 - error)
     totals = weights.find_totals()
     dense = weights.build_dense(totals)
     work = len(dense.masses) * float(dense.masses.shape[1]) ** 3
@@ -154,7 +168,7 @@ def lower_block_norm(
         step=COARSE_STEP if is_costly else STEP,
         batch=4 if is_costly else 8,
     )
-    return math.ldexp(bound, power) * math.sqrt(totals.share) * (1 - error)
+    return bound * math.sqrt(totals.share) * (1 - error)
 
 
 def scale_by_power(values: FloatArray) -> tuple[int, FloatArray]:
