@@ -63,11 +63,7 @@ def upper_largest_cost(products: RecordProducts, claimed: int | None = None) -> 
     person, periods = products.person, products.person.periods
     if not len(person.differing_sets) and count_differences(person) <= MOST_LISTED:
         return LargestCost(_list_costs(products), True)
-    if can_partition(person):
-        of_set, is_exact = compute_partitioned(products)
-        of_period = find_largest_by_period(of_set, person)
-    else:
-        of_period, is_exact = _upper_by_pairs(products)
+    of_period, is_exact = _upper_periods(products)
     if is_exact or count_variables(person) > MOST_VARIABLES:
         return LargestCost(of_period[periods], is_exact)
     searched = search_costliest(products, claimed)
@@ -75,6 +71,19 @@ def upper_largest_cost(products: RecordProducts, claimed: int | None = None) -> 
         return LargestCost(of_period[periods], is_exact)
     of_cells = np.minimum(of_period[periods], searched.bound)
     return LargestCost(of_cells, searched.is_exact, searched.found)
+
+
+def upper_without_search(products: RecordProducts) -> AnyArray:
+    """Bound the costs of all differences with a record in each period, (T,), without programs."""
+    return _upper_periods(products)[0]
+
+
+def _upper_periods(products: RecordProducts) -> tuple[AnyArray, bool]:
+    """Bound the costs by sets of periods; say whether the largest is that of a difference."""
+    if can_partition(products.person):
+        of_set, is_exact = compute_partitioned(products)
+        return find_largest_by_period(of_set, products.person), is_exact
+    return _upper_by_pairs(products)
 
 
 def _upper_by_pairs(products: RecordProducts) -> tuple[AnyArray, bool]:

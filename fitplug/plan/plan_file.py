@@ -27,6 +27,7 @@ from fitplug.families import (
     MoveStructure,
     Objective,
     PersonStructure,
+    PersonTreeStructure,
     StepMatrices,
     TreeBlock,
     analyse_structure,

@@ -16,6 +16,7 @@ is that of these larger weights, and grows with P_A.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -55,7 +56,7 @@ def lower_person_cost(
     norm, cover = 0.0, 0.0
     attributes = structure.subsets.list_attributes(np.arange(len(structure.blocks)))
     for own, queries in zip(attributes, structure.gather_all_queries(), strict=True):
-        moment, error = sum_moments(person, sets, own, p)
+        moment, error = sum_moments(sets, own, person.sizes, p, len(person.periods))
         factor = factor_moment(moment)
         residual = upper_residual(moment, factor)
         # c_A of a record with itself is w_A.
@@ -68,19 +69,34 @@ def lower_person_cost(
 
 
 def sum_moments(
-    person: PersonRecords, sets: RecordSets, attributes: tuple[int, ...], p: FloatArray
+    sets: RecordSets,
+    attributes: tuple[int, ...],
+    sizes: Sequence[float],
+    p: FloatArray,
+    d: int,
 ) -> tuple[FloatArray, float]:
-    """Sum p_v M_A(v), shape (D, D), and bound the rounding error of the sum in the 2-norm."""
-    d, v = len(person.periods), len(sets)
-    weighted = sets.multiply_labels(attributes, person.sizes) * p[:, None, None]
+    """Sum p_v M_A(v) over d dense cells, and bound the rounding error of the sum in the 2-norm.
+
+    Args:
+        sets: Differences v.
+        attributes: A.
+        sizes: n_a of all symmetric attributes, as `RecordSets.multiply_labels` takes them.
+        p: The weight of each difference, shape (v,).
+        d: The number of dense cells.
+
+    Returns:
+        The sum, shape (d, d), and the bound.
+    """
+    v = len(sets)
+    weighted = sets.multiply_labels(attributes, sizes) * p[:, None, None]
     at = np.broadcast_to(sets.cells[:, :, None], weighted.shape)
     flat = (at * d + at.transpose(0, 2, 1)).ravel()
     kept = weighted.ravel() != 0  # padding, whose cell is -1, has a weight of zero
     pairs = to_positions(flat[kept])
     moment = np.bincount(pairs, weighted.ravel()[kept], minlength=d * d).reshape(d, d)
-    sizes = np.abs(weighted).sum(axis=(1, 2)).sum()
+    total = np.abs(weighted).sum(axis=(1, 2)).sum()
     terms = v * sets.cells.shape[1] ** 2 + 4 * len(attributes) + 8
-    return (moment + moment.T) / 2, float(sizes) * gamma(terms) * 2
+    return (moment + moment.T) / 2, float(total) * gamma(terms) * 2
 
 
 def factor_moment(moment: FloatArray) -> FloatArray:

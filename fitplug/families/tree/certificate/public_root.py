@@ -150,19 +150,38 @@ def _lower_log_ratio(regions: RegionMasses, t: float, c: float, P: FloatArray) -
     np.add.at(sums, regions.of_class, P)
     np.add.at(sizes, regions.of_class, np.abs(P))
     S = np.hstack([np.sqrt(t) * sums, np.diag(np.sqrt(np.maximum(rest, 0.0)))]) / roots[:, None]
-    if not (c > 0 and np.isfinite(S).all() and (S != 0).any(axis=1).all()):
+    if not c > 0:
         return -np.inf
-    Zt, departure = factor_sum(S[None], np.ones(1))
-    # The rows of S are wrong by e, so that Z'S is wrong by at most |Z| e.
+    # The rows of S are wrong by e.
     error = gamma(len(P) + 8) * np.sqrt(t) * sizes / roots[:, None]
     error = error + gamma(8) * np.abs(S[:, : P.shape[1]])
     last = gamma(8) * np.sqrt((S[:, P.shape[1] :] ** 2).sum())
-    off = np.sqrt((Zt[0] ** 2).sum()) * (np.sqrt((error**2).sum()) + last) * 1.01
-    # |Z'S| is at most (1 + departure)^1/2.
-    least = 1 - departure[0] - 2.02 * off * np.sqrt(1 + departure[0]) - 1.01 * off**2
-    if not least > 0:
-        return -np.inf
-    logs, rounding = sum_logarithms(np.diagonal(Zt[0])[None])
-    found = R * np.log(min(c, 1.0)) + R * np.log(min(least, 1.0))
+    found = R * np.log(min(c, 1.0))
     found -= abs(found) * gamma(LOGARITHM)
-    return float(found - 2 * (logs[0] + rounding[0]) - gamma(8) * abs(logs[0]))
+    return float(found + lower_log_gram(S, float(np.sqrt((error**2).sum()) + last)))
+
+
+def lower_log_gram(S: FloatArray, error: float) -> float:
+    """Bound log det(S S') from below, for rows S (R, n) that are wrong by a matrix of this norm."""
+    return _bound_log_gram(S, error)[0]
+
+
+def upper_log_gram(S: FloatArray, error: float) -> float:
+    """Bound log det(S S') from above, for rows S (R, n) that are wrong by a matrix of this norm."""
+    return _bound_log_gram(S, error)[1]
+
+
+def _bound_log_gram(S: FloatArray, error: float) -> tuple[float, float]:
+    """Bound log det(S S') from below and from above."""
+    if not (np.isfinite(S).all() and (S != 0).any(axis=1).all()):
+        return -np.inf, np.inf
+    Zt, departure = factor_sum(S[None], np.ones(1))
+    # Z'S is wrong by at most |Z| e, and |Z'S| is at most (1 + departure)^1/2.
+    off = np.sqrt((Zt[0] ** 2).sum()) * error * 1.01
+    change = departure[0] + 2.02 * off * np.sqrt(1 + departure[0]) + 1.01 * off**2
+    if not change < 1:
+        return -np.inf, np.inf
+    logs, rounding = sum_logarithms(np.diagonal(Zt[0])[None])
+    most = 2 * rounding[0] + gamma(8) * abs(logs[0])
+    least = len(S) * np.log1p(-change) * (1 + gamma(LOGARITHM))
+    return float(least - 2 * logs[0] - most), float(len(S) * change - 2 * logs[0] + most)

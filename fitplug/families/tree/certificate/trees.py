@@ -10,7 +10,8 @@ from them (`fitplug.certify.trace_quadrature`).
 from __future__ import annotations
 
 import math
-from functools import partial
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
@@ -36,6 +37,11 @@ LARGE_WORK = 5e7
 
 MOST_WORK = 5e10
 """Most nodes times the cubes of their matrices' sizes: about ten minutes for each block."""
+
+RootChange: TypeAlias = Callable[
+    [FloatArray, FloatArray, Sequence[tuple[float, FloatArray]]], FloatArray
+]
+"""See `lower_weighted_norm`."""
 
 MOST_NUMBERS = 2_000_000
 """Most numbers of all nodes and poles that are in memory at once, unless there are few poles."""
@@ -125,7 +131,10 @@ def lower_block_norm(
 
 
 def lower_weighted_norm(
-    weights: BlockWeights, regions: RegionMasses | None = None, more_eigenvalue: float = 1.0
+    weights: BlockWeights,
+    regions: RegionMasses | None = None,
+    more_eigenvalue: float = 1.0,
+    change_root: RootChange | None = None,
 ) -> float:
     """Bound the norm of a block from below, for the weights that are given to it.
 
@@ -133,15 +142,25 @@ def lower_weighted_norm(
         weights: The weights of the block, which asks for something.
         regions: The regions of dense cells whose totals cost less; see `public_root`.
         more_eigenvalue: No less than the factor by which these raise the largest eigenvalue.
+        change_root: Adds to lower bounds of log determinants, (P,), what another moment of the
+            root makes of them, from poles, (P,), and what `DenseTree.sweep` says of the root.
     """
     # Everything grows at most in proportion to the masses and to the precisions.
     error = 8 * weights.rounding
     if weights.classes[0].size == 1:
         tree = weights.build_scalar()
+
+        def evaluate_scalar(poles: FloatArray) -> FloatArray:
+            if regions is not None:
+                return lower_scalar_public(tree, regions, poles)
+            found, V = tree.sweep(poles)
+            if change_root is None:
+                return found
+            sure = 1 - tree.error - gamma(16)
+            return change_root(found, poles, [(sure, np.sqrt(own)[None, None]) for own in V[0]])
+
         bound, _ = lower_trace(
-            tree.lower_log_determinants
-            if regions is None
-            else partial(lower_scalar_public, tree, regions),
+            evaluate_scalar,
             rank=tree.count_ranks()[0],
             trace=tree.trace if regions is None else measure_scalar_trace(tree, regions),
             largest=tree.upper_eigenvalues(np.zeros(1)) * more_eigenvalue,
@@ -157,10 +176,16 @@ def lower_weighted_norm(
             return 0.0
         raise ValueError("dual weights p tell cells apart at too many nodes: average them there")
     is_costly = work > LARGE_WORK
+    sums = None if regions is None else weights.build_totals()
+
+    def evaluate_dense(poles: FloatArray) -> FloatArray:
+        if regions is not None and sums is not None:
+            return lower_dense_public(dense, sums, regions, poles)
+        found, roots = dense.sweep(poles)
+        return found if change_root is None else change_root(found, poles, roots)
+
     bound, _ = lower_trace(
-        dense.lower_log_determinants
-        if regions is None
-        else partial(lower_dense_public, dense, weights.build_totals(), regions),
+        evaluate_dense,
         rank=dense.rank,
         trace=dense.trace if regions is None else measure_dense_trace(dense, regions),
         largest=dense.upper_eigenvalue() * more_eigenvalue,

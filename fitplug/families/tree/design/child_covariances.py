@@ -147,7 +147,9 @@ class KroneckerCovariances(ChildCovariances):
         if factor is not None:
             precisions = factor.T @ precisions @ factor
         if T.shape[1] == 1:
-            siblings = self.siblings.solve(P[:, :, 0] * precisions[:, :, 0], K[:, :, 0, 0], T[:, 0, 0])
+            siblings = self.siblings.solve(
+                P[:, :, 0] * precisions[:, :, 0], K[:, :, 0, 0], T[:, 0, 0]
+            )
             return KroneckerCovariances(siblings, self.covariances, self.precisions)
         kappa = np.einsum("bkij,bij->bk", K, self.covariances)
         siblings = self.siblings.solve(

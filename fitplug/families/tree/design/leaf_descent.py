@@ -33,8 +33,15 @@ _ROUNDS = 12
 _STEPS = 40
 """The most iterations of a round."""
 
+_FEWEST_ITERATIONS, _MOST_WORK = 60, 4e10
+"""The fewest iterations, and the most work of all, about half a minute."""
+
 _NEW_SHARE = 0.1
 """The part of all weight that new differences begin with."""
+
+_LEAST_MIXING = 1e-3
+"""The part of all weight of differences that is spread evenly: what no difference that has a weight
+costs anything for would be measured with infinite precision."""
 
 _VIOLATED = 0.25
 """The part of the tolerance by which differences that are added cost more than the others."""
@@ -83,6 +90,8 @@ def descend_leaf_persons(
     """
     sets = list_single_records(structure.person)
     x: FloatArray | None = None
+    worthwhile = max(_FEWEST_ITERATIONS, int(_MOST_WORK / _estimate_work(structure)))
+    max_iterations = min(max_iterations, worthwhile)
     sweeps: tuple[Sweep, ...] = ()
     upper, lower, iterations, stopped = math.inf, 0.0, 0, False
     for _ in range(_ROUNDS):
@@ -106,10 +115,11 @@ def descend_leaf_persons(
         costly = find_costly_differences(products, max(8, 2 * structure.period_count))
         costs = products.compute_costs(costly) * float(descent.measure_variances(here).max())
         reached = max(found.best_upper.upper, math.sqrt(float(costs.max())))
+        least = found.best_upper.merit**2 * (1 + _VIOLATED * tolerance)
+        costly = costly.take(costs > least)
+        new = leave_out([costly, scatter(costly)], sets)
         if reached < upper:
             upper, sweeps = reached, here
-        is_costly = costs > found.best_upper.merit**2 * (1 + _VIOLATED * tolerance)
-        new = leave_out([costly.take(is_costly)], sets)
         if stopped or not len(new) or iterations >= max_iterations:
             break
         of_new = np.full(len(new), _NEW_SHARE / len(new))
@@ -129,6 +139,19 @@ def descend_leaf_persons(
     )
 
 
+def _estimate_work(structure: PersonTreeStructure) -> float:
+    """Estimate the operations of an iteration, where about 200 differences have weights."""
+    tree, parents = structure.tree, sum(len(step.parents) for step in structure.tree.steps)
+    return len(structure.blocks) * (50.0 * parents * structure.cells**3 + 200.0 * tree.size)
+
+
+def scatter(sets: RecordSets) -> RecordSets:
+    """Give each record of differences a leaf that is drawn apart."""
+    labels = sets.labels.copy()
+    labels[:, :, -1] = np.where(sets.cells >= 0, np.arange(sets.cells.shape[1]), 0)
+    return RecordSets(sets.cells, labels)
+
+
 class LeafDescent(PersonDescent):
     """The fixed-point map for some differences over the dense cells.
 
@@ -145,6 +168,7 @@ class LeafDescent(PersonDescent):
         ]
         leaves = structure.tree.multiplicities[structure.tree.leaves].astype(np.float64)
         super().__init__(structure, mixing, leaves, len(sets))
+        self.kind_mixing = max(mixing, _LEAST_MIXING)
 
     def _make_start(self) -> Start:
         return tuple(family.start() for family in self.families)
@@ -154,8 +178,10 @@ class LeafDescent(PersonDescent):
     ) -> tuple[Sweep, ...]:
         masses, rows = self._sum_masses(p), q / self.structure.targets
         return tuple(
-            family.sweep_moment(own, masses, np.tensordot(kinds, moments, 1), rows)
-            for family, own, moments in zip(self.families, start, self.moments, strict=True)
+            family.sweep_moment(
+                own, masses, (np.tensordot(kinds, root, 1), np.tensordot(kinds, below, 1)), rows
+            )
+            for family, own, (root, below) in zip(self.families, start, self.moments, strict=True)
         )
 
     def measure_costs(
@@ -169,19 +195,17 @@ class LeafDescent(PersonDescent):
         return every @ kinds, p @ every, float(every.max())
 
     def multiply_records(self, sweeps: tuple[Sweep, ...], p: FloatArray) -> RecordProducts:
-        """Compute the products of records in one leaf, on average over the leaves."""
+        """Compute the products of records, on average over the leaves."""
         structure, masses = self.structure, self._sum_masses(p)
         person = structure.person
-        grams = [
-            family.average_precision(sweep, masses)
-            for family, sweep in zip(self.families, sweeps, strict=True)
-        ]
-        return build_record_products(
-            person,
-            list(zip(structure.block_sets, grams, strict=True)),
-            [1 - 1 / n for n in person.sizes],
-            [-1 / n for n in person.sizes],
-        )
+        parts, leaf = [], len(person.sizes) - 1
+        for attributes, family, sweep in zip(
+            structure.block_sets, self.families, sweeps, strict=True
+        ):
+            root, below = family.average_precisions(sweep, masses)
+            parts += [(attributes, root), ((*attributes, leaf), below)]
+        equal, other = ([x - 1 / n for n in person.sizes[:-1]] for x in (1, 0))
+        return build_record_products(person, parts, [*equal, 1.0], [*other, 0.0])
 
     def _sum_masses(self, p: FloatArray) -> FloatArray:
         """Sum the weights of the leaves below each node, shape (N,)."""
@@ -193,11 +217,13 @@ class LeafDescent(PersonDescent):
 
 def write_moments(
     structure: PersonTreeStructure, sets: RecordSets, attributes: tuple[int, ...]
-) -> FloatArray:
-    """Write out M_A of differences over the dense cells, shape (v, D, D)."""
-    products = sets.multiply_labels(attributes, structure.person.sizes)
-    v, D = len(sets), structure.cells
-    found = np.zeros((v, D + 1, D + 1))  # padding has the cell -1
-    every = np.arange(v)[:, None, None]
-    found[every, sets.cells[:, :, None], sets.cells[:, None]] = products
-    return found[:, :D, :D]
+) -> tuple[FloatArray, FloatArray]:
+    """Write out M_A of differences over the dense cells at the root, and below it, (v, D, D)."""
+    sizes = (*structure.person.sizes[:-1], math.inf)
+    every, found = np.arange(len(sets))[:, None, None], []
+    for own in (attributes, (*attributes, len(sizes) - 1)):
+        moments = np.zeros((len(sets), structure.cells + 1, structure.cells + 1))
+        products = sets.multiply_labels(own, sizes)
+        moments[every, sets.cells[:, :, None], sets.cells[:, None]] = products
+        found.append(moments[:, :-1, :-1])  # padding has the cell -1
+    return found[0], found[1]

@@ -40,7 +40,7 @@ class LeafFamily(TreeFamily):
         self,
         start: tuple[ChildCovariances, ...],
         masses: FloatArray,
-        moment: FloatArray,
+        moments: tuple[FloatArray, FloatArray],
         rows: FloatArray,
     ) -> Sweep:
         """Find the covariances of every node's children.
@@ -48,24 +48,29 @@ class LeafFamily(TreeFamily):
         Args:
             start: What the sweep before this one found.
             masses: The weights p of the leaves below each node, shape (N,).
-            moment: M, shape (D, D).
+            moments: M at the root, and below it, shape (D, D).
             rows: The weights q of the structure's rows, over their targets, shape (rows,).
         """
-        self._factors = [_factor(merge_moments(own, moment)) for own in self.classes]
+        self._factors = [
+            _factor(merge_moments(own, moments[min(depth, 1)]))
+            for depth, own in enumerate(self.classes)
+        ]
         return self.sweep(start, masses[:, None], rows)
 
-    def measure_costs(self, sweep: Sweep, moments: FloatArray) -> FloatArray:
+    def measure_costs(self, sweep: Sweep, moments: tuple[FloatArray, FloatArray]) -> FloatArray:
         """Compute tr(M_v Sigma^-1) of differences v at each leaf.
 
         Args:
             sweep: What a sweep found.
-            moments: M_v, shape (v, D, D).
+            moments: M_v at the root, and below it, shape (v, D, D).
 
         Returns:
             Shape (leaves, v).
         """
-        merged = [merge_moments(own, moments) for own in self.classes]
-        found = np.zeros((self._tree.size, len(moments)))
+        merged = [
+            merge_moments(own, moments[min(depth, 1)]) for depth, own in enumerate(self.classes)
+        ]
+        found = np.zeros((self._tree.size, len(moments[0])))
         found[0] = np.tensordot(merged[0], sweep.root[1], 2)
         for i, step in enumerate(self._tree.steps):
             at = step.children.reshape(len(step.parents), -1)
@@ -76,17 +81,19 @@ class LeafFamily(TreeFamily):
                 found[at] += multiples[:, :, None] * own[:, None]
         return found[self._tree.leaves]
 
-    def average_precision(self, sweep: Sweep, masses: FloatArray) -> FloatArray:
-        """Average Sigma^-1 over the leaves, shape (D, D), by the weights below nodes (N,)."""
-        total = _expand(self.classes[0], sweep.root[1])
+    def average_precisions(self, sweep: Sweep, masses: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Average Sigma^-1 over the leaves, by the weights below nodes (N,).
+
+        Returns:
+            What the root adds, and what the nodes below it add, shape (D, D).
+        """
+        total = np.zeros((len(self.classes[0].of_cell),) * 2)
         for step, own in zip(self.steps, sweep.steps, strict=True):
             multiples, precisions = _divide(own)
             at = step.children.reshape(len(step.parents), -1)
             weights = (masses[at] * multiples).sum(axis=1) / masses[0]
-            total = total + _expand(
-                self.classes[step.depth], np.tensordot(weights, precisions, 1)
-            )
-        return total
+            total = total + _expand(self.classes[step.depth], np.tensordot(weights, precisions, 1))
+        return _expand(self.classes[0], sweep.root[1]), total
 
     def _weigh_profile(self, depth: int, cells: FloatArray) -> FloatArray:
         return np.repeat(cells, self._factors[depth].shape[1], axis=1)

@@ -98,7 +98,7 @@ class PersonDescent(ABC):
         self, structure: PersonTreeStructure, mixing: float, cell_shares: FloatArray, kinds: int
     ) -> None:
         self.structure = structure
-        self.mixing = mixing
+        self.mixing = self.kind_mixing = mixing
         self.cell_shares = cell_shares / cell_shares.sum()
         self.kind_shares: FloatArray = np.full(kinds, 1 / kinds)
         repeats = structure.repeats
@@ -162,11 +162,11 @@ class PersonDescent(ABC):
                 return None
             following = np.concatenate(
                 [
-                    (own * gained / float(own @ gained) + self.mixing * share) / (1 + self.mixing)
-                    for own, gained, share in (
-                        (p, of_cells, self.cell_shares),
-                        (kinds, of_kinds, self.kind_shares),
-                        (q, h, self.row_shares),
+                    (own * gained / float(own @ gained) + mixing * share) / (1 + mixing)
+                    for own, gained, share, mixing in (
+                        (p, of_cells, self.cell_shares, self.mixing),
+                        (kinds, of_kinds, self.kind_shares, self.kind_mixing),
+                        (q, h, self.row_shares, self.mixing),
                     )
                 ]
             )

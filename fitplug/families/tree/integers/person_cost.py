@@ -31,6 +31,13 @@ from fitplug.families.tree.integers.blocks import StepMatrices, TreeBlock
 from fitplug.families.tree.integers.cost import count_operations, estimate_column_squares
 from fitplug.families.tree.shape.node_tree import IdenticalLeaves, TreeStep
 from fitplug.families.tree.shape.persons import PersonTreeStructure
+from fitplug.neighbours import (
+    MOST_PERIODS,
+    PersonRecords,
+    RecordProducts,
+    merge_periods,
+    upper_without_search,
+)
 from fitplug.numeric import FloatArray, IntArray, gamma
 from fitplug.workload import CellClasses
 
@@ -53,12 +60,15 @@ class RecordBounds:
         periods: The period of each dense cell, shape (D,); 0 for all if periods are symmetric.
         most: k, the most records.
         is_symmetric: Whether periods are symmetric.
+        of_periods: What persons with a record in each period cost at most, shape (T,); None if
+            nothing but what each record adds is known of them.
     """
 
     of_cells: FloatArray
     periods: IntArray
     most: int
     is_symmetric: bool
+    of_periods: FloatArray | None = None
 
     @property
     def total(self) -> float:
@@ -75,7 +85,10 @@ class RecordBounds:
             others = np.array(
                 [np.sort(np.delete(largest, t))[::-1][: self.most - 1].sum() for t in self.periods]
             )
-        return (self.of_cells + others) * (1 + gamma(self.most + 4))
+        found = (self.of_cells + others) * (1 + gamma(self.most + 4))
+        return (
+            found if self.of_periods is None else np.minimum(found, self.of_periods[self.periods])
+        )
 
 
 def upper_person_cost(
@@ -89,6 +102,24 @@ def upper_person_cost(
     if products.fits:
         bounds.append(_upper_by_products(products))
     return min(bounds, key=lambda own: own.total)
+
+
+@dataclass(frozen=True, eq=False)
+class LargestProducts:
+    """The largest products of two records.
+
+    Attributes:
+        of_cells: Of each cell with a record of each period, shape (leaves, D, classes of periods):
+            there is one class if periods are symmetric. The products of cells with their own period
+            are not to be used.
+        same: Of two dense cells in one leaf, for each set of symmetric attributes in which the
+            records differ, shape (sets, D, D).
+        other: The same in two leaves; -inf if there is one leaf.
+    """
+
+    of_cells: FloatArray
+    same: FloatArray
+    other: FloatArray
 
 
 class TreeProducts:
@@ -160,15 +191,11 @@ class TreeProducts:
         found = estimate_column_squares(self.structure, self.blocks, self.single)
         return found * (1 + self.error)
 
-    def find_largest(self) -> FloatArray:
-        """Find the largest products of each cell with a record of each period, but for rounding.
-
-        Returns:
-            Shape (leaves, D, classes of periods): there is one class if periods are symmetric. The
-            products of cells with their own period are not to be used.
-        """
+    def find_largest(self) -> LargestProducts:
+        """Find the largest products of two records, but for rounding."""
         structure = self.structure
         tree, D = structure.tree, structure.cells
+        other = np.full((len(self.sets), D, D), -np.inf)
         best = np.full((tree.size, D, self._period_classes), -np.inf)
         prefix = np.zeros((len(self.sets), tree.size, D, D))
         prefix[:, 0] = self._sum_blocks(
@@ -182,26 +209,35 @@ class TreeProducts:
             together = max(1, _MOST_NUMBERS // (k * k * D * D * len(self.sets)))
             for start in range(0, len(step.parents), together):
                 some = slice(start, start + together)
-                self._sweep_step(i, step, some, prefix, best)
+                self._sweep_step(i, step, some, prefix, best, other)
         leaves = tree.leaves
         below = self._reduce_periods(prefix[:, leaves].max(axis=0))
-        return np.maximum(best[leaves], below)
+        same = prefix[:, leaves].max(axis=1)
+        return LargestProducts(np.maximum(best[leaves], below), same, other)
 
     def _sweep_step(
-        self, i: int, step: TreeStep, some: slice, prefix: FloatArray, best: FloatArray
+        self,
+        i: int,
+        step: TreeStep,
+        some: slice,
+        prefix: FloatArray,
+        best: FloatArray,
+        other: FloatArray,
     ) -> None:
         """Find the products below some nodes of a step."""
         parents = step.parents[some]
         grams = [self._multiply_children(own, i, step, some) for own in self.blocks]
         children = step.children[some]
         if children.ndim == 1:
-            same, other = (
+            own, another = (
                 self._sum_blocks([gram[:, 0, part % gram.shape[2]] for gram in grams])
                 for part in (0, 1)
             )
             above = prefix[:, parents]
-            prefix[:, children] = above + same
-            cross = self._reduce_periods((above + other).max(axis=0))
+            prefix[:, children] = above + own
+            another = above + another
+            np.maximum(other, another.max(axis=1), out=other)
+            cross = self._reduce_periods(another.max(axis=0))
             best[children] = np.maximum(best[parents], cross)
             return
         k = children.shape[1]
@@ -209,6 +245,7 @@ class TreeProducts:
         at = np.arange(k)
         prefix[:, children] = own[:, :, at, at]
         own[:, :, at, at] = -np.inf
+        np.maximum(other, own.max(axis=(1, 2, 3)), out=other)
         cross = self._reduce_periods(own.max(axis=(0, 3)))
         best[children] = np.maximum(best[parents][:, None], cross)
 
@@ -267,8 +304,12 @@ def _upper_by_products(products: TreeProducts) -> RecordBounds:
     structure = products.structure
     k, error = structure.most_records, products.error * products.largest_square
     found = products.square_records()
+    of_periods = None
     if k > 1:
-        crossing = np.maximum(products.find_largest(), 0.0) + error
+        largest = products.find_largest()
+        if structure.period_index is None:
+            of_periods = _upper_by_partitions(products, largest, found)
+        crossing = np.maximum(largest.of_cells, 0.0) + error
         if structure.period_index is not None:
             partners = (k - 1) * crossing[..., 0]
         else:
@@ -276,7 +317,46 @@ def _upper_by_products(products: TreeProducts) -> RecordBounds:
             crossing[:, at, structure.periods] = 0.0
             partners = np.sort(crossing, axis=-1)[..., ::-1][..., : k - 1].sum(axis=-1)
         found = (found + partners) * (1 + gamma(k + 8))
-    return RecordBounds(found, structure.periods, k, structure.period_index is not None)
+    is_symmetric = structure.period_index is not None
+    return RecordBounds(found, structure.periods, k, is_symmetric, of_periods)
+
+
+def _upper_by_partitions(
+    products: TreeProducts, largest: LargestProducts, squares: FloatArray
+) -> FloatArray | None:
+    """Bound persons with a record in each period by the largest product of each pair of periods.
+
+    It depends on whether both records are in one leaf, as on whether they are in one cell of a
+    symmetric attribute. So leaves are one more such attribute (`fitplug.neighbours`).
+
+    Args:
+        products: The products.
+        largest: The largest ones.
+        squares: No less than |a_x|^2 of each leaf and dense cell, shape (leaves, D).
+
+    Returns:
+        Shape (T,); None where there are too many periods.
+    """
+    structure = products.structure
+    k, T, periods = structure.most_records, structure.period_count, structure.periods
+    sizes = [structure.sizes[a] for a in structure.differing]
+    leaves = structure.workload.domain[structure.tree_attribute].size
+    person = PersonRecords(k, np.arange(T), (*sizes, leaves))
+    if T > MOST_PERIODS:
+        return None
+    error = products.error * products.largest_square
+    most = products.largest_square * (1 + gamma(4))
+    # What no two records have is as little as a product can be.
+    pairs = np.maximum(np.concatenate([largest.same, largest.other]), -most) + error
+    merged = np.stack([merge_periods(own, periods) for own in pairs])
+    of_squares = np.full(T, -np.inf)
+    np.maximum.at(of_squares, periods, squares.max(axis=0))
+    at = np.arange(T)
+    merged[:, at, at] = of_squares
+    found = upper_without_search(RecordProducts(person, merged))
+    # No more than so many sums of numbers that are no larger than this.
+    size = 8 * (len(sizes) + 2) * k * k * most
+    return np.asarray(found + gamma(4 * T * T + 4 * 2 ** len(sizes) + 64) * size)
 
 
 def _upper_by_cauchy(products: TreeProducts) -> RecordBounds:

@@ -16,8 +16,10 @@ where C_d is the sum of p_v p_v' over the mass of p_v for the nodes v of depth d
 another attribute that the records do not share.
 
 Where periods are dense cells, differences v over the dense cells are named, as they are where
-blocks are matrices (`fitplug.neighbours.RecordSets`). All records of such a person are in one leaf,
-which is drawn by the weights p. So block A counts it as M_A(v) (x) diag(p).
+blocks are matrices (`fitplug.neighbours.RecordSets`), with one more label for each record: records
+with equal ones are in one leaf, and each of these leaves is drawn by the weights p, independently.
+Block A counts them at the root as M_A(v) does, and what it measures of nodes below apart from their
+parents is as if records in different leaves had nothing in common.
 """
 
 from __future__ import annotations
@@ -128,10 +130,11 @@ class PersonTreeStructure(TreeStructure):
 
     @cached_property
     def person(self) -> PersonRecords:
-        """Which records a person may have in one leaf, where periods are dense cells."""
+        """Which records a person may have, where periods are dense cells; leaves come last."""
         in_blocks = {a for attributes in self.block_sets for a in attributes}
-        sizes = tuple(n if a in in_blocks else 1 for a, n in enumerate(self.sizes))
-        return PersonRecords(self.most_records, self.periods, sizes)
+        sizes = [n if a in in_blocks else 1 for a, n in enumerate(self.sizes)]
+        leaves = self.workload.domain[self.tree_attribute].size
+        return PersonRecords(self.most_records, self.periods, (*sizes, leaves))
 
     @cached_property
     def sets(self) -> RecordSets | None:
