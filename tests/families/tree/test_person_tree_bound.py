@@ -67,6 +67,6 @@ def test_dense_periods_have_the_bound_of_records_in_random_leaves(apart: bool) -
         assert 0 < bound <= exact * (1 + 1e-10)
         ratios.append(bound / exact)
     if apart:
-        assert np.mean(ratios) > 0.95
+        assert np.mean(ratios) > 0.99, ratios
     else:
         assert min(ratios) > 1 - 1e-5

@@ -44,6 +44,21 @@ class Measurements:
 
 
 @dataclass(frozen=True, eq=False)
+class RootCovariance:
+    """What is known of the covariance V of the root.
+
+    Attributes:
+        lower: c: V is at least c P P', in the order of symmetric matrices.
+        upper: V is at most this multiple of P P'; infinite if nothing is proven.
+        factor: P, shape (r, r).
+    """
+
+    lower: float
+    upper: float
+    factor: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
 class DenseStep:
     """Nodes with equally many children.
 
@@ -97,39 +112,46 @@ class DenseTree:
         """
         return self.sweep(poles)[0]
 
-    def sweep(self, poles: FloatArray) -> tuple[FloatArray, list[tuple[float, FloatArray]]]:
+    def sweep(self, poles: FloatArray) -> tuple[FloatArray, list[RootCovariance]]:
         """Sweep upwards.
 
         Args:
             poles: t, shape (P,).
 
         Returns:
-            Lower bounds on log det(I + N / t), shape (P,), and for each pole c and P (r, r) of the
-            root: its V is at least c P P'.
+            Lower bounds on log det(I + N / t), shape (P,), and what is known of V of the root at
+            each pole.
         """
         information = np.zeros((len(self.masses), len(poles)))
+        excess = np.zeros_like(information)
         total = np.zeros(len(poles))
         if self.totals is not None:
             total, V = self.totals.sweep(poles)
-            information[self.tops] = self._upper_information(V, poles)
+            information[self.tops], excess[self.tops] = self._upper_information(V, poles)
         found = np.zeros(len(poles))
         roots = []
         with np.errstate(all="ignore"):
-            for i, (t, own) in enumerate(zip(poles.tolist(), information.T, strict=True)):
-                upward = _Sweep(self, t, own)
+            for i, t in enumerate(poles.tolist()):
+                upward = _Sweep(self, t, information[:, i], excess[:, i])
                 found[i] = upward.run()
                 roots.append(upward.root)
         return (total + found) * (1 - gamma(len(self.masses) + 8)), roots
 
-    def _upper_information(self, V: FloatArray, poles: FloatArray) -> FloatArray:
-        """Bound from above with what precision the totals are known from below, (tops, P)."""
+    def _upper_information(self, V: FloatArray, poles: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Bound from above with what precision the totals are known from below.
+
+        Returns:
+            The bounds, shape (tops, P), and by how much they may be too large, relative to the
+            precision of the total before all answers.
+        """
         assert self.totals is not None
         prior = self.totals.masses[: len(self.tops), None] / poles
         error = self.totals.error + self.rounding + gamma(8)
         # 1 / V - 1 / prior, where V is at most the prior. Without V, the total is known.
         ratio = np.divide(prior, V, out=np.full_like(V, np.inf), where=V > 0)
         excess = np.maximum(ratio - 1, 0.0) + 2 * error * ratio
-        return np.divide(excess, prior, out=np.zeros_like(V), where=prior > 0) * (1 + error)
+        bound = np.divide(excess, prior, out=np.zeros_like(V), where=prior > 0) * (1 + error)
+        return bound, 8 * error * ratio
 
     @property
     def trace(self) -> float:
@@ -207,9 +229,11 @@ class DenseTree:
 class _Sweep:
     """The sweep at one pole: c and P of the nodes that have children, once they are known."""
 
-    def __init__(self, tree: DenseTree, t: float, information: FloatArray) -> None:
+    def __init__(
+        self, tree: DenseTree, t: float, information: FloatArray, excess: FloatArray
+    ) -> None:
         self.tree = tree
-        self.information = information
+        self.information, self.excess = information, excess
         self.variances = tree.masses / t
         self.total = 0.0
         r = tree.masses.shape[1]
@@ -218,13 +242,14 @@ class _Sweep:
         self.slot[inner] = np.arange(len(inner))
         self.P = np.zeros((len(inner), r, r))
         self.c = np.zeros(len(inner))
-        self.root = (0.0, np.zeros((r, r)))
+        # V is at most this times P P'.
+        self.upper = np.full(len(tree.masses), np.inf)
 
     def run(self) -> float:
         """Sweep from the leaves up, and return the bound on the log determinant."""
         if not self.tree.steps:
             c, P = self._update_bottom(np.zeros(1, dtype=np.int64))
-            self.root = float(c[0]), P[0]
+            self.root = RootCovariance(float(c[0]), float(self.upper[0]), P[0])
         for step in reversed(self.tree.steps):
             k, r = step.children.shape[1], self.variances.shape[1]
             size = max(1, _MOST_NUMBERS // (k * r * r))
@@ -232,7 +257,8 @@ class _Sweep:
                 some = slice(start, start + size)
                 self._update_parents(step.parents[some], step.children[some], step.counts[some])
         if self.tree.steps:
-            self.root = float(self.c[self.slot[0]]), self.P[self.slot[0]]
+            at = self.slot[0]
+            self.root = RootCovariance(float(self.c[at]), float(self.upper[0]), self.P[at])
         return self.total
 
     def _update_parents(self, parents: IntArray, children: IntArray, counts: FloatArray) -> None:
@@ -245,6 +271,7 @@ class _Sweep:
         S = np.divide(S, scale[:, :, None], out=np.zeros_like(S), where=scale[:, :, None] > 0)
         Zt, departure = factor_sum(S, counts)
         least = c.reshape(b, k).min(axis=1) * (1 - departure) * (1 - 4 * UNIT_ROUNDOFF)
+        self.upper[parents] = self.upper[children].max(axis=1) * (1 + departure)
         diagonals = np.diagonal(Zt, axis1=1, axis2=2)
         log, error = sum_logarithms(diagonals)
         self._update(parents, scale, Zt, np.where(least > 0, least, 0.0), 2 * (log + error))
@@ -260,6 +287,7 @@ class _Sweep:
         log, error = sum_logarithms(prior)
         ratio = below * variances[:, members].sum(axis=1) * (1 + gamma(len(members) + 4))
         least = np.full(len(nodes), 1 - 16 * UNIT_ROUNDOFF)
+        self.upper[nodes] = (1 + self.excess[nodes]) * (1 + 64 * UNIT_ROUNDOFF)
         known = np.log1p(ratio) * (1 + gamma(256)) - log
         error += gamma(8 * len(members) + 64)  # of Z and of the row below
         return self._update(nodes, scale, 1 / np.sqrt(prior), least, known + error)
@@ -311,6 +339,9 @@ class _Sweep:
             # Where nothing is proven, P is zero, and 0 is a lower bound.
             c[at] = np.where(fits, least[at] / (1 + proven.departure), 1.0)
             P[at] = np.where(fits[:, None, None], scale[at, :, None] * found, 0.0)
+            is_upper = fits & (proven.departure < 1)
+            rest = np.where(is_upper, 1 - proven.departure, 1.0) * (1 - 8 * UNIT_ROUNDOFF)
+            self.upper[nodes[at]] = np.where(is_upper, self.upper[nodes[at]] / rest, np.inf)
         c *= 1 - 4 * UNIT_ROUNDOFF
         inner = self.slot[nodes] >= 0
         if inner.any():

@@ -9,8 +9,7 @@ With M = F F' and M_0 = M, the norm of the block is that of a tree whose nodes h
 independent variables as F has columns, each with the weights p, of which the queries N F are asked.
 So the sweep of `fitplug.families.tree.certificate.dense_trees` finds it. At the root M_0 is bounded
 from below by F (I - H'H + K K') F'. If the root's variables have the covariance V after all
-answers, H adds log det(I - H (I - t V) H') to the log determinant. K adds no less than what it does
-if only the root is asked.
+answers, this adds log det(I - H (I - t V) H') and no less than log det(I + K' (I - t V) K).
 
 F is turned so that its first column alone is measured where only the total of the classes is asked.
 What rounding makes of F, H and N F is bounded after the fact.
@@ -30,7 +29,9 @@ from fitplug.families.blocks.certificate.person_bound import (
     upper_residual,
 )
 from fitplug.families.tree.certificate.block_determinants import BlockWeights, Totals
-from fitplug.families.tree.certificate.public_root import lower_log_gram, upper_log_gram
+from fitplug.families.tree.certificate.dense_trees import RootCovariance
+from fitplug.families.tree.certificate.public_root import lower_log_gram
+from fitplug.families.tree.certificate.scalar_trees import LOGARITHM
 from fitplug.families.tree.certificate.trees import lower_weighted_norm
 from fitplug.families.tree.shape.blocks import GroupPart
 from fitplug.families.tree.shape.persons import PersonTreeStructure
@@ -128,19 +129,20 @@ class LeafWeights(BlockWeights):
         return lost * math.sqrt(self.more_eigenvalue) * (1 + 2 * self.rounding)
 
     def change_root(
-        self, found: FloatArray, poles: FloatArray, roots: Sequence[tuple[float, FloatArray]]
+        self, found: FloatArray, poles: FloatArray, roots: Sequence[RootCovariance]
     ) -> FloatArray:
         """Bound log determinants from below where the root has the moment of `LeafMoment`.
 
         Args:
             found: Lower bounds where it has F F', shape (P,).
             poles: t, shape (P,).
-            roots: c and G for each pole: V is at least c G G'.
+            roots: What is known of V of the root at each pole.
         """
         logs = np.array(
             [
-                self._lower_loss(c * t, G) + self._lower_gain(t)
-                for t, (c, G) in zip(poles.tolist(), roots, strict=True)
+                self._lower_loss(t * own.lower, own.factor)
+                + self._lower_gain(t * own.upper, own.factor)
+                for t, own in zip(poles.tolist(), roots, strict=True)
             ]
         )
         total = np.where(np.isfinite(logs), found + logs - gamma(8) * (found + np.abs(logs)), 0.0)
@@ -170,25 +172,21 @@ class LeafWeights(BlockWeights):
         size = np.hstack([scale * (np.abs(H) @ np.abs(G)), roots])
         return lower_log_gram(S, gamma(len(G) + 16) * math.sqrt(float((size * size).sum())))
 
-    def _lower_gain(self, t: float) -> float:
-        """Bound by how much K raises the log determinant where only the root is asked."""
+    def _lower_gain(self, scale: float, G: FloatArray) -> float:
+        """Bound log det(I + K' (I - t V) K) from below, for t V at most scale G G'."""
         K = self.moment.more
-        asked = [part for part in self.parts if part.level.depth == 0]
-        if not K.size or not asked:
+        mass = float(self.masses[0, 0]) * (1 - self.rounding)
+        # Masses and precisions that are wrong by a part change V by no larger part.
+        scale *= (1 + 8 * self.rounding) / mass
+        if not (K.size and math.isfinite(scale)):
             return 0.0
-        mass = float(self.masses[0, 0]) * (1 - self.rounding) / t
-        X = np.vstack(
-            [
-                np.sqrt(part.multiple * self._find_weights(part.rows, part.level.nodes).T)
-                * self.measure_classes(part)
-                for part in asked
-            ]
-        ) * math.sqrt(mass)
-        S = np.hstack([np.eye(len(X)), X, X @ K])
-        sizes = np.hstack([np.eye(len(X)), np.abs(X), np.abs(X) @ np.abs(K)])
-        error = gamma(len(K) + 16) * math.sqrt(float((sizes * sizes).sum()))
-        first = S[:, : len(X) + len(K)]
-        return max(lower_log_gram(S, error) - upper_log_gram(first, error), 0.0) * (1 - gamma(4))
+        towards = math.sqrt(scale) * (G.T @ K)
+        found = K.T @ K - towards.T @ towards
+        sizes = math.sqrt(scale) * (np.abs(G).T @ np.abs(K))
+        sizes = np.abs(K).T @ np.abs(K) + sizes.T @ sizes
+        error = gamma(4 * len(K) + 64 * len(found) + 64) * math.sqrt(float((sizes * sizes).sum()))
+        values = np.linalg.eigvalsh((found + found.T) / 2) - error
+        return float(np.log1p(np.maximum(values, 0.0)).sum()) * (1 - gamma(LOGARITHM + len(values)))
 
     def _find_members(self, depth: int) -> BoolArray:
         return self._first

@@ -83,14 +83,18 @@ def lower_dense_public(
     if R == 1:
         # 1'V 1 >= c |P'1|^2, where the error of P'1 is at most that of its sums.
         known = np.empty(len(poles))
-        for i, (c, P) in enumerate(roots):
+        for i, root in enumerate(roots):
+            c, P = root.lower, root.factor
             sums, sizes = P.sum(axis=0), np.abs(P).sum(axis=0)
             norm = np.sqrt((sums * sums).sum()) - gamma(r) * np.sqrt((sizes * sizes).sum())
             known[i] = poles[i] * c * (max(norm * (1 - gamma(r + 4)), 0.0)) ** 2
         known = (known + regions.unasked[0]) / regions.together[0]
         return _add_logarithm(found, regions, known * (1 - gamma(16)))
     logs = np.array(
-        [_lower_log_ratio(regions, float(t), c, P) for t, (c, P) in zip(poles, roots, strict=True)]
+        [
+            _lower_log_ratio(regions, float(t), own.lower, own.factor)
+            for t, own in zip(poles, roots, strict=True)
+        ]
     )
     total = np.where(np.isfinite(logs), found + logs - gamma(4) * (found + np.abs(logs)), 0.0)
     return np.maximum(total, 0.0)
@@ -163,25 +167,15 @@ def _lower_log_ratio(regions: RegionMasses, t: float, c: float, P: FloatArray) -
 
 def lower_log_gram(S: FloatArray, error: float) -> float:
     """Bound log det(S S') from below, for rows S (R, n) that are wrong by a matrix of this norm."""
-    return _bound_log_gram(S, error)[0]
-
-
-def upper_log_gram(S: FloatArray, error: float) -> float:
-    """Bound log det(S S') from above, for rows S (R, n) that are wrong by a matrix of this norm."""
-    return _bound_log_gram(S, error)[1]
-
-
-def _bound_log_gram(S: FloatArray, error: float) -> tuple[float, float]:
-    """Bound log det(S S') from below and from above."""
     if not (np.isfinite(S).all() and (S != 0).any(axis=1).all()):
-        return -np.inf, np.inf
+        return -np.inf
     Zt, departure = factor_sum(S[None], np.ones(1))
     # Z'S is wrong by at most |Z| e, and |Z'S| is at most (1 + departure)^1/2.
     off = np.sqrt((Zt[0] ** 2).sum()) * error * 1.01
-    change = departure[0] + 2.02 * off * np.sqrt(1 + departure[0]) + 1.01 * off**2
-    if not change < 1:
-        return -np.inf, np.inf
+    least = 1 - departure[0] - 2.02 * off * np.sqrt(1 + departure[0]) - 1.01 * off**2
+    if not least > 0:
+        return -np.inf
     logs, rounding = sum_logarithms(np.diagonal(Zt[0])[None])
-    most = 2 * rounding[0] + gamma(8) * abs(logs[0])
-    least = len(S) * np.log1p(-change) * (1 + gamma(LOGARITHM))
-    return float(least - 2 * logs[0] - most), float(len(S) * change - 2 * logs[0] + most)
+    found = len(S) * np.log(min(least, 1.0))
+    found -= abs(found) * gamma(LOGARITHM)
+    return float(found - 2 * (logs[0] + rounding[0]) - gamma(8) * abs(logs[0]))

@@ -18,6 +18,7 @@ import numpy as np
 from fitplug.certify import COARSE_STEP, STEP, lower_trace
 from fitplug.families.blocks.certificate.blocks import BlockCertifier
 from fitplug.families.tree.certificate.block_determinants import BlockWeights
+from fitplug.families.tree.certificate.dense_trees import RootCovariance
 from fitplug.families.tree.certificate.public_root import (
     RegionMasses,
     lower_dense_public,
@@ -38,9 +39,7 @@ LARGE_WORK = 5e7
 MOST_WORK = 5e10
 """Most nodes times the cubes of their matrices' sizes: about ten minutes for each block."""
 
-RootChange: TypeAlias = Callable[
-    [FloatArray, FloatArray, Sequence[tuple[float, FloatArray]]], FloatArray
-]
+RootChange: TypeAlias = Callable[[FloatArray, FloatArray, Sequence[RootCovariance]], FloatArray]
 """See `lower_weighted_norm`."""
 
 MOST_NUMBERS = 2_000_000
@@ -156,8 +155,10 @@ def lower_weighted_norm(
             found, V = tree.sweep(poles)
             if change_root is None:
                 return found
-            sure = 1 - tree.error - gamma(16)
-            return change_root(found, poles, [(sure, np.sqrt(own)[None, None]) for own in V[0]])
+            error = tree.error + gamma(16)
+            roots = np.sqrt(V[0]).reshape(-1, 1, 1)
+            known = [RootCovariance(1 - error, 1 + 2 * error, own) for own in roots]
+            return change_root(found, poles, known)
 
         bound, _ = lower_trace(
             evaluate_scalar,
