@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -40,12 +40,15 @@ class Request:
         threads: The number of threads that count at once in all.
         process_threads: The most threads that count at once in one process.
         table_cells: The number of cells of all wanted tables.
+        demand: What keeps a worker on a cluster that scales, as long as this request lives; None
+            for threads of this process.
     """
 
     job: Job
     threads: int
     process_threads: int
     table_cells: int
+    demand: Any = field(default=None, repr=False, compare=False)
 
     def choose_sharding(self, client: Any, *, whole: bool) -> bool:
         """Return whether the tables are counted in shards, as a process may not hold them.
@@ -114,15 +117,17 @@ def prepare_request(
     """
     from fitplug_dask.kernel import Job, choose_joint_tables
     from fitplug_dask.scheduling import count_threads
-    from fitplug_dask.workers import check_workers
+    from fitplug_dask.workers import check_workers, demand_worker
 
+    demand = None
     if client is not None:
         check_workers(client, warn=True)
+        demand = demand_worker(client)
     used = domain.ordered(tuple({name for table in names for name in table}))
     attributes = {name: domain[name] for name in used}
     job = Job(attributes, choose_joint_tables(domain, names), weight, filters)
     table_cells = sum(math.prod(domain.shape_of(table)) for table in names)
-    return Request(job, *count_threads(client), table_cells)
+    return Request(job, *count_threads(client), table_cells, demand)
 
 
 def list_tables(wanted: Wanted) -> tuple[Domain, list[AttributeSet]]:

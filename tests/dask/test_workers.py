@@ -245,6 +245,21 @@ def test_a_scheduler_that_ends_or_hangs_is_one_clear_error(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("interval", ["100ms", "1s", "10s"])
+def test_a_cluster_that_scales_from_zero_counts(people: Path, interval: str) -> None:
+    with (
+        LocalCluster(n_workers=0, threads_per_worker=1, dashboard_address=":0") as cluster,
+        Client(cluster) as client,
+    ):
+        cluster.adapt(minimum=0, maximum=2, interval=interval)
+        counted = fpd.count(people, WANTED, client=client)
+    expected = fpd.count(people, WANTED)
+    np.testing.assert_array_equal(
+        counted.marginal(("sex", "age")), expected.marginal(("sex", "age"))
+    )
+
+
+@pytest.mark.slow
 def test_a_scheduler_that_hangs_is_not_asked_for_ever(processes: Processes) -> None:
     scheduler, process = processes.start_scheduler()
     processes.start_worker(scheduler, "same")

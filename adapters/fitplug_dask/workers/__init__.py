@@ -5,7 +5,7 @@ from fitplug_dask.workers.faults import OUT_OF_MEMORY, CheckError, Fault
 from fitplug_dask.workers.graphs import Graph, Key, draw_run, hold, is_key, name_tasks
 from fitplug_dask.workers.handshake import COUNTING_PACKAGES, check_workers
 from fitplug_dask.workers.inspection import describe_sources
-from fitplug_dask.workers.patience import ask, list_workers, read_threads
+from fitplug_dask.workers.patience import ask, demand_worker, list_workers, read_threads
 from fitplug_dask.workers.settings import read_rows_per_task, read_timeout
 from fitplug_dask.workers.single_tasks import SingleTasks
 
@@ -21,6 +21,7 @@ __all__ = [
     "attempt",
     "await_result",
     "check_workers",
+    "demand_worker",
     "describe_sources",
     "draw_run",
     "hold",

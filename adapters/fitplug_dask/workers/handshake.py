@@ -19,7 +19,7 @@ from fitplug_dask.workers.inspection import (
     list_differences,
     reduce_to_text,
 )
-from fitplug_dask.workers.patience import ask, await_workers
+from fitplug_dask.workers.patience import ask, await_workers, demand_worker, read_threads
 from fitplug_dask.workers.settings import read_timeout
 
 _LOG = logging.getLogger(__name__)
@@ -119,12 +119,22 @@ def _ask_all(client: Any, expected: dict[str, Any]) -> dict[str, _Answer]:
     """Ask each worker for its code, also those that come meanwhile."""
     visitor = SentText("make_visitor", *_list_inspected(expected))
     limit = read_timeout()
-    while True:
-        await_workers(client)
-        # Each request has its own limit. This one is only for the whole, where workers come often.
-        answers = ask(client, partial(_visit_all, client, visitor, limit), _ROUNDS * limit)
-        if answers:
-            return answers
+    end = time.monotonic() + _ROUNDS * limit
+    read_threads(client)  # or a client that is closed would raise an error of Dask
+    demand = demand_worker(client)
+    try:
+        while (left := end - time.monotonic()) > 0:
+            await_workers(client)
+            # Each request has its own limit. This one is for the whole, where workers come often.
+            answers = ask(client, partial(_visit_all, client, visitor, limit), left)
+            if answers:
+                return answers
+    finally:
+        demand.release()
+    raise FitplugError(
+        f"for {_ROUNDS * limit:g} s, all workers left before fitplug could inspect them; let the "
+        "cluster keep a worker, for example by cluster.adapt(minimum=1)"
+    )
 
 
 async def _visit_all(client: Any, visitor: SentText, seconds: float) -> dict[str, _Answer]:

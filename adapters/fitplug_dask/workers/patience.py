@@ -139,6 +139,19 @@ class WorkerWatch:
         return "", ""
 
 
+def demand_worker(client: Any) -> Any:
+    """Keep at least one worker on a cluster that scales with demand.
+
+    Such a cluster starts its first worker for the task whose future this returns, and its last
+    worker stays while it holds the result. Without it, Dask would retire workers that only answer
+    questions as idle, and start new ones for the next step.
+
+    Returns:
+        A future: the demand ends when it is released, or when nothing refers to it any more.
+    """
+    return client.submit(toolz.identity, None, key=f"fitplug-demand-worker-{uuid4().hex}")
+
+
 def await_workers(client: Any) -> dict[str, int]:
     """Wait until the cluster has a worker.
 
@@ -148,19 +161,12 @@ def await_workers(client: Any) -> dict[str, int]:
     Raises:
         FitplugError: There is none within the time allowed.
     """
-    threads = read_threads(client)
-    if threads:
-        return threads
     limit = read_timeout()
     end = time.monotonic() + limit
-    # A cluster that grows on demand starts its first worker for this task.
-    wanted = client.submit(toolz.identity, None, key=f"fitplug-await-worker-{uuid4().hex}")
-    try:
-        while not threads and time.monotonic() < end:
-            time.sleep(_POLL_SECONDS)
-            threads = read_threads(client)
-    finally:
-        del wanted
+    threads = read_threads(client)
+    while not threads and time.monotonic() < end:
+        time.sleep(_POLL_SECONDS)
+        threads = read_threads(client)
     if threads:
         return threads
     raise FitplugError(
