@@ -106,9 +106,7 @@ def measure(parted: PartedStrategy, folder: Path) -> list[float]:
     domain = parted.strategy.structure.workload.domain
 
     def split_counts(slab: int) -> Mapping[int, Any]:
-        one = parted.slabs[slab]
-        sizes = zip(one.index, domain.shape_of(one.names), strict=True)
-        shape = tuple(len(range(*own.indices(n))) for own, n in sizes)
+        shape = parted.slabs[slab].shape_in(domain)
         return parted.split_counts(slab, counts.setdefault(shape, rng.integers(0, 99, shape)))
 
     counts: dict[tuple[int, ...], Any] = {}

@@ -28,8 +28,9 @@ def check_limit(plan: Plan, tables: Tables, contributions: int) -> None:
         TablesError: The counts may hold more of a person, or are of weighted or filtered rows,
             which neighbours that replace a record are not defined for.
     """
+    check_replaced_rows(plan, tables.rows)
     if isinstance(plan.unit, ReplaceOne):
-        _check_replaced_rows(plan, tables)
+        _check_outside_attributes(plan, tables)
     check_declared(plan, is_enforced=tables.contributions is not None)
     check_enforced(plan.bind_unit(contributions), tables)
 
@@ -97,14 +98,26 @@ def check_enforced(unit: BoundUnit, tables: Tables) -> None:
         )
 
 
-def _check_replaced_rows(plan: Plan, tables: Tables) -> None:
-    """Raise TablesError if a record that is replaced may come into the counts, or leave them."""
-    if tables.rows is not None:
+def check_replaced_rows(plan: Plan, rows: str | None) -> None:
+    """Check that a record that is replaced does not come into the counts, or leave them.
+
+    Args:
+        plan: The plan.
+        rows: How rows are weighted and filtered, in words; None if each is one record.
+
+    Raises:
+        TablesError: Rows are weighted or filtered, and neighbours replace a record.
+    """
+    if isinstance(plan.unit, ReplaceOne) and rows is not None:
         raise TablesError(
-            f"in the tables, {tables.rows}; the plan's unit of privacy ({plan.unit}) protects "
+            f"in the tables, {rows}; the plan's unit of privacy ({plan.unit}) protects "
             "neither whether a row passes a filter nor its weight: count all rows as one record "
             "each, or design the plan for fp.AddRemove(records=2), which covers a replacement"
         )
+
+
+def _check_outside_attributes(plan: Plan, tables: Tables) -> None:
+    """Raise TablesError if tables leave out records by values that the plan does not know."""
     for name in list_outside_attributes(plan, tables):
         if name not in plan.domain or plan.domain[name] != tables.domain[name]:
             raise TablesError(

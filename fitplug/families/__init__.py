@@ -19,7 +19,8 @@ from fitplug.families.base.contrasts import build_contrasts, make_contrasts
 from fitplug.families.base.integer_limits import FEWEST_RECORDS, LARGEST_NOISE, LEAST_NOISE
 from fitplug.families.base.mechanisms import Mechanism
 from fitplug.families.base.objective import LARGEST_WEIGHT, Objective, check_weight
-from fitplug.families.base.parted_strategy import PART, Output, PartedStrategy, Slab
+from fitplug.families.base.parted_strategy import PartedStrategy
+from fitplug.families.base.pieces import PART, Output, Slab
 from fitplug.families.base.strategies import (
     answer_exactly,
     build_dense_covariance,

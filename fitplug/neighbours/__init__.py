@@ -11,12 +11,7 @@ from fitplug.neighbours.cell_pairs import (
 from fitplug.neighbours.costly_differences import find_costly_differences, find_missed_differences
 from fitplug.neighbours.move_bound import MOST_LISTED, upper_all_moves, upper_costliest_move
 from fitplug.neighbours.move_costs import LARGEST_SUM, MoveCosts, undo_scale
-from fitplug.neighbours.person_cost import (
-    MOST_PERIODS,
-    merge_periods,
-    upper_largest_cost,
-    upper_without_search,
-)
+from fitplug.neighbours.person_cost import upper_largest_cost
 from fitplug.neighbours.person_records import PersonRecords, RecordSets, list_single_records
 from fitplug.neighbours.record_products import RecordProducts, build_record_products
 
@@ -24,7 +19,6 @@ __all__ = [
     "LARGEST_SUM",
     "MOST_LISTED",
     "MOST_PAIRS",
-    "MOST_PERIODS",
     "CellPairs",
     "GroundedQueries",
     "MoveCosts",
@@ -37,11 +31,9 @@ __all__ = [
     "find_pairs",
     "ground_queries",
     "list_single_records",
-    "merge_periods",
     "mix_sets",
     "undo_scale",
     "upper_all_moves",
     "upper_costliest_move",
     "upper_largest_cost",
-    "upper_without_search",
 ]

@@ -6,35 +6,19 @@ Nothing rests on its success: `fitplug.neighbours.person_cost` bounds the cost f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import numpy as np
 
-from fitplug.neighbours.person_cost import (
-    can_partition,
-    count_differences,
-    list_differences,
-    list_periods,
-    partition_subsets,
-    sum_over_subsets,
-)
+from fitplug.neighbours.person_ascent import Record, ascend, list_starts, pack_records
+from fitplug.neighbours.person_cost import count_differences, list_differences
 from fitplug.neighbours.person_records import PersonRecords, RecordSets
-from fitplug.neighbours.person_search import MOST_VARIABLES, count_variables, round_relaxation
+from fitplug.neighbours.person_search import search_costliest
 from fitplug.neighbours.record_products import RecordProducts
-from fitplug.numeric import BoolArray, FloatArray, IntArray
 
-_IMPROVED = 4
-"""The number of best partitions from which a search begins, where they may not be the best."""
+_SEARCHED = 20_000_000
+"""The most sums of a branch and bound."""
 
 _MOST_LISTED = 20_000
 """The most differences that are listed: a design searches some tens of times."""
-
-_SWEEPS = 20
-"""The most times that each record is tried anew."""
-
-Record = tuple[int, tuple[int, ...]]
-"""A dense cell, and a label for each symmetric attribute."""
 
 
 def find_costly_differences(products: RecordProducts, most: int) -> RecordSets:
@@ -45,37 +29,34 @@ def find_costly_differences(products: RecordProducts, most: int) -> RecordSets:
         most: How many differences are wanted, about.
 
     Returns:
-        At least one. The first is a difference of the largest cost but for rounding, where each
-        period is one dense cell, with at most 13 periods and one symmetric attribute, and where
-        there is no symmetric attribute and the differences are few.
+        At least one. The first is a difference of the largest cost but for rounding, where there is
+        no symmetric attribute and the differences are few.
     """
-    person = products.person
-    if can_partition(person):
-        found = _search_partitions(products, most)
-        if sum(size > 1 for size in person.sizes) > 1:
-            found += [_improve(products, start) for start in found[:_IMPROVED]]
-    elif not len(person.differing_sets) and count_differences(person) <= _MOST_LISTED:
+    if _can_list(products.person):
         found = _search_all(products, most)
     else:
-        found = [_improve(products, start) for start in _list_starts(products, most)]
+        found = [ascend(products, start) for start in list_starts(products, most)]
     different = list(dict.fromkeys(tuple(sorted(records)) for records in found))
-    sets = pack_records(person, different)
+    sets = pack_records(products.person, different)
     order = np.argsort(-products.compute_costs(sets), kind="stable")
     return sets.take(order)
 
 
 def find_missed_differences(products: RecordProducts) -> RecordSets | None:
-    """Find differences by linear programs, where the search record by record may miss costly ones.
+    """Find differences by branch and bound, where the search record by record may miss some.
 
     Returns:
-        Some differences; None where the search misses none, or the program is too large.
+        Some differences; None where the search misses none.
     """
-    person = products.person
-    is_exact = can_partition(person) and sum(size > 1 for size in person.sizes) <= 1
-    is_listed = not len(person.differing_sets) and count_differences(person) <= _MOST_LISTED
-    if is_exact or is_listed or count_variables(person) > MOST_VARIABLES:
+    if _can_list(products.person):
         return None
-    return round_relaxation(products)
+    searched = search_costliest(products, _SEARCHED)
+    return None if searched is None else searched.costly
+
+
+def _can_list(person: PersonRecords) -> bool:
+    """Tell whether all differences are listed."""
+    return not len(person.differing_sets) and count_differences(person) <= _MOST_LISTED
 
 
 def _search_all(products: RecordProducts, most: int) -> list[list[Record]]:
@@ -88,167 +69,3 @@ def _search_all(products: RecordProducts, most: int) -> list[list[Record]]:
         chosen[int(order[np.argmax(has)])] = None
     unlabelled = (0,) * len(products.person.sizes)
     return [[(cell, unlabelled) for cell in members[v].tolist() if cell >= 0] for v in chosen]
-
-
-def pack_records(person: PersonRecords, found: Sequence[Sequence[Record]]) -> RecordSets:
-    """Pack differences that are given as records."""
-    cells = np.full((len(found), person.most), -1, dtype=np.int64)
-    labels = np.zeros((len(found), person.most, len(person.sizes)), dtype=np.int64)
-    for v, records in enumerate(found):
-        for r, (cell, own) in enumerate(records):
-            cells[v, r], labels[v, r] = cell, own
-    return RecordSets(cells, labels)
-
-
-def _list_starts(products: RecordProducts, most: int) -> list[list[Record]]:
-    """List differences to begin a search from: single records, and one record of each period."""
-    person = products.person
-    unlabelled = (0,) * len(person.sizes)
-    own = np.diagonal(products.same)
-    costliest: list[int] = np.argsort(-own, kind="stable")[:most].tolist()
-    starts: list[list[Record]] = [[(cell, unlabelled)] for cell in costliest]
-    by_period = [
-        np.flatnonzero(person.periods == t)[np.argmax(own[person.periods == t])]
-        for t in range(person.period_count)
-    ]
-    kept = sorted(by_period, key=lambda cell: -float(own[cell]))[: person.most]
-    starts.append([(int(cell), unlabelled) for cell in kept])
-    different = [tuple(min(r, n - 1) for n in person.sizes) for r in range(len(kept))]
-    starts.append([(int(cell), label) for cell, label in zip(kept, different, strict=True)])
-    return starts
-
-
-def _improve(products: RecordProducts, start: Sequence[Record]) -> list[Record]:
-    """Take out one record after another, and put in the best one, until that changes nothing."""
-    person, records = products.person, list(start)
-    for _ in range(_SWEEPS):
-        before = sorted(records)
-        for record in [*before, None]:
-            if record is not None:
-                records.remove(record)
-            while len(records) < person.most:
-                gain, best = _find_best_record(products, records)
-                if best is None or gain <= 0:
-                    break
-                records.append(best)
-        if sorted(records) == before:
-            break
-    return records or [_find_best_record(products, [])[1] or start[0]]
-
-
-def _find_best_record(
-    products: RecordProducts, records: Sequence[Record]
-) -> tuple[float, Record | None]:
-    """Find the record in another period that adds the most, and how much it adds."""
-    person = products.person
-    cells = np.array([cell for cell, _ in records], dtype=np.int64)
-    taken = np.zeros(person.period_count, dtype=bool)
-    taken[person.periods[cells]] = True
-    free = ~taken[person.periods]
-    if not free.any():
-        return -np.inf, None
-    m = len(person.sizes)
-    labels = _list_labels(person, [label for _, label in records])
-    own = np.array([label for _, label in records], dtype=np.int64).reshape(len(records), m)
-    tried = np.array(labels, dtype=np.int64).reshape(len(labels), m)
-    numbers = (tried[:, None] != own) @ (1 << np.arange(m, dtype=np.int64))
-    gains = np.diagonal(products.same) + 2 * products.products[numbers, cells].sum(axis=1)
-    gains[:, ~free] = -np.inf
-    best, at = divmod(int(np.argmax(gains)), len(free))
-    return float(gains[best, at]), (at, labels[best])
-
-
-def _list_labels(person: PersonRecords, labels: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """List labels for a further record: those of another record, some or all of them new."""
-    m, labels = len(person.sizes), list(dict.fromkeys(labels))
-    unused = [
-        next((n for n in range(size) if all(label[a] != n for label in labels)), 0)
-        for a, size in enumerate(person.sizes)
-    ]
-    found = [tuple(unused), *labels]
-    for label in labels:
-        found += [(*label[:a], unused[a], *label[a + 1 :]) for a in range(m)]
-        found += [tuple(label[b] if a == b else unused[b] for b in range(m)) for a in range(m)]
-    return list(dict.fromkeys(found))
-
-
-def _search_partitions(products: RecordProducts, most: int) -> list[list[Record]]:
-    """Find the best sets of periods, with the best partition for each symmetric attribute."""
-    person = products.person
-    same = products.same
-    varying = [a for a, size in enumerate(person.sizes) if size > 1]
-    losses = [same - products.products[1 << a] for a in varying]
-    parts = [_Parts.build(loss, person.sizes[a]) for loss, a in zip(losses, varying, strict=True)]
-    total = sum_over_subsets(same - sum(losses)) + sum(own.best[-1] for own in parts)
-    has = list_periods(person)
-    chosen = _choose_sets(total, has, person.most, most)
-    cell_of = np.argsort(person.periods)
-    found = []
-    for number in chosen.tolist():
-        labels = np.zeros((person.period_count, len(person.sizes)), dtype=np.int64)
-        for a, own in zip(varying, parts, strict=True):
-            labels[:, a] = own.label_periods(number, person.period_count)
-        periods = np.flatnonzero(has[number]).tolist()
-        found.append([(int(cell_of[t]), tuple(labels[t].tolist())) for t in periods])
-    return found
-
-
-def _choose_sets(total: FloatArray, has: BoolArray, most: int, wanted: int) -> IntArray:
-    """Choose costly sets of periods that differ from each other, the costliest first.
-
-    They are the costliest of all, the costliest of each size, and the costliest with and without
-    each period. The costliest of all are almost equal to each other, and a design that heeds them
-    alone makes others costly.
-
-    Args:
-        total: The cost of each set, shape (2^T,).
-        has: Which periods it has, shape (2^T, T).
-        most: The most periods of a set.
-        wanted: How many of the costliest sets are chosen besides.
-    """
-    sizes = has.sum(axis=1)
-    kinds = [sizes == size for size in range(1, most + 1)]
-    kinds += [own & (sizes <= most) & (sizes > 0) for column in has.T for own in (column, ~column)]
-    best = [int(np.flatnonzero(kind)[np.argmax(total[kind])]) for kind in kinds if kind.any()]
-    allowed = np.where((sizes > 0) & (sizes <= most), total, -np.inf)
-    costliest = np.argsort(-allowed, kind="stable")[: min(wanted, np.isfinite(allowed).sum())]
-    different = np.unique([*best, *costliest.tolist()])
-    return different[np.argsort(-total[different], kind="stable")]
-
-
-@dataclass(frozen=True, eq=False)
-class _Parts:
-    """The best partitions of all subsets, and how to find them.
-
-    Attributes:
-        of_part: What each subset is worth as one part, shape (2^T,).
-        best: The largest sum over partitions into at most 1, 2, ... parts, each (2^T,).
-    """
-
-    of_part: FloatArray
-    best: list[FloatArray]
-
-    @classmethod
-    def build(cls, pairs: FloatArray, most: int) -> _Parts:
-        """Find the best partitions into at most `most` parts of all subsets of a matrix (T, T)."""
-        of_part = sum_over_subsets(pairs)
-        if most >= len(pairs):
-            return cls(of_part, [partition_subsets(of_part, most)] * len(pairs))
-        return cls(of_part, [partition_subsets(of_part, n + 1) for n in range(most)])
-
-    def label_periods(self, number: int, T: int) -> IntArray:
-        """Number the parts of the best partition of a set of T periods, shape (T,)."""
-        labels = np.zeros(T, dtype=np.int64)
-        subsets = np.arange(len(self.of_part))
-        for part in range(len(self.best)):
-            if not number:
-                break
-            chosen, left = number, len(self.best) - 1 - part
-            if left:
-                last = 1 << (number.bit_length() - 1)
-                inside = subsets[(subsets & ~number == 0) & (subsets & last > 0)]
-                worth = self.of_part[inside] + self.best[left - 1][number - inside]
-                chosen = int(inside[np.argmax(worth)])
-            labels[[t for t in range(T) if chosen >> t & 1]] = part
-            number -= chosen
-        return labels

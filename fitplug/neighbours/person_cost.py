@@ -2,38 +2,33 @@
 
 The cost of a difference is the sum of the products of all pairs of its records
 (`fitplug.neighbours.record_products`), and the largest over all differences is wanted. There may be
-more differences than can be listed. Five ways are tried in this order:
+more differences than can be listed. Four ways are tried in this order:
 
 1. There is no symmetric attribute, and the differences are few. Then they are listed.
-2. Each period is one dense cell, and there are at most 13 periods. A difference is then a set S of
-   periods, with a partition of S for each symmetric attribute. A dynamic programme over subsets
-   finds the best partitions of all S, with 3^T additions. See `compute_partitioned`.
-3. There are at most 16 periods. Each pair of periods gets its largest product, and all sets of
+2. There are at most 16 periods. Each pair of periods gets its largest product, and all sets of
    periods are tried.
-4. There are more. Then the sum is at most that of k periods, where each period counts its own
+3. There are more. Then the sum is at most that of k periods, where each period counts its own
    product and the k - 1 largest positive products with other periods.
-5. If what was found may be above the truth, a branch and bound with linear programs finds the
-   largest cost, up to a rounding that is stated (`fitplug.neighbours.person_search`).
+4. If what was found may be above the truth, a branch and bound finds the largest cost, or states
+   the bound that it came to (`fitplug.neighbours.person_search`).
 
-The first four work with floats and with Python integers, and are exact for integers. The proofs are
-in docs/theory/persons.md.
+The first three work with floats and with Python integers, and are exact for integers. The proofs
+are in docs/theory/persons.md.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from fitplug.neighbours.person_records import PersonRecords, RecordSets
-from fitplug.neighbours.person_search import MOST_VARIABLES, count_variables, search_costliest
+from fitplug.neighbours.person_search import MOST_WORK, search_costliest
 from fitplug.neighbours.record_products import RecordProducts
 from fitplug.numeric import AnyArray, BoolArray, IntArray
 
-MOST_PARTITIONED, MOST_PERIODS, MOST_LISTED = 13, 16, 1_000_000
-"""The most periods for the second way and for the third, and the most differences for the first."""
+MOST_PERIODS, MOST_LISTED = 16, 1_000_000
+"""The most periods for the second way, and the most differences for the first."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +46,9 @@ class LargestCost:
     costly: RecordSets | None = None
 
 
-def upper_largest_cost(products: RecordProducts, claimed: int | None = None) -> LargestCost:
+def upper_largest_cost(
+    products: RecordProducts, claimed: int | None = None, most_work: int = MOST_WORK
+) -> LargestCost:
     """Bound the costs of all differences that have a record in a dense cell from above.
 
     Args:
@@ -59,31 +56,19 @@ def upper_largest_cost(products: RecordProducts, claimed: int | None = None) -> 
         claimed: A bound on the largest cost that is stated if it is proven and a better one would
             depend on how long one searches. A plan claims one, so that it can be verified by
             programs that search for a longer or a shorter time.
+        most_work: The most sums of a search, about.
     """
     person, periods = products.person, products.person.periods
     if not len(person.differing_sets) and count_differences(person) <= MOST_LISTED:
         return LargestCost(_list_costs(products), True)
-    of_period, is_exact = _upper_periods(products)
-    if is_exact or count_variables(person) > MOST_VARIABLES:
+    of_period, is_exact = _upper_by_pairs(products)
+    if is_exact:
         return LargestCost(of_period[periods], is_exact)
-    searched = search_costliest(products, claimed)
+    searched = search_costliest(products, most_work, claimed)
     if searched is None:
         return LargestCost(of_period[periods], is_exact)
     of_cells = np.minimum(of_period[periods], searched.bound)
-    return LargestCost(of_cells, searched.is_exact, searched.found)
-
-
-def upper_without_search(products: RecordProducts) -> AnyArray:
-    """Bound the costs of all differences with a record in each period, (T,), without programs."""
-    return _upper_periods(products)[0]
-
-
-def _upper_periods(products: RecordProducts) -> tuple[AnyArray, bool]:
-    """Bound the costs by sets of periods; say whether the largest is that of a difference."""
-    if can_partition(products.person):
-        of_set, is_exact = compute_partitioned(products)
-        return find_largest_by_period(of_set, products.person), is_exact
-    return _upper_by_pairs(products)
+    return LargestCost(of_cells, searched.is_exact, searched.costly)
 
 
 def _upper_by_pairs(products: RecordProducts) -> tuple[AnyArray, bool]:
@@ -101,11 +86,6 @@ def _crosses_periods(products: RecordProducts) -> bool:
     """Tell whether records in different periods have products other than zero."""
     periods = products.person.periods
     return bool(products.products[:, periods[:, None] != periods].any())
-
-
-def can_partition(person: PersonRecords) -> bool:
-    """Tell whether the second way is possible."""
-    return person.has_one_cell_each and person.period_count <= MOST_PARTITIONED
 
 
 def count_differences(person: PersonRecords) -> int:
@@ -132,56 +112,6 @@ def find_largest_by_period(of_set: AnyArray, person: PersonRecords) -> AnyArray:
     )
 
 
-def compute_partitioned(products: RecordProducts) -> tuple[AnyArray, bool]:
-    """Compute the largest cost of each set of periods, over the cells that its records may be in.
-
-    Two bounds hold for each pair of records, and the smaller one of each set of periods is taken:
-
-    * All pairs that differ have the largest product of such pairs. Then there is one partition, by
-      the cell of all symmetric attributes together.
-    * What a pair loses by differing in several attributes is the sum of what it loses by each of
-      them, with an excess where the product is larger than that. Then each attribute has its own
-      partition, and these do not depend on each other.
-
-    Returns:
-        The bounds, shape (2^T,), and whether they are the largest costs.
-    """
-    person, same = products.person, products.same
-    varying = [a for a, size in enumerate(person.sizes) if size > 1]
-    if not varying:
-        return sum_over_subsets(same), True
-    sizes = [person.sizes[a] for a in varying]
-    largest = products.differing.max(axis=0)
-    joint = sum_over_subsets(largest)
-    joint = joint + partition_subsets(sum_over_subsets(same - largest), math.prod(sizes))
-    losses = [same - products.products[1 << a] for a in varying]
-    excess, adds_up = _find_excess(products, varying, losses)
-    apart = sum_over_subsets(same - sum(losses) + excess)
-    for loss, size in zip(losses, sizes, strict=True):
-        apart = apart + partition_subsets(sum_over_subsets(loss), size)
-    is_exact = adds_up or bool((products.differing == largest).all())
-    return np.minimum(joint, apart), is_exact
-
-
-def _find_excess(
-    products: RecordProducts, varying: Sequence[int], losses: Sequence[AnyArray]
-) -> tuple[AnyArray, bool]:
-    """Find by how much a product can be above what attributes take away one by one.
-
-    Returns:
-        The excess E of (N6), shape (D, D), and whether what they take away always adds up.
-    """
-    excess, adds_up = np.zeros_like(products.same), True
-    for number in products.person.differing_sets.tolist():
-        lost = sum(loss for a, loss in zip(varying, losses, strict=True) if number >> a & 1)
-        more = products.products[number] - (products.same - lost)
-        adds_up = adds_up and not more.any()
-        excess = np.maximum(excess, more)
-    # A record does not differ from itself.
-    excess[np.arange(len(excess)), np.arange(len(excess))] = 0
-    return excess, adds_up
-
-
 def sum_over_subsets(pairs: AnyArray) -> AnyArray:
     """Sum a symmetric matrix (T, T) over all pairs of each subset of its indices, shape (2^T,)."""
     total = np.zeros(1, dtype=pairs.dtype)
@@ -191,55 +121,6 @@ def sum_over_subsets(pairs: AnyArray) -> AnyArray:
             crossing = np.concatenate([crossing, crossing + product])
         total = np.concatenate([total, total + 2 * crossing + row[t]])
     return total
-
-
-def partition_subsets(of_part: AnyArray, most: int) -> AnyArray:
-    """Find the largest sum over a partition of each subset into at most `most` parts.
-
-    Args:
-        of_part: What each subset is worth as one part, shape (2^T,); 0 for the empty set.
-        most: The most parts, at least 1.
-
-    Returns:
-        Shape (2^T,).
-    """
-    T = len(of_part).bit_length() - 1
-    best = of_part.copy()
-    if most >= T:
-        # The part that has the last element is removed; the rest is a subset found before.
-        for t in range(T):
-            low, high = slice(0, 2**t), slice(2**t, 2 ** (t + 1))
-            best[high] = unite_disjoint(of_part[high], best[low])
-        return best
-    for _ in range(most - 1):
-        previous = best
-        best = of_part.copy()
-        for t in range(T):
-            low, high = slice(0, 2**t), slice(2**t, 2 ** (t + 1))
-            best[high] = unite_disjoint(of_part[high], previous[low])
-    return best
-
-
-def unite_disjoint(first: AnyArray, second: AnyArray) -> AnyArray:
-    """Find the largest first[Q] + second[R] over disjoint Q and R with each union.
-
-    Args:
-        first: Of each subset of t elements, shape (2^t,).
-        second: Likewise.
-
-    Returns:
-        Shape (2^t,).
-    """
-    t = len(first).bit_length() - 1
-    one, two = first.reshape((2,) * t + (1,)), second.reshape((2,) * t + (1,))
-    for axis in range(t):
-        # An element is in neither set, in Q, or in R.
-        one, two = one.take([0, 1, 0], axis), two.take([0, 0, 1], axis)
-    total = one + two
-    for axis in range(t):
-        either = np.maximum(total.take(1, axis), total.take(2, axis))
-        total = np.stack([total.take(0, axis), either], axis)
-    return np.asarray(total.reshape(-1))
 
 
 def merge_periods(pairs: AnyArray, periods: IntArray) -> AnyArray:

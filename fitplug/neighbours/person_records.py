@@ -117,6 +117,25 @@ class RecordSets:
         """Take some of the sets."""
         return RecordSets(self.cells[index], self.labels[index])
 
+    def normalise(self) -> RecordSets:
+        """Sort the records of each set by cell, and number labels as they first occur."""
+        given = self.cells >= 0
+        order = np.argsort(np.where(given, self.cells, np.iinfo(np.int64).max), axis=1)
+        cells = np.take_along_axis(self.cells, order, axis=1)
+        labels = np.take_along_axis(self.labels, order[..., None], axis=1)
+        is_equal = (labels[:, :, None] == labels[:, None]) & (cells >= 0)[:, None, :, None]
+        first = is_equal.argmax(axis=2)  # the first record with the same label
+        is_first = first == np.arange(cells.shape[1])[:, None]
+        numbers = np.take_along_axis(np.cumsum(is_first, axis=1) - 1, first, axis=1)
+        return RecordSets(cells, np.where((cells >= 0)[..., None], numbers, 0))
+
+    def leave_out(self, known: RecordSets | None = None) -> RecordSets:
+        """Leave out sets that are known, or that occur earlier."""
+        joined = self if known is None else known.append(self)
+        keys = np.concatenate([joined.cells, joined.labels.reshape(len(joined), -1)], axis=1)
+        _, first = np.unique(keys, axis=0, return_index=True)
+        return joined.take(np.sort(first[first >= len(joined) - len(self)]))
+
     def check_form(self, person: PersonRecords) -> None:
         """Check that a person may have these records.
 

@@ -1,323 +1,370 @@
-"""The costliest person by branch and bound over the linear program of a person's records.
+"""The costliest person by branch and bound over the records of a person.
 
-A node fixes whether some records are there, and whether some pairs of them are equal in an
-attribute. The linear program bounds what its persons cost (`PersonProgram`), and its solution is
-rounded to a person. Nodes are closed once their bound is no more than the largest cost of the
-persons that were found. If too many nodes are needed, the largest bound of those that are open is
-stated, rounded up so that it is found again more easily.
+The periods are decided one after another. A node of the search gives the records of the first of
+them; its persons have these records, and any others in later periods. A later record has a star:
+its product with itself, those with the given records, and a half of what the other later records
+can add to it. No person of the node costs more than the given records and the largest star of each
+later period together (docs/theory/persons.md, Lemma N2). Nodes whose bound is at most the cost of a
+known person are closed, and those of the largest bounds are divided next. If that takes too long,
+the largest bound of an open node is stated.
 
-Products are rounded up to integers of about 28 bits times a power of two. If all nodes are closed,
-what is stated is the largest cost of the rounded products, whatever the solver found in between.
-Otherwise it depends on the number of nodes, and on the solver. So a plan is verified by proving the
-bound that it claims, and not by searching for it anew.
+Labels that no given record has are interchangeable, so a record takes a given one or the first that
+is not. All sums are of 64-bit integers, so the search takes the same way everywhere. Products that
+are too large for them are first rounded up to fewer bits times a power of two.
 """
 
 from __future__ import annotations
 
-import heapq
+import functools
+import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fitplug.neighbours.person_program import Inequalities, PersonProgram
-from fitplug.neighbours.person_records import PersonRecords, RecordSets
+from fitplug.neighbours.person_ascent import ascend, list_starts, pack_records
+from fitplug.neighbours.person_records import RecordSets
 from fitplug.neighbours.record_products import RecordProducts
-from fitplug.numeric import AnyArray, BoolArray, FloatArray, IntArray, find_largest_entry
+from fitplug.numeric import BoolArray, IntArray, find_largest_entry
 
-MOST_VARIABLES = 8_000
-"""The most variables of a program."""
+MOST_WORK = 400_000_000
+"""The most sums of a search, about: some seconds."""
 
-_BITS = 28
-"""The bits that products keep."""
+_CONFIRMING = 2
+"""How many times as many sums may prove a bound that is claimed."""
 
-_STATED_BITS = 14
-"""The bits that a bound keeps if nodes are open."""
+_OVERHEAD = 50_000
+"""The sums that take as long as what each step does besides."""
 
-_MOST_NODES, _CONFIRMING, _SMALL = 60, 4, 1_000
-"""The most nodes of a search, how many times as many prove a claimed bound, and the variables
-of a program from which on a search has fewer nodes: a node takes more than twice as long if there
-are twice as many."""
+_CHUNK = 1_000_000
+"""The most sums that are computed at once, about."""
 
-_ROUNDS = 40
-"""The most times that inequalities are added in a node."""
+_STARTS = 8
+"""The most single records from which an ascent begins."""
 
-_FRACTION = 1e-6
-"""A variable is fractional if it is farther from 0 and from 1."""
+_LARGEST = 2**61
+"""More than any product."""
+
+_NOTED, _LISTED = 4, 64
+"""The most persons that are noted of a step, and that are listed in the end."""
 
 
 @dataclass(frozen=True, eq=False)
 class CostliestPersons:
-    """A bound on the cost of all persons, and costly ones that were found.
+    """A bound on the cost of all persons, and costly persons.
 
     Attributes:
         bound: No person costs more: an integer where the products are integers, else a float.
         is_exact: Whether this is the largest cost.
-        found: Persons that were found on the way, none twice; the last one is costliest in the
-            rounded products.
+        costly: Persons of large cost, none twice, the costliest first.
     """
 
     bound: int | float
     is_exact: bool
-    found: RecordSets
-
-
-def count_variables(person: PersonRecords) -> int:
-    """Count the variables of the linear program of a person."""
-    sizes = np.bincount(person.periods).astype(object)
-    pairs = (int(sizes.sum()) ** 2 - int((sizes * sizes).sum())) // 2
-    return len(person.periods) + pairs * (len(person.differing_sets) + 1)
+    costly: RecordSets
 
 
 def search_costliest(
-    products: RecordProducts, claimed: int | None = None
+    products: RecordProducts, most_work: int = MOST_WORK, claimed: int | None = None
 ) -> CostliestPersons | None:
     """Bound the largest cost of a person, tightly.
 
     Args:
         products: The products of records, integers or floats.
+        most_work: The most sums to compute, about.
         claimed: If not None, this bound is to be proven, and no other one. The products are
             integers.
 
     Returns:
         The bound; None if the claimed one was not proven, because it is wrong, too fine for the
-        rounding of the products, or needs too many nodes.
+        rounding of the products, or takes too long.
     """
-    rounded, power = _round_up(products.products)
-    search = _Search(PersonProgram(products.person, rounded))
+    rounded, power = _round_up(products)
+    search = _Search(RecordProducts(products.person, rounded))
+    floats = products.to_floats()
+    starts = list_starts(floats, _STARTS)
+    search.note(pack_records(products.person, [ascend(floats, start) for start in starts]))
     if claimed is not None:
-        is_proven = search.confirm(claimed >> power)
-        return CostliestPersons(claimed, False, search.gather_found()) if is_proven else None
-    level = search.run()
+        level = claimed >> power
+        is_proven = search.divide(_CONFIRMING * most_work, level) <= level
+        return CostliestPersons(claimed, False, search.list_costly()) if is_proven else None
+    level = search.divide(most_work, 0)
+    costly = search.list_costly()
     if products.products.dtype == np.float64:
-        return CostliestPersons(math.ldexp(level, power), False, search.gather_found())
-    is_exact = power == 0 and level == search.best
-    return CostliestPersons(level << power, is_exact, search.gather_found())
+        return CostliestPersons(math.ldexp(level, power), False, costly)
+    return CostliestPersons(level << power, power == 0 and level == search.best, costly)
 
 
-def round_relaxation(products: RecordProducts) -> RecordSets:
-    """Find costly persons by rounding solutions of the linear program, without dividing it."""
-    rounded, _ = _round_up(products.products)
-    search = _Search(PersonProgram(products.person, rounded))
-    search.divide(1)
-    return search.gather_found()
-
-
-def _round_up(products: AnyArray) -> tuple[IntArray, int]:
-    """Round products up to integers of `_BITS` bits times a power of two.
+def _round_up(products: RecordProducts) -> tuple[IntArray, int]:
+    """Round products up to integers that are small enough for all sums of a search.
 
     Returns:
-        The integers, and the power: products <= integers * 2^power.
+        The integers, and a power: products <= integers * 2^power.
     """
-    if products.dtype == np.float64:
-        power = math.frexp(float(np.abs(products).max()))[1] - _BITS
-        return np.ceil(np.ldexp(products, -power)).astype(np.int64), power
-    power = max(0, find_largest_entry(products).bit_length() - _BITS)
-    return np.asarray(-(-products >> power)).astype(np.int64), power
+    # Costs and bounds are at most 8 k^2 times the largest product.
+    bits = 58 - 2 * products.person.most.bit_length()
+    values = products.products
+    if values.dtype == np.float64:
+        power = math.frexp(float(np.abs(values).max()))[1] - bits
+        return np.ceil(np.ldexp(values, -power)).astype(np.int64), power
+    power = max(0, find_largest_entry(values).bit_length() - bits)
+    return np.asarray(-(-values >> power)).astype(np.int64), power
 
 
 @dataclass(frozen=True, eq=False)
-class _Node:
-    """A part of all persons.
+class _Nodes:
+    """Nodes of the search, in which equally many periods are decided and records are given.
 
     Attributes:
-        bound: None of them costs more.
-        number: It decides between nodes of equal bounds.
-        lower: Bounds on the variables, 0 or 1.
-        upper: Likewise.
-        rows: Inequalities that were useful before.
+        given: The records that are given.
+        costs: What they cost, shape (n,).
+        bounds: No person of a node costs more, shape (n,).
     """
 
-    bound: int
-    number: int
-    lower: FloatArray
-    upper: FloatArray
-    rows: Inequalities
+    given: RecordSets
+    costs: IntArray
+    bounds: IntArray
 
-    def __lt__(self, other: _Node) -> bool:
-        """Tell whether this node comes first: its bound is larger."""
-        return (-self.bound, self.number) < (-other.bound, other.number)
+    def __len__(self) -> int:
+        return len(self.bounds)
+
+    def take(self, index: IntArray | BoolArray) -> _Nodes:
+        """Take some of the nodes."""
+        return _Nodes(self.given.take(index), self.costs[index], self.bounds[index])
+
+    def append(self, others: _Nodes) -> _Nodes:
+        """Append other nodes."""
+        return _Nodes(
+            self.given.append(others.given),
+            np.concatenate([self.costs, others.costs]),
+            np.concatenate([self.bounds, others.bounds]),
+        )
+
+    @property
+    def unused(self) -> IntArray:
+        """The first label of each attribute that no given record has, (n, attributes)."""
+        is_given = self.given.cells >= 0
+        return np.asarray(np.where(is_given[..., None], self.given.labels + 1, 0).max(axis=1))
 
 
 class _Search:
     """The state of a search.
 
     Attributes:
-        program: The program.
-        best: The largest cost of the persons that were found.
+        products: The products of records, int64.
+        best: The largest cost of the persons that were met.
     """
 
-    def __init__(self, program: PersonProgram) -> None:
-        self.program = program
+    def __init__(self, products: RecordProducts) -> None:
+        self.products, self.person = products, products.person
         self.best = 0
-        self._claimed: int | None = None
-        self._found: dict[bytes, tuple[IntArray, IntArray]] = {}
+        self._work = 0
+        self._costly: list[RecordSets] = []
+        self._nodes: dict[tuple[int, int], _Nodes] = {}
+        periods, T = self.person.periods, self.person.period_count
+        self._diagonal = np.diagonal(products.same)
+        self._largest = products.largest
+        # The largest products with a record of each other period.
+        partners = [self._largest[:, periods == t].max(axis=1) for t in range(T)]
+        self._partners = np.stack(partners, axis=1)
+        self._partners[np.arange(len(periods)), periods] = -_LARGEST
+        stars = self._diagonal + np.maximum(self._partners, 0).sum(axis=1)
+        # Periods of large stars come first: bounds fall sooner.
+        self._order = sorted(range(T), key=lambda t: -int(stars[periods == t].max()))
+        self._cells = [np.flatnonzero(periods == t) for t in self._order]
+        joined, ends = np.concatenate(self._cells), np.cumsum([0, *map(len, self._cells)])
+        # By the number of periods that are decided: the cells of the others, and where each begins.
+        self._later = [joined[end:] for end in ends]
+        self._starts = [ends[n:-1] - ends[n] for n in range(T + 1)]
+        self._alone = functools.cache(self._compute_alone)
 
-    def run(self) -> int:
-        """Search until all nodes are closed, or there are too many; returns a bound on the cost."""
-        nodes = self.divide(self._most)
-        if not nodes:
-            return self.best
-        bound = max(self.best, nodes[0].bound)
-        step = 1 << max(0, bound.bit_length() - _STATED_BITS)
-        return -(-bound // step) * step
+    def note(self, persons: RecordSets) -> None:
+        """Note costly persons."""
+        self._costly.append(persons)
+        self.best = max(self.best, int(self.products.compute_costs(persons).max()))
 
-    def confirm(self, claimed: int) -> bool:
-        """Try to prove that no person costs more than is claimed."""
-        self._claimed = claimed
-        return not self.divide(_CONFIRMING * self._most) and self.best <= claimed
+    def list_costly(self) -> RecordSets:
+        """List the costliest persons that were noted."""
+        persons = functools.reduce(RecordSets.append, self._costly).normalise()
+        order = np.argsort(-self.products.compute_costs(persons), kind="stable")
+        different = persons.take(order).leave_out()
+        return different.take(np.arange(min(_LISTED, len(different))))
 
-    @property
-    def _most(self) -> int:
-        """The most nodes of a search."""
-        return max(4, _MOST_NODES * _SMALL // max(self.program.size, _SMALL))
-
-    @property
-    def _level(self) -> int:
-        """The bound at which nodes are closed."""
-        return self.best if self._claimed is None else self._claimed
-
-    def divide(self, most: int) -> list[_Node]:
-        """Divide the node of the largest bound, up to so many times; returns the open nodes."""
-        program = self.program
-        root = _Node(2**62, 0, np.zeros(program.size), np.ones(program.size), program.first_rows)
-        nodes = [root]
-        for number in range(most):
-            for child in self._branch(heapq.heappop(nodes), 2 * number + 1):
-                heapq.heappush(nodes, child)
-            while nodes and nodes[0].bound <= self._level:
-                heapq.heappop(nodes)
-            if not nodes or (self._claimed is not None and self.best > self._claimed):
-                break
-        return nodes
-
-    def gather_found(self) -> RecordSets:
-        """Gather the persons that were found."""
-        cells, labels = zip(*self._found.values(), strict=True)
-        return RecordSets(np.array(cells), np.array(labels))
-
-    def _branch(self, node: _Node, number: int) -> list[_Node]:
-        """Solve a node, and divide it in two unless its bound closes it.
+    def divide(self, most_work: int, claimed: int) -> int:
+        """Divide nodes until all are closed, or it takes too long.
 
         Args:
-            node: The node.
-            number: The number of the first node that it is divided into.
-        """
-        rows, bound = node.rows, node.bound
-        z = np.full(self.program.size, 0.5)
-        for _ in range(_ROUNDS):
-            solved = self.program.solve(rows, node.lower, node.upper)
-            if solved is None:
-                break
-            z, bound = solved.z, min(bound, solved.bound)
-            self._round_solution(z)
-            if bound <= self._level:
-                return []
-            useful = rows.take(self._mark_useful(solved.binding))
-            violated = self.program.find_violated(z)
-            if violated is None:
-                rows = useful
-                break
-            rows = rows.append(violated)
-        return [
-            replace(child, bound=bound, number=number + n, rows=rows)
-            for n, child in enumerate(self._divide(node, z))
-        ]
-
-    def _mark_useful(self, binding: BoolArray) -> BoolArray:
-        """Mark the inequalities that are kept for other nodes."""
-        useful = binding.copy()
-        useful[: len(self.program.first_rows)] = True
-        return useful
-
-    def _divide(self, node: _Node, z: FloatArray) -> list[_Node]:
-        """Divide a node by the most fractional record, or pair of records."""
-        d = len(self.program.person.periods)
-        is_open: BoolArray = node.lower < node.upper
-        from_half = np.where(is_open, np.abs(z - 0.5), np.inf)[:d]
-        i = int(np.argmin(from_half))
-        if from_half[i] < 0.5 - _FRACTION:
-            return self._fix_record(node, i)
-        distance, pair, bit = self._find_undecided(is_open, z)
-        if is_open[:d].any() and not distance < 0.5 - _FRACTION:
-            return self._fix_record(node, int(np.flatnonzero(is_open[:d])[0]))
-        return self._fix_pair(node, pair, bit) if math.isfinite(distance) else [node]
-
-    def _find_undecided(self, is_open: BoolArray, z: FloatArray) -> tuple[float, int, int]:
-        """Find a pair of records and an attribute, of which y is nearest to a half.
+            most_work: The most sums to compute, about.
+            claimed: Nodes whose bound is not larger are closed.
 
         Returns:
-            The distance from a half, infinite if every pair is fixed; the number of the pair; and
-            the set of the attribute alone.
+            A bound on the cost of all persons.
         """
-        program, d = self.program, len(self.program.person.periods)
-        best: tuple[float, int, int] = (math.inf, 0, 0)
-        for bit in (s for s in program.sets.tolist() if s.bit_count() == 1):
-            y = program.sum_equal(z, bit)[program.pairs]
-            is_equal = np.isin(np.arange(len(program.sets)), program.find_equal(bit))
-            by_set = is_open[d:].reshape(len(y), -1)
-            undecided = by_set[:, is_equal].any(axis=1) & by_set[:, ~is_equal].any(axis=1)
-            distance = np.where(undecided, np.abs(y - 0.5), np.inf)
-            pair = int(np.argmin(distance)) if len(y) else 0
-            if len(y) and distance[pair] < best[0]:
-                best = float(distance[pair]), pair, bit
+        k, m, zero = self.person.most, len(self.person.sizes), np.zeros(1, dtype=np.int64)
+        none = RecordSets(np.full((1, k), -1, dtype=np.int64), np.zeros((1, k, m), dtype=np.int64))
+        # By how many periods are decided, and how many records are given.
+        self._nodes = {(0, 0): _Nodes(none, zero, zero + np.iinfo(np.int64).max)}
+        while True:
+            kind = max(self._nodes, key=lambda kind: int(self._nodes[kind].bounds.max(initial=0)))
+            bound, closed = int(self._nodes[kind].bounds.max(initial=0)), max(self.best, claimed)
+            if bound <= closed or self._work >= most_work or self.best > claimed > 0:
+                return max(bound, closed)
+            self._branch(*kind, self._choose(kind), claimed)
+
+    def _choose(self, kind: tuple[int, int]) -> _Nodes:
+        """Take nodes of the largest bounds out of those that are open."""
+        nodes = self._nodes[kind]
+        self._work += len(nodes) * nodes.given.cells.shape[1]
+        labels = list_labels(self.person.sizes, nodes.unused.max(axis=0) + 1)
+        most = max(1, _CHUNK // (len(labels) * len(self._diagonal)))
+        order = np.argsort(-nodes.bounds, kind="stable")
+        self._nodes[kind] = nodes.take(order[most:])
+        return nodes.take(order[:most])
+
+    def _branch(self, depth: int, count: int, nodes: _Nodes, claimed: int) -> None:
+        """Divide nodes by the record in the next period, or that there is none.
+
+        Args:
+            depth: How many periods are decided in each of them.
+            count: How many records are given.
+            nodes: The nodes.
+            claimed: Children whose bound is not larger are left out.
+        """
+        room, unused = self.person.most - count, nodes.unused
+        labels = list_labels(self.person.sizes, unused.max(axis=0) + 1)
+        here, later = self._cells[depth], self._later[depth + 1]
+        crossing = self._sum_crossing(nodes, count, labels, np.concatenate([here, later]))
+        near, far = crossing[:, :, : len(here)], crossing[:, :, len(here) :]
+        is_next: BoolArray = np.all(labels <= unused[:, None], axis=2)
+        costs = nodes.costs[:, None, None] + near + self._diagonal[here]
+        costs = np.where(is_next[:, :, None], costs, 0)
+        self._note_costliest(nodes, count, labels, here, costs)
+        self._work += _OVERHEAD + crossing.size * (count + 1)
+        if not len(later):
+            return
+        largest, closed = far.max(axis=1), max(self.best, claimed)
+        bounds = nodes.costs + self._sum_stars(largest, depth + 1, room)
+        absent = replace(nodes, bounds=np.minimum(bounds, nodes.bounds))
+        self._put((depth + 1, count), absent.take(absent.bounds > closed))
+        if room == 1:
+            return
+        # A bound of the largest products comes first, as it does not depend on labels.
+        paired = largest[:, None] + 2 * self._largest[here[:, None], later]
+        rough = costs + self._sum_stars(paired, depth + 1, room - 1)[:, None]
+        self._work += paired.size
+        open_children = np.argwhere((rough > closed) & is_next[:, :, None])
+        numbers = number_differing(labels, labels)
+        each = max(1, _CHUNK // (len(labels) * len(later)))
+        for start in range(0, len(open_children), each):
+            node, label, cell = open_children[start : start + each].T
+            sums = self.products.products[
+                numbers[label][:, :, None], here[cell][:, None, None], later
+            ]
+            self._work += sums.size
+            sums = (far[node] + 2 * sums).max(axis=1)
+            bounds = costs[node, label, cell] + self._sum_stars(sums, depth + 1, room - 1)
+            bounds = np.minimum(bounds, nodes.bounds[node])
+            is_open = bounds > closed
+            at = node[is_open], label[is_open], cell[is_open]
+            given = _add_records(nodes.given.take(at[0]), count, here[at[2]], labels[at[1]])
+            self._put((depth + 1, count + 1), _Nodes(given, costs[at], bounds[is_open]))
+
+    def _put(self, kind: tuple[int, int], nodes: _Nodes) -> None:
+        """Put nodes to those that are open."""
+        known = self._nodes.get(kind)
+        self._nodes[kind] = nodes if known is None else known.append(nodes)
+
+    def _sum_crossing(
+        self, nodes: _Nodes, count: int, labels: IntArray, cells: IntArray
+    ) -> IntArray:
+        """Sum what records add with the given ones, shape (n, labels, cells)."""
+        total = np.zeros((len(nodes), len(labels), len(cells)), dtype=np.int64)
+        for r in range(count):
+            numbers = number_differing(nodes.given.labels[:, r], labels)
+            given = nodes.given.cells[:, r, None, None]
+            total += self.products.products[numbers[:, :, None], given, cells]
+        return 2 * total
+
+    def _sum_stars(self, crossing: IntArray, depth: int, room: int) -> IntArray:
+        """Sum the largest stars of at most `room` later periods.
+
+        Args:
+            crossing: What records in the later cells add with given ones, shape (..., cells).
+            depth: How many periods are decided.
+            room: The most later records.
+        """
+        best = np.zeros(crossing.shape[:-1], dtype=np.int64)
+        for least, most in _divide_counts(min(room, len(self._starts[depth]))):
+            stars = crossing + self._alone(depth, least, most)
+            stars = np.maximum(np.maximum.reduceat(stars, self._starts[depth], axis=-1), 0)
+            if most < stars.shape[-1]:
+                stars = -np.partition(-stars, most - 1, axis=-1)[..., :most]
+            best = np.maximum(best, stars.sum(axis=-1))
         return best
 
-    def _fix_record(self, node: _Node, i: int) -> list[_Node]:
-        """Divide a node by whether there is a record in cell i."""
-        upper, lower = node.upper.copy(), node.lower.copy()
-        upper[i], lower[i] = 0.0, 1.0
-        return [replace(node, upper=upper), replace(node, lower=lower)]
+    def _compute_alone(self, depth: int, least: int, most: int) -> IntArray:
+        """Compute the stars of the later cells without given records.
 
-    def _fix_pair(self, node: _Node, pair: int, bit: int) -> list[_Node]:
-        """Divide a node by whether two records, if they are there, are equal in an attribute."""
-        every = self.program.locate(np.array(pair), 0)
-        equal = self.program.locate(np.array(pair), bit)
-        children = []
-        for excluded in (equal, np.setdiff1d(every, equal)):
-            upper = node.upper.copy()
-            upper[excluded] = 0.0
-            children.append(replace(node, upper=upper))
-        return children
+        Args:
+            depth: How many periods are decided.
+            least: The least number of later records.
+            most: The most of them.
 
-    def _round_solution(self, z: FloatArray) -> None:
-        """Round a solution to a person, and keep that person."""
-        program, person = self.program, self.program.person
-        x = z[: len(person.periods)]
-        cells: list[int] = []
-        for i in np.argsort(-x, kind="stable").tolist():
-            is_free = all(person.periods[i] != person.periods[j] for j in cells)
-            if is_free and len(cells) < person.most and (x[i] > 0.5 or not cells):
-                cells.append(i)
-        padded = np.full(person.most, -1, dtype=np.int64)
-        padded[: len(cells)] = cells = sorted(cells)
-        labels = np.zeros((person.most, len(person.sizes)), dtype=np.int64)
-        for a, size in enumerate(person.sizes):
-            if size > 1:
-                labels[: len(cells), a] = _group(program.sum_equal(z, 1 << a), cells, size)
-        key = padded.tobytes() + labels.tobytes()
-        if key in self._found:
-            return
-        cost = int(
-            RecordProducts(person, program.products).compute_costs(
-                RecordSets(padded[None], labels[None])
-            )[0]
-        )
-        if cost > self.best or not self._found:
-            self.best = max(self.best, cost)
-            self._found[key] = padded, labels
+        Returns:
+            Shape (cells,).
+        """
+        later = self._later[depth]
+        partners = -np.sort(-self._partners[later][:, self._order[depth:]], axis=1)
+        self._work += 8 * partners.size
+        # The largest products come first, and all but the negative ones are wanted.
+        wanted = np.clip((partners > 0).sum(axis=1), least - 1, most - 1)
+        sums = np.cumsum(partners[:, :-1], axis=1)
+        sums = np.concatenate([np.zeros((len(later), 1), dtype=np.int64), sums], axis=1)
+        return np.asarray(self._diagonal[later] + sums[np.arange(len(later)), wanted])
+
+    def _note_costliest(
+        self, nodes: _Nodes, count: int, labels: IntArray, cells: IntArray, costs: IntArray
+    ) -> None:
+        """Note the costliest persons of one more record than nodes give, by their costs."""
+        best = np.argsort(-costs.reshape(len(nodes), -1).max(axis=1), kind="stable")[:_NOTED]
+        label, cell = np.divmod(costs[best].reshape(len(best), -1).argmax(axis=1), len(cells))
+        self.note(_add_records(nodes.given.take(best), count, cells[cell], labels[label]))
 
 
-def _group(y: FloatArray, cells: list[int], size: int) -> list[int]:
-    """Number groups of cells, at most `size` of them, such that cells of large y are together."""
-    groups: list[list[int]] = []
-    labels = []
-    for i in cells:
-        near = [float(y[i, group].mean()) for group in groups]
-        best = int(np.argmax(near)) if near else 0
-        if not near or (near[best] < 0.5 and len(groups) < size):
-            best = len(groups)
-            groups.append([])
-        groups[best].append(i)
-        labels.append(best)
-    return labels
+def _divide_counts(most: int) -> list[tuple[int, int]]:
+    """Divide the numbers from 1 to `most` into ranges, which are longer if they are smaller."""
+    ranges, last = [], most
+    while last > 0:
+        first = max(1, last - (most - last))
+        ranges.append((first, last))
+        last = first - 1
+    return ranges
+
+
+def _add_records(given: RecordSets, count: int, cells: IntArray, labels: IntArray) -> RecordSets:
+    """Add one record to each of some sets of `count` records."""
+    more = RecordSets(given.cells.copy(), given.labels.copy())
+    more.cells[:, count], more.labels[:, count] = cells, labels
+    return more
+
+
+def list_labels(sizes: Sequence[int], most: IntArray) -> IntArray:
+    """List the labels of a record, each at most `most`, shape (labels, attributes)."""
+    ranges = (range(min(n, int(last) + 1)) for n, last in zip(sizes, most, strict=True))
+    labels = list(itertools.product(*ranges))
+    return np.array(labels, dtype=np.int64).reshape(len(labels), len(sizes))
+
+
+def number_differing(first: IntArray, second: IntArray) -> IntArray:
+    """Number the sets of attributes in which labels differ, as `RecordSets.compare_records`.
+
+    Args:
+        first: Shape (n, attributes).
+        second: Shape (l, attributes).
+
+    Returns:
+        Shape (n, l).
+    """
+    bits = 1 << np.arange(first.shape[1], dtype=np.int64)
+    return np.asarray((first[:, None] != second) @ bits)

@@ -73,7 +73,7 @@ def describe_plan(plan: PlanRecord) -> tuple[Header, Arrays]:
         "total_error_weight": plan.objective.weight.hex(),
         "iterations": plan.iterations,
         "ended": plan.ended,
-        "frame": [plan.frame.columns, plan.frame.tilt.hex()],
+        "frame": [plan.frame.columns, plan.frame.rests, plan.frame.tilt.hex()],
     }
     arrays |= {
         "p": plan.p,
@@ -112,6 +112,7 @@ def read_plan(path: str | PathLike[str], kind: type[AnyPlan]) -> tuple[AnyPlan, 
     """
     header, arrays, digest = read_contents(path)
     try:
+        columns, rests, tilt = header["frame"]
         plan = kind(
             workload=(workload := read_workload(header, arrays)),
             strategy=read_strategy(workload, header, arrays),
@@ -121,7 +122,7 @@ def read_plan(path: str | PathLike[str], kind: type[AnyPlan]) -> tuple[AnyPlan, 
             lower_bound=float.fromhex(header["lower_bound"]),
             p=arrays["p"],
             q=arrays["q"],
-            frame=Frame(int(header["frame"][0]), float.fromhex(header["frame"][1])),
+            frame=Frame(int(columns), int(rests), float.fromhex(tilt)),
             weights=Tiers(arrays["tiers.of_cell"], arrays["tiers.p"], arrays["tiers.q"]),
             tolerance=float(header["tolerance"]),
             iterations=int(header["iterations"]),

@@ -136,7 +136,7 @@ class NoisyAnswers:
         structure = self.plan.structure
         if structure.public_attributes is None:
             return None
-        totals = np.asarray(self.answers)[self.plan.strategy.size :]
+        totals = np.asarray(self.answers[self.plan.strategy.size :])
         totals = totals // structure.shares
         return freeze(totals.reshape(self.plan.domain.shape_of(structure.public_attributes)))
 

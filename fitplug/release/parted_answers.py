@@ -166,7 +166,7 @@ def write_manifest(
             release is there.
         OSError: The manifest cannot be written.
     """
-    size = release.plan.strategy.size
+    size = release.plan.strategy.released_size
     _check_places(parts, size)
     described = [
         {
@@ -209,8 +209,8 @@ def read_manifest(folder: Place, plan: Plan) -> tuple[dict[str, Any], str]:
         raise InputError(f"{name} is of another plan than {PLAN}; use the files of one folder")
     try:
         parts = [_parse_part(k, one) for k, one in enumerate(header["parts"])]
-        _check_places(parts, plan.strategy.size)
-        answers = PartedAnswers(folder, parts, plan.strategy.size)
+        _check_places(parts, plan.strategy.released_size)
+        answers = PartedAnswers(folder, parts, plan.strategy.released_size)
         fields = parse_fields(plan, header) | {"answers": answers}
     except Exception:  # entries that are missing or of another type raise many kinds of errors
         raise InputError(

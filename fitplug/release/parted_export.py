@@ -6,7 +6,7 @@ from os import PathLike
 
 import numpy as np
 
-from fitplug.errors import InputError, WorkloadError
+from fitplug.errors import InputError
 from fitplug.files import LocalPlace, Place, make_partial_folder, open_place
 from fitplug.release.answer_parts import AnswersPart, Stride, write_answers_part
 from fitplug.release.noisy_answers import NoisyAnswers
@@ -38,15 +38,9 @@ def write_parted_folder(
 
     Raises:
         InputError: The folder is not empty, or is in a store that cannot hold a release.
-        WorkloadError: The plan's unit of privacy has public totals, which no part holds.
         ImportError: pyarrow is not installed.
         OSError: The folder cannot be written.
     """
-    if release.plan.structure.public_attributes is not None:
-        raise WorkloadError(
-            "releases of plans whose unit of privacy has public totals "
-            f"({release.plan.unit}) are not written in parts; leave parts out"
-        )
     place = open_place(location)
     if not isinstance(place, LocalPlace):
         if read_parted_digest(place) is not None or place.list_sizes():
@@ -63,7 +57,7 @@ def write_parted_folder(
 
 def _write_parts(release: NoisyAnswers, folder: Place, confidence: float, most: int) -> None:
     """Write all files of a release into an empty folder."""
-    size = release.plan.strategy.size
+    size = release.plan.strategy.released_size
     parts = []
     for number, start in enumerate(range(0, size, most)):
         values = np.asarray(release.answers[start : start + most])

@@ -133,8 +133,10 @@ def _measure_difference(path: AnswerPath, added: IntArray, removed: IntArray) ->
         strict=True,
     ):
         # Answers are at most 2^62.
-        change = chunks[0][1] - (chunks[1][1] if len(chunks) > 1 else 0)
-        squared += sum_squares(change[:size, None])[0]
-        if path.plan.structure.public_size and len(chunks) > 1 and change[size:].any():
+        place, change = chunks[0][0], chunks[0][1] - (chunks[1][1] if len(chunks) > 1 else 0)
+        if isinstance(place, slice):
+            place = np.arange(len(change)) + (place.start or 0)
+        squared += sum_squares(change[place < size, None])[0]
+        if len(chunks) > 1 and change[place >= size].any():
             raise make_plan_error(path.plan, _TOTALS)
     return squared

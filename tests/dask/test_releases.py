@@ -24,7 +24,7 @@ import fitplug_dask as fpd
 import fitplug_opendp as fpo
 from fitplug.errors import BudgetError, FitplugError, InputError, LedgerError
 from fitplug.families import answer_exactly, cut_strategy, make_estimates
-from fitplug.families.base import parted_strategy
+from fitplug.families.base import pieces
 from fitplug.families.blocks.estimates.parts import PartedBlocks
 from fitplug.files import LocalPlace
 from fitplug_dask.releases import drawing, failures, parted_release, publishing
@@ -145,7 +145,7 @@ class TestTheCharge:
             tables, message = count_zeros(plan), "'std' has the name of a result column"
         elif what == "a unit":
             use_small_parts(monkeypatch, 1)
-            monkeypatch.setattr(parted_strategy, "LARGEST_UNIT", 1)
+            monkeypatch.setattr(pieces, "LARGEST_UNIT", 1)
         else:
             output = tmp_path / ("o" * 230)
             raised, message = FitplugError, "name too long; nothing was charged"
@@ -397,14 +397,14 @@ class TestResuming:
             with pytest.raises(ZeroDivisionError):
                 fpd.release(TABLES, PLAN, tmp_path / "out", ledger=ledger)
         with monkeypatch.context() as patch:  # the parts have other answers, of the same sizes
-            place = PartedBlocks.place
+            place = PartedBlocks._place
 
             def reverse(parted, part):
                 found = place(parted, part)
                 numbers = np.arange(found.start, found.stop) if isinstance(found, slice) else found
                 return numbers[::-1]
 
-            patch.setattr(PartedBlocks, "place", reverse)
+            patch.setattr(PartedBlocks, "_place", reverse)
             with pytest.raises(FitplugError, match="another version of fitplug"):
                 fpd.release(TABLES, PLAN, tmp_path / "out", ledger=ledger)
         fpd.release(TABLES, PLAN, tmp_path / "out", ledger=ledger).verify()

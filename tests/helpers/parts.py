@@ -1,10 +1,10 @@
-"""Answers and estimates in parts, put together, to compare them with those of the whole."""
+"""Answers and estimates in parts, put together, and compared with what the matrices give."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from fitplug.families import PartedStrategy, answer_exactly, make_estimates
+from fitplug.families import PartedStrategy, answer_exactly, build_dense_strategy, make_estimates
 
 
 def reader(strategy, x):
@@ -28,8 +28,9 @@ def answer_in_parts(parted: PartedStrategy, read):
             assert piece.dtype == np.int64
             assert piece.ndim == 1
             pieces.setdefault(part, {})[s] = piece
-    found = np.zeros(parted.strategy.size, dtype=np.int64)
-    times = np.zeros(parted.strategy.size, dtype=np.int64)
+    released_size = parted.strategy.released_size
+    found = np.zeros(released_size, dtype=np.int64)
+    times = np.zeros(released_size, dtype=np.int64)
     for part, size in enumerate(parted.sizes.tolist()):
         assert sorted(pieces[part]) == list(parted.list_slabs(part))
         answers = parted.answer_part(part, pieces[part])
@@ -38,7 +39,8 @@ def answer_in_parts(parted: PartedStrategy, read):
         found[parted.place(part)] = answers
         times[parted.place(part)] += 1
     assert (times == 1).all()
-    assert parted.sizes.sum() == parted.strategy.size
+    assert parted.sizes[: parted.noisy_parts].sum() == parted.strategy.size
+    assert parted.sizes.sum() == released_size
     return found
 
 
@@ -61,22 +63,56 @@ def estimate_in_parts(parted: PartedStrategy, noisy):
     return found
 
 
-def check_parts(parted, x, rng, rtol=1e-11):
-    """Compare answers, estimates and variances in parts with those of the whole."""
+def list_totals(strategy, x):
+    """The public totals of counts x, as Python integers."""
+    structure = strategy.structure
+    if structure.public_attributes is None:
+        return []
+    names = structure.workload.attributes
+    rest = tuple(i for i, name in enumerate(names) if name not in structure.public_attributes)
+    return np.asarray(x.astype(object).sum(axis=rest)).ravel().tolist()
+
+
+def check_parts(parted, x, rng, matrix=None, rtol=1e-11):
+    """Compare answers, estimates and variances in parts with what the matrices give.
+
+    Args:
+        parted: The strategy in parts.
+        x: Counts over the workload's attributes.
+        rng: Draws the noise.
+        matrix: A, integers; that which the strategy writes out if this is None.
+        rtol: How far estimates may be from those of one chunk, relatively.
+    """
     strategy = parted.strategy
-    read = reader(strategy, x)
+    read, size = reader(strategy, x), strategy.size
+    A = build_dense_strategy(strategy).astype(np.int64) if matrix is None else matrix
+    exact = [*(A.astype(object) @ x.ravel().astype(object)), *list_totals(strategy, x)]
+    clamped = [min(max(int(a), -(2**62)), 2**62) for a in exact]
     answers = answer_exactly(strategy, read)
-    np.testing.assert_array_equal(answer_in_parts(parted, read), answers)
-    noisy = np.clip(answers, -(2**40), 2**40) + rng.integers(-100, 100, strategy.size)
+    assert answers.tolist() == clamped
+    assert answer_in_parts(parted, read).tolist() == clamped
+    if exact == clamped and np.abs(x).max() < 2**20:
+        check_truth(strategy, make_estimates(strategy, answers), x)
+    noisy = answers.copy()
+    noisy[:size] = np.clip(noisy[:size], -(2**40), 2**40) + rng.integers(-100, 100, size)
     expected = make_estimates(strategy, noisy)
     variances = strategy.upper_variances(2.0)
     by_group = strategy.structure.group_values(variances)
     for name, found in estimate_in_parts(parted, noisy).items():
         scale = np.abs(expected[name]).max() + np.abs(noisy).max()
         np.testing.assert_allclose(found, expected[name], rtol=rtol, atol=rtol * scale)
-        if len(parted.sizes) == 1:
+        if parted.noisy_parts == 1:
             np.testing.assert_array_equal(found, expected[name])
     for o, output in enumerate(parted.outputs):
         own = parted.slice_values(o, variances)
         np.testing.assert_array_equal(own, by_group[output.group][output.index])
         assert not own.flags.writeable
+
+
+def check_truth(strategy, estimates, x):
+    """Compare the estimates of exact answers with what the queries ask of counts x."""
+    workload = strategy.structure.workload
+    truth = workload.matrix() @ x.ravel()
+    found = np.concatenate([estimates[name].ravel() for name in workload.names])
+    scale = np.abs(workload.matrix()) @ np.abs(x).ravel()
+    np.testing.assert_allclose(found, truth, rtol=0, atol=1e-9 * scale.max() + 1e-9)

@@ -7,10 +7,12 @@ import itertools
 import numpy as np
 
 import fitplug as fp
+from fitplug.errors import WorkloadError
 from fitplug.families import (
     IdenticalLeaves,
     StepMatrices,
     TreeBlock,
+    TreePairStructure,
     TreeStructure,
     analyse_structure,
     build_contrasts,
@@ -131,6 +133,22 @@ def random_blocks(rng, structure, most=5):
 
 def random_strategy(rng, structure, most=5):
     return build_tree_strategy(structure, random_blocks(rng, structure, most))
+
+
+def draw_pair_strategy(seed, unit=None, sizes=(1, 5, 200, 2**20)):
+    """A random strategy of a random tree; None where the unit does not go with it."""
+    rng = np.random.default_rng(seed)
+    symmetric, dense, varying = (rng.random(3) < [0.6, 0.6, 0.3]).tolist()
+    workload = random_workload(rng, symmetric=symmetric, dense=dense, varying=varying)
+    if unit is None:
+        unit = PAIR_UNITS[seed % len(PAIR_UNITS)]
+    within = tuple(name for name in unit.within if name in workload.domain.names)
+    try:
+        structure = find_structure(workload, unit=fp.ReplaceOne(within))
+    except WorkloadError:
+        return rng, None
+    assert isinstance(structure, TreePairStructure)
+    return rng, random_strategy(rng, structure, int(rng.choice(sizes)))
 
 
 def write_out(strategy):

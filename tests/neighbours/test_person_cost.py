@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 
@@ -18,7 +16,7 @@ from fitplug.families import (
     upper_overstatement,
 )
 from fitplug.neighbours import PersonRecords, RecordProducts
-from fitplug.neighbours.person_cost import partition_subsets, sum_over_subsets, upper_largest_cost
+from fitplug.neighbours.person_cost import upper_largest_cost
 from tests.helpers.persons import list_persons, small_person_problems
 
 PROBLEMS = small_person_problems()
@@ -86,36 +84,8 @@ def test_integers_beyond_64_bits_are_exact():
     assert strategy.sensitivity_squared == pytest.approx(rough, rel=1e-9)
 
 
-def test_partitions_against_all_of_them():
-    rng = np.random.default_rng(1)
-    T = 5
-    for most in (1, 2, 3, 5):
-        for _ in range(5):
-            pairs = rng.integers(-9, 10, (T, T))
-            worth = sum_over_subsets(pairs + pairs.T)
-            found = partition_subsets(worth, most)
-            for number in range(2**T):
-                members = [t for t in range(T) if number >> t & 1]
-                best = max(
-                    sum(
-                        int(
-                            worth[
-                                sum(
-                                    1 << t
-                                    for t, own in zip(members, labels, strict=True)
-                                    if own == part
-                                )
-                            ]
-                        )
-                        for part in set(labels)
-                    )
-                    for labels in itertools.product(range(most), repeat=len(members))
-                )
-                assert found[number] == best
-
-
 @pytest.mark.parametrize(("periods", "each"), [(14, 1), (18, 1), (6, 4)])
-def test_more_periods_than_partitions_can_be_tried_for_are_bounded(periods, each):
+def test_persons_who_are_too_many_to_list_are_bounded(periods, each):
     """Persons are drawn, and none of them costs more than the bound."""
     rng = np.random.default_rng(periods)
     at = np.repeat(np.arange(periods), each)

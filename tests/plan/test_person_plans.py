@@ -64,14 +64,15 @@ def test_more_records_than_periods_are_as_many_as_periods():
     assert plans[0].rho_exact == plans[1].rho_exact
 
 
-def test_bounds_that_may_be_above_the_truth_say_so():
+def test_bounds_that_may_be_above_the_truth_say_so(monkeypatch):
+    monkeypatch.setattr("fitplug.neighbours.person_cost.MOST_WORK", 1)
     domain = fp.Domain({"month": fp.Integers(1, 7), "age": fp.Integers(0, 6)})
     groups = [
         fp.queries({"month": "identity", "age": "prefix"}, variance=1.0),
         fp.queries({"month": "prefix", "age": "identity"}, variance=5.0),
     ]
     unit = fp.AddRemove(records=7, once_per="month")
-    plan = fp.design(fp.Workload(domain, groups), unit=unit, max_iterations=10)
+    plan = fp.design(fp.Workload(domain, groups), unit=unit, max_iterations=100)
     assert plan.overstatement > 0
     assert plan.gap > plan.tolerance
     said = re.search(

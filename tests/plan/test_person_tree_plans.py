@@ -95,7 +95,7 @@ def test_months_that_no_query_adds_up_cost_no_more_than_the_costliest_months_do(
     plan = design_person_tree(workload, months(3))
     # Less is possible: months may be anticorrelated where all records of a person are together.
     assert plan.rho <= 3 * once.rho * (1 + 1e-3)
-    assert plan.gap < 0.06
+    assert plan.gap < 0.1
 
 
 @pytest.mark.slow

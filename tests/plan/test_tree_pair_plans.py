@@ -7,7 +7,7 @@ import pytest
 
 import fitplug as fp
 import fitplug_opendp as fpo
-from fitplug.families import TreePairStructure, cut_strategy
+from fitplug.families import TreePairStructure
 from fitplug.families.blocks.shape import pairs as pair_blocks
 from tests.helpers.tree_plans import TREES
 from tests.helpers.tree_strategies import random_workload
@@ -110,8 +110,6 @@ def test_what_is_not_done_is_refused():
     for keywords in ({"cell_budgets": np.ones((2, 17))}, {"total_error_weight": 1.0}):
         with pytest.raises(fp.BudgetError, match="ReplaceOne"):
             design_tree(workload, unit, **keywords)
-    with pytest.raises(fp.WorkloadError, match="in one piece"):
-        cut_strategy(design_tree(workload, unit, tolerance=0.05).strategy)
     leaves = [(f"{i}", f"{i}.{j}") for i in range(3) for j in range(3)]
     attributes = {f"a{i}": ["1", "2"] for i in range(8)}
     domain = fp.Domain({"place": fp.Hierarchy(["city", "street"], leaves), **attributes})

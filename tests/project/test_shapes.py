@@ -74,10 +74,6 @@ def find_unit(shape: Shape) -> str:
     return str(shape.plan.unit)
 
 
-def refuse_public_totals(shape: Shape) -> str | None:
-    return "releases in parts are not made" if REPLACED in find_unit(shape) else None
-
-
 def refuse_lost_order(shape: Shape) -> str | None:
     return None if shape.periods else "cannot be drawn period by period"
 
@@ -170,11 +166,11 @@ def choose_metric(shape: Shape) -> Any:
 IN_FOLDERS = {
     "publish": Way(publish_tables),
     "publish, by person": Way(publish_persons, refuse_persons_within),
-    "parts, of tables": Way(release_tables_in_parts, refuse_public_totals),
-    "parts, of files": Way(release_files, refuse_public_totals),
-    "parts, of files in slabs": Way(release_files, refuse_public_totals, is_in_slabs=True),
-    "parts, by person": Way(release_persons, refuse_public_totals),
-    "parts, by person in slabs": Way(release_persons, refuse_public_totals, is_in_slabs=True),
+    "parts, of tables": Way(release_tables_in_parts),
+    "parts, of files": Way(release_files),
+    "parts, of files in slabs": Way(release_files, is_in_slabs=True),
+    "parts, by person": Way(release_persons, refuse_persons_within),
+    "parts, by person in slabs": Way(release_persons, refuse_persons_within, is_in_slabs=True),
 }
 ON_A_CLUSTER = {
     name: way for name, way in IN_FOLDERS.items() if "parts, " in name and "tables" not in name
@@ -306,11 +302,6 @@ def test_by_the_command(name: str, parts: bool, place: Place) -> None:
     spec = place.folder / "spec.toml"
     spec.write_text(write_spec(shape, place.write(shape), parts), encoding="utf-8")
     ran = fitplug("run", spec, "--key", KEY)
-    if parts and (says := refuse_public_totals(shape)):
-        assert (ran.code, ran.err.count("\n")) == (2, 1)
-        assert says in ran.err
-        assert not (place.folder / "out").exists()
-        return
     assert ran.code == 0, ran.err
     shape.check(fp.Release.read(place.output))
     again = fitplug("run", spec, "--key", KEY)

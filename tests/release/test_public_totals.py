@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 import fitplug as fp
+import fitplug_dask as fpd
 import fitplug_opendp as fpo
 from fitplug.errors import LedgerError, TablesError, WorkloadError
 from fitplug_opendp.noise_source import NoiseSource, compute_exact_answers
+from tests.helpers.audited_releases import use_small_parts
 
 DOMAIN = fp.Domain(
     {"state": ["1", "2", "3"], "sex": ["f", "m"], "age": fp.Integers(0, 5), "month": ["1", "2"]}
@@ -194,23 +196,40 @@ class TestRefusals:
             with pytest.raises(WorkloadError, match="public totals"):
                 adjust()
 
-    def test_parts(self):
-        from fitplug.families import cut_strategy
-
-        with pytest.raises(WorkloadError, match="in parts"):
-            cut_strategy(PLANS["all"].strategy)
-
-    def test_releases_on_a_cluster(self, tmp_path):
-        import fitplug_dask as fpd
-
-        (tmp_path / "rows.csv").write_text("state,sex,age\n1,f,0\n", encoding="utf-8")
-        with pytest.raises(WorkloadError, match="in parts"):
-            fpd.release(tmp_path / "rows.csv", PLANS["all"], tmp_path / "out")
+    @pytest.mark.parametrize("options", [{"where": {"sex": "f"}}, {"weight": "n"}], ids=str)
+    def test_releases_in_parts_of_rows_that_are_filtered_or_weighted(self, options, tmp_path):
+        (tmp_path / "rows.csv").write_text("state,sex,age,n\n1,f,0,2\n", encoding="utf-8")
+        ledger = fp.Ledger(tmp_path / "budget.db", rho=100.0)
+        with pytest.raises(TablesError, match="whether a row passes a filter nor its weight"):
+            fpd.release(
+                tmp_path / "rows.csv", PLANS["all"], tmp_path / "out", ledger=ledger, **options
+            )
+        assert not ledger.entries()
         assert not (tmp_path / "out").exists()
 
-    @pytest.mark.parametrize("place", ["out", "memory://public-totals"])
-    def test_folders_in_parts(self, place, tmp_path):
-        release = fpo.release(PLANS["state"], count(PLANS["state"]))
-        with pytest.raises(WorkloadError, match="not written in parts"):
-            release.write(place if ":" in place else tmp_path / place, parts=True)
-        assert not (tmp_path / "out").exists()
+
+def release_in_parts(plan, folder):
+    fpd.release(count(plan), plan, folder)
+
+
+def write_in_parts(plan, folder):
+    fpo.release(plan, count(plan)).write(folder, parts=True)
+
+
+@pytest.mark.parametrize("most", [3, 2**20])
+@pytest.mark.parametrize("make", [release_in_parts, write_in_parts])
+def test_releases_in_parts_have_the_totals_without_noise(plan, make, most, tmp_path, monkeypatch):
+    use_small_parts(monkeypatch, most)
+    make(plan, tmp_path / "out")
+    release = fp.Release.read(tmp_path / "out")
+    release.verify()
+    expected = HISTOGRAM.sum(axis=(1, 2)) if plan is PLANS["state"] else HISTOGRAM.sum()
+    np.testing.assert_array_equal(release.public_totals, expected)
+    exact = compute_exact_answers(plan, count(plan))
+    changed = np.asarray(release.answers) != exact
+    assert changed[: plan.strategy.size].mean() > 0.5
+    assert not changed[plan.strategy.size :].any()
+    for name in plan.workload.names:
+        off, variance = release.estimates[name] - ask(name), plan.variances[name]
+        assert np.abs(off[variance == 0]).max(initial=0) < 1e-6
+        assert (np.abs(off) <= 8 * np.sqrt(variance) + 1e-6).all()

@@ -11,7 +11,7 @@ import pytest
 import fitplug as fp
 import fitplug_dask as fpd
 import fitplug_opendp as fpo
-from fitplug.errors import PlanError, WorkloadError
+from fitplug.errors import PlanError
 from fitplug.families import answer_exactly, cut_strategy
 from fitplug.sensitivity import AnswerPath, check_sensitivity, columns
 from fitplug.sensitivity.differences import sum_squares
@@ -89,28 +89,30 @@ def test_a_path_that_answers_something_else_is_noticed(monkeypatch, fault, is_sa
         check_sensitivity(make_faulty_path(plan, FAULTS[fault]))
 
 
-@pytest.mark.parametrize("is_sampled", [False, True])
-def test_totals_that_neighbours_do_not_share_are_noticed(monkeypatch, is_sampled):
+@pytest.mark.parametrize("way", ["written out", "sampled", "two records"])
+@pytest.mark.parametrize("is_in_parts", [False, True])
+def test_totals_that_neighbours_do_not_share_are_noticed(monkeypatch, way, is_in_parts):
     """Public totals over more than the unit keeps tell where a record is."""
-    if is_sampled:
+    if way == "sampled":
         monkeypatch.setattr(columns, "_MOST_ENTRIES", 0)
         monkeypatch.setattr(columns, "_FEWEST_CELLS", 40)
+    if way == "two records":
+        monkeypatch.setattr("fitplug.sensitivity.check._LARGE_WORK", 0)
     plan = plan_for(fp.ReplaceOne(within=("R",)))
     size = plan.strategy.size
 
     def answer(tables):
         noisy = answer_exactly(plan.strategy, tables.marginal)[:size]
-        return [(slice(None), np.concatenate([noisy, tables.marginal(("M", "R"))[0]]))]
+        totals = tables.marginal(("M", "R"))[0]
+        if is_in_parts:
+            return [(slice(0, size), noisy), (slice(size, size + len(totals)), totals)]
+        return [(slice(None), np.concatenate([noisy, totals]))]
 
     with pytest.raises(PlanError, match=r"different public totals|does not answer"):
         check_sensitivity(AnswerPath(plan, plan.tables, answer))
 
 
 def test_releases_in_parts_are_compared_by_their_own_path(plan):
-    if plan.structure.public_size:
-        with pytest.raises(WorkloadError, match="releases in parts are not made"):
-            cut_strategy(plan.strategy, 1)
-        return
     for most in (1, 5, 10**6):
         path = answer_in_parts(plan, cut_strategy(plan.strategy, most))
         assert check_sensitivity(path) == check_sensitivity(AnswerPath.in_memory(plan))
@@ -128,7 +130,7 @@ def test_of_large_plans_two_records_are_measured(plan, release, monkeypatch):
     monkeypatch.setattr("fitplug.sensitivity.check._LARGE_WORK", 0)
     most = cost_by_brute_force(plan)
     path = AnswerPath.in_memory(plan)
-    if release is not None and not plan.structure.public_size:
+    if release is not None:
         path = release(plan, cut_strategy(plan.strategy, 3))
     found = check_sensitivity(path)
     assert 0 < found.largest_squared <= most

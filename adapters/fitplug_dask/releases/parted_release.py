@@ -25,7 +25,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from fitplug import __version__
-from fitplug.errors import AlreadyReleased, FitplugError, KeyTaken, OverBudget, WorkloadError
+from fitplug.errors import AlreadyReleased, FitplugError, KeyTaken, OverBudget
 from fitplug.families import PartedStrategy, cut_strategy
 from fitplug.ledger import ChargeRequest, StagedCharge, hash_values
 from fitplug.release import (
@@ -39,6 +39,7 @@ from fitplug.release import (
     write_manifest,
 )
 from fitplug_dask.exchange import Exchange, run_exchange
+from fitplug_dask.persons import choose_limit
 from fitplug_dask.progress import Progress, choose_report
 from fitplug_dask.releases.drawing import (
     DurablePart,
@@ -54,7 +55,11 @@ from fitplug_dask.releases.staging import Output
 from fitplug_dask.releases.worker_checks import check_workers
 from fitplug_opendp.counted_rows import CountedRows
 from fitplug_opendp.known_charges import check_charges_are_known, is_held
-from fitplug_opendp.limit_checks import check_declared, check_is_enforced
+from fitplug_opendp.limit_checks import (
+    check_declared,
+    check_is_enforced,
+    check_replaced_rows,
+)
 from fitplug_opendp.noise_source import CLAMPED, NoiseSource
 from fitplug_opendp.release_charge import ReleaseCharge
 from fitplug_opendp.release_request import ReleaseRequest, find_charge
@@ -116,11 +121,9 @@ class PartedRelease:
             FitplugError: The release is refused.
         """
         plan = request.plan
-        if plan.structure.public_attributes is not None:
-            raise WorkloadError(
-                f"releases in parts are not made for this unit of privacy ({plan.unit}); count "
-                "with fitplug_dask.count, and release with fitplug_opendp.publish"
-            )
+        check_replaced_rows(plan, rows.rows)
+        if rows.limited == "enforced":
+            choose_limit(plan.unit, None)  # refuses a unit that no count by person keeps
         check_declared(plan, is_enforced=request.is_enforced)
         noise_source = NoiseSource.from_plan(plan, request.contributions)
         ledger_request = replace(

@@ -1,70 +1,223 @@
 # fitplug.families.base.integer_limits
 
+
 MAX_ENTRY = 2**52
 
+
 SATURATION = 2**62
+
 
 # fitplug.families.base.strategies
 
 
 def answer_exactly(strategy, read_counts):
-    structure = strategy.structure
-    if structure.shares > 1:
-        read_counts = partial(read_in_shares, structure, read_counts)  # `\label{line:partial}`
-    return find_form(structure).answer_exactly(strategy, read_counts)
-
-
-# fitplug.families.base.shares
-
-
-def read_in_shares(structure, read_counts, names):
-    others = structure.shares // structure.workload.domain.count_shares(names)
-    return make_room(np.asarray(read_counts(names)), others) * others  # `\label{line:others}`
-
-
-# fitplug.families.base.answers
-
-
-def answer_blocks(strategy, read_counts):
+    whole = cut_into_wholes(strategy)
     answers = np.zeros(strategy.released_size, dtype=np.int64)
-    for block_set, i, _, start in list_blocks(strategy):
-        block = int(block_set.blocks[i])
-        counts = block_set.basis.multiply_counts(
-            strategy.structure, block, read_counts
-        )
-        own = measure_block(strategy, block_set, i, counts)
-        answers[start : start + own.size] = own
+    pieces = [
+        whole.split_counts(number, np.asarray(read_counts(slab.names))[slab.index])
+        for number, slab in enumerate(whole.slabs)
+    ]
+    for part in range(len(whole.sizes)):
+        own = {slab: pieces[slab][part] for slab in whole.list_slabs(part)}
+        answers[whole.place(part)] = whole.answer_part(part, own)  # `\label{line:place}`
     return answers
 
 
-def measure_block(strategy, block_set, i, counts):
-    (own,) = strategy.structure.subsets.list_attributes(block_set.blocks[i : i + 1])
-    y = counts
-    for axis, matrix in enumerate(strategy.attribute_matrices[a] for a in own):
-        y = matrix.apply(make_room(y, matrix.growth), axis)  # `\label{line:apply}`
-    if y.size:
-        y = multiply_exactly(y.reshape(-1, y.shape[-1]), block_set.M[i].T)  # `\label{line:multiply}`
-    return np.asarray(np.clip(y, -SATURATION, SATURATION).ravel(), dtype=np.int64)  # `\label{line:clip}`
+@lru_cache(maxsize=2)
+def cut_into_wholes(strategy):
+    return cut_strategy(strategy, WHOLE)
 
 
-# fitplug.families.blocks.strategy.public_totals
+# fitplug.families.base.parted_strategy
 
 
-def append_totals(strategy, answers, read_counts):
-    public = strategy.structure.public_attributes
-    assert public is not None
-    totals = np.clip(
-        np.asarray(read_counts(public)).ravel(), -SATURATION, SATURATION
-    )
-    answers[strategy.size :] = totals.astype(np.int64)  # `\label{line:totals}`
-    return answers
+class PartedStrategy:
+    def split_counts(self, slab, counts):
+        own = self.slabs[slab]
+        counts = read_slab_counts(own, self.strategy.structure, counts)
+        pieces = self._split_counts(slab, counts)
+        if len(self.sizes) > self.noisy_parts and slab in self._totals.slabs:
+            return pieces.add(self.noisy_parts, partial(self._totals.split_counts, own, counts))
+        return pieces
+
+    def answer_part(self, part, pieces):
+        check_pieces(pieces, self.list_slabs(part), f"part {part} of the answers")
+        if self.is_public(part):
+            return self._totals.add_pieces(self.slabs, pieces)
+        return self._answer_part(part, pieces)
 
 
-class PublicTotalsForm:
-    def answer_exactly(self, strategy, read_counts):
-        return append_totals(
-            strategy, super().answer_exactly(strategy, read_counts), read_counts
+# fitplug.families.base.public_totals
+
+
+class PublicTotals:
+    def split_counts(self, slab, counts):
+        return pack_integers([sum_margin(counts, slab.names, self.names)])
+
+    def add_pieces(self, slabs, pieces):
+        totals = ExactTotals([self._shape])
+        for number, piece in pieces.items():
+            own, values = (slabs[number], unpack_integers(piece))
+            totals.make_room(values)
+            range_of = slice(own.start, own.stop)
+            axes = (range_of if name == own.attribute else slice(None) for name in self.names)
+            target = totals.totals[0][*axes, ...]
+            target += values.reshape(target.shape)  # `\label{line:totals}`
+        clamped = np.clip(totals.totals[0].ravel(), -SATURATION, SATURATION)  # `\label{line:public}`
+        return np.asarray(clamped, dtype=np.int64)
+
+
+# fitplug.families.base.pieces
+
+
+def read_slab_counts(slab, structure, counts):
+    domain = structure.workload.domain
+    shape = slab.shape_in(domain)
+    is_fitting = counts.dtype == object or np.can_cast(counts.dtype, np.int64)
+    if counts.shape != shape or not is_fitting:
+        raise TablesError(...)
+    others = structure.shares // domain.count_shares(slab.names)
+    if counts.dtype != object:
+        counts = make_room(counts.astype(np.int64, copy=False), counts.size * others)
+    return counts if others == 1 else np.asarray(counts * others)  # `\label{line:others}`
+
+
+def sum_margin(counts, names, kept):
+    rest = tuple((i for i, name in enumerate(names) if name not in kept))
+    left = [name for name in names if name in kept]
+    found = np.asarray(counts.sum(axis=rest, dtype=counts.dtype) if rest else counts)  # `\label{line:sum}`
+    return found.transpose([left.index(name) for name in kept])
+
+
+# fitplug.families.base.packed_integers
+
+
+def pack_integers(arrays):
+    flat = [array.ravel() for array in arrays]
+    if all((array.dtype != object for array in flat)):
+        return np.concatenate([[1], *flat], dtype=np.int64)
+    rest = np.concatenate([array.astype(object) for array in flat])
+    digits = []
+    while rest.size and (not _fits(rest)):
+        digits.append(rest & 2**_BITS - 1)
+        rest = rest >> _BITS
+    digits.append(rest)
+    return np.concatenate([[len(digits)], *(own.astype(np.int64) for own in digits)])  # `\label{line:pack}`
+
+
+def unpack_integers(packed):
+    digits = packed[1:].reshape(int(packed[0]), -1)
+    if len(digits) == 1:
+        return np.asarray(digits[0])
+    found = digits[-1].astype(object)
+    for own in digits[-2::-1]:
+        found = (found << _BITS) + own.astype(object)
+    return np.asarray(found)
+
+
+class ExactTotals:
+    def __init__(self, shapes):
+        self.totals = [np.zeros(shape, dtype=np.int64) for shape in shapes]
+        self._bound, self._is_int64 = (0, True)
+
+    def make_room(self, values):
+        if not self._is_int64 or not values.size:
+            return
+        self._bound += find_largest_entry(values)
+        if values.dtype == object or self._bound >= 2**63:  # `\label{line:bound}`
+            self.totals = [total.astype(object) for total in self.totals]
+            self._is_int64 = False
+
+
+def _fits(values):
+    return int(values.max()) < 2**63 and int(values.min()) >= -(2**63)
+
+
+# fitplug.families.blocks.estimates.parts
+
+
+class PartedBlocks:
+    def _split_counts(self, slab, counts):
+        return Pieces(
+            self._cut.parts_of_table[self._cut.table_of_slab[slab]],
+            BlockCountSplit(self.strategy, self._cut, slab, counts).make_piece,
         )
+
+    def _answer_part(self, part, pieces):
+        counts = BlockCountGathering(self.strategy, self._cut, part).add_pieces(pieces)
+        one = self._cut.parts[part]
+        blocks = self._cut.blocks[one.first : one.last]
+        if one.columns is not None:
+            return self._answer_columns(blocks[0], one, counts[0])
+        return np.concatenate(
+            [
+                measure_block(self.strategy, own.block_set, own.i, x)
+                for own, x in zip(blocks, counts, strict=True)
+            ]
+        )
+
+
+# fitplug.families.blocks.estimates.count_pieces
+
+
+class BlockCountSplit:
+    def make_piece(self, part):
+        one = self._cut.parts[part]
+        if one.columns is not None:
+            first, last = one.columns
+            columns = self._multiply_columns(part)
+            return pack_integers([found[:, first:last] for found in columns])
+        readers = self._cut.list_readers(self._table, part)
+        return pack_integers([self._multiply(k, reading) for k, reading in readers])
+
+    def _multiply(self, k, reading):
+        structure = self._strategy.structure
+        names = self._cut.tables[self._table].names
+        kept = [structure.block_attributes[a] for a in self._cut.blocks[k].own] + [
+            *reading.dense
+        ]
+        return reading.multiply(sum_margin(self._counts, names, kept))
+
+
+class BlockCountGathering:
+    def __init__(self, strategy, cut, part):
+        self._strategy, self._cut, self._part = (strategy, cut, cut.parts[part])
+        self._shapes = []
+        for own in cut.blocks[self._part.first : self._part.last]:
+            sizes = [strategy.structure.sizes[a] for a in own.own]
+            if self._part.columns is not None:
+                first, last = self._part.columns
+                sizes = [sizes[cut.find_axis(own)], last - first]
+            self._shapes.append((*sizes, own.shape[-1]))
+        self._sums = ExactTotals(self._shapes)
+        self._number = part
+
+    def add_pieces(self, pieces):
+        for slab in pieces:
+            values = unpack_integers(pieces[slab])
+            self._sums.make_room(values)
+            self._add_values(slab, values)
+        return self._sums.totals
+
+    def _add_values(self, slab, values):
+        at, number = (0, self._cut.table_of_slab[slab])
+        table = self._cut.tables[number]
+        start, stop = table.ranges[slab - table.first]
+        for k, reading in self._cut.list_readers(number, self._number):
+            i = k - self._part.first
+            shape = self._shapes[i]
+            size, place = ([*shape[:-1], len(reading.rows)], [slice(None)] * (len(shape) - 1))
+            axis = self._find_range_axis(k, table.cut)
+            if axis is not None:
+                size[axis], place[axis] = (stop - start, slice(start, stop))
+            end = at + math.prod(size)
+            piece = values[at:end].reshape(size)
+            target = self._sums.totals[i][tuple(place)]
+            if len(reading.rows) == shape[-1]:
+                target += piece
+            else:
+                target[..., reading.rows] += piece  # `\label{line:rows}`
+            at = end
 
 
 # fitplug.families.base.basis
@@ -87,19 +240,17 @@ class Reading:
         return merged.T
 
 
-class Basis:
-    def multiply_counts(self, structure, block, read_counts):
-        own = structure.name_attributes(block)
-        shape = structure.workload.domain.shape_of(own)
-        parts = [
-            (reading, reading.multiply(read_counts(own + reading.dense)))
-            for reading in self.list_readings(structure, block)
-        ]
-        kind = np.result_type(*(found.dtype for _, found in parts))
-        product = np.zeros((math.prod(shape), self.size), dtype=kind)
-        for reading, found in parts:
-            product[:, reading.rows] = found
-        return product.reshape(*shape, self.size)
+# fitplug.families.base.answers
+
+
+def measure_block(strategy, block_set, i, counts):
+    (own,) = strategy.structure.subsets.list_attributes(block_set.blocks[i : i + 1])
+    y = counts
+    for axis, matrix in enumerate((strategy.attribute_matrices[a] for a in own)):
+        y = matrix.apply(make_room(y, matrix.growth), axis)  # `\label{line:apply}`
+    if y.size:
+        y = multiply_exactly(y.reshape(-1, y.shape[-1]), block_set.M[i].T)  # `\label{line:multiply}`
+    return np.asarray(np.clip(y, -SATURATION, SATURATION).ravel(), dtype=np.int64)  # `\label{line:clip}`
 
 
 # fitplug.numeric.exact
@@ -123,13 +274,9 @@ def multiply_exactly(a, b):
     if bound < 2**53:  # `\label{line:floats}`
         return (a.astype(np.float64) @ b.astype(np.float64)).astype(np.int64)
     if sizes[0] < sizes[1]:
-        return multiply_exactly(b.swapaxes(-1, -2), a.swapaxes(-1, -2)).swapaxes(
-            -1, -2
-        )
+        return multiply_exactly(b.swapaxes(-1, -2), a.swapaxes(-1, -2)).swapaxes(-1, -2)
     shift = sizes[0].bit_length() // 2
     high, low = (a >> shift, a & 2**shift - 1)
     dtype = np.int64 if bound < 2**63 else object  # `\label{line:dtype}`
-    upper, lower = (
-        multiply_exactly(digits, b).astype(dtype) for digits in (high, low)
-    )
+    upper, lower = (multiply_exactly(digits, b).astype(dtype) for digits in (high, low))
     return np.asarray(upper * 2**shift + lower)  # `\label{line:digits}`

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from fitplug.families.base.basis import ReadCounts
 from fitplug.families.base.block_set import BlockSet
 from fitplug.families.base.integer_limits import SATURATION
 from fitplug.families.base.strategy import IntegerStrategy
@@ -23,17 +22,6 @@ from fitplug.numeric import (
     make_room,
     multiply_exactly,
 )
-
-
-def answer_blocks(strategy: IntegerStrategy, read_counts: ReadCounts) -> IntArray:
-    """Compute A x, block by block; see `fitplug.families.base.strategies.answer_exactly`."""
-    answers = np.zeros(strategy.released_size, dtype=np.int64)
-    for block_set, i, _, start in list_blocks(strategy):
-        block = int(block_set.blocks[i])
-        counts = block_set.basis.multiply_counts(strategy.structure, block, read_counts)
-        own = measure_block(strategy, block_set, i, counts)
-        answers[start : start + own.size] = own
-    return answers
 
 
 def measure_block(

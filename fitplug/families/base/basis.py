@@ -8,7 +8,6 @@ without forming x (docs/theory/integer-mechanism.md).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -192,32 +191,6 @@ class Basis:
             scaled = np.asarray(queries * self.scale[mine, None], dtype=np.int64)
             readings.append(Reading(dense, mine, None, scaled))
         return readings
-
-    def multiply_counts(
-        self, structure: Structure, block: int, read_counts: ReadCounts
-    ) -> AnyArray:
-        """Compute B x of a block, exactly.
-
-        Args:
-            structure: The structure.
-            block: The block, whose attributes are A.
-            read_counts: Gives the exact counts over some attributes, in the order named.
-
-        Returns:
-            int64 or, where that might not hold it, Python integers: an axis of n_a cells for each
-            attribute of A, and a last one of n.
-        """
-        own = structure.name_attributes(block)
-        shape = structure.workload.domain.shape_of(own)
-        parts = [
-            (reading, reading.multiply(read_counts(own + reading.dense)))
-            for reading in self.list_readings(structure, block)
-        ]
-        kind = np.result_type(*(found.dtype for _, found in parts))
-        product = np.zeros((math.prod(shape), self.size), dtype=kind)
-        for reading, found in parts:
-            product[:, reading.rows] = found
-        return product.reshape(*shape, self.size)
 
     def check_form(self, W: FloatArray) -> None:
         """Check that it is a basis of classes of cells or of distinct integer rows of W (m, d).

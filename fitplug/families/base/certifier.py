@@ -22,14 +22,16 @@ class Frame(NamedTuple):
 
     Attributes:
         columns: The most columns of an attribute's frame.
+        rests: The most rests of an attribute, of each kind.
         tilt: The weight of the first column against the others.
     """
 
     columns: int
+    rests: int
     tilt: float
 
 
-NO_FRAME = Frame(0, 0.0)
+NO_FRAME = Frame(0, 0, 0.0)
 """Where nothing is pinched: the norm is computed from the blocks."""
 
 

@@ -8,17 +8,15 @@ them too. Nothing of the size of the domain is formed (docs/theory/integer-mecha
 
 from __future__ import annotations
 
-import math
-from abc import abstractmethod
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import TypeAlias, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
 from fitplug.errors import TablesError
-from fitplug.families.base.answers import estimate_residuals, list_blocks
+from fitplug.families.base.parted_strategy import PartedStrategy
+from fitplug.families.base.pieces import Latest
 from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.base.structure import Structure, list_names
 from fitplug.numeric import AnyArray, FloatArray, IntArray, upper_solution_norms
@@ -28,23 +26,32 @@ BlockRows: TypeAlias = tuple[dict[int, FloatArray], dict[int, FloatArray]]
 """Of each block that a combination uses, its rows in the block's basis, and bounds on their errors.
 """
 
-_KEPT_BYTES = 2**27
-"""Most bytes of estimates, and of blocks' residuals, that are kept for the next reading."""
+_MOST_SPLIT = 2**24
+"""The most answers of parts that are split at a time, but for the latest part."""
 
 
-class LazyEstimates(Mapping[str, AnyArray]):
-    """Unbiased estimates by group, each computed when it is read; the latest are kept."""
+class Estimates(Mapping[str, AnyArray]):
+    """Unbiased estimates by group, each computed when it is read; the latest are remembered.
 
-    def __init__(self, strategy: IntegerStrategy, answers: IntArray) -> None:
-        if answers.shape != (strategy.released_size,):
+    Args:
+        parted: The strategy, of which each group is one output.
+        answers: The noisy answers, and then the public totals, shape (released_size,).
+
+    Raises:
+        TablesError: If the answers are of another plan.
+    """
+
+    def __init__(self, parted: PartedStrategy, answers: IntArray) -> None:
+        released_size = parted.strategy.released_size
+        if answers.shape != (released_size,):
             raise TablesError(
-                f"the plan measures {strategy.released_size} answers, but {answers.size} were "
+                f"the plan measures {released_size} answers, but {answers.size} were "
                 "given; they are of another plan"
             )
-        self._strategy = strategy
-        self._answers = answers
-        self._groups = Latest(self._estimate_group)
-        self._workload = strategy.structure.workload
+        self._parted, self._answers = parted, answers
+        self._workload = parted.strategy.structure.workload
+        self._latest = Latest()
+        self._splits: dict[int, Mapping[int, AnyArray]] = {}
 
     def __contains__(self, name: object) -> bool:
         return name in self._workload.positions
@@ -62,54 +69,23 @@ class LazyEstimates(Mapping[str, AnyArray]):
         return len(self._workload.names)
 
     def __getitem__(self, name: str) -> FloatArray:
-        return self._groups[self._workload.position(name)]
+        g = self._workload.position(name)
+        return self._latest.remember(("group", g), lambda: self._estimate_group(g))
 
-    @abstractmethod
     def _estimate_group(self, g: int) -> FloatArray:
         """Estimate the answers of a group, in its shape."""
+        pieces = {part: self._split(part)[g] for part in self._parted.list_parts(g)}
+        return self._parted.estimate(g, pieces, self._latest)
 
-
-class BlockEstimates(LazyEstimates):
-    """Estimates from the answers of block sets."""
-
-    def __init__(self, strategy: IntegerStrategy, answers: IntArray) -> None:
-        super().__init__(strategy, answers)
-        self._places = {
-            int(block_set.blocks[i]): (block_set, i, shape, start)
-            for block_set, i, shape, start in list_blocks(strategy)
-        }
-        self._residuals = Latest(self._estimate_residuals)
-
-    def _estimate_group(self, g: int) -> FloatArray:
-        structure = self._strategy.structure
-        factors = structure.find_factors(g)
-        references = find_references(self._strategy, factors)
-        total: FloatArray | float = 0.0
-        for block in structure.subsets.find_blocks(g):
-            (own,) = structure.subsets.list_attributes([block])
-            part = self._estimate_part(block, g)
-            for axis, (a, factor) in enumerate(factors.items()):
-                if a not in own:
-                    later = (1,) * (part.ndim - axis)
-                    part = np.expand_dims(part, axis) * references[a].reshape(-1, *later)
-                elif factor is not None:
-                    part = factor.apply(part, axis)
-            total = total + part
-        return arrange_as_group(structure, g, np.asarray(total))
-
-    def _estimate_part(self, block: int, g: int) -> FloatArray:
-        """Estimate what a block adds to the rows of a group, before the rows are spread.
-
-        Returns:
-            An axis of the cells of each attribute of the block, and a last one for the rows.
-        """
-        return np.asarray(self._residuals[block] @ self._strategy.represent(block, g)[0].T)
-
-    def _estimate_residuals(self, block: int) -> FloatArray:
-        """Estimate B x of a block, less what its margins say."""
-        block_set, i, shape, start = self._places[block]
-        answers = self._answers[start : start + math.prod(shape)].reshape(shape)
-        return estimate_residuals(self._strategy, block_set, i, answers)
+    def _split(self, part: int) -> Mapping[int, AnyArray]:
+        """Split the answers of a part by the groups."""
+        if part not in self._splits:
+            sizes = self._parted.sizes
+            while sizes[[part, *self._splits]].sum() > _MOST_SPLIT and self._splits:
+                self._splits.pop(next(iter(self._splits)))
+            own = self._answers[self._parted.place(part)]
+            self._splits[part] = self._parted.split_answers(part, own)
+        return self._splits[part]
 
 
 def find_references(
@@ -130,27 +106,6 @@ def find_references(
         else factor.apply(strategy.attribute_matrices[a].compute_reference(), 0)
         for a, factor in factors.items()
     }
-
-
-Place = TypeVar("Place", bound=Hashable)
-
-
-class Latest(OrderedDict[Place, FloatArray]):
-    """Arrays by place, made when they are missing; beyond _KEPT_BYTES the oldest are dropped."""
-
-    def __init__(self, make: Callable[[Place], FloatArray]) -> None:
-        super().__init__()
-        self._make = make
-        self._bytes = 0
-
-    def __missing__(self, place: Place) -> FloatArray:
-        made = self._make(place)
-        made.setflags(write=False)
-        self._bytes += made.nbytes
-        while self and self._bytes > _KEPT_BYTES:
-            self._bytes -= self.popitem(last=False)[1].nbytes
-        self[place] = made
-        return made
 
 
 def upper_block_stds(

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
-from fitplug.families.base.basis import ReadCounts
 from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.base.strategy_form import StrategyCost
 from fitplug.families.base.structure import Structure
-from fitplug.numeric import UNIT_ROUNDOFF, AnyArray, FloatArray, make_room
+from fitplug.numeric import UNIT_ROUNDOFF, FloatArray
 
 
 def multiply_changes(cost: StrategyCost, changes: int) -> StrategyCost:
@@ -46,14 +43,6 @@ def count_in_records(strategy: IntegerStrategy) -> IntegerStrategy:
     if shares == 1:
         return strategy
     return replace(strategy, sensitivity_squared=strategy.sensitivity_squared // shares**2)
-
-
-def read_in_shares(
-    structure: Structure, read_counts: ReadCounts, names: tuple[str, ...]
-) -> AnyArray:
-    """Read counts in shares of all measures, also of those that are not among the attributes."""
-    others = structure.shares // structure.workload.domain.count_shares(names)
-    return make_room(np.asarray(read_counts(names)), others) * others
 
 
 def divide_bounds(bounds: FloatArray, number: int) -> FloatArray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -14,23 +14,23 @@ from fitplug.families.base.basis import ReadCounts
 from fitplug.families.base.block_set import BlockSet
 from fitplug.families.base.boxed_combinations import Products
 from fitplug.families.base.covariance import write_out_matrix
+from fitplug.families.base.estimates import Estimates
 from fitplug.families.base.family import find_form
 from fitplug.families.base.measured_tables import MeasuredTable, write_out_tables
 from fitplug.families.base.mechanisms import Mechanism
-from fitplug.families.base.parted_shares import PartedShares
-from fitplug.families.base.parted_strategy import PART, PartedStrategy
+from fitplug.families.base.parted_strategy import PartedStrategy
+from fitplug.families.base.pieces import PART, WHOLE
 from fitplug.families.base.shares import (
     count_in_records,
     count_in_shares,
     divide_bounds,
     multiply_changes,
-    read_in_shares,
 )
 from fitplug.families.base.strategy import Integers, IntegerStrategy
 from fitplug.families.base.strategy_form import StrategyCost
 from fitplug.families.base.structure import Structure
 from fitplug.numeric import AnyArray, FloatArray, IntArray
-from fitplug.workload import ArraysByGroup, Unit
+from fitplug.workload import Unit
 
 
 def build_strategy(
@@ -185,10 +185,16 @@ def answer_exactly(strategy: IntegerStrategy, read_counts: ReadCounts) -> IntArr
         The answers, shape (strategy.released_size,). What the unit of privacy makes public comes
         last, and gets no noise.
     """
-    structure = strategy.structure
-    if structure.shares > 1:
-        read_counts = partial(read_in_shares, structure, read_counts)
-    return find_form(structure).answer_exactly(strategy, read_counts)
+    whole = cut_into_wholes(strategy)
+    answers = np.zeros(strategy.released_size, dtype=np.int64)
+    pieces = [
+        whole.split_counts(number, np.asarray(read_counts(slab.names))[slab.index])
+        for number, slab in enumerate(whole.slabs)
+    ]
+    for part in range(len(whole.sizes)):
+        own = {slab: pieces[slab][part] for slab in whole.list_slabs(part)}
+        answers[whole.place(part)] = whole.answer_part(part, own)
+    return answers
 
 
 def cut_strategy(strategy: IntegerStrategy, most: int = PART) -> PartedStrategy:
@@ -204,8 +210,16 @@ def cut_strategy(strategy: IntegerStrategy, most: int = PART) -> PartedStrategy:
     Raises:
         WorkloadError: If the smallest slab, part or output has more than 2^24 numbers.
     """
-    parted = find_form(strategy.structure).cut_strategy(strategy, most)
-    return parted if strategy.structure.shares == 1 else PartedShares(parted)
+    return find_form(strategy.structure).cut_strategy(strategy, most)
+
+
+@lru_cache(maxsize=2)  # a check before a charge, and then a release, ask for the same one
+def cut_into_wholes(strategy: IntegerStrategy) -> PartedStrategy:
+    """Cut a strategy as in memory: each table is one slab, and each group one output.
+
+    A block is in one part with the whole of its answers.
+    """
+    return cut_strategy(strategy, WHOLE)
 
 
 def make_estimates(strategy: IntegerStrategy, answers: IntArray) -> Mapping[str, FloatArray]:
@@ -221,18 +235,7 @@ def make_estimates(strategy: IntegerStrategy, answers: IntArray) -> Mapping[str,
     Raises:
         TablesError: If the answers are of another plan.
     """
-    structure = strategy.structure
-    estimates = find_form(structure).make_estimates(strategy, answers)
-    if structure.shares == 1:
-        return estimates
-    return ArraysByGroup(structure.workload, partial(_estimate_records, structure, estimates))
-
-
-def _estimate_records(
-    structure: Structure, in_shares: Mapping[str, FloatArray], g: int
-) -> FloatArray:
-    """Return the estimates of a group from those in shares of records."""
-    return np.asarray(in_shares[structure.workload.groups.names[g]] / structure.shares)
+    return Estimates(cut_into_wholes(strategy), answers)
 
 
 def upper_combined_stds(

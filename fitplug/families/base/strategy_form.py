@@ -14,7 +14,6 @@ from typing import Generic, NamedTuple, TypeVar
 
 from fitplug.errors import PlanError
 from fitplug.families.base.attribute_matrices import AttributeMatrix
-from fitplug.families.base.basis import ReadCounts
 from fitplug.families.base.boxed_combinations import Products
 from fitplug.families.base.contrasts import make_contrasts
 from fitplug.families.base.covariance import MeasuredCells
@@ -118,18 +117,8 @@ class StrategyForm(ABC, Generic[S]):
         """
 
     @abstractmethod
-    def answer_exactly(self, strategy: IntegerStrategy, read_counts: ReadCounts) -> IntArray:
-        """Compute A x of exact counts, clamped."""
-
-    @abstractmethod
     def cut_strategy(self, strategy: IntegerStrategy, most: int) -> PartedStrategy:
         """Cut a strategy, so that its answers and estimates are made in parts."""
-
-    @abstractmethod
-    def make_estimates(
-        self, strategy: IntegerStrategy, answers: IntArray
-    ) -> Mapping[str, FloatArray]:
-        """Make the unbiased estimates of every group from noisy answers."""
 
     @abstractmethod
     def upper_combined_stds(

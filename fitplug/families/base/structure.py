@@ -170,6 +170,20 @@ class Structure(ABC):
         """The blocks that are measured with noise, ascending; public totals answer the others."""
         return np.arange(len(self.blocks), dtype=np.int64)
 
+    @cached_property
+    def noisy_set(self) -> frozenset[int]:
+        """The blocks that are measured with noise."""
+        return frozenset(self.noisy_blocks.tolist())
+
+    def find_public(self, block: int, group: int) -> FloatArray | None:
+        """Find what a group asks of the public totals within a block of a block set.
+
+        Returns:
+            Coefficients of the totals by region of the dense cells, shape (r, regions); None if
+            public totals tell nothing of the block.
+        """
+        return None
+
     @property
     def changes(self) -> int:
         """How often neighbours differ by the same difference: k for k records added or removed."""

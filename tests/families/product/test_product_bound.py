@@ -19,7 +19,9 @@ from fitplug.families.product.certificate import factor_pinching as pinch
 from fitplug.families.product.certificate import gram_matrices as grams_module
 from fitplug.families.product.certificate import product_bound as pinched
 from fitplug.families.product.certificate.gram_matrices import GramTerms, place_terms
+from fitplug.families.product.certificate.splits import Split, plan_splits
 from fitplug.families.product.design import bound_ascent as ascent
+from fitplug.families.product.design.cell_ascent import ascend_cells, couple_totals
 from fitplug.families.product.design.descent import descend_residual_family
 from fitplug.numeric.rounding import gamma
 from fitplug.workload.query_group import queries, total
@@ -100,7 +102,7 @@ def most(layout):
     return max(layout.widths, default=1)
 
 
-def duals(layout, draw, t=1, tilt=1.0):
+def duals(layout, draw, t=1, tilt=1.0, rests=1):
     """Dual weights, each array of a size drawn by draw(size)."""
     return pinched.ProductDuals(
         tuple(
@@ -110,13 +112,14 @@ def duals(layout, draw, t=1, tilt=1.0):
         tuple(draw(one.count) for one in layout.factors),
         draw(len(layout.workload.groups)),
         t,
+        rests,
         tilt,
     )
 
 
-def random(layout, seed, t, tilt=1.0):
+def random(layout, seed, t, tilt=1.0, rests=1):
     rng = np.random.default_rng(seed)
-    return duals(layout, lambda size: rng.exponential(size=size), t, tilt)
+    return duals(layout, lambda size: rng.exponential(size=size), t, tilt, rests)
 
 
 def drawn(rng, orders, zeros):
@@ -193,8 +196,8 @@ def test_pinched_norms_are_below(name, tilt):
     layout = LAYOUTS[name]
     weights = random(layout, 7, 1, tilt)
     norm = exact(layout, weights)
-    for t in range(1, most(layout) + 1):
-        bound = pinched.lower_product_cost(layout, replace(weights, t=t))
+    for t, rests in itertools.product(range(1, most(layout) + 1), (1, 2, 4096)):
+        bound = pinched.lower_product_cost(layout, replace(weights, t=t, rests=rests))
         assert norm * 0.7 <= bound <= norm * EXACT
     assert bound >= norm * (1 - 1e-9)
 
@@ -207,12 +210,13 @@ def test_pinched_norms_are_below(name, tilt):
     zeros=st.sampled_from([0.0, 0.5, 1.0]),
     t=st.integers(1, 5),
     tilt=st.sampled_from([0.06, 1.0]),
+    rests=st.integers(1, 4),
 )
 @pytest.mark.slow
-def test_no_weights_bring_it_above(name, seed, orders, zeros, t, tilt):
+def test_no_weights_bring_it_above(name, seed, orders, zeros, t, tilt, rests):
     layout = LAYOUTS[name]
     draw = drawn(np.random.default_rng(seed), orders, zeros)
-    weights = duals(layout, draw, min(t, most(layout)), tilt)
+    weights = duals(layout, draw, min(t, most(layout)), tilt, rests)
     norm = exact(layout, rounded(layout, weights))
     bound = pinched.lower_product_cost(layout, weights)
     assert 0 <= bound <= norm * EXACT
@@ -280,7 +284,7 @@ def test_a_group_without_weight_does_not_count():
 def test_what_all_groups_share_multiplies_out(name):
     layout = LAYOUTS[name]
     weights = random(layout, 4, 3 if name.startswith("one factor") else 1, 0.1)
-    assert 0 in pinched.count_frame_columns(layout, weights)
+    assert 0 in [split.columns for split in plan_splits(layout, weights)]
     norm = exact(layout, weights)
     assert norm * (1 - 1e-11) <= pinched.lower_product_cost(layout, weights) <= norm * EXACT
 
@@ -356,16 +360,39 @@ def test_a_pinch_is_rounded_down_and_knows_its_error(monkeypatch, seed, spread, 
     X = graded(rng, r, n, spread)
     e = rng.exponential(size=n)
     e /= np.linalg.norm(e)
-    found = pinch.pinch_factor(X, pinch.choose_frame(X, e, 0.3, t), 0.3)
+    frame = pinch.choose_frame(X, e, 0.3, t)
+    parts = pinch.split_rest(frame, e, ())
+    found = pinch.pinch_factor(X, frame, 0.3, parts)
     assert found.frame.shape == (n, t)
     R, C = orthonormal(found.rows), orthonormal(found.frame)
     rest = X - R @ (R.T @ X)
     rest -= rest @ C @ C.T
     rho = singular_values(rest).sum()
-    assert rho - (1e-11 if right else 1e-3) <= found.rest <= rho * EXACT
+    assert rho - (1e-11 if right else 1e-3) <= found.rests.item() <= rho * EXACT
     off = R.T @ X @ C - found.paired
     assert (singular_values(off).sum() if off.size else 0) <= found.error
     assert found.error <= (1e-11 if right else 1e-3)
+
+
+@pytest.mark.parametrize("factors", [(0, 0, 0), *WRONG], ids=str)
+@pytest.mark.parametrize("seed", range(6))
+def test_several_rests_are_rounded_down(monkeypatch, seed, factors):
+    rng = np.random.default_rng(seed)
+    r, n, t = rng.integers(3, 9), 8, int(rng.integers(1, 4))
+    X, e = graded(rng, r, n, 1), np.full(n, 8**-0.5)
+    frame = pinch.choose_frame(X, e, 0.3, t)
+    spaces = (rng.normal(size=(2, n)), rng.normal(size=(5, n)), np.eye(n))
+    parts = pinch.split_rest(frame, e, spaces)
+    assert sum(part.shape[1] for part in parts) == n - t
+    spoil(monkeypatch, "svd", factors)
+    found = pinch.pinch_factor(X, frame, 0.3, parts)
+    R, C = orthonormal(found.rows), orthonormal(np.concatenate([frame, *parts], axis=1))
+    ends = np.cumsum([t, *(part.shape[1] for part in parts)])
+    for nu, start, end in zip(found.rests, ends, ends[1:], strict=False):
+        part = (X - R @ (R.T @ X)) @ C[:, start:end]
+        assert 0 <= nu <= singular_values(part).sum() * EXACT
+    total_ = float(found.rests.sum()) + singular_values(R.T @ X @ C[:, :t]).sum()
+    assert 0.6 * singular_values(X).sum() <= total_ <= singular_values(X).sum() * EXACT
 
 
 @pytest.mark.parametrize("off", [3e-4, -3e-4])
@@ -381,7 +408,8 @@ def test_rows_that_are_off_do_not_raise_the_rest(monkeypatch, off):
     rest = X - R @ (R.T @ X)
     rest -= rest @ C @ C.T
     rho = singular_values(rest).sum()
-    assert rho * (1 - 1e-2) <= pinch.pinch_factor(X, frame, 0.3).rest <= rho
+    parts = pinch.split_rest(frame, e, ())
+    assert rho * (1 - 1e-2) <= pinch.pinch_factor(X, frame, 0.3, parts).rests.item() <= rho
 
 
 @pytest.mark.parametrize("orders", [(0, 0), (30, 0), (150, 0), (0.3, -310), (0.3, -322)])
@@ -404,10 +432,10 @@ def test_a_scaled_factor_knows_its_error(seed, orders):
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 10, 49, 10**6 + 3, 2**53 - 1])
 def test_a_symmetric_factor_is_rounded_down(n):
     found = pinch.pinch_symmetric(n, 1)
-    assert Fraction(found.rest) <= 1 - Fraction(1, n)
+    assert Fraction(float(found.rests[0])) <= 1 - Fraction(1, n)
     assert abs(Fraction(float(found.paired[0, 0])) - Fraction(1, n)) <= Fraction(found.error)
     assert found.error < 1e-14
-    assert pinch.pinch_symmetric(n, 0).rest == 1
+    assert pinch.pinch_symmetric(n, 0).rests == 1
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -446,8 +474,8 @@ def test_nothing_is_rounded_up_at_the_ends_of_the_range(power):
 def test_the_grams_are_as_near_as_their_roundings_say():
     layout = LAYOUTS["prefixes"]
     rng = np.random.default_rng(3)
-    w, sizes = rng.uniform(size=4), np.array([2, 3])
-    places = place_terms(layout, sizes, w > 0)
+    w, splits = rng.uniform(size=4), [Split(2), Split(3)]
+    places = place_terms(layout, splits, w > 0)
     paired = [rng.normal(size=(t, t)) / (4 * t) for t in (2, 3)]
     of = {f: one.attribute for f, one in enumerate(layout.factors)}
     rest = rng.uniform(size=2)
@@ -478,7 +506,7 @@ def test_what_tables_are_off_by_is_taken_off(name, share):
     layout = LAYOUTS[name]
     weights = random(layout, 8, most(layout))
     here = pinched.scale_duals(layout, weights)
-    places = place_terms(layout, pinched.count_frame_columns(layout, weights), weights.w > 0)
+    places = place_terms(layout, plan_splits(layout, weights), weights.w > 0)
     more = {
         f: replace(
             found,
@@ -518,7 +546,7 @@ def test_chunks_leave_the_roots_as_they_are():
 
 
 @pytest.mark.parametrize("t", [0, 1, 2, 3])
-def test_a_loose_part_counts_as_the_whole_does(t):
+def test_a_loose_rest_counts_as_the_whole_does(t):
     rng = np.random.default_rng(t)
     block, loose = graded(rng, 4, 3, 1) / 2, rng.uniform(0.01, 0.05, 5)
     X = np.zeros((9, 8))
@@ -526,22 +554,25 @@ def test_a_loose_part_counts_as_the_whole_does(t):
     e = rng.exponential(size=3)
     e /= np.linalg.norm(e)
     frame = pinch.choose_frame(block, e, 0.3, t)
-    whole = pinch.pinch_factor(X, np.concatenate([frame, np.zeros((5, t))]), 0.3)
+    parts = pinch.split_rest(frame, e, ())
+    below = [np.concatenate([C, np.zeros((5, C.shape[1]))]) for C in (frame, *parts)]
+    whole = pinch.pinch_factor(X, below[0], 0.3, [below[1], np.eye(8)[:, 3:]])
     part = pinch.pinch_factor(
         np.concatenate([block, np.zeros((5, 3))]),
         frame,
         0.3,
-        loose=np.concatenate([np.zeros(4), loose]),
+        parts,
+        loose=np.concatenate([np.zeros(4), loose])[:, None],
     )
-    assert part.rest == pytest.approx(whole.rest, rel=1e-11)
+    assert part.rests == pytest.approx(whole.rests, rel=1e-11)
     np.testing.assert_allclose(part.table, whole.table, rtol=1e-10, atol=1e-15)
-    slope = rng.uniform(size=t * t + 1)
+    slope = rng.uniform(size=t * t + 2)
     np.testing.assert_allclose(
-        part.compute_row_parts(slope), whole.compute_row_parts(slope), rtol=1e-10, atol=1e-15
+        part.compute_parts(slope)[0], whole.compute_parts(slope)[0], rtol=1e-10, atol=1e-15
     )
 
 
-def test_a_bound_with_a_loose_part_is_that_of_the_whole():
+def test_a_bound_with_a_loose_rest_is_that_of_the_whole():
     W = np.zeros((6, 6))
     W[:3, :3], W[3:, 3:] = np.tri(3), np.diag([1.0, 2.0, 3.0])
     groups = [
@@ -554,6 +585,8 @@ def test_a_bound_with_a_loose_part_is_that_of_the_whole():
     # e has no part in the second block.
     weights.p[0][3:] = 0.0
     weights.p[0][:3] += 1e-3
+    splits = plan_splits(layout, weights)
+    splits[0] = replace(splits[0], classes=((), 1))
     here = pinched.scale_duals(layout, weights)
     f = next(f for f, one in enumerate(layout.factors) if one.attribute == 0)
     X, e = here.pinches[f].X.copy(), here.pinches[f].frame[:, 0]
@@ -562,11 +595,14 @@ def test_a_bound_with_a_loose_part_is_that_of_the_whole():
     loose = np.array([0, 0, 0, 0.02, 0.03, 0.05])
     assert not e[3:].any()
     assert not frame[3:].any()
+    top = pinch.split_rest(frame[:3], e[:3], ())
+    parts = [np.concatenate([*top, np.zeros((3, 1))]), np.eye(6)[:, 3:]]
+    above = X[:, :3] * (np.arange(6) < 3)[:, None]
     pinches = [
-        pinch.pinch_factor(X, frame, 0.3),
-        pinch.pinch_factor(X[:, :3] * (np.arange(6) < 3)[:, None], frame[:3], 0.3, loose=loose),
+        pinch.pinch_factor(X, frame, 0.3, parts),
+        pinch.pinch_factor(above, frame[:3], 0.3, top, loose=loose[:, None]),
     ]
-    places = place_terms(layout, pinched.count_frame_columns(layout, weights), weights.w > 0)
+    places = place_terms(layout, splits, weights.w > 0)
     found = [
         places.lower_square_roots(places.fill(here.w, here.tables | {f: one.table}))
         for one in pinches
@@ -605,7 +641,7 @@ def test_a_search_without_room_for_frames_takes_one_group(monkeypatch):
 def test_ascent_knows_its_derivatives(name):
     layout = LAYOUTS[name]
     weights = random(layout, 6, most(layout))
-    places = place_terms(layout, pinched.count_frame_columns(layout, weights), weights.w > 0)
+    places = place_terms(layout, plan_splits(layout, weights), weights.w > 0)
 
     def value(of):
         here = pinched.scale_duals(layout, of)
@@ -616,19 +652,32 @@ def test_ascent_knows_its_derivatives(name):
     def mass(of):
         return product_matrix(layout, of)[1]
 
-    here, (total_, by_w, by_table), start = value(weights)
+    here, (total_, by_w, by_table, roots), start = value(weights)
     assert 2 * by_w @ here.w == pytest.approx(total_)
     scale = start / total_
+    gains = {}
     for f, a in enumerate(one.attribute for one in layout.factors):
         if layout.symmetric[a]:
             continue
-        parts = here.pinches[f].compute_row_parts(by_table[f]) * scale
+        rows, gains[f] = here.pinches[f].compute_parts(by_table[f])
+        assert rows.sum() == pytest.approx(gains[f].sum())
         for j in np.argsort(weights.y[f])[-2:]:
             y = list(weights.y)
             y[f] = y[f].copy()
             y[f][j] *= 1 + 1e-6
             moved = value(replace(weights, y=tuple(y)))[2]
-            assert (moved - start) / 0.5e-6 == pytest.approx(parts[j], rel=1e-3, abs=1e-6)
+            assert (moved - start) / 0.5e-6 == pytest.approx(rows[j] * scale, rel=1e-3, abs=1e-6)
+    couplings = couple_totals(layout, here, places, roots, by_table)
+    p = ascend_cells(layout, weights.p, here, gains, couplings)
+    for a in {layout.factors[f].attribute for f in gains}:
+        for j in np.argsort(weights.p[a])[-2:]:
+            cells = [own / own.sum() for own in weights.p]
+            cells[a][j] += 1e-6
+            moved = value(replace(weights, p=tuple(cells)))[2]
+            # ||X||_* is that at weights that sum to 1 over the square root of their sum.
+            slope = (moved * math.sqrt(1 + 1e-6) - start) / 0.5e-6
+            share = slope * weights.p[a][j] / weights.p[a].sum() / start
+            assert share == pytest.approx(p[a][j], rel=1e-3, abs=1e-6)
 
 
 def hostile():
@@ -663,6 +712,9 @@ def hostile():
         ("t must be", lambda d: replace(d, t=5)),
         ("t must be", lambda d: replace(d, t=2.0)),
         ("t must be", lambda d: replace(d, t=True)),
+        ("rests must be", lambda d: replace(d, rests=0)),
+        ("rests must be", lambda d: replace(d, rests=4097)),
+        ("rests must be", lambda d: replace(d, rests=2.0)),
         ("tilt must be", lambda d: replace(d, tilt=0.0)),
         ("tilt must be", lambda d: replace(d, tilt=math.nan)),
         ("tilt must be", lambda d: replace(d, tilt=1e300)),
@@ -686,7 +738,7 @@ def test_weights_that_are_none_are_refused(index):
 def test_frames_too_large_are_refused_before_they_take_memory(sizes, t):
     groups = [queries({f"a{i}": "prefix" for i in range(len(sizes))}, variance=1.0)]
     layout = laid_out(workload(sizes, [*groups, total(variance=1.0)]))
-    with pytest.raises(ValueError, match=f"frames of {t} columns are too many"):
+    with pytest.raises(ValueError, match=f"frames of {t} columns and 1 rests are too many"):
         pinched.lower_product_cost(layout, random(layout, 0, t))
 
 

@@ -224,7 +224,7 @@ class TestPlanFiles:
         self.refused(plan, "privacy cost", strategy=strategy(sensitivity_squared=cost - 1))
         self.refused(plan, "lower bound", lower_bound=plan.lower_bound * 1.001)
         self.refused(plan, "target", noise_std=plan.noise_std * 1.001)
-        self.refused(plan, "frame", frame=plan.frame._replace(columns=0, tilt=0.0))
+        self.refused(plan, "frame", frame=plan.frame._replace(columns=0, rests=0, tilt=0.0))
         self.refused(plan, "prove its claims", frame=plan.frame._replace(columns=10**6))
         self.refused(plan, "prove its claims", q=-plan.q)
         self.refused(plan, "prove its claims", p=plan.p[1:])

@@ -1,4 +1,4 @@
-"""Tree blocks in parts against all of their answers and estimates at once."""
+"""Tree blocks in parts against the matrix that they measure, written out by its definition."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ from fitplug.families import cut_strategy
 from fitplug.families.tree.shape import node_tree
 from tests.helpers.parts import check_parts
 from tests.helpers.tree_strategies import (
+    PAIR_UNITS,
+    draw_pair_strategy,
     find_structure,
     random_strategy,
     random_workload,
     wide_workload,
+    write_out,
 )
 
 KINDS = [
@@ -44,7 +47,8 @@ def test_parts_are_those_of_the_whole(kind, most) -> None:
     rng = np.random.default_rng(most)
     strategy = make(rng, kind)
     parted = cut_strategy(strategy, most)
-    check_parts(parted, rng.integers(0, 1000, strategy.structure.workload.shape), rng)
+    x = rng.integers(0, 1000, strategy.structure.workload.shape)
+    check_parts(parted, x, rng, write_out(strategy))
     assert most > 1 or len(parted.sizes) > 5
     assert most > 1 or len(parted.slabs) > 1
     assert most > 1 or any(output.axis is not None for output in parted.outputs)
@@ -57,7 +61,7 @@ def test_random_trees(kind, most, seed) -> None:
     rng = np.random.default_rng(seed)
     strategy = make(rng, kind)
     x = rng.integers(-50, 1000, strategy.structure.workload.shape)
-    check_parts(cut_strategy(strategy, most), x, rng)
+    check_parts(cut_strategy(strategy, most), x, rng, write_out(strategy))
 
 
 @pytest.mark.parametrize("kind", KINDS[::3])
@@ -66,9 +70,25 @@ def test_answers_are_exact_for_every_integer(kind, largest_entry) -> None:
     rng = np.random.default_rng(2)
     strategy = make(rng, kind, largest_entry)
     shape = strategy.structure.workload.shape
-    parted = cut_strategy(strategy, 50)
+    parted, A = cut_strategy(strategy, 50), write_out(strategy)
     for largest in (2**20, (2**63 - 1) // int(np.prod(shape))):
-        check_parts(parted, rng.integers(-largest, largest, shape, endpoint=True), rng)
+        check_parts(parted, rng.integers(-largest, largest, shape, endpoint=True), rng, A)
     one = np.zeros(shape, dtype=np.int64)
     one.flat[0] = -(2**63)
-    check_parts(parted, one, rng)
+    check_parts(parted, one, rng, A)
+
+
+@pytest.mark.parametrize("most", [1, 20, 2**20])
+@pytest.mark.parametrize("unit", PAIR_UNITS, ids=str)
+def test_public_totals_are_a_part_without_noise(unit, most) -> None:
+    tried = 0
+    for seed in range(6):
+        rng, strategy = draw_pair_strategy(seed, unit, (1, 5))
+        if strategy is None:
+            continue
+        parted = cut_strategy(strategy, most)
+        assert parted.is_public(len(parted.sizes) - 1)
+        x = rng.integers(0, 1000, strategy.structure.workload.shape)
+        check_parts(parted, x, rng, write_out(strategy), rtol=1e-9)
+        tried += 1
+    assert tried > 1

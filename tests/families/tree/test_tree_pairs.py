@@ -5,10 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import fitplug as fp
-from fitplug.errors import WorkloadError
 from fitplug.families import (
-    TreePairStructure,
     answer_exactly,
     build_dense_covariance,
     build_dense_strategy,
@@ -22,34 +19,16 @@ from fitplug.families import (
 from fitplug.families.tree.integers import pair_cost as tree_pair_cost
 from tests.helpers.tree_strategies import (
     PAIR_UNITS,
+    draw_pair_strategy,
     find_regions,
-    find_structure,
     make_reader,
-    random_strategy,
-    random_workload,
     write_out,
 )
 
 
-def draw_strategy(seed, unit=None, sizes=(1, 5, 200, 2**20)):
-    """A random strategy of a random tree; None where the unit does not go with it."""
-    rng = np.random.default_rng(seed)
-    symmetric, dense, varying = (rng.random(3) < [0.6, 0.6, 0.3]).tolist()
-    workload = random_workload(rng, symmetric=symmetric, dense=dense, varying=varying)
-    if unit is None:
-        unit = PAIR_UNITS[seed % len(PAIR_UNITS)]
-    within = tuple(name for name in unit.within if name in workload.domain.names)
-    try:
-        structure = find_structure(workload, unit=fp.ReplaceOne(within))
-    except WorkloadError:
-        return rng, None
-    assert isinstance(structure, TreePairStructure)
-    return rng, random_strategy(rng, structure, int(rng.choice(sizes)))
-
-
 def compare_cost(seed):
     """Compare the cost of a random strategy with those of all pairs of cells."""
-    _, strategy = draw_strategy(seed)
+    _, strategy = draw_pair_strategy(seed)
     if strategy is None:
         return 0
     check_strategy(strategy)
@@ -78,7 +57,7 @@ def test_nodes_with_too_many_pairs_of_children_are_bounded(monkeypatch):
     monkeypatch.setattr(tree_pair_cost, "_MOST_WORK", 0)
     looser = 0
     for seed in range(30):
-        _, strategy = draw_strategy(seed, sizes=(1, 5, 200))
+        _, strategy = draw_pair_strategy(seed, sizes=(1, 5, 200))
         if strategy is None:
             continue
         A = write_out(strategy).astype(float)
@@ -103,7 +82,7 @@ def test_the_cost_is_that_of_the_costliest_pair_of_a_thousand_strategies():
 @pytest.mark.parametrize("seed", range(4))
 def test_variances_and_estimates(unit, seed):
     """With public totals, the estimates are those of least squares on all answers and totals."""
-    rng, strategy = draw_strategy(seed, unit, (1, 5))
+    rng, strategy = draw_pair_strategy(seed, unit, (1, 5))
     if strategy is None:
         return
     structure, workload = strategy.structure, strategy.structure.workload

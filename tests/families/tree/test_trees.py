@@ -21,6 +21,7 @@ from fitplug.families.product.certificate.tree_pinching import pinch_tree
 from fitplug.families.product.design.contrast_covariance import ContrastCovariance
 from fitplug.families.product.design.tree_covariance import TreeCovariance
 from fitplug.families.product.design.tree_optimum import optimise_tree
+from fitplug.families.product.shape.row_spaces import classify_nodes
 from fitplug.families.product.strategy.trees import TreeMatrix
 from fitplug.solve import dual
 from fitplug.solve.problem import reduce_matrix
@@ -398,13 +399,26 @@ def test_alone_is_the_dense_optimum(targets, chosen, above, summed):
     assert after <= before <= after * (1 + 1e-4)
 
 
+def project_contrasts(shape, p, depth, node):
+    """The projection onto the contrasts of a node's children, for leaves of weight p, (n, n)."""
+
+    def unit(of):
+        return np.sqrt(of * p / (of @ p))
+
+    at, inside = nodes_of(shape, depth)[node], nodes_of(shape, depth + 1)
+    columns = [unit(child) for child in inside if child @ at]
+    return sum(np.outer(s, s) for s in columns) - np.outer(unit(at), unit(at))
+
+
 class TestPinching:
-    @given(trees(most=40), st.booleans())
-    def test_it_is_below_the_nuclear_norm(self, drawn, alike):
+    @given(trees(most=40), st.booleans(), st.sampled_from([1, 2, 99]))
+    def test_it_is_below_the_nuclear_norm(self, drawn, alike, most):
         rng, geo, asked, shape = drawn
         p = rng.dirichlet(np.ones(geo.size))
         if alike:
             p = even_spread(shape, 0) @ rng.uniform(0.1, 1, shape.top)
+        classes = classify_nodes(shape, most)
+        assert classes[1] == min(most, shape.branching)
         dense, collapsed, loose = [], [], []
         for level in asked:
             y = rng.uniform(0.1, 1, shape.count_nodes(level))
@@ -412,16 +426,25 @@ class TestPinching:
                 of_top = nodes_of(shape, shape.depths[level]) @ nodes_of(shape, 0).T > 0
                 y = y[: shape.top][of_top.argmax(axis=1)]
             X = np.sqrt(y)[:, None] * indicator(geo, level) * np.sqrt(p)
-            part, rest = pinch_tree(shape, p, y, level)
-            assert (rest >= 0).all()
-            assert len(rest) == len(part)
-            one = np.linalg.norm(part, "nuc") + rest.sum()
+            part, rests = pinch_tree(shape, p, y, level, classes)
+            assert (rests >= 0).all()
+            assert rests.shape == (len(part), classes[1])
+            one = np.linalg.norm(part, "nuc") + rests.sum()
             assert one == pytest.approx(np.linalg.norm(X, "nuc"))
+            polar = indicator(geo, level) * np.sqrt(p)
+            polar /= np.linalg.norm(polar, axis=1, keepdims=True)
+            expected = np.zeros(classes[1])
+            for step in range(shape.depths.get(level, 0)):
+                for v in np.flatnonzero(shape.children[step] > 1):
+                    E = project_contrasts(shape, p, step, v)
+                    expected[classes[0][step][v]] += np.sum((polar @ E) * X)
+            np.testing.assert_allclose(rests.sum(axis=0), expected, rtol=1e-9, atol=1e-12)
             dense.append(X)
             collapsed.append(part)
-            loose.append(rest.sum())
-        bound = np.linalg.norm(np.concatenate(collapsed), "nuc") + math.hypot(*loose)
+            loose.append(rests.sum(axis=0))
+        bound = np.linalg.norm(np.concatenate(collapsed), "nuc")
+        bound += np.linalg.norm(loose, axis=0).sum()
         exact = np.linalg.norm(np.concatenate(dense), "nuc")
         assert bound <= exact * (1 + 1e-9)
-        if alike and shape.deepest <= 1 and sum(map(bool, loose)) <= 1:
+        if alike and shape.deepest <= 1 and np.count_nonzero(np.sum(loose, axis=1)) <= 1:
             assert bound == pytest.approx(exact)

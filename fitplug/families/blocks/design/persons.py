@@ -222,7 +222,7 @@ def find_person_optimum(structure: PersonStructure, options: Options) -> PersonO
         stopped = options.progress is not None and options.progress(iterations, gap) is True
         if gap <= _TARGET * options.tolerance or stopped or iterations >= options.max_iterations:
             break
-        new = leave_out(violated, sets)
+        new = functools.reduce(RecordSets.append, violated).leave_out(sets)
         share = _NEW_SHARE if len(new) else 0.0
         p = np.concatenate([found.p * (1 - share), np.full(len(new), share / max(len(new), 1))])
         start, sets = (p, found.q), sets.append(new)
@@ -240,19 +240,6 @@ def find_person_optimum(structure: PersonStructure, options: Options) -> PersonO
         iterations=iterations,
         ended=explain_end_of_bounds(math.sqrt(bound), upper, lower, options, stopped),
     )
-
-
-def leave_out(found: Sequence[RecordSets], known: RecordSets) -> RecordSets:
-    """Join differences without those that are known."""
-    joined = functools.reduce(RecordSets.append, found)
-    seen = {(c.tobytes(), n.tobytes()) for c, n in zip(known.cells, known.labels, strict=True)}
-    kept = []
-    for v, (cells, labels) in enumerate(zip(joined.cells, joined.labels, strict=True)):
-        key = cells.tobytes(), labels.tobytes()
-        if key not in seen:
-            seen.add(key)
-            kept.append(v)
-    return joined.take(np.array(kept, dtype=np.int64))
 
 
 def _mix_precisions(

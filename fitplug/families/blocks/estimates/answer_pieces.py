@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
 from fitplug.families.base.answers import estimate_residuals
 from fitplug.families.base.estimates import arrange_as_group, find_references
+from fitplug.families.base.pieces import Latest, Output
 from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.blocks.estimates.cuts import BlockParts, PlacedBlock
 from fitplug.numeric import FloatArray, IntArray
@@ -23,7 +25,7 @@ class BlockAnswerSplit:
     ) -> None:
         self._strategy, self._cut, self._noisy = strategy, cut, noisy
         self._part = cut.parts[part]
-        self._residuals: dict[int, FloatArray] = {}
+        self._residuals = Latest()
         self._of_group: tuple[int, dict[int, FloatArray]] = (-1, {})
 
     def list_outputs(self) -> list[int]:
@@ -39,28 +41,22 @@ class BlockAnswerSplit:
         structure = self._strategy.structure
         one = self._cut.outputs[output]
         g = structure.workload.position(one.group)
-        blocks = (self._cut.position[block] for block in structure.subsets.find_blocks(g))
-        cut = self._cut.find_group_cut(g)
         found = []
-        for k in sorted(blocks):
+        for k in self._cut.list_positions(g):
             if self._part.first <= k < self._part.last:
-                values, axis = self._read_block(k, g, cut)
-                if axis is not None:
-                    at = (slice(None),) * axis
-                    values = values[(*at, slice(one.start, one.stop))]
-                found.append(values.ravel())
+                values, axis = self._read_block(k, g)
+                found.append(take_range(values, axis, one).ravel())
         return np.concatenate(found)
 
-    def _read_block(self, k: int, g: int, cut: int | None) -> tuple[FloatArray, int | None]:
+    def _read_block(self, k: int, g: int) -> tuple[FloatArray, int | None]:
         """Read what a group needs of a block, and the axis of the group's range of it."""
         own = self._cut.blocks[k]
-        if self._part.columns is not None:
-            largest = own.own[self._cut.find_axis(own)]
-            return self._apply_factor(k, g, largest, 0), 0 if cut == largest else None
-        if cut is None or cut not in own.own:
+        applied = self._cut.find_applied(own.block, g)
+        if applied is None:
             return self._estimate_residuals(k), None
-        axis = own.own.index(cut)
-        return self._apply_factor(k, g, cut, axis), axis
+        axis = own.own.index(applied) if self._part.columns is None else 0
+        values = self._apply_factor(k, g, applied, axis)
+        return values, axis if applied == self._cut.group_cuts[g] else None
 
     def _apply_factor(self, k: int, g: int, attribute: int, axis: int) -> FloatArray:
         """Multiply a block's residuals by a group's factor of an attribute."""
@@ -75,16 +71,13 @@ class BlockAnswerSplit:
 
     def _estimate_residuals(self, k: int) -> FloatArray:
         """Estimate B x of a block less what its margins say; of columns, along one attribute."""
-        if k not in self._residuals:
-            own = self._cut.blocks[k]
-            if self._part.columns is None:
-                start = own.start - self._cut.blocks[self._part.first].start
-                answers = self._noisy[start : start + own.size].reshape(own.shape)
-                found = estimate_residuals(self._strategy, own.block_set, own.i, answers)
-            else:
-                found = self._invert_columns(own)
-            self._residuals[k] = found
-        return self._residuals[k]
+        own = self._cut.blocks[k]
+        if self._part.columns is not None:
+            return self._residuals.remember(k, lambda: self._invert_columns(own))
+        start = own.start - self._cut.blocks[self._part.first].start
+        answers = self._noisy[start : start + own.size].reshape(own.shape)
+        estimate = partial(estimate_residuals, self._strategy, own.block_set, own.i, answers)
+        return self._residuals.remember(k, estimate)
 
     def _invert_columns(self, own: PlacedBlock) -> FloatArray:
         """Invert M and the largest attribute's matrix on columns, (cells, columns, n)."""
@@ -95,6 +88,60 @@ class BlockAnswerSplit:
         flat = solve_triangular(M, noisy.reshape(-1, n).astype(np.float64).T).T
         shaped = np.asarray(flat.reshape(own.shape[axis], -1, n))
         return self._strategy.attribute_matrices[own.own[axis]].invert(shaped, 0)
+
+
+class BlockTotalsSplit:
+    """The pieces of the public totals: of each block that they tell of, without its margins."""
+
+    def __init__(self, strategy: IntegerStrategy, cut: BlockParts, totals: IntArray) -> None:
+        self._strategy, self._cut, self._totals = strategy, cut, totals
+        self._sums = Latest()
+
+    def make_piece(self, output: int) -> FloatArray:
+        """Make the piece of an output."""
+        structure = self._strategy.structure
+        one = self._cut.outputs[output]
+        g = structure.workload.position(one.group)
+        found = [np.zeros(0)]
+        for block in self._cut.list_public(g):
+            values = self._sums.remember(block, partial(self._sum_totals, block))
+            applied, axis = self._cut.find_applied(block, g), None
+            if applied is not None:
+                axis = structure.subsets.list_attributes([block])[0].index(applied)
+                factor = structure.find_factors(g)[applied]
+                values = values if factor is None else factor.apply(values, axis)
+            is_cut = applied == self._cut.group_cuts[g]
+            found.append(take_range(values, axis if is_cut else None, one).ravel())
+        return np.concatenate(found)
+
+    def _sum_totals(self, block: int) -> FloatArray:
+        """Sum the public totals to a block's attributes, less what its margins say.
+
+        Returns:
+            An axis for each attribute of the block, and a last one for the regions.
+        """
+        structure = self._strategy.structure
+        public = structure.public_attributes
+        assert public is not None
+        totals = self._totals.astype(np.float64)
+        totals = totals.reshape(structure.workload.domain.shape_of(public))
+        own = structure.name_attributes(block)
+        summed = [n for n in public if n in structure.block_attributes and n not in own]
+        totals = totals.sum(axis=tuple(public.index(name) for name in summed))
+        left = [name for name in public if name not in summed]
+        totals = np.moveaxis(totals, [left.index(name) for name in own], range(len(own)))
+        for axis, name in enumerate(own):
+            matrix = self._strategy.attribute_matrices[structure.block_attributes.index(name)]
+            spread = matrix.compute_reference().reshape(-1, *(1,) * (totals.ndim - axis - 1))
+            totals = totals - totals.sum(axis=axis, keepdims=True) * spread
+        return np.asarray(totals.reshape(*totals.shape[: len(own)], -1))
+
+
+def take_range(values: FloatArray, axis: int | None, output: Output) -> FloatArray:
+    """Take an output's range along an axis; all if there is no axis."""
+    if axis is None:
+        return values
+    return values[(slice(None),) * axis + (slice(output.start, output.stop),)]
 
 
 class BlockEstimation:
@@ -113,25 +160,26 @@ class BlockEstimation:
         self._group = self._structure.workload.position(self._output.group)
         self._factors = self._structure.find_factors(self._group)
         self._ends = dict.fromkeys(pieces, 0)
-        self._group_cut = cut.find_group_cut(self._group)
+        self._group_cut = cut.group_cuts[self._group]
+        blocks = self._structure.subsets.find_blocks(self._group)
+        attributes = self._structure.subsets.list_attributes(blocks)
+        self._attributes = dict(zip(blocks, attributes, strict=True))
 
     def estimate(self) -> FloatArray:
         """Add up what the blocks say; see `fitplug.families.base.estimates`."""
-        strategy, structure, g = self._strategy, self._structure, self._group
-        references = find_references(strategy, self._factors)
+        g = self._group
+        references = find_references(self._strategy, self._factors)
         cut, kept = self._group_cut, slice(self._output.start, self._output.stop)
         if cut is not None and len(references[cut]) > 1:
             references[cut] = references[cut][kept]
-        blocks = structure.subsets.find_blocks(g)
-        # Pieces hold their blocks in the order of positions.
-        found = {
-            own: self._gather(own) for own in sorted(blocks, key=self._cut.position.__getitem__)
-        }
+        # Pieces have their blocks in the order of positions, and that of totals in the group's.
+        blocks = (self._cut.blocks[k].block for k in self._cut.list_positions(g))
+        noisy = {block: self._gather(block) for block in blocks}
+        known = {block: self._gather_totals(block) for block in self._cut.list_public(g)}
         total: FloatArray | float = 0.0
-        for block in blocks:
-            part, applied = found.pop(block)
-            (own,) = structure.subsets.list_attributes([block])
-            part = part @ strategy.represent(block, g)[0].T
+        for block, own in self._attributes.items():
+            part = self._estimate_rows(block, noisy.pop(block, None), known.pop(block, None))
+            applied = self._cut.find_applied(block, g)
             for axis, (a, factor) in enumerate(self._factors.items()):
                 if a not in own:
                     later = (1,) * (part.ndim - axis)
@@ -140,25 +188,59 @@ class BlockEstimation:
                     part = factor.apply(part, axis)
             total = total + part
         return arrange_as_group(
-            structure, g, np.asarray(total), self._output.axis, self._output.shape
+            self._structure, g, np.asarray(total), self._output.axis, self._output.shape
         )
 
-    def _gather(self, block: int) -> tuple[FloatArray, int | None]:
-        """Gather a block's residuals, and the attribute whose factor they are multiplied by."""
+    def _estimate_rows(
+        self, block: int, noisy: FloatArray | None, known: FloatArray | None
+    ) -> FloatArray:
+        """Estimate what a block adds to the rows of the group, before the rows are spread.
+
+        Args:
+            block: The block.
+            noisy: Its residuals, if it is measured.
+            known: What public totals tell of it, if they do.
+
+        Returns:
+            An axis for each attribute of the block, and a last one for the rows.
+        """
+        public = self._structure.find_public(block, self._group)
+        if noisy is None:
+            assert known is not None
+            assert public is not None
+            return np.asarray(known @ public.T)
+        found = noisy @ self._strategy.represent(block, self._group)[0].T
+        if known is None or public is None:
+            return np.asarray(found)
+        return np.asarray(known @ public.T + found)
+
+    def _find_rows(self, block: int) -> list[int]:
+        """Find how many rows a block's pieces have of each of its attributes."""
+        own = self._attributes[block]
+        rows = [self._structure.sizes[a] for a in own]
+        applied = self._cut.find_applied(block, self._group)
+        if applied is not None:
+            factor, axis = self._factors[applied], own.index(applied)
+            rows[axis] = rows[axis] if factor is None else factor.rows
+            if applied == self._group_cut:
+                rows[axis] = self._output.stop - self._output.start
+        return rows
+
+    def _gather_totals(self, block: int) -> FloatArray:
+        """Gather what public totals tell of a block, less what its margins say."""
+        public = self._structure.find_public(block, self._group)
+        assert public is not None
+        return self._take(len(self._cut.parts), (*self._find_rows(block), public.shape[1]))
+
+    def _gather(self, block: int) -> FloatArray:
+        """Gather a block's residuals."""
         k = self._cut.position[block]
         own, parts = self._cut.blocks[k], self._cut.parts_of_block[k]
-        cells = [self._structure.sizes[a] for a in own.own]
-        n, cut, output = own.shape[-1], self._group_cut, self._output
+        cells, n = self._find_rows(block), own.shape[-1]
         if self._cut.parts[parts[0]].columns is None:
-            if cut is None or cut not in own.own:
-                return self._take(parts[0], (*cells, n)), None
-            cells[own.own.index(cut)] = output.stop - output.start
-            return self._take(parts[0], (*cells, n)), cut
+            return self._take(parts[0], (*cells, n))
         axis = self._cut.find_axis(own)
-        largest = own.own[axis]
-        factor = self._factors[largest]
-        rows = cells[axis] if factor is None else factor.rows
-        rows = output.stop - output.start if cut == largest else rows
+        rows = cells[axis]
         columns = [self._cut.parts[p].columns for p in parts]
         found = np.concatenate(
             [
@@ -173,7 +255,7 @@ class BlockEstimation:
         for other, a in enumerate(own.own):
             if other != axis:
                 found = self._strategy.attribute_matrices[a].invert(found, other)
-        return found, largest
+        return found
 
     def _take(self, part: int, shape: Sequence[int]) -> FloatArray:
         """Take the next numbers of a part's piece."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from fitplug.families.base.basis import Reading
 from fitplug.families.base.packed_integers import ExactTotals, pack_integers, unpack_integers
-from fitplug.families.base.parted_strategy import read_slab_counts, sum_margin
+from fitplug.families.base.pieces import sum_margin
 from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.blocks.estimates.cuts import BlockParts
 from fitplug.numeric import AnyArray, IntArray, make_room
@@ -19,12 +19,10 @@ class BlockCountSplit:
     """The pieces of a slab."""
 
     def __init__(
-        self, strategy: IntegerStrategy, cut: BlockParts, slab: int, counts: IntArray
+        self, strategy: IntegerStrategy, cut: BlockParts, slab: int, counts: AnyArray
     ) -> None:
-        self._strategy, self._cut, self._slab = strategy, cut, slab
+        self._strategy, self._cut, self._slab, self._counts = strategy, cut, slab, counts
         self._table = cut.table_of_slab[slab]
-        own = cut.slabs[slab]
-        self._counts = read_slab_counts(own, strategy.structure.workload.domain, counts)
         self._latest: tuple[int, list[AnyArray]] = (-1, [])
 
     def make_piece(self, part: int) -> IntArray:

@@ -23,7 +23,7 @@ import numpy as np
 from fitplug.families.base.answers import list_blocks
 from fitplug.families.base.basis import Reading
 from fitplug.families.base.block_set import BlockSet
-from fitplug.families.base.parted_strategy import Output, Slab, check_unit, cut_evenly
+from fitplug.families.base.pieces import PART, Output, Slab, check_unit, cut_evenly
 from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.numeric import IntArray
 from fitplug.workload import select_largest_sets
@@ -216,11 +216,43 @@ class BlockParts:
         ends = np.searchsorted(groups, np.arange(len(position) + 1)).tolist()
         return [range(*pair) for pair in itertools.pairwise(ends)]
 
-    def find_group_cut(self, group: int) -> int | None:
-        """Find the attribute along which a group's outputs are ranges; None for one output."""
-        first = self.outputs[self.outputs_of_group[group][0]]
-        cut = self._find_group_axis(group)
-        return None if first.axis is None or cut is None else cut[0]
+    @cached_property
+    def group_cuts(self) -> list[int | None]:
+        """The attribute along which each group's outputs are ranges; None for one output."""
+        found: list[int | None] = []
+        for g, outputs in enumerate(self.outputs_of_group):
+            is_whole = self.outputs[outputs[0]].axis is None
+            cut = None if is_whole else self._find_group_axis(g)
+            found.append(None if cut is None else cut[0])
+        return found
+
+    @cached_property
+    def in_columns(self) -> frozenset[int]:
+        """The positions of the blocks that are cut into ranges of columns."""
+        return frozenset(part.first for part in self.parts if part.columns is not None)
+
+    def list_positions(self, group: int) -> list[int]:
+        """List the positions of a group's blocks that are measured, ascending."""
+        blocks = self.strategy.structure.subsets.find_blocks(group)
+        return sorted(self.position[block] for block in blocks if block in self.position)
+
+    def list_public(self, group: int) -> list[int]:
+        """List the blocks of a group of which public totals tell."""
+        structure = self.strategy.structure
+        if structure.public_attributes is None:
+            return []
+        blocks = structure.subsets.find_blocks(group)
+        return [block for block in blocks if structure.find_public(block, group) is not None]
+
+    def find_applied(self, block: int, group: int) -> int | None:
+        """Find the attribute along which a block's pieces for a group have its factor applied."""
+        k, cut = self.position.get(block), self.group_cuts[group]
+        if k is not None and k in self.in_columns:
+            return self.find_cut(self.blocks[k].own)
+        if cut is None:
+            return None
+        (own,) = self.strategy.structure.subsets.list_attributes([block])
+        return cut if cut in own else None
 
     def list_indices(self, part: int) -> slice | IntArray:
         """List the indices of a part's answers; see `PartedStrategy.place`."""
@@ -254,7 +286,7 @@ class BlockParts:
                 one = TableCut(table, None, first, ((0, 0),))
             else:
                 n = structure.sizes[cut]
-                check_unit(size // n, _describe(table), whole=size)
+                check_unit(size // n, _describe(table), whole=size, most=self.most)
                 ranges = cut_evenly(n, self.most // (size // n))
                 one = TableCut(table, cut, first, tuple(ranges))
             found.append(one)
@@ -263,10 +295,10 @@ class BlockParts:
 
     def _cut_blocks(self) -> tuple[BlockPart, ...]:
         found: list[BlockPart] = []
-        first, total = 0, 0
+        first, total, together = 0, 0, min(self.most, PART)
         for k, own in enumerate(self.blocks):
             cut = self.find_cut(own.own) if own.size > self.most else None
-            if k > first and (cut is not None or total + own.size > self.most):
+            if k > first and (cut is not None or total + own.size > together):
                 found.append(BlockPart(first, k, None))
                 first, total = k, 0
             total += own.size
@@ -286,6 +318,7 @@ class BlockParts:
             rows * n,
             _describe(self.strategy.structure.name_attributes(own.block)),
             whole=own.size,
+            most=self.most,
         )
         most, after = self.most // (rows * n), stride // n
         before = own.size // (rows * stride)
@@ -304,13 +337,14 @@ class BlockParts:
         found: list[Output] = []
         for g, group in enumerate(self.strategy.structure.workload.groups):
             cut = self._find_group_axis(g) if group.size > self.most else None
+            what = f"the group {group.name!r}"
             if cut is None:
-                check_unit(group.size, f"the group {group.name!r}", whole=group.size)
+                check_unit(group.size, what, whole=group.size, most=self.most)
                 found.append(Output(group.name, None, 0, 0, group.shape))
                 continue
             axis = cut[1]
             unit = group.size // group.shape[axis]
-            check_unit(unit, f"the group {group.name!r}", whole=group.size)
+            check_unit(unit, what, whole=group.size, most=self.most)
             for start, stop in cut_evenly(group.shape[axis], self.most // unit):
                 shape = (*group.shape[:axis], stop - start, *group.shape[axis + 1 :])
                 found.append(Output(group.name, axis, start, stop, shape))

@@ -8,20 +8,20 @@ a part or a slab has completely is summed or spread along c.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from fitplug.families.base.answers import measure_block
 from fitplug.families.base.integer_limits import SATURATION
-from fitplug.families.base.parted_strategy import (
-    PartedStrategy,
-    Pieces,
-    check_pieces,
-    read_part_answers,
-)
+from fitplug.families.base.parted_strategy import PartedStrategy
+from fitplug.families.base.pieces import Latest, Pieces
 from fitplug.families.base.strategy import IntegerStrategy
-from fitplug.families.blocks.estimates.answer_pieces import BlockAnswerSplit, BlockEstimation
+from fitplug.families.blocks.estimates.answer_pieces import (
+    BlockAnswerSplit,
+    BlockEstimation,
+    BlockTotalsSplit,
+)
 from fitplug.families.blocks.estimates.count_pieces import BlockCountGathering, BlockCountSplit
 from fitplug.families.blocks.estimates.cuts import BlockPart, BlockParts, PlacedBlock
 from fitplug.numeric import AnyArray, FloatArray, IntArray, make_room, multiply_exactly
@@ -39,35 +39,29 @@ class PartedBlocks(PartedStrategy):
     def __init__(
         self, strategy: IntegerStrategy, tables: Sequence[tuple[str, ...]], most: int
     ) -> None:
-        self.strategy = strategy
         self._cut = BlockParts(strategy, tables, most)
-        self.slabs = self._cut.slabs
-        self.outputs = self._cut.outputs
         sizes = [self._count_answers(p) for p in range(len(self._cut.parts))]
-        self.sizes = np.array(sizes, dtype=np.int64)
+        super().__init__(strategy, self._cut.slabs, self._cut.outputs, sizes)
 
-    def list_slabs(self, part: int) -> Sequence[int]:
+    def _list_slabs(self, part: int) -> Sequence[int]:
         one = self._cut.parts[part]
         tables = {t for k in range(one.first, one.last) for t, _ in self._cut.readings[k]}
         return [s for t in sorted(tables) for s in self._cut.tables[t].slabs]
 
-    def list_parts(self, output: int) -> Sequence[int]:
-        workload, subsets = self.strategy.structure.workload, self.strategy.structure.subsets
-        blocks = subsets.find_blocks(workload.position(self.outputs[output].group))
-        parts = [self._cut.parts_of_block[self._cut.position[block]] for block in blocks]
-        return sorted({p for own in parts for p in own})
+    def _list_parts(self, output: int) -> Sequence[int]:
+        g = self.strategy.structure.workload.position(self.outputs[output].group)
+        return sorted({p for k in self._cut.list_positions(g) for p in self._cut.parts_of_block[k]})
 
-    def place(self, part: int) -> slice | IntArray:
+    def _place(self, part: int) -> slice | IntArray:
         return self._cut.list_indices(part)
 
-    def split_counts(self, slab: int, counts: IntArray) -> Mapping[int, IntArray]:
+    def _split_counts(self, slab: int, counts: AnyArray) -> Pieces:
         return Pieces(
             self._cut.parts_of_table[self._cut.table_of_slab[slab]],
             BlockCountSplit(self.strategy, self._cut, slab, counts).make_piece,
         )
 
-    def answer_part(self, part: int, pieces: Mapping[int, IntArray]) -> IntArray:
-        check_pieces(pieces, self.list_slabs(part), f"part {part} of the answers")
+    def _answer_part(self, part: int, pieces: Mapping[int, IntArray]) -> IntArray:
         counts = BlockCountGathering(self.strategy, self._cut, part).add_pieces(pieces)
         one = self._cut.parts[part]
         blocks = self._cut.blocks[one.first : one.last]
@@ -80,13 +74,14 @@ class PartedBlocks(PartedStrategy):
             ]
         )
 
-    def split_answers(self, part: int, noisy: IntArray) -> Mapping[int, FloatArray]:
-        noisy = read_part_answers(part, int(self.sizes[part]), noisy)
+    def _split_answers(self, part: int, noisy: IntArray) -> Pieces:
         split = BlockAnswerSplit(self.strategy, self._cut, part, noisy)
         return Pieces(split.list_outputs(), split.make_piece)
 
-    def estimate(self, output: int, pieces: Mapping[int, FloatArray]) -> FloatArray:
-        check_pieces(pieces, self.list_parts(output), f"output {output} of the estimates")
+    def _split_totals(self, totals: IntArray) -> Callable[[int], FloatArray]:
+        return BlockTotalsSplit(self.strategy, self._cut, totals).make_piece
+
+    def _estimate(self, output: int, pieces: Mapping[int, AnyArray], latest: Latest) -> FloatArray:
         return BlockEstimation(self.strategy, self._cut, output, pieces).estimate()
 
     def _count_answers(self, part: int) -> int:

@@ -133,6 +133,11 @@ class PairStructure(MatrixStructure):
             return self.grounded[block].grounded
         return super().build_block_matrix(block)
 
+    def find_public(self, block: int, group: int) -> FloatArray | None:
+        if block not in self.grounded:
+            return None
+        return self.grounded[block].public[self.find_rows(block, group)]
+
     def sum_products(
         self, matrices: Sequence[AnyArray], own: Sequence[Any], between: Sequence[Any]
     ) -> AnyArray:

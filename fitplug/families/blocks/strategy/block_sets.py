@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fitplug.errors import PlanError
-from fitplug.families.base.answers import answer_blocks
-from fitplug.families.base.basis import ReadCounts
 from fitplug.families.base.block_set import BlockSet
 from fitplug.families.base.boxed_combinations import Products, find_boxed_rows
 from fitplug.families.base.covariance import (
@@ -18,7 +16,6 @@ from fitplug.families.base.covariance import (
     list_measured_cells,
 )
 from fitplug.families.base.estimates import (
-    BlockEstimates,
     compute_block_covariance,
     compute_row_covariance,
     upper_block_stds,
@@ -57,16 +54,8 @@ class BlockSetForm(StrategyForm[S]):
         if sorted(measured) != structure.noisy_blocks.tolist() or strategy.tree_blocks:
             raise PlanError("the strategy does not measure each block once")
 
-    def answer_exactly(self, strategy: IntegerStrategy, read_counts: ReadCounts) -> IntArray:
-        return answer_blocks(strategy, read_counts)
-
     def cut_strategy(self, strategy: IntegerStrategy, most: int) -> PartedStrategy:
         return PartedBlocks(strategy, self.list_tables(strategy), most)
-
-    def make_estimates(
-        self, strategy: IntegerStrategy, answers: IntArray
-    ) -> Mapping[str, FloatArray]:
-        return BlockEstimates(strategy, answers)
 
     def upper_combined_stds(
         self, strategy: IntegerStrategy, combinations: Sequence[Mapping[str, FloatArray]]

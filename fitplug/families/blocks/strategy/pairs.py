@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from fitplug.errors import PlanError
 from fitplug.families.base.block_set import BlockSet
 from fitplug.families.base.contrasts import build_contrasts, compute_precisions
 from fitplug.families.base.integer_limits import SATURATION
-from fitplug.families.base.strategy import Integers, IntegerStrategy
+from fitplug.families.base.strategy import Integers
 from fitplug.families.base.strategy_form import StrategyCost
 from fitplug.families.blocks.shape.pairs import PairStructure
-from fitplug.families.blocks.strategy.public_totals import PublicTotalsEstimates, PublicTotalsForm
+from fitplug.families.blocks.strategy.public_totals import PublicTotalsForm
 from fitplug.numeric import (
     UNIT_ROUNDOFF,
     FloatArray,
-    IntArray,
     find_largest_entry,
     gamma,
     multiply_exactly,
@@ -25,17 +22,6 @@ from fitplug.numeric import (
     upper_solution_norms,
 )
 from fitplug.workload import classify_cells
-
-
-class PairEstimates(PublicTotalsEstimates):
-    """Estimates W' x from the noisy answers, and K N from the public totals N."""
-
-    def _find_public(self, block: int, g: int) -> FloatArray | None:
-        structure = self._strategy.structure
-        assert isinstance(structure, PairStructure)
-        if block not in structure.grounded:
-            return None
-        return structure.grounded[block].public[structure.find_rows(block, g)]
 
 
 class PairForm(PublicTotalsForm[PairStructure]):
@@ -80,11 +66,6 @@ class PairForm(PublicTotalsForm[PairStructure]):
             unit = upper_solution_norms(L, block_set.M[0].astype(np.float64), L_error=L_error)
             variances[queries.rows] += unit * unit * queries.variance_multiples / precision
         return variances * (1 + gamma(len(structure.blocks) + 64))
-
-    def make_estimates(
-        self, strategy: IntegerStrategy, answers: IntArray
-    ) -> Mapping[str, FloatArray]:
-        return PairEstimates(strategy, answers)
 
     def check_block_set(self, structure: PairStructure, block_set: BlockSet) -> None:
         if len(block_set.blocks) != 1:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,18 +10,11 @@ from fitplug.errors import PlanError
 from fitplug.families.base.block_set import BlockSet
 from fitplug.families.base.contrasts import build_contrasts, compute_precisions
 from fitplug.families.base.integer_limits import SATURATION
-from fitplug.families.base.strategy import Integers, IntegerStrategy
+from fitplug.families.base.strategy import Integers
 from fitplug.families.base.strategy_form import StrategyCost
 from fitplug.families.blocks.shape.symmetric_pairs import SymmetricPairStructure
-from fitplug.families.blocks.strategy.public_totals import PublicTotalsEstimates, PublicTotalsForm
-from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, IntArray, gamma
-
-
-class SymmetricPairEstimates(PublicTotalsEstimates):
-    """Estimates from noisy answers; public totals are the blocks that are not measured."""
-
-    def _find_public(self, block: int, g: int) -> FloatArray | None:
-        return None if block in self._places else np.ones((1, 1))
+from fitplug.families.blocks.strategy.public_totals import PublicTotalsForm
+from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, gamma
 
 
 class SymmetricPairForm(PublicTotalsForm[SymmetricPairStructure]):
@@ -64,11 +56,6 @@ class SymmetricPairForm(PublicTotalsForm[SymmetricPairStructure]):
             precision = compute_precisions(structure, block_set.blocks)
             of_blocks[block_set.blocks] += 1 / (precision * m * m)
         return structure.incidence @ of_blocks * (1 + gamma(len(structure.blocks) + 64))
-
-    def make_estimates(
-        self, strategy: IntegerStrategy, answers: IntArray
-    ) -> Mapping[str, FloatArray]:
-        return SymmetricPairEstimates(strategy, answers)
 
     def check_block_set(self, structure: SymmetricPairStructure, block_set: BlockSet) -> None:
         if block_set.basis.kind != "cells":

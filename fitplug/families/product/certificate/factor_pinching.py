@@ -1,18 +1,20 @@
 """Pinching of one factor of a product, and bounds on what its rounding can amount to.
 
-X = diag(v) W diag(e) becomes A = R'X C, on a frame of columns C that begins with the unit vector e
-and the rows R that go with it, and nu, the nuclear norm of the rest T = (I - R R') X (I - C C').
+X = diag(v) W diag(e) becomes A_0 = R_0'X C_0, on a frame of columns C_0 that begins with the unit
+vector e and the rows R_0 that go with it, and for every rest, another set of columns C_k with its
+rows R_k, a number nu_k: the nuclear norm of A_k = R_k'X C_k, or a lower bound on it.
 
-The exact R and C are those that Gram-Schmidt makes of the computed ones. It moves these by at most
-|C'C - I|_F, and the first column keeps its direction. `slack` bounds the errors of the computed A
-and T in the Frobenius norm, by that and by the rounding of the products. For the floats P of a
-computed polar factor, ||T||_* >= <P, T> / |P|, and |P| is bounded by how far the singular vectors
-that it multiplies are from orthonormal (docs/theory/product-bound.md).
+The exact R = (R_0, R_1, ...) and C = (C_0, C_1, ...) are those that Gram-Schmidt makes of the
+computed ones. It moves these by at most |C'C - I|_F, and the first column keeps its direction.
+`slack` bounds the errors of the computed A_k in the Frobenius norm, by that and by the rounding of
+the products. For the floats P of a computed polar factor, ||A_k||_* >= <P, A_k> / |P|, and |P| is
+bounded by how far its rows are from orthonormal (docs/theory/product-bound.md).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,7 +22,8 @@ import numpy as np
 
 from fitplug.families.base.tree_shape import TreeShape
 from fitplug.families.product.certificate.tree_pinching import pinch_tree, upper_relative_error
-from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, gamma, upper_norm
+from fitplug.families.product.shape.row_spaces import orthonormalise
+from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, IntArray, gamma, upper_norm
 
 UNDERFLOW = 2.0**-500
 """More than products and squares of at most 2^60 numbers in [-1, 1] can lose by underflow."""
@@ -37,16 +40,16 @@ _EXHAUSTED = 1e-10
 
 @dataclass(frozen=True, eq=False)
 class Pinch:
-    """A factor's X, pinched to some rows and a frame, and to their complements.
+    """A factor's X, pinched to some rows and a frame, and to the rests.
 
     Attributes:
         X: Shape (r, P), scaled by 2^-shift.
-        loose: What every row adds to the nuclear norm of the rest beside X, scaled likewise, (r,).
-        rows: R, shape (r, t').
-        frame: C, shape (P, t).
-        polar: The polar factor of the rest, shape (r, P).
-        paired: A as computed, shape (t', t).
-        rest: A lower bound on nu.
+        loose: What every row adds to each nu beside X, scaled likewise, shape (r, K).
+        rows: R_0, shape (r, t').
+        frame: C_0, shape (P, t).
+        polars: For the first rests the polar factor of R_k A_k C_k', shape (r, P).
+        paired: A_0 as computed, shape (t', t).
+        rests: Lower bounds on all nu, shape (K,).
         error: A bound on the nuclear norm of the error of `paired`.
         shift: The binary exponent of the scale.
     """
@@ -55,37 +58,40 @@ class Pinch:
     loose: FloatArray
     rows: FloatArray
     frame: FloatArray
-    polar: FloatArray
+    polars: tuple[FloatArray, ...]
     paired: FloatArray
-    rest: float
+    rests: FloatArray
     error: float
     shift: int = 0
 
     @cached_property
     def table(self) -> FloatArray:
-        """The entries of G = A'A, then nu^2, shape (t^2 + 1,)."""
-        return np.append(self.paired.T @ self.paired, self.rest**2)
+        """The entries of G = A_0'A_0, then all nu^2, shape (t^2 + K,)."""
+        return np.append(self.paired.T @ self.paired, self.rests**2)
 
     @property
     def reach(self) -> float:
-        """A bound on the sum of nu, the nuclear norm of `paired`, and `error`."""
+        """A bound on the sum of all nu, the nuclear norm of `paired`, and `error`."""
         size = math.sqrt(len(self.paired)) * float(upper_norm(self.paired))
-        return (self.rest + size + self.error) * (1 + 8 * UNIT_ROUNDOFF)
+        return (math.fsum(self.rests) + size + self.error) * (1 + 8 * UNIT_ROUNDOFF)
 
-    def compute_row_parts(self, slope: FloatArray) -> FloatArray:
-        """Compute what every row of X adds to the bound, (r,).
+    def compute_parts(self, slope: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Compute what every row and every column of X adds to the bound.
 
         Args:
-            slope: The derivative of the bound by the table, shape (t^2 + 1,).
+            slope: The derivative of the bound by the table, shape (t^2 + K,).
 
         Returns:
-            Shape (r,).
+            Shapes (r,) and (P,). What is beside X is in the rows' parts only.
         """
         t = self.frame.shape[1]
-        pull = self.paired @ slope[:-1].reshape(t, t)
-        weight = slope[-1] * self.rest
-        along = self.rows @ pull @ self.frame.T + weight * self.polar
-        return np.asarray(2 * ((along * self.X).sum(axis=1) + weight * self.loose))
+        pull = self.paired @ slope[: t * t].reshape(t, t)
+        weights = slope[t * t :] * self.rests
+        along = self.rows @ pull @ self.frame.T
+        for weight, polar in zip(weights, self.polars, strict=False):
+            along += weight * polar
+        parts = 2 * along * self.X
+        return parts.sum(axis=1) + 2 * self.loose @ weights, parts.sum(axis=0)
 
 
 def scale_factor(W: FloatArray, v: FloatArray, e: FloatArray) -> tuple[FloatArray, float, int]:
@@ -112,7 +118,11 @@ def scale_factor(W: FloatArray, v: FloatArray, e: FloatArray) -> tuple[FloatArra
 
 
 def scale_tree(
-    shape: TreeShape, y: FloatArray, p: FloatArray, level: str
+    shape: TreeShape,
+    y: FloatArray,
+    p: FloatArray,
+    level: str,
+    classes: tuple[Sequence[IntArray], int],
 ) -> tuple[FloatArray, float, int, FloatArray]:
     """Compute X on the top nodes of a tree, as `scale_factor` does, and the loose part.
 
@@ -122,13 +132,15 @@ def scale_tree(
         p: Weights of the leaves, shape (n,). The exact p have the given shares within each top
             node, whose sums are the squares of the floats used for it.
         level: The level.
+        classes: Per step the class of every node, and the number K of classes.
 
     Returns:
-        X, a bound on the Frobenius norm of its error, the shift, and the loose part of every row.
+        X, a bound on the Frobenius norm of its error, the shift, and the loose parts of every row,
+        shape (r, K).
     """
-    X, loose = pinch_tree(shape, p / p.max(), y, level)
+    X, loose = pinch_tree(shape, p / p.max(), y, level, classes)
     size = math.sqrt(math.fsum(shape.sum_leaves(p / p.max(), 0)))
-    _, top = np.frexp(math.sqrt(min(X.shape)) * upper_norm(X) + math.fsum(loose))
+    _, top = np.frexp(math.sqrt(min(X.shape)) * upper_norm(X) + math.fsum(loose.ravel()))
     _, more = np.frexp(1 / size)
     shift = int(top) + int(more) + 1
     X, loose = np.ldexp(X / size, -shift), np.ldexp(loose / size * (1 - 8 * UNIT_ROUNDOFF), -shift)
@@ -141,7 +153,8 @@ def pinch_symmetric(n: int, t: int) -> Pinch:
     rest = (1 - 1 / n) * (1 - 4 * UNIT_ROUNDOFF) if t else 1.0
     side = one if t else none
     paired = one / n if t else np.zeros((0, 0))
-    return Pinch(one / n, np.zeros(1), side, side, 0 * one, paired, rest, 2 * UNIT_ROUNDOFF * t)
+    error = 2 * UNIT_ROUNDOFF * t
+    return Pinch(one / n, 0 * one, side, side, (), paired, np.full(1, rest), error)
 
 
 def choose_frame(X: FloatArray, e: FloatArray, tilt: float, t: int) -> FloatArray:
@@ -175,57 +188,92 @@ def choose_frame(X: FloatArray, e: FloatArray, tilt: float, t: int) -> FloatArra
     return frame
 
 
+def split_rest(
+    frame: FloatArray, e: FloatArray, spaces: Sequence[FloatArray]
+) -> tuple[FloatArray, ...]:
+    """Split the columns outside a frame.
+
+    Args:
+        frame: Orthonormal columns, shape (n, t).
+        e: Square roots of the weights of the columns, shape (n,).
+        spaces: Rows (r, n) whose spans, added one after another, are ever larger. None of them
+            leaves all columns outside the frame together.
+
+    Returns:
+        Orthonormal columns for what every span adds, (n, n_k).
+    """
+    if not spaces:
+        return (np.linalg.qr(frame, mode="complete")[0][:, frame.shape[1] :],)
+    known, parts = frame.T, []
+    for rows in spaces:
+        parts.append(orthonormalise(rows * e, known).T)
+        known = np.concatenate([known, parts[-1].T])
+    return tuple(parts)
+
+
 def pinch_factor(
     X: FloatArray,
     frame: FloatArray,
     tilt: float,
+    parts: Sequence[FloatArray],
     *,
     error: float = 0.0,
     shift: int = 0,
     loose: FloatArray | None = None,
 ) -> Pinch:
-    """Pinch X with the rows that the polar factor takes the frame to.
+    """Pinch X with the rows that its polar factor takes the frame and every rest to.
 
     Args:
-        X: Shape (r, P). Its nuclear norm, at most sqrt(min(r, P)) |X|_F, and that of the part that
-            `loose` bounds must not exceed 1 together.
+        X: Shape (r, P). Its nuclear norm, at most sqrt(min(r, P)) |X|_F, and those of the rests
+            that `loose` bounds must not exceed 1 together.
         frame: Shape (P, t).
         tilt: The weight of the frame's first column against the rest in the polar factor.
+        parts: The columns of the first rests, each of shape (P, n_k), orthonormal together with
+            the frame.
         error: A bound on the Frobenius norm of the error of X.
         shift: The binary exponent of the scale of X.
-        loose: Lower bounds on what every row adds to the nuclear norm of a part of the rest that is
-            left out of X, whose rows and columns are orthogonal to those of X, shape (r,).
+        loose: Lower bounds on what every row adds to the nuclear norms of further rests, whose
+            rows and columns are orthogonal to those of X, shape (r, K'); None if there are none.
 
     Returns:
         The pinch.
     """
-    loose = np.zeros(len(X)) if loose is None else loose
-    rows = _choose_rows(X, frame, tilt)
-    projected = rows.T @ X
-    paired = projected @ frame
-    rest = X - rows @ projected
+    further = np.zeros((len(X), 0)) if loose is None else loose
+    loose = np.concatenate([np.zeros((len(X), len(parts))), further], axis=1)
+    chosen = [_choose_rows(X, frame, tilt)]
+    rest = X - chosen[0] @ (chosen[0].T @ X)
     rest -= (rest @ frame) @ frame.T
     size = float(upper_norm(X))
-    # A product of A (i, k) and B (k, j) is off by at most gamma(k) |A|_F |B|_F, and every matrix
-    # here but R and C has a Frobenius norm of at most 1.03 |X|_F. R R' is off by at most 2.01 times
-    # what R is off by.
-    terms = gamma(len(X) + 2 * X.shape[1])
-    sides = 1 + float(upper_norm(rows)) + float(upper_norm(frame))
-    off = _upper_departure(rows) + _upper_departure(frame)
-    slack = 1.01 * (size * 3 * (terms * sides + off) + 2 * error) + UNDERFLOW
     U, s, V = np.linalg.svd(rest, full_matrices=False)
-    kept = s > _NOISE * size
-    U, V = U[:, kept], V[kept]
-    polar = U @ V
-    width = (
-        1 + _upper_departure(U) + _upper_departure(V.T) + 2 * gamma(len(V)) * len(V)
-    )  # above |polar|
-    held = math.fsum(np.einsum("ij,ij->i", polar, rest))
-    held -= float(upper_norm(polar)) * (slack + 2 * terms * size) * 1.01
-    nu = max(0.0, held) / width * (1 - 4 * UNIT_ROUNDOFF)
-    nu = (nu + math.fsum(loose)) * (1 - 4 * UNIT_ROUNDOFF)
-    wide = math.sqrt(rows.shape[1]) * slack
-    return Pinch(X, loose, rows, frame, polar, paired, nu, wide * 1.01, shift)
+    U, V = U[:, s > _NOISE * size], V[s > _NOISE * size]
+    polars = []
+    for part in parts:
+        image = U @ (V @ part)
+        for known in chosen:
+            image -= known @ (known.T @ image)
+        own, coupling, right = np.linalg.svd(image, full_matrices=False)
+        chosen.append(own[:, coupling > _LEAST_COUPLING])
+        polars.append(right[coupling > _LEAST_COUPLING])
+    rows, columns = np.concatenate(chosen, axis=1), np.concatenate([frame, *parts], axis=1)
+    # A product of A (i, k) and B (k, j) is off by at most gamma(k) |A|_F |B|_F, and every matrix
+    # here but R and C has a Frobenius norm of at most 1.03 |X|_F.
+    terms = gamma(len(X) + 2 * X.shape[1])
+    sides = 1 + float(upper_norm(rows)) + float(upper_norm(columns))
+    off = _upper_departure(rows) + _upper_departure(columns)
+    slack = 1.01 * (size * 3 * (terms * sides + off) + 2 * error) + UNDERFLOW
+    rests = np.zeros(loose.shape[1])
+    for k, (own, part, polar) in enumerate(zip(chosen[1:], parts, polars, strict=True)):
+        value = math.fsum(np.einsum("ij,ij->i", own.T @ X @ part, polar))
+        value -= float(upper_norm(polar)) * (slack + 2 * terms * size) * 1.01
+        rests[k] = max(0.0, value) / (1 + _upper_departure(polar.T)) * (1 - 4 * UNIT_ROUNDOFF)
+    for k, column in enumerate(further.T, start=len(parts)):
+        rests[k] = math.fsum(column) * (1 - 4 * UNIT_ROUNDOFF)
+    paired = chosen[0].T @ X @ frame
+    wide = math.sqrt(paired.shape[0]) * slack
+    images = [
+        own @ polar @ part.T for own, part, polar in zip(chosen[1:], parts, polars, strict=True)
+    ]
+    return Pinch(X, loose, chosen[0], frame, tuple(images), paired, rests, wide * 1.01, shift)
 
 
 def _choose_rows(X: FloatArray, frame: FloatArray, tilt: float) -> FloatArray:

@@ -1,11 +1,11 @@
 """The Gram matrices of pinched products, and the traces of their square roots, rounded down.
 
-    Gamma_B = sum_{S >= B} w_S (x)_{a in B} nu_a^2 (x)_{a in S - B} G_a (x)_{a not in S} E
+    Gamma_b = sum_{S >= B} w_S (x)_{a in B} nu_(a, b_a)^2 (x)_{a in S - B} G_a (x)_{a not in S} E
 
-for `fitplug.families.product.certificate.product_bound`. A column is a state for every attribute: 0
-for e, then the other columns of the frame, then the rest. The states other than 0, in the
-attributes' order, are its digits; B is the set of those in the rest. Only columns that some group
-reaches are kept, and only groups of positive weight.
+for `fitplug.families.product.certificate.product_bound`, where b chooses one of its rests for each
+attribute of a set B. A column is a state for every attribute: 0 for e, then the other columns of
+the frame, then the rests. The states other than 0, in the attributes' order, are its digits; b is
+those of rests. Only columns that some group reaches are listed, and only groups of positive weight.
 
 Nothing is assumed of the eigenvalues computed. With d_i^2 = Gamma_ii, the entries of the computed
 Gamma are off by at most gamma d_i d_j, by Cauchy's inequality in every Gram matrix and in the sum
@@ -18,13 +18,14 @@ residual and of both roundings (Weyl). See docs/theory/product-bound.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from fitplug.families.product.certificate.factor_pinching import UNDERFLOW
+from fitplug.families.product.certificate.splits import Split
 from fitplug.families.product.shape.batches import BatchedGroups
 from fitplug.numeric import AnyArray, BoolArray, FloatArray, IntArray, gamma, upper_norm
 
@@ -32,10 +33,10 @@ MAX_WORK = 4e9
 """Largest sum of the cubes of the Gram matrices' sizes: about a second of eigenvalues."""
 
 MAX_ENTRIES = 5_000_000
-"""Most terms of all Gamma_B together, before those at the same place are added up."""
+"""Most terms of all Gamma_b together, before those at the same place are added up."""
 
 MAX_BUFFER = 10_000_000
-"""Most entries of all Gamma_B together."""
+"""Most entries of all Gamma_b together."""
 
 _END_OF_INT64 = 2**63
 """Numbers of states beyond it are Python integers, which are 20 times as slow."""
@@ -45,22 +46,66 @@ _CHUNK = 64
 
 
 @dataclass(frozen=True, eq=False)
+class StateColumns:
+    """The columns of all Gamma_b.
+
+    Attributes:
+        states: Their numbers, ascending, shape (n,). The digits are the attributes' states.
+        base: The base of the digits.
+        before: The digits of each attribute begin after this one, shape (attributes,).
+        first: The places of the first entry of each column's row in the buffer, shape (n,).
+        position: The position of each column in its matrix, shape (n,).
+    """
+
+    states: AnyArray
+    base: int
+    before: IntArray
+    first: IntArray
+    position: IntArray
+
+    def find_totals(self, attribute: int, t: int) -> tuple[IntArray, IntArray]:
+        """Find where columns meet those that have the state 0 of an attribute instead of another.
+
+        Args:
+            attribute: The attribute.
+            t: The columns of its frame.
+
+        Returns:
+            The other states of the attribute, from 1 to t - 1, and the places in the buffer, (n',).
+        """
+        before = int(self.before[attribute])
+        left, others, power = self.states, 0 * self.states, 0 * self.states + 1
+        state = np.zeros(len(left), dtype=np.int64)
+        while left.any():
+            digit = left % self.base
+            mine = (before < digit) & (digit < before + t)
+            state[mine] = digit[mine] - before
+            others = np.where(mine, others, others + digit * power)
+            power = np.where(mine, power, power * self.base)
+            left = left // self.base
+        at = np.searchsorted(self.states, others[state > 0])
+        return state[state > 0], self.first[at] + self.position[state > 0]
+
+
+@dataclass(frozen=True, eq=False)
 class GramTerms:
-    """Where the terms of all Gamma_B go in a buffer that holds these one after another, by size.
+    """Where the terms of all Gamma_b go in a buffer that holds these one after another, by size.
 
     Attributes:
         parts: For groups whose frames have equal numbers of columns: their indices in the workload
             (g,), their factors (g, m), and the positions of their terms in the buffer
-            (g, t_1^2 + 1, ..., t_m^2 + 1).
+            (g, t_1^2 + K_1, ..., t_m^2 + K_m).
         sizes: The sizes of the matrices, ascending, and how many there are of each.
         roundings: The most roundings in an entry of the buffer.
         projected: The entries of the buffer whose row or column is projected out.
+        columns: The columns of all Gamma_b.
     """
 
     parts: tuple[tuple[IntArray, IntArray, IntArray], ...]
     sizes: tuple[tuple[int, int], ...]
     roundings: int
     projected: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    columns: StateColumns | None = None
 
     @property
     def work(self) -> float:
@@ -73,11 +118,11 @@ class GramTerms:
         return sum(size**2 * number for size, number in self.sizes)
 
     def fill(self, w: FloatArray, tables: Mapping[int, FloatArray]) -> FloatArray:
-        """Fill the buffer with all Gamma_B.
+        """Fill the buffer with all Gamma_b.
 
         Args:
             w: The weights of the groups, in [0, 1].
-            tables: By factor the entries of G and nu^2, in [0, 1], shape (t^2 + 1,).
+            tables: By factor the entries of G and all nu^2, in [0, 1], shape (t^2 + K,).
 
         Returns:
             The buffer, shape (length,).
@@ -101,7 +146,7 @@ class GramTerms:
         ]
 
     def lower_square_roots(self, buffer: FloatArray) -> float:
-        """Bound sum_B tr Gamma_B^1/2 from below."""
+        """Bound sum_b tr Gamma_b^1/2 from below."""
         return sum(_lower_stack(stack, self.roundings) for stack in self.split_by_size(buffer)) * (
             1 - gamma(len(self.sizes))
         )
@@ -145,14 +190,13 @@ def _upper_norms(stack: FloatArray) -> FloatArray:
 
 
 def place_terms(
-    batched: BatchedGroups, sizes: IntArray, used: BoolArray, moved: BoolArray | None = None
+    batched: BatchedGroups, splits: Sequence[Split], used: BoolArray, moved: BoolArray | None = None
 ) -> GramTerms | None:
-    """Place the terms of all Gamma_B in a buffer.
+    """Place the terms of all Gamma_b in a buffer.
 
     Args:
         batched: The groups.
-        sizes: The columns of every attribute's frame, shape (attributes,); 0 where all columns are
-            in the rest, which must be an attribute of every group that counts.
+        splits: Into what the columns of every attribute are split.
         used: Whether each group counts, shape (groups,).
         moved: Attributes of which the states with 0 for all of them are projected out, shape
             (attributes,); None where nothing is. Their frames have columns.
@@ -160,17 +204,20 @@ def place_terms(
     Returns:
         The positions, or None if they exceed the limits above.
     """
-    before = np.cumsum(sizes) - sizes
-    shapes = [(batch, sizes[batch.attributes], used[batch.groups]) for batch in batched.batches]
+    split = np.array([(one.columns, one.rests) for one in splits], dtype=np.int64).reshape(-1, 2)
+    # Without columns, the first rest has no digit.
+    digits = split.sum(axis=1) - 1
+    before = np.cumsum(digits) - digits
+    shapes = [(batch, split[batch.attributes], used[batch.groups]) for batch in batched.batches]
     deepest = max(own.shape[1] for _, own, here in shapes if here.any())
-    base = int(sizes.sum()) + 1
+    base = int(digits.sum()) + 1
     kind: Any = np.int64 if base**deepest < _END_OF_INT64 else object
     limit = MAX_ENTRIES if kind is np.int64 else MAX_ENTRIES // 20
     found, entries = [], 0
     for batch, own, counted in shapes:
         for shape in np.unique(own[counted], axis=0):
-            here = np.flatnonzero((own == shape).all(axis=1) & counted)
-            shaped = (len(here), *(int(size) ** 2 + 1 for size in shape))
+            here = np.flatnonzero((own == shape).all(axis=(1, 2)) & counted)
+            shaped = (len(here), *(int(size) ** 2 + int(rests) for size, rests in shape))
             entries += math.prod(shaped)
             found.append((batch, here, shape, shaped))
     if entries > limit:
@@ -195,7 +242,7 @@ def place_terms(
     mine = block[row]
     place = start[mine] + position[row] * size[mine] + position[column]
     cuts = np.cumsum([math.prod(shaped) for _, _, _, shaped in found])[:-1]
-    widest = int(sizes.max(initial=0))
+    widest = int(split[:, 0].max(initial=0))
     terms = GramTerms(
         tuple(
             (batch.groups[here], batch.factors[here], positions.reshape(shaped))
@@ -205,7 +252,8 @@ def place_terms(
         ),
         tuple(zip(different.tolist(), number.tolist(), strict=True)),
         int(used.sum()) + len(found) + deepest * (widest + 4),
-        _list_projected(states, before, sizes, base, moved, (row, column, place)),
+        _list_projected(states, (before, digits), base, moved, (row, column, place)),
+        StateColumns(states, base, before, start[block] + position * size[block], position),
     )
     fits = terms.work <= MAX_WORK and terms.length <= MAX_BUFFER
     return terms if fits else None
@@ -213,8 +261,7 @@ def place_terms(
 
 def _list_projected(
     states: AnyArray,
-    before: IntArray,
-    sizes: IntArray,
+    digits: tuple[IntArray, IntArray],
     base: int,
     moved: BoolArray | None,
     entries: tuple[IntArray, IntArray, IntArray],
@@ -223,8 +270,7 @@ def _list_projected(
 
     Args:
         states: The states' numbers, whose digits are those of attributes that are not 0.
-        before: The digits of each attribute begin after these.
-        sizes: How many digits each attribute has.
+        digits: The digits of each attribute begin after the first, and are as many as the second.
         base: The base of the digits.
         moved: See `place_terms`.
         entries: The row, the column and the place of each term.
@@ -235,8 +281,8 @@ def _list_projected(
     if moved is None:
         return np.zeros(0, dtype=np.int64)
     is_moved = np.zeros(base + 1, dtype=np.bool_)
-    for first, size, own in zip(before.tolist(), sizes.tolist(), moved.tolist(), strict=True):
-        is_moved[first + 1 : first + size + 1] = own
+    for first, number, own in zip(*digits, moved, strict=True):
+        is_moved[first + 1 : first + number + 1] = own
     left, projected = states.copy(), np.ones(len(states), dtype=np.bool_)
     while left.any():
         projected &= ~is_moved[(left % base).astype(np.int64)]
@@ -246,14 +292,16 @@ def _list_projected(
 
 
 def _number_states(before: IntArray, shape: IntArray, base: int, kind: Any) -> AnyArray:
-    """Number the row, the column and the set B of each of E entries of g groups, shape (3, g E).
+    """Number the row, the column and the rests b of each of E entries of g groups, shape (3, g E).
 
     before: The digits of each group's attributes begin after these, shape (g, m).
+    shape: The columns of the frame and the rests of each, shape (m, 2).
     """
     key = np.zeros((3, len(before), 1), dtype=kind)
-    for first, t in zip(before.T, shape, strict=True):
+    for first, (t, rests) in zip(before.T, shape, strict=True):
         i, j = np.divmod(np.arange(t * t), t)
-        states = np.stack([np.append(i, t), np.append(j, t), np.append(0 * i, t)])[:, None, None]
+        rest = np.arange(t, t + rests)
+        states = np.stack([np.append(part, rest) for part in (i, j, 0 * i)])[:, None, None]
         digit = np.where(states > 0, first[:, None, None] + states, 0).astype(kind)
         key = np.where(digit > 0, key[..., None] * base + digit, key[..., None])
         key = key.reshape(3, len(before), -1)

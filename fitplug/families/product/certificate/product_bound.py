@@ -8,25 +8,28 @@ S
     sqrt(w_S) (x)_{a in S} X_a (x)_{a not in S} e_a'     X_a = diag(y_a)^1/2 W_a diag(p_a)^1/2
 
 with e_a = sqrt(p_a), unit vectors once p is scaled. Every attribute's columns are divided into a
-frame C_a, whose first column is e_a, and the rest; its rows into R_a, which the polar factor pairs
-with the frame, and the rest. Setting to zero what leads from one part to the other never raises a
-nuclear norm (pinching), and the rest then counts as one number, its nuclear norm nu_a. One small
-matrix for every set B of attributes in their rest is left, with A_a = R_a' X_a C_a:
+frame C_0, whose first column is e_a, and some rests C_k; its rows into R_0, which the polar factor
+pairs with the frame, and some R_k for the rests. Setting to zero what leads from one part to
+another never raises a nuclear norm (pinching), and a rest then counts as one number nu_k, the
+nuclear norm of R_k' X_a C_k. One small matrix is left for every choice b of rests for the
+attributes of a set B, with A_a = R_0' X_a C_0:
 
-    ||X||_* >= sum_B ||Y_B||_*     Y_B stacks over S >= B
-                                   sqrt(w_S) prod_{a in B} nu_a (x)_{a in S - B} A_a (x) (1, 0, ..)
+    ||X||_* >= sum_b ||Y_b||_*     Y_b stacks over S >= B
+                          sqrt(w_S) prod_{a in B} nu_(a, b_a) (x)_{a in S - B} A_a (x) (1, 0, ..)
 
-and ||Y_B||_* = tr Gamma_B^1/2 with its Gram matrix
+and ||Y_b||_* = tr Gamma_b^1/2 with its Gram matrix
 (`fitplug.families.product.certificate.gram_matrices`). A frame of all columns is exact. An
 attribute of which all groups have the same factor needs no frame, and a symmetric attribute needs
-none but e_a. The proofs, and what rounding can amount to, are in docs/theory/product-bound.md: all
-of the rounding loses about 1e-9 of the bound, and more where Gram matrices are nearly singular.
+none but e_a. The rests are spaces of rows that are asked for, and the contrasts at the nodes of a
+tree (`fitplug.families.product.shape.row_spaces`). The proofs, and what rounding can amount to, are
+in docs/theory/product-bound.md: all of the rounding loses about 1e-9 of the bound, and more where
+Gram matrices are nearly singular.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -40,33 +43,13 @@ from fitplug.families.product.certificate.factor_pinching import (
     pinch_symmetric,
     scale_factor,
     scale_tree,
+    split_rest,
 )
 from fitplug.families.product.certificate.gram_matrices import place_terms
+from fitplug.families.product.certificate.product_duals import ProductDuals, check_duals
+from fitplug.families.product.certificate.splits import Split, plan_splits
 from fitplug.families.product.shape.batches import BatchedGroups
-from fitplug.families.product.shape.residual import MAX_FACTORS
 from fitplug.numeric import UNIT_ROUNDOFF, BoolArray, FloatArray, IntArray, gamma
-
-
-@dataclass(frozen=True, eq=False)
-class ProductDuals:
-    """All that the bound depends on; any numbers >= 0 of these shapes give one.
-
-    For a symmetric attribute, p and y are one number each, the sum of all cells or rows.
-
-    Attributes:
-        p: Per attribute of the workload, shape (n_a,); only their ratios count.
-        y: Per distinct factor, shape (r,).
-        w: Per group of the workload, shape (groups,).
-        t: The most columns of a frame.
-        tilt: The weight in (0, 1] of e against the rest, in the polar factor that pairs rows with
-            columns.
-    """
-
-    p: tuple[FloatArray, ...]
-    y: tuple[FloatArray, ...]
-    w: FloatArray
-    t: int
-    tilt: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,16 +99,15 @@ def lower_product_cost(
     Raises:
         ValueError: If the weights are not of these groups, or take too much work.
     """
-    _check_duals(batched, duals)
-    columns = count_frame_columns(batched, duals)
-    if moved is not None:
-        # The totals that are projected out are the first columns of frames.
-        columns = np.where(moved, np.maximum(columns, 1), columns)
-    places = place_terms(batched, columns, duals.w > 0, moved)
+    check_duals(batched, duals)
+    splits = plan_splits(batched, duals, moved)
+    places = place_terms(batched, splits, duals.w > 0, moved)
     if places is None:
-        raise ValueError(f"dual weights: frames of {duals.t} columns are too many")
+        raise ValueError(
+            f"dual weights: frames of {duals.t} columns and {duals.rests} rests are too many"
+        )
     try:
-        here = scale_duals(batched, duals, columns)
+        here = scale_duals(batched, duals, splits)
         total = places.lower_square_roots(places.fill(here.w, here.tables))
     except np.linalg.LinAlgError as error:
         raise ValueError(f"dual weights could not be evaluated: {error}") from None
@@ -145,7 +127,7 @@ def share_product_weight(batched: BatchedGroups, duals: ProductDuals) -> FloatAr
     Raises:
         ValueError: If the weights are not of these groups.
     """
-    _check_duals(batched, duals)
+    check_duals(batched, duals)
     logs = np.full(len(duals.w), -np.inf)
     tops = np.log([y.max() for y in duals.y])
     for batch in batched.batches:
@@ -161,72 +143,17 @@ def share_product_weight(batched: BatchedGroups, duals: ProductDuals) -> FloatAr
     return np.asarray(shares / math.fsum(shares))
 
 
-def _check_duals(batched: BatchedGroups, duals: ProductDuals) -> None:
-    """Check that weights are of these groups, and not too large."""
-    cells = [1 if one else n for one, n in zip(batched.symmetric, batched.sizes, strict=True)]
-    if not isinstance(duals.p, tuple) or len(duals.p) != len(cells):
-        raise ValueError(f"dual weights p must be of {len(cells)} attributes")
-    if not isinstance(duals.y, tuple) or len(duals.y) != len(batched.factors):
-        raise ValueError(f"dual weights y must be of {len(batched.factors)} factors")
-    for a, (p, n) in enumerate(zip(duals.p, cells, strict=True)):
-        _check_weights(f"p of attribute {a}", p, n)
-    for f, (y, factor) in enumerate(zip(duals.y, batched.factors, strict=True)):
-        _check_weights(f"y of factor {f}", y, factor.count)
-    _check_weights("w", duals.w, len(batched.workload.groups))
-    t, tilt = duals.t, duals.tilt
-    if type(t) is not int or not 1 <= t <= max(batched.widths, default=1):
-        raise ValueError("dual weights: t must be an integer from 1 to the largest attribute")
-    if type(tilt) is not float or not 0 < tilt <= 1:
-        raise ValueError("dual weights: tilt must be a float in (0, 1]")
-    shapes = [
-        (max(len(factor.rows), n), n)
-        for factor in batched.factors
-        for n in (batched.widths[factor.attribute],)
-    ]
-    if sum(float(r) * n * min(r, n) for r, n in shapes) > MAX_FACTORS:
-        raise ValueError("dual weights: the factors are too large to take singular values of")
-
-
-def _check_weights(name: str, weights: FloatArray, size: int) -> None:
-    """Check that weights are `size` finite floats >= 0, not all zero."""
-    fits = isinstance(weights, np.ndarray) and weights.dtype == np.float64
-    fits = fits and weights.shape == (size,)
-    if not fits or not np.isfinite(weights).all() or (weights < 0).any():
-        raise ValueError(f"dual weights {name} must be {size} finite numbers >= 0")
-    if not weights.any():
-        raise ValueError(f"dual weights {name} are all zero")
-
-
-def count_frame_columns(batched: BatchedGroups, duals: ProductDuals) -> IntArray:
-    """Count the columns of every attribute's frame.
-
-    There are none where the groups of positive weight all have the same factor, or all sum it out.
-
-    Returns:
-        Shape (attributes,).
-    """
-    used = [batch.factors[duals.w[batch.groups] > 0] for batch in batched.batches]
-    count = np.zeros(len(batched.factors), dtype=np.int64)
-    np.add.at(count, np.concatenate([own.ravel() for own in used]), 1)
-    groups = sum(map(len, used))
-    sizes = np.minimum(duals.t, batched.widths).astype(np.int64)
-    needed = np.zeros(len(sizes), dtype=np.bool_)
-    for factor, times in zip(batched.factors, count, strict=True):
-        needed[factor.attribute] |= 0 < times < groups
-    return sizes * needed
-
-
 def scale_duals(
-    batched: BatchedGroups, duals: ProductDuals, columns: IntArray | None = None
+    batched: BatchedGroups, duals: ProductDuals, splits: Sequence[Split] | None = None
 ) -> ScaledDuals:
     """Scale the weights, and pinch every factor that has weight in its attribute's frame.
 
     Args:
         batched: The groups.
         duals: The weights.
-        columns: The columns of every attribute's frame; None for `count_frame_columns`.
+        splits: Into what the columns of every attribute are split; None for `plan_splits`.
     """
-    columns = count_frame_columns(batched, duals) if columns is None else columns
+    splits = plan_splits(batched, duals) if splits is None else splits
     used = {
         int(f)
         for batch in batched.batches
@@ -238,7 +165,7 @@ def scale_duals(
         for p, tree in zip(duals.p, batched.trees, strict=True)
     ]
     e = [root / math.sqrt(math.fsum(root * root)) for root in e]
-    parts = {}
+    parts: dict[int, tuple[FloatArray, float, int, FloatArray | None]] = {}
     shifts = np.zeros(len(batched.factors), dtype=np.int64)
     for f in used:
         factor = batched.factors[f]
@@ -246,26 +173,29 @@ def scale_duals(
         if batched.symmetric[a]:
             continue
         if tree is None:
-            parts[f] = (*scale_factor(factor.rows, roots[f], e[a]), np.zeros(factor.count))
+            parts[f] = (*scale_factor(factor.rows, roots[f], e[a]), None)
         else:
-            parts[f] = scale_tree(tree, roots[f] ** 2, duals.p[a], factor.factor.kind)
+            parts[f] = scale_tree(
+                tree, roots[f] ** 2, duals.p[a], factor.factor.kind, splits[a].classes
+            )
         shifts[f] = parts[f][2]
     w = _scale_groups(batched, duals, shifts)
     mass = np.zeros(len(shifts))
     for batch in batched.batches:
         np.add.at(mass, batch.factors, w[batch.groups, None])
     pinches: dict[int, Pinch] = {}
-    for a, t in enumerate(columns):
+    for a, split in enumerate(splits):
         own = [f for f in sorted(used) if batched.factors[f].attribute == a]
         if batched.symmetric[a]:
-            pinches |= dict.fromkeys(own, pinch_symmetric(batched.sizes[a], int(t)))
+            pinches |= dict.fromkeys(own, pinch_symmetric(batched.sizes[a], split.columns))
         elif own:
             weighted = np.concatenate([math.sqrt(mass[f]) * parts[f][0] for f in own])
-            frame = choose_frame(weighted, e[a], duals.tilt, int(t))
+            frame = choose_frame(weighted, e[a], duals.tilt, split.columns)
+            rests = split_rest(frame, e[a], split.spaces)
             for f in own:
                 X, error, shift, loose = parts[f]
                 pinches[f] = pinch_factor(
-                    X, frame, duals.tilt, error=error, shift=shift, loose=loose
+                    X, frame, duals.tilt, rests, error=error, shift=shift, loose=loose
                 )
     return ScaledDuals(pinches, w, *_upper_mass(batched, w, roots, shifts))
 

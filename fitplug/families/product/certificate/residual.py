@@ -17,10 +17,10 @@ from fitplug.certify import LowerBoundAt, Tier, TierClaims
 from fitplug.families.base.certifier import Certifier, Duals, Frame
 from fitplug.families.base.objective import Objective
 from fitplug.families.product.certificate.product_bound import (
-    ProductDuals,
     lower_product_cost,
     share_product_weight,
 )
+from fitplug.families.product.certificate.product_duals import ProductDuals
 from fitplug.families.product.shape.residual import ResidualStructure
 from fitplug.numeric import UNIT_ROUNDOFF, FloatArray
 
@@ -53,7 +53,7 @@ def pack_duals(duals: ProductDuals) -> Duals:
     return Duals(
         np.concatenate(duals.p),
         np.concatenate([duals.w, *duals.y]),
-        Frame(duals.t, duals.tilt),
+        Frame(duals.t, duals.rests, duals.tilt),
     )
 
 
@@ -64,7 +64,7 @@ def unpack_duals(structure: ResidualStructure, duals: Duals) -> ProductDuals:
         raise ValueError("dual weights p and q are not of the structure's attributes and groups")
     w, *y = np.split(duals.q, np.cumsum(counts)[:-1])
     p = np.split(duals.p, np.cumsum(cells)[:-1])
-    return ProductDuals(tuple(p), tuple(y), w, duals.frame.columns, duals.frame.tilt)
+    return ProductDuals(tuple(p), tuple(y), w, *duals.frame)
 
 
 def _count_numbers(structure: ResidualStructure) -> tuple[list[int], list[int]]:

@@ -2,14 +2,15 @@
 
 The bound of `fitplug.families.product.certificate.product_bound` is <Z, X> / sqrt(sum q) for a
 matrix Z of norm 1. As in the dual solver, each of the weights w and y becomes its share of <Z, X>,
-divided by its share of sum q. The bound holds for all weights, so nothing here needs to be trusted.
-See docs/theory/product-bound.md.
+divided by its share of sum q, and each weight p becomes its share of <Z, X>
+(`fitplug.families.product.design.cell_ascent`). The bound holds for all weights, so nothing here
+needs to be trusted. See docs/theory/product-bound.md.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,16 +22,20 @@ from fitplug.families.product.certificate.gram_matrices import (
     place_terms,
 )
 from fitplug.families.product.certificate.product_bound import (
-    ProductDuals,
-    count_frame_columns,
     lower_product_cost,
     scale_duals,
 )
+from fitplug.families.product.certificate.product_duals import ProductDuals
+from fitplug.families.product.certificate.splits import plan_splits
+from fitplug.families.product.design.cell_ascent import ascend_cells, couple_totals
 from fitplug.families.product.design.members import FamilyWeights
 from fitplug.families.product.shape.batches import BatchedGroups
 from fitplug.numeric import UNIT_ROUNDOFF, FloatArray
 
 _TILTS = (0.06, 0.12, 0.3, 1.0)
+_RESTS = 512
+"""Rests of an attribute, of each kind, unless these are too many with frames of one column."""
+
 _STEPS = 15
 """Steps of ascent between two sizes of frames."""
 
@@ -84,35 +89,65 @@ def ascend_product_bound(
     largest = max(batched.widths, default=1)
     # If only one attribute has several columns, its frame has them all, which is exact.
     t = largest if sum(n > 1 for n in batched.widths) == 1 else 1
+    choices = _choose_rests(batched, duals, t)
     top, idle = _Climb(0.0, duals, duals), 0
     steps_left = 1 + _WORK / (1 + sum(float(n) ** 3 for n in batched.widths))
     while idle < 2 and steps_left > 0:
         # The best weights for frames of one column are a bad start for larger ones.
         start = replace(top.best if top.best.t > 1 else duals, t=t)
-        columns = count_frame_columns(batched, start)
-        gram_matrices = place_terms(batched, columns, start.w > 0)
-        if gram_matrices is None:
-            break
-        tilted = columns[~np.array(batched.symmetric, dtype=np.bool_)].any()
         climbs = [
-            _climb(batched, gram_matrices, _begin_climb(replace(start, tilt=tilt)), 2)
-            for tilt in (_TILTS if tilted else _TILTS[-1:])
+            (climb, gram_matrices)
+            for rests in choices
+            for climb, gram_matrices in _begin_climbs(batched, replace(start, rests=rests))
         ]
+        if not climbs:
+            break
+        climb, gram_matrices = max(climbs, key=lambda one: one[0].value)
+        choices = [climb.best.rests]
         steps = math.ceil(min(_STEPS, MAX_WORK / gram_matrices.work, steps_left))
         steps_left -= steps + len(climbs)
-        climb = max(climbs, key=lambda one: one.value)
         climb = _climb(batched, gram_matrices, climb, steps - 2)
         idle = 0 if climb.value > top.value * (1 + _LEAST_GAIN) else idle + 1
         top = max(top, climb, key=lambda one: one.value)
-        t = min(largest, t + max(1, t // 2))
-        if (count_frame_columns(batched, replace(start, t=t)) == columns).all():
+        if t == largest:
             break
-    if gram_matrices is None and t == 1:
+        t = min(largest, t + max(1, t // 2))
+    if not top.value:
         costs, _ = _compute_costs(batched, duals)
         costliest = np.arange(len(duals.w)) == (duals.w * costs).argmax()
         one_group = replace(duals, w=costliest.astype(np.float64))
         return one_group, lower_product_cost(batched, one_group)
     return top.best, lower_product_cost(batched, top.best)
+
+
+def _choose_rests(batched: BatchedGroups, duals: ProductDuals, t: int) -> list[int]:
+    """Choose how many rests are tried: as many as fit, and one."""
+    fewest = plan_splits(batched, replace(duals, t=t, rests=1))
+    most = _RESTS
+    while most > 1:
+        splits = plan_splits(batched, replace(duals, t=t, rests=most))
+        if sum(split.rests for split in splits) == sum(split.rests for split in fewest):
+            break
+        if place_terms(batched, splits, duals.w > 0) is not None:
+            return [most, 1]
+        most //= 2
+    return [1]
+
+
+def _begin_climbs(
+    batched: BatchedGroups, start: ProductDuals
+) -> Iterator[tuple[_Climb, GramTerms]]:
+    """Begin an ascent with every tilt; there is none if the frames and rests are too many."""
+    splits = plan_splits(batched, start)
+    gram_matrices = place_terms(batched, splits, start.w > 0)
+    if gram_matrices is not None:
+        tilted = any(
+            split.columns and not symmetric
+            for split, symmetric in zip(splits, batched.symmetric, strict=True)
+        )
+        for tilt in _TILTS if tilted else _TILTS[-1:]:
+            climb = _Climb(0.0, start, replace(start, tilt=tilt))
+            yield _climb(batched, gram_matrices, climb, 2), gram_matrices
 
 
 def fit_product_duals(batched: BatchedGroups, weights: FamilyWeights) -> ProductDuals:
@@ -133,11 +168,7 @@ def fit_product_duals(batched: BatchedGroups, weights: FamilyWeights) -> Product
         for p, symmetric in zip(weights.cells, batched.symmetric, strict=True)
     ]
     y = [own / own.sum() if own.any() else np.full(len(own), 1 / len(own)) for own in y]
-    return ProductDuals(tuple(p), tuple(y), w / w.sum(), 1, _TILTS[-1])
-
-
-def _begin_climb(duals: ProductDuals) -> _Climb:
-    return _Climb(0.0, duals, duals)
+    return ProductDuals(tuple(p), tuple(y), w / w.sum(), 1, 1, _TILTS[-1])
 
 
 def _climb(batched: BatchedGroups, gram_matrices: GramTerms, climb: _Climb, steps: int) -> _Climb:
@@ -159,15 +190,24 @@ def _step(
 ) -> tuple[float, ProductDuals]:
     """Return the bound at the weights, without its rounding, and the weights after one step."""
     here = scale_duals(batched, duals)
-    total, by_w, by_table = differentiate_norms(gram_matrices, here.w, here.tables)
+    total, by_w, by_table, roots = differentiate_norms(gram_matrices, here.w, here.tables)
     costs, by_y = _compute_costs(batched, duals)
     w = here.w * by_w / costs
     w = np.where(duals.w > 0, np.maximum(w / w.sum(), _LEAST_GROUP), 0.0)
-    y = list(duals.y)
+    y, gains = list(duals.y), {}
     for f, slope in by_table.items():
+        factor = batched.factors[f]
+        if batched.symmetric[factor.attribute]:
+            continue
+        rows, gains[f] = here.pinches[f].compute_parts(slope)
         if len(y[f]) > 1:
-            y[f] = _ascend_rows(batched, f, y[f], here.pinches[f].compute_row_parts(slope), by_y[f])
-    return here.divide_by_mass(total), replace(duals, y=tuple(y), w=w)
+            y[f] = _ascend_rows(batched, f, y[f], rows, by_y[f])
+        tree = batched.trees[factor.attribute]
+        if tree is not None and factor.factor.kind not in tree.above:
+            gains[f] = rows  # one for each top node
+    couplings = couple_totals(batched, here, gram_matrices, roots, by_table)
+    p = ascend_cells(batched, duals.p, here, gains, couplings)
+    return here.divide_by_mass(total), replace(duals, p=p, y=tuple(y), w=w)
 
 
 def _ascend_rows(
@@ -198,8 +238,8 @@ def _normalise(gains: FloatArray) -> FloatArray:
 
 def differentiate_norms(
     gram_matrices: GramTerms, w: FloatArray, tables: Mapping[int, FloatArray]
-) -> tuple[float, FloatArray, dict[int, FloatArray]]:
-    """Compute sum_B tr Gamma_B^1/2 (B7), not certified, and its derivatives.
+) -> tuple[float, FloatArray, dict[int, FloatArray], FloatArray]:
+    """Compute sum_b tr Gamma_b^1/2 (B7), not certified, and its derivatives.
 
     Args:
         gram_matrices: Where the Gram matrices are, for these groups and frames.
@@ -207,14 +247,16 @@ def differentiate_norms(
         tables: The table of each factor that is used.
 
     Returns:
-        The sum, its derivative by w, and its derivatives by the tables.
+        The sum, its derivative by w, its derivatives by the tables, and the matrices Gamma_b^1/2 in
+        the places of Gamma_b.
     """
-    total, by_buffer = 0.0, []
+    total, by_buffer, roots = 0.0, [], []
     for stack in gram_matrices.split_by_size(gram_matrices.fill(w, tables)):
         squares, U = decompose_symmetric(stack)
         noise = 32 * stack.shape[-1] * UNIT_ROUNDOFF * squares.sum(axis=1, keepdims=True)
         singular = np.sqrt(np.where(squares > noise, squares, 0.0))
         total += float(singular.sum())
+        roots.append(((U * singular[:, None, :]) @ U.transpose(0, 2, 1)).ravel())
         halves = np.divide(0.5, singular, out=np.zeros_like(singular), where=singular > 0)
         by_buffer.append(((U * halves[:, None, :]) @ U.transpose(0, 2, 1)).ravel())
     slope = np.concatenate(by_buffer)
@@ -229,7 +271,7 @@ def differentiate_norms(
             by_own = _contract(np.moveaxis(slopes, 1 + axis, -1), own[:axis] + own[axis + 1 :])
             for f in np.unique(factors[:, axis]):
                 by_table[f] += by_own[factors[:, axis] == f].sum(axis=0)
-    return total, by_w, by_table
+    return total, by_w, by_table, np.concatenate(roots)
 
 
 def _contract(tensor: FloatArray, along: Sequence[FloatArray]) -> FloatArray:

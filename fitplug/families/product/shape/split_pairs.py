@@ -14,7 +14,7 @@ from fitplug.errors import WorkloadError
 from fitplug.families.base.structure import TWO_CHANGES
 from fitplug.families.blocks.shape.moves import list_sets, select_members
 from fitplug.families.product.shape.residual import ResidualStructure
-from fitplug.numeric import IntArray, frozen_property
+from fitplug.numeric import FloatArray, IntArray, frozen_property
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +32,9 @@ class SplitPairStructure(ResidualStructure):
     def noisy_blocks(self) -> IntArray:
         is_noisy = np.isin(self.blocks, self.free).any(axis=1)
         return np.asarray(np.flatnonzero(is_noisy), dtype=np.int64)
+
+    def find_public(self, block: int, group: int) -> FloatArray | None:
+        return None if block in self.noisy_set else np.ones((1, 1))
 
     @frozen_property
     def sets(self) -> tuple[IntArray, IntArray]:

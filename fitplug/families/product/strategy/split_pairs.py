@@ -13,7 +13,6 @@ its least value for a pair of different cells, or 0. So it is bounded as the mov
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -24,7 +23,6 @@ from fitplug.families.base.contrasts import build_contrasts
 from fitplug.families.base.strategy import Integers, IntegerStrategy
 from fitplug.families.base.strategy_form import StrategyCost, upper_excess
 from fitplug.families.blocks.strategy.public_totals import PublicTotalsForm
-from fitplug.families.blocks.strategy.symmetric_pairs import SymmetricPairEstimates
 from fitplug.families.product.shape.residual import ResidualStructure
 from fitplug.families.product.shape.split_pairs import SplitPairStructure
 from fitplug.families.product.strategy.residual import ResidualForm
@@ -37,8 +35,6 @@ from fitplug.neighbours import (
 )
 from fitplug.numeric import (
     BoolArray,
-    FloatArray,
-    IntArray,
     ceil_float,
     floor_float,
     multiply_exactly,
@@ -70,11 +66,6 @@ class SplitPairForm(PublicTotalsForm[ResidualStructure], ResidualForm):
             for move in costs.search(costs.list_starts())[:_TRIED]
         )
         return upper_excess(strategy.sensitivity_squared, attained)
-
-    def make_estimates(
-        self, strategy: IntegerStrategy, answers: IntArray
-    ) -> Mapping[str, FloatArray]:
-        return SymmetricPairEstimates(strategy, answers)
 
 
 _TRIED = 8

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fitplug.families.blocks.design.persons import leave_out
 from fitplug.families.tree.design.family import Sweep
 from fitplug.families.tree.design.leaf_family import LeafFamily
 from fitplug.families.tree.design.person_descent import MERIT_ERROR, PersonDescent, Start
@@ -35,6 +34,9 @@ _STEPS = 40
 
 _FEWEST_ITERATIONS, _MOST_WORK = 60, 4e10
 """The fewest iterations, and the most work of all, about half a minute."""
+
+_MANY_CELLS = 64
+"""With more dense cells, fewer windows of periods have weights from the start."""
 
 _NEW_SHARE = 0.1
 """The part of all weight that new differences begin with."""
@@ -88,7 +90,9 @@ def descend_leaf_persons(
     Raises:
         DesignError: If the targets differ by too many orders of magnitude.
     """
-    sets = list_single_records(structure.person)
+    windows = _list_windows(structure)
+    sets = list_single_records(structure.person).append(windows).append(scatter(windows))
+    sets = sets.leave_out()
     x: FloatArray | None = None
     worthwhile = max(_FEWEST_ITERATIONS, int(_MOST_WORK / _estimate_work(structure)))
     max_iterations = min(max_iterations, worthwhile)
@@ -117,7 +121,7 @@ def descend_leaf_persons(
         reached = max(found.best_upper.upper, math.sqrt(float(costs.max())))
         least = found.best_upper.merit**2 * (1 + _VIOLATED * tolerance)
         costly = costly.take(costs > least)
-        new = leave_out([costly, scatter(costly)], sets)
+        new = costly.append(scatter(costly)).leave_out(sets)
         if reached < upper:
             upper, sweeps = reached, here
         if stopped or not len(new) or iterations >= max_iterations:
@@ -143,6 +147,22 @@ def _estimate_work(structure: PersonTreeStructure) -> float:
     """Estimate the operations of an iteration, where about 200 differences have weights."""
     tree, parents = structure.tree, sum(len(step.parents) for step in structure.tree.steps)
     return len(structure.blocks) * (50.0 * parents * structure.cells**3 + 200.0 * tree.size)
+
+
+def _list_windows(structure: PersonTreeStructure) -> RecordSets:
+    """List persons with records in one leaf in successive periods, the first after the last."""
+    k, T, periods = structure.most_records, structure.period_count, structure.periods
+    # The dense cells of each period are in the same order of everything else.
+    by_period = np.argsort(periods, kind="stable").reshape(T, -1)
+    lengths = sorted({min(2, k), -(-k // 2), max(k - 1, 1), k})
+    found = []
+    for length in lengths if structure.cells <= _MANY_CELLS else [k]:
+        chosen = (np.arange(T)[:, None] + np.arange(length)) % T
+        cells = by_period[chosen].transpose(0, 2, 1).reshape(-1, length)
+        found.append(np.pad(cells, ((0, 0), (0, k - length)), constant_values=-1))
+    cells = np.concatenate(found)
+    labels = np.zeros((*cells.shape, len(structure.person.sizes)), dtype=np.int64)
+    return RecordSets(cells, labels)
 
 
 def scatter(sets: RecordSets) -> RecordSets:

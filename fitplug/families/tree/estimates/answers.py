@@ -11,20 +11,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fitplug.families.base.basis import ReadCounts
-from fitplug.families.base.estimates import Latest, LazyEstimates, arrange_as_group
 from fitplug.families.base.integer_limits import SATURATION
 from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.tree.integers.blocks import TreeBlock
 from fitplug.families.tree.integers.child_matrices import ChildMatrices
 from fitplug.families.tree.shape.blocks import GroupPart, TreeStructure
-from fitplug.numeric import (
-    AnyArray,
-    FloatArray,
-    IntArray,
-    make_room,
-    multiply_exactly,
-)
+from fitplug.numeric import AnyArray, FloatArray, IntArray, make_room, multiply_exactly
 from fitplug.workload import CellClasses
 
 
@@ -35,19 +27,6 @@ def list_block_tables(structure: TreeStructure) -> list[tuple[str, ...]]:
         domain.ordered(structure.name_attributes(block) + list_needed(structure, block))
         for block in structure.noisy_blocks.tolist()
     ]
-
-
-def answer_trees(
-    strategy: IntegerStrategy, structure: TreeStructure, read_counts: ReadCounts
-) -> IntArray:
-    """Compute A x, block by block; see `fitplug.families.base.strategies.answer_exactly`."""
-    answers = np.zeros(strategy.released_size, dtype=np.int64)
-    for own, shape, start in list_tree_blocks(strategy, structure):
-        counts = _sum_counts(strategy, structure, own, read_counts)
-        size = math.prod(shape)
-        block_answers = answers[start : start + size].reshape(-1, shape[-1])
-        _answer_block(structure, own, counts, block_answers)
-    return answers
 
 
 def list_tree_blocks(
@@ -106,27 +85,6 @@ def list_needed(structure: TreeStructure, block: int) -> tuple[str, ...]:
     return tree + tuple(name for name in structure.dense if name in used)
 
 
-def _sum_counts(
-    strategy: IntegerStrategy, structure: TreeStructure, own: TreeBlock, read_counts: ReadCounts
-) -> AnyArray:
-    """Sum counts to the rows of the unfolded tree, with the contrasts of the block's attributes.
-
-    Returns:
-        int64 or, where that might not hold them, Python integers, shape (rows, R, r): for each row
-        of the tree, the rows of the contrasts and the classes of cells at the root.
-    """
-    unfolded, needed = structure.unfolded, list_needed(structure, own.block)
-    counts = read_counts(structure.name_attributes(own.block) + needed)
-    counts = contrast_counts(strategy, structure, own.block, counts, structure.tree.starts)
-    if structure.tree_attribute not in needed:
-        return counts
-    found = np.zeros((unfolded.size, *counts.shape[1:]), dtype=counts.dtype)
-    found[unfolded.leaves] = counts
-    for siblings in reversed(unfolded.siblings):
-        found[siblings.parents] = found[siblings.children].sum(axis=1, dtype=found.dtype)
-    return found
-
-
 def contrast_counts(
     strategy: IntegerStrategy,
     structure: TreeStructure,
@@ -175,27 +133,6 @@ def _find_counted_classes(structure: TreeStructure, block: int) -> CellClasses:
     first = tuple(slice(None) if name in needed else 0 for name in dense)
     of_cell = classes.of_cell.reshape(structure.workload.domain.shape_of(dense))[first].ravel()
     return _renumber(of_cell, classes.size)
-
-
-def _answer_block(
-    structure: TreeStructure, own: TreeBlock, counts: AnyArray, answers: IntArray
-) -> None:
-    """Compute the answers of a block from counts (rows, R, r) into (R, answers), clamped."""
-    at = len(own.root)
-    if at:
-        measured = counts[0][:, structure.find_totals(own.block).measured]
-        answers[:, :at] = clamp_answers(multiply_exactly(measured, own.root.T))
-    classes = structure.classes[own.block]
-    for siblings, matrices in own.list_siblings(structure, counts[0].size):
-        dense = matrices.dense[siblings.positions]
-        if not dense.shape[1]:
-            continue
-        below = merge_classes(
-            counts[siblings.children], find_merged(classes[0], classes[siblings.depth])
-        )
-        found = measure_children(matrices.take(siblings), dense, below)
-        answers[:, at : at + found.shape[1]] = found
-        at += found.shape[1]
 
 
 def measure_children(of_children: ChildMatrices, dense: IntArray, below: AnyArray) -> IntArray:
@@ -285,82 +222,6 @@ def invert_contrasts(strategy: IntegerStrategy, block: int, answers: FloatArray)
     for axis, matrix in enumerate(matrices):
         found = matrix.invert(found, axis)
     return found.reshape(math.prod(found.shape[:-1]), found.shape[-1])
-
-
-class TreeEstimates(LazyEstimates):
-    """Estimates from the answers of tree blocks; the latest that blocks have made are kept."""
-
-    def __init__(
-        self, strategy: IntegerStrategy, structure: TreeStructure, answers: IntArray
-    ) -> None:
-        super().__init__(strategy, answers)
-        self._structure = structure
-        self._places = {
-            own.block: (own, shape, start)
-            for own, shape, start in list_tree_blocks(strategy, structure)
-        }
-        self._levels = Latest(self._estimate_level)
-
-    def _estimate_group(self, g: int) -> FloatArray:
-        structure = self._structure
-        total: FloatArray | float = 0.0
-        for block in structure.subsets.find_blocks(g):
-            depth = find_part(structure, block, g).level.depth
-            levels = self._levels[block, depth]
-            total = total + arrange_level(self._strategy, structure, block, g, levels)
-        return arrange_as_group(structure, g, np.asarray(total))
-
-    def _estimate_level(self, place: tuple[int, int]) -> FloatArray:
-        """Estimate a block's counts, less what their margins say, at the nodes of one level.
-
-        Args:
-            place: The block, and the depth of the level.
-
-        Returns:
-            Shape (nodes, cells of the block's attributes, r).
-        """
-        block, depth = place
-        structure, (own, shape, start) = self._structure, self._places[block]
-        needed = own.count_answers(structure, depth)
-        integers = self._answers[start : start + math.prod(shape)]
-        by_contrast = integers.reshape(math.prod(shape[:-1]), shape[-1])
-        answers = by_contrast[:, :needed].astype(np.float64)
-        answers = invert_contrasts(self._strategy, block, answers)
-        estimates = self._sweep_down(own, answers, depth)
-        return np.asarray(estimates[self._list_level_rows(block, depth)])
-
-    def _list_level_rows(self, block: int, depth: int) -> IntArray:
-        """List the rows of the unfolded tree of the nodes of a level that a block is asked for."""
-        parts = self._structure.parts[block]
-        group = next(one.group for one in parts if one.level.depth == depth)
-        return self._structure.find_level_rows(group)
-
-    def _estimate_root(self, own: TreeBlock, answers: FloatArray) -> FloatArray:
-        """Estimate the classes of the root, shape (R, r), from its answers (R, n)."""
-        return np.asarray(answers @ own.root_inverse.T)
-
-    def _sweep_down(self, own: TreeBlock, answers: FloatArray, deepest: int) -> FloatArray:
-        """Estimate the rows of the tree down to a depth, over its classes, (rows, R, r)."""
-        structure, at = self._structure, len(own.root)
-        estimates = self._estimate_root(own, answers[:, :at])[None]
-        steps = list(own.list_siblings(structure, estimates[0].size))
-        for depth in range(1, deepest + 1):
-            classes = find_classes_below(structure, own.block, depth)
-            above = merge_classes(estimates, classes)
-            estimates = np.zeros((structure.unfolded.ends[depth], *above.shape[1:]))
-            estimates[: len(above)] = above
-            for siblings, matrices in steps:
-                if siblings.depth != depth:
-                    continue
-                of_children = matrices.take(siblings)
-                X = matrices.dense_inverses[0][siblings.positions]
-                b, r = X.shape[:2]
-                size = b * of_children.rows * r
-                estimates[siblings.children] = estimate_children(
-                    of_children, X, answers[:, at : at + size], estimates[siblings.parents]
-                )
-                at += size
-        return estimates
 
 
 def find_part(structure: TreeStructure, block: int, group: int) -> GroupPart:

@@ -262,9 +262,9 @@ def _sweep_up(
     R = given[0].weights.shape[1]
     sizes = [classes.size for classes in structure.classes[own.block]]
     columns = combinations * R * max(sizes)
-    steps = [pair for pair in own.list_siblings(structure, columns) if pair[0].depth <= deepest][
-        ::-1
-    ]
+    steps = [
+        pair for pair in own.list_siblings(structure.unfolded, columns) if pair[0].depth <= deepest
+    ][::-1]
     is_visited = _find_visited(structure, given, [siblings for siblings, _ in steps])
     visited = np.flatnonzero(is_visited)
     # Entry 0 is that of all rows without weights.
@@ -342,7 +342,7 @@ def _visit_siblings(
     Returns:
         The weights of the answers of these nodes.
     """
-    of_children = matrices.take(siblings)
+    of_children = matrices.take(siblings.positions, siblings.children.shape[1])
     norms = of_children.norms
     X, residuals = (one[siblings.positions] for one in matrices.dense_inverses)
     g, e = weights[siblings.children], errors[siblings.children]

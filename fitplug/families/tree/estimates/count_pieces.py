@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 
 from fitplug.families.base.packed_integers import ExactTotals, pack_integers, unpack_integers
-from fitplug.families.base.parted_strategy import read_slab_counts, sum_margin
+from fitplug.families.base.pieces import cut_evenly, sum_margin
 from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.tree.estimates.answers import (
     clamp_answers,
@@ -20,9 +22,11 @@ from fitplug.families.tree.estimates.answers import (
 )
 from fitplug.families.tree.estimates.cuts import Segment, TreeParts
 from fitplug.families.tree.estimates.units import list_different
-from fitplug.families.tree.integers.blocks import TreeBlock
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.numeric import AnyArray, IntArray, multiply_exactly
+
+_MOST_NUMBERS = 2**22
+"""The most counts of children that are multiplied at once, where a node has no more."""
 
 
 class TreeCountSplit:
@@ -34,49 +38,56 @@ class TreeCountSplit:
         structure: TreeStructure,
         cut: TreeParts,
         slab: int,
-        counts: IntArray,
+        counts: AnyArray,
     ) -> None:
-        self._strategy, self._structure, self._cut, self._slab = strategy, structure, cut, slab
-        own = cut.slabs[slab]
-        self._counts = read_slab_counts(own, structure.workload.domain, counts)
-        self._rows = np.zeros(1, dtype=np.int64)
-        if structure.tree_attribute in own.names:
-            self._rows = cut.list_slab_rows(slab)
+        self._strategy, self._structure, self._cut = strategy, structure, cut
+        self._slab, self._counts = slab, counts
+        self._paths = cut.find_paths(slab)
         self._latest: tuple[int, AnyArray] = (-1, self._counts)
 
     def make_piece(self, part: int) -> IntArray:
-        """Make the piece of a part: how many rows each segment has, the rows, and their counts."""
-        cut, counts, rows, values = self._cut, [], [], []
+        """Make the piece of a part.
+
+        Of segments that have gaps in the slab it has how many rows each has, and the rows; and then
+        the counts of all segments.
+        """
+        cut, paths, counts, rows, values = self._cut, self._paths, [], [], []
         for one in cut.parts[part]:
             if cut.table_of_block[one.block] != cut.table_of_slab[self._slab]:
                 continue
+            if cut.is_direct(self._slab, one):
+                values += self._read_counts(one, paths.kinds)
+                continue
             chosen = self._choose_rows(one)
             counts.append(len(chosen))
-            rows.append(self._rows[chosen])
-            values += self._read_counts(one, chosen)
-        head = np.concatenate([counts, *rows])
+            rows.append(paths.rows[chosen])
+            kinds = cut.units.kind_of_unit[paths.units[chosen]]
+            of_kind = {k: chosen[kinds == k] for k in list_different(kinds).tolist()}
+            values += self._read_counts(one, of_kind)
+        head = np.concatenate([np.array(counts, dtype=np.int64), *rows])
         return np.concatenate([head, pack_integers(values)], dtype=np.int64)
 
     def _choose_rows(self, one: Segment) -> IntArray:
         """Choose the indices of the slab's rows that a segment needs."""
-        units = self._cut.units.unit_of_row[self._rows]
+        units = self._paths.units
         if self._cut.is_at_root(one.block):
             units = units[:1]
         ranks = self._cut.units.rank_of_unit[units]
         is_within = (one.first <= ranks) & (ranks < one.last)
         return np.flatnonzero(is_within & self._cut.find_measured(one.block, units))
 
-    def _read_counts(self, one: Segment, chosen: IntArray) -> list[AnyArray]:
+    def _read_counts(self, one: Segment, of_kind: Mapping[int, slice | IntArray]) -> list[AnyArray]:
         """Read the counts of rows over the classes of their depths, by kind of unit."""
         units, classes = self._cut.units, self._structure.classes[one.block]
-        counts = self._sum_counts(one.block)
-        kinds = units.kind_of_unit[units.unit_of_row[self._rows[chosen]]]
-        found = []
-        for kind in list_different(kinds).tolist():
-            own = counts[chosen[kinds == kind], one.start : one.stop]
-            merged = find_merged(classes[0], classes[units.kinds[kind].depth])
-            found.append(merge_classes(own, merged))
-        return found
+        counts, widths = self._sum_counts(one.block), self._cut.answers[one.block].widths
+        return [
+            merge_classes(
+                counts[chosen, one.start : one.stop],
+                find_merged(classes[0], classes[units.kinds[kind].depth]),
+            )
+            for kind, chosen in of_kind.items()
+            if widths[kind]
+        ]
 
     def _sum_counts(self, block: int) -> AnyArray:
         """Sum the slab's counts to its rows, with the contrasts of a block, (rows, R, r)."""
@@ -87,28 +98,10 @@ class TreeCountSplit:
         counts = sum_margin(self._counts, own.names, structure.name_attributes(block) + needed)
         leaves = cut.list_leaves(self._slab)
         starts = np.maximum(structure.tree.starts[leaves] - own.start, 0)
-        at_leaves = contrast_counts(self._strategy, structure, block, counts, starts)
-        found = at_leaves
+        found = contrast_counts(self._strategy, structure, block, counts, starts)
         if not cut.is_at_root(block):
-            found = self._sum_up(structure.unfolded.leaves[leaves], at_leaves)
+            found = self._paths.sum_up(found)
         self._latest = block, found
-        return found
-
-    def _sum_up(self, leaves: IntArray, counts: AnyArray) -> AnyArray:
-        """Sum counts of rows that are leaves to all rows above them."""
-        units, rows = self._cut.units, self._rows
-        order = np.argsort(rows)
-        found = np.zeros((len(rows), *counts.shape[1:]), dtype=counts.dtype)
-        found[order[np.searchsorted(rows[order], leaves)]] = counts
-        kinds = units.kind_of_unit[units.unit_of_row[rows]]
-        for kind in list_different(kinds)[::-1].tolist():
-            own = np.flatnonzero(kinds == kind)
-            parents = units.parent_of_row[rows[own]]
-            own = own[np.argsort(parents, kind="stable")]
-            above, first = np.unique(np.sort(parents), return_index=True)
-            if above[0] >= 0:  # row 0 has none above it
-                at = order[np.searchsorted(rows[order], above)]
-                found[at] += np.add.reduceat(found[own], first, axis=0, dtype=found.dtype)
         return found
 
 
@@ -116,16 +109,13 @@ class TreeCountGathering:
     """The counts of a part's children, added up slab by slab.
 
     Args:
-        strategy: The strategy.
-        structure: Its structure.
-        cut: How it is cut.
+        structure: The structure.
+        cut: How its strategy is cut.
         part: The number of the part.
     """
 
-    def __init__(
-        self, strategy: IntegerStrategy, structure: TreeStructure, cut: TreeParts, part: int
-    ) -> None:
-        self._strategy, self._cut, self._segments = strategy, cut, cut.parts[part]
+    def __init__(self, structure: TreeStructure, cut: TreeParts, part: int) -> None:
+        self._structure, self._cut, self._segments = structure, cut, cut.parts[part]
         # By segment and kind of units, their numbers and the index of their children's counts.
         self._units: list[dict[int, tuple[IntArray, int]]] = []
         shapes: list[tuple[int, ...]] = []
@@ -156,19 +146,29 @@ class TreeCountGathering:
         self, one: Segment, of_kind: Mapping[int, tuple[IntArray, int]]
     ) -> IntArray:
         """Compute the answers of a segment, (rows of contrasts, answers)."""
-        kinds = self._cut.units.kinds
-        own: TreeBlock = self._strategy.tree_blocks[one.block]
-        found = []
+        kinds, own = self._cut.units.kinds, self._cut.blocks[one.block]
+        width = one.size // (one.stop - one.start)
+        found, at = np.empty((one.stop - one.start, width), dtype=np.int64), 0
         for kind, (units, i) in of_kind.items():
             counts = self._sums.totals[i]
             if kind == 0:
-                found.append(clamp_answers(multiply_exactly(counts[0, 0], own.root.T)))
+                measured = counts[0, 0][:, self._structure.find_totals(one.block).measured]
+                at = len(own.root)
+                found[:, :at] = clamp_answers(multiply_exactly(measured, own.root.T))
                 continue
-            positions = kinds[kind].positions[units - kinds[kind].first]
-            k = kinds[kind].children.shape[1]
-            matrices = own.steps[kinds[kind].step].take_apart(positions, k)
-            found.append(measure_children(*matrices, counts))
-        return np.concatenate(found, axis=1)
+            positions, matrices = (
+                kinds[kind].positions[units - kinds[kind].first],
+                own.steps[kinds[kind].step],
+            )
+            b, k = counts.shape[:2]
+            for start, stop in cut_evenly(b, _MOST_NUMBERS // max(counts[0].size, 1)):
+                chosen = positions[start:stop]
+                answers = measure_children(
+                    matrices.take(chosen, k), matrices.dense[chosen], counts[start:stop]
+                )
+                found[:, at : at + answers.shape[1]] = answers
+                at += answers.shape[1]
+        return found
 
     def _add_piece(self, slab: int, piece: IntArray) -> None:
         """Add what a slab's piece holds of each segment."""
@@ -176,15 +176,31 @@ class TreeCountGathering:
         readers = [
             i for i, one in enumerate(self._segments) if cut.table_of_block[one.block] == table
         ]
-        ends = np.cumsum(piece[: len(readers)])
-        rows = piece[len(readers) : len(readers) + int(ends[-1])]
-        values = unpack_integers(piece[len(readers) + int(ends[-1]) :])
+        with_gaps = [i for i in readers if not cut.is_direct(slab, self._segments[i])]
+        ends = [0, *np.cumsum(piece[: len(with_gaps)]).tolist()]
+        start = len(with_gaps)
+        rows = {
+            i: piece[start + first : start + last]
+            for i, (first, last) in zip(with_gaps, itertools.pairwise(ends), strict=True)
+        }
+        values = unpack_integers(piece[start + ends[-1] :])
         self._sums.make_room(values)
         at = 0
-        for i, own in zip(readers, np.split(rows, ends[:-1]), strict=True):
-            at += self._add_rows(i, own, values[at:])
+        for i in readers:
+            add = partial(self._add_rows, rows=rows[i]) if i in rows else self._set_all
+            at += add(i, values=values[at:])
 
-    def _add_rows(self, segment: int, rows: IntArray, values: AnyArray) -> int:
+    def _set_all(self, segment: int, *, values: AnyArray) -> int:
+        """Set the counts of a segment that one slab has, and return how many these are."""
+        at = 0
+        for _, i in self._units[segment].values():
+            shape = self._sums.totals[i].shape
+            size = math.prod(shape)
+            self._sums.totals[i] = values[at : at + size].reshape(shape)
+            at += size
+        return at
+
+    def _add_rows(self, segment: int, *, rows: IntArray, values: AnyArray) -> int:
         """Add the counts of rows to those of a segment, and return how many these are."""
         units, at = self._cut.units, 0
         of_row = units.unit_of_row[rows]

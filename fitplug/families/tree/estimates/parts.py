@@ -7,20 +7,16 @@ sweeps down along these paths alone. So both ways are one exchange, however deep
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 
-import numpy as np
-
-from fitplug.families.base.parted_strategy import (
-    PartedStrategy,
-    Pieces,
-    check_pieces,
-    read_part_answers,
-)
+from fitplug.families.base.parted_strategy import PartedStrategy
+from fitplug.families.base.pieces import Latest, Pieces
 from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.tree.estimates.answer_pieces import TreeAnswerSplit, TreeEstimation
 from fitplug.families.tree.estimates.count_pieces import TreeCountGathering, TreeCountSplit
 from fitplug.families.tree.estimates.cuts import TreeParts
+from fitplug.families.tree.estimates.public_totals import TreeTotalsSplit
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.numeric import AnyArray, FloatArray, IntArray
 
@@ -31,44 +27,55 @@ class PartedTrees(PartedStrategy):
     Args:
         strategy: The strategy.
         structure: Its structure.
+        tables: The attributes whose counts give the answers of all blocks, and public totals.
         most: The most cells of a slab, answers of a part and estimates of an output.
     """
 
-    def __init__(self, strategy: IntegerStrategy, structure: TreeStructure, most: int) -> None:
-        self.strategy, self._structure = strategy, structure
-        self._cut = TreeParts(strategy, structure, most)
-        self.slabs = self._cut.slabs
-        self.outputs = self._cut.outputs
+    def __init__(
+        self,
+        strategy: IntegerStrategy,
+        structure: TreeStructure,
+        tables: Sequence[tuple[str, ...]],
+        most: int,
+    ) -> None:
+        self._structure, self._cut = structure, TreeParts(strategy, structure, tables, most)
         sizes = [sum(one.size for one in segments) for segments in self._cut.parts]
-        self.sizes = np.array(sizes, dtype=np.int64)
-        self._slabs_of_part = _invert(self._cut.parts_of_slab, len(self.sizes))
-        self._outputs_of_part = _invert(self._cut.parts_of_output, len(self.sizes))
+        super().__init__(strategy, self._cut.slabs, self._cut.outputs, sizes)
 
-    def list_slabs(self, part: int) -> Sequence[int]:
+    def _list_slabs(self, part: int) -> Sequence[int]:
         return self._slabs_of_part[part]
 
-    def list_parts(self, output: int) -> Sequence[int]:
+    def _list_parts(self, output: int) -> Sequence[int]:
         return self._cut.parts_of_output[output]
 
-    def place(self, part: int) -> slice | IntArray:
+    def _place(self, part: int) -> slice | IntArray:
         return self._cut.list_indices(part)
 
-    def split_counts(self, slab: int, counts: IntArray) -> Mapping[int, IntArray]:
+    def _split_counts(self, slab: int, counts: AnyArray) -> Pieces:
         split = TreeCountSplit(self.strategy, self._structure, self._cut, slab, counts)
         return Pieces(self._cut.parts_of_slab[slab], split.make_piece)
 
-    def answer_part(self, part: int, pieces: Mapping[int, IntArray]) -> IntArray:
-        check_pieces(pieces, self.list_slabs(part), f"part {part} of the answers")
-        return TreeCountGathering(self.strategy, self._structure, self._cut, part).answer(pieces)
+    def _answer_part(self, part: int, pieces: Mapping[int, IntArray]) -> IntArray:
+        return TreeCountGathering(self._structure, self._cut, part).answer(pieces)
 
-    def split_answers(self, part: int, noisy: IntArray) -> Mapping[int, AnyArray]:
-        noisy = read_part_answers(part, int(self.sizes[part]), noisy)
-        split = TreeAnswerSplit(self._structure, self._cut, part, noisy)
+    def _split_answers(self, part: int, noisy: IntArray) -> Pieces:
+        split = TreeAnswerSplit(self._cut, part, noisy)
         return Pieces(self._outputs_of_part[part], split.make_piece)
 
-    def estimate(self, output: int, pieces: Mapping[int, AnyArray]) -> FloatArray:
-        check_pieces(pieces, self.list_parts(output), f"output {output} of the estimates")
-        return TreeEstimation(self.strategy, self._structure, self._cut, output, pieces).estimate()
+    def _split_totals(self, totals: IntArray) -> Callable[[int], FloatArray]:
+        return TreeTotalsSplit(self.strategy, self._cut, totals).make_piece
+
+    def _estimate(self, output: int, pieces: Mapping[int, AnyArray], latest: Latest) -> FloatArray:
+        estimation = TreeEstimation(self.strategy, self._structure, self._cut, output, pieces)
+        return estimation.estimate(latest)
+
+    @cached_property
+    def _slabs_of_part(self) -> list[list[int]]:
+        return _invert(self._cut.parts_of_slab, self.noisy_parts)
+
+    @cached_property
+    def _outputs_of_part(self) -> list[list[int]]:
+        return _invert(self._cut.parts_of_output, self.noisy_parts)
 
 
 def _invert(found: Sequence[Sequence[int]], count: int) -> list[list[int]]:

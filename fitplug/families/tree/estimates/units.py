@@ -46,6 +46,7 @@ class TreeUnits:
     Attributes:
         kinds: The kinds of units, in the order of their numbers.
         count: The number of units.
+        kind_sizes: The number of units of each kind, shape (kinds,).
         unit_of_row: The unit that each row belongs to, -1 for rows that are not used, (rows,).
         child_of_row: The index of each row among the children of its unit, shape (rows,).
         parent_of_row: The row above each row, -1 for none, shape (rows,).
@@ -74,6 +75,7 @@ class TreeUnits:
             )
             first += len(siblings.positions)
         self.count = first
+        self.kind_sizes: IntArray = np.array([len(one.positions) for one in self.kinds])
         kind = np.int32 if max(unfolded.size, self.count) < 2**31 else np.int64
         self.unit_of_row: AnyArray = np.full(unfolded.size, -1, dtype=kind)
         self.child_of_row: AnyArray = np.zeros(unfolded.size, dtype=kind)
@@ -110,15 +112,59 @@ class TreeUnits:
             above = list_different(self.parent_of_row[above])
             above = above[above >= 0]
         every = list_different(np.concatenate(found)).astype(np.int64)
-        return every[np.argsort(self.kind_of_unit[self.unit_of_row[every]], kind="stable")]
+        return every[np.lexsort((self.child_of_row[every], self.unit_of_row[every]))]
 
     def list_row_units(self, rows: IntArray) -> IntArray:
         """List the units that some rows belong to, ascending."""
         return list_different(self.unit_of_row[rows]).astype(np.int64)
 
+    def count_down_to(self, depth: int) -> int:
+        """Count the units whose children are no deeper than a depth: those with least numbers."""
+        return int(self.kind_sizes[[kind.depth <= depth for kind in self.kinds]].sum())
+
     def list_units(self, first: int, last: int) -> IntArray:
         """List the units with ranks from `first` to `last - 1`, ascending."""
         return np.sort(self.unit_of_rank[first:last]).astype(np.int64)
+
+
+class SlabPaths:
+    """The rows of the tree that have cells in a slab: some leaves, and all rows above them.
+
+    Args:
+        units: The units of the tree.
+        leaves: The rows of the leaves, shape (l,).
+
+    Attributes:
+        rows: The rows, ascending by unit and then by child, shape (n,).
+        units: The unit of each row, shape (n,).
+        kinds: By kind of unit, the range of its rows.
+    """
+
+    def __init__(self, units: TreeUnits, leaves: IntArray) -> None:
+        self.rows = units.list_path_rows(leaves)
+        self.units = units.unit_of_row[self.rows]
+        numbers = units.kind_of_unit[self.units]
+        order = np.argsort(self.rows)
+        ordered = self.rows[order]
+        self._leaves = order[np.searchsorted(ordered, leaves)]
+        self.kinds: dict[int, slice] = {}
+        self._sums: list[tuple[slice, IntArray, IntArray]] = []
+        for kind in list_different(numbers).tolist():
+            ends = np.searchsorted(numbers, [kind, kind + 1]).tolist()
+            own = self.kinds[kind] = slice(*ends)
+            first = np.flatnonzero(np.diff(self.units[own], prepend=-1))
+            parents = units.parent_of_row[self.rows[own][first]]
+            if kind:
+                above = order[np.searchsorted(ordered, parents)]
+                self._sums.append((own, first, above))
+
+    def sum_up(self, counts: AnyArray) -> AnyArray:
+        """Sum counts of the leaves (l, R, r) to all rows (n, R, r); sums have room."""
+        found = np.zeros((len(self.rows), *counts.shape[1:]), dtype=counts.dtype)
+        found[self._leaves] = counts
+        for own, first, parents in reversed(self._sums):
+            found[parents] = np.add.reduceat(found[own], first, axis=0, dtype=found.dtype)
+        return found
 
 
 def list_different(values: IntArray) -> IntArray:

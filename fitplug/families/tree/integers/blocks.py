@@ -37,7 +37,7 @@ from fitplug.families.tree.integers.child_matrices import (
 )
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.node_tree import IdenticalLeaves, TreeStep
-from fitplug.families.tree.shape.unfolded_tree import UnfoldedSiblings
+from fitplug.families.tree.shape.unfolded_tree import UnfoldedSiblings, UnfoldedTree
 from fitplug.numeric import (
     AnyArray,
     FloatArray,
@@ -70,23 +70,25 @@ class StepMatrices:
     children: IntArray
     dense: IntArray
 
-    def take(self, siblings: UnfoldedSiblings) -> ChildMatrices:
-        """Take the matrices of nodes of this step that have equally many children."""
-        if self.children.ndim == 1:
-            k = siblings.children.shape[1]
-            return LeafMatrices(self.children[siblings.positions], k)
-        if len(siblings.positions) * _FEW < len(self.children):
-            return SiblingMatrices(self.children[siblings.positions])
-        return self._siblings.take(siblings.positions)
+    def take(self, positions: IntArray, k: int) -> ChildMatrices:
+        """Take A_v of some nodes of this step, (b,), that have k children each.
 
-    def take_apart(self, positions: IntArray, k: int) -> tuple[ChildMatrices, IntArray]:
-        """Take A_v and M_v of some nodes with k children each, without anything of the others.
-
-        What `take` returns shares the inverses of all nodes of the step, which may be many.
+        Few nodes get inverses of their own; others share those of all nodes.
         """
-        own = self.children[positions]
-        of_children = LeafMatrices(own, k) if own.ndim == 1 else SiblingMatrices(own)
-        return of_children, self.dense[positions]
+        if self.children.ndim == 1:
+            return LeafMatrices(self.children[positions], k)
+        if len(positions) * _FEW < len(self.children):
+            return SiblingMatrices(self.children[positions])
+        return self._siblings.take(positions)
+
+    def invert_dense(self, positions: IntArray) -> FloatArray:
+        """Compute X near M_v^-1 of some nodes of this step, (b, r, r).
+
+        Few nodes of a large step are inverted by themselves, so that the others need no memory.
+        """
+        if len(positions) * _FEW < len(self.dense) and self.dense.size > _MOST_NUMBERS:
+            return invert_each_with_residual(self.dense[positions].astype(np.float64))[0]
+        return self.dense_inverses[0][positions]
 
     def count_answers(self, step: TreeStep) -> int:
         """Count what the nodes measure of their children."""
@@ -212,16 +214,16 @@ class TreeBlock:
         return zip(structure.tree.steps, self.steps, strict=False)
 
     def list_siblings(
-        self, structure: TreeStructure, columns: int
+        self, tree: UnfoldedTree, columns: int
     ) -> Iterator[tuple[UnfoldedSiblings, StepMatrices]]:
-        """List the siblings of the unfolded tree that the block measures, with their matrices.
+        """List the siblings of an unfolded tree that the block measures, with their matrices.
 
         Args:
-            structure: The structure.
+            tree: The structure's tree, or some rows of it.
             columns: The numbers that are held for each child. Nodes are listed in parts whose
                 children have some million numbers together.
         """
-        for siblings in structure.unfolded.siblings:
+        for siblings in tree.siblings:
             if siblings.step < len(self.steps):
                 b, k = siblings.children.shape
                 together = max(1, _MOST_NUMBERS // (k * max(columns, 1)))

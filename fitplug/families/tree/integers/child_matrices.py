@@ -129,10 +129,7 @@ class SiblingMatrices:
         """Take the matrices of some of the nodes, with their part of the inverses."""
         if np.array_equal(positions, np.arange(len(self.matrices))):
             return self
-        found = SiblingMatrices(self.matrices[positions])
-        X, residuals = self._inverse
-        vars(found)["_inverse"] = X[positions], residuals[positions]
-        return found
+        return _SomeSiblings(self.matrices[positions], self, positions)
 
     @property
     def _contrasts(self) -> FloatArray:
@@ -152,6 +149,19 @@ class SiblingMatrices:
         """s, a power of two near the entries of each row of A, which balances [A; 1'], (b, r)."""
         largest = np.abs(self.matrices).max(axis=2)
         return np.asarray(2.0 ** np.frexp(np.maximum(largest, 1).astype(np.float64))[1])
+
+
+@dataclass(frozen=True, eq=False)
+class _SomeSiblings(SiblingMatrices):
+    """The matrices of some nodes, whose inverses are computed with those of all."""
+
+    every: SiblingMatrices
+    positions: IntArray
+
+    @frozen_property
+    def _inverse(self) -> tuple[FloatArray, FloatArray]:
+        X, residuals = self.every._inverse
+        return X[self.positions], residuals[self.positions]
 
 
 @dataclass(frozen=True, eq=False)

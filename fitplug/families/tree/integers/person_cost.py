@@ -31,13 +31,7 @@ from fitplug.families.tree.integers.blocks import StepMatrices, TreeBlock
 from fitplug.families.tree.integers.cost import count_operations, estimate_column_squares
 from fitplug.families.tree.shape.node_tree import IdenticalLeaves, TreeStep
 from fitplug.families.tree.shape.persons import PersonTreeStructure
-from fitplug.neighbours import (
-    MOST_PERIODS,
-    PersonRecords,
-    RecordProducts,
-    merge_periods,
-    upper_without_search,
-)
+from fitplug.neighbours import PersonRecords, RecordProducts, upper_largest_cost
 from fitplug.numeric import FloatArray, IntArray, gamma
 from fitplug.workload import CellClasses
 
@@ -46,6 +40,9 @@ MOST_PRODUCTS = 3e9
 
 _MOST_KEPT = 60_000_000
 """The most numbers that a sweep keeps for all nodes."""
+
+_MOST_SUMS = 20_000_000
+"""The most sums of a search for the costliest records: designs bound some ten strategies."""
 
 _MOST_NUMBERS = 2**22
 """The most numbers of an array that is computed at once, where it need not be larger."""
@@ -95,12 +92,20 @@ def upper_person_cost(
     structure: PersonTreeStructure,
     tree_blocks: Sequence[TreeBlock],
     attribute_matrices: Sequence[AttributeMatrix],
+    claimed: int | None = None,
 ) -> RecordBounds:
-    """Bound what records add to the cost of a person from above, rounding included."""
+    """Bound what records add to the cost of a person from above, rounding included.
+
+    Args:
+        structure: The structure.
+        tree_blocks: The integer matrices of its blocks.
+        attribute_matrices: Those of its symmetric attributes.
+        claimed: A bound that a search is to prove, and no other one.
+    """
     products = TreeProducts(structure, tree_blocks, attribute_matrices)
     bounds = [_upper_by_cauchy(products)]
     if products.fits:
-        bounds.append(_upper_by_products(products))
+        bounds.append(_upper_by_products(products, claimed))
     return min(bounds, key=lambda own: own.total)
 
 
@@ -299,7 +304,7 @@ class TreeProducts:
         return found
 
 
-def _upper_by_products(products: TreeProducts) -> RecordBounds:
+def _upper_by_products(products: TreeProducts, claimed: int | None) -> RecordBounds:
     """Bound records by their largest products with others."""
     structure = products.structure
     k, error = structure.most_records, products.error * products.largest_square
@@ -308,7 +313,7 @@ def _upper_by_products(products: TreeProducts) -> RecordBounds:
     if k > 1:
         largest = products.find_largest()
         if structure.period_index is None:
-            of_periods = _upper_by_partitions(products, largest, found)
+            of_periods = _upper_by_periods(products, largest, found, claimed)
         crossing = np.maximum(largest.of_cells, 0.0) + error
         if structure.period_index is not None:
             partners = (k - 1) * crossing[..., 0]
@@ -321,9 +326,9 @@ def _upper_by_products(products: TreeProducts) -> RecordBounds:
     return RecordBounds(found, structure.periods, k, is_symmetric, of_periods)
 
 
-def _upper_by_partitions(
-    products: TreeProducts, largest: LargestProducts, squares: FloatArray
-) -> FloatArray | None:
+def _upper_by_periods(
+    products: TreeProducts, largest: LargestProducts, squares: FloatArray, claimed: int | None
+) -> FloatArray:
     """Bound persons with a record in each period by the largest product of each pair of periods.
 
     It depends on whether both records are in one leaf, as on whether they are in one cell of a
@@ -333,30 +338,34 @@ def _upper_by_partitions(
         products: The products.
         largest: The largest ones.
         squares: No less than |a_x|^2 of each leaf and dense cell, shape (leaves, D).
+        claimed: A bound that is to be proven, or None.
 
     Returns:
-        Shape (T,); None where there are too many periods.
+        Shape (T,).
     """
     structure = products.structure
     k, T, periods = structure.most_records, structure.period_count, structure.periods
     sizes = [structure.sizes[a] for a in structure.differing]
     leaves = structure.workload.domain[structure.tree_attribute].size
     person = PersonRecords(k, np.arange(T), (*sizes, leaves))
-    if T > MOST_PERIODS:
-        return None
     error = products.error * products.largest_square
     most = products.largest_square * (1 + gamma(4))
     # What no two records have is as little as a product can be.
     pairs = np.maximum(np.concatenate([largest.same, largest.other]), -most) + error
-    merged = np.stack([merge_periods(own, periods) for own in pairs])
+    merged = np.full((len(pairs), T, T), -np.inf)
+    rows = np.full((len(pairs), T, structure.cells), -np.inf)
+    np.maximum.at(rows.swapaxes(0, 1), periods, pairs.swapaxes(0, 1))
+    np.maximum.at(merged.transpose(2, 0, 1), periods, rows.transpose(2, 0, 1))
     of_squares = np.full(T, -np.inf)
     np.maximum.at(of_squares, periods, squares.max(axis=0))
     at = np.arange(T)
     merged[:, at, at] = of_squares
-    found = upper_without_search(RecordProducts(person, merged))
-    # No more than so many sums of numbers that are no larger than this.
-    size = 8 * (len(sizes) + 2) * k * k * most
-    return np.asarray(found + gamma(4 * T * T + 4 * 2 ** len(sizes) + 64) * size)
+    # Integers, so that a claimed bound can be proven.
+    rounded = np.vectorize(int, otypes=[object])(np.ceil(merged))
+    if claimed is not None:
+        claimed -= claimed >> 32  # which leaves room for rounding, within the margin of claims
+    found = upper_largest_cost(RecordProducts(person, rounded), claimed, _MOST_SUMS)
+    return found.of_cells.astype(np.float64) * (1 + gamma(4))
 
 
 def _upper_by_cauchy(products: TreeProducts) -> RecordBounds:

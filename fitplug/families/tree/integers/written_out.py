@@ -26,8 +26,9 @@ def list_matrices(
         root = np.zeros((len(measured), classes[0].size), dtype=np.int64)
         root[:, measured] = own.root
         parts: list[AnyArray] = [_multiply(rows[:1], root, classes[0])]
-        for siblings, matrices in own.list_siblings(structure, rows.shape[1]):
-            A = matrices.take(siblings).write_out() @ rows[siblings.children]
+        for siblings, matrices in own.list_siblings(structure.unfolded, rows.shape[1]):
+            of_children = matrices.take(siblings.positions, siblings.children.shape[1])
+            A = of_children.write_out() @ rows[siblings.children]
             dense = matrices.dense[siblings.positions]
             of_depth = classes[siblings.depth]
             parts += [_multiply(*pair, of_depth) for pair in zip(A, dense, strict=True)]
@@ -44,8 +45,8 @@ def list_covariances(
         measured = structure.find_totals(own.block).measured
         bases: list[IntArray] = [np.kron(rows[:1], _build_indicator(classes[0])[measured])]
         covariances: list[FloatArray] = [own.root_inverse @ own.root_inverse.T]
-        for siblings, matrices in own.list_siblings(structure, rows.shape[1]):
-            of_children = matrices.take(siblings)
+        for siblings, matrices in own.list_siblings(structure.unfolded, rows.shape[1]):
+            of_children = matrices.take(siblings.positions, siblings.children.shape[1])
             k = siblings.children.shape[1]
             B = of_children.write_out()[:, : k - 1]
             # Where contrasts have more rows than they need, those that are left are combinations.

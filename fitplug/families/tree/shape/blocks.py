@@ -328,6 +328,10 @@ class TreeStructure(Structure):
         """Find what is public of the counts of a block at the root."""
         return find_no_totals(self.classes[block][0].size)
 
+    def needs_totals(self, block: int) -> bool:
+        """Tell whether estimates of a block need the public totals."""
+        return False
+
     def find_block_depth(self, block: int) -> int:
         """Find the depth of the finest level that a block is asked for."""
         return max(part.level.depth for part in self.parts[block])

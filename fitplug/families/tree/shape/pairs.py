@@ -137,6 +137,9 @@ class TreePairStructure(TreeStructure):
             return find_no_totals(self.classes[block][0].size)
         return self.find_public_sums(block, 0)
 
+    def needs_totals(self, block: int) -> bool:
+        return block not in self.noisy_set or self.find_totals(block).count > 0
+
     def find_public_sums(self, block: int, depth: int) -> RootTotals:
         """Find which sums of the classes of a depth the totals of regions tell at a node."""
         return find_root_totals(self.classes[block][depth], self.regions)

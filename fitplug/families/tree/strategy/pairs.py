@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from fractions import Fraction
 
 import numpy as np
 
 from fitplug.errors import PlanError
-from fitplug.families.base.basis import ReadCounts
-from fitplug.families.base.parted_strategy import PartedStrategy
 from fitplug.families.base.strategy import Integers, IntegerStrategy
 from fitplug.families.base.strategy_form import StrategyCost, upper_excess
-from fitplug.families.blocks.strategy.public_totals import append_totals, refuse_parts
-from fitplug.families.tree.estimates.pairs import TreePairEstimates
 from fitplug.families.tree.integers.cost import count_most_records
 from fitplug.families.tree.integers.pair_blocks import list_pair_blocks
 from fitplug.families.tree.integers.pair_cost import upper_costliest_pair
@@ -21,7 +16,7 @@ from fitplug.families.tree.integers.pair_search import compute_attained_cost
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.pairs import TreePairStructure
 from fitplug.families.tree.strategy.trees import TreeForm
-from fitplug.numeric import FloatArray, IntArray, ceil_float
+from fitplug.numeric import ceil_float
 
 
 class TreePairForm(TreeForm):
@@ -67,15 +62,3 @@ class TreePairForm(TreeForm):
             raise PlanError("the strategy does not measure each block once")
         for own in strategy.tree_blocks:
             own.check_form(structure)
-
-    def answer_exactly(self, strategy: IntegerStrategy, read_counts: ReadCounts) -> IntArray:
-        return append_totals(strategy, super().answer_exactly(strategy, read_counts), read_counts)
-
-    def cut_strategy(self, strategy: IntegerStrategy, most: int) -> PartedStrategy:
-        raise refuse_parts()
-
-    def make_estimates(
-        self, strategy: IntegerStrategy, answers: IntArray
-    ) -> Mapping[str, FloatArray]:
-        assert isinstance(strategy.structure, TreePairStructure)
-        return TreePairEstimates(strategy, strategy.structure, answers)

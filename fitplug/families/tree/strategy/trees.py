@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fitplug.errors import PlanError
-from fitplug.families.base.basis import ReadCounts
 from fitplug.families.base.boxed_combinations import Products
 from fitplug.families.base.contrasts import make_contrasts
 from fitplug.families.base.covariance import MeasuredCells, write_out_covariance
@@ -14,7 +13,7 @@ from fitplug.families.base.parted_strategy import PartedStrategy
 from fitplug.families.base.strategies import build_strategy
 from fitplug.families.base.strategy import Integers, IntegerStrategy
 from fitplug.families.base.strategy_form import StrategyCost, StrategyForm
-from fitplug.families.tree.estimates.answers import TreeEstimates, answer_trees, list_block_tables
+from fitplug.families.tree.estimates.answers import list_block_tables
 from fitplug.families.tree.estimates.combinations import (
     compute_boxed_tree_covariance,
     compute_tree_covariance,
@@ -54,16 +53,8 @@ class TreeForm(StrategyForm[TreeStructure]):
         for own in strategy.tree_blocks:
             own.check_form(structure)
 
-    def answer_exactly(self, strategy: IntegerStrategy, read_counts: ReadCounts) -> IntArray:
-        return answer_trees(strategy, _read_structure(strategy), read_counts)
-
     def cut_strategy(self, strategy: IntegerStrategy, most: int) -> PartedStrategy:
-        return PartedTrees(strategy, _read_structure(strategy), most)
-
-    def make_estimates(
-        self, strategy: IntegerStrategy, answers: IntArray
-    ) -> Mapping[str, FloatArray]:
-        return TreeEstimates(strategy, _read_structure(strategy), answers)
+        return PartedTrees(strategy, _read_structure(strategy), self.list_tables(strategy), most)
 
     def upper_combined_stds(
         self, strategy: IntegerStrategy, combinations: Sequence[Mapping[str, FloatArray]]

@@ -1,0 +1,245 @@
+"""Pieces: what slabs of counts, parts of answers and outputs of estimates are, and are made of.
+
+See `fitplug.families.base.parted_strategy`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import EllipsisType
+
+import numpy as np
+
+from fitplug.domain import Domain
+from fitplug.errors import TablesError, WorkloadError
+from fitplug.families.base.structure import Structure
+from fitplug.numeric import AnyArray, FloatArray, IntArray, make_room
+
+PART = 2**20
+"""The most answers of a part, where its smallest unit is not larger."""
+
+WHOLE = sys.maxsize
+"""More numbers than any table, block or group has: each is a slab, a part or an output."""
+
+LARGEST_UNIT = 2**24
+"""The most numbers of a slab, a part or an output that cannot be cut further: 128 MB of each array,
+of which about six are held at once."""
+
+
+@dataclass(frozen=True)
+class Slab:
+    """A range of the exact counts of one table.
+
+    Attributes:
+        names: The attributes of the table, in the domain's order.
+        attribute: The attribute whose cells are a range; None for all of the table.
+        start: The first cell of the range; 0 for all of the table.
+        stop: The cell after its last; 0 for all of the table.
+    """
+
+    names: tuple[str, ...]
+    attribute: str | None
+    start: int
+    stop: int
+
+    @property
+    def index(self) -> tuple[slice | EllipsisType, ...]:
+        """The slab's place in the table, whose axes are `names`.
+
+        It ends with an ellipsis, so that the slab of the total is an array, too, and no scalar.
+        """
+        own = slice(self.start, self.stop)
+        axes = (own if name == self.attribute else slice(None) for name in self.names)
+        return (*axes, ...)
+
+    def shape_in(self, domain: Domain) -> tuple[int, ...]:
+        """Return the shape of the slab's counts over a domain."""
+        return tuple(
+            self.stop - self.start if name == self.attribute else domain[name].size
+            for name in self.names
+        )
+
+
+@dataclass(frozen=True)
+class Output:
+    """A range of the estimates of one group.
+
+    Attributes:
+        group: The name of the group.
+        axis: The axis of the group's shape along which it is a range; None for all of the group.
+        start: The first index of the range; 0 for all of the group.
+        stop: The index after its last; 0 for all of the group.
+        shape: The shape of the estimates: the group's, with `stop - start` along the axis.
+    """
+
+    group: str
+    axis: int | None
+    start: int
+    stop: int
+    shape: tuple[int, ...]
+
+    @property
+    def index(self) -> tuple[slice | EllipsisType, ...]:
+        """The output's place in an array of the group's shape; as of a slab, it gives arrays."""
+        own = slice(self.start, self.stop)
+        axes = (own if i == self.axis else slice(None) for i in range(len(self.shape)))
+        return (*axes, ...)
+
+
+class Pieces(Mapping[int, AnyArray]):
+    """Pieces by the number of what they go to, each made when it is read.
+
+    They are made fastest in the order of their numbers, and none is kept.
+
+    Args:
+        numbers: The numbers, ascending.
+        make: Makes the piece of a number.
+    """
+
+    def __init__(self, numbers: Sequence[int], make: Callable[[int], AnyArray]) -> None:
+        self._numbers, self._make = dict.fromkeys(numbers), make
+
+    def __getitem__(self, number: int) -> AnyArray:
+        if number not in self._numbers:
+            raise KeyError(number)
+        return self._make(number)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._numbers)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __contains__(self, number: object) -> bool:
+        return number in self._numbers
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} pieces>"  # they may be confidential
+
+    def add(self, number: int, make: Callable[[], AnyArray]) -> Pieces:
+        """Return these pieces and one more, which has the largest number."""
+        return Pieces([*self, number], lambda n: make() if n == number else self._make(n))
+
+
+_MOST_BYTES = 2**27
+
+
+class Latest:
+    """Arrays by place, of which the latest are remembered: those of some 100 MB."""
+
+    def __init__(self) -> None:
+        self._arrays: OrderedDict[Hashable, FloatArray] = OrderedDict()
+        self._bytes = 0
+
+    def remember(self, place: Hashable, make: Callable[[], FloatArray]) -> FloatArray:
+        """Return the array of a place, read-only; it is made if it is not remembered."""
+        if place not in self._arrays:
+            made = make()
+            made.setflags(write=False)
+            self._bytes += made.nbytes
+            while self._arrays and self._bytes > _MOST_BYTES:
+                self._bytes -= self._arrays.popitem(last=False)[1].nbytes
+            self._arrays[place] = made
+        return self._arrays[place]
+
+
+def read_slab_counts(slab: Slab, structure: Structure, counts: AnyArray) -> AnyArray:
+    """Read a slab's counts in shares of all measures, with room for the sum of all of them.
+
+    Args:
+        slab: The slab.
+        structure: The structure.
+        counts: The counts, in shares of the measures among the slab's attributes.
+
+    Returns:
+        int64 or, where that might not hold their sum, Python integers.
+
+    Raises:
+        TablesError: If they have another shape, or a type that int64 does not hold.
+    """
+    domain = structure.workload.domain
+    shape = slab.shape_in(domain)
+    is_fitting = counts.dtype == object or np.can_cast(counts.dtype, np.int64)
+    if counts.shape != shape or not is_fitting:
+        raise TablesError(
+            f"the counts of {' x '.join(slab.names) or 'the total'} are {counts.dtype} of the "
+            f"shape {counts.shape}, and not int64 of the shape {shape}"
+        )
+    others = structure.shares // domain.count_shares(slab.names)
+    if counts.dtype != object:
+        counts = make_room(counts.astype(np.int64, copy=False), counts.size * others)
+    return counts if others == 1 else np.asarray(counts * others)
+
+
+def read_part_answers(part: int, size: int, noisy: AnyArray) -> IntArray:
+    """Read a part's noisy answers as int64.
+
+    Raises:
+        TablesError: If there are more or fewer answers, or their type is one that int64 does not
+            hold.
+    """
+    if noisy.shape != (size,) or not np.can_cast(noisy.dtype, np.int64):
+        raise TablesError(
+            f"part {part} has {size} answers, but {noisy.size} of the type {noisy.dtype} were "
+            "given; they are of another plan or part"
+        )
+    return noisy.astype(np.int64, copy=False)
+
+
+def sum_margin(counts: AnyArray, names: Sequence[str], kept: Sequence[str]) -> AnyArray:
+    """Sum counts over the attributes that are not kept.
+
+    Args:
+        counts: With an axis for each name, and room for the sum of all of them.
+        names: The names.
+        kept: The names of the axes of the result, in their order.
+    """
+    rest = tuple(i for i, name in enumerate(names) if name not in kept)
+    left = [name for name in names if name in kept]
+    found = np.asarray(counts.sum(axis=rest, dtype=counts.dtype) if rest else counts)
+    return found.transpose([left.index(name) for name in kept])
+
+
+def cut_evenly(length: int, most: int) -> list[tuple[int, int]]:
+    """Cut a range into as few as can be of at most `most`, and at least 1, of nearly one length."""
+    count = -(-length // max(most, 1))
+    ends = [i * length // count for i in range(count + 1)]
+    return list(itertools.pairwise(ends))
+
+
+def check_pieces(pieces: Collection[int], needed: Sequence[int], what: str) -> None:
+    """Check that there is a piece from all that is needed, and from nothing else.
+
+    Raises:
+        TablesError: If there is not.
+    """
+    if set(pieces) != set(needed):
+        raise TablesError(
+            f"{what} is made from {len(needed)} pieces, but other pieces were given: "
+            f"{len(set(needed) - set(pieces))} are missing and "
+            f"{len(set(pieces) - set(needed))} are not needed"
+        )
+
+
+def check_unit(size: int, what: str, *, whole: int, most: int) -> None:
+    """Check that what cannot be cut further is small enough.
+
+    Args:
+        size: Its numbers.
+        what: What it is, for people.
+        whole: The size of what it is a part of. Where that is small, nothing needs to be cut.
+        most: The most numbers that are wished for.
+
+    Raises:
+        WorkloadError: If it is too large.
+    """
+    if size > max(LARGEST_UNIT, most) and whole > LARGEST_UNIT:
+        raise WorkloadError(
+            f"a release in parts would hold {size:,} numbers at once for {what}, and it may hold "
+            f"{LARGEST_UNIT:,}; ask for fewer attributes together, or for an attribute with more "
+            "cells, along which the release can be cut"
+        )

@@ -1,0 +1,77 @@
+"""Dual weights of product form, and what they must be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fitplug.families.product.shape.batches import BatchedGroups
+from fitplug.families.product.shape.residual import MAX_FACTORS
+from fitplug.numeric import FloatArray
+
+MAX_RESTS = 4096
+"""Most rests of an attribute of each kind."""
+
+
+@dataclass(frozen=True, eq=False)
+class ProductDuals:
+    """All that the bound depends on; any numbers >= 0 of these shapes give one.
+
+    For a symmetric attribute, p and y are one number each, the sum of all cells or rows.
+
+    Attributes:
+        p: Per attribute of the workload, shape (n_a,); only their ratios count.
+        y: Per distinct factor, shape (r,).
+        w: Per group of the workload, shape (groups,).
+        t: The most columns of a frame.
+        rests: The most rests of an attribute of each kind, spaces of rows and contrasts of nodes.
+            Where it is 1, an attribute has one rest altogether.
+        tilt: The weight in (0, 1] of e against the rest, in the polar factor that pairs rows with
+            columns.
+    """
+
+    p: tuple[FloatArray, ...]
+    y: tuple[FloatArray, ...]
+    w: FloatArray
+    t: int
+    rests: int
+    tilt: float
+
+
+def check_duals(batched: BatchedGroups, duals: ProductDuals) -> None:
+    """Check that weights are of these groups, and not too large."""
+    cells = [1 if one else n for one, n in zip(batched.symmetric, batched.sizes, strict=True)]
+    if not isinstance(duals.p, tuple) or len(duals.p) != len(cells):
+        raise ValueError(f"dual weights p must be of {len(cells)} attributes")
+    if not isinstance(duals.y, tuple) or len(duals.y) != len(batched.factors):
+        raise ValueError(f"dual weights y must be of {len(batched.factors)} factors")
+    for a, (p, n) in enumerate(zip(duals.p, cells, strict=True)):
+        _check_weights(f"p of attribute {a}", p, n)
+    for f, (y, factor) in enumerate(zip(duals.y, batched.factors, strict=True)):
+        _check_weights(f"y of factor {f}", y, factor.count)
+    _check_weights("w", duals.w, len(batched.workload.groups))
+    t, rests, tilt = duals.t, duals.rests, duals.tilt
+    if type(t) is not int or not 1 <= t <= max(batched.widths, default=1):
+        raise ValueError("dual weights: t must be an integer from 1 to the largest attribute")
+    if type(rests) is not int or not 1 <= rests <= MAX_RESTS:
+        raise ValueError(f"dual weights: rests must be an integer from 1 to {MAX_RESTS}")
+    if type(tilt) is not float or not 0 < tilt <= 1:
+        raise ValueError("dual weights: tilt must be a float in (0, 1]")
+    shapes = [
+        (max(len(factor.rows), n), n)
+        for factor in batched.factors
+        for n in (batched.widths[factor.attribute],)
+    ]
+    if sum(float(r) * n * min(r, n) for r, n in shapes) > MAX_FACTORS:
+        raise ValueError("dual weights: the factors are too large to take singular values of")
+
+
+def _check_weights(name: str, weights: FloatArray, size: int) -> None:
+    """Check that weights are `size` finite floats >= 0, not all zero."""
+    fits = isinstance(weights, np.ndarray) and weights.dtype == np.float64
+    fits = fits and weights.shape == (size,)
+    if not fits or not np.isfinite(weights).all() or (weights < 0).any():
+        raise ValueError(f"dual weights {name} must be {size} finite numbers >= 0")
+    if not weights.any():
+        raise ValueError(f"dual weights {name} are all zero")
