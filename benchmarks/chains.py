@@ -32,8 +32,7 @@ proves everything anew.
 OTHERS = """
 # Chains with other queries
 
-All targets of prefixes are 1, and n is 10,000. Where neighbouring targets differ much, the family
-does not fit: the last row shows it.
+All targets of prefixes are 1, and n is 10,000.
 """
 
 

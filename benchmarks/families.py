@@ -216,7 +216,7 @@ def make_hours() -> fp.Workload:
         domain,
         [
             fp.queries({"day": "prefix", "zone": "identity"}, std=20.0),
-            fp.queries({"hour": "all ranges", "zone": "identity"}, std=20.0),
+            fp.queries({"hour": "all_ranges", "zone": "identity"}, std=20.0),
             fp.queries({"day": "identity", "hour": "identity"}, std=20.0),
             fp.total(std=5.0),
         ],

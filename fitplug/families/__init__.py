@@ -55,6 +55,7 @@ from fitplug.families.blocks.strategy.causality import date_answers, date_querie
 from fitplug.families.chain.certificate.sweep import sweep_chain
 from fitplug.families.chain.shape import ChainStructure
 from fitplug.families.chain.strategy.integer_chain import ChainMatrix
+from fitplug.families.chain.strategy.nested_chain import NestedChain
 from fitplug.families.product.shape.residual import ResidualStructure
 from fitplug.families.product.shape.split_pairs import SplitPairStructure
 from fitplug.families.registry import register_families
@@ -91,6 +92,7 @@ __all__ = [
     "MatrixStructure",
     "Mechanism",
     "MoveStructure",
+    "NestedChain",
     "Objective",
     "Output",
     "PairStructure",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,18 @@ def build_square_root(n: int) -> np.ndarray:
     """The coefficients of (1 - z)^-1/2."""
     k = np.arange(1, n)
     return np.concatenate([[1.0], np.cumprod((2 * k - 1) / (2 * k))])
+
+
+def invert_triangle(A: np.ndarray) -> np.ndarray:
+    """The inverse of a lower triangular matrix, column by column, in rational numbers."""
+    n = len(A)
+    rows = [[Fraction(int(a)) for a in row] for row in A]
+    E = [[Fraction(0)] * n for _ in range(n)]
+    for j in range(n):
+        for i in range(j, n):
+            rest = (1 if i == j else 0) - sum(rows[i][k] * E[k][j] for k in range(j, i))
+            E[i][j] = rest / rows[i][i]
+    return np.array(E, dtype=object)
 
 
 def ask_chain(n: int, *groups: Any, **attributes: Any) -> fp.Workload:

@@ -104,6 +104,38 @@ def test_random_trees_are_near_the_optimum_of_all_pairs():
     assert max(losses) < 0.09
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("within", [(), ("sex",)], ids=str)
+def test_far_cells_of_a_dense_attribute_have_most_weight(within):
+    """Prefixes at all levels: pairs of near cells cost little, and the bound knows it."""
+    leaves = [
+        (f"{i}", f"{i}.{j}", f"{i}.{j}.{k}") for i in range(6) for j in (0, 1) for k in (0, 1)
+    ]
+    domain = fp.Domain(
+        {
+            "place": fp.Hierarchy(["state", "county", "tract"], leaves),
+            "age": fp.Integers(0, 5),
+            "sex": ["1", "2"],
+        }
+    )
+    workload = fp.Workload(
+        domain,
+        [
+            fp.queries({"place": "tract", "sex": "identity"}, std=20.0),
+            fp.queries({"place": "county", "age": "prefix"}, std=10.0),
+            fp.queries({"place": "state", "age": "prefix", "sex": "identity"}, std=10.0),
+            fp.queries({"age": "prefix", "sex": "identity"}, std=5.0),
+            fp.total(std=5.0),
+        ],
+    )
+    unit = fp.ReplaceOne(within)
+    plan = design_tree(workload, unit, tolerance=1e-3)
+    plan.verify()
+    best = fp.design(workload, unit=unit, tolerance=1e-3)
+    assert 0.98 * best.lower_bound <= plan.lower_bound <= best.privacy_cost
+    assert plan.privacy_cost <= 1.025 * best.privacy_cost
+
+
 def test_what_is_not_done_is_refused():
     workload = TREES["numbers"]()
     unit = fp.ReplaceOne()

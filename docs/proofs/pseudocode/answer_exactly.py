@@ -244,9 +244,10 @@ class Reading:
 
 
 def measure_block(strategy, block_set, i, counts):
-    (own,) = strategy.structure.subsets.list_attributes(block_set.blocks[i : i + 1])
+    block = int(block_set.blocks[i])
+    (own,) = strategy.structure.subsets.list_attributes([block])
     y = counts
-    for axis, matrix in enumerate((strategy.attribute_matrices[a] for a in own)):
+    for axis, matrix in enumerate(strategy.find_matrix(a, block) for a in own):
         y = matrix.apply(make_room(y, matrix.growth), axis)  # `\label{line:apply}`
     if y.size:
         y = multiply_exactly(y.reshape(-1, y.shape[-1]), block_set.M[i].T)  # `\label{line:multiply}`

@@ -38,9 +38,10 @@ def measure_block(
     Returns:
         The answers, shape (size,).
     """
-    (own,) = strategy.structure.subsets.list_attributes(block_set.blocks[i : i + 1])
+    block = int(block_set.blocks[i])
+    (own,) = strategy.structure.subsets.list_attributes([block])
     y = counts
-    for axis, matrix in enumerate(strategy.attribute_matrices[a] for a in own):
+    for axis, matrix in enumerate(strategy.find_matrix(a, block) for a in own):
         y = matrix.apply(make_room(y, matrix.growth), axis)
     if y.size:
         y = multiply_exactly(y.reshape(-1, y.shape[-1]), block_set.M[i].T)
@@ -83,11 +84,12 @@ def estimate_residuals(
     Returns:
         The estimates, with axes of n_a cells in place of the rows of A_a.
     """
-    (own,) = strategy.structure.subsets.list_attributes(block_set.blocks[i : i + 1])
+    block = int(block_set.blocks[i])
+    (own,) = strategy.structure.subsets.list_attributes([block])
     n = block_set.basis.size
     M = block_set.M[i].astype(np.float64)
     flat = solve_triangular(M, answers.reshape(-1, n).astype(np.float64).T).T
     found = np.asarray(flat.reshape(answers.shape))
     for axis, a in enumerate(own):
-        found = strategy.attribute_matrices[a].invert(found, axis)
+        found = strategy.find_matrix(a, block).invert(found, axis)
     return found

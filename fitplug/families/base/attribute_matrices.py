@@ -62,6 +62,9 @@ class AttributeMatrix(Protocol):
     def arrays_in_file(self) -> Mapping[str, IntArray]:
         """The integers that decide it, by the names that plan files have for them."""
 
+    def of_block(self, block: int) -> AttributeMatrix:
+        """Return the matrix that a block has: most attributes have the same one in all blocks."""
+
     def has_form(self, n: int) -> bool:
         """Tell whether its arrays have the shapes, types and ranges of a matrix of n cells.
 
@@ -121,6 +124,9 @@ class DenseMatrix:
     @property
     def is_symmetric(self) -> bool:
         return False
+
+    def of_block(self, block: int) -> DenseMatrix:
+        return self
 
     def has_form(self, n: int) -> bool:
         fits = self.matrix.dtype == np.int64 and self.matrix.shape == (n - 1, n)

@@ -87,7 +87,7 @@ class Boxes:
             }
             for _, g, product in listed
         ]
-        self._measured: dict[tuple[int, tuple[int, ...]], Coordinates] = {}
+        self._measured: dict[tuple[int, int, tuple[int, ...]], Coordinates] = {}
         self._dense: dict[tuple[int, int], FloatArray] = {}
 
     def find_users(self, groups: Sequence[int]) -> list[int]:
@@ -96,11 +96,12 @@ class Boxes:
         return [j for j, g in enumerate(self.group) if g in asked]
 
     def find_coordinates(
-        self, attributes: Sequence[int], boxes: Sequence[int]
+        self, block: int, attributes: Sequence[int], boxes: Sequence[int]
     ) -> tuple[FloatArray, FloatArray]:
         """Find the coordinates of boxes in the rows of a block.
 
         Args:
+            block: The block.
             attributes: The attributes that the block is made of.
             boxes: The numbers of the boxes.
 
@@ -113,7 +114,7 @@ class Boxes:
         values, norms = np.ones((len(boxes), 1)), np.ones(len(boxes))
         bounds = np.ones(len(boxes))
         for a in attributes:
-            along = self._measure(a, boxes)
+            along = self._measure(a, block, boxes)
             if values.shape[1] * along.values.shape[1] > _MOST_DIRECTIONS:
                 raise WorkloadError(
                     f"{len(boxes)} selections of a large group are too many to combine exactly; "
@@ -156,11 +157,11 @@ class Boxes:
             values = np.multiply.outer(values, coefficients).ravel()
         return positions, values
 
-    def _measure(self, attribute: int, boxes: Sequence[int]) -> Coordinates:
+    def _measure(self, attribute: int, block: int, boxes: Sequence[int]) -> Coordinates:
         """Compute E' w of the vectors w of boxes along an attribute that a block is made of."""
-        key = attribute, tuple(boxes)
+        matrix = self._strategy.find_matrix(attribute, block)
+        key = attribute, id(matrix), tuple(boxes)
         if key not in self._measured:
-            matrix = self._strategy.attribute_matrices[attribute]
             found = _find_coordinates(matrix, [self._spread(attribute, j) for j in boxes])
             self._measured[key] = found
         return self._measured[key]
@@ -203,7 +204,7 @@ def find_boxed_rows(strategy: IntegerStrategy, combinations: Sequence[Products])
     for block in used:
         users = boxes.find_users(structure.subsets.find_groups(block)[0].tolist())
         (own,) = structure.subsets.list_attributes([block])
-        coordinates, off = boxes.find_coordinates(own, users)
+        coordinates, off = boxes.find_coordinates(block, own, users)
         for j, coordinate, error in zip(users, coordinates, off.tolist(), strict=True):
             rows, errors = found[boxes.combination[j]]
             L, L_error = strategy.represent(block, boxes.group[j])

@@ -44,6 +44,9 @@ class ContrastMatrix:
     def is_symmetric(self) -> bool:
         return True
 
+    def of_block(self, block: int) -> ContrastMatrix:
+        return self
+
     def has_form(self, n: int) -> bool:
         return (self.n, self.kind) == (n, build_contrasts(n).kind)
 

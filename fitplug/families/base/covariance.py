@@ -58,12 +58,11 @@ def write_out_covariance(
         (own,) = structure.subsets.list_attributes([block])
         covariance: AnyArray = np.ones((1, 1))
         basis: IntArray = np.ones((1, 1), dtype=np.int64)
-        for a, (n, matrix) in enumerate(
-            zip(structure.sizes, strategy.attribute_matrices, strict=True)
-        ):
+        for a, n in enumerate(structure.sizes):
             if a not in own:
                 basis = np.kron(basis, np.ones((1, n), dtype=np.int64))
                 continue
+            matrix = strategy.find_matrix(a, block)
             A = matrix.apply(np.eye(n, dtype=np.int64), 0)
             # Where A has more rows than it needs, those that are left are combinations.
             rank = n - 1 if matrix.compute_reference().any() else n
@@ -82,10 +81,10 @@ def write_out_matrix(strategy: IntegerStrategy, measured: MeasuredCells) -> Floa
     for block, of_cells in measured.blocks:
         (own,) = structure.subsets.list_attributes([block])
         rows: FloatArray = np.ones((1, 1))
-        for a, (n, matrix) in enumerate(
-            zip(structure.sizes, strategy.attribute_matrices, strict=True)
-        ):
-            mine = matrix.apply(np.eye(n, dtype=np.int64), 0) if a in own else np.ones((1, n))
+        for a, n in enumerate(structure.sizes):
+            mine = np.ones((1, n))
+            if a in own:
+                mine = strategy.find_matrix(a, block).apply(np.eye(n, dtype=np.int64), 0)
             rows = np.asarray(np.kron(rows, mine), dtype=np.float64)
         found.append(_order_cells(strategy, measured.names, np.kron(rows, of_cells)))
     return np.concatenate(found)

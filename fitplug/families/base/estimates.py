@@ -179,7 +179,7 @@ def _find_block_rows(
             part, part_error = weights, 0.0
             for axis, a in reversed(list(enumerate(factors))):
                 if a in own:
-                    matrix = strategy.attribute_matrices[a]
+                    matrix = strategy.find_matrix(a, block)
                     # No adjoint makes an entry's error more than twice as large.
                     part_error = 2 * part_error + matrix.upper_adjoint_error(part, axis)
                     part = matrix.adjoint(part, axis)

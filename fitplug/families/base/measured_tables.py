@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fitplug.errors import WorkloadError
+from fitplug.families.base.attribute_matrices import AttributeMatrix
 from fitplug.families.base.covariance import MeasuredCells
 from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.numeric import FloatArray, IntArray
@@ -44,15 +45,16 @@ def write_out_tables(strategy: IntegerStrategy, measured: MeasuredCells) -> Iter
     structure = strategy.structure
     domain = structure.workload.domain
     _check_size(strategy, math.prod(domain.shape_of(measured.names)))
-    matrices = _write_out_attributes(strategy)
+    matrices: dict[int, FloatArray] = {}
     start = 0
     for block, of_cells in measured.blocks:
         (own,) = structure.subsets.list_attributes([block])
+        written = [_write_out(strategy.find_matrix(a, block), matrices) for a in own]
         names, last = _drop_constant(measured.names, domain.shape_of(measured.names), of_cells)
-        stop = start + math.prod(len(matrices[a]) for a in own) * len(last)
+        stop = start + math.prod(len(matrix) for matrix in written) * len(last)
         yield MeasuredTable(
             attributes=structure.name_attributes(block) + names,
-            matrices=(*(matrices[a] for a in own), last * float(structure.shares)),
+            matrices=(*written, last * float(structure.shares)),
             answers=slice(start, stop),
         )
         start = stop
@@ -72,14 +74,12 @@ def _check_size(strategy: IntegerStrategy, cells: int) -> None:
         )
 
 
-def _write_out_attributes(strategy: IntegerStrategy) -> list[FloatArray]:
-    """Write out the matrices of the attributes that blocks split; identical ones once."""
-    found: dict[int, FloatArray] = {}
-    for matrix in strategy.attribute_matrices:
-        if id(matrix) not in found:
-            identity: IntArray = np.eye(matrix.n, dtype=np.int64)
-            found[id(matrix)] = np.asarray(matrix.apply(identity, 0), dtype=np.float64)
-    return [found[id(matrix)] for matrix in strategy.attribute_matrices]
+def _write_out(matrix: AttributeMatrix, found: dict[int, FloatArray]) -> FloatArray:
+    """Write out the matrix of an attribute that blocks split; identical ones once."""
+    if id(matrix) not in found:
+        identity: IntArray = np.eye(matrix.n, dtype=np.int64)
+        found[id(matrix)] = np.asarray(matrix.apply(identity, 0), dtype=np.float64)
+    return found[id(matrix)]
 
 
 def _drop_constant(

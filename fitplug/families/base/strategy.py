@@ -119,6 +119,10 @@ class IntegerStrategy:
         L, errors = self.representations[self.positions[block][0]].rows
         return L[rows_of_group], errors[rows_of_group]
 
+    def find_matrix(self, attribute: int, block: int) -> AttributeMatrix:
+        """Find the integer matrix that a block measures of one of its attributes."""
+        return self.attribute_matrices[attribute].of_block(block)
+
     def build_block_matrix(self, block: int) -> FloatArray:
         """Build M of a block as floats, shape (n, n)."""
         number, i = self.positions[block]

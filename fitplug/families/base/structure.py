@@ -19,7 +19,7 @@ with w_A = prod_{a in A} (1 - 1/n_a), and cell i the profile sum_A w_A (Sigma_A^
     product  the product of the other attributes is too large to write down, so they are divided
              into blocks as well, which restricts Sigma to the residual family
     chain    one attribute is long, and asked for by its prefixes and cells alone, so each Sigma_A
-             is a multiple of one covariance along this chain
+             is a covariance along this chain
 
 Another structure is another subclass of `Structure`, chosen in `analyse_structure`, with a line in
 `fitplug.families.registry` and one in `fitplug.families.designs`.

@@ -3,8 +3,9 @@
 With s_j the count of the cells 0..j of the attribute, the prefixes and the single cells are the
 states and the steps of a chain: the quadratic form of all queries is tridiagonal in s. The
 other attributes are symmetric, and there is a block for each of their subsets A, over the chain's
-n cells. Every block has the covariance z_A (R T M)^-1 (R T M)^-T on these, with diagonal R and M
-and a Toeplitz matrix T that all blocks share (docs/theory/chains.md).
+n cells. A block has the covariance (A'A)^-1 of nested triangles A on these. Where chains are too
+long for that, all blocks share R T M with diagonal R and M and a Toeplitz matrix T, up to a factor
+(docs/theory/chains.md).
 """
 
 from __future__ import annotations

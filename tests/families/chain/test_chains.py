@@ -9,13 +9,16 @@ import fitplug as fp
 import fitplug_opendp as fpo
 from fitplug.errors import WorkloadError
 from fitplug.families import (
+    ChainMatrix,
     ChainStructure,
     MatrixStructure,
+    NestedChain,
     analyse_structure,
     build_dense_strategy,
     upper_unit_variances,
 )
 from fitplug.families import analysis as symmetry
+from fitplug.families.chain.design import optimum
 from tests.helpers.chains import ask_chain, build_square_root, draft_chain
 
 PREFIX = fp.queries({"x": "prefix"}, variance=1.0)
@@ -134,6 +137,21 @@ def test_a_long_chain_is_between_the_bounds_of_mathias() -> None:
     root = float(np.sum(build_square_root(n) ** 2))
     assert cost**2 < root**2 / 1.1
     assert cost / bound < 1.01
+
+
+@pytest.mark.slow
+def test_the_blocks_of_longer_chains_share_one_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(optimum, "_LONG", 0)
+    workload, loss = CASES["crossed"]
+    strategy, cost, bound = draft_chain(workload)
+    assert any(isinstance(own, ChainMatrix) for own in strategy.attribute_matrices)
+    assert bound <= cost <= bound * (1 + loss)
+    # Where it costs much more than the bound, each block has a matrix of its own.
+    tight = np.where(np.arange(100) % 10 == 9, 1.0, 10.0)
+    tight_workload = ask_chain(100, fp.queries({"x": "prefix"}, variance=tight))
+    strategy, cost, bound = draft_chain(tight_workload)
+    assert any(isinstance(own, NestedChain) for own in strategy.attribute_matrices)
+    assert bound <= cost <= bound * 1.02
 
 
 @pytest.mark.long

@@ -10,7 +10,7 @@ import pytest
 from fitplug.errors import DesignError
 from fitplug.families import ChainMatrix
 from fitplug.workload import Factor
-from tests.helpers.chains import build_square_root
+from tests.helpers.chains import build_square_root, invert_triangle
 
 
 def make_chain(n: int, total: int, seed: int = 1) -> ChainMatrix:
@@ -69,13 +69,7 @@ def test_variances_are_upper_bounds_and_tight(n: int, total: int) -> None:
 def test_variances_are_above_the_exact_ones_in_rational_arithmetic() -> None:
     chain = make_chain(12, 0)
     n = chain.n
-    # The inverse of a lower triangular matrix, column by column, without rounding.
-    A = [[Fraction(int(a)) for a in row] for row in write_out(chain)]
-    E = [[Fraction(0)] * n for _ in range(n)]
-    for j in range(n):
-        for i in range(j, n):
-            rest = (1 if i == j else 0) - sum(A[i][k] * E[k][j] for k in range(j, i))
-            E[i][j] = rest / A[i][i]
+    E = invert_triangle(write_out(chain))
     prefixes = chain.upper_variance_parts(Factor("x", "prefix", n))[:, 1]
     cells = chain.upper_variance_parts(Factor("x", "identity", n))[:, 1]
     for j in range(n):

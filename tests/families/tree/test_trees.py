@@ -18,6 +18,7 @@ from fitplug.errors import DesignError, DomainError
 from fitplug.families.base.attribute_matrices import DenseMatrix
 from fitplug.families.base.tree_shape import find_tree_shape
 from fitplug.families.product.certificate.tree_pinching import pinch_tree
+from fitplug.families.product.design.cell_ascent import share_among_nodes
 from fitplug.families.product.design.contrast_covariance import ContrastCovariance
 from fitplug.families.product.design.tree_covariance import TreeCovariance
 from fitplug.families.product.design.tree_optimum import optimise_tree
@@ -408,6 +409,30 @@ def project_contrasts(shape, p, depth, node):
     at, inside = nodes_of(shape, depth)[node], nodes_of(shape, depth + 1)
     columns = [unit(child) for child in inside if child @ at]
     return sum(np.outer(s, s) for s in columns) - np.outer(unit(at), unit(at))
+
+
+@given(trees(most=40))
+def test_what_nodes_add_is_what_the_rows_of_a_dense_matrix_add(drawn):
+    rng, geo, asked, shape = drawn
+    p = rng.dirichlet(np.ones(geo.size))
+    classes, count = classify_nodes(shape, int(rng.integers(1, 99)))
+    on_top, on_nodes = rng.uniform(size=shape.top), rng.uniform(size=count)
+    for level in set(asked) & set(shape.depths):
+        y = rng.uniform(0.1, 1, shape.count_nodes(level))
+        polar = indicator(geo, level) * np.sqrt(p)
+        X = np.sqrt(y)[:, None] * polar
+        polar /= np.linalg.norm(polar, axis=1, keepdims=True)
+        columns = nodes_of(shape, 0) * np.sqrt(p)
+        columns /= np.linalg.norm(columns, axis=1, keepdims=True)
+        Z = polar @ (columns.T * on_top) @ columns
+        for step in range(shape.steps):
+            for v in np.flatnonzero(shape.children[step] > 1):
+                Z += on_nodes[classes[step][v]] * polar @ project_contrasts(shape, p, step, v)
+        found = share_among_nodes(shape, p, y, level, classes, (on_top, on_nodes))
+        np.testing.assert_allclose(found, (Z * X).sum(axis=1), rtol=1e-9, atol=1e-12)
+        # A node's part goes to its leaves in proportion to their weights.
+        leaves = (found / (indicator(geo, level) @ p)) @ indicator(geo, level) * p
+        np.testing.assert_allclose(leaves, (Z * X).sum(axis=0), rtol=1e-9, atol=1e-12)
 
 
 class TestPinching:

@@ -210,7 +210,7 @@ def find_person_optimum(structure: PersonStructure, options: Options) -> PersonO
             violated.append(costly.take(costs > found.lower**2 * (1 + options.tolerance / 4)))
             if reached < upper:
                 upper, next_best = reached, whiteners
-        best = next_best
+        best, largest = next_best, None
         if upper <= lower * (1 + _TARGET * options.tolerance):
             products = blocks.multiply_reals(blocks.build_reals(best))
             largest = upper_largest_cost(products)
@@ -229,7 +229,9 @@ def find_person_optimum(structure: PersonStructure, options: Options) -> PersonO
         tolerance = min(tolerance, gap / 4) if len(new) else tolerance / 4
     best_reals = blocks.build_reals(best)
     sets, p, q = best_weights
-    bound = float(upper_largest_cost(blocks.multiply_reals(best_reals)).of_cells.max())
+    if largest is None:
+        largest = upper_largest_cost(blocks.multiply_reals(best_reals))
+    bound = float(largest.of_cells.max())
     return PersonOptimum(
         reals=best_reals,
         independent=blocks.independent,

@@ -87,7 +87,7 @@ class BlockAnswerSplit:
         M = own.block_set.M[own.i].astype(np.float64)
         flat = solve_triangular(M, noisy.reshape(-1, n).astype(np.float64).T).T
         shaped = np.asarray(flat.reshape(own.shape[axis], -1, n))
-        return self._strategy.attribute_matrices[own.own[axis]].invert(shaped, 0)
+        return self._strategy.find_matrix(own.own[axis], own.block).invert(shaped, 0)
 
 
 class BlockTotalsSplit:
@@ -254,7 +254,7 @@ class BlockEstimation:
         found = np.moveaxis(found.reshape(rows, *measured, n), 0, axis)
         for other, a in enumerate(own.own):
             if other != axis:
-                found = self._strategy.attribute_matrices[a].invert(found, other)
+                found = self._strategy.find_matrix(a, block).invert(found, other)
         return found
 
     def _take(self, part: int, shape: Sequence[int]) -> FloatArray:

@@ -62,7 +62,7 @@ class BlockCountSplit:
             y = self._multiply(k, reading).reshape(*sizes, len(reading.rows))
             for other, a in enumerate(own.own):
                 if other != axis:
-                    matrix = self._strategy.attribute_matrices[a]
+                    matrix = self._strategy.find_matrix(a, own.block)
                     y = matrix.apply(make_room(y, matrix.growth), other)
             found.append(np.moveaxis(y, axis, 0).reshape(sizes[axis], -1, len(reading.rows)))
         self._latest = k, found

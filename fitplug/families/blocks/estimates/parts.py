@@ -95,7 +95,7 @@ class PartedBlocks(PartedStrategy):
 
     def _answer_columns(self, own: PlacedBlock, one: BlockPart, x: AnyArray) -> IntArray:
         """Compute the answers of columns (n_c, columns, n) of a block, clamped."""
-        matrix = self.strategy.attribute_matrices[own.own[self._cut.find_axis(own)]]
+        matrix = self.strategy.find_matrix(own.own[self._cut.find_axis(own)], own.block)
         y = matrix.apply(make_room(x, matrix.growth), 0)
         rows, _, n = y.shape
         y = multiply_exactly(y.reshape(-1, n), own.block_set.M[own.i].T)

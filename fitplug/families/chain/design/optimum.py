@@ -14,10 +14,22 @@ from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.chain.design.ascent import ChainDuals, ascend_chain_dual
 from fitplug.families.chain.design.levels import ChainNeeds, LevelWeights, level_chain, make_needs
 from fitplug.families.chain.design.member import choose_cell_weight
-from fitplug.families.chain.design.rounding import round_chain
+from fitplug.families.chain.design.nested import approximate_optimum
+from fitplug.families.chain.design.rounding import round_chain, round_nested
 from fitplug.families.chain.shape import ChainStructure
 from fitplug.numeric import FloatArray
 from fitplug.solve import Options
+
+MOST_NESTED = 2**18
+"""The most cells, of all blocks together, for which blocks have nested triangles of their own.
+More take too much memory, and all blocks share one matrix of convolutions."""
+
+_LONG, _NEAR = 2**15, 0.01
+"""Chains of more cells, of all blocks together, take convolutions, which are found faster, if these
+cost so little more than the bound, relatively."""
+
+_GAP = 1.5e-3
+"""How near the least cost the covariance is that nested triangles come close to."""
 
 _TURNS = 2
 """How often scales and weights are found in turn, where there are several blocks."""
@@ -30,6 +42,23 @@ def find_chain_optimum(
     structure: ChainStructure, options: Options
 ) -> tuple[IntegerStrategy, ChainDuals]:
     """Find a strategy of a chain and the dual weights that say how good it is."""
+    cells = structure.n * len(structure.blocks)
+    if cells > _LONG:
+        strategy, duals = _find_convolutions(structure, options)
+        ratio = float((strategy.unit_variances / structure.targets).max())
+        gap = strategy.sensitivity * math.sqrt(ratio) / duals.value - 1
+        if gap <= _NEAR or cells > MOST_NESTED:
+            return strategy, duals
+    duals = ascend_chain_dual(structure, options.max_iterations, _GAP)
+    if options.progress is not None:
+        options.progress(duals.steps, _GAP)
+    return round_nested(structure, approximate_optimum(structure, duals)), duals
+
+
+def _find_convolutions(
+    structure: ChainStructure, options: Options
+) -> tuple[IntegerStrategy, ChainDuals]:
+    """Find a strategy whose blocks share one matrix of convolutions."""
     duals = ascend_chain_dual(structure, options.max_iterations)
     x = choose_cell_weight(structure, duals)
     # Before any variances are known, a group needs what its dual weights say.

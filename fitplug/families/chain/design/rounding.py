@@ -8,6 +8,7 @@ is part of the plan's gap.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -24,6 +25,8 @@ from fitplug.families.chain.design.member import build_toeplitz
 from fitplug.families.chain.shape import ChainStructure
 from fitplug.families.chain.strategy.chains import place_chain
 from fitplug.families.chain.strategy.integer_chain import ChainMatrix
+from fitplug.families.chain.strategy.nested_chain import NestedChain
+from fitplug.families.chain.strategy.nested_products import NestedTriangles, upper_entry
 from fitplug.numeric import FloatArray, IntArray
 
 CHAIN_MARGIN = 1e-9
@@ -51,6 +54,11 @@ _NEEDED = 64
 
 _NEGLIGIBLE = 0.01
 """Blocks that cost less than this part of the costliest may have any multiple."""
+
+_ROUNDED_ROOM = 0.999
+"""The part of the room that is used, since rounding may enlarge entries."""
+
+_NO_ROOM = "an integer strategy has no room for tables of so many cells; ask tables of fewer"
 
 _TRIED = 512
 """The multiples of the blocks that are tried."""
@@ -106,10 +114,58 @@ def round_chain(
         if len(multiples) == 1 and most >= _ENOUGH:
             break
     if best is None:
-        raise DesignError(
-            "an integer strategy has no room for tables of so many cells; ask tables of fewer"
-        )
+        raise DesignError(_NO_ROOM)
     return add_claim_margins(best, CHAIN_MARGIN)
+
+
+def round_nested(structure: ChainStructure, matrices: Sequence[NestedTriangles]) -> IntegerStrategy:
+    """Round nested triangles to integers.
+
+    Args:
+        structure: The structure of the workload.
+        matrices: Those of each block, for the noise on the block; their sums are integers.
+
+    Returns:
+        A strategy with room for `LEAST_RECORDS` records.
+
+    Raises:
+        DesignError: If there is none.
+    """
+    entries = [float(build_contrasts(n).largest_entry) for n in structure.sizes]
+    precisions = [float(build_contrasts(n).precision) for n in structure.sizes]
+    entries[structure.chain_position] = precisions[structure.chain_position] = 1.0
+    blocks = structure.blocks
+    factors, divisors = (np.append(x, 1.0)[blocks].prod(axis=1) for x in (entries, precisions))
+    divisors = divisors**0.5
+    largest = max(
+        factor / divisor * upper_entry(A)
+        for A, factor, divisor in zip(matrices, factors, divisors, strict=True)
+    )
+    scale = _ROUNDED_ROOM * SATURATION / LEAST_RECORDS / largest
+    if scale * max(float(A.triangles.max()) for A in matrices) < _NEEDED:
+        raise DesignError(_NO_ROOM)
+    triangles, sums, weights = [], [], []
+    for A, divisor in zip(matrices, divisors, strict=True):
+        b = A.triangles.shape[1]
+        rounded = np.rint(A.triangles * (scale / divisor))
+        rows = rounded.reshape(A.cells, b)
+        at = np.arange(A.cells)
+        rows[at, at % b] = np.where(at < structure.n, np.maximum(rows[at, at % b], 1.0), 1.0)
+        triangles.append(rounded)
+        sums.append(A.sums)
+        weights.append(np.rint(A.weights * (scale / divisor)))
+    matrix = NestedChain(
+        np.array([structure.n], dtype=np.int64),
+        np.stack(triangles).astype(np.int64),
+        np.stack(sums).astype(np.int64),
+        np.stack(weights).astype(np.int64),
+    )
+    basis = Basis("cells", np.zeros(1, dtype=np.int64), np.ones(1))
+    block_set = BlockSet(
+        np.arange(len(blocks), dtype=np.int64), basis, np.ones((len(blocks), 1, 1), dtype=np.int64)
+    )
+    found = build_strategy(structure, (block_set,), place_chain(structure, matrix))
+    return add_claim_margins(found, CHAIN_MARGIN)
 
 
 def _round_scales(structure: ChainStructure, scales: FloatArray, largest: int) -> IntArray:

@@ -75,6 +75,23 @@ class Pinch:
         size = math.sqrt(len(self.paired)) * float(upper_norm(self.paired))
         return (math.fsum(self.rests) + size + self.error) * (1 + 8 * UNIT_ROUNDOFF)
 
+    def compute_contraction(self, slope: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Compute what X meets in <Z, X>, for the matrix Z of the bound.
+
+        Args:
+            slope: The derivative of the bound by the table, shape (t^2 + K,).
+
+        Returns:
+            What each entry of X meets, shape (r, P), and what each nu meets, shape (K,).
+        """
+        t = self.frame.shape[1]
+        pull = self.paired @ slope[: t * t].reshape(t, t)
+        weights = slope[t * t :] * self.rests
+        along = self.rows @ pull @ self.frame.T
+        for weight, polar in zip(weights, self.polars, strict=False):
+            along += weight * polar
+        return 2 * along, 2 * weights
+
     def compute_parts(self, slope: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Compute what every row and every column of X adds to the bound.
 
@@ -84,14 +101,9 @@ class Pinch:
         Returns:
             Shapes (r,) and (P,). What is beside X is in the rows' parts only.
         """
-        t = self.frame.shape[1]
-        pull = self.paired @ slope[: t * t].reshape(t, t)
-        weights = slope[t * t :] * self.rests
-        along = self.rows @ pull @ self.frame.T
-        for weight, polar in zip(weights, self.polars, strict=False):
-            along += weight * polar
-        parts = 2 * along * self.X
-        return parts.sum(axis=1) + 2 * self.loose @ weights, parts.sum(axis=0)
+        along, weights = self.compute_contraction(slope)
+        parts = along * self.X
+        return parts.sum(axis=1) + self.loose @ weights, parts.sum(axis=0)
 
 
 def scale_factor(W: FloatArray, v: FloatArray, e: FloatArray) -> tuple[FloatArray, float, int]:

@@ -27,7 +27,11 @@ from fitplug.families.product.certificate.product_bound import (
 )
 from fitplug.families.product.certificate.product_duals import ProductDuals
 from fitplug.families.product.certificate.splits import plan_splits
-from fitplug.families.product.design.cell_ascent import ascend_cells, couple_totals
+from fitplug.families.product.design.cell_ascent import (
+    ascend_cells,
+    couple_totals,
+    share_among_nodes,
+)
 from fitplug.families.product.design.members import FamilyWeights
 from fitplug.families.product.shape.batches import BatchedGroups
 from fitplug.numeric import UNIT_ROUNDOFF, FloatArray
@@ -36,8 +40,11 @@ _TILTS = (0.06, 0.12, 0.3, 1.0)
 _RESTS = 512
 """Rests of an attribute, of each kind, unless these are too many with frames of one column."""
 
-_STEPS = 15
-"""Steps of ascent between two sizes of frames."""
+_STEPS = 40
+"""The most steps of ascent between two sizes of frames."""
+
+_LEAST_STEP = 2e-6
+"""An ascent ends at a step that gains less than this part."""
 
 _WORK = 6e9
 """The sum of the cubes of the widths times the steps: half a minute or so."""
@@ -179,9 +186,12 @@ def _climb(batched: BatchedGroups, gram_matrices: GramTerms, climb: _Climb, step
         except np.linalg.LinAlgError:
             # Floating point can go no further.
             break
-        if value > climb.value:
+        gain = value - climb.value
+        if gain > 0:
             climb = replace(climb, value=value, best=climb.following)
         climb = replace(climb, following=following)
+        if gain < _LEAST_STEP * climb.value:
+            break
     return climb
 
 
@@ -189,7 +199,8 @@ def _step(
     batched: BatchedGroups, gram_matrices: GramTerms, duals: ProductDuals
 ) -> tuple[float, ProductDuals]:
     """Return the bound at the weights, without its rounding, and the weights after one step."""
-    here = scale_duals(batched, duals)
+    splits = plan_splits(batched, duals)
+    here = scale_duals(batched, duals, splits)
     total, by_w, by_table, roots = differentiate_norms(gram_matrices, here.w, here.tables)
     costs, by_y = _compute_costs(batched, duals)
     w = here.w * by_w / costs
@@ -199,32 +210,21 @@ def _step(
         factor = batched.factors[f]
         if batched.symmetric[factor.attribute]:
             continue
-        rows, gains[f] = here.pinches[f].compute_parts(slope)
-        if len(y[f]) > 1:
-            y[f] = _ascend_rows(batched, f, y[f], rows, by_y[f])
-        tree = batched.trees[factor.attribute]
+        pinch, tree = here.pinches[f], batched.trees[factor.attribute]
+        rows, gains[f] = pinch.compute_parts(slope)
         if tree is not None and factor.factor.kind not in tree.above:
-            gains[f] = rows  # one for each top node
+            along, weights = pinch.compute_contraction(slope)
+            classes, _ = splits[factor.attribute].classes
+            met = along.diagonal(), weights[len(pinch.polars) :]
+            nodes = share_among_nodes(
+                tree, duals.p[factor.attribute], y[f], factor.factor.kind, classes, met
+            )
+            gains[f] = rows = nodes * (rows.sum() / nodes.sum()) if nodes.any() else nodes
+        if len(y[f]) > 1:
+            y[f] = _normalise(rows / by_y[f])
     couplings = couple_totals(batched, here, gram_matrices, roots, by_table)
     p = ascend_cells(batched, duals.p, here, gains, couplings)
     return here.divide_by_mass(total), replace(duals, p=p, y=tuple(y), w=w)
-
-
-def _ascend_rows(
-    batched: BatchedGroups, f: int, y: FloatArray, gains: FloatArray, prices: FloatArray
-) -> FloatArray:
-    """Return the weights y (r,) of the rows of factor f after a step.
-
-    The gains are the rows' shares of <Z, X>, or those of the top nodes of a tree. The nodes below a
-    top node keep their shares of its weight. The prices (r,) are the derivatives of sum q.
-    """
-    factor = batched.factors[f]
-    tree = batched.trees[factor.attribute]
-    if tree is not None and factor.factor.kind not in tree.above:
-        top = tree.find_top_nodes(factor.factor.kind)
-        share = y / np.bincount(top, y)[top]
-        return share * _normalise(gains / np.bincount(top, share * prices))[top]
-    return _normalise(gains / prices)
 
 
 def _normalise(gains: FloatArray) -> FloatArray:

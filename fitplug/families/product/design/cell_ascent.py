@@ -7,14 +7,15 @@ which never lowers <Z, X> (docs/theory/product-bound.md).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from fitplug.families.base.tree_shape import TreeShape
 from fitplug.families.product.certificate.gram_matrices import GramTerms
 from fitplug.families.product.certificate.product_bound import ScaledDuals
 from fitplug.families.product.shape.batches import BatchedGroups
-from fitplug.numeric import FloatArray
+from fitplug.numeric import FloatArray, IntArray
 
 _LEAST_CELL = 1e-9
 """The least weight of a cell, as a part of the mean weight."""
@@ -33,12 +34,13 @@ def ascend_cells(
         batched: The groups.
         cells: The weights, each of shape (n_a,).
         here: The weights as they are evaluated.
-        gains: What the columns of every factor add, shape (P,).
+        gains: What the columns of every factor add, shape (P,); of a level at or below the top of a
+            tree, what its nodes add.
         couplings: What the groups that sum an attribute out couple to the columns of its frame, as
             `couple_totals` gives it.
 
     Returns:
-        The weights. Those of the leaves of a tree keep their shares of its top nodes' weights.
+        The weights.
     """
     moved = list(cells)
     for a, tree in enumerate(batched.trees):
@@ -46,17 +48,63 @@ def ascend_cells(
         if not own:
             continue
         frame = here.pinches[own[0]].frame
-        gain = np.sum([gains[f] for f in own], axis=0)
-        if frame.shape[1]:
-            gain = gain + frame[:, 0] * (frame @ couplings[a])
-        gain = np.maximum(gain, _LEAST_CELL * np.abs(gain).mean())
+        summed = frame[:, 0] * (frame @ couplings[a]) if frame.shape[1] else np.zeros(len(frame))
         if tree is None:
-            moved[a] = gain / gain.sum()
-        else:
-            mass = tree.sum_leaves(cells[a], 0)
-            ratio = np.divide(gain / gain.sum(), mass, out=np.zeros_like(mass), where=mass > 0)
-            moved[a] = cells[a] * np.repeat(ratio, tree.leaves[0])
+            moved[a] = _normalise(np.sum([gains[f] for f in own], axis=0) + summed)
+            continue
+        # A node's gain goes to its leaves in proportion to their weights.
+        ratio = np.zeros(tree.n)
+        for gain, level in [(gains[f], batched.factors[f].factor.kind) for f in own] + [
+            (summed, "")
+        ]:
+            depth = tree.depths.get(level, 0)
+            mass = tree.sum_leaves(cells[a], depth)
+            part = np.divide(gain, mass, out=np.zeros_like(mass), where=mass > 0)
+            ratio += np.repeat(part, tree.leaves[depth])
+        moved[a] = _normalise(cells[a] * ratio)
     return tuple(moved)
+
+
+def _normalise(gain: FloatArray) -> FloatArray:
+    """Scale weights (n,) to the sum 1, and raise those near zero."""
+    gain = np.maximum(gain, _LEAST_CELL * np.abs(gain).mean())
+    return np.asarray(gain / gain.sum())
+
+
+def share_among_nodes(
+    tree: TreeShape,
+    p: FloatArray,
+    y: FloatArray,
+    level: str,
+    classes: Sequence[IntArray],
+    met: tuple[FloatArray, FloatArray],
+) -> FloatArray:
+    """Compute what every node of a level at or below the top adds to <Z, X>, up to a factor.
+
+    Row w is (y_w p_w)^1/2 s_w', and Z has J on the contrasts of every node v on the path to w, on
+    which J s_w is p_w / p_c - p_w / p_v, and on the top (docs/theory/product-bound.md, (B9)).
+
+    Args:
+        tree: The tree.
+        p: The weights of the leaves, shape (n,).
+        y: The weights of the level's nodes, shape (nodes,).
+        level: The level.
+        classes: Per step the class of every node.
+        met: What d_g of every top node meets in Z, shape (P,), and what nu of every class meets.
+
+    Returns:
+        Shape (nodes,).
+    """
+    depth = tree.depths[level]
+    own = tree.sum_leaves(p, depth)
+    child, below, total = np.arange(len(own)), np.maximum(own, 1e-300), np.zeros(len(own))
+    for step in reversed(range(depth)):
+        node = tree.parents[step][child]
+        above = np.maximum(tree.sum_leaves(p, step), 1e-300)
+        total += met[1][classes[step][node]] * (own / below[child] - own / above[node])
+        child, below = node, above
+    total += met[0][child] * own / below[child]
+    return np.asarray(np.sqrt(y * own) * total)
 
 
 def couple_totals(

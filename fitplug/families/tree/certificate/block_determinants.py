@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from fitplug.families.tree.certificate.dense_trees import DenseStep, DenseTree, Measurements
-from fitplug.families.tree.certificate.public_root import RegionMasses
 from fitplug.families.tree.certificate.scalar_trees import (
     LEAST_MASS,
     LEAST_PRECISION,
@@ -52,8 +51,6 @@ class BlockWeights:
         block: The block.
         p: Weights of leaves and dense cells, shape (leaves, D).
         row_weights: q / c, shape (rows,).
-        regions: Regions of the dense cells, shape (D,), that no class goes beyond, if the classes
-            that queries tell apart are to be divided into such; else None.
     """
 
     def __init__(
@@ -62,22 +59,18 @@ class BlockWeights:
         block: int,
         p: FloatArray,
         row_weights: FloatArray,
-        regions: IntArray | None = None,
     ) -> None:
         self.structure = structure
         self.tree = structure.tree
         self.parts = structure.parts[block]
         self.row_weights = row_weights
         self.classes = structure.classes[block]
-        if regions is not None:
-            self.classes = tuple(divide_classes(one, regions) for one in self.classes)
         sizes = [one.size for one in self.classes]
         self.last = max((d for d, size in enumerate(sizes) if size), default=-1)
         if self.last >= 0:
             masses = np.zeros((self.tree.size, sizes[0]))
             masses[self.tree.leaves] = self.classes[0].merge_counts(p)
             self.masses = self.tree.add_upwards(masses)
-            self.unasked = np.where(self.classes[0].of_cell < 0, p.sum(axis=0), 0.0)
 
     @property
     def rounding(self) -> float:
@@ -93,19 +86,6 @@ class BlockWeights:
         order = order_nodes(self.tree, root, 0, self.last)
         precisions = self._sum_precisions(self.classes[0])[order.nodes]
         return build_scalar_tree(order, self.masses[order.nodes, 0], precisions)
-
-    def build_totals(self) -> ScalarTree:
-        """Build the tree of numbers that has only what is asked of the sum of all classes."""
-        root = np.zeros(1, dtype=np.int64)
-        order = order_nodes(self.tree, root, 0, self.last)
-        precisions = np.zeros(self.tree.size)
-        for part in self.parts:
-            N = self.classes[0].restrict(part.matrix)
-            squares = np.where((N[:, :1] == N).all(axis=1), N[:, 0] ** 2, 0.0)
-            weights = self._find_weights(part.rows, part.level.nodes)
-            precisions[part.level.nodes] += part.multiple * (weights @ squares)
-        precisions = (precisions / self.tree.multiplicities)[order.nodes]
-        return build_scalar_tree(order, self.masses[order.nodes].sum(axis=1), precisions)
 
     def build_dense(self, totals: Totals) -> DenseTree:
         """Build the tree of a block that has several classes of cells."""
@@ -161,35 +141,6 @@ class BlockWeights:
             if sizes[depth] == 1 and (share := self._compare_with_product(depth)) >= LEAST_SHARE:
                 return Totals(depth, share)
         return Totals(self.last + 1, 1.0)
-
-    def find_regions(self, regions: IntArray, theta: float) -> RegionMasses | None:
-        """Find the masses of regions at the root; see `tree.certificate.public_root`.
-
-        Args:
-            regions: The region of each dense cell, shape (D,); no class goes beyond one.
-            theta: The part that is taken off.
-
-        Returns:
-            The masses; None if some region that is asked has none.
-        """
-        asked = self.classes[0].of_cell >= 0
-        of_class = regions[self.classes[0].first]
-        unasked = np.zeros(int(regions.max()) + 1)
-        np.add.at(unasked, regions[~asked], self.unasked[~asked])
-        together = unasked.copy()
-        np.add.at(together, of_class, self.masses[0])
-        # Regions of which nothing is asked are as little known as before.
-        kept, number = np.unique(of_class, return_inverse=True)
-        if not (together[kept] > 0).all():
-            return None
-        error = 2 * self.rounding + gamma(2 * len(self.unasked) + self.tree.size + 8)
-        return RegionMasses(
-            of_class=number.ravel(),
-            together=together[kept] * (1 + error),
-            unasked=unasked[kept] * (1 - error),
-            theta=theta,
-            rounding=error,
-        )
 
     def find_tops_above(self, depth: int) -> tuple[IntArray, IntArray]:
         """Find the node above a depth that each node at the depth or below lies under.
@@ -314,17 +265,6 @@ def average_weights(structure: TreeStructure, p: FloatArray) -> FloatArray:
     averages = values.copy()
     averages[np.ix_(is_below, cells)] = own[is_below].sum(axis=1, keepdims=True) * shares
     return averages.ravel()
-
-
-def divide_classes(classes: CellClasses, regions: IntArray) -> CellClasses:
-    """Divide classes of dense cells so that each is within one region."""
-    asked = np.flatnonzero(classes.of_cell >= 0)
-    pairs = np.column_stack([classes.of_cell[asked], regions[asked]])
-    _, first, number = np.unique(pairs, axis=0, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    of_cell = np.full(len(regions), -1)
-    of_cell[asked] = np.argsort(order)[number.ravel()]
-    return CellClasses(of_cell, asked[first[order]])
 
 
 def _find_sorted(values: AnyArray, wanted: AnyArray) -> IntArray:

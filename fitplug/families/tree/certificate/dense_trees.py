@@ -44,18 +44,20 @@ class Measurements:
 
 
 @dataclass(frozen=True, eq=False)
-class RootCovariance:
-    """What is known of the covariance V of the root.
+class RootPosterior:
+    """What a sweep proves of the covariance V of the root: c P P' <= V, and B'B / C <= V^-1.
 
     Attributes:
-        lower: c: V is at least c P P', in the order of symmetric matrices.
-        upper: V is at most this multiple of P P'; infinite if nothing is proven.
-        factor: P, shape (r, r).
+        least: c, at most 1.
+        diagonal: Of P, which is triangular, shape (r,).
+        largest: C, at least 1, or infinite.
+        information: B, shape (m, r).
     """
 
-    lower: float
-    upper: float
-    factor: FloatArray
+    least: float
+    diagonal: FloatArray
+    largest: float
+    information: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,28 +114,28 @@ class DenseTree:
         """
         return self.sweep(poles)[0]
 
-    def sweep(self, poles: FloatArray) -> tuple[FloatArray, list[RootCovariance]]:
+    def sweep(self, poles: FloatArray) -> tuple[FloatArray, list[RootPosterior]]:
         """Sweep upwards.
 
         Args:
             poles: t, shape (P,).
 
         Returns:
-            Lower bounds on log det(I + N / t), shape (P,), and what is known of V of the root at
-            each pole.
+            Lower bounds on log det(I + N / t), shape (P,), and what is known of the root at each
+            pole.
         """
-        information = np.zeros((len(self.masses), len(poles)))
-        excess = np.zeros_like(information)
+        information = np.zeros((2, len(self.masses), len(poles)))
         total = np.zeros(len(poles))
         if self.totals is not None:
             total, V = self.totals.sweep(poles)
-            information[self.tops], excess[self.tops] = self._upper_information(V, poles)
+            information[:, self.tops] = self._upper_information(V, poles)
         found = np.zeros(len(poles))
         roots = []
         with np.errstate(all="ignore"):
             for i, t in enumerate(poles.tolist()):
-                upward = _Sweep(self, t, information[:, i], excess[:, i])
+                upward = _Sweep(self, t, *information[:, :, i])
                 found[i] = upward.run()
+                assert upward.root is not None
                 roots.append(upward.root)
         return (total + found) * (1 - gamma(len(self.masses) + 8)), roots
 
@@ -141,8 +143,8 @@ class DenseTree:
         """Bound from above with what precision the totals are known from below.
 
         Returns:
-            The bounds, shape (tops, P), and by how much they may be too large, relative to the
-            precision of the total before all answers.
+            The bound, shape (tops, P), and a factor minus 1 by which no precision of a top node,
+            with what it has without that, is smaller than with the bound.
         """
         assert self.totals is not None
         prior = self.totals.masses[: len(self.tops), None] / poles
@@ -150,8 +152,12 @@ class DenseTree:
         # 1 / V - 1 / prior, where V is at most the prior. Without V, the total is known.
         ratio = np.divide(prior, V, out=np.full_like(V, np.inf), where=V > 0)
         excess = np.maximum(ratio - 1, 0.0) + 2 * error * ratio
-        bound = np.divide(excess, prior, out=np.zeros_like(V), where=prior > 0) * (1 + error)
-        return bound, 8 * error * ratio
+        found = np.divide(excess, prior, out=np.zeros_like(V), where=prior > 0) * (1 + error)
+        # The true precision is smaller by 8 error ratio / prior at most: a part of the bound, and
+        # of what the prior variances are, whichever is less.
+        with np.errstate(invalid="ignore"):
+            part = 8 * error * np.minimum(ratio, np.divide(ratio, excess))
+        return found, np.where(part < 0.5, 1 / (1 - part) - 1, np.inf)
 
     @property
     def trace(self) -> float:
@@ -227,13 +233,17 @@ class DenseTree:
 
 
 class _Sweep:
-    """The sweep at one pole: c and P of the nodes that have children, once they are known."""
+    """The sweep at one pole: c, C and P of the nodes that have children, once they are known.
+
+    Their V is at least c P P' and at most C P P'.
+    """
 
     def __init__(
         self, tree: DenseTree, t: float, information: FloatArray, excess: FloatArray
     ) -> None:
         self.tree = tree
-        self.information, self.excess = information, excess
+        self.information = information
+        self.excess = excess
         self.variances = tree.masses / t
         self.total = 0.0
         r = tree.masses.shape[1]
@@ -241,42 +251,38 @@ class _Sweep:
         self.slot = np.full(len(tree.masses), -1)
         self.slot[inner] = np.arange(len(inner))
         self.P = np.zeros((len(inner), r, r))
-        self.c = np.zeros(len(inner))
-        # V is at most this times P P'.
-        self.upper = np.full(len(tree.masses), np.inf)
+        self.c, self.C = np.zeros(len(inner)), np.zeros(len(inner))
+        self.root: RootPosterior | None = None
 
     def run(self) -> float:
         """Sweep from the leaves up, and return the bound on the log determinant."""
         if not self.tree.steps:
-            c, P = self._update_bottom(np.zeros(1, dtype=np.int64))
-            self.root = RootCovariance(float(c[0]), float(self.upper[0]), P[0])
+            self._update_bottom(np.zeros(1, dtype=np.int64))
         for step in reversed(self.tree.steps):
             k, r = step.children.shape[1], self.variances.shape[1]
             size = max(1, _MOST_NUMBERS // (k * r * r))
             for start in range(0, len(step.parents), size):
                 some = slice(start, start + size)
                 self._update_parents(step.parents[some], step.children[some], step.counts[some])
-        if self.tree.steps:
-            at = self.slot[0]
-            self.root = RootCovariance(float(self.c[at]), float(self.upper[0]), self.P[at])
         return self.total
 
     def _update_parents(self, parents: IntArray, children: IntArray, counts: FloatArray) -> None:
         """Update nodes whose children have matrices."""
         b, k = children.shape
-        c, P = self._find(children.ravel())
+        c, C, P = self._find(children.ravel())
         r = P.shape[1]
         S = P.reshape(b, k, r, r).transpose(0, 2, 1, 3).reshape(b, r, k * r)
         scale = _round_to_power((S * S).sum(axis=2))
         S = np.divide(S, scale[:, :, None], out=np.zeros_like(S), where=scale[:, :, None] > 0)
         Zt, departure = factor_sum(S, counts)
         least = c.reshape(b, k).min(axis=1) * (1 - departure) * (1 - 4 * UNIT_ROUNDOFF)
-        self.upper[parents] = self.upper[children].max(axis=1) * (1 + departure)
+        largest = C.reshape(b, k).max(axis=1) * (1 + departure) * (1 + 4 * UNIT_ROUNDOFF)
         diagonals = np.diagonal(Zt, axis1=1, axis2=2)
         log, error = sum_logarithms(diagonals)
-        self._update(parents, scale, Zt, np.where(least > 0, least, 0.0), 2 * (log + error))
+        least = np.where(least > 0, least, 0.0)
+        self._update(parents, scale, Zt, (least, largest), 2 * (log + error))
 
-    def _update_bottom(self, nodes: IntArray) -> tuple[FloatArray, FloatArray]:
+    def _update_bottom(self, nodes: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Update nodes of which only totals, or nothing, is asked below."""
         variances = self.variances[nodes]
         scale = _round_to_power(variances)
@@ -287,33 +293,34 @@ class _Sweep:
         log, error = sum_logarithms(prior)
         ratio = below * variances[:, members].sum(axis=1) * (1 + gamma(len(members) + 4))
         least = np.full(len(nodes), 1 - 16 * UNIT_ROUNDOFF)
-        self.upper[nodes] = (1 + self.excess[nodes]) * (1 + 64 * UNIT_ROUNDOFF)
+        largest = (1 + self.excess[nodes]) * (1 + 16 * UNIT_ROUNDOFF)
         known = np.log1p(ratio) * (1 + gamma(256)) - log
         error += gamma(8 * len(members) + 64)  # of Z and of the row below
-        return self._update(nodes, scale, 1 / np.sqrt(prior), least, known + error)
+        return self._update(nodes, scale, 1 / np.sqrt(prior), (least, largest), known + error)
 
     def _update(
         self,
         nodes: IntArray,
         scale: FloatArray,
         Zt: FloatArray,
-        least: FloatArray,
+        limits: tuple[FloatArray, FloatArray],
         log: FloatArray,
-    ) -> tuple[FloatArray, FloatArray]:
-        """Update nodes that have V0 >= least scale (Z Z')^-1 scale before they are measured.
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Update nodes that have V0 near scale (Z Z')^-1 scale before they are measured.
 
         Args:
             nodes: Their positions, shape (b,).
             scale: Powers of 2, or zero, shape (b, r).
             Zt: Z' or its diagonal.
-            least: c of V0, shape (b,).
+            limits: c and C of V0, each of shape (b,).
             log: No less than the log determinant of Z Z', with what is known of totals, shape (b,).
 
         Returns:
-            c and P of the nodes.
+            c, C and P of the nodes.
         """
         tree, r = self.tree, scale.shape[1]
-        c, P = np.zeros(len(nodes)), np.zeros((len(nodes), r, r))
+        (least, largest), c = limits, np.zeros(len(nodes))
+        C, P = np.full(len(nodes), np.inf), np.zeros((len(nodes), r, r))
         for kind in np.unique(tree.kinds[nodes]).tolist():
             at = np.flatnonzero(tree.kinds[nodes] == kind)
             own = tree.measurements[kind]
@@ -338,25 +345,34 @@ class _Sweep:
             self.total += float(tree.multiplicities[nodes[at]] @ gain)
             # Where nothing is proven, P is zero, and 0 is a lower bound.
             c[at] = np.where(fits, least[at] / (1 + proven.departure), 1.0)
+            C[at] = np.where(fits, largest[at] / (1 - proven.departure), np.inf)
             P[at] = np.where(fits[:, None, None], scale[at, :, None] * found, 0.0)
-            is_upper = fits & (proven.departure < 1)
-            rest = np.where(is_upper, 1 - proven.departure, 1.0) * (1 - 8 * UNIT_ROUNDOFF)
-            self.upper[nodes[at]] = np.where(is_upper, self.upper[nodes[at]] / rest, np.inf)
+            if nodes[at[0]] == 0:
+                own_Z = np.diag(Zt[at[0]]) if Zt.ndim == 2 else Zt[at[0]].T
+                information = np.vstack([own_Z.T, F[0]]) / scale[at[0]]
+                self.root = RootPosterior(
+                    float(c[at[0]]) * (1 - 4 * UNIT_ROUNDOFF),
+                    np.diagonal(P[at[0]]),
+                    float(largest[at[0]]) * (1 + 16 * UNIT_ROUNDOFF),
+                    information,
+                )
         c *= 1 - 4 * UNIT_ROUNDOFF
+        C *= 1 + 4 * UNIT_ROUNDOFF
         inner = self.slot[nodes] >= 0
-        if inner.any():
-            self.P[self.slot[nodes[inner]]], self.c[self.slot[nodes[inner]]] = P[inner], c[inner]
-        return c, P
+        slots = self.slot[nodes[inner]]
+        self.c[slots], self.C[slots], self.P[slots] = c[inner], C[inner], P[inner]
+        return c, C, P
 
-    def _find(self, nodes: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Find c and P of nodes: those of nodes without children are computed now."""
+    def _find(self, nodes: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Find c, C and P of nodes: those of nodes without children are computed now."""
         r = self.variances.shape[1]
-        c, P = np.empty(len(nodes)), np.empty((len(nodes), r, r))
+        c, C, P = np.empty(len(nodes)), np.empty(len(nodes)), np.empty((len(nodes), r, r))
         inner = self.slot[nodes] >= 0
-        c[inner], P[inner] = self.c[self.slot[nodes[inner]]], self.P[self.slot[nodes[inner]]]
+        slots = self.slot[nodes[inner]]
+        c[inner], C[inner], P[inner] = self.c[slots], self.C[slots], self.P[slots]
         if not inner.all():
-            c[~inner], P[~inner] = self._update_bottom(nodes[~inner])
-        return c, P
+            c[~inner], C[~inner], P[~inner] = self._update_bottom(nodes[~inner])
+        return c, C, P
 
 
 def _round_to_power(squares: FloatArray) -> FloatArray:

@@ -8,17 +8,16 @@ leaf alone, and M_0 at the root, which counts all pairs (docs/theory/persons.md,
 With M = F F' and M_0 = M, the norm of the block is that of a tree whose nodes have as many
 independent variables as F has columns, each with the weights p, of which the queries N F are asked.
 So the sweep of `fitplug.families.tree.certificate.dense_trees` finds it. At the root M_0 is bounded
-from below by F (I - H'H + K K') F'. If the root's variables have the covariance V after all
-answers, this adds log det(I - H (I - t V) H') and no less than log det(I + K' (I - t V) K).
+from below by F R R' F', so that the root's variables have the covariance R R' times the sum of p
+(`fitplug.families.tree.certificate.public_root`).
 
 F is turned so that its first column alone is measured where only the total of the classes is asked.
-What rounding makes of F, H and N F is bounded after the fact.
+What rounding makes of F, R and N F is bounded after the fact.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,10 +28,8 @@ from fitplug.families.blocks.certificate.person_bound import (
     upper_residual,
 )
 from fitplug.families.tree.certificate.block_determinants import BlockWeights, Totals
-from fitplug.families.tree.certificate.dense_trees import RootCovariance
-from fitplug.families.tree.certificate.public_root import lower_log_gram
-from fitplug.families.tree.certificate.scalar_trees import LOGARITHM
-from fitplug.families.tree.certificate.trees import lower_weighted_norm
+from fitplug.families.tree.certificate.public_root import RootPrior
+from fitplug.families.tree.certificate.trees import lower_weighted_norm, scale_rows
 from fitplug.families.tree.shape.blocks import GroupPart
 from fitplug.families.tree.shape.persons import PersonTreeStructure
 from fitplug.neighbours import RecordSets
@@ -42,12 +39,6 @@ from fitplug.workload import CellClasses
 _LEAST_SQUARE = 1e-13
 """Columns of F are left out if their squared norm is smaller, relative to the largest."""
 
-_LEAST_CHANGE = 1e-9
-"""A smaller relative change of the moment at the root is rounding."""
-
-_ROOM = 1e-12
-"""H'H is below the identity by this, so that rounding does not take it beyond."""
-
 
 @dataclass(frozen=True, eq=False)
 class LeafMoment:
@@ -55,17 +46,15 @@ class LeafMoment:
 
     Attributes:
         factor: F, shape (r, n).
-        less: H, shape (h, n).
-        more: K, shape (n, k).
-        excess: F F' is at most M + excess I, and F (I - H'H + K K') F' at most M_0 + excess I, in
-            the order of symmetric matrices.
+        root: R, shape (n, n); None where it is the identity.
+        excess: F F' is at most M + excess I, and F R R' F' at most M_0 + excess I, in the order of
+            symmetric matrices.
         total: The norm of what F makes of the total that is asked alone below some depth, which
             is that of its first column; 0 if there is no such depth.
     """
 
     factor: FloatArray
-    less: FloatArray
-    more: FloatArray
+    root: FloatArray | None
     excess: float
     total: float
 
@@ -126,67 +115,24 @@ class LeafWeights(BlockWeights):
             weights = part.multiple * self._find_weights(part.rows, part.level.nodes)
             masses = self.masses[part.level.nodes, 0]
             lost += float((np.sqrt(weights * masses[:, None]) @ sizes).sum())
-        return lost * math.sqrt(self.more_eigenvalue) * (1 + 2 * self.rounding)
+        return lost * math.sqrt(self.most) * (1 + 2 * self.rounding)
 
-    def change_root(
-        self, found: FloatArray, poles: FloatArray, roots: Sequence[RootCovariance]
-    ) -> FloatArray:
-        """Bound log determinants from below where the root has the moment of `LeafMoment`.
-
-        Args:
-            found: Lower bounds where it has F F', shape (P,).
-            poles: t, shape (P,).
-            roots: What is known of V of the root at each pole.
-        """
-        logs = np.array(
-            [
-                self._lower_loss(t * own.lower, own.factor)
-                + self._lower_gain(t * own.upper, own.factor)
-                for t, own in zip(poles.tolist(), roots, strict=True)
-            ]
-        )
-        total = np.where(np.isfinite(logs), found + logs - gamma(8) * (found + np.abs(logs)), 0.0)
-        return np.maximum(total, 0.0)
+    def find_root_prior(self) -> RootPrior | None:
+        """Find the covariance of the root's variables; None if it is that of the weights."""
+        R = self.moment.root
+        if R is None:
+            return None
+        mass, rounding = float(self.masses[0, 0]), self.rounding
+        factor = R * math.sqrt(mass * (1 - 2 * rounding))
+        return RootPrior(np.full(len(R), mass), rounding, np.eye(len(R)), factor)
 
     @property
-    def more_eigenvalue(self) -> float:
+    def most(self) -> float:
         """No less than the factor by which the root's moment raises the largest eigenvalue."""
-        return 1 + float((self.moment.more**2).sum()) * (1 + gamma(self.moment.more.size + 4))
-
-    def _lower_loss(self, scale: float, G: FloatArray) -> float:
-        """Bound log det(I - H (I - t V) H') from below, for t V at least scale G G'."""
-        H = self.moment.less
-        if not len(H):
-            return 0.0
-        # H H' is at most a diagonal matrix of the sums of its rows. Without answers, the root's
-        # variables have the variance of their mass over t.
-        sizes = np.abs(H) @ np.abs(H).T
-        sums = np.abs(H @ H.T).sum(axis=1) + gamma(H.shape[1] + 2) * sizes.sum(axis=1)
-        left = 1 - sums * (1 + gamma(len(H) + 4))
-        if not (left >= 0).all():
-            return -math.inf
-        roots = np.diag(np.sqrt(left))
-        mass = float(self.masses[0, 0]) * (1 + self.rounding)
-        scale = math.sqrt(max(scale, 0.0) / mass)
-        S = np.hstack([scale * (H @ G), roots])
-        size = np.hstack([scale * (np.abs(H) @ np.abs(G)), roots])
-        return lower_log_gram(S, gamma(len(G) + 16) * math.sqrt(float((size * size).sum())))
-
-    def _lower_gain(self, scale: float, G: FloatArray) -> float:
-        """Bound log det(I + K' (I - t V) K) from below, for t V at most scale G G'."""
-        K = self.moment.more
-        mass = float(self.masses[0, 0]) * (1 - self.rounding)
-        # Masses and precisions that are wrong by a part change V by no larger part.
-        scale *= (1 + 8 * self.rounding) / mass
-        if not (K.size and math.isfinite(scale)):
-            return 0.0
-        towards = math.sqrt(scale) * (G.T @ K)
-        found = K.T @ K - towards.T @ towards
-        sizes = math.sqrt(scale) * (np.abs(G).T @ np.abs(K))
-        sizes = np.abs(K).T @ np.abs(K) + sizes.T @ sizes
-        error = gamma(4 * len(K) + 64 * len(found) + 64) * math.sqrt(float((sizes * sizes).sum()))
-        values = np.linalg.eigvalsh((found + found.T) / 2) - error
-        return float(np.log1p(np.maximum(values, 0.0)).sum()) * (1 - gamma(LOGARITHM + len(values)))
+        R = self.moment.root
+        if R is None:
+            return 1.0
+        return max(1.0, float((R * R).sum()) * (1 + gamma(R.size + 4)))
 
     def _find_members(self, depth: int) -> BoolArray:
         return self._first
@@ -233,15 +179,9 @@ def lower_leaf_norm(
             continue
         # A record with itself has w_A.
         cover = max(cover, moment.excess / float(structure.subsets.profile_multiples[block]))
-        rows = row_weights
-        most = max(part.multiple * rows[part.rows].max() for part in structure.parts[block])
-        power = math.frexp(float(most))[1] // 2
-        weights = LeafWeights(structure, block, moment, p, np.ldexp(rows, -2 * power))
-        found = lower_weighted_norm(
-            weights,
-            more_eigenvalue=weights.more_eigenvalue,
-            change_root=weights.change_root if moment.less.size or moment.more.size else None,
-        )
+        power, rows = scale_rows(structure, block, row_weights)
+        weights = LeafWeights(structure, block, moment, p, rows)
+        found = lower_weighted_norm(weights, weights.find_root_prior(), weights.most)
         found -= weights.upper_error()
         norm += math.ldexp(max(found, 0.0), power) * (1 - gamma(8))
     mass = float(of_sets.sum()) + structure.cells * cover * (1 + gamma(8))
@@ -267,7 +207,7 @@ def find_leaf_moment(
     F = F[:, squares > _LEAST_SQUARE * squares.max(initial=0.0)]
     depth, total = find_total_depth(classes), 0.0
     if not F.size:
-        return LeafMoment(F, F, F, 0.0, 0.0)
+        return LeafMoment(F, None, 0.0, 0.0)
     if depth < len(classes):
         members = classes[depth].of_cell[classes[0].first] == 0
         towards = members @ F
@@ -278,8 +218,8 @@ def find_leaf_moment(
             F = F - 2 * np.outer(F @ towards, towards) / (towards @ towards)
             F[:, 0] *= math.copysign(1.0, float(members @ F[:, 0]))
     excess = other + upper_residual(moment, F)
-    H, K, at_root = _compare_root(root, F)
-    return LeafMoment(F, H, K, max(excess, error + at_root), total)
+    R, at_root = _factor_root(root, moment, F)
+    return LeafMoment(F, R, max(excess, error + at_root), total)
 
 
 def _merge_classes(
@@ -294,28 +234,31 @@ def _merge_classes(
     return (merged + merged.T) / 2, error + rounding
 
 
-def _compare_root(root: FloatArray, F: FloatArray) -> tuple[FloatArray, FloatArray, float]:
-    """Find H and K so that F (I - H'H + K K') F' is M_0, nearly.
+def _factor_root(
+    root: FloatArray, moment: FloatArray, F: FloatArray
+) -> tuple[FloatArray | None, float]:
+    """Find R so that F R R' F' is M_0, nearly.
 
     Args:
         root: M_0, shape (r, r).
+        moment: M.
         F: Shape (r, n).
 
     Returns:
-        H, shape (h, n), K, shape (n, k), and by how much the product may be above M_0, relative to
-        the identity.
+        R, shape (n, n), or None if M_0 is M; and by how much the product may be above M_0, relative
+        to the identity.
     """
+    if np.array_equal(root, moment):
+        return None, upper_residual(root, F)
     inverse = np.linalg.pinv(F)
-    change = inverse @ (root - F @ F.T) @ inverse.T
+    change = inverse @ root @ inverse.T
     values, vectors = np.linalg.eigh((change + change.T) / 2)
-    less, more = values < -_LEAST_CHANGE, values > _LEAST_CHANGE
-    H = (vectors[:, less] * np.sqrt(np.minimum(-values[less], 1 - _ROOM))).T
-    K = vectors[:, more] * np.sqrt(values[more])
-    lost, added = H @ F.T, F @ K
-    sizes = np.abs(F) @ (np.abs(H).T @ np.abs(lost) + np.abs(K) @ np.abs(added).T)
-    error = 4 * gamma(len(F) + 2 * F.shape[1] + 8) * sizes
-    excess = upper_residual(root + lost.T @ lost, np.hstack([F, added]))
-    return H, K, (excess + math.sqrt(float((error * error).sum()))) * (1 + gamma(8))
+    R = vectors * np.sqrt(np.maximum(values, 0.0))
+    product = F @ R
+    sizes = (np.abs(F) @ np.abs(R)) @ np.abs(product).T
+    error = 4 * gamma(F.shape[1] + 8) * sizes
+    excess = upper_residual(root, product) + math.sqrt(float((error * error).sum()))
+    return np.asarray(R), excess * (1 + gamma(8))
 
 
 def find_total_depth(classes: tuple[CellClasses, ...]) -> int:

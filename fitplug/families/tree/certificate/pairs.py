@@ -1,31 +1,43 @@
 """The certificate of trees where neighbours replace a record.
 
-Leaves and dense cells x have weights p_x, with the sum P_r over a region r. A pair of cells whose
-symmetric attributes differ along the move D, at x and x' of one region, has the weight
-2 p_x p_x' / P_r phi_D, and at one x also 2 p_x chi_D, each divided evenly among such pairs. With
-the ratio of (H e)'(H e') to |H e|^2 for block A and move D, this makes in block A (U17)
+A kind of pairs of cells has two dense cells c and c' of one region, and a move D. Its weight is
+phi_D(c, c'), in both orders together if c and c' differ, and the leaves of its cells are any two:
+with pi_c(l), the share of leaf l in the weights of c, they have the weights pi_c(l) pi_c'(l'). A
+kind may also have one dense cell and a move D alone, with the weight chi_D(c): then leaf l has
+pi_c(l), and the cells differ in nothing but the move. Each weight is divided evenly among the cells
+that remain. With the ratio of (H e)'(H e') to |H e|^2 for block A and move D, and the symmetric
+matrices S_D of phi_D, this makes in block A (U17)
 
-    P_A = 2 (kappa_A diag(p) - theta_A sum_r p_r p_r' / P_r)
-    theta_A = sum_D phi_D ratio_A(D)    kappa_A = sum_D phi_D + sum_D chi_D (1 - ratio_A(D))
+    P_A = 2 (diag(kappa_A(c) pi_c) - sum_cc' theta_A(c, c') pi_c pi_c'')
+    theta_A = sum_D S_D ratio_A(D)    kappa_A = sum_D S_D 1 + sum_D chi_D (1 - ratio_A(D))
 
-and the weights of all pairs sum to 1 - phi_0 sum_r sum_x p_x^2 / P_r, with phi_0 for the empty
-move, if those of p, and of phi and chi together, do. If the unit keeps the tree there is chi alone.
+and the weights of all pairs sum to 1 - sum_c phi_0(c, c) sum_l pi_c(l)^2, with phi_0 for the empty
+move, if phi and chi sum to 1. If the unit keeps the tree there is chi alone.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
 from fitplug.certify import LowerBoundAt, Tier, TierClaims, divide_by_mass, scale_weights
 from fitplug.families.base.certifier import Duals
 from fitplug.families.base.objective import Objective
-from fitplug.families.tree.certificate.trees import TreeCertifier, sum_block_norms
+from fitplug.families.tree.certificate.block_determinants import BlockWeights
+from fitplug.families.tree.certificate.public_root import build_root_prior
+from fitplug.families.tree.certificate.trees import (
+    TreeCertifier,
+    lower_weighted_norm,
+    scale_by_power,
+    scale_rows,
+)
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.pairs import TreePairStructure
-from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, gamma
+from fitplug.numeric import UNIT_ROUNDOFF, BoolArray, FloatArray, gamma
+from fitplug.workload import CellClasses
 
 
 class TreePairCertifier(TreeCertifier):
@@ -39,55 +51,152 @@ class TreePairCertifier(TreeCertifier):
         assert isinstance(structure, TreePairStructure)
         p = scale_weights("p", duals.p, structure.differences)
         q = scale_weights("q", duals.q, structure.rows)
-        cells, kinds = p[: -structure.kinds], p[-structure.kinds :]
-        if not (cells.sum() > 0 and kinds.sum() > 0):
+        cells = p[: -structure.kinds].reshape(-1, structure.cells)
+        kinds = p[-structure.kinds :]
+        sums = cells.sum(axis=0)
+        _drop_kinds(structure, kinds, sums > 0)
+        if not kinds.sum() > 0:
             raise ValueError("dual weights p of cells or of kinds of pairs are all zero")
-        cells, kinds = cells / cells.max(), kinds / kinds.sum()
-        unmoved = 0.0 if structure.keeps_tree else float(kinds[0])
-        share = upper_pair_share(structure, cells, unmoved)
-        if not share > 0:
+        shares = np.divide(cells, sums, out=np.zeros_like(cells), where=sums > 0)
+        kinds = kinds / kinds.sum()
+        mass = upper_pair_mass(structure, shares, kinds)
+        if not mass > 0:
             return 0.0
-        error = 4 * gamma(structure.kinds + 4 * structure.blocks.shape[1] + 8)
+        power, rows = scale_by_power(q / (scale * structure.targets))
         kappas, thetas = structure.weigh_blocks(kinds)
-        # Of next to nothing, nothing is kept.
-        factors = np.where(kappas > 1e-9, kappas - error, 0.0)
-        kept = factors > 0
-        parts = np.where(thetas + error > 0, factors, kappas + error)
-        parts = np.divide(thetas + error, parts, out=np.ones_like(parts), where=kept)
-        charges = None if structure.keeps_tree else np.minimum(parts * (1 + error), 1.0)
-        rows = q / (scale * structure.targets)
-        norm = sum_block_norms(structure, cells, rows, factors, charges)
-        return divide_by_mass(norm * math.sqrt(2 / share) * (1 - gamma(16)), cells, q)
+        norms = [
+            math.sqrt(2 * structure.subsets.profile_multiples[block])
+            * _lower_block(structure, block, shares, (kappas[block], thetas[block]), rows)
+            for block in structure.noisy_blocks.tolist()
+        ]
+        norm = math.ldexp(math.fsum(norms), power) * (1 - gamma(len(cells) + 64))
+        return divide_by_mass(norm / math.sqrt(mass), np.ones(1), q)
 
     def certify_tiers(self, claims: TierClaims, lower_bound_at: LowerBoundAt) -> Iterator[Tier]:
         """Certify one tier: the profile tells no cells apart."""
         yield Tier(1, float(claims.profile[0]), claims.lower_bound**2 * (1 - 4 * UNIT_ROUNDOFF))
 
 
-def upper_pair_share(structure: TreePairStructure, weights: FloatArray, unmoved: float) -> float:
-    """Bound the sum of the weights of all pairs over the sum of p from above.
+def upper_pair_mass(structure: TreePairStructure, shares: FloatArray, kinds: FloatArray) -> float:
+    """Bound the sum of the weights of all pairs from above.
 
     Args:
         structure: The structure.
-        weights: p, the weights of leaves and dense cells, shape (leaves * D,).
-        unmoved: phi of the empty move.
+        shares: pi, the share of each leaf in the weights of each dense cell, shape (leaves, D).
+        kinds: The weights of kinds of pairs, whose sum is 1, shape (kinds,).
     """
-    tree, D = structure.tree, structure.cells
-    p = weights.reshape(-1, D)
+    tree, (anywhere, _) = structure.tree, structure.split_kinds(kinds)
     counts = tree.multiplicities[tree.leaves].astype(np.float64)
-    squares = p * p / counts[:, None]
-    regions = structure.regions
-    each = (np.zeros((len(p), int(regions.max()) + 1)), np.zeros((len(p), int(regions.max()) + 1)))
-    for found, values in zip(each, (p, squares), strict=True):
-        np.add.at(found.T, regions, values.T)
-    mass, square = each
-    if not structure.keeps_tree:
-        mass, square = mass.sum(axis=0), square.sum(axis=0)
-        counts = np.ones(1)
-    # A leaf that stands for several has as many regions, each with an equal part.
-    mass, square = mass.reshape(len(counts), -1), square.reshape(len(counts), -1)
-    kept = mass > 0
-    alone = np.divide(square * counts[:, None], mass, out=np.zeros_like(mass), where=kept).sum()
-    total = float(p.sum())
-    error = gamma(4 * p.size + 64)
-    return max(0.0, 1 - unmoved * float(alone) / total * (1 - error)) + 4 * UNIT_ROUNDOFF
+    first, second = structure.cell_pairs
+    alike = np.where(first == second, anywhere[0], 0.0)
+    alone = float(alike @ (shares**2 / counts[:, None]).sum(axis=0)[first])
+    error = gamma(len(shares) + structure.kinds + 64)
+    return max(0.0, 1 - alone * (1 - error)) + error
+
+
+def _drop_kinds(structure: TreePairStructure, kinds: FloatArray, is_weighted: BoolArray) -> None:
+    """Set the weights of kinds to zero, in place, whose dense cells have leaves without weight."""
+    anywhere, alike = structure.split_kinds(kinds)
+    anywhere[:, ~is_weighted[structure.cell_pairs].all(axis=0)] = 0
+    alike[:, ~is_weighted] = 0
+
+
+class _Loss(NamedTuple):
+    """What is lost where dense cells of a class have other shares of leaves than each other.
+
+    All weights of pairs are at least a factor squared of those with the shares of the class. In
+    the order of symmetric matrices, the loss is also at most a part of what the leaves of a class
+    have beside their sums, and a part of the sums (Lemma U5).
+
+    Attributes:
+        least: The factor.
+        within: The first part.
+        between: The second part.
+    """
+
+    least: float
+    within: float
+    between: float
+
+
+_NOTHING_LOST = _Loss(1.0, 0.0, 0.0)
+
+
+def _upper_loss(classes: CellClasses, p: FloatArray, theta: FloatArray) -> _Loss:
+    """Bound what is lost by the shares of the classes at the root, for p (leaves, D)."""
+    asked = np.flatnonzero(classes.of_cell >= 0)
+    if len(asked) == classes.size:
+        return _NOTHING_LOST
+    own, member = p[:, asked], classes.of_cell[asked]
+    merged, theta = classes.merge_counts(p), theta[np.ix_(asked, asked)]
+    sums, of_class = own.sum(axis=0), merged.sum(axis=0)
+    parts = np.divide(sums, of_class[member], out=np.zeros_like(sums), where=sums > 0)
+    even = parts * merged[:, member]
+    ratios = np.divide(own, even, out=np.ones_like(own), where=even > 0)
+    # The spread of shares over the root of the class's sum, by dense cell.
+    spread = np.sqrt((even * (ratios - 1) ** 2).sum(axis=0) / np.where(sums > 0, sums, 1.0))
+    spread = spread / np.sqrt(np.where(sums > 0, of_class[member], 1.0))
+    indicator = (np.arange(classes.size)[:, None] == member).astype(np.float64)
+    rest = theta - np.outer(parts, parts) * (indicator @ theta @ indicator.T)[member][:, member]
+    within = indicator @ (spread[:, None] * np.abs(rest) * spread) @ indicator.T
+    rows = np.abs(rest @ indicator.T) / np.sqrt(np.where(of_class > 0, of_class, 1.0))
+    between = indicator @ (spread[:, None] * rows)
+    most = max(float(between.sum(axis=0).max()), float(between.sum(axis=1).max()))
+    error = gamma(len(p) + len(asked) ** 2 + 64)
+    most = most * (1 + error) + 4 * error
+    return _Loss(
+        least=float(ratios.min()) * (1 - error),
+        within=float(within.sum(axis=1).max()) * (1 + error) + 4 * error,
+        between=most,
+    )
+
+
+def _lower_block(
+    structure: TreePairStructure,
+    block: int,
+    shares: FloatArray,
+    charges: tuple[FloatArray, FloatArray],
+    row_weights: FloatArray,
+) -> float:
+    """Bound the norm of a block from below, without the factor of its profile and of 2.
+
+    Args:
+        structure: The structure.
+        block: The block.
+        shares: pi, the share of each leaf in the weights of each dense cell, shape (leaves, D).
+        charges: kappa, shape (D,), and theta by pairs of dense cells, shape (K,).
+        row_weights: q / c, near 1 or less, shape (rows,).
+    """
+    kappa, theta = charges
+    power, rows = scale_rows(structure, block, row_weights)
+    roundings = structure.kinds + 4 * structure.blocks.shape[1] + 8
+    kappa = kappa * (1 - 4 * gamma(roundings))
+    p = shares * kappa
+    if structure.keeps_tree:
+        norm = lower_weighted_norm(BlockWeights(structure, block, p, rows), None)
+        return math.ldexp(norm, power)
+    classes, totals = structure.classes[block][0], structure.find_totals(block)
+    spread = structure.unfold_pairs(theta)
+    lost, factor = _upper_loss(classes, p, spread), 1.0
+    if totals.count and not len(totals.measured):
+        # Each class is a public total of its own, so that its cells have nothing beside its sum.
+        lost = lost._replace(between=0.0)
+    is_public = totals.count > 0 and lost.between > 0
+    within = lost.within + lost.between
+    if is_public or lost.least**2 >= 1 - within:
+        factor, lost, within = lost.least, _NOTHING_LOST, 0.0
+    weights = BlockWeights(structure, block, p * (1 - within), rows)
+    merged = classes.merge_counts(classes.merge_counts(spread).T)
+    degrees = classes.merge_counts(kappa)
+    if weights.last < 0 or not (weights.masses[0] > 0).all():
+        return 0.0
+    prior = build_root_prior(
+        (weights.masses[0], weights.rounding),
+        (degrees, merged),
+        totals,
+        lost.between,
+        roundings + structure.cells**2,
+    )
+    if prior is None:
+        return 0.0
+    return math.ldexp(factor * lower_weighted_norm(weights, prior), power)

@@ -1,181 +1,133 @@
 """Determinants of trees whose leaves move against each other, from below (docs/theory/units.md).
 
-The leaves have the covariance diag(p) - theta sum_r p_r p_r' / P_r in the place of diag(p), for the
-regions r of dense cells with the sums P_r. If M is the covariance of the totals of the regions
-given all that is asked, over that without, then (U18)
+The sums z of a block's r classes of dense cells over all leaves have the covariance S / t in the
+place of diag(s) / t, where s is the sum of the leaves' weights, and given z the leaves are as they
+were. If V is the covariance of z given all that is asked, with diag(s) / t, the determinant is
+multiplied by (U18)
 
-    log det(I + N^ / t) = log det(I + N / t) + log det((1 - theta) I + theta M)
+    det(M) det(I + S J / t)    M = t diag(s)^-1/2 V diag(s)^-1/2    J = V^-1 - t diag(s)^-1
 
-The sweep of the tree gives the first, and a lower bound of the covariance V of the root in the
-order of symmetric matrices gives one of M. Where theta is 1, the totals are public.
+It increases with S. For a factor R R' <= S, and with c P P' <= V and B'B / C <= V^-1, it is at
+least c^r det(P)^2 det(t / s) det(Q) with Q = I + (B R)'(B R) / (C t) - R'diag(s)^-1 R. Totals that
+are public have no variance: they are linear combinations of z on which S is zero.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from fitplug.certify import factor_sum, sum_logarithms
-from fitplug.families.tree.certificate.dense_trees import DenseTree
+from fitplug.families.tree.certificate.dense_trees import DenseTree, RootPosterior
 from fitplug.families.tree.certificate.scalar_trees import LOGARITHM, ScalarTree
-from fitplug.numeric import FloatArray, IntArray, gamma
+from fitplug.families.tree.shape.root_totals import RootTotals
+from fitplug.numeric import FloatArray, gamma
 
 
 @dataclass(frozen=True, eq=False)
-class RegionMasses:
-    """The sums of p over the regions of dense cells, in the classes of a block at the root.
+class RootPrior:
+    """The covariance of the sums of classes over all leaves, from below.
 
     Attributes:
-        of_class: The region of each class of the root, shape (r,).
-        together: The sum of each region, rounded up, shape (R,), positive.
-        unasked: The sum over its cells that are in no class, rounded down, shape (R,).
-        theta: The part of this that is taken off, rounded up, at most 1.
-        rounding: A bound on the relative errors of the sums.
+        sums: s, shape (r,), positive.
+        rounding: A bound on the relative error of s.
+        reduction: G, shape (r, n): the classes of a public total sum to zero.
+        factor: F, shape (n, n), with R = G F.
     """
 
-    of_class: IntArray
-    together: FloatArray
-    unasked: FloatArray
-    theta: float
+    sums: FloatArray
     rounding: float
+    reduction: FloatArray
+    factor: FloatArray
 
 
-def lower_scalar_public(tree: ScalarTree, regions: RegionMasses, poles: FloatArray) -> FloatArray:
-    """Bound log det(I + N^ / t) from below, for a tree of numbers, (P,)."""
-    found, V = tree.sweep(poles)
-    if regions.theta < 0:
-        return np.asarray(found + _lower_gain(tree, V, regions, poles))
-    known = poles * (V[0] * (1 - tree.error - gamma(16))) + regions.unasked[0]
-    return _add_logarithm(found, regions, known / regions.together[0] * (1 - gamma(8)))
+def build_root_prior(
+    sums: tuple[FloatArray, float],
+    covariance: tuple[FloatArray, FloatArray],
+    totals: RootTotals,
+    lowered: float,
+    roundings: int,
+) -> RootPrior | None:
+    """Find a factor of S = diag(degrees) - theta, less what is lost, from below.
 
-
-def _lower_gain(
-    tree: ScalarTree, V: FloatArray, regions: RegionMasses, poles: FloatArray
-) -> FloatArray:
-    """Bound log(1 - theta (1 - M)) from below, for theta < 0 and one region, (P,)."""
-    error = 2 * tree.error + gamma(32) + 8 * regions.rounding
-    # What is asked tells no less than this part of the total.
-    ratio = (poles * V[0] + regions.unasked[0]) / regions.together[0]
-    known = np.clip(1 - ratio * (1 + error), 0.0, 1.0)
-    return np.asarray(np.log1p(-regions.theta * known) * (1 - gamma(LOGARITHM)))
-
-
-def lower_dense_public(
-    tree: DenseTree, totals: ScalarTree, regions: RegionMasses, poles: FloatArray
-) -> FloatArray:
-    """Bound log det(I + N^ / t) from below, for a tree of matrices, (P,).
+    A Cholesky factor of what is computed is one of S if the diagonal is lowered by enough, as in
+    (U7).
 
     Args:
-        tree: The tree.
-        totals: What it asks of the sum of all classes alone.
-        regions: The regions.
-        poles: t, shape (P,).
+        sums: s (r,) and a bound on its relative error.
+        covariance: The degrees, shape (r,), and theta, shape (r, r), whose absolute values, and
+            those of all terms that are summed to it, sum to the degrees at most.
+        totals: The totals that are public.
+        lowered: The part of the degrees that is taken off the diagonal.
+        roundings: The roundings that led to the degrees and to theta.
+
+    Returns:
+        The prior; None if there is no such factor.
     """
-    found, roots = tree.sweep(poles)
-    if regions.theta <= 0:
-        # The covariance of the leaves is no less than diag(p), and what is asked of the total
-        # alone tells no more of it than all that is asked.
-        if len(regions.together) > 1:
-            return found
-        return np.asarray(found + _lower_gain(totals, totals.sweep(poles)[1], regions, poles))
-    r, R = len(regions.of_class), len(regions.together)
-    if R == 1:
-        # 1'V 1 >= c |P'1|^2, where the error of P'1 is at most that of its sums.
-        known = np.empty(len(poles))
-        for i, root in enumerate(roots):
-            c, P = root.lower, root.factor
-            sums, sizes = P.sum(axis=0), np.abs(P).sum(axis=0)
-            norm = np.sqrt((sums * sums).sum()) - gamma(r) * np.sqrt((sizes * sizes).sum())
-            known[i] = poles[i] * c * (max(norm * (1 - gamma(r + 4)), 0.0)) ** 2
-        known = (known + regions.unasked[0]) / regions.together[0]
-        return _add_logarithm(found, regions, known * (1 - gamma(16)))
-    logs = np.array(
-        [
-            _lower_log_ratio(regions, float(t), own.lower, own.factor)
-            for t, own in zip(poles, roots, strict=True)
-        ]
-    )
-    total = np.where(np.isfinite(logs), found + logs - gamma(4) * (found + np.abs(logs)), 0.0)
-    return np.maximum(total, 0.0)
+    degrees, theta = covariance
+    kept = totals.measured
+    n = len(kept)
+    shift = lowered + 2.2 * n * gamma(n + 4) + 4 * gamma(roundings)
+    A = np.diag(degrees * (1 - shift)) - theta
+    try:
+        factor = np.linalg.cholesky(A[np.ix_(kept, kept)])
+    except np.linalg.LinAlgError:
+        return None
+    return RootPrior(*sums, totals.reduction.astype(np.float64), np.asarray(factor, np.float64))
 
 
-def measure_scalar_trace(tree: ScalarTree, regions: RegionMasses) -> float:
-    """Compute tr N^, not rounded outwards."""
-    each = tree.precisions * tree.masses
-    each = each * (1 - regions.theta * tree.masses / regions.together[0])
-    return float(tree.order.multiplicities @ np.maximum(each, 0.0))
+def lower_scalar_moves(tree: ScalarTree, prior: RootPrior, poles: FloatArray) -> FloatArray:
+    """Bound the logarithm of the determinant of a tree of numbers from below, (P,)."""
+    found, V = tree.sweep(poles)
+    error = 2 * tree.error + gamma(16)
+    roots = [
+        RootPosterior(1 - error, np.array([x]), 1 + error, np.array([[1 / x]]))
+        for x in np.sqrt(V[0]).tolist()
+    ]
+    return _add_gains(found, roots, prior, poles)
 
 
-def measure_dense_trace(tree: DenseTree, regions: RegionMasses) -> float:
-    """Compute tr N^, not rounded outwards."""
-    total = tree.trace
-    for kind, nodes in tree.group_kinds(np.arange(len(tree.masses))):
-        own = tree.measurements[kind]
-        for region, together in enumerate(regions.together.tolist()):
-            inside = np.where(regions.of_class == region, tree.masses[nodes], 0.0)
-            squares = own.precisions[tree.places[nodes]] * (inside @ own.matrix.T) ** 2
-            less = float(tree.multiplicities[nodes] @ squares.sum(axis=1)) / together
-            total -= regions.theta * less
-    if tree.totals is not None:
-        masses = tree.totals.masses
-        # Members of one total are taken as those of one region.
-        squares = tree.totals.precisions * masses**2
-        less = float(tree.totals.order.multiplicities @ squares) / float(regions.together.max())
-        total -= regions.theta * less
-    return max(total, 0.0)
+def lower_dense_moves(tree: DenseTree, prior: RootPrior, poles: FloatArray) -> FloatArray:
+    """Bound the logarithm of the determinant of a tree of matrices from below, (P,)."""
+    return _add_gains(*tree.sweep(poles), prior, poles)
 
 
-def _add_logarithm(found: FloatArray, regions: RegionMasses, ratio: FloatArray) -> FloatArray:
-    """Add log(1 - theta + theta ratio), rounded down; what comes out below zero is zero."""
-    ratio = np.clip(ratio, 0.0, 1.0)
-    if regions.theta < 1:
-        ratio = (1 - regions.theta) + regions.theta * ratio * (1 - gamma(8))
-    with np.errstate(divide="ignore"):
-        logs = np.log(ratio) * (1 + gamma(LOGARITHM))
-    # Where nothing is proven, the logarithm is -inf.
-    total = np.where(np.isfinite(logs), found + logs - gamma(8) * (found - logs + 1), 0.0)
-    return np.maximum(total, 0.0)
+def _add_gains(
+    found: FloatArray, roots: Sequence[RootPosterior], prior: RootPrior, poles: FloatArray
+) -> FloatArray:
+    """Add the logarithms of what the determinants are multiplied by; zero where none is proven."""
+    with np.errstate(all="ignore"):
+        gains = [_lower_gain(root, prior, t) for root, t in zip(roots, poles.tolist(), strict=True)]
+    total = found + np.array(gains)
+    return np.where(np.isfinite(total), np.maximum(total - gamma(8) * found, 0.0), 0.0)
 
 
-def _lower_log_ratio(regions: RegionMasses, t: float, c: float, P: FloatArray) -> float:
-    """Bound log det((1 - theta) I + theta M) from below.
-
-    T sums the classes of each region. With V >= c P P', it is at least R log c plus the logarithm
-    of det(S S') for S with the columns of (theta t)^1/2 T P and of the roots of theta times what is
-    not asked and 1 - theta times all, divided by the roots of the masses.
-    """
-    R, theta = len(regions.together), regions.theta
-    rest = (theta * regions.unasked + (1 - theta) * regions.together) * (1 - gamma(8))
-    t = theta * t * (1 - gamma(8))
-    roots = np.sqrt(regions.together) * (1 + gamma(4))
-    sums = np.zeros((R, P.shape[1]))
-    sizes = np.zeros((R, P.shape[1]))
-    np.add.at(sums, regions.of_class, P)
-    np.add.at(sizes, regions.of_class, np.abs(P))
-    S = np.hstack([np.sqrt(t) * sums, np.diag(np.sqrt(np.maximum(rest, 0.0)))]) / roots[:, None]
-    if not c > 0:
+def _lower_gain(root: RootPosterior, prior: RootPrior, t: float) -> float:
+    """Bound the logarithm of det(M) det(I + S J / t) from below; -inf where nothing is proven."""
+    m, (r, n) = len(root.information), prior.reduction.shape
+    ratios = root.diagonal**2 * (t / prior.sums)
+    if not (root.least > 0 and np.isfinite(root.largest) and (ratios > 0).all()):
         return -np.inf
-    # The rows of S are wrong by e.
-    error = gamma(len(P) + 8) * np.sqrt(t) * sizes / roots[:, None]
-    error = error + gamma(8) * np.abs(S[:, : P.shape[1]])
-    last = gamma(8) * np.sqrt((S[:, P.shape[1] :] ** 2).sum())
-    found = R * np.log(min(c, 1.0))
-    found -= abs(found) * gamma(LOGARITHM)
-    return float(found + lower_log_gram(S, float(np.sqrt((error**2).sum()) + last)))
-
-
-def lower_log_gram(S: FloatArray, error: float) -> float:
-    """Bound log det(S S') from below, for rows S (R, n) that are wrong by a matrix of this norm."""
-    if not (np.isfinite(S).all() and (S != 0).any(axis=1).all()):
+    logs = np.log(ratios)
+    below = float(logs.sum()) - gamma(r + LOGARITHM) * float(np.abs(logs).sum())
+    below += r * (np.log(min(root.least, 1.0)) - prior.rounding - gamma(LOGARITHM))
+    if not n:
+        return below
+    # An entry of B R is wrong by gamma |B||G||F|, so that products of two columns of Q are wrong by
+    # no more than the products of their sizes, and these are at most diag(n sizes^2).
+    product = root.information @ prior.reduction @ prior.factor
+    reach = np.abs(root.information) @ np.abs(prior.reduction) @ np.abs(prior.factor)
+    scaled = prior.reduction @ prior.factor / np.sqrt(prior.sums)[:, None]
+    reached = np.abs(prior.reduction) @ np.abs(prior.factor) / np.sqrt(prior.sums)[:, None]
+    factor = 1 / (root.largest * t)
+    Q = np.eye(n) + factor * (product.T @ product) - scaled.T @ scaled
+    sizes = 1 + factor * (reach * reach).sum(axis=0) + (reached * reached).sum(axis=0)
+    error = 4 * n * (gamma(m + 2 * r + n + 32) + prior.rounding) + 4 * n * gamma(n + 4)
+    Q[np.diag_indices(n)] -= sizes * error
+    try:
+        diagonal = np.diagonal(np.linalg.cholesky(Q))
+    except np.linalg.LinAlgError:
         return -np.inf
-    Zt, departure = factor_sum(S[None], np.ones(1))
-    # Z'S is wrong by at most |Z| e, and |Z'S| is at most (1 + departure)^1/2.
-    off = np.sqrt((Zt[0] ** 2).sum()) * error * 1.01
-    least = 1 - departure[0] - 2.02 * off * np.sqrt(1 + departure[0]) - 1.01 * off**2
-    if not least > 0:
-        return -np.inf
-    logs, rounding = sum_logarithms(np.diagonal(Zt[0])[None])
-    found = len(S) * np.log(min(least, 1.0))
-    found -= abs(found) * gamma(LOGARITHM)
-    return float(found - 2 * (logs[0] + rounding[0]) - gamma(8) * abs(logs[0]))
+    more = 2 * np.log(diagonal)
+    return below + float(more.sum()) - gamma(n + LOGARITHM) * float(np.abs(more).sum())

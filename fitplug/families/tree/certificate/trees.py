@@ -10,24 +10,19 @@ from them (`fitplug.certify.trace_quadrature`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from functools import partial
 
 import numpy as np
 
 from fitplug.certify import COARSE_STEP, STEP, lower_trace
 from fitplug.families.blocks.certificate.blocks import BlockCertifier
 from fitplug.families.tree.certificate.block_determinants import BlockWeights
-from fitplug.families.tree.certificate.dense_trees import RootCovariance
 from fitplug.families.tree.certificate.public_root import (
-    RegionMasses,
-    lower_dense_public,
-    lower_scalar_public,
-    measure_dense_trace,
-    measure_scalar_trace,
+    RootPrior,
+    lower_dense_moves,
+    lower_scalar_moves,
 )
 from fitplug.families.tree.shape.blocks import TreeStructure
-from fitplug.families.tree.shape.pairs import TreePairStructure
 from fitplug.numeric import FloatArray, gamma
 
 TOLERANCE, COARSE_TOLERANCE = 5e-10, 3e-6
@@ -38,9 +33,6 @@ LARGE_WORK = 5e7
 
 MOST_WORK = 5e10
 """Most nodes times the cubes of their matrices' sizes: about ten minutes for each block."""
-
-RootChange: TypeAlias = Callable[[FloatArray, FloatArray, Sequence[RootCovariance]], FloatArray]
-"""See `lower_weighted_norm`."""
 
 MOST_NUMBERS = 2_000_000
 """Most numbers of all nodes and poles that are in memory at once, unless there are few poles."""
@@ -58,11 +50,7 @@ class TreeCertifier(BlockCertifier[TreeStructure]):
 
 
 def sum_block_norms(
-    structure: TreeStructure,
-    weights: FloatArray,
-    row_weights: FloatArray,
-    factors: FloatArray | None = None,
-    thetas: FloatArray | None = None,
+    structure: TreeStructure, weights: FloatArray, row_weights: FloatArray
 ) -> float:
     """Sum lower bounds on the norms of the blocks that are measured.
 
@@ -70,20 +58,12 @@ def sum_block_norms(
         structure: The structure.
         weights: p of leaves and dense cells over the budgets, shape (leaves * D,).
         row_weights: q over the targets, shape (rows,).
-        factors: What p of each block is multiplied by, shape (b,); None for 1.
-        thetas: For each block the part of what the leaves share that is taken off, at most 1, if
-            records are replaced; see `fitplug.families.tree.certificate.public_root`.
     """
     power, p = scale_by_power(weights.reshape(-1, structure.cells))
     more, rows = scale_by_power(row_weights)
     multiples = structure.subsets.profile_multiples
-    if factors is not None:
-        multiples = multiples * factors
     norms = [
-        math.sqrt(multiples[block])
-        * lower_block_norm(
-            structure, block, p, rows, None if thetas is None else float(thetas[block])
-        )
+        math.sqrt(multiples[block]) * lower_block_norm(structure, block, p, rows)
         for block in structure.noisy_blocks.tolist()
         if multiples[block] > 0
     ]
@@ -93,11 +73,7 @@ def sum_block_norms(
 
 
 def lower_block_norm(
-    structure: TreeStructure,
-    block: int,
-    p: FloatArray,
-    row_weights: FloatArray,
-    theta: float | None = None,
+    structure: TreeStructure, block: int, p: FloatArray, row_weights: FloatArray
 ) -> float:
     """Bound || diag(multiple q / c)^1/2 W diag(p)^1/2 ||_* of a block from below.
 
@@ -106,65 +82,46 @@ def lower_block_norm(
         block: The block.
         p: Weights of leaves and dense cells, near 1 or less, shape (leaves, D).
         row_weights: q / c, near 1 or less, shape (rows,).
-        theta: See `sum_block_norms`.
 
     Returns:
         The bound.
     """
+    power, rows = scale_rows(structure, block, row_weights)
+    weights = BlockWeights(structure, block, p, rows)
+    return math.ldexp(lower_weighted_norm(weights, None), power)
+
+
+def scale_rows(
+    structure: TreeStructure, block: int, row_weights: FloatArray
+) -> tuple[int, FloatArray]:
+    """Divide q / c by a power of 4, so that the largest of a block comes near 1."""
     most = max(part.multiple * row_weights[part.rows].max() for part in structure.parts[block])
     power = math.frexp(float(most))[1] // 2
-    rows = np.ldexp(row_weights, -2 * power)
-    regions_of_cells = None
-    if theta is not None and isinstance(structure, TreePairStructure):
-        regions_of_cells = structure.regions
-    weights = BlockWeights(structure, block, p, rows, regions_of_cells)
-    if weights.last < 0:
-        return 0.0
-    regions, more_eigenvalue = None, 1.0
-    if theta is not None and regions_of_cells is not None:
-        more_eigenvalue = 1 + max(-theta, 0.0)
-        regions = weights.find_regions(regions_of_cells, theta)
-        if regions is None:
-            return 0.0
-    return math.ldexp(lower_weighted_norm(weights, regions, more_eigenvalue), power)
+    return power, np.ldexp(row_weights, -2 * power)
 
 
-def lower_weighted_norm(
-    weights: BlockWeights,
-    regions: RegionMasses | None = None,
-    more_eigenvalue: float = 1.0,
-    change_root: RootChange | None = None,
-) -> float:
-    """Bound the norm of a block from below, for the weights that are given to it.
+def lower_weighted_norm(weights: BlockWeights, prior: RootPrior | None, most: float = 2.0) -> float:
+    """Bound the norm of a block from below.
 
     Args:
-        weights: The weights of the block, which asks for something.
-        regions: The regions of dense cells whose totals cost less; see `public_root`.
-        more_eigenvalue: No less than the factor by which these raise the largest eigenvalue.
-        change_root: Adds to lower bounds of log determinants, (P,), what another moment of the
-            root makes of them, from poles, (P,), and what `DenseTree.sweep` says of the root.
+        weights: Its weights.
+        prior: The covariance of the root's classes, if it is not that of the weights.
+        most: By what factor the prior raises eigenvalues at most: by 2 where records move.
     """
+    if weights.last < 0:
+        return 0.0
     # Everything grows at most in proportion to the masses and to the precisions.
     error = 8 * weights.rounding
+    more = 1.0 if prior is None else most
     if weights.classes[0].size == 1:
         tree = weights.build_scalar()
-
-        def evaluate_scalar(poles: FloatArray) -> FloatArray:
-            if regions is not None:
-                return lower_scalar_public(tree, regions, poles)
-            found, V = tree.sweep(poles)
-            if change_root is None:
-                return found
-            error = tree.error + gamma(16)
-            roots = np.sqrt(V[0]).reshape(-1, 1, 1)
-            known = [RootCovariance(1 - error, 1 + 2 * error, own) for own in roots]
-            return change_root(found, poles, known)
-
         bound, _ = lower_trace(
-            evaluate_scalar,
+            tree.lower_log_determinants
+            if prior is None
+            else partial(lower_scalar_moves, tree, prior),
             rank=tree.count_ranks()[0],
-            trace=tree.trace if regions is None else measure_scalar_trace(tree, regions),
-            largest=tree.upper_eigenvalues(np.zeros(1)) * more_eigenvalue,
+            trace=tree.trace * more,
+            largest=tree.upper_eigenvalues(np.zeros(1)) * more,
             tolerance=TOLERANCE,
             batch=min(max(MOST_NUMBERS // len(tree.masses), 6), 24),
         )
@@ -173,28 +130,20 @@ def lower_weighted_norm(
     dense = weights.build_dense(totals)
     work = len(dense.masses) * float(dense.masses.shape[1]) ** 3
     if work > MOST_WORK:
-        if regions is not None and len(regions.together) > 1:
-            return 0.0
         raise ValueError("dual weights p tell cells apart at too many nodes: average them there")
     is_costly = work > LARGE_WORK
-    sums = None if regions is None else weights.build_totals()
-
-    def evaluate_dense(poles: FloatArray) -> FloatArray:
-        if regions is not None and sums is not None:
-            return lower_dense_public(dense, sums, regions, poles)
-        found, roots = dense.sweep(poles)
-        return found if change_root is None else change_root(found, poles, roots)
-
     bound, _ = lower_trace(
-        evaluate_dense,
+        dense.lower_log_determinants if prior is None else partial(lower_dense_moves, dense, prior),
         rank=dense.rank,
-        trace=dense.trace if regions is None else measure_dense_trace(dense, regions),
-        largest=dense.upper_eigenvalue() * more_eigenvalue,
+        trace=dense.trace * more,
+        largest=dense.upper_eigenvalue() * more,
         tolerance=COARSE_TOLERANCE if is_costly else TOLERANCE,
         step=COARSE_STEP if is_costly else STEP,
         batch=4 if is_costly else 8,
     )
-    return bound * math.sqrt(totals.share) * (1 - error)
+    # Weights of pairs are products of those of two leaves.
+    share = math.sqrt(totals.share) if prior is None else totals.share
+    return bound * share * (1 - error)
 
 
 def scale_by_power(values: FloatArray) -> tuple[int, FloatArray]:

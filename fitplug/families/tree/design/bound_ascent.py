@@ -66,8 +66,7 @@ def ascend_tree_bound(
             return average_weights(structure, p)
         return average_weights(structure, p / budgets) * budgets
 
-    work = _count_operations(structure, from_totals=not is_small)
-    steps = min(_MOST_STEPS, int(_MOST_WORK / max(work, 1.0)))
+    steps = count_steps(structure)
     if steps < 2:
         return BoundWeights(average(start.p), start.q)
 
@@ -101,6 +100,12 @@ def ascend_tree_bound(
     )
     best = found.best_lower.x
     return BoundWeights(average(np.exp(best[:d])), np.exp(best[d:]))
+
+
+def count_steps(structure: TreeStructure) -> int:
+    """Count the evaluations of the bound that there is time for."""
+    work = _count_operations(structure, from_totals=not _is_small(structure))
+    return min(_MOST_STEPS, int(_MOST_WORK / max(work, 1.0)))
 
 
 def average_where_large(structure: TreeStructure, p: FloatArray) -> FloatArray:

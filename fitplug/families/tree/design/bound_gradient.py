@@ -52,13 +52,41 @@ def evaluate_tree_bound(
     return value, by_cell, h
 
 
+def differentiate_rows(
+    structure: TreeStructure, block: int, p: FloatArray, rows: FloatArray, root: FloatArray
+) -> FloatArray:
+    """Compute twice the derivatives of a block's T by the weights of rows, where records move.
+
+    Args:
+        structure: The structure.
+        block: The block.
+        p: Weights of leaves and dense cells in the block, shape (leaves, D).
+        rows: The weights of rows over their targets, shape (rows,).
+        root: The covariance that the counts of the classes at the root have in the place of
+            diag(sums of p), shape (r, r).
+
+    Returns:
+        Shape (rows,). With the weights of rows, it sums to T.
+    """
+    return _BlockGradient(structure, block, p, rows, root).h
+
+
 class _BlockGradient:
-    """T of a block, h by row over its target, and g by node and class of dense cells."""
+    """T of a block, h by row over its target, and g by node and class of dense cells.
+
+    Where the root has another covariance than p gives it, g means nothing.
+    """
 
     def __init__(
-        self, structure: TreeStructure, block: int, p: FloatArray, rows: FloatArray
+        self,
+        structure: TreeStructure,
+        block: int,
+        p: FloatArray,
+        rows: FloatArray,
+        root: FloatArray | None = None,
     ) -> None:
         self.tree = structure.tree
+        self.root = root
         self.weights = BlockWeights(structure, block, p, rows)
         self.value = 0.0
         self.h = np.zeros(structure.rows)
@@ -86,7 +114,10 @@ class _BlockGradient:
     def _add_numbers(self, tree: ScalarTree) -> None:
         """Add up the poles of a tree of numbers."""
         tau, omega = _place_poles(tree.upper_eigenvalues(np.zeros(1)))
-        _, y, _ = _sweep_numbers(tree, tau, None)
+        V, y, _ = _sweep_numbers(tree, tau, None)
+        if self.root is not None:
+            top = [_move_root(V[:1, [i]], tree.masses[:1], t, self.root) for i, t in enumerate(tau)]
+            _, y, _ = _sweep_numbers(tree, tau, np.hstack(top))
         nodes = tree.order.nodes
         mean = y @ omega
         self.value = float((tree.order.multiplicities * tree.precisions) @ mean)
@@ -108,7 +139,7 @@ class _BlockGradient:
                 V, _, _ = _sweep_numbers(totals, pole, None)
                 prior = totals.masses[: len(tree.tops)] / tau
                 information[tree.tops] = np.maximum(1 / V[: len(tree.tops), 0] - 1 / prior, 0)
-            y = _sweep_matrices(tree, precisions, tau, information)
+            y = _sweep_matrices(tree, precisions, tau, information, self.root)
             mean += omega * y
             diagonals = np.diagonal(y, axis1=1, axis2=2)
             self.by_class[nodes] += omega * _differentiate(diagonals, tree.masses, tau)
@@ -207,7 +238,11 @@ def _sweep_numbers(
 
 
 def _sweep_matrices(
-    tree: DenseTree, precisions: FloatArray, tau: float, information: FloatArray
+    tree: DenseTree,
+    precisions: FloatArray,
+    tau: float,
+    information: FloatArray,
+    root_covariance: FloatArray | None,
 ) -> FloatArray:
     """Sweep up and down, and return the posterior covariances, shape (n, r, r)."""
     r = tree.masses.shape[1]
@@ -230,6 +265,8 @@ def _sweep_matrices(
         before[i] = prior
         after[step.parents] = np.linalg.solve(unit + prior @ precisions[step.parents], prior)
     y = after.copy()
+    if root_covariance is not None:
+        y[0] = _move_root(after[0], tree.masses[0], tau, root_covariance)
     for i, step in enumerate(tree.steps):
         ridge = 1e-14 * np.trace(before[i], axis1=1, axis2=2)[:, None, None] * unit
         inverse = np.linalg.inv(before[i] + ridge)
@@ -238,6 +275,20 @@ def _sweep_matrices(
             own = after[step.children[:, k]]
             y[step.children[:, k]] = own + own @ change @ own
     return y
+
+
+def _move_root(V: FloatArray, sums: FloatArray, tau: float, covariance: FloatArray) -> FloatArray:
+    """Find the posterior covariance of the root for another covariance of its counts.
+
+    Args:
+        V: The posterior covariance where that of the counts is diag(sums) / tau, shape (r, r).
+        sums: The sums of p, shape (r,).
+        tau: The pole.
+        covariance: The other one, times tau.
+    """
+    information = np.linalg.inv(V) - np.diag(tau / sums)
+    prior = covariance / tau
+    return np.asarray(np.linalg.solve(np.eye(len(V)) + prior @ information, prior))
 
 
 def _build_precisions(tree: DenseTree) -> FloatArray:

@@ -1,9 +1,9 @@
 """The optimum of a tree's family where neighbours replace a record.
 
-It is that of `fitplug.families.tree.design.descent` with the prices of `pair_family`, and with
-weights phi of the kinds of pairs (`fitplug.families.tree.shape.pairs`). A step multiplies each phi
-by the mean cost of the pairs of cells of its kind. What is made least is half of the mean cost of a
-pair at the weights of pairs that p and phi stand for.
+It is that of `fitplug.families.tree.design.descent` with the prices of `pair_family`. The weights p
+of leaves are those of each dense cell apart, and kinds of pairs have weights as well
+(`fitplug.families.tree.shape.pairs`). A step multiplies each of these by the mean cost of the pairs
+of cells of its kind. What is made least is half of the mean cost of a pair at these weights.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from fitplug.families.base.objective import Objective
 from fitplug.families.tree.design.bound_ascent import average_where_large
 from fitplug.families.tree.design.descent import Start, TreeDescent, TreeOptimum
 from fitplug.families.tree.design.family import Sweep, TreeFamily
+from fitplug.families.tree.design.pair_ascent import ascend_pair_rows
 from fitplug.families.tree.design.pair_family import TreePairFamily
 from fitplug.families.tree.shape.pairs import TreePairStructure
 from fitplug.numeric import FloatArray
@@ -28,7 +29,6 @@ from fitplug.solve import (
     Iterate,
     mix_with_uniform,
     normalise_logarithms,
-    normalise_pair,
 )
 
 _MERIT_ERROR = 1e-6
@@ -65,16 +65,14 @@ def descend_tree_pairs(
     found = descent.run(descent.first_weights, tolerance, most, progress)
     best, iterations = found.best_upper, found.iterations
     sweeps = descent.sweep_at(best.found, *descent.split_all(best.x))
-    proving = [descent.split_all(best.x)]
+    proving = [best.x]
     if descent.split_totals(sweeps):
         # The weights of a larger family prove a better bound.
         more = descent.run(best.x, tolerance, most, progress)
-        proving.append(descent.split_all(more.best_upper.x))
+        proving.append(more.best_upper.x)
         iterations += more.iterations
-    duals = [
-        Duals(np.concatenate([average_where_large(structure, p), phi]), q, NO_FRAME)
-        for p, q, phi in proving
-    ]
+    duals = [descent.make_duals(x) for x in proving]
+    duals.append(ascend_pair_rows(structure, duals[-1], tolerance))
     p, q, _ = max(duals, key=partial(certify_bound, structure, Objective(), 1.0))
     return TreeOptimum(
         sweeps=sweeps,
@@ -87,7 +85,10 @@ def descend_tree_pairs(
 
 
 class _PairDescent(TreeDescent):
-    """The fixed-point map, of logarithms of p, q and phi one after another."""
+    """The fixed-point map, of logarithms of p, q and the weights of kinds one after another.
+
+    The weights p of the leaves sum to 1 / D for each of the D dense cells.
+    """
 
     def __init__(self, structure: TreePairStructure, mixing: float) -> None:
         super().__init__(structure, Objective(), mixing)
@@ -97,9 +98,12 @@ class _PairDescent(TreeDescent):
         for a in structure.free.tolist():
             n = structure.sizes[a]
             even = np.concatenate([even / n, even * (n - 1) / n])
-        own = even[1:] if structure.keeps_tree else np.concatenate([even, even[1:]])
-        self.even_kinds: FloatArray = own / own.sum()
-        self.block_multiples = self.multiples
+        first, second = structure.cell_pairs
+        anywhere = np.outer(even, np.where(first < second, 2.0, 1.0)).ravel()
+        alike = np.repeat(even[1:], structure.cells)
+        own = [x / x.sum() * even[k:].sum() for k, x in enumerate((anywhere, alike)) if x.size]
+        kinds = np.concatenate(own)
+        self.even_kinds: FloatArray = kinds / kinds.sum()
 
     def build_family(self, block: int) -> TreeFamily:
         assert isinstance(self.structure, TreePairStructure)
@@ -111,49 +115,63 @@ class _PairDescent(TreeDescent):
         return self.normalise(np.log(np.concatenate(shares)))
 
     def normalise(self, x: FloatArray) -> FloatArray:
-        at = len(x) - self.pairs.kinds
-        return np.concatenate(
-            [normalise_pair(x[:at], len(self.cell_shares)), normalise_logarithms(x[at:])]
-        )
+        d, kinds = len(self.cell_shares), len(x) - self.pairs.kinds
+        p = x[:d].reshape(-1, self.pairs.cells)
+        p = p - p.max(axis=0)
+        p = p - np.log(np.exp(p).sum(axis=0) * self.pairs.cells)
+        rest = (normalise_logarithms(own) for own in (x[d:kinds], x[kinds:]))
+        return np.concatenate([p.ravel(), *rest])
 
     def split_all(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Split logarithms of weights into p, q and phi."""
+        """Split logarithms of weights into p, q and the weights of kinds."""
         at = len(x) - self.pairs.kinds
         return *self.split(x[:at]), np.exp(x[at:])
 
+    def make_duals(self, x: FloatArray) -> Duals:
+        """Make the dual weights of logarithms of weights."""
+        p, q, kinds = self.split_all(x)
+        kappas, _ = self.pairs.weigh_blocks(kinds)
+        cells = (p.reshape(-1, self.pairs.cells) * kappas.max(axis=0)).ravel()
+        return Duals(np.concatenate([average_where_large(self.pairs, cells), kinds]), q, NO_FRAME)
+
     def sweep_at(
-        self, start: Start, p: FloatArray, q: FloatArray, phi: FloatArray
+        self, start: Start, p: FloatArray, q: FloatArray, kinds: FloatArray
     ) -> tuple[Sweep, ...]:
-        """Sweep over the trees of all blocks at weights p (leaves * D,), q (rows,) and phi."""
-        kappas, thetas = (own[self.blocks] for own in self.pairs.weigh_blocks(phi))
-        masses = np.zeros(int(self.pairs.regions.max()) + 1)
-        np.add.at(masses, self.pairs.regions, p.reshape(-1, self.pairs.cells).sum(axis=0))
-        self.multiples = self.block_multiples * kappas
-        for family, part, multiple in zip(
-            self._list_families(), thetas / kappas, self.multiples, strict=True
-        ):
-            family.theta, family.masses = float(part), multiple * masses
-        return self.sweep(start, p, q)
+        """Sweep over the trees of all blocks at weights p (leaves * D,), q (rows,), of kinds."""
+        structure = self.pairs
+        D, rows = structure.cells, q / structure.targets
+        kappas, thetas = (own[self.blocks] for own in structure.weigh_blocks(kinds))
+        cells = np.zeros((structure.tree.size, D))
+        cells[structure.tree.leaves] = p.reshape(-1, D) * D
+        structure.tree.add_upwards(cells)
+        sweeps = []
+        for i, (family, own) in enumerate(zip(self.families, start, strict=True)):
+            assert isinstance(family, TreePairFamily)
+            merge = family.classes[0].merge_counts
+            theta = merge(merge(structure.unfold_pairs(thetas[i])).T)
+            family.theta = self.multiples[i] * theta
+            sweeps.append(family.sweep(own, self.multiples[i] * kappas[i] * cells, rows))
+        return tuple(sweeps)
 
     def evaluate(self, x: FloatArray) -> Iterate[Start] | None:
-        p, q, phi = self.split_all(x)
+        p, q, kinds = self.split_all(x)
         start = self._start
         with np.errstate(all="ignore"):
             try:
-                sweeps = self.sweep_at(start, p, q, phi)
+                sweeps = self.sweep_at(start, p, q, kinds)
             except np.linalg.LinAlgError:
                 return None
-            g, h, _ = self._measure(sweeps)
-            of_kinds, largest = self._measure_kinds(sweeps, p, phi)
-            cost, spread = float(phi @ of_kinds), float(q @ h)
+            _, h, _ = self._measure(sweeps)
+            g, of_kinds, largest = self._measure_kinds(sweeps, p, kinds)
+            cost, spread = float(kinds @ of_kinds), float(q @ h)
             if not (0 < cost < math.inf and 0 < spread < math.inf):
                 return None
             mixing = self.mixing
             following = np.concatenate(
                 [
-                    (p * np.maximum(g, 0) / cost + mixing * self.cell_shares) / (1 + mixing),
+                    (p * g + mixing * self.cell_shares) / (1 + mixing),
                     (q * h / spread + mixing * self.row_shares) / (1 + mixing),
-                    mix_with_uniform(phi * np.maximum(of_kinds, 0) / cost, mixing),
+                    mix_with_uniform(kinds * np.maximum(of_kinds, 0) / cost, mixing),
                 ]
             )
         self._start = tuple(sweep.steps for sweep in sweeps)
@@ -165,34 +183,42 @@ class _PairDescent(TreeDescent):
         return Iterate(x, following, max(lower, _LEAST_BOUND * upper), upper, merit, start)
 
     def _measure_kinds(
-        self, sweeps: tuple[Sweep, ...], p: FloatArray, phi: FloatArray
-    ) -> tuple[FloatArray, float]:
-        """Measure half of the mean cost of pairs of each kind, (kinds,), and about the largest.
+        self, sweeps: tuple[Sweep, ...], p: FloatArray, kinds: FloatArray
+    ) -> tuple[FloatArray, FloatArray, float]:
+        """Measure what pairs of cells cost.
 
         Args:
             sweeps: What the sweeps found.
             p: The weights of leaves and dense cells.
-            phi: The weights of kinds of pairs.
+            kinds: The weights of kinds of pairs.
+
+        Returns:
+            What the weights of leaves are multiplied by, shape (leaves * D,), half of the mean cost
+            of pairs of each kind, (kinds,), and about the largest.
         """
         structure = self.pairs
-        kappas, thetas = (own[self.blocks] for own in structure.weigh_blocks(phi))
-        families = self._list_families()
-        # `shared` has the factor by which the family's weights were multiplied.
-        shared = np.array([family.shared for family in families]) / self.multiples
-        left_out = thetas / kappas * shared
-        profiles = np.stack([sweep.profile.ravel() for sweep in sweeps]) + left_out[:, None]
-        own = profiles @ p
-        alike = (1 - self.ratios[:, 1:]) * self.block_multiples[:, None]
-        of_kinds = alike.T @ own
-        largest = max((float((one @ profiles).max()) for one in alike.T), default=0.0)
-        if structure.keeps_tree:
-            return of_kinds, largest
-        common = self.ratios.T @ (self.block_multiples * shared)
-        everywhere = self.block_multiples @ profiles
-        largest = max(largest, float(everywhere.max() - common.min()))
-        anywhere = float(self.block_multiples @ own) - common
-        return np.concatenate([anywhere, of_kinds]), largest
-
-    def _list_families(self) -> list[TreePairFamily]:
-        """List the families of the blocks."""
-        return [family for family in self.families if isinstance(family, TreePairFamily)]
+        first, second = structure.cell_pairs
+        kappas, _ = structure.weigh_blocks(kinds)
+        shape = (len(sweeps), -1, structure.cells)
+        profiles = np.stack([sweep.profile for sweep in sweeps]).reshape(shape)
+        profiles = self.multiples[:, None, None] * profiles
+        leaves = p.reshape(1, -1, structure.cells) * structure.cells
+        means, most = (profiles * leaves).sum(axis=1), profiles.sum(axis=0).max(axis=0)
+        # Pairs that differ along a move alone.
+        moved = 1 - self.ratios[:, 1:].T
+        alike = moved @ means
+        flat = profiles.reshape(len(sweeps), -1)
+        largest = max((float((one @ flat).max()) for one in moved), default=0.0)
+        shared = np.zeros((len(sweeps), len(first)))
+        for i, (family, sweep) in enumerate(zip(self.families, sweeps, strict=True)):
+            of_cell = family.classes[0].of_cell
+            root = np.pad(sweep.root[1], ((0, 1), (0, 1)))
+            shared[i] = self.multiples[i] * root[of_cell[first], of_cell[second]]
+        shared = self.ratios.T @ shared
+        total = means.sum(axis=0)
+        anywhere = (total[first] + total[second]) / 2 - shared
+        if shared.size:
+            largest = max(largest, float(((most[first] + most[second]) / 2 - shared).max()))
+        g = np.einsum("bc,blc->lc", kappas[self.blocks], profiles)
+        g /= (g * leaves[0]).sum(axis=0)
+        return g.ravel(), np.concatenate([anywhere.ravel(), alike.ravel()]), largest

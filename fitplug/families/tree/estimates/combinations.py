@@ -167,7 +167,7 @@ def _list_boxed_weights(structure: TreeStructure, own: TreeBlock, boxes: Boxes) 
     if not users:
         return [], iter(())
     (attributes,) = structure.subsets.list_attributes([own.block])
-    coordinates, off = boxes.find_coordinates(attributes, users)
+    coordinates, off = boxes.find_coordinates(own.block, attributes, users)
     combinations = list(dict.fromkeys(boxes.combination[j] for j in users))
     pairs = dict.fromkeys((boxes.combination[j], boxes.group[j]) for j in users)
     weights = []

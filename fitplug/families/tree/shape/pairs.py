@@ -19,7 +19,7 @@ from fitplug.errors import WorkloadError
 from fitplug.families.base.structure import TWO_CHANGES, list_names
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.root_totals import RootTotals, find_no_totals, find_root_totals
-from fitplug.numeric import BoolArray, FloatArray, IntArray, frozen_property
+from fitplug.numeric import BoolArray, FloatArray, IntArray, frozen_property, to_positions
 
 MOST_MOVED = 7
 """Most symmetric attributes along which a record may move: each set of them has a cost."""
@@ -30,9 +30,10 @@ class TreePairStructure(TreeStructure):
     """Blocks over the symmetric attributes' subsets, each over a tree, where records are replaced.
 
     The sets of symmetric attributes along which two cells differ are called moves: number k has the
-    attributes of the binary digits of k, in the order of `free`. A pair of cells differs in nothing
-    but a move, or it is any pair with this move. Both have dual weights: these are the kinds of
-    pairs. The weight of a pair is that of its kind times a product over its leaves and dense cells.
+    attributes of the binary digits of k, in the order of `free`. A kind of pairs has one move and
+    two dense cells of one region, and the leaves of its pairs are any two; or it has one dense cell
+    and a move, and its pairs are alike in all else. Kinds have dual weights. The weight of a pair
+    is that of its kind times the weights of its leaves, which depend on the dense cells.
     """
 
     @property
@@ -45,26 +46,52 @@ class TreePairStructure(TreeStructure):
         """The number of moves."""
         return int(2 ** len(self.free))
 
+    @frozen_property
+    def cell_pairs(self) -> IntArray:
+        """The pairs c <= c' of dense cells of one region, shape (2, K).
+
+        There are none if the unit keeps the tree.
+        """
+        pairs = np.stack(np.triu_indices(0 if self.keeps_tree else self.cells))
+        first, second = self.regions[pairs]
+        return np.asarray(pairs[:, first == second], dtype=np.int64)
+
     @property
     def kinds(self) -> int:
-        """The number of kinds of pairs: first any pairs with each move, if the unit does not keep
-        the tree, and then pairs that differ in nothing but a move, other than the empty one.
+        """The number of kinds of pairs: moves and pairs of dense cells, in C order, and then moves,
+        other than the empty one, and dense cells.
         """
-        return self.moves - 1 if self.keeps_tree else 2 * self.moves - 1
+        return self.moves * self.cell_pairs.shape[1] + (self.moves - 1) * self.cells
+
+    def split_kinds(self, kinds: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Split what is given by kind of pairs, (kinds,), into parts (moves, K), (moves - 1, D)."""
+        at = self.moves * self.cell_pairs.shape[1]
+        return kinds[:at].reshape(self.moves, -1), kinds[at:].reshape(-1, self.cells)
 
     def weigh_blocks(self, kinds: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Sum what weights of kinds of pairs (kinds,) charge each block.
 
         Returns:
-            kappa, what is charged for the profile of cells, and theta, what of it is taken off for
-            what the root's totals add to all cells, each of shape (b,).
+            kappa, what is charged for the profile of each dense cell, shape (b, D), and theta, what
+            is taken off for what two cells share at the root, by pairs of dense cells, (b, K).
         """
-        anywhere = kinds[: self.kinds - self.moves + 1]
-        alike = kinds[self.kinds - self.moves + 1 :]
-        kappa = anywhere.sum() + (1 - self.move_ratios[:, 1:]) @ alike
-        if self.keeps_tree:
-            return kappa, np.zeros(len(kappa))
-        return kappa, self.move_ratios @ anywhere
+        anywhere, alike = self.split_kinds(kinds)
+        ends = self.add_ends(anywhere.sum(axis=0))
+        return ends + (1 - self.move_ratios[:, 1:]) @ alike, self.move_ratios @ anywhere
+
+    def add_ends(self, pairs: FloatArray) -> FloatArray:
+        """Add half of the weight of each pair of dense cells, (K,), to both its cells, (D,)."""
+        ends = self.cell_pairs.ravel()
+        found = np.bincount(to_positions(ends), np.tile(pairs / 2, 2), minlength=self.cells)
+        return np.asarray(found, dtype=np.float64)
+
+    def unfold_pairs(self, pairs: FloatArray) -> FloatArray:
+        """Unfold weights of pairs of dense cells, (K,), to a matrix of equal sum, (D, D)."""
+        first, second = self.cell_pairs
+        found = np.zeros((self.cells, self.cells))
+        found[first, second] = pairs / 2
+        found[second, first] += pairs / 2
+        return found
 
     @frozen_property
     def move_ratios(self) -> FloatArray:

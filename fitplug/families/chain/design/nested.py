@@ -1,0 +1,238 @@
+"""Nested triangles close to the optimum of a chain.
+
+Each row of the strategy measures what is new of a cell: its optimal noise less what the rows before
+it predict of this noise. Within a leaf all cells before it predict, and from farther back K
+weighted sums of each left half. The sums are the count, and the combinations of bins of cells
+that say most about the right half. Bins grow with the distance from the right half, measured in
+the weights of the prefixes between, and weights are interpolated between them
+(docs/theory/chains.md).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import cholesky, solve_triangular, svd
+
+from fitplug.families.chain.design.ascent import ChainDuals
+from fitplug.families.chain.design.covariance import Walks, find_walks
+from fitplug.families.chain.shape import ChainStructure
+from fitplug.families.chain.strategy.nested_products import NestedTriangles
+from fitplug.numeric import FloatArray, IntArray
+
+_SUMS = 6
+"""K, the sums of a left half that the right half sees."""
+
+_LEAF = 24
+"""About the cells of a leaf."""
+
+_SPREAD = 0.15
+"""The weight of the prefixes within a bin, as a part of that between the bin and the right half."""
+
+_LARGEST_SUM = 2**12
+"""The largest weight of a cell in a sum."""
+
+_NEGLIGIBLE = 1e-10
+"""Directions of the bins with less of their variance than this are left out."""
+
+
+def approximate_optimum(structure: ChainStructure, duals: ChainDuals) -> list[NestedTriangles]:
+    """Find nested triangles of each block close to the optimum for dual weights."""
+    found = []
+    for block, multiple in enumerate(structure.multiples_of_blocks.tolist()):
+        prefixes, cells = structure.gather_weights(block, duals.q / structure.targets)
+        found.append(build_nested(find_walks(duals.p * multiple, prefixes, cells), prefixes))
+    return found
+
+
+class _Sums(NamedTuple):
+    """The weighted sums of the left halves of the nodes of a level, K of each.
+
+    Attributes:
+        weights: V, integers, shape (nodes, half, K).
+        starts: What a prefix before a left half says of its sums, shape (nodes, poles, K): the
+            covariance is that of the walk with the prefix before the first cell, times this.
+        ends: Their covariances with the prefix at the end of the half, shape (nodes, poles, K).
+        covariance: Shape (nodes, K, K).
+    """
+
+    weights: FloatArray
+    starts: FloatArray
+    ends: FloatArray
+    covariance: FloatArray
+
+
+def build_nested(walks: Walks, prefix_weights: FloatArray) -> NestedTriangles:
+    """Build nested triangles whose noise of variance 1 has about the covariance of walks.
+
+    Args:
+        walks: The walks, of n cells.
+        prefix_weights: Weights of the prefixes, shape (n,).
+
+    Returns:
+        Real numbers but for the integer sums; there are 2^D leaves.
+    """
+    n = len(prefix_weights)
+    levels = max(0, round(math.log2(n / _LEAF)))
+    b = -(-n // 2**levels)
+    masses = np.append(0.0, np.cumsum(prefix_weights))
+    triangles = np.tile(np.eye(b), (2**levels, 1, 1))
+    sums, weights = np.zeros((2, levels, 2**levels * b // 2, _SUMS))
+    of_levels = []
+    for level in range(levels):
+        found = _find_sums(walks, masses, b << level)
+        of_levels.append(found)
+        sums[level, : found.weights.size // _SUMS] = found.weights.reshape(-1, _SUMS)
+    for leaf in range(-(-n // b)):
+        start, stop = leaf * b, min((leaf + 1) * b, n)
+        seen = [level for level in range(levels - 1, -1, -1) if leaf >> level & 1]
+        rows, triangle = _predict(walks, of_levels, seen, start, stop)
+        triangles[leaf, : stop - start, : stop - start] = triangle
+        for i, level in enumerate(seen):
+            at = (leaf >> (level + 1)) * (b << level) + start % (b << level)
+            weights[level, at : at + stop - start] = rows[:, i * _SUMS : (i + 1) * _SUMS]
+    return NestedTriangles(triangles, sums, weights)
+
+
+def _find_sums(walks: Walks, masses: FloatArray, half: int) -> _Sums:
+    """Find the sums of all left halves of some length that have a cell after them."""
+    n = len(masses) - 1
+    nodes = -(-(n - half) // (2 * half))
+    first = 2 * half * np.arange(nodes)
+    V = np.stack([_choose_sums(walks, masses, at, half) for at in first.tolist()])
+    # The sums in terms of the prefixes before each cell of the half and at its end.
+    edge = np.zeros((nodes, 1, _SUMS))
+    in_prefixes = np.concatenate([edge, V], axis=1) - np.concatenate([V, edge], axis=1)
+    points = first[:, None] + np.arange(half + 1)
+    log = walks.decays[first]
+    said = np.zeros((half + 1, nodes, _SUMS))
+    starts, ends = np.zeros((2, nodes, walks.decays.shape[1], _SUMS))
+    for i in range(half + 1):
+        y, now = walks.variances[points[:, i]], walks.decays[points[:, i]]
+        coefficients = in_prefixes[:, i, None]
+        ends *= np.exp(now - log)[:, :, None]
+        mine = y[:, :, None] * coefficients
+        said[i] = (ends + mine / 2).sum(axis=1)
+        ends += mine
+        starts += np.exp(now - walks.decays[first])[:, :, None] * coefficients
+        log = now
+    covariance = np.einsum("ink,nij->nkj", said, in_prefixes)
+    return _Sums(V, starts, ends, covariance + covariance.swapaxes(1, 2))
+
+
+def _choose_sums(walks: Walks, masses: FloatArray, first: int, half: int) -> FloatArray:
+    """Choose the sums of the cells of a left half that predict its right half, (half, K)."""
+    middle, last = first + half, min(first + 2 * half, len(masses) - 1)
+    left = _place_bins(masses, first, middle)
+    right = _mirror_bins(masses, middle, last)
+    C = walks.compute_increments(np.concatenate([left, right[1:]]))
+    k = len(left) - 1
+    weights = np.ones((half, _SUMS))
+    weights[:, 1:] = 0
+    if k == 1:
+        return weights
+    total = C[:, :k].sum(axis=1)
+    mass = float(total[:k].sum())
+    rest = C - np.outer(total, total) / mass
+    sizes = np.sqrt(np.diag(C))
+    rest /= np.outer(sizes, sizes)
+    values, vectors = np.linalg.eigh(rest[:k, :k])
+    used = values > _NEGLIGIBLE * values[-1]
+    whitened = vectors[:, used] / np.sqrt(values[used])
+    R = cholesky(rest[k:, k:] + _NEGLIGIBLE * np.eye(len(rest) - k), lower=True)
+    said = solve_triangular(R, rest[k:, :k] @ whitened, lower=True)
+    directions = whitened @ svd(said, full_matrices=False)[2][: _SUMS - 1].T
+    directions /= sizes[:k, None]
+    # A sum is about independent of the count, so that few digits are lost.
+    directions -= (total[:k] @ directions) / mass
+    directions *= _LARGEST_SUM / np.maximum(np.abs(directions).max(axis=0), 1e-300)
+    before = masses[first:middle]
+    centres = np.add.reduceat(before, left[:-1] - first) / np.diff(left)
+    for i, of_bins in enumerate(directions.T, start=1):
+        weights[:, i] = np.rint(np.interp(before, centres, of_bins))
+    return weights
+
+
+def _place_bins(masses: FloatArray, first: int, last: int) -> IntArray:
+    """Place bins of the cells from `first` up to `last`, which are fine near `last`.
+
+    Args:
+        masses: The sums of the weights of all prefixes before each cell, shape (n + 1,).
+        first: The first cell.
+        last: The cell after the last one.
+
+    Returns:
+        The first cell of each bin, and `last`, ascending.
+    """
+    edges, end = [last], last - 1
+    while True:
+        # The bin whose last cell is `end` may have prefixes of so much weight before its end.
+        allowed = masses[end] - _SPREAD * (masses[last] - masses[end])
+        start = int(np.searchsorted(masses[: end + 1], allowed, side="left"))
+        start = min(max(start, first), end)
+        edges.append(start)
+        if start == first:
+            return np.array(edges[::-1], dtype=np.int64)
+        end = start - 1
+
+
+def _mirror_bins(masses: FloatArray, first: int, last: int) -> IntArray:
+    """Place bins of the cells from `first` up to `last`, which are fine near `first`."""
+    edges, start = [first], first
+    while True:
+        allowed = masses[start] + _SPREAD * (masses[start] - masses[first - 1])
+        end = int(np.searchsorted(masses, allowed, side="right")) - 1
+        end = min(max(end, start + 1), last)
+        edges.append(end)
+        if end == last:
+            return np.array(edges, dtype=np.int64)
+        start = end
+
+
+def _predict(
+    walks: Walks, of_levels: list[_Sums], seen: list[int], start: int, stop: int
+) -> tuple[FloatArray, FloatArray]:
+    """Find the rows of a leaf: each cell's noise less its prediction, over its std.
+
+    Args:
+        walks: The walks.
+        of_levels: The sums of each level.
+        seen: The levels whose sums the leaf sees, those farthest back first.
+        start: The first cell of the leaf.
+        stop: The cell after the last one.
+
+    Returns:
+        The coefficients of the sums, shape (cells, sums), and those of the cells.
+    """
+    leaf_cells = stop - start
+    k = _SUMS * len(seen)
+    C = np.zeros((k + leaf_cells, k + leaf_cells))
+    C[k:, k:] = walks.compute_increments(np.arange(start, stop + 1))
+    log = walks.decays[start : stop + 1]
+    mine, firsts, ends = [], [], []
+    for level in seen:
+        half = of_levels[level].weights.shape[1]
+        node = start // (2 * half)
+        mine.append((of_levels[level], node))
+        firsts.append(2 * half * node)
+        ends.append(2 * half * node + half)
+    for i, (own, node) in enumerate(mine):
+        at = slice(i * _SUMS, (i + 1) * _SUMS)
+        C[at, at] = own.covariance[node]
+        end = walks.decays[ends[i]]
+        for j in range(i + 1, len(mine)):
+            later, other = mine[j]
+            reached = own.ends[node] * np.exp(walks.decays[firsts[j]] - end)[:, None]
+            C[at, j * _SUMS : (j + 1) * _SUMS] = reached.T @ later.starts[other]
+        C[at, k:] = np.diff(own.ends[node].T @ np.exp(log - end).T, axis=1)
+    C = np.triu(C) + np.triu(C, 1).T
+    scale = np.sqrt(np.diag(C))
+    used = np.flatnonzero(scale > 0)
+    scale = scale[used]
+    R = cholesky(C[np.ix_(used, used)] / np.outer(scale, scale), lower=True)
+    new = solve_triangular(R, np.eye(len(used)), lower=True)[-leaf_cells:] / scale
+    rows = np.zeros((leaf_cells, len(C)))
+    rows[:, used] = new
+    return rows[:, :k], rows[:, k:]
