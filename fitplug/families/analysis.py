@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -25,7 +24,7 @@ from fitplug.families.product.shape.residual import ResidualStructure
 from fitplug.families.product.shape.split_pairs import SplitPairStructure
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.pairs import TreePairStructure
-from fitplug.families.tree.shape.persons import PersonTreeStructure, relax_periods
+from fitplug.families.tree.shape.persons import PersonTreeStructure
 from fitplug.neighbours import MOST_PAIRS
 from fitplug.numeric import to_positions
 from fitplug.privacy import MOST_CONTRIBUTIONS
@@ -161,7 +160,7 @@ def _build_persons(
     apart = _find_told_apart(workload, varying)
     symmetric = tuple(name for name in workload.attributes if name not in apart)
     told_apart = tuple(name for name in workload.attributes if name in apart)
-    return _build_person_tree(workload, unit, symmetric, told_apart, tree)
+    return _build_tree(workload, unit, symmetric, told_apart, tree, PersonTreeStructure)
 
 
 def _holds_persons(persons: PersonStructure) -> bool:
@@ -283,33 +282,6 @@ def _build_tree(
     found = kind(workload, unit, symmetric, told_apart, subsets, name, bool(merged))
     found.check_size()
     return found
-
-
-def _build_person_tree(
-    workload: Workload,
-    unit: Unit,
-    symmetric: tuple[str, ...],
-    told_apart: tuple[str, ...],
-    tree: Sequence[str],
-) -> PersonTreeStructure:
-    """Build the structure of persons with several records in a tree."""
-    found = _build_tree(workload, unit, symmetric, told_apart, tree, PersonTreeStructure)
-    return (
-        found if found.period_index is not None else replace(found, relaxed=_relax_periods(found))
-    )
-
-
-def _relax_periods(found: PersonTreeStructure) -> PersonTreeStructure | None:
-    """Find the structure of what is asked of all periods in the same way, if anything is."""
-    period, tree = found.period_attribute, found.tree_attribute
-    workload = relax_periods(found.workload, period)
-    if workload is None or not {period, tree} <= set(workload.attributes):
-        return None
-    apart = _find_told_apart(workload, (tree,))
-    symmetric = tuple(name for name in workload.attributes if name not in apart)
-    told_apart = tuple(name for name in workload.attributes if name in apart)
-    names = (tree, *(["merged"] * found.merges_leaves))
-    return _build_person_tree(workload, found.unit, symmetric, told_apart, names)
 
 
 def _find_told_apart(workload: Workload, varying: Sequence[str]) -> set[str]:

@@ -244,7 +244,9 @@ def _draft_person_tree(
         strategy=found.strategy,
         duals=Duals(found.p, found.q, NO_FRAME),
         bound_margin=TREE_BOUND_MARGIN,
-        tiers=make_one_tier(found.strategy.column_squares, *reversed(count_duals(structure))),
+        tiers=make_one_tier(
+            found.strategy.column_squares, *reversed(count_duals(found.strategy.structure))
+        ),
         iterations=found.iterations,
         ended="stopped" if found.stopped else "apart",
     )

@@ -46,7 +46,9 @@ class LargestCost:
     costly: RecordSets | None = None
 
 
-def upper_largest_cost(products: RecordProducts, claimed: int | None = None) -> LargestCost:
+def upper_largest_cost(
+    products: RecordProducts, claimed: int | None = None, most_work: int = MOST_WORK
+) -> LargestCost:
     """Bound the costs of all differences that have a record in a dense cell from above.
 
     Args:
@@ -54,6 +56,7 @@ def upper_largest_cost(products: RecordProducts, claimed: int | None = None) -> 
         claimed: A bound on the largest cost that is stated if it is proven and a better one would
             depend on how long one searches. A plan claims one, so that it can be verified by
             programs that search for a longer or a shorter time.
+        most_work: The most sums of a search, about.
     """
     person, periods = products.person, products.person.periods
     if not len(person.differing_sets) and count_differences(person) <= MOST_LISTED:
@@ -61,7 +64,7 @@ def upper_largest_cost(products: RecordProducts, claimed: int | None = None) -> 
     of_period, is_exact = _upper_by_pairs(products)
     if is_exact:
         return LargestCost(of_period[periods], is_exact)
-    searched = search_costliest(products, MOST_WORK, claimed)
+    searched = search_costliest(products, most_work, claimed)
     if searched is None:
         return LargestCost(of_period[periods], is_exact)
     of_cells = np.minimum(of_period[periods], searched.bound)

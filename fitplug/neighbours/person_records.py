@@ -91,12 +91,13 @@ class RecordSets:
         bits = 1 << np.arange(self.labels.shape[2], dtype=np.int64)
         return np.asarray(self.find_differing() @ bits)
 
-    def multiply_labels(self, attributes: Sequence[int], sizes: Sequence[int]) -> FloatArray:
+    def multiply_labels(self, attributes: Sequence[int], sizes: Sequence[float]) -> FloatArray:
         """Compute c_A of all pairs of records, shape (v, k, k); zero where a record is padding.
 
         Args:
             attributes: A.
-            sizes: n_a of all symmetric attributes.
+            sizes: n_a of all symmetric attributes; infinite if different labels have nothing in
+                common.
         """
         kept = self.cells >= 0
         factors = (kept[:, :, None] & kept[:, None]).astype(np.float64)

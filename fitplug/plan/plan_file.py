@@ -27,6 +27,7 @@ from fitplug.families import (
     MoveStructure,
     Objective,
     PersonStructure,
+    PersonTreeStructure,
     StepMatrices,
     TreeBlock,
     analyse_structure,
@@ -261,7 +262,7 @@ def read_strategy(workload: Workload, header: Header, arrays: Arrays) -> Integer
     named = structure.names_in_files
     if named != {key: tuple(header[key]) for key in named}:
         raise PlanError("the attributes it takes for symmetric are not")
-    if isinstance(structure, PersonStructure):
+    if isinstance(structure, (PersonStructure, PersonTreeStructure)) and structure.sets is not None:
         sets = RecordSets(arrays["records.cells"], arrays["records.labels"])
         structure = replace(structure, named=sets)
     if isinstance(structure, MoveStructure):

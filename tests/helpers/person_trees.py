@@ -7,6 +7,7 @@ import pytest
 
 import fitplug as fp
 from fitplug.families import PersonTreeStructure, analyse_structure, analysis
+from fitplug.neighbours import RecordSets
 from tests.helpers.tree_strategies import random_place, write_out
 
 
@@ -134,6 +135,49 @@ def write_out_moment(structure, p, of_kinds):
                 own = np.full((size, size), 1 / size**2)
             pair = np.kron(own, pair)
         found = found + weight * (k * single + k * (k - 1) * pair)
+    return arrange_cells(structure, names, found)
+
+
+def random_sets(rng, person, count, *, apart):
+    """Differences of random records; all are in one leaf, or leaves are drawn apart at random."""
+    cells = np.full((count, person.most), -1)
+    labels = np.zeros((count, person.most, len(person.sizes)), dtype=np.int64)
+    for v in range(count):
+        chosen = rng.permutation(person.period_count)[: rng.integers(1, person.most + 1)]
+        for r, period in enumerate(chosen):
+            cells[v, r] = rng.choice(np.flatnonzero(person.periods == period))
+            labels[v, r] = rng.integers(0, person.sizes)
+    if not apart:
+        labels[..., -1] = 0
+    return RecordSets(cells, labels)
+
+
+def write_out_sets(structure, p, of_sets):
+    """E v v' over all cells, for differences over the dense cells whose leaves are drawn by p."""
+    tree, names = structure.tree, (*structure.symmetric, structure.tree_attribute, *structure.dense)
+    by_node = np.zeros(tree.size)
+    by_node[tree.leaves] = p / p.sum()
+    finest = np.searchsorted(tree.starts, np.arange(len(tree.leaf_nodes)), side="right") - 1
+    share = by_node[tree.leaf_nodes] / tree.multiplicities[tree.leaf_nodes]
+    share = share / np.bincount(finest)[finest]
+    found = 0
+    for weight, cells, labels in zip(
+        of_sets, structure.sets.cells, structure.sets.labels, strict=True
+    ):
+        records = np.flatnonzero(cells >= 0)
+        for r in records:
+            for s in records:
+                dense = np.zeros((structure.cells, structure.cells))
+                dense[cells[r], cells[s]] = 1
+                same = labels[r] == labels[s]
+                moment = np.kron(np.diag(share) if same[-1] else np.outer(share, share), dense)
+                for a in reversed(range(len(structure.symmetric))):
+                    n = structure.sizes[a]
+                    equal, J = np.eye(n), np.ones((n, n))
+                    # What no query tells apart does not matter.
+                    own = equal / n if same[a] or n == 1 else (J - equal) / (n * (n - 1))
+                    moment = np.kron(own, moment)
+                found = found + weight * moment
     return arrange_cells(structure, names, found)
 
 

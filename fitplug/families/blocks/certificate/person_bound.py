@@ -16,6 +16,7 @@ is that of these larger weights, and grows with P_A.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -55,8 +56,9 @@ def lower_person_cost(
     norm, cover = 0.0, 0.0
     attributes = structure.subsets.list_attributes(np.arange(len(structure.blocks)))
     for own, queries in zip(attributes, structure.gather_all_queries(), strict=True):
-        moment, error = _sum_moments(person, sets, own, p)
-        factor, residual = _factor_moment(moment)
+        moment, error = sum_moments(sets, own, person.sizes, p, len(person.periods))
+        factor = factor_moment(moment)
+        residual = upper_residual(moment, factor)
         # c_A of a record with itself is w_A.
         cover = max(cover, (error + residual) / queries.profile_multiple)
         rows = np.sqrt(queries.variance_multiples * row_weights[queries.rows])
@@ -66,34 +68,49 @@ def lower_person_cost(
     return max(0.0, norm * (1 - gamma(blocks + 4)) / math.sqrt(mass * row_mass))
 
 
-def _sum_moments(
-    person: PersonRecords, sets: RecordSets, attributes: tuple[int, ...], p: FloatArray
+def sum_moments(
+    sets: RecordSets,
+    attributes: tuple[int, ...],
+    sizes: Sequence[float],
+    p: FloatArray,
+    d: int,
 ) -> tuple[FloatArray, float]:
-    """Sum p_v M_A(v), shape (D, D), and bound the rounding error of the sum in the 2-norm."""
-    d, v = len(person.periods), len(sets)
-    weighted = sets.multiply_labels(attributes, person.sizes) * p[:, None, None]
+    """Sum p_v M_A(v) over d dense cells, and bound the rounding error of the sum in the 2-norm.
+
+    Args:
+        sets: Differences v.
+        attributes: A.
+        sizes: n_a of all symmetric attributes, as `RecordSets.multiply_labels` takes them.
+        p: The weight of each difference, shape (v,).
+        d: The number of dense cells.
+
+    Returns:
+        The sum, shape (d, d), and the bound.
+    """
+    v = len(sets)
+    weighted = sets.multiply_labels(attributes, sizes) * p[:, None, None]
     at = np.broadcast_to(sets.cells[:, :, None], weighted.shape)
     flat = (at * d + at.transpose(0, 2, 1)).ravel()
     kept = weighted.ravel() != 0  # padding, whose cell is -1, has a weight of zero
     pairs = to_positions(flat[kept])
     moment = np.bincount(pairs, weighted.ravel()[kept], minlength=d * d).reshape(d, d)
-    sizes = np.abs(weighted).sum(axis=(1, 2)).sum()
+    total = np.abs(weighted).sum(axis=(1, 2)).sum()
     terms = v * sets.cells.shape[1] ** 2 + 4 * len(attributes) + 8
-    return (moment + moment.T) / 2, float(sizes) * gamma(terms) * 2
+    return (moment + moment.T) / 2, float(total) * gamma(terms) * 2
 
 
-def _factor_moment(moment: FloatArray) -> tuple[FloatArray, float]:
-    """Factor a matrix P (D, D) as F F' but for a residual.
-
-    Returns:
-        F, and a bound on the 2-norm of P - F F'.
-    """
+def factor_moment(moment: FloatArray) -> FloatArray:
+    """Factor a matrix P (D, D) as F F' but for a residual, and return F."""
     squares, vectors = np.linalg.eigh(moment)
     kept = squares > 0
-    F = vectors[:, kept] * np.sqrt(squares[kept])
+    return np.asarray(vectors[:, kept] * np.sqrt(squares[kept]))
+
+
+def upper_residual(moment: FloatArray, F: FloatArray) -> float:
+    """Bound the 2-norm of P - F F' from above, for a matrix P (D, D) and any F (D, k)."""
     product, size = F @ F.T, np.abs(F) @ np.abs(F.T)
     error = np.abs(moment - product) + (gamma(F.shape[1] + 2) * size + UNIT_ROUNDOFF * abs(moment))
-    return F, math.sqrt(float((error * error).sum())) * (1 + gamma(error.size + 4))
+    return math.sqrt(float((error * error).sum())) * (1 + gamma(error.size + 4))
 
 
 def _lower_product_norm(N: FloatArray, F: FloatArray) -> float:

@@ -20,7 +20,7 @@ from fitplug.families.tree.certificate.scalar_trees import (
     build_scalar_tree,
     order_nodes,
 )
-from fitplug.families.tree.shape.blocks import TreeStructure
+from fitplug.families.tree.shape.blocks import GroupPart, TreeStructure
 from fitplug.families.tree.shape.node_tree import IdenticalLeaves
 from fitplug.numeric import AnyArray, BoolArray, FloatArray, IntArray, gamma
 from fitplug.workload import CellClasses
@@ -161,6 +161,10 @@ class BlockWeights:
                 is_bottom[step.children] = True
         return above, np.flatnonzero(is_bottom)
 
+    def measure_classes(self, part: GroupPart) -> FloatArray:
+        """What a part asks of the variables at each node, shape (rows of each node, r)."""
+        return self.classes[0].restrict(part.matrix)
+
     def _compare_with_product(self, depth: int) -> float:
         """Find the least p_ik / (p_i s_k) below the nodes above a depth."""
         own = self.masses[:, self._find_members(depth)]
@@ -220,7 +224,7 @@ class BlockWeights:
                 part = self.parts[i]
                 weights = self._find_weights(part.rows, part.level.nodes)[indices[i][at]]
                 columns.append(part.multiple * weights)
-                matrices.append(self.classes[0].restrict(part.matrix))
+                matrices.append(self.measure_classes(part))
             precisions = np.hstack(columns) / self.tree.multiplicities[nodes[at], None]
             kept = np.where(precisions >= LEAST_PRECISION, precisions, 0.0)
             found.append(Measurements(np.vstack(matrices), kept))

@@ -9,10 +9,8 @@ Where a block has one class of dense cells, one sweep finds the norm, from below
 diag(p), or of what is left of diag(p) when the sum of each dense cell is known. This costs the norm
 no more than what the queries measure of these sums, since | |F (I - U U')|_* - |F|_* | <= |F U|_*.
 
-Where periods are dense cells, persons have records in random periods: period t with probability
-g p_t, for its share p_t of p and the largest g <= k with which this is at most 1. The cell in each
-period is drawn independently. The moment is at least g times what is left of diag(p) when the sum
-of each period is known.
+Where periods are dense cells, p has weights of the leaves, and then of differences over the dense
+cells, which are all in one leaf (`fitplug.families.tree.certificate.leaf_persons`).
 """
 
 from __future__ import annotations
@@ -26,6 +24,7 @@ from fitplug.certify import LowerBoundAt, Tier, TierClaims, lower_trace, scale_w
 from fitplug.families.base.certifier import Duals
 from fitplug.families.base.objective import Objective
 from fitplug.families.tree.certificate.block_determinants import BlockWeights
+from fitplug.families.tree.certificate.leaf_persons import lower_leaf_norm
 from fitplug.families.tree.certificate.person_sweep import PersonScalarTree
 from fitplug.families.tree.certificate.trees import (
     MOST_NUMBERS,
@@ -36,7 +35,7 @@ from fitplug.families.tree.certificate.trees import (
 )
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.persons import PersonTreeStructure
-from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, IntArray, gamma
+from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, gamma
 
 
 class PersonTreeCertifier(TreeCertifier):
@@ -45,47 +44,34 @@ class PersonTreeCertifier(TreeCertifier):
     takes_objectives = False
 
     def count_duals(self, structure: TreeStructure) -> tuple[int, int]:
-        assert isinstance(structure, PersonTreeStructure)
-        p, q = structure.differences, structure.rows
-        if structure.relaxed is not None:
-            p, q = p + structure.relaxed.differences, q + structure.relaxed.rows
-        return p, q
-
-    def share_weight(self, structure: TreeStructure, duals: Duals) -> FloatArray:
-        return super().share_weight(structure, split_duals(structure, duals)[0])
+        return structure.differences, structure.rows
 
     def lower_cost(
         self, structure: TreeStructure, objective: Objective, scale: float, duals: Duals
     ) -> float:
-        """Bound the cost from below; where a relaxed structure proves more, by its weights."""
         assert isinstance(structure, PersonTreeStructure)
-        own, others = split_duals(structure, duals)
-        found = self._lower_one(structure, scale, own)
-        if structure.relaxed is None:
-            return found
-        return max(found, self._lower_one(structure.relaxed, scale, others))
-
-    def _lower_one(self, structure: PersonTreeStructure, scale: float, duals: Duals) -> float:
-        """Bound the cost from below by the weights of one structure."""
-        cells, kinds = structure.profile_size, len(structure.kinds)
-        if duals.p.shape != (cells + kinds,):
-            raise ValueError(f"dual weights p must be {cells + kinds} finite numbers >= 0")
-        p = scale_weights("p", duals.p[:cells], cells)
+        if duals.p.shape != (structure.differences,):
+            count = structure.differences
+            raise ValueError(f"dual weights p must be {count} finite numbers >= 0")
+        places = structure.profile_size if structure.sets is None else len(structure.tree.leaves)
+        p = scale_weights("p", duals.p[:places], places)
+        of_kinds = scale_weights("p", duals.p[places:], len(duals.p) - places)
         q = scale_weights("q", duals.q, structure.rows)
         # Masses are divided by their sum.
         mass = float(p.sum()) * float(q.sum()) * (1 + 2 * gamma(len(p) + len(q)))
-        power, p = scale_by_power(p.reshape(-1, structure.cells))
+        power, p = scale_by_power(p)
         more, rows = scale_by_power(q / (scale * structure.targets))
-        if kinds:
-            of_kinds = scale_weights("p", duals.p[cells:], kinds)
-            mass *= float(of_kinds.sum()) * (1 + gamma(kinds + 4))
-            norms = [
+        if structure.sets is not None:
+            norm, kind_mass = lower_leaf_norm(structure, structure.sets, of_kinds, p, rows)
+        else:
+            kind_mass = float(of_kinds.sum())
+            p = p.reshape(-1, structure.cells)
+            norm = math.fsum(
                 _lower_kinds_norm(structure, block, of_kinds, p, rows)
                 for block in range(len(structure.blocks))
-            ]
-        else:
-            norms = [_lower_periods_norm(structure, p, rows)]
-        norm = math.ldexp(math.fsum(norms), power + more) * (1 - gamma(64))
+            )
+        mass *= kind_mass * (1 + gamma(len(of_kinds) + 4))
+        norm = math.ldexp(norm, power + more) * (1 - gamma(64))
         return max(0.0, norm / math.sqrt(mass) * (1 - 8 * UNIT_ROUNDOFF))
 
     def certify_tiers(self, claims: TierClaims, lower_bound_at: LowerBoundAt) -> Iterator[Tier]:
@@ -93,15 +79,6 @@ class PersonTreeCertifier(TreeCertifier):
         level = float(claims.profile.max())
         cells = int((claims.tiers.of_cell >= 0).sum())
         yield Tier(cells, level, claims.lower_bound**2 * (1 - 4 * UNIT_ROUNDOFF))
-
-
-def split_duals(structure: TreeStructure, duals: Duals) -> tuple[Duals, Duals]:
-    """Split dual weights into those of a structure, and those of what it is relaxed to."""
-    p, q = structure.differences, structure.rows
-    return (
-        Duals(duals.p[:p], duals.q[:q], duals.frame),
-        Duals(duals.p[p:], duals.q[q:], duals.frame),
-    )
 
 
 def _lower_kinds_norm(
@@ -129,8 +106,7 @@ def _lower_kinds_norm(
         least, deepest = float(scales.min()), float(scales[-1])
         known = 0.0
         if least < deepest:
-            every = np.arange(structure.cells)
-            known = _upper_known_norm(structure, block, every, p, row_weights)
+            known = _upper_known_norm(structure, block, p, row_weights)
         found = max(math.sqrt(least) * full, math.sqrt(deepest) * (full - known))
         return root * max(found, 0.0) * (1 - 16 * UNIT_ROUNDOFF)
     return root * _lower_scalar_norm(structure, block, scales, p, row_weights)
@@ -162,42 +138,20 @@ def _lower_scalar_norm(
     return math.ldexp(bound, power) * (1 - 8 * weights.rounding) * (1 - 64 * UNIT_ROUNDOFF)
 
 
-def _lower_periods_norm(
-    structure: PersonTreeStructure, p: FloatArray, row_weights: FloatArray
-) -> float:
-    """Bound the norm of all blocks from below where periods are dense cells.
-
-    It is that of persons with one record, or of persons with records in random periods.
-    """
-    sums = np.bincount(structure.periods, p.sum(axis=0))
-    largest = float(sums.max() / sums.sum()) * (1 + 2 * gamma(p.size + 8))
-    records = min(float(structure.most_records), 1 / largest * (1 - UNIT_ROUNDOFF))
-    single, known = [], 0.0
-    for block, multiple in enumerate(structure.subsets.profile_multiples.tolist()):
-        norm = lower_block_norm(structure, block, p, row_weights)
-        single.append(math.sqrt(multiple) * norm * (1 - 4 * UNIT_ROUNDOFF))
-        if not structure.name_attributes(block):
-            known = _upper_known_norm(structure, block, structure.periods, p, row_weights)
-    full = math.fsum(single)
-    return max(full, math.sqrt(records) * (full - known)) * (1 - 8 * UNIT_ROUNDOFF)
-
-
 def _upper_known_norm(
     structure: PersonTreeStructure,
     block: int,
-    groups: IntArray,
     p: FloatArray,
     row_weights: FloatArray,
 ) -> float:
-    """Bound what is measured of the sums of groups of dense cells, |F U|_*, from above.
+    """Bound what is measured of the sums of dense cells, |F U|_*, from above.
 
-    U has a column (p_g / mass of p_g)^1/2 for each group g: its norm is the square root of
-    p_g' Q p_g over the mass.
+    U has a column (p_c / mass of p_c)^1/2 for each dense cell c: its norm is the square root of
+    p_c' Q p_c over the mass.
 
     Args:
         structure: The structure.
         block: The block.
-        groups: The group of each dense cell, shape (D,).
         p: Weights of leaves and dense cells, shape (leaves, D).
         row_weights: q / c, shape (rows,).
     """
@@ -206,17 +160,16 @@ def _upper_known_norm(
     masses[tree.leaves] = p
     tree.add_upwards(masses)
     total, operations = 0.0, tree.size + structure.cells + len(tree.steps) + 64
-    for group in range(int(groups.max()) + 1):
-        own = masses * (groups == group)
+    for cell in range(structure.cells):
         square = 0.0
         for part in structure.parts[block]:
             nodes = part.level.nodes
             weights = part.multiple * row_weights[part.rows].reshape(len(nodes), -1)
-            reached = np.abs(own[nodes]) @ np.abs(part.matrix).T
+            reached = masses[nodes, cell, None] * np.abs(part.matrix[:, cell])
             # Each of m identical leaves has one m-th of the mass, and of the weights.
             counts = tree.multiplicities[nodes].astype(np.float64)[:, None]
             square += float((weights * (reached / counts) ** 2).sum())
             operations += len(part.matrix)
-        if (mass := float(own[0].sum())) > 0:
+        if (mass := float(masses[0, cell])) > 0:
             total += math.sqrt(square / mass)
     return total * (1 + 4 * gamma(operations))

@@ -100,19 +100,19 @@ def scale_rows(
     return power, np.ldexp(row_weights, -2 * power)
 
 
-def lower_weighted_norm(weights: BlockWeights, prior: RootPrior | None) -> float:
+def lower_weighted_norm(weights: BlockWeights, prior: RootPrior | None, most: float = 2.0) -> float:
     """Bound the norm of a block from below.
 
     Args:
         weights: Its weights.
         prior: The covariance of the root's classes, if it is not that of the weights.
+        most: By what factor the prior raises eigenvalues at most: by 2 where records move.
     """
     if weights.last < 0:
         return 0.0
     # Everything grows at most in proportion to the masses and to the precisions.
     error = 8 * weights.rounding
-    # Where records move, eigenvalues are at most twice what they are otherwise.
-    more = 1.0 if prior is None else 2.0
+    more = 1.0 if prior is None else most
     if weights.classes[0].size == 1:
         tree = weights.build_scalar()
         bound, _ = lower_trace(

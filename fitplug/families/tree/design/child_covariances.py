@@ -30,13 +30,16 @@ class ChildCovariances(ABC):
     """
 
     @abstractmethod
-    def solve(self, P: FloatArray, K: FloatArray, T: FloatArray) -> ChildCovariances:
+    def solve(
+        self, P: FloatArray, K: FloatArray, T: FloatArray, factor: FloatArray | None = None
+    ) -> ChildCovariances:
         """Find the covariances that cost least, nearly.
 
         Args:
             P: Weights in the profile of each child's classes of dense cells, shape (b, k, r).
             K: Weights of each child's covariance, shape (b, k, r, r).
             T: The covariances of the nodes over these classes, shape (b, r, r).
+            factor: F where the weights in the profile are F diag(P) F', shape (r, r); None for 1.
 
         Returns:
             The covariances.
@@ -69,8 +72,10 @@ class IdenticalCovariances(ChildCovariances):
     covariances: FloatArray
     precisions: FloatArray
 
-    def solve(self, P: FloatArray, K: FloatArray, T: FloatArray) -> IdenticalCovariances:
-        return IdenticalCovariances(self.counts, *find_mean(P[:, 0], K[:, 0]))
+    def solve(
+        self, P: FloatArray, K: FloatArray, T: FloatArray, factor: FloatArray | None = None
+    ) -> IdenticalCovariances:
+        return IdenticalCovariances(self.counts, *find_mean(P[:, 0], K[:, 0], factor))
 
     def collect(self, K: FloatArray) -> FloatArray:
         return np.asarray(K[:, 0] / self.counts[:, None, None] ** 2)
@@ -135,19 +140,27 @@ class KroneckerCovariances(ChildCovariances):
     covariances: FloatArray
     precisions: FloatArray
 
-    def solve(self, P: FloatArray, K: FloatArray, T: FloatArray) -> KroneckerCovariances:
+    def solve(
+        self, P: FloatArray, K: FloatArray, T: FloatArray, factor: FloatArray | None = None
+    ) -> KroneckerCovariances:
+        precisions = self.precisions
+        if factor is not None:
+            precisions = factor.T @ precisions @ factor
         if T.shape[1] == 1:
-            siblings = self.siblings.solve(P[:, :, 0], K[:, :, 0, 0], T[:, 0, 0])
+            siblings = self.siblings.solve(
+                P[:, :, 0] * precisions[:, :, 0], K[:, :, 0, 0], T[:, 0, 0]
+            )
             return KroneckerCovariances(siblings, self.covariances, self.precisions)
         kappa = np.einsum("bkij,bij->bk", K, self.covariances)
         siblings = self.siblings.solve(
-            np.einsum("bkc,bc->bk", P, get_diagonals(self.precisions)),
+            np.einsum("bkc,bc->bk", P, get_diagonals(precisions)),
             kappa,
             np.einsum("bkij,bij->b", K, T) / kappa.sum(axis=1),
         )
         mean = find_mean(
             np.einsum("bk,bkc->bc", siblings.found.profiles, P),
             np.einsum("bk,bkij->bij", siblings.found.variances, K),
+            factor,
         )
         return KroneckerCovariances(siblings, *mean)
 
@@ -207,7 +220,10 @@ class SplitCovariances(ChildCovariances):
             multipliers=np.zeros(len(size)),
         )
 
-    def solve(self, P: FloatArray, K: FloatArray, T: FloatArray) -> SplitCovariances:
+    def solve(
+        self, P: FloatArray, K: FloatArray, T: FloatArray, factor: FloatArray | None = None
+    ) -> SplitCovariances:
+        assert factor is None
         e, f = self.total, self.directions
         along = np.einsum("bkij,bi,bj->bk", K, f, f)
         s_total = np.einsum("i,bij,j->b", e, T, e)
@@ -269,8 +285,14 @@ class SplitCovariances(ChildCovariances):
         return np.asarray(residual + self.totals.found.profiles[:, :, None] * self.total)
 
 
-def find_mean(P: FloatArray, K: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Find diag(P) # K^-1 and its inverse, for P (b, r) > 0 and K (b, r, r)."""
+def find_mean(
+    P: FloatArray, K: FloatArray, factor: FloatArray | None = None
+) -> tuple[FloatArray, FloatArray]:
+    """Find F diag(P) F' # K^-1 and its inverse, for P (b, r) > 0, K (b, r, r) and F (r, r) or 1."""
+    if factor is not None:
+        inverse = np.linalg.inv(factor)
+        mean, precision = find_mean(P, factor.T @ K @ factor)
+        return factor @ mean @ factor.T, inverse.T @ precision @ inverse
     if P.shape[1] == 1:
         mean = np.sqrt(P / K[:, :, 0])[:, :, None]
         return mean, 1 / mean

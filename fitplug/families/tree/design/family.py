@@ -141,11 +141,11 @@ class TreeFamily:
         Returns:
             What the sweep finds.
         """
-        pairs = list(zip(self._nodes, self.classes, strict=True))
-        P = [classes.merge_counts(cells[nodes]) for nodes, classes in pairs]
+        P = [self._weigh_profile(depth, cells[nodes]) for depth, nodes in enumerate(self._nodes)]
         K = self._collect_weights(start, rows)
         S = [np.zeros_like(own) for own in K]
-        g = [np.zeros((len(nodes), cells.shape[1])) for nodes in self._nodes]
+        D = len(self.classes[0].of_cell)
+        g = [np.zeros((len(nodes), D)) for nodes in self._nodes]
         S[0], precision, profile = self._find_root(P[0], K[0])
         g[0] = self._expand(0, profile)
         steps = []
@@ -153,7 +153,10 @@ class TreeFamily:
             at, above = self._places[step.children], self._places[step.parents]
             T = self._restrict(step, S[step.parent_depth][above])
             found = before.solve(
-                _add_axis(P[step.depth][at], step), _add_axis(K[step.depth][at], step), T
+                _add_axis(P[step.depth][at], step),
+                _add_axis(K[step.depth][at], step),
+                T,
+                self._get_factor(step.depth),
             )
             steps.append(found)
             S[step.depth][at] = found.spread(T).reshape(*at.shape, *T.shape[1:])
@@ -174,8 +177,16 @@ class TreeFamily:
             P: Weights of the classes in the profile, shape (1, r).
             K: Weights of the covariance, shape (1, r, r).
         """
-        mean, precision = find_mean(P, K)
+        mean, precision = find_mean(P, K, self._get_factor(0))
         return mean, precision, get_diagonals(precision)
+
+    def _weigh_profile(self, depth: int, cells: FloatArray) -> FloatArray:
+        """Sum the weights of dense cells (n, D) of some nodes by the classes of their depth."""
+        return np.asarray(self.classes[depth].merge_counts(cells))
+
+    def _get_factor(self, depth: int) -> FloatArray | None:
+        """Get F of a depth where the weights in the profile are F diag(P) F'; None for 1."""
+        return None
 
     def divide_profile(self, sweep: Sweep, depths: int) -> FloatArray:
         """Divide the profile by the depths of the nodes that are measured.

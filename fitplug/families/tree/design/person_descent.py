@@ -10,6 +10,7 @@ each depth and block. The fixed point has a weight for each kind beside p and q.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from typing import TypeAlias
 
 import numpy as np
@@ -21,7 +22,7 @@ from fitplug.families.tree.shape.persons import PersonTreeStructure
 from fitplug.numeric import FloatArray
 from fitplug.solve import MIXING, GapProgress, Iterate, find_fixed_point, normalise_logarithms
 
-_MERIT_ERROR = 1e-6
+MERIT_ERROR = 1e-6
 """How much one sweep may miss the best member's Lagrangian by, relatively."""
 
 _MOST_ITERATIONS, _FEWEST_ITERATIONS, _MOST_NUMBERS = 400, 60, 4e9
@@ -59,7 +60,7 @@ def descend_person_trees(
     Raises:
         DesignError: If the targets differ by too many orders of magnitude.
     """
-    descent = _Descent(structure, MIXING * tolerance)
+    descent = KindDescent(structure, MIXING * tolerance)
     numbers = structure.tree.size * len(structure.blocks) * structure.cells**3 * 100.0
     worthwhile = max(_FEWEST_ITERATIONS, min(int(_MOST_NUMBERS / numbers), _MOST_ITERATIONS))
     found = find_fixed_point(
@@ -69,7 +70,7 @@ def descend_person_trees(
         tolerance=tolerance,
         max_iterations=min(max_iterations, worthwhile),
         progress=progress,
-        merit_error=_MERIT_ERROR,
+        merit_error=MERIT_ERROR,
     )
     best = found.best_upper
     p, kinds, q = descent.split(best.x)
@@ -83,26 +84,50 @@ def descend_person_trees(
     )
 
 
-class _Descent:
-    """The fixed-point map. It keeps what the last sweeps found, from which the next ones start."""
+class PersonDescent(ABC):
+    """The fixed-point map. It keeps what the last sweeps found, from which the next ones start.
 
-    def __init__(self, structure: PersonTreeStructure, mixing: float) -> None:
+    Args:
+        structure: The structure.
+        mixing: The part of all weight that is spread evenly in each iteration.
+        cell_shares: The parts of the leaves, or of the leaves and dense cells, in this.
+        kinds: The number of kinds of persons, or of differences.
+    """
+
+    def __init__(
+        self, structure: PersonTreeStructure, mixing: float, cell_shares: FloatArray, kinds: int
+    ) -> None:
         self.structure = structure
-        self.mixing = mixing
-        blocks = range(len(structure.blocks))
-        self.families = [TreeFamily(structure, block) for block in blocks]
-        self.scales = [structure.weigh_kinds(block) for block in blocks]
-        leaves = structure.tree.multiplicities[structure.tree.leaves].astype(np.float64)
-        shares = np.repeat(leaves, structure.cells)
-        self.cell_shares: FloatArray = shares / shares.sum()
-        kinds = len(structure.kinds)
+        self.mixing = self.kind_mixing = mixing
+        self.cell_shares = cell_shares / cell_shares.sum()
         self.kind_shares: FloatArray = np.full(kinds, 1 / kinds)
         repeats = structure.repeats
         sums = np.add.reduceat(repeats, structure.row_starts[:-1])
         shares = repeats / np.repeat(sums, np.diff(structure.row_starts))
         self.row_shares: FloatArray = shares / shares.sum()
-        self._start: Start = tuple(family.start() for family in self.families)
+        self._start: Start = self._make_start()
         self._merit = math.inf
+
+    @abstractmethod
+    def _make_start(self) -> Start:
+        """Make what the first sweep starts from."""
+
+    @abstractmethod
+    def sweep(
+        self, start: Start, p: FloatArray, kinds: FloatArray, q: FloatArray
+    ) -> tuple[Sweep, ...]:
+        """Sweep over the trees of all blocks at some weights."""
+
+    @abstractmethod
+    def measure_costs(
+        self, sweeps: tuple[Sweep, ...], p: FloatArray, kinds: FloatArray
+    ) -> tuple[FloatArray, FloatArray, float]:
+        """Measure what persons cost on average.
+
+        Returns:
+            By cell, over the weights of the kinds, shape (cells,); by kind, over those of the
+            cells, shape (kinds,); and the most of all cells and kinds.
+        """
 
     @property
     def first_weights(self) -> FloatArray:
@@ -121,10 +146,64 @@ class _Descent:
         last = d + len(self.kind_shares)
         return np.concatenate([normalise_logarithms(own) for own in (x[:d], x[d:last], x[last:])])
 
+    def evaluate(self, x: FloatArray) -> Iterate[Start] | None:
+        """Evaluate the fixed-point map at logarithms of weights."""
+        p, kinds, q = self.split(x)
+        start = self._start
+        with np.errstate(all="ignore"):
+            try:
+                sweeps = self.sweep(start, p, kinds, q)
+            except np.linalg.LinAlgError:
+                return None
+            of_cells, of_kinds, most = self.measure_costs(sweeps, p, kinds)
+            h = self.measure_variances(sweeps)
+            cost, spread = float(p @ of_cells), float(q @ h)
+            if not (0 < cost < math.inf and 0 < spread < math.inf):
+                return None
+            following = np.concatenate(
+                [
+                    (own * gained / float(own @ gained) + mixing * share) / (1 + mixing)
+                    for own, gained, share, mixing in (
+                        (p, of_cells, self.cell_shares, self.mixing),
+                        (kinds, of_kinds, self.kind_shares, self.kind_mixing),
+                        (q, h, self.row_shares, self.mixing),
+                    )
+                ]
+            )
+        self._start = tuple(sweep.steps for sweep in sweeps)
+        merit = math.sqrt(cost * spread)
+        upper = math.sqrt(most * float(h.max()))
+        lower = merit - 2 * abs(merit - self._merit) if merit <= upper else 0.0
+        self._merit = merit
+        return Iterate(x, following, max(lower, _LEAST_BOUND * upper), upper, merit, start)
+
+    def measure_variances(self, sweeps: tuple[Sweep, ...]) -> FloatArray:
+        """Measure the variances of the rows over their targets."""
+        structure = self.structure
+        variances = np.zeros(structure.rows)
+        for block, sweep in enumerate(sweeps):
+            for part, own in zip(structure.parts[block], sweep.variances, strict=True):
+                variances[part.rows] += part.multiple * own
+        return variances / structure.targets
+
+
+class KindDescent(PersonDescent):
+    """The fixed-point map for kinds of persons, where periods are symmetric."""
+
+    def __init__(self, structure: PersonTreeStructure, mixing: float) -> None:
+        blocks = range(len(structure.blocks))
+        self.families = [TreeFamily(structure, block) for block in blocks]
+        self.scales = [structure.weigh_kinds(block) for block in blocks]
+        leaves = structure.tree.multiplicities[structure.tree.leaves].astype(np.float64)
+        shares = np.repeat(leaves, structure.cells)
+        super().__init__(structure, mixing, shares, len(structure.kinds))
+
+    def _make_start(self) -> Start:
+        return tuple(family.start() for family in self.families)
+
     def sweep(
         self, start: Start, p: FloatArray, kinds: FloatArray, q: FloatArray
     ) -> tuple[Sweep, ...]:
-        """Sweep over the trees of all blocks at some weights."""
         structure = self.structure
         cells = np.zeros((structure.tree.size, structure.cells))
         cells[structure.tree.leaves] = p.reshape(-1, structure.cells)
@@ -141,46 +220,9 @@ class _Descent:
             found.append(family.sweep(own, by_node[:, None] * cells, rows))
         return tuple(found)
 
-    def evaluate(self, x: FloatArray) -> Iterate[Start] | None:
-        """Evaluate the fixed-point map at logarithms of weights."""
-        p, kinds, q = self.split(x)
-        start = self._start
-        with np.errstate(all="ignore"):
-            try:
-                sweeps = self.sweep(start, p, kinds, q)
-            except np.linalg.LinAlgError:
-                return None
-            of_cells, of_kinds, most = self._measure_costs(sweeps, p, kinds)
-            h = self._measure_variances(sweeps)
-            cost, spread = float(p @ of_cells), float(q @ h)
-            if not (0 < cost < math.inf and 0 < spread < math.inf):
-                return None
-            following = np.concatenate(
-                [
-                    (own * gained / float(own @ gained) + self.mixing * share) / (1 + self.mixing)
-                    for own, gained, share in (
-                        (p, of_cells, self.cell_shares),
-                        (kinds, of_kinds, self.kind_shares),
-                        (q, h, self.row_shares),
-                    )
-                ]
-            )
-        self._start = tuple(sweep.steps for sweep in sweeps)
-        merit = math.sqrt(cost * spread)
-        upper = math.sqrt(most * float(h.max()))
-        lower = merit - 2 * abs(merit - self._merit) if merit <= upper else 0.0
-        self._merit = merit
-        return Iterate(x, following, max(lower, _LEAST_BOUND * upper), upper, merit, start)
-
-    def _measure_costs(
+    def measure_costs(
         self, sweeps: tuple[Sweep, ...], p: FloatArray, kinds: FloatArray
     ) -> tuple[FloatArray, FloatArray, float]:
-        """Measure what persons cost on average.
-
-        Returns:
-            By cell, over the weights of the kinds, shape (cells,); by kind, over those of the
-            cells, shape (kinds,); and the most of all cells and kinds.
-        """
         depths = self.scales[0].shape[1]
         by_depth = np.zeros((len(p), depths))
         of_cells, of_kinds = np.zeros(len(p)), np.zeros(len(kinds))
@@ -194,12 +236,3 @@ class _Descent:
             of_kinds += scales @ (p @ by_depth)
             every += by_depth @ scales.T
         return of_cells, of_kinds, float(every.max())
-
-    def _measure_variances(self, sweeps: tuple[Sweep, ...]) -> FloatArray:
-        """Measure the variances of the rows over their targets."""
-        structure = self.structure
-        variances = np.zeros(structure.rows)
-        for block, sweep in enumerate(sweeps):
-            for part, own in zip(structure.parts[block], sweep.variances, strict=True):
-                variances[part.rows] += part.multiple * own
-        return variances / structure.targets

@@ -31,6 +31,7 @@ from fitplug.families.tree.integers.blocks import StepMatrices, TreeBlock
 from fitplug.families.tree.integers.cost import count_operations, estimate_column_squares
 from fitplug.families.tree.shape.node_tree import IdenticalLeaves, TreeStep
 from fitplug.families.tree.shape.persons import PersonTreeStructure
+from fitplug.neighbours import PersonRecords, RecordProducts, upper_largest_cost
 from fitplug.numeric import FloatArray, IntArray, gamma
 from fitplug.workload import CellClasses
 
@@ -39,6 +40,9 @@ MOST_PRODUCTS = 3e9
 
 _MOST_KEPT = 60_000_000
 """The most numbers that a sweep keeps for all nodes."""
+
+_MOST_SUMS = 20_000_000
+"""The most sums of a search for the costliest records: designs bound some ten strategies."""
 
 _MOST_NUMBERS = 2**22
 """The most numbers of an array that is computed at once, where it need not be larger."""
@@ -53,12 +57,15 @@ class RecordBounds:
         periods: The period of each dense cell, shape (D,); 0 for all if periods are symmetric.
         most: k, the most records.
         is_symmetric: Whether periods are symmetric.
+        of_periods: What persons with a record in each period cost at most, shape (T,); None if
+            nothing but what each record adds is known of them.
     """
 
     of_cells: FloatArray
     periods: IntArray
     most: int
     is_symmetric: bool
+    of_periods: FloatArray | None = None
 
     @property
     def total(self) -> float:
@@ -75,20 +82,49 @@ class RecordBounds:
             others = np.array(
                 [np.sort(np.delete(largest, t))[::-1][: self.most - 1].sum() for t in self.periods]
             )
-        return (self.of_cells + others) * (1 + gamma(self.most + 4))
+        found = (self.of_cells + others) * (1 + gamma(self.most + 4))
+        return (
+            found if self.of_periods is None else np.minimum(found, self.of_periods[self.periods])
+        )
 
 
 def upper_person_cost(
     structure: PersonTreeStructure,
     tree_blocks: Sequence[TreeBlock],
     attribute_matrices: Sequence[AttributeMatrix],
+    claimed: int | None = None,
 ) -> RecordBounds:
-    """Bound what records add to the cost of a person from above, rounding included."""
+    """Bound what records add to the cost of a person from above, rounding included.
+
+    Args:
+        structure: The structure.
+        tree_blocks: The integer matrices of its blocks.
+        attribute_matrices: Those of its symmetric attributes.
+        claimed: A bound that a search is to prove, and no other one.
+    """
     products = TreeProducts(structure, tree_blocks, attribute_matrices)
     bounds = [_upper_by_cauchy(products)]
     if products.fits:
-        bounds.append(_upper_by_products(products))
+        bounds.append(_upper_by_products(products, claimed))
     return min(bounds, key=lambda own: own.total)
+
+
+@dataclass(frozen=True, eq=False)
+class LargestProducts:
+    """The largest products of two records.
+
+    Attributes:
+        of_cells: Of each cell with a record of each period, shape (leaves, D, classes of periods):
+            there is one class if periods are symmetric. The products of cells with their own period
+            are not to be used.
+        same: Of two dense cells in one leaf, for each set of symmetric attributes in which the
+            records differ, shape (sets, D, D).
+        other: The same in two leaves; -inf if there is one leaf.
+    """
+
+    of_cells: FloatArray
+    same: FloatArray
+    other: FloatArray
 
 
 class TreeProducts:
@@ -160,15 +196,11 @@ class TreeProducts:
         found = estimate_column_squares(self.structure, self.blocks, self.single)
         return found * (1 + self.error)
 
-    def find_largest(self) -> FloatArray:
-        """Find the largest products of each cell with a record of each period, but for rounding.
-
-        Returns:
-            Shape (leaves, D, classes of periods): there is one class if periods are symmetric. The
-            products of cells with their own period are not to be used.
-        """
+    def find_largest(self) -> LargestProducts:
+        """Find the largest products of two records, but for rounding."""
         structure = self.structure
         tree, D = structure.tree, structure.cells
+        other = np.full((len(self.sets), D, D), -np.inf)
         best = np.full((tree.size, D, self._period_classes), -np.inf)
         prefix = np.zeros((len(self.sets), tree.size, D, D))
         prefix[:, 0] = self._sum_blocks(
@@ -182,26 +214,35 @@ class TreeProducts:
             together = max(1, _MOST_NUMBERS // (k * k * D * D * len(self.sets)))
             for start in range(0, len(step.parents), together):
                 some = slice(start, start + together)
-                self._sweep_step(i, step, some, prefix, best)
+                self._sweep_step(i, step, some, prefix, best, other)
         leaves = tree.leaves
         below = self._reduce_periods(prefix[:, leaves].max(axis=0))
-        return np.maximum(best[leaves], below)
+        same = prefix[:, leaves].max(axis=1)
+        return LargestProducts(np.maximum(best[leaves], below), same, other)
 
     def _sweep_step(
-        self, i: int, step: TreeStep, some: slice, prefix: FloatArray, best: FloatArray
+        self,
+        i: int,
+        step: TreeStep,
+        some: slice,
+        prefix: FloatArray,
+        best: FloatArray,
+        other: FloatArray,
     ) -> None:
         """Find the products below some nodes of a step."""
         parents = step.parents[some]
         grams = [self._multiply_children(own, i, step, some) for own in self.blocks]
         children = step.children[some]
         if children.ndim == 1:
-            same, other = (
+            own, another = (
                 self._sum_blocks([gram[:, 0, part % gram.shape[2]] for gram in grams])
                 for part in (0, 1)
             )
             above = prefix[:, parents]
-            prefix[:, children] = above + same
-            cross = self._reduce_periods((above + other).max(axis=0))
+            prefix[:, children] = above + own
+            another = above + another
+            np.maximum(other, another.max(axis=1), out=other)
+            cross = self._reduce_periods(another.max(axis=0))
             best[children] = np.maximum(best[parents], cross)
             return
         k = children.shape[1]
@@ -209,6 +250,7 @@ class TreeProducts:
         at = np.arange(k)
         prefix[:, children] = own[:, :, at, at]
         own[:, :, at, at] = -np.inf
+        np.maximum(other, own.max(axis=(1, 2, 3)), out=other)
         cross = self._reduce_periods(own.max(axis=(0, 3)))
         best[children] = np.maximum(best[parents][:, None], cross)
 
@@ -262,13 +304,17 @@ class TreeProducts:
         return found
 
 
-def _upper_by_products(products: TreeProducts) -> RecordBounds:
+def _upper_by_products(products: TreeProducts, claimed: int | None) -> RecordBounds:
     """Bound records by their largest products with others."""
     structure = products.structure
     k, error = structure.most_records, products.error * products.largest_square
     found = products.square_records()
+    of_periods = None
     if k > 1:
-        crossing = np.maximum(products.find_largest(), 0.0) + error
+        largest = products.find_largest()
+        if structure.period_index is None:
+            of_periods = _upper_by_periods(products, largest, found, claimed)
+        crossing = np.maximum(largest.of_cells, 0.0) + error
         if structure.period_index is not None:
             partners = (k - 1) * crossing[..., 0]
         else:
@@ -276,7 +322,50 @@ def _upper_by_products(products: TreeProducts) -> RecordBounds:
             crossing[:, at, structure.periods] = 0.0
             partners = np.sort(crossing, axis=-1)[..., ::-1][..., : k - 1].sum(axis=-1)
         found = (found + partners) * (1 + gamma(k + 8))
-    return RecordBounds(found, structure.periods, k, structure.period_index is not None)
+    is_symmetric = structure.period_index is not None
+    return RecordBounds(found, structure.periods, k, is_symmetric, of_periods)
+
+
+def _upper_by_periods(
+    products: TreeProducts, largest: LargestProducts, squares: FloatArray, claimed: int | None
+) -> FloatArray:
+    """Bound persons with a record in each period by the largest product of each pair of periods.
+
+    It depends on whether both records are in one leaf, as on whether they are in one cell of a
+    symmetric attribute. So leaves are one more such attribute (`fitplug.neighbours`).
+
+    Args:
+        products: The products.
+        largest: The largest ones.
+        squares: No less than |a_x|^2 of each leaf and dense cell, shape (leaves, D).
+        claimed: A bound that is to be proven, or None.
+
+    Returns:
+        Shape (T,).
+    """
+    structure = products.structure
+    k, T, periods = structure.most_records, structure.period_count, structure.periods
+    sizes = [structure.sizes[a] for a in structure.differing]
+    leaves = structure.workload.domain[structure.tree_attribute].size
+    person = PersonRecords(k, np.arange(T), (*sizes, leaves))
+    error = products.error * products.largest_square
+    most = products.largest_square * (1 + gamma(4))
+    # What no two records have is as little as a product can be.
+    pairs = np.maximum(np.concatenate([largest.same, largest.other]), -most) + error
+    merged = np.full((len(pairs), T, T), -np.inf)
+    rows = np.full((len(pairs), T, structure.cells), -np.inf)
+    np.maximum.at(rows.swapaxes(0, 1), periods, pairs.swapaxes(0, 1))
+    np.maximum.at(merged.transpose(2, 0, 1), periods, rows.transpose(2, 0, 1))
+    of_squares = np.full(T, -np.inf)
+    np.maximum.at(of_squares, periods, squares.max(axis=0))
+    at = np.arange(T)
+    merged[:, at, at] = of_squares
+    # Integers, so that a claimed bound can be proven.
+    rounded = np.vectorize(int, otypes=[object])(np.ceil(merged))
+    if claimed is not None:
+        claimed -= claimed >> 32  # which leaves room for rounding, within the margin of claims
+    found = upper_largest_cost(RecordProducts(person, rounded), claimed, _MOST_SUMS)
+    return found.of_cells.astype(np.float64) * (1 + gamma(4))
 
 
 def _upper_by_cauchy(products: TreeProducts) -> RecordBounds:

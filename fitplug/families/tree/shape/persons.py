@@ -14,13 +14,19 @@ below one node of depth d, such a person counts as
 
 where C_d is the sum of p_v p_v' over the mass of p_v for the nodes v of depth d, and 0 if A has
 another attribute that the records do not share.
+
+Where periods are dense cells, differences v over the dense cells are named, as they are where
+blocks are matrices (`fitplug.neighbours.RecordSets`), with one more label for each record: records
+with equal ones are in one leaf, and each of these leaves is drawn by the weights p, independently.
+Block A counts them at the root as M_A(v) does, and what it measures of nodes below apart from their
+parents is as if records in different leaves had nothing in common.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -28,8 +34,9 @@ import numpy as np
 from fitplug.errors import WorkloadError
 from fitplug.families.blocks.shape.persons import MAX_SYMMETRIC
 from fitplug.families.tree.shape.blocks import TreeStructure
-from fitplug.numeric import FloatArray, IndexArray, frozen_property
-from fitplug.workload import AddRemove, Workload
+from fitplug.neighbours import PersonRecords, RecordSets, list_single_records
+from fitplug.numeric import FloatArray, IndexArray, IntArray, frozen_property
+from fitplug.workload import AddRemove
 
 _FEW = 2
 """With no more symmetric attributes, records may share any set of them; else all or none."""
@@ -55,13 +62,11 @@ class PersonTreeStructure(TreeStructure):
     """Blocks over the leaves of a tree, and the records that a person may have there.
 
     Attributes:
-        relaxed: Where periods are dense cells, the structure of the queries that ask for each
-            period, or for their sum, with the loosest target of all periods. A mechanism that meets
-            all targets meets these, so that its kinds of persons prove a bound, too. None if
-            periods are symmetric, or none of these queries asks for them.
+        named: Where periods are dense cells, the differences over these that have dual weights;
+            None for those of single records.
     """
 
-    relaxed: PersonTreeStructure | None = None
+    named: RecordSets | None = None
 
     def __str__(self) -> str:
         return f"{super().__str__()}; persons with up to {self.most_records:,} records"
@@ -102,7 +107,7 @@ class PersonTreeStructure(TreeStructure):
     @cached_property
     def differing(self) -> tuple[int, ...]:
         """The symmetric attributes but the periods in which two records can differ."""
-        own = {a for attributes in self._block_sets for a in attributes}
+        own = {a for attributes in self.block_sets for a in attributes}
         return tuple(sorted(a for a in own if a != self.period_index and self.sizes[a] > 1))
 
     @cached_property
@@ -123,10 +128,37 @@ class PersonTreeStructure(TreeStructure):
                     found.append(PersonKind(records, depth, frozenset(shared)))
         return tuple(found)
 
+    @cached_property
+    def person(self) -> PersonRecords:
+        """Which records a person may have, where periods are dense cells; leaves come last."""
+        in_blocks = {a for attributes in self.block_sets for a in attributes}
+        sizes = [n if a in in_blocks else 1 for a, n in enumerate(self.sizes)]
+        leaves = self.workload.domain[self.tree_attribute].size
+        return PersonRecords(self.most_records, self.periods, (*sizes, leaves))
+
+    @cached_property
+    def sets(self) -> RecordSets | None:
+        """The differences over the dense cells that have dual weights; None if there are kinds."""
+        if self.period_index is not None:
+            return None
+        return list_single_records(self.person) if self.named is None else self.named
+
     @property
     def differences(self) -> int:
-        """The cells told apart, in which a record is, and then the kinds of persons."""
-        return self.profile_size + len(self.kinds)
+        """The number of weights: those of the cells told apart, and then those of the kinds.
+
+        Where periods are dense cells, they are those of the leaves, and then those of the
+        differences over the dense cells.
+        """
+        if self.sets is None:
+            return self.profile_size + len(self.kinds)
+        return len(self.tree.leaves) + len(self.sets)
+
+    @property
+    def arrays_in_files(self) -> Mapping[str, IntArray]:
+        if self.sets is None:
+            return {}
+        return {"records.cells": self.sets.cells, "records.labels": self.sets.labels}
 
     @property
     def profile_size(self) -> int:
@@ -143,7 +175,7 @@ class PersonTreeStructure(TreeStructure):
             parents. It is k' (1 + s (k' - 1)) where their records have this node in common, and
             k' elsewhere. Each number has three roundings.
         """
-        attributes = set(self._block_sets[block])
+        attributes = set(self.block_sets[block])
         crosses = self.period_index in attributes
         T, found = self.period_count, np.empty((len(self.kinds), int(self.tree.depths.max()) + 1))
         for number, kind in enumerate(self.kinds):
@@ -174,35 +206,9 @@ class PersonTreeStructure(TreeStructure):
         super().check_size()
 
     @cached_property
-    def _block_sets(self) -> list[tuple[int, ...]]:
+    def block_sets(self) -> list[tuple[int, ...]]:
         """The attributes A of each block."""
         return [
             tuple(own)
             for own in self.subsets.list_attributes(np.arange(len(self.blocks), dtype=np.int64))
         ]
-
-
-def relax_periods(workload: Workload, period: str) -> Workload | None:
-    """Keep the groups that ask for each period or their sum, with the loosest target of all.
-
-    Args:
-        workload: The workload.
-        period: The attribute of the periods.
-
-    Returns:
-        The workload, or None if there are no such groups.
-    """
-    kept = []
-    for group in workload.groups:
-        axes = [i for i, factor in enumerate(group.factors) if factor.attribute == period]
-        if any(group.factors[i].kind not in ("identity", "total") for i in axes):
-            continue
-        # Axes with a stride of 0 repeat what is there.
-        own = group.variances[tuple(slice(None if n else 1) for n in group.variances.strides)]
-        for axis in axes:
-            own = own.max(axis=axis, keepdims=True)
-        target = replace(
-            group.target, kind="variance", value=own, confidence=None, simultaneous=False
-        )
-        kept.append(replace(group, target=target, variances=np.broadcast_to(own, group.shape)))
-    return Workload.from_groups(workload.domain, kept) if kept else None

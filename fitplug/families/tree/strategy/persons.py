@@ -35,7 +35,7 @@ class PersonTreeForm(TreeForm):
     def confirm_cost(
         self, structure: TreeStructure, integers: Integers, claimed: int
     ) -> StrategyCost:
-        bounds, max_records = self._upper_records(structure, integers)
+        bounds, max_records = self._upper_records(structure, integers, claimed)
         most = _round_up(bounds.total)
         # A claim that is proven, and no higher than designs state, is confirmed.
         if most <= claimed <= _round_up(bounds.total * (1 + 2 * _MARGIN)):
@@ -52,12 +52,14 @@ class PersonTreeForm(TreeForm):
         return upper_excess(strategy.sensitivity_squared, attained)
 
     def _upper_records(
-        self, structure: TreeStructure, integers: Integers
+        self, structure: TreeStructure, integers: Integers, claimed: int | None = None
     ) -> tuple[RecordBounds, int]:
         """Bound what records add to the cost, and count the records that integers have room for."""
         assert isinstance(structure, PersonTreeStructure)
         _, _, max_records = super().compute_cost(structure, integers)
-        bounds = upper_person_cost(structure, integers.tree_blocks, integers.attribute_matrices)
+        bounds = upper_person_cost(
+            structure, integers.tree_blocks, integers.attribute_matrices, claimed
+        )
         return bounds, max_records
 
 
