@@ -3,7 +3,7 @@
 A person has a difference v over the dense cells, with the weight omega_v. Records of one label are
 in one leaf, and each of these leaves is drawn by the weights p. In block A these persons have the
 moment M (x) diag(p) below the root, where M = sum omega_v M_A(v) counts pairs of records in one
-leaf alone, and M_0 at the root, which counts all pairs (docs/theory/persons.md, Theorem N6).
+leaf alone, and M_0 at the root, which counts all pairs (docs/theory/persons.md, Theorem N5).
 
 With M = F F' and M_0 = M, the norm of the block is that of a tree whose nodes have as many
 independent variables as F has columns, each with the weights p, of which the queries N F are asked.

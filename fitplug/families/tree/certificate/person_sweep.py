@@ -10,7 +10,7 @@ p_v p_v' over the mass of p_v for the nodes v of depth d. As P 1_v is a_(d+1) p_
 of node v of depth d is added, P^-1 has the term (1/a_d - 1/a_(d+1)) / p_v times 1_v 1_v' for each
 node, beside diag(a_L p)^-1. So the sweep of `fitplug.families.tree.certificate.scalar_trees`
 remains, with one more step at each node: with r = a_d / a_(d+1) and the part f = t V0_v / (a_(d+1)
-p_v) of the prior variance that is left (docs/theory/persons.md, (N16)),
+p_v) of the prior variance that is left (docs/theory/persons.md, (N13)),
 
     e_v = r (1 - f) + f        V0_v <- V0_v r / e_v        L <- L + log e_v
 

@@ -1,4 +1,4 @@
-"""Certificates of trees for persons with several records (docs/theory/persons.md, Theorem N5).
+"""Certificates of trees for persons with several records (docs/theory/persons.md, Theorem N4).
 
 The dual weights are p of the leaves and dense cells, and a weight for each kind of persons
 (`fitplug.families.tree.shape.persons`). In block A these persons have the moment P_A, and the bound
