@@ -26,7 +26,7 @@ PAGES = {
     "T": "theory/trees.md",
     "C": "theory/chains.md",
     "N": "theory/persons.md",
-    "F": "theory/residual-family.md",
+    "F": "theory/product-family.md",
     "B": "theory/product-bound.md",
     "M": "theory/integer-mechanism.md",
     "P": "theory/prices.md",

@@ -56,7 +56,7 @@ from fitplug.families.chain.certificate.sweep import sweep_chain
 from fitplug.families.chain.shape import ChainStructure
 from fitplug.families.chain.strategy.integer_chain import ChainMatrix
 from fitplug.families.chain.strategy.nested_chain import NestedChain
-from fitplug.families.product.shape.residual import ResidualStructure
+from fitplug.families.product.shape.products import ProductStructure
 from fitplug.families.product.shape.split_pairs import SplitPairStructure
 from fitplug.families.registry import register_families
 from fitplug.families.tree.certificate.block_determinants import average_weights
@@ -100,7 +100,7 @@ __all__ = [
     "PersonStructure",
     "PersonTreeStructure",
     "Product",
-    "ResidualStructure",
+    "ProductStructure",
     "ScalarStructure",
     "Slab",
     "SplitPairStructure",

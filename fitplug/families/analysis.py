@@ -20,7 +20,7 @@ from fitplug.families.blocks.shape.persons import PersonStructure
 from fitplug.families.blocks.shape.scalars import ScalarStructure
 from fitplug.families.blocks.shape.symmetric_pairs import SymmetricPairStructure
 from fitplug.families.chain.shape import ChainStructure, add_chain, is_chain
-from fitplug.families.product.shape.residual import ResidualStructure
+from fitplug.families.product.shape.products import ProductStructure
 from fitplug.families.product.shape.split_pairs import SplitPairStructure
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.pairs import TreePairStructure
@@ -45,7 +45,7 @@ MAX_ANSWERS = 2**32
 MOST_CELLS, MOST_WORK = 4096, 1e11
 """The largest number of dense cells, and of operations of an iteration over all blocks, for which
 the optimum over the product of several dense attributes is found, in a few minutes. For larger
-workloads the optimum of the residual family, or of a tree, is found.
+workloads the optimum of the product family, or of a tree, is found.
 """
 
 MOST_DENSE = 600
@@ -70,7 +70,7 @@ def analyse_structure(
     Args:
         workload: The workload.
         varying: Attributes that are not symmetric for another reason than the workload's.
-        family: Whether to take the residual family; None to take it if it is possible and the
+        family: Whether to take the product family; None to take it if it is possible and the
             product of the attributes that are not symmetric is too large.
         tree: What `Structure.names_in_files` says of the tree: the attribute, and whether
             identical leaves are merged; empty for other structures. None to take a tree if there
@@ -125,7 +125,7 @@ def analyse_structure(
             return found
     check_products(workload.groups)
     subsets = _find_subsets(workload, workload.attributes, apart)
-    found = ResidualStructure(workload, unit, symmetric, told_apart, subsets)
+    found = ProductStructure(workload, unit, symmetric, told_apart, subsets)
     found.check_size()
     return found
 

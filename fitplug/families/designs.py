@@ -44,11 +44,11 @@ from fitplug.families.blocks.shape.symmetric_pairs import SymmetricPairStructure
 from fitplug.families.chain.design.optimum import find_chain_optimum
 from fitplug.families.chain.design.rounding import CHAIN_MARGIN
 from fitplug.families.chain.shape import ChainStructure
-from fitplug.families.product.certificate.residual import pack_duals
+from fitplug.families.product.certificate.products import pack_duals
 from fitplug.families.product.design.bound_ascent import ascend_product_bound
-from fitplug.families.product.design.descent import descend_residual_family
+from fitplug.families.product.design.descent import descend_product_family
 from fitplug.families.product.design.rounding import round_member
-from fitplug.families.product.shape.residual import ResidualStructure
+from fitplug.families.product.shape.products import ProductStructure
 from fitplug.families.product.shape.split_pairs import SplitPairStructure
 from fitplug.families.tree.design.bound_ascent import ascend_tree_bound
 from fitplug.families.tree.design.descent import descend_trees
@@ -164,12 +164,12 @@ def _round_optimum(
     )
 
 
-def _draft_residual(
-    structure: ResidualStructure, objective: Objective, options: Options, loss: float
+def _draft_product(
+    structure: ProductStructure, objective: Objective, options: Options, loss: float
 ) -> Draft:
-    """Draft the best of the residual family, for the plain objective."""
+    """Draft the best of the product family, for the plain objective."""
     assert objective.plain
-    found = descend_residual_family(
+    found = descend_product_family(
         structure,
         tolerance=options.tolerance,
         max_iterations=options.max_iterations,
@@ -317,11 +317,11 @@ def _draft_moves(
 def _draft_split_pairs(
     structure: SplitPairStructure, objective: Objective, options: Options, loss: float
 ) -> Draft:
-    """Draft the best of the residual family for one record added or removed.
+    """Draft the best of the product family for one record added or removed.
 
     Blocks that public totals answer are left out of it.
     """
-    once = ResidualStructure(
+    once = ProductStructure(
         structure.workload,
         ONE_RECORD,
         structure.symmetric,
@@ -329,7 +329,7 @@ def _draft_split_pairs(
         structure.subsets,
         graded=False,
     )
-    draft = _draft_residual(once, objective, options, loss)
+    draft = _draft_product(once, objective, options, loss)
     (found,) = draft.strategy.block_sets
     kept = np.isin(found.blocks, structure.noisy_blocks)
     noisy = BlockSet(found.blocks[kept], found.basis, found.M[kept])
@@ -343,7 +343,7 @@ _DRAFTERS: Mapping[type[Structure], Drafter] = {
     MatrixStructure: _draft_matrices,
     PersonStructure: _draft_persons,
     ScalarStructure: _draft_scalars,
-    ResidualStructure: _draft_residual,
+    ProductStructure: _draft_product,
     TreeStructure: _draft_tree,
     PersonTreeStructure: _draft_person_tree,
     ChainStructure: _draft_chain,

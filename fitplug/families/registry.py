@@ -22,11 +22,11 @@ from fitplug.families.blocks.strategy.symmetric_pairs import SymmetricPairForm
 from fitplug.families.chain.certificate.chains import ChainCertifier
 from fitplug.families.chain.shape import ChainStructure
 from fitplug.families.chain.strategy.chains import ChainForm
-from fitplug.families.product.certificate.residual import ResidualCertifier
+from fitplug.families.product.certificate.products import ProductCertifier
 from fitplug.families.product.certificate.split_pairs import SplitPairCertifier
-from fitplug.families.product.shape.residual import ResidualStructure
+from fitplug.families.product.shape.products import ProductStructure
 from fitplug.families.product.shape.split_pairs import SplitPairStructure
-from fitplug.families.product.strategy.residual import ResidualForm
+from fitplug.families.product.strategy.products import ProductForm
 from fitplug.families.product.strategy.split_pairs import SplitPairForm
 from fitplug.families.tree.certificate.pairs import TreePairCertifier
 from fitplug.families.tree.certificate.persons import PersonTreeCertifier
@@ -46,7 +46,7 @@ _TABLE: dict[type[Structure], Family] = {
     SymmetricPairStructure: Family(SymmetricPairForm(), SymmetricPairCertifier()),
     MoveStructure: Family(MoveForm(), SymmetricPairCertifier()),
     PersonStructure: Family(PersonForm(), PersonCertifier()),
-    ResidualStructure: Family(ResidualForm(), ResidualCertifier()),
+    ProductStructure: Family(ProductForm(), ProductCertifier()),
     SplitPairStructure: Family(SplitPairForm(), SplitPairCertifier()),
     TreeStructure: Family(TreeForm(), TreeCertifier()),
     TreePairStructure: Family(TreePairForm(), TreePairCertifier()),

@@ -4,15 +4,15 @@ Most arguments are independent of each other. These are not:
 
 1. The budget is `rho`, or `epsilon` with `delta`, or nothing.
 2. `solver="sm2"` needs the optimum over all cells that are told apart. `cell_budgets` and
-   `total_error_weight` need this optimum or the family of trees. The residual family, in which
+   `total_error_weight` need this optimum or the family of trees. The product family, in which
    attributes whose product is too large are split, knows only the plain privacy cost and the dual
-   solver. So a workload that needs the residual family is refused with one of these arguments,
+   solver. So a workload that needs the product family is refused with one of these arguments,
    although it can be designed without them.
 3. `solver="sm2"` knows no blocks, so it tells the cells of every attribute apart. `cell_budgets`
    tell the cells of those attributes apart along which they differ.
 4. A unit of privacy other than `AddRemove(records=k)`, k records anywhere, goes with none of the
    arguments of rule 2.
-5. `refine` has no effect with `solver="sm2"`, with a weight on the total error, in the residual
+5. `refine` has no effect with `solver="sm2"`, with a weight on the total error, in the product
    family, in the family of trees, or with a unit of rule 4.
 """
 

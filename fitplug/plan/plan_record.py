@@ -71,7 +71,7 @@ class PlanRecord:
             `cost`.
         p: The dual weights of the differences between neighbours; see
         `fitplug.families.base.certifier`. q: The dual weights of the rows of the strategy's
-        structure. p and q prove the bound. frame: How the norm is pinched in the residual family;
+        structure. p and q prove the bound. frame: How the norm is pinched in the product family;
         `NO_FRAME` for other structures. weights: The dual weights of the further tiers; see
         `tiers`. tolerance: The relative gap that the solver was asked for. iterations: The
         iterations that it made. ended: Why it ended.
@@ -245,7 +245,7 @@ class PlanRecord:
             An array that broadcasts to the domain's shape. Attributes whose cells all cost the
             same, since no query uses them or by symmetry, have one cell here (and no axis in a
             domain of more attributes than an array has axes, 64). Its maximum is
-            privacy_cost ** 2. In the residual family, which tells no cells apart, it is that
+            privacy_cost ** 2. In the product family, which tells no cells apart, it is that
             everywhere.
         """
         own, cost = self.structure.profile_attributes, self.strategy.upper_profile(self.noise_std)
@@ -261,7 +261,7 @@ class PlanRecord:
         privacy, as both profiles are of one person in it.
 
         Returns:
-            Numbers >= 0, rounded down, of the shape of `profile`. They are 0 in the residual
+            Numbers >= 0, rounded down, of the shape of `profile`. They are 0 in the product
             family, which tells no cells apart.
 
         Raises:

@@ -40,7 +40,7 @@ class Relaxation:
         rho: The rho of the targets as they are.
         proportional: The factor on every standard deviation and margin of error that is enough.
         groups: Factors on the standard deviations and margins of error of a few groups that are
-            enough instead. It is empty for a plan of the residual family, whose prices are not the
+            enough instead. It is empty for a plan of the product family, whose prices are not the
             slopes of the least cost, and where the search found nothing.
         plan: The plan for the targets relaxed by `groups`, whose rho is within the budget, or None
             if `groups` is empty.

@@ -17,7 +17,7 @@ import fitplug as fp
 from fitplug import baselines
 from fitplug.display.numbers import format_up
 from fitplug.errors import BudgetError
-from fitplug.families import ResidualStructure, TreeStructure
+from fitplug.families import ProductStructure, TreeStructure
 from fitplug.families import analysis as symmetry
 from fitplug.plan import relaxation
 from fitplug.plan.prices import estimate_saving
@@ -409,7 +409,7 @@ def test_a_chart_that_says_nothing_is_left_out():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(symmetry, "MOST_DENSE", 0)
         apart = collect_facts(WIDE["a tree"]())
-    assert isinstance(apart.plan.structure, ResidualStructure)
+    assert isinstance(apart.plan.structure, ProductStructure)
     assert "tells no cells apart" in render_page(apart)
 
 

@@ -8,7 +8,7 @@ import pytest
 import fitplug as fp
 from fitplug.families import (
     Product,
-    ResidualStructure,
+    ProductStructure,
     ScalarStructure,
     TreeStructure,
     compute_boxed_covariance,
@@ -109,7 +109,7 @@ def test_every_structure(make, rng):
 
 def test_the_structures_are_all_there():
     assert isinstance(symmetric_plan().structure, ScalarStructure)
-    assert isinstance(split_apart_plan().structure, ResidualStructure)
+    assert isinstance(split_apart_plan().structure, ProductStructure)
 
 
 def test_trees(rng):

@@ -153,8 +153,8 @@ def test_no_value_costs_more_than_the_bounds(build, unit):
 @pytest.mark.parametrize(
     ("build", "most_dense", "structure"),
     [
-        (beside_ages, 0, "ResidualStructure"),
-        (beside_places, 0, "ResidualStructure"),
+        (beside_ages, 0, "ProductStructure"),
+        (beside_places, 0, "ProductStructure"),
         (beside_places, symmetry.MOST_DENSE, "TreeStructure"),
     ],
 )
@@ -174,7 +174,7 @@ def test_of_workloads_split_apart(build, most_dense, structure, monkeypatch):
 )
 @pytest.mark.slow
 def test_of_cells_too_many_for_pairs(build, structure, monkeypatch):
-    """The residual family and trees where records are replaced: the cost bounds all moves."""
+    """The product family and trees where records are replaced: the cost bounds all moves."""
     monkeypatch.setattr(symmetry.PairStructure, "fits", False)
     monkeypatch.setattr(tree_shape, "LEAST_TREE", 1)
     plan = fp.design(build(), unit=fp.ReplaceOne())

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-from fitplug.families import ResidualStructure
+from fitplug.families import ProductStructure
 from fitplug.families import analysis as symmetry
 from fitplug.families.base import tree_shape
 from fitplug.plan.plan_file import describe_plan
@@ -265,5 +265,5 @@ def split_apart_plan():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(symmetry, "MOST_CELLS", 4)
         plan = fp.design(split_apart_workload(), tolerance=0.05)
-    assert isinstance(plan.structure, ResidualStructure)
+    assert isinstance(plan.structure, ProductStructure)
     return plan

@@ -226,19 +226,19 @@ STRUCTURES: dict[str, Shape] = {
     "scalar": Shape(
         _ask({"a": A, "b": B}, _query(a="identity", b="identity"), _total()), "ScalarStructure"
     ),
-    "residual": Shape(
+    "product": Shape(
         _ask({"a": B, "b": B}, _query("ab", a="prefix", b="prefix"), _total()),
-        "ResidualStructure",
+        "ProductStructure",
         limits=_FAMILY,
     ),
-    "residual with grades": Shape(
+    "product with grades": Shape(
         _ask(
             {"a": B, "b": B},
             _query("ab", a="prefix", b="prefix"),
             _query("sums", a=fp.ranges([(0, 1)])),
             _total(),
         ),
-        "ResidualStructure",
+        "ProductStructure",
         limits=_FAMILY,
     ),
     "tree": Shape(

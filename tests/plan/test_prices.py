@@ -84,7 +84,7 @@ def test_what_has_no_prices():
 
 @pytest.fixture
 def apart(monkeypatch):
-    """A plan of the residual family."""
+    """A plan of the product family."""
     monkeypatch.setattr(symmetry, "MOST_CELLS", 1)
     monkeypatch.setattr(symmetry, "MOST_DENSE", 0)
     return fp.design(geography())
@@ -112,7 +112,7 @@ def assert_within_prices(plan, least, factor):
 
 @pytest.mark.parametrize("factor", [1.0, 1.21, 4.0, 1e3])
 @pytest.mark.slow
-def test_prices_of_the_residual_family_bound_the_true_optimum(apart, monkeypatch, factor):
+def test_prices_of_the_product_family_bound_the_true_optimum(apart, monkeypatch, factor):
     """The optimum of the relaxed targets, found where the product is solved whole."""
     monkeypatch.setattr(symmetry, "MOST_CELLS", 4096)
     assert apart.gap > 1e-3
@@ -169,7 +169,7 @@ def test_a_finished_plan_is_not_designed_again(monkeypatch, rho):
     assert found.groups == pytest.approx(dict(anew.groups), rel=0.02)
 
 
-def test_a_plan_of_the_residual_family_is_never_designed_again(apart, monkeypatch):
+def test_a_plan_of_the_product_family_is_never_designed_again(apart, monkeypatch):
     made = designs(monkeypatch)
     assert relax(apart.workload, apart.rho / 3, plan=apart) is not None
     assert not made

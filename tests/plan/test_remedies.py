@@ -7,7 +7,7 @@ import pytest
 import fitplug as fp
 from fitplug.domain.remedies import suggest_fewer_cells
 from fitplug.families import analysis as symmetry
-from fitplug.families.product.shape import residual as residual_blocks
+from fitplug.families.product.shape import products
 from tests.helpers.plans import geography
 
 CODES = ["01001", "01003", "02001"]
@@ -53,7 +53,7 @@ def test_a_census_tree_gets_no_coarser_bins(monkeypatch):
     assert "ask fewer of age, place together, or take" in crossed
     assert "a tree place that ends at county" in crossed
     alone = fp.Workload(workload.domain, [fp.queries({"place": "tract"}, std=1.0)])
-    monkeypatch.setattr(residual_blocks, "MAX_ROWS", 1)
+    monkeypatch.setattr(products, "MAX_ROWS", 1)
     with pytest.raises(fp.WorkloadError, match="or coarser bins of age, or a tree place"):
         fp.design(workload)
     assert "bins" not in fp.design(alone).status

@@ -73,7 +73,7 @@ def list_blocks(strategy: IntegerStrategy) -> Iterator[tuple[BlockSet, int, tupl
             start += math.prod(shape)
 
 
-def estimate_residuals(
+def estimate_block(
     strategy: IntegerStrategy, block_set: BlockSet, i: int, answers: AnyArray
 ) -> FloatArray:
     """Estimate B x of a block, less what its margins say.

@@ -27,8 +27,8 @@ def count_duals(structure: Structure) -> tuple[int, int]:
     """Count the numbers in p and in q.
 
     p has a number for each difference between neighbours, and q one for each of the structure's
-    rows. In the residual family both are products; see
-    `fitplug.families.product.certificate.residual`.
+    rows. In the product family both are products; see
+    `fitplug.families.product.certificate.products`.
     """
     return find_certifier(structure).count_duals(structure)
 

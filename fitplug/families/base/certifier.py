@@ -39,11 +39,11 @@ class Duals(NamedTuple):
     """The dual weights that prove a lower bound.
 
     Attributes:
-        p: The weights of the differences between neighbours, shape (|V|,). In the residual family,
+        p: The weights of the differences between neighbours, shape (|V|,). In the product family,
             a product: the weights of each attribute's cells, one attribute after another.
-        q: The weights of the structure's rows, shape (rows,). In the residual family, a product:
+        q: The weights of the structure's rows, shape (rows,). In the product family, a product:
             the weights of the groups, then of the rows of each distinct factor.
-        frame: How the norm is pinched in the residual family; `NO_FRAME` for other structures.
+        frame: How the norm is pinched in the product family; `NO_FRAME` for other structures.
     """
 
     p: FloatArray

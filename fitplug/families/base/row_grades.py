@@ -2,7 +2,7 @@
 
 Each row of A_a (r, n) has a grade 1 to K. The blocks of a graded attribute multiply the rows of
 each grade by a number of their own, so that what A measures of one grade can be more accurate than
-what it measures of another. See docs/theory/residual-family.md, "Grades".
+what it measures of another. See docs/theory/product-family.md, "Grades".
 """
 
 from __future__ import annotations

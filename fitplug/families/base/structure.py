@@ -17,7 +17,7 @@ with w_A = prod_{a in A} (1 - 1/n_a), and cell i the profile sum_A w_A (Sigma_A^
     blocks   each Sigma_A is a matrix over the dense cells, or a number if all are symmetric
     tree     one attribute is a hierarchy, and each Sigma_A is over its nodes
     product  the product of the other attributes is too large to write down, so they are divided
-             into blocks as well, which restricts Sigma to the residual family
+             into blocks as well, which restricts Sigma to the product family
     chain    one attribute is long, and asked for by its prefixes and cells alone, so each Sigma_A
              is a covariance along this chain
 

@@ -25,7 +25,7 @@ from fitplug.numeric import (
 from fitplug.workload import Workload
 
 LEAST_TREE = 256
-"""Attributes with levels and more leaves are divided level by level in the residual family."""
+"""Attributes with levels and more leaves are divided level by level in the product family."""
 
 MAX_TOP = 600
 """Most nodes of the top level, whose covariance is dense."""

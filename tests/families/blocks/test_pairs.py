@@ -105,7 +105,7 @@ class TestTheOptimum:
         ("unit", "rho"), [(REPLACE, 0.0494), (fp.ReplaceOne(within=("area",)), 0.0472)]
     )
     def test_many_cells_of_symmetric_attributes_beside_ages(self, unit, rho):
-        """All cells together are 179,712; the residual family costs 0.071."""
+        """All cells together are 179,712; the product family costs 0.071."""
         sizes = {"sex": 2, "race": 9, "origin": 2, "area": 52}
         symmetric = {name: [str(i) for i in range(n)] for name, n in sizes.items()}
         bands = fp.ranges([(0, 17), (18, 39), (40, 64), (65, 95)])

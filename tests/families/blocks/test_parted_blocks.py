@@ -63,7 +63,7 @@ def blocks_over_queries():
 
 
 def split_apart():
-    """Ordered attributes in the residual family, with more and with fewer queries than cells."""
+    """Ordered attributes in the product family, with more and with fewer queries than cells."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(analysis, "MOST_CELLS", 4)
         domain = fp.Domain(

@@ -1,4 +1,4 @@
-"""Plans of the residual family: several ordered attributes whose product is too large.
+"""Plans of the product family: several ordered attributes whose product is too large.
 
 Small ones are made by lowering the limit from which on attributes are split apart.
 """
@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fitplug as fp
-from fitplug.families import ResidualStructure
+from fitplug.families import ProductStructure
 from fitplug.families import analysis as symmetry
 from fitplug.families.base import tree_shape
 from fitplug.families.base.attribute_matrices import DenseMatrix
@@ -42,7 +42,7 @@ def plan(request):
         if request.param == "places undivided":
             patch.setattr(grades, "MOST_ENTRIES", 0)
         made = fp.design(SPLIT_APART[request.param]())
-    assert isinstance(made.structure, ResidualStructure)
+    assert isinstance(made.structure, ProductStructure)
     return made
 
 
@@ -293,7 +293,7 @@ class TestWhichWay:
         plan = fp.design(ordered_workload([5, 4, 3], 2))
         assert plan.gap > 1e-4
         assert "ask fewer of a0, a1, a2 together, or take coarser bins of a0, a1" in plan.status
-        assert "residual family" in str(plan.structure)
+        assert "product family" in str(plan.structure)
 
     @pytest.mark.slow
     def test_progress_may_stop_it(self, apart):

@@ -1,4 +1,4 @@
-"""Records replaced in the residual family, whose cells are too many to consider all pairs."""
+"""Records replaced in the product family, whose cells are too many to consider all pairs."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from fitplug.families.base.answers import estimate_residuals
+from fitplug.families.base.answers import estimate_block
 from fitplug.families.base.estimates import arrange_as_group, find_references
 from fitplug.families.base.pieces import Latest, Output
 from fitplug.families.base.strategy import IntegerStrategy
@@ -25,7 +25,7 @@ class BlockAnswerSplit:
     ) -> None:
         self._strategy, self._cut, self._noisy = strategy, cut, noisy
         self._part = cut.parts[part]
-        self._residuals = Latest()
+        self._estimates = Latest()
         self._of_group: tuple[int, dict[int, FloatArray]] = (-1, {})
 
     def list_outputs(self) -> list[int]:
@@ -53,31 +53,31 @@ class BlockAnswerSplit:
         own = self._cut.blocks[k]
         applied = self._cut.find_applied(own.block, g)
         if applied is None:
-            return self._estimate_residuals(k), None
+            return self._estimate_block(k), None
         axis = own.own.index(applied) if self._part.columns is None else 0
         values = self._apply_factor(k, g, applied, axis)
         return values, axis if applied == self._cut.group_cuts[g] else None
 
     def _apply_factor(self, k: int, g: int, attribute: int, axis: int) -> FloatArray:
-        """Multiply a block's residuals by a group's factor of an attribute."""
+        """Multiply a block's estimates by a group's factor of an attribute."""
         if self._of_group[0] != g:
             self._of_group = g, {}
         latest = self._of_group[1]
         if k not in latest:
             factor = self._strategy.structure.find_factors(g)[attribute]
-            found = self._estimate_residuals(k)
+            found = self._estimate_block(k)
             latest[k] = found if factor is None else factor.apply(found, axis)
         return latest[k]
 
-    def _estimate_residuals(self, k: int) -> FloatArray:
+    def _estimate_block(self, k: int) -> FloatArray:
         """Estimate B x of a block less what its margins say; of columns, along one attribute."""
         own = self._cut.blocks[k]
         if self._part.columns is not None:
-            return self._residuals.remember(k, lambda: self._invert_columns(own))
+            return self._estimates.remember(k, lambda: self._invert_columns(own))
         start = own.start - self._cut.blocks[self._part.first].start
         answers = self._noisy[start : start + own.size].reshape(own.shape)
-        estimate = partial(estimate_residuals, self._strategy, own.block_set, own.i, answers)
-        return self._residuals.remember(k, estimate)
+        estimate = partial(estimate_block, self._strategy, own.block_set, own.i, answers)
+        return self._estimates.remember(k, estimate)
 
     def _invert_columns(self, own: PlacedBlock) -> FloatArray:
         """Invert M and the largest attribute's matrix on columns, (cells, columns, n)."""
@@ -213,7 +213,7 @@ class BlockEstimation:
 
         Args:
             block: The block.
-            noisy: Its residuals, if it is measured.
+            noisy: Its estimates, if it is measured.
             known: What public totals tell of it, if they do.
 
         Returns:
@@ -248,7 +248,7 @@ class BlockEstimation:
         return self._take(len(self._cut.parts), (*self._find_rows(block), public.shape[1]))
 
     def _gather(self, block: int) -> FloatArray:
-        """Gather a block's residuals."""
+        """Gather a block's estimates."""
         k = self._cut.position[block]
         own, parts = self._cut.blocks[k], self._cut.parts_of_block[k]
         cells, n = self._find_rows(block), own.shape[-1]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fitplug.families.product.shape.batches import BatchedGroups
-from fitplug.families.product.shape.residual import MAX_FACTORS
+from fitplug.families.product.shape.products import MAX_FACTORS
 from fitplug.numeric import FloatArray
 
 MAX_RESTS = 4096

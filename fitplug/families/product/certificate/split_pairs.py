@@ -1,4 +1,4 @@
-"""The certificate of the residual family where neighbours replace a record.
+"""The certificate of the product family where neighbours replace a record.
 
 For product weights p of cells that sum to 1, let each pair (i, j) of one region have the weight
 p_i p_j over the sum P_r of p in the region. These weights sum to 1 at most, and with u_r the square
@@ -20,17 +20,17 @@ import numpy as np
 from fitplug.families.base.certifier import Duals
 from fitplug.families.base.objective import Objective
 from fitplug.families.product.certificate.product_bound import lower_product_cost
-from fitplug.families.product.certificate.residual import ResidualCertifier, unpack_duals
-from fitplug.families.product.shape.residual import ResidualStructure
+from fitplug.families.product.certificate.products import ProductCertifier, unpack_duals
+from fitplug.families.product.shape.products import ProductStructure
 from fitplug.families.product.shape.split_pairs import SplitPairStructure
 from fitplug.numeric import UNIT_ROUNDOFF
 
 
-class SplitPairCertifier(ResidualCertifier):
+class SplitPairCertifier(ProductCertifier):
     """The certificate of `SplitPairStructure`, for the plain objective."""
 
     def lower_cost(
-        self, structure: ResidualStructure, objective: Objective, scale: float, duals: Duals
+        self, structure: ProductStructure, objective: Objective, scale: float, duals: Duals
     ) -> float:
         assert isinstance(structure, SplitPairStructure)
         moved = np.zeros(len(structure.block_attributes), dtype=np.bool_)

@@ -1,4 +1,4 @@
-"""The covariance of one attribute in the residual family: a reference u and contrasts C.
+"""The covariance of one attribute in the product family: a reference u and contrasts C.
 
 An attribute of n cells has a reference u (n,) with 1'u = 1, and a covariance C (n, n) of its
 contrasts with C 1 = 0. Its precision Y (F2) has Y u = 0 and Y C = I - 1 u'. The family needs
@@ -7,7 +7,7 @@ eta_i = Y_ii of each cell, and mu = w'u and gamma = w'C w of each row w of a fac
 Each kind of covariance is a class in a file of its own that implements `AttributeCovariance`, and
 one entry in `fitplug.families.product.design.initial_member.COVARIANCE_KINDS`.
 
-See docs/theory/residual-family.md, which calls the pair (u, C) a split.
+See docs/theory/product-family.md, which calls the pair (u, C) a split.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class AttributeOptimum:
 
 
 class AttributeCovariance(Protocol):
-    """What the residual family needs of one attribute's reference u and covariances C_k."""
+    """What the product family needs of one attribute's reference u and covariances C_k."""
 
     @classmethod
     def fits(cls, queries: AttributeQueries) -> bool:

@@ -6,7 +6,7 @@ With N (n, k), whose orthonormal columns span these contrasts and have N'1 = 0,
     eta_i = X_i G^-1 X_i'      mu = mean of w + f'v      gamma = f'G f  with  f = N'w
 
 where X_i is a row of X, and w a row of a factor. These are (F3) and (F6) of
-docs/theory/residual-family.md, whose section "Descent in the splits" derives the least Lagrangian.
+docs/theory/product-family.md, whose section "Descent in the splits" derives the least Lagrangian.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The descent of the residual family: several attributes whose product is too large to write down.
+"""The descent of the product family: several attributes whose product is too large to write down.
 
 The covariances (u_a, C_a) begin at the optimum of each attribute by itself. Each iteration takes a
 step in the Lagrangian (F16)
@@ -9,7 +9,7 @@ from one set of its derivatives: z_A is a square root, C_a a geometric mean, u_a
 linear system, and the weights p_a and q ascend by the multiplicative steps (F21). It is not proven
 that the value decreases in each iteration, so the member of least cost that was seen is kept.
 Where targets do not vary along an attribute, q is a product along it. See
-docs/theory/residual-family.md, "Descent in the splits".
+docs/theory/product-family.md, "Descent in the splits".
 The weights prove a lower bound on the privacy cost of every mechanism; see
 `fitplug.families.product.design.bound_ascent`.
 """
@@ -33,7 +33,7 @@ from fitplug.families.product.design.scales import (
     optimise_scales,
 )
 from fitplug.families.product.shape.batches import BatchedGroups, gather_tables
-from fitplug.families.product.shape.residual import ResidualStructure
+from fitplug.families.product.shape.products import ProductStructure
 from fitplug.numeric import FloatArray
 from fitplug.solve import GapProgress, mix_with_uniform
 
@@ -47,17 +47,17 @@ _WORK = 1e10
 """The sum of the cubes of the attributes' widths times the iterations: a minute or so."""
 
 
-def descend_residual_family(
-    structure: ResidualStructure,
+def descend_product_family(
+    structure: ProductStructure,
     *,
     tolerance: float = 1e-4,
     max_iterations: int = 600,
     progress: GapProgress | None = None,
 ) -> FamilyMember:
-    """Find a good member of the residual family by alternating descent.
+    """Find a good member of the product family by alternating descent.
 
     Args:
-        structure: A structure of the residual family.
+        structure: A structure of the product family.
         tolerance: The descent ends when two rounds in turn lower the privacy cost by no more than
             this part, and the weights have settled. The scales are optimal to a fraction of it.
         max_iterations: The largest number of iterations.

@@ -1,7 +1,7 @@
-"""Members of the residual family: covariances of several attributes that are never written down.
+"""Members of the product family: covariances of several attributes that are never written down.
 
 A member has a reference u_a and a covariance C_a for each attribute a (`AttributeCovariance`), and
-a scale z_A for each block A, a subset of the attributes. See docs/theory/residual-family.md.
+a scale z_A for each block A, a subset of the attributes. See docs/theory/product-family.md.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fitplug.numeric import FloatArray
 
 @dataclass(frozen=True, eq=False)
 class FamilyWeights:
-    """Dual weights of the residual family, which are products over the attributes.
+    """Dual weights of the product family, which are products over the attributes.
 
     Attributes:
         cells: p_a of each attribute, shape (n_a,), summing to 1.

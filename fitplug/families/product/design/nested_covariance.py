@@ -8,7 +8,7 @@ With N_k (n, d_k), orthonormal contrasts of grade k, there are R_k (d_k, n) and 
 
 So a grade knows nothing of what those above it add. R_0 = 1', E_0 = u and G_0 = 1 are the total's.
 For k > l >= 0 any matrix D gives R_k - D R_l and E_l + E_k D of the same form: this is how the
-descent moves. See docs/theory/residual-family.md, "Grades".
+descent moves. See docs/theory/product-family.md, "Grades".
 """
 
 from __future__ import annotations

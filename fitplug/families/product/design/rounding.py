@@ -1,4 +1,4 @@
-"""Rounding a member of the residual family to integers.
+"""Rounding a member of the product family to integers.
 
 The coefficients of the answers of block A are products of entries of the matrices of A's
 attributes, and an answer has 64 bits. A table of more attributes leaves fewer bits for each of
@@ -26,7 +26,7 @@ from fitplug.families.product.design.members import FamilyMember
 from fitplug.families.product.design.profiles import build_profiles
 from fitplug.families.product.design.scales import build_extreme_rows, optimise_scales
 from fitplug.families.product.shape.grades import BlockScales
-from fitplug.families.product.shape.residual import ResidualStructure
+from fitplug.families.product.shape.products import ProductStructure
 from fitplug.numeric import FloatArray, IntArray
 
 _BITS = (20, 16, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4)
@@ -49,7 +49,7 @@ class _Rounding:
 
 
 def round_member(
-    structure: ResidualStructure, member: FamilyMember, *, loss: float
+    structure: ProductStructure, member: FamilyMember, *, loss: float
 ) -> IntegerStrategy:
     """Find the best integer strategy next to a real member of the family.
 

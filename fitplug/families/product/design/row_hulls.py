@@ -2,7 +2,7 @@
 
 If targets do not vary along an attribute, the variance (F10) of a group's queries along it is
 alpha mu^2 + beta gamma with alpha, beta >= 0. It is largest at a vertex of the upper right hull of
-the points (mu^2, gamma). See docs/theory/residual-family.md, "Queries that can be left out".
+the points (mu^2, gamma). See docs/theory/product-family.md, "Queries that can be left out".
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The best scales z of a member of the residual family, for given covariances of its attributes.
+"""The best scales z of a member of the product family, for given covariances of its attributes.
 
 With the moments mu^2 and gamma of every factor given, the variances over targets are K z for a
 sparse K >= 0 with a row for each query and a column for each block. With E_A = prod max eta_a over
@@ -7,7 +7,7 @@ the attributes of block A, the problem
     min over z > 0 of  (sum_A E_A / z_A) * max (K z)
 
 is convex (F14). Its dual (F15) is the largest sum_A sqrt(E_A (K'q)_A) over weights q that sum to
-1, which is the diagonal case of the dual solver. See docs/theory/residual-family.md, "The best
+1, which is the diagonal case of the dual solver. See docs/theory/product-family.md, "The best
 scales for given splits".
 """
 

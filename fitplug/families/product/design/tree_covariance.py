@@ -12,7 +12,7 @@ covariance of the top sums, (F23) and (F24) say
 
 From the top down these are sums along paths, and the prices of a Lagrangian are pooled upwards in
 the same way. Each takes time linear in the nodes, and cubic in P. See
-docs/theory/residual-family.md, "Trees".
+docs/theory/product-family.md, "Trees".
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Batches: the groups of the residual family, stacked.
+"""Batches: the groups of the product family, stacked.
 
 Groups whose factor tables have equal shapes are stacked, so that each sum over their tables is one
-einsum. See `fitplug.families.product.shape.residual` for the family.
+einsum. See `fitplug.families.product.shape.products` for the family.
 """
 
 from __future__ import annotations

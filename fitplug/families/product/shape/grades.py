@@ -4,7 +4,7 @@ Grade 0 of an attribute is its total. Its contrasts have the grades 1 to K: of a
 each node with several children, the contrasts of these, and of another attribute one for each step
 in a chain of nested row spaces of its factors, such as age groups within prefixes of age. Block A
 has a scale for each tuple of grades of its attributes. Attributes with K = 1 are not divided.
-See docs/theory/residual-family.md, "Grades".
+See docs/theory/product-family.md, "Grades".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The residual family where neighbours replace a record.
+"""The product family where neighbours replace a record.
 
-It is `fitplug.families.product.shape.residual` for workloads whose cells are too many to consider
+It is `fitplug.families.product.shape.products` for workloads whose cells are too many to consider
 all pairs of them. Blocks within the attributes that the unit keeps are answered by public totals.
 """
 
@@ -13,12 +13,12 @@ import numpy as np
 from fitplug.errors import WorkloadError
 from fitplug.families.base.structure import TWO_CHANGES
 from fitplug.families.blocks.shape.moves import list_sets, select_members
-from fitplug.families.product.shape.residual import ResidualStructure
+from fitplug.families.product.shape.products import ProductStructure
 from fitplug.numeric import FloatArray, IntArray, frozen_property
 
 
 @dataclass(frozen=True, eq=False)
-class SplitPairStructure(ResidualStructure):
+class SplitPairStructure(ProductStructure):
     """Blocks over the subsets of all attributes, where neighbours replace a record."""
 
     graded: bool = False

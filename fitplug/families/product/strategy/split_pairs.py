@@ -1,4 +1,4 @@
-"""Strategies of the residual family where neighbours replace a record.
+"""Strategies of the product family where neighbours replace a record.
 
 A pair of cells (i, j) costs, with the columns a_i of each attribute's matrix and its number m,
 
@@ -23,9 +23,9 @@ from fitplug.families.base.contrasts import build_contrasts
 from fitplug.families.base.strategy import Integers, IntegerStrategy
 from fitplug.families.base.strategy_form import StrategyCost, upper_excess
 from fitplug.families.blocks.strategy.public_totals import PublicTotalsForm
-from fitplug.families.product.shape.residual import ResidualStructure
+from fitplug.families.product.shape.products import ProductStructure
 from fitplug.families.product.shape.split_pairs import SplitPairStructure
-from fitplug.families.product.strategy.residual import ResidualForm
+from fitplug.families.product.strategy.products import ProductForm
 from fitplug.neighbours import (
     MOST_LISTED,
     MoveCosts,
@@ -41,10 +41,10 @@ from fitplug.numeric import (
 )
 
 
-class SplitPairForm(PublicTotalsForm[ResidualStructure], ResidualForm):
+class SplitPairForm(PublicTotalsForm[ProductStructure], ProductForm):
     """The strategies of `SplitPairStructure`."""
 
-    def compute_cost(self, structure: ResidualStructure, integers: Integers) -> StrategyCost:
+    def compute_cost(self, structure: ProductStructure, integers: Integers) -> StrategyCost:
         """Compute what no pair of cells costs more than."""
         assert isinstance(structure, SplitPairStructure)
         _, _, max_records = super().compute_cost(structure, integers)

@@ -1,4 +1,4 @@
-"""Strategies of the residual family: any integer matrix for each attribute, a number per block."""
+"""Strategies of the product family: any integer matrix for each attribute, a number per block."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fitplug.families.base.mechanisms import Mechanism, make_mechanism
 from fitplug.families.base.strategy import Integers, IntegerStrategy
 from fitplug.families.base.strategy_form import StrategyCost
 from fitplug.families.blocks.strategy.scalars import OneCellForm
-from fitplug.families.product.shape.residual import ResidualStructure
+from fitplug.families.product.shape.products import ProductStructure
 from fitplug.families.product.strategy.multiples import (
     check_multiples,
     compute_graded_cost,
@@ -24,26 +24,26 @@ from fitplug.families.product.strategy.trees import TreeMatrix
 from fitplug.numeric import AnyArray, FloatArray, gamma
 
 
-class ResidualForm(OneCellForm[ResidualStructure]):
-    """The strategies of `ResidualStructure`."""
+class ProductForm(OneCellForm[ProductStructure]):
+    """The strategies of `ProductStructure`."""
 
     has_grades = True
 
-    def compute_cost(self, structure: ResidualStructure, integers: Integers) -> StrategyCost:
+    def compute_cost(self, structure: ProductStructure, integers: Integers) -> StrategyCost:
         if not len(structure.batched.scales.divided):
             return super().compute_cost(structure, integers)
         return compute_graded_cost(structure.batched.scales, integers)
 
     def list_mechanisms(self, strategy: IntegerStrategy, noise_std: float) -> tuple[Mechanism, ...]:
         structure = strategy.structure
-        assert isinstance(structure, ResidualStructure)
+        assert isinstance(structure, ProductStructure)
         if not len(structure.batched.scales.divided):
             return super().list_mechanisms(strategy, noise_std)
         # The grades have their largest sensitivities at different cells.
         square = strategy.sensitivity_squared
         return (make_mechanism("all answers", square, noise_std, strategy.size),)
 
-    def check_form(self, strategy: IntegerStrategy, structure: ResidualStructure) -> None:
+    def check_form(self, strategy: IntegerStrategy, structure: ProductStructure) -> None:
         super().check_form(strategy, structure)
         counts = structure.batched.scales.counts
         for name, k, matrix in zip(
@@ -56,7 +56,7 @@ class ResidualForm(OneCellForm[ResidualStructure]):
 
     def upper_unit_variances(
         self,
-        structure: ResidualStructure,
+        structure: ProductStructure,
         integers: Integers,
     ) -> FloatArray:
         # Blocks that are not measured are answered without noise.
@@ -73,7 +73,7 @@ class ResidualForm(OneCellForm[ResidualStructure]):
         return variances * (1 + gamma(roundings))
 
     def read_attribute_matrices(
-        self, structure: ResidualStructure, arrays: Sequence[Mapping[str, AnyArray]]
+        self, structure: ProductStructure, arrays: Sequence[Mapping[str, AnyArray]]
     ) -> tuple[AttributeMatrix, ...]:
         matrices: list[AttributeMatrix] = list(make_contrasts(structure))
         for a, (name, tree) in enumerate(

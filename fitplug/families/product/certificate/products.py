@@ -1,4 +1,4 @@
-"""Certificates of the residual family: the norm of a product that is never written down.
+"""Certificates of the product family: the norm of a product that is never written down.
 
 See `fitplug.families.product.certificate.product_bound`. Both p and q are products, whose factors
 are stored one after another. p holds the weights of the cells of each attribute. q holds the
@@ -21,26 +21,26 @@ from fitplug.families.product.certificate.product_bound import (
     share_product_weight,
 )
 from fitplug.families.product.certificate.product_duals import ProductDuals
-from fitplug.families.product.shape.residual import ResidualStructure
+from fitplug.families.product.shape.products import ProductStructure
 from fitplug.numeric import UNIT_ROUNDOFF, FloatArray
 
 
-class ResidualCertifier(Certifier[ResidualStructure]):
-    """The certificate of `ResidualStructure`."""
+class ProductCertifier(Certifier[ProductStructure]):
+    """The certificate of `ProductStructure`."""
 
     has_frame = True
 
-    def count_duals(self, structure: ResidualStructure) -> tuple[int, int]:
+    def count_duals(self, structure: ProductStructure) -> tuple[int, int]:
         cells, counts = _count_numbers(structure)
         return sum(cells), sum(counts)
 
     def lower_cost(
-        self, structure: ResidualStructure, objective: Objective, scale: float, duals: Duals
+        self, structure: ProductStructure, objective: Objective, scale: float, duals: Duals
     ) -> float:
         bound = lower_product_cost(structure.batched, unpack_duals(structure, duals))
         return bound / math.sqrt(scale) * (1 - 4 * UNIT_ROUNDOFF)
 
-    def share_weight(self, structure: ResidualStructure, duals: Duals) -> FloatArray:
+    def share_weight(self, structure: ProductStructure, duals: Duals) -> FloatArray:
         return share_product_weight(structure.batched, unpack_duals(structure, duals))
 
     def certify_tiers(self, claims: TierClaims, lower_bound_at: LowerBoundAt) -> Iterator[Tier]:
@@ -57,7 +57,7 @@ def pack_duals(duals: ProductDuals) -> Duals:
     )
 
 
-def unpack_duals(structure: ResidualStructure, duals: Duals) -> ProductDuals:
+def unpack_duals(structure: ProductStructure, duals: Duals) -> ProductDuals:
     """Split p and q into their factors, or raise ValueError if they have other sizes."""
     cells, counts = _count_numbers(structure)
     if (duals.p.shape, duals.q.shape) != ((sum(cells),), (sum(counts),)):
@@ -67,7 +67,7 @@ def unpack_duals(structure: ResidualStructure, duals: Duals) -> ProductDuals:
     return ProductDuals(tuple(p), tuple(y), w, *duals.frame)
 
 
-def _count_numbers(structure: ResidualStructure) -> tuple[list[int], list[int]]:
+def _count_numbers(structure: ProductStructure) -> tuple[list[int], list[int]]:
     """Count the numbers in each factor of p and of q."""
     batched = structure.batched
     cells = [1 if one else n for one, n in zip(batched.symmetric, structure.sizes, strict=True)]

@@ -1,15 +1,17 @@
-"""The residual family: several attributes that are not symmetric, whose product is too large.
+"""The product family: several attributes that are not symmetric, whose product is too large.
 
-Every attribute a of n cells has a reference u_a (1'u_a = 1) and a covariance C_a on its contrasts
-(C_a 1 = 0) with inverse Y_a there (Y_a u_a = 0). For the subsets A of the groups' attributes,
+Every attribute a of n cells has a reference u_a (1'u_a = 1) and covariances C_ak on its contrasts
+(C_ak 1 = 0) with precisions Y_ak (Y_ak u_a = 0), one for each of its grades k = 1 to K_a. For the
+subsets A of the groups' attributes, and the tuples k of grades of the attributes in A,
 
-    Sigma = sum_A z_A (x)_{a in A} C_a (x)_{a not in A} u_a u_a'
-    profile(i) = sum_A z_A^-1 prod_{a in A} eta_a(i_a)                          eta = diag Y
-    variance(S, j) = sum_{A in S} z_A prod_{a in A} gamma_a(j_a) prod_{a in S - A} mu_a(j_a)^2
+    profile(i) = sum_A sum_k z_k^-1 prod_{a in A} eta_ak(i_a)                   eta = diag Y
+    variance(S, j)
+        = sum_{A in S} sum_k z_k prod_{a in A} gamma_ak(j_a) prod_{a in S - A} mu_a(j_a)^2
 
-with gamma = w'C_a w and mu = w'u_a of a factor's row w. Nothing has the size of the product: the
-largest profile is at the largest eta_a. A symmetric attribute has u = 1/n and C = I - J/n. Other
-covariances may be better: the certified gap says by how much (docs/theory/residual-family.md).
+with gamma = w'C_ak w and mu = w'u_a of a factor's row w. Nothing has the size of the product: with
+K_a = 1 the largest profile is at the largest eta_a. A symmetric attribute has u = 1/n, K = 1 and
+C = I - J/n. Other covariances may be better: the certified gap says by how much
+(docs/theory/product-family.md).
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from fitplug.families.product.shape.grades import UNDIVIDED, find_grades
 from fitplug.numeric import FloatArray, frozen_property
 
 MAX_ROWS = 20_000_000
-"""Most rows of a structure of the residual family."""
+"""Most rows of a structure of the product family."""
 
 MAX_FACTORS = 1e10
 """Largest sum of r n min(r, n) over the factors (r, n) of attributes that are not symmetric: about
@@ -36,7 +38,7 @@ a minute of singular values."""
 
 
 @dataclass(frozen=True, eq=False)
-class ResidualStructure(Structure):
+class ProductStructure(Structure):
     """Blocks over the subsets of all attributes, each a number z_k for each tuple k of grades.
 
     Attributes:
@@ -47,7 +49,7 @@ class ResidualStructure(Structure):
 
     def __str__(self) -> str:
         apart = f"{len(self.told_apart)} attributes split apart ({list_names(self.told_apart)})"
-        return f"{apart}: the best of the residual family, {len(self.blocks):,} blocks"
+        return f"{apart}: the best of the product family, {len(self.blocks):,} blocks"
 
     @property
     def block_attributes(self) -> tuple[str, ...]:
