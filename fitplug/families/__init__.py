@@ -56,8 +56,8 @@ from fitplug.families.chain.certificate.sweep import sweep_chain
 from fitplug.families.chain.shape import ChainStructure
 from fitplug.families.chain.strategy.integer_chain import ChainMatrix
 from fitplug.families.chain.strategy.nested_chain import NestedChain
+from fitplug.families.product.shape.pairs import ProductPairStructure
 from fitplug.families.product.shape.products import ProductStructure
-from fitplug.families.product.shape.split_pairs import SplitPairStructure
 from fitplug.families.registry import register_families
 from fitplug.families.tree.certificate.block_determinants import average_weights
 from fitplug.families.tree.integers.blocks import StepMatrices, TreeBlock
@@ -100,10 +100,10 @@ __all__ = [
     "PersonStructure",
     "PersonTreeStructure",
     "Product",
+    "ProductPairStructure",
     "ProductStructure",
     "ScalarStructure",
     "Slab",
-    "SplitPairStructure",
     "StepMatrices",
     "Structure",
     "SymmetricPairStructure",

@@ -20,8 +20,8 @@ from fitplug.families.blocks.shape.persons import PersonStructure
 from fitplug.families.blocks.shape.scalars import ScalarStructure
 from fitplug.families.blocks.shape.symmetric_pairs import SymmetricPairStructure
 from fitplug.families.chain.shape import ChainStructure, add_chain, is_chain
+from fitplug.families.product.shape.pairs import ProductPairStructure
 from fitplug.families.product.shape.products import ProductStructure
-from fitplug.families.product.shape.split_pairs import SplitPairStructure
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.pairs import TreePairStructure
 from fitplug.families.tree.shape.persons import PersonTreeStructure
@@ -240,9 +240,9 @@ def _build_pairs(
     if is_possible and (family or (family is None and not found.fits)):
         check_products(workload.groups)
         of_all = _find_subsets(workload, names, apart)
-        split = SplitPairStructure(workload, unit, symmetric_names, told_apart, of_all)
-        split.check_size()
-        return split
+        pairs = ProductPairStructure(workload, unit, symmetric_names, told_apart, of_all)
+        pairs.check_size()
+        return pairs
     found.check_size()
     return found
 

@@ -48,8 +48,8 @@ from fitplug.families.product.certificate.products import pack_duals
 from fitplug.families.product.design.bound_ascent import ascend_product_bound
 from fitplug.families.product.design.descent import descend_product_family
 from fitplug.families.product.design.rounding import round_member
+from fitplug.families.product.shape.pairs import ProductPairStructure
 from fitplug.families.product.shape.products import ProductStructure
-from fitplug.families.product.shape.split_pairs import SplitPairStructure
 from fitplug.families.tree.design.bound_ascent import ascend_tree_bound
 from fitplug.families.tree.design.descent import descend_trees
 from fitplug.families.tree.design.pair_descent import descend_tree_pairs
@@ -314,8 +314,8 @@ def _draft_moves(
     )
 
 
-def _draft_split_pairs(
-    structure: SplitPairStructure, objective: Objective, options: Options, loss: float
+def _draft_product_pairs(
+    structure: ProductPairStructure, objective: Objective, options: Options, loss: float
 ) -> Draft:
     """Draft the best of the product family for one record added or removed.
 
@@ -350,7 +350,7 @@ _DRAFTERS: Mapping[type[Structure], Drafter] = {
     PairStructure: _draft_pairs,
     SymmetricPairStructure: _draft_pairs,
     MoveStructure: _draft_moves,
-    SplitPairStructure: _draft_split_pairs,
+    ProductPairStructure: _draft_product_pairs,
     TreePairStructure: _draft_tree_pairs,
 }
 """How each structure is drafted. A new structure is registered here."""

@@ -22,12 +22,12 @@ from fitplug.families.blocks.strategy.symmetric_pairs import SymmetricPairForm
 from fitplug.families.chain.certificate.chains import ChainCertifier
 from fitplug.families.chain.shape import ChainStructure
 from fitplug.families.chain.strategy.chains import ChainForm
+from fitplug.families.product.certificate.pairs import ProductPairCertifier
 from fitplug.families.product.certificate.products import ProductCertifier
-from fitplug.families.product.certificate.split_pairs import SplitPairCertifier
+from fitplug.families.product.shape.pairs import ProductPairStructure
 from fitplug.families.product.shape.products import ProductStructure
-from fitplug.families.product.shape.split_pairs import SplitPairStructure
+from fitplug.families.product.strategy.pairs import ProductPairForm
 from fitplug.families.product.strategy.products import ProductForm
-from fitplug.families.product.strategy.split_pairs import SplitPairForm
 from fitplug.families.tree.certificate.pairs import TreePairCertifier
 from fitplug.families.tree.certificate.persons import PersonTreeCertifier
 from fitplug.families.tree.certificate.trees import TreeCertifier
@@ -47,7 +47,7 @@ _TABLE: dict[type[Structure], Family] = {
     MoveStructure: Family(MoveForm(), SymmetricPairCertifier()),
     PersonStructure: Family(PersonForm(), PersonCertifier()),
     ProductStructure: Family(ProductForm(), ProductCertifier()),
-    SplitPairStructure: Family(SplitPairForm(), SplitPairCertifier()),
+    ProductPairStructure: Family(ProductPairForm(), ProductPairCertifier()),
     TreeStructure: Family(TreeForm(), TreeCertifier()),
     TreePairStructure: Family(TreePairForm(), TreePairCertifier()),
     PersonTreeStructure: Family(PersonTreeForm(), PersonTreeCertifier()),

@@ -414,7 +414,7 @@ def test_a_chart_that_says_nothing_is_left_out():
 
 
 @pytest.mark.long
-def test_prices_of_a_plan_split_apart_are_told_with_its_gap(capsys):
+def test_prices_of_a_plan_of_the_product_family_are_told_with_its_gap(capsys):
     told = collect_facts(WIDE["a tree"]())
     found = prices(told.plan)
     shown = Page(render_page(told))

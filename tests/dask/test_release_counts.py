@@ -32,7 +32,7 @@ from tests.helpers.audited_releases import (
     use_slabs,
     use_small_parts,
 )
-from tests.helpers.plans import split_apart_plan, symmetric_plan
+from tests.helpers.plans import product_plan, symmetric_plan
 from tests.helpers.tree_plans import design_tree, people_by_place
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -101,10 +101,10 @@ def test_answers_are_those_of_the_counts(people, tmp_path, monkeypatch, options,
     "make",
     [
         pytest.param(lambda: design_tree(people_by_place(ages=True)), marks=pytest.mark.long),
-        split_apart_plan,
+        product_plan,
         symmetric_plan,
     ],
-    ids=["tree", "split apart", "symmetric"],
+    ids=["tree", "product", "symmetric"],
 )
 def test_answers_of_every_structure(make, tmp_path, monkeypatch):
     use_small_parts(monkeypatch, 20)

@@ -41,7 +41,7 @@ from tests.helpers.audited_releases import (
     check_left_over,
     use_small_parts,
 )
-from tests.helpers.plans import split_apart_plan, symmetric_plan
+from tests.helpers.plans import product_plan, symmetric_plan
 from tests.helpers.tree_plans import design_tree, people_by_place
 
 # Workers do not see this module, so its functions travel whole.
@@ -70,10 +70,10 @@ class TestTheMechanism:
         [
             lambda: PLAN,
             pytest.param(lambda: design_tree(people_by_place(ages=True)), marks=pytest.mark.slow),
-            split_apart_plan,
+            product_plan,
             symmetric_plan,
         ],
-        ids=["margins", "tree", "split apart", "symmetric"],
+        ids=["margins", "tree", "product", "symmetric"],
     )
     def test_answers_and_tables_are_those_of_the_plan(self, make, tmp_path, audit, monkeypatch):
         use_small_parts(monkeypatch, 20)

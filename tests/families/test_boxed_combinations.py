@@ -18,7 +18,7 @@ from fitplug.families import (
 )
 from fitplug.families.base import boxed_combinations as boxed
 from tests.helpers import people
-from tests.helpers.plans import MIXED, split_apart_plan, symmetric_plan, two_trees_plan
+from tests.helpers.plans import MIXED, product_plan, symmetric_plan, two_trees_plan
 from tests.helpers.tree_strategies import (
     find_structure,
     random_strategy,
@@ -97,7 +97,7 @@ def cancel_nothing(arrays):
         pytest.param(people.plan, id="matrix"),
         pytest.param(lambda: fp.design(MIXED["sizes 1 and 2"](), tolerance=0.05), id="ones"),
         pytest.param(lambda: fp.design(MIXED["pyramid"](), tolerance=0.05), id="pyramid"),
-        pytest.param(split_apart_plan, id="split apart"),
+        pytest.param(product_plan, id="product"),
         pytest.param(two_trees_plan, id="two trees"),
     ],
 )
@@ -109,7 +109,7 @@ def test_every_structure(make, rng):
 
 def test_the_structures_are_all_there():
     assert isinstance(symmetric_plan().structure, ScalarStructure)
-    assert isinstance(split_apart_plan().structure, ProductStructure)
+    assert isinstance(product_plan().structure, ProductStructure)
 
 
 def test_trees(rng):

@@ -17,7 +17,7 @@ import fitplug as fp
 from fitplug.families import analysis as symmetry
 from fitplug.families.base import tree_shape
 from fitplug_opendp.noise_source import compute_exact_answers
-from tests.helpers.plans import MIXED, SPLIT_APART
+from tests.helpers.plans import MIXED, PRODUCTS
 from tests.helpers.workloads import small
 
 
@@ -59,12 +59,12 @@ def test_of_structured_workloads(name):
 @pytest.mark.parametrize(
     "most_dense", [0, pytest.param(symmetry.MOST_DENSE, marks=pytest.mark.slow)]
 )
-@pytest.mark.parametrize("name", SPLIT_APART)
-def test_of_workloads_split_apart(name, most_dense, monkeypatch):
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_of_the_product_family(name, most_dense, monkeypatch):
     monkeypatch.setattr(symmetry, "MOST_CELLS", 1)
     monkeypatch.setattr(symmetry, "MOST_DENSE", most_dense)
     monkeypatch.setattr(tree_shape, "LEAST_TREE", 1)
-    check(fp.design(SPLIT_APART[name]()))
+    check(fp.design(PRODUCTS[name]()))
 
 
 @pytest.mark.parametrize("keywords", [{"rho": 0.3}, {"total_error_weight": 1.0}, {"solver": "sm2"}])

@@ -159,7 +159,7 @@ def test_no_value_costs_more_than_the_bounds(build, unit):
     ],
 )
 @pytest.mark.slow
-def test_of_workloads_split_apart(build, most_dense, structure, monkeypatch):
+def test_of_the_product_family(build, most_dense, structure, monkeypatch):
     monkeypatch.setattr(symmetry, "MOST_CELLS", 1)
     monkeypatch.setattr(symmetry, "MOST_DENSE", most_dense)
     monkeypatch.setattr(tree_shape, "LEAST_TREE", 1)
@@ -170,7 +170,7 @@ def test_of_workloads_split_apart(build, most_dense, structure, monkeypatch):
 
 @pytest.mark.parametrize(
     ("build", "structure"),
-    [(beside_ages, "SplitPairStructure"), (beside_places, "TreePairStructure")],
+    [(beside_ages, "ProductPairStructure"), (beside_places, "TreePairStructure")],
 )
 @pytest.mark.slow
 def test_of_cells_too_many_for_pairs(build, structure, monkeypatch):

@@ -12,9 +12,9 @@ from fitplug.families import (
     PairStructure,
     PersonStructure,
     PersonTreeStructure,
+    ProductPairStructure,
     ProductStructure,
     ScalarStructure,
-    SplitPairStructure,
     Structure,
     SymmetricPairStructure,
     TreePairStructure,
@@ -23,7 +23,7 @@ from fitplug.families import (
     designs,
 )
 from fitplug.families.base.family import FAMILIES
-from tests.helpers.plans import MIXED, SPLIT_APART
+from tests.helpers.plans import MIXED, PRODUCTS
 
 
 def test_every_structure_is_registered_everywhere() -> None:
@@ -38,7 +38,7 @@ def test_every_structure_is_registered_everywhere() -> None:
         PersonTreeStructure,
         SymmetricPairStructure,
         MoveStructure,
-        SplitPairStructure,
+        ProductPairStructure,
         TreePairStructure,
     }
     found: set[type[Structure]] = set()
@@ -56,12 +56,12 @@ def test_every_structure_is_registered_everywhere() -> None:
     [
         (MIXED["pyramid"], None, None, MatrixStructure),
         (MIXED["marginals"], None, None, ScalarStructure),
-        (SPLIT_APART["prefixes"], None, None, MatrixStructure),
-        (SPLIT_APART["prefixes"], True, None, ProductStructure),
-        (SPLIT_APART["geography"], True, None, ProductStructure),
-        (SPLIT_APART["geography"], None, None, MatrixStructure),
-        (SPLIT_APART["geography"], None, ("place", "merged"), TreeStructure),
-        (SPLIT_APART["geography"], None, ("place",), TreeStructure),
+        (PRODUCTS["prefixes"], None, None, MatrixStructure),
+        (PRODUCTS["prefixes"], True, None, ProductStructure),
+        (PRODUCTS["geography"], True, None, ProductStructure),
+        (PRODUCTS["geography"], None, None, MatrixStructure),
+        (PRODUCTS["geography"], None, ("place", "merged"), TreeStructure),
+        (PRODUCTS["geography"], None, ("place",), TreeStructure),
     ],
 )
 def test_the_structure_is_chosen_once(workload, family, tree, kind) -> None:
@@ -80,7 +80,7 @@ def test_the_structure_is_chosen_once(workload, family, tree, kind) -> None:
 
 
 def test_one_cell_is_what_blocks_of_numbers_are_over() -> None:
-    for workload, family in ((MIXED["marginals"], None), (SPLIT_APART["mixed"], True)):
+    for workload, family in ((MIXED["marginals"], None), (PRODUCTS["mixed"], True)):
         structure = analyse_structure(workload(), family=family)
         assert structure.cells == structure.differences == 1
         assert structure.build_block_matrix(0).tolist() == [[1.0]]

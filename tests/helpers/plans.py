@@ -89,7 +89,7 @@ def ordered_workload(sizes, ways, variance=1.0, kind="prefix"):
     return fp.Workload(domain, [*groups, fp.total(variance=variance)])
 
 
-def split_apart_workload():
+def product_workload():
     domain = fp.Domain(
         {
             "sex": ["1", "2"],
@@ -189,10 +189,10 @@ def two_trees():
     )
 
 
-SPLIT_APART = {
+PRODUCTS = {
     "prefixes": lambda: ordered_workload([4, 3, 2], 2),
     "ranges of sizes 1 and 2": lambda: ordered_workload([3, 1, 2], 2, kind="all_ranges"),
-    "mixed": split_apart_workload,
+    "mixed": product_workload,
     "numbers": rows_of_numbers,
     "geography": geography,
     "places alone": places_alone,
@@ -261,9 +261,9 @@ def two_trees_plan():
     return plan
 
 
-def split_apart_plan():
+def product_plan():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(symmetry, "MOST_CELLS", 4)
-        plan = fp.design(split_apart_workload(), tolerance=0.05)
+        plan = fp.design(product_workload(), tolerance=0.05)
     assert isinstance(plan.structure, ProductStructure)
     return plan

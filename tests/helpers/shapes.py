@@ -360,13 +360,13 @@ STRUCTURES: dict[str, Shape] = {
     ),
     "split pairs": Shape(
         _ask({"a": B, "b": B}, _query("ab", a="prefix", b="prefix"), _total()),
-        "SplitPairStructure",
+        "ProductPairStructure",
         {"unit": fp.ReplaceOne()},
         limits=_PAIRS,
     ),
     "split pairs within": Shape(
         _ask({"a": B, "b": B}, _query("ab", a="prefix", b="prefix"), _total()),
-        "SplitPairStructure",
+        "ProductPairStructure",
         {"unit": fp.ReplaceOne(within=("a",))},
         limits=_PAIRS,
     ),

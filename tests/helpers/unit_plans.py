@@ -59,9 +59,9 @@ CASES = {
     "a measure": (plan_with_measure,),
     "a tree": (plan_of_tree, fp.AddRemove()),
     "a tree, replaced": (plan_of_tree, fp.ReplaceOne()),
-    "split apart, with a tree": (lambda: fp.design(geography()),),
+    "product, with a tree": (lambda: fp.design(geography()),),
 }
-SMALL = ("a tree", "a tree, replaced", "split apart, with a tree")
+SMALL = ("a tree", "a tree, replaced", "product, with a tree")
 """Plans of structures that are for larger workloads."""
 
 

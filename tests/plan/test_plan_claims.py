@@ -40,7 +40,7 @@ PLANS: dict[str, Callable[[], fp.Plan]] = {
     "symmetric": lambda: fp.design(symmetric_workload(), rho=0.1),
     "total error": lambda: fp.design(mixed_workload(), total_error_weight=0.1),
     "budgets": lambda: fp.design(mixed_workload(), cell_budgets=[[[0.5]], [[0.1]], [[2.0]]]),
-    "split apart, with a tree": lambda: fp.design(geography()),
+    "product, with a tree": lambda: fp.design(geography()),
     "tree": lambda: design_tree(few_people_by_place(), tolerance=1e-2),
     "chain": lambda: fp.design(
         ask_chain(
@@ -51,10 +51,10 @@ PLANS: dict[str, Callable[[], fp.Plan]] = {
         )
     ),
 }
-SMALL = ("split apart, with a tree", "chain")
+SMALL = ("product, with a tree", "chain")
 """Plans of structures that are for larger workloads."""
 SLOW = ("chain", "tree")
-LONG = ("total error", "budgets", "split apart, with a tree")
+LONG = ("total error", "budgets", "product, with a tree")
 """Plans whose tests take longer, and those whose tests take longest."""
 
 

@@ -13,15 +13,15 @@ import fitplug_opendp as fpo
 from fitplug.errors import BudgetError, InputError, WorkloadError
 from fitplug.families import build_dense_strategy
 from tests.helpers.command_line import fitplug
-from tests.helpers.plans import MIXED, SPLIT_APART
+from tests.helpers.plans import MIXED, PRODUCTS
 
 DOMAIN = fp.Domain({"sex": ["f", "m"], "age": fp.Integers(0, 4), "month": ["1", "2", "3"]})
 WORKLOADS = {
     "dense": lambda: fp.Workload.from_matrix(np.tri(6), variance=1.0),
     "blocks": MIXED["pyramid"],
     "numbers": MIXED["marginals"],
-    "split apart": SPLIT_APART["prefixes"],
-    "tree": SPLIT_APART["geography"],
+    "product": PRODUCTS["prefixes"],
+    "tree": PRODUCTS["geography"],
 }
 
 

@@ -21,7 +21,7 @@ from fitplug.release.least_squares import (
 )
 from tests.helpers import people
 from tests.helpers.exact import full_strategy
-from tests.helpers.plans import split_apart_plan, symmetric_plan
+from tests.helpers.plans import product_plan, symmetric_plan
 
 TOTAL = int(people.histogram().sum())
 
@@ -52,7 +52,7 @@ def flat(by_group):
     return np.concatenate([np.asarray(v, dtype=np.float64).ravel() for v in by_group.values()])
 
 
-PLANS = {"dense": people.plan, "symmetric": symmetric_plan, "split apart": split_apart_plan}
+PLANS = {"dense": people.plan, "symmetric": symmetric_plan, "product": product_plan}
 
 
 @pytest.fixture(scope="module", params=PLANS.values(), ids=PLANS)

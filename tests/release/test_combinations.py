@@ -13,13 +13,13 @@ from fitplug.release import linear_combinations
 from fitplug.release.combination import LEAST_STDS
 from tests.helpers import people
 from tests.helpers.exact import full_strategy
-from tests.helpers.plans import split_apart_plan, symmetric_plan
+from tests.helpers.plans import product_plan, symmetric_plan
 
 
 @pytest.fixture(
     scope="module",
-    params=[people.plan, symmetric_plan, split_apart_plan],
-    ids=["dense", "symmetric", "split apart"],
+    params=[people.plan, symmetric_plan, product_plan],
+    ids=["dense", "symmetric", "product"],
 )
 def plan(request):
     return request.param()

@@ -19,7 +19,7 @@ from fitplug.release.mbi_measurements import list_measurements
 from tests.helpers import people
 from tests.helpers.exact import full_strategy
 from tests.helpers.places import ROOT
-from tests.helpers.plans import mixed_workload, split_apart_plan, symmetric_plan, two_trees_plan
+from tests.helpers.plans import mixed_workload, product_plan, symmetric_plan, two_trees_plan
 from tests.helpers.tree_plans import design_tree, people_by_place
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -34,7 +34,7 @@ PLANS = {
     "dense": people.plan,
     "symmetric": symmetric_plan,
     "symmetric and dense": lambda: fp.design(mixed_workload()),
-    "split apart": split_apart_plan,
+    "product": product_plan,
     "two trees": two_trees_plan,
     "tree": lambda: design_tree(people_by_place(ages=True), tolerance=0.1),
     "replaced, dense": lambda: replace_one(

@@ -48,7 +48,7 @@ from fitplug.release import (
 from fitplug.release.parted_export import write_parted_folder
 from tests.helpers import people
 from tests.helpers.command_line import fitplug
-from tests.helpers.plans import split_apart_plan, symmetric_plan
+from tests.helpers.plans import product_plan, symmetric_plan
 from tests.helpers.tree_plans import design_tree, people_by_place
 
 _NAMES = count()
@@ -409,13 +409,13 @@ class TestPartsOfTheStrategy:
 
     @pytest.mark.parametrize(
         "kind",
-        ["matrix", "numbers", "split apart", pytest.param("tree", marks=pytest.mark.slow)],
+        ["matrix", "numbers", "product", pytest.param("tree", marks=pytest.mark.slow)],
     )
     def test_written_part_by_part_and_verified(self, kind, tmp_path, monkeypatch):
         plan = {
             "matrix": people.plan,
             "numbers": symmetric_plan,
-            "split apart": split_apart_plan,
+            "product": product_plan,
             "tree": lambda: design_tree(people_by_place(ages=True), tolerance=0.05),
         }[kind]()
         noisy = np.random.default_rng(2).integers(-(10**6), 10**6, plan.strategy.size)

@@ -207,7 +207,7 @@ class Facts:
         structure = self.plan.structure
         if structure.told_apart and not structure.profile_attributes:
             return (
-                "A plan of attributes split apart tells no cells apart: a record costs rho "
+                "A plan of the product family tells no cells apart: a record costs rho "
                 "wherever it lies, as far as this plan can say."
             )
         if self.profile[-1] < _EVEN:

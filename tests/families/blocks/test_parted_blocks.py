@@ -15,8 +15,8 @@ from tests.helpers.parts import check_parts
 from tests.helpers.plans import (
     all_marginals,
     ordered_workload,
+    product_plan,
     rows_of_numbers,
-    split_apart_plan,
     symmetric_plan,
     two_trees_plan,
 )
@@ -62,7 +62,7 @@ def blocks_over_queries():
     return fp.design(fp.Workload(domain, groups), tolerance=0.1)
 
 
-def split_apart():
+def larger_product():
     """Ordered attributes in the product family, with more and with fewer queries than cells."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(analysis, "MOST_CELLS", 4)
@@ -103,8 +103,8 @@ PLANS = {
     "rows of the workload": blocks_over_queries,
     "queries of numbers": lambda: fp.design(rows_of_numbers(), tolerance=0.1),
     "prefixes": lambda: fp.design(ordered_workload([4, 3], 2), tolerance=0.1),
-    "split apart": split_apart_plan,
-    "split apart, larger": split_apart,
+    "product": product_plan,
+    "product, larger": larger_product,
     "two trees": two_trees_plan,
     "a chain": chain,
     "pairs": replaced,

@@ -48,8 +48,8 @@ class ProductStructure(Structure):
     graded: bool = True
 
     def __str__(self) -> str:
-        apart = f"{len(self.told_apart)} attributes split apart ({list_names(self.told_apart)})"
-        return f"{apart}: the best of the product family, {len(self.blocks):,} blocks"
+        split = f"{len(self.told_apart)} attributes split ({list_names(self.told_apart)})"
+        return f"{split}: the best of the product family, {len(self.blocks):,} blocks"
 
     @property
     def block_attributes(self) -> tuple[str, ...]:

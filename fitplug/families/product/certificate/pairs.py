@@ -21,18 +21,18 @@ from fitplug.families.base.certifier import Duals
 from fitplug.families.base.objective import Objective
 from fitplug.families.product.certificate.product_bound import lower_product_cost
 from fitplug.families.product.certificate.products import ProductCertifier, unpack_duals
+from fitplug.families.product.shape.pairs import ProductPairStructure
 from fitplug.families.product.shape.products import ProductStructure
-from fitplug.families.product.shape.split_pairs import SplitPairStructure
 from fitplug.numeric import UNIT_ROUNDOFF
 
 
-class SplitPairCertifier(ProductCertifier):
-    """The certificate of `SplitPairStructure`, for the plain objective."""
+class ProductPairCertifier(ProductCertifier):
+    """The certificate of `ProductPairStructure`, for the plain objective."""
 
     def lower_cost(
         self, structure: ProductStructure, objective: Objective, scale: float, duals: Duals
     ) -> float:
-        assert isinstance(structure, SplitPairStructure)
+        assert isinstance(structure, ProductPairStructure)
         moved = np.zeros(len(structure.block_attributes), dtype=np.bool_)
         moved[structure.free] = True
         bound = lower_product_cost(structure.batched, unpack_duals(structure, duals), moved)

@@ -14,7 +14,7 @@ import fitplug_opendp as fpo
 from fitplug.families import (
     DenseMatrix,
     Objective,
-    SplitPairStructure,
+    ProductPairStructure,
     analyse_structure,
     build_dense_strategy,
     build_strategy,
@@ -46,9 +46,9 @@ UNITS = [
 ]
 
 
-def split(workload: fp.Workload, unit: fp.ReplaceOne) -> SplitPairStructure:
+def split(workload: fp.Workload, unit: fp.ReplaceOne) -> ProductPairStructure:
     found = analyse_structure(workload, family=True, unit=unit)
-    assert isinstance(found, SplitPairStructure)
+    assert isinstance(found, ProductPairStructure)
     return found
 
 
@@ -144,7 +144,7 @@ def test_a_large_workload_is_designed_and_released(tmp_path):
         ],
     )
     plan = fp.design(workload, unit=fp.ReplaceOne(), tolerance=0.05)
-    assert isinstance(plan.structure, SplitPairStructure)
+    assert isinstance(plan.structure, ProductPairStructure)
     plan.verify()
     assert plan.gap < 0.5
     assert plan.overstatement < plan.gap

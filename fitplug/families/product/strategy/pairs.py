@@ -23,8 +23,8 @@ from fitplug.families.base.contrasts import build_contrasts
 from fitplug.families.base.strategy import Integers, IntegerStrategy
 from fitplug.families.base.strategy_form import StrategyCost, upper_excess
 from fitplug.families.blocks.strategy.public_totals import PublicTotalsForm
+from fitplug.families.product.shape.pairs import ProductPairStructure
 from fitplug.families.product.shape.products import ProductStructure
-from fitplug.families.product.shape.split_pairs import SplitPairStructure
 from fitplug.families.product.strategy.products import ProductForm
 from fitplug.neighbours import (
     MOST_LISTED,
@@ -41,12 +41,12 @@ from fitplug.numeric import (
 )
 
 
-class SplitPairForm(PublicTotalsForm[ProductStructure], ProductForm):
-    """The strategies of `SplitPairStructure`."""
+class ProductPairForm(PublicTotalsForm[ProductStructure], ProductForm):
+    """The strategies of `ProductPairStructure`."""
 
     def compute_cost(self, structure: ProductStructure, integers: Integers) -> StrategyCost:
         """Compute what no pair of cells costs more than."""
-        assert isinstance(structure, SplitPairStructure)
+        assert isinstance(structure, ProductPairStructure)
         _, _, max_records = super().compute_cost(structure, integers)
         costs, shift = _weigh_sets(structure, integers)
         if costs.size <= MOST_LISTED:
@@ -59,7 +59,7 @@ class SplitPairForm(PublicTotalsForm[ProductStructure], ProductForm):
 
     def upper_overstatement(self, strategy: IntegerStrategy) -> float:
         structure, integers = strategy.structure, strategy.integers
-        assert isinstance(structure, SplitPairStructure)
+        assert isinstance(structure, ProductPairStructure)
         costs, _ = _weigh_sets(structure, integers)
         attained = max(
             _sum_cost(structure, integers, move)
@@ -121,7 +121,7 @@ def _multiply_columns(integers: Integers) -> list[_Products]:
     return [known[id(matrix)] for matrix in integers.attribute_matrices]
 
 
-def _weigh_sets(structure: SplitPairStructure, integers: Integers) -> tuple[MoveCosts, int]:
+def _weigh_sets(structure: ProductPairStructure, integers: Integers) -> tuple[MoveCosts, int]:
     """Sum what blocks measure of each set of attributes along which a record may move.
 
     Returns:
@@ -137,7 +137,7 @@ def _weigh_sets(structure: SplitPairStructure, integers: Integers) -> tuple[Move
     return MoveCosts.weigh(ratios, structure.sets, of_blocks[structure.noisy_blocks])
 
 
-def _sum_cost(structure: SplitPairStructure, integers: Integers, move: BoolArray) -> int:
+def _sum_cost(structure: ProductPairStructure, integers: Integers, move: BoolArray) -> int:
     """Sum what a pair of cells costs that differ in the attributes of a move (m,), exactly."""
     products = _multiply_columns(integers)
     first = [own.largest for own in products]

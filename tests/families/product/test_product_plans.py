@@ -1,6 +1,6 @@
 """Plans of the product family: several ordered attributes whose product is too large.
 
-Small ones are made by lowering the limit from which on attributes are split apart.
+Small ones are made by lowering the limit from which on attributes are split.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fitplug.families.product.shape import grades
 from fitplug.families.product.strategy.trees import TreeMatrix
 from tests.helpers.exact import assert_exact, full_strategy, least_variance, rationals
 from tests.helpers.many_releases import release_often
-from tests.helpers.plans import SPLIT_APART, dense, ordered_workload, split_apart_workload
+from tests.helpers.plans import PRODUCTS, dense, ordered_workload, product_workload
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def apart(monkeypatch):
     monkeypatch.setattr(symmetry, "MOST_DENSE", 0)
 
 
-@pytest.fixture(scope="module", params=SPLIT_APART)
+@pytest.fixture(scope="module", params=PRODUCTS)
 def plan(request):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(symmetry, "MOST_CELLS", 1)
@@ -41,7 +41,7 @@ def plan(request):
         patch.setattr(tree_shape, "LEAST_TREE", 1)
         if request.param == "places undivided":
             patch.setattr(grades, "MOST_ENTRIES", 0)
-        made = fp.design(SPLIT_APART[request.param]())
+        made = fp.design(PRODUCTS[request.param]())
     assert isinstance(made.structure, ProductStructure)
     return made
 
@@ -80,14 +80,14 @@ class TestAgainstExactRationals:
 @settings(max_examples=8)
 @given(st.integers(0, 2**32 - 1))
 @pytest.mark.long
-def test_any_workload_split_apart_is_exact(seed):
+def test_any_plan_of_the_product_family_is_exact(seed):
     check_any_workload(seed)
 
 
 @pytest.mark.long
 @settings(max_examples=100)
 @given(st.integers(0, 2**32 - 1))
-def test_many_workloads_split_apart_are_exact(seed):
+def test_many_plans_of_the_product_family_are_exact(seed):
     check_any_workload(seed)
 
 
@@ -125,7 +125,7 @@ class TestReleases:
     @pytest.mark.slow
     def test_the_noise_has_the_variances_claimed(self, apart):
         """500 releases; at 0.8 times the noise the mean is off by 0.36."""
-        plan = fp.design(split_apart_workload())
+        plan = fp.design(product_workload())
         tables = fp.Tables(
             plan.domain, {t: np.zeros(plan.domain.shape_of(t), np.int64) for t in plan.tables}
         )

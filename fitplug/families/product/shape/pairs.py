@@ -18,7 +18,7 @@ from fitplug.numeric import FloatArray, IntArray, frozen_property
 
 
 @dataclass(frozen=True, eq=False)
-class SplitPairStructure(ProductStructure):
+class ProductPairStructure(ProductStructure):
     """Blocks over the subsets of all attributes, where neighbours replace a record."""
 
     graded: bool = False
