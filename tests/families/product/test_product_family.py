@@ -13,7 +13,6 @@ from fitplug.errors import WorkloadError
 from fitplug.families.analysis import analyse_structure as structure
 from fitplug.families.product.design.bound_ascent import ascend_product_bound
 from fitplug.families.product.design.descent import descend_product_family
-from fitplug.families.product.design.nested_covariance import NestedCovariance
 from fitplug.families.product.design.row_hulls import find_hull
 from fitplug.families.product.design.scales import build_extreme_rows
 from fitplug.families.product.design.symmetric_covariance import SymmetricCovariance
@@ -99,11 +98,8 @@ def references(split, n):
     """u u' and the C_k (n, n) of a covariance, on the contrasts that it knows."""
     if isinstance(split, SymmetricCovariance):
         return [np.full((n, n), 1 / n**2), np.eye(n) - 1 / n]
-    if isinstance(split, NestedCovariance):
-        pairs = zip(split.estimates, split.covariances, strict=True)
-        return [E @ G @ E.T for E, G in pairs]
-    u = 1 / n + split.contrasts @ split.reference
-    return [np.outer(u, u), split.contrasts @ split.covariance @ split.contrasts.T]
+    pairs = zip(split.estimates, split.covariances, strict=True)
+    return [E @ G @ E.T for E, G in pairs]
 
 
 def variances(found):

@@ -15,7 +15,6 @@ from fitplug.families.product.design.attribute_covariance import (
     AttributeOptimum,
     AttributeQueries,
 )
-from fitplug.families.product.design.contrast_covariance import ContrastCovariance
 from fitplug.families.product.design.members import FamilyWeights
 from fitplug.families.product.design.nested_covariance import NestedCovariance
 from fitplug.families.product.design.node_tree_covariance import NodeTreeCovariance
@@ -29,7 +28,6 @@ COVARIANCE_KINDS: tuple[type[AttributeCovariance], ...] = (
     NodeTreeCovariance,
     TreeCovariance,
     NestedCovariance,
-    ContrastCovariance,
 )
 """The kinds of covariances. The first that fits the queries of an attribute serves them."""
 

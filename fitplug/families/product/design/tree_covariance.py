@@ -22,14 +22,13 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import cholesky, solve_triangular
 
 from fitplug.errors import DesignError
 from fitplug.families.base.attribute_matrices import DenseMatrix
 from fitplug.families.base.contrasts import build_contrasts
 from fitplug.families.base.tree_shape import TreeShape
 from fitplug.families.product.design.attribute_covariance import AttributeOptimum, AttributeQueries
-from fitplug.families.product.design.contrast_covariance import NEGLIGIBLE, ContrastCovariance
+from fitplug.families.product.design.nested_covariance import NEGLIGIBLE, NestedCovariance
 from fitplug.families.product.design.tree_optimum import optimise_tree
 from fitplug.families.product.shape.batches import DistinctFactor
 from fitplug.families.product.strategy.trees import TreeMatrix
@@ -47,7 +46,7 @@ class TreeCovariance:
     """
 
     shape: TreeShape
-    top: ContrastCovariance
+    top: NestedCovariance
     scales: FloatArray
 
     @classmethod
@@ -143,7 +142,7 @@ class TreeCovariance:
         top = self.top
         if shape.top > 1:
             rows = [(np.eye(shape.top), pooled[0]), *rows]
-            top = top.descend_rows(shape.sum_leaves(cells, 0), price, rows)
+            top = top.descend_rows(shape.sum_leaves(cells, 0), np.array([price]), rows)
         return TreeCovariance(shape, top, np.concatenate([*scales[::-1], np.zeros(0)]))
 
     def round_to_integers(self, factors: Sequence[DistinctFactor], bits: int) -> TreeMatrix:
@@ -152,13 +151,9 @@ class TreeCovariance:
         The multiplier of a node is at most about 2^bits / k_v where the contrasts are centred, so
         that large k_v need more bits.
         """
-        shape, N = self.shape, self.top.contrasts
+        shape = self.shape
         unit = 2.0**bits / (math.sqrt(float(self.compute_eta().max())) or 1.0)
-        if shape.top > 1:
-            L = cholesky(self.top.covariance, lower=True)
-            real = solve_triangular(L, (N - self.top.reference).T, lower=True)
-        else:
-            real = N.T
+        (real,) = self.top.factor_precisions()
         matrix = np.rint(real * unit).astype(np.int64)
         if np.linalg.matrix_rank(np.vstack([matrix, np.full(shape.top, unit)])) < shape.top:
             raise DesignError("the integer strategy of a hierarchy lost a contrast; raise its bits")
