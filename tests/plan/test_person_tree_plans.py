@@ -88,6 +88,17 @@ def test_months_that_queries_tell_apart(asked, tmp_path):
     assert sum(price_groups(plan).values()) == pytest.approx(1)
 
 
+def test_a_person_may_have_more_records_than_there_are_places():
+    """Leaves are drawn independently, so three labels of leaves are no error if there are two."""
+    workload = build_months((1, 1), months=3, cumulative=True)
+    plan = design_person_tree(workload, months(3))
+    assert plan.structure.sets.labels[..., -1].max() == 2
+    optimum = fp.design(workload, unit=months(3), max_iterations=100)
+    assert plan.lower_bound <= optimum.privacy_cost
+    assert list_costs(plan.strategy) / plan.noise_std**2 <= plan.privacy_cost**2
+    plan.verify()
+
+
 @pytest.mark.slow
 def test_months_that_no_query_adds_up_cost_no_more_than_the_costliest_months_do():
     workload = build_months(year=None)

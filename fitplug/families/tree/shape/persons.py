@@ -133,7 +133,8 @@ class PersonTreeStructure(TreeStructure):
         """Which records a person may have, where periods are dense cells; leaves come last."""
         in_blocks = {a for attributes in self.block_sets for a in attributes}
         sizes = [n if a in in_blocks else 1 for a, n in enumerate(self.sizes)]
-        leaves = self.workload.domain[self.tree_attribute].size
+        # Leaves are drawn independently, so records may have more labels than there are leaves.
+        leaves = max(self.workload.domain[self.tree_attribute].size, self.most_records)
         return PersonRecords(self.most_records, self.periods, (*sizes, leaves))
 
     @cached_property
