@@ -22,7 +22,7 @@ from fitplug.families import (
     make_contrasts,
     upper_unit_variances,
 )
-from fitplug.families.designs import draft_plan
+from fitplug.families.designs import find_design
 from fitplug.plan import price_groups
 from fitplug.sensitivity import AnswerPath, check_sensitivity
 from fitplug.solve import Options
@@ -91,7 +91,7 @@ class TestTheOptimum:
         plan.verify()
         assert plan.gap <= plan.tolerance
         dense = tell_all_cells_apart(workload, unit)
-        draft = draft_plan(dense, Objective(), Options("dual", 1e-3, 300, False, None), 1e-4)
+        draft = find_design(dense, Objective(), Options("dual", 1e-3, 300, False, None), 1e-4)
         bound = certify_bound(dense, Objective(), 1.0, draft.duals)
         strategy = draft.strategy
         noise = np.sqrt(1 / (strategy.unit_variances / dense.targets).max())

@@ -142,8 +142,8 @@ def choose_bases(
 
     Args:
         structure: The structure of the workload.
-        reals: For each block a strategy with real' real = B' Sigma_A^-1 B; see `Optimum`.
-        independent: For each block independent rows of its matrix; see `Optimum`.
+        reals: For each block a real strategy (k, D) with real' real = B' Sigma_A^-1 B.
+        independent: For each block k independent rows of its matrix, shape (k,).
         periods: The attribute along which the strategy is to be causal, if it is.
 
     Returns:
