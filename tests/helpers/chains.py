@@ -49,8 +49,8 @@ def draft_chain(workload: fp.Workload) -> tuple[Any, float, float]:
     """A strategy of a chain, its privacy cost at the targets, and its certified bound."""
     structure = analyse_chain(workload)
     with guard_linear_algebra():
-        draft = find_design(structure, Objective(), Options("dual", 1e-4, 100, True, None), 1e-5)
-        bound = certify_bound(structure, Objective(), 1.0, draft.duals)
-    strategy = draft.strategy
+        design = find_design(structure, Objective(), Options("dual", 1e-4, 100, True, None), 1e-5)
+        bound = certify_bound(structure, Objective(), 1.0, design.duals)
+    strategy = design.strategy
     worst = float((strategy.unit_variances / structure.targets).max())
     return strategy, strategy.sensitivity * math.sqrt(worst), bound

@@ -143,8 +143,8 @@ def test_the_optimum_is_that_of_all_moves(seed):
     found = find_design(named, Objective(), OPTIONS, 1e-6)
     structure = found.strategy.structure
     bounds = [
-        certify_bound(own, Objective(), 1.0, draft.duals)
-        for own, draft in ((listed, exact), (structure, found))
+        certify_bound(own, Objective(), 1.0, design.duals)
+        for own, design in ((listed, exact), (structure, found))
     ]
     assert bounds[1] == pytest.approx(bounds[0], rel=2e-4)
     # Weights of named moves are weights of all of them, and prove the same.
