@@ -33,7 +33,7 @@ from fitplug.solve import Options
 
 DesignFunction: TypeAlias = Callable[[Any, Objective, Options, float], Design]
 
-_TABLE: Mapping[type[Structure], DesignFunction] = {
+DESIGNS: Mapping[type[Structure], DesignFunction] = {
     MatrixStructure: design_matrices,
     ScalarStructure: design_scalars,
     PersonStructure: design_persons,
@@ -71,4 +71,4 @@ def find_design(
         DesignError: If an integer strategy cannot be made or bounded.
     """
     assert objective.plain or find_certifier(structure).takes_objectives
-    return _TABLE[type(structure)](structure, objective, options, loss)
+    return DESIGNS[type(structure)](structure, objective, options, loss)

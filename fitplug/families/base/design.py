@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from fitplug.certify import Ended, Tiers, make_one_tier
 from fitplug.families.base.certifier import Duals
+from fitplug.families.base.objective import Objective
 from fitplug.families.base.strategy import IntegerStrategy
 
 
@@ -47,3 +49,13 @@ class Design:
         """Make a design that is not refined: all cells that cost anything are in one tier."""
         tiers = make_one_tier(strategy.column_squares, len(duals.q), len(duals.p))
         return cls(strategy, duals, bound_margin, tiers, iterations, ended)
+
+
+def evaluate_at_targets(strategy: IntegerStrategy, objective: Objective) -> float:
+    """Evaluate the objective with the noise with which a strategy meets its targets."""
+    noise_std = math.sqrt(1 / float((strategy.unit_variances / strategy.structure.targets).max()))
+    return objective.evaluate(
+        strategy.sensitivity / noise_std,
+        strategy.upper_profile(noise_std),
+        strategy.upper_total_variance(noise_std),
+    )

@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from fitplug.families.base.certifier import Duals
-from fitplug.families.base.design import Design
+from fitplug.families.base.design import Design, evaluate_at_targets
 from fitplug.families.base.objective import Objective
 from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.chain.design.ascent import ChainDuals, ascend_chain_dual
@@ -52,7 +52,7 @@ def design_chain(
     Raises:
         DesignError: If an integer strategy cannot be made or bounded.
     """
-    strategy, duals = _find_chain(structure, options)
+    strategy, duals = _find_chain(structure, objective, options)
     return Design.in_one_tier(
         strategy,
         Duals(duals.p, duals.q),
@@ -62,13 +62,14 @@ def design_chain(
     )
 
 
-def _find_chain(structure: ChainStructure, options: Options) -> tuple[IntegerStrategy, ChainDuals]:
+def _find_chain(
+    structure: ChainStructure, objective: Objective, options: Options
+) -> tuple[IntegerStrategy, ChainDuals]:
     """Find nested triangles, or convolutions for long chains where these cost little more."""
     cells = structure.n * len(structure.blocks)
     if cells > _LONG:
         strategy, duals = _find_convolutions(structure, options)
-        ratio = float((strategy.unit_variances / structure.targets).max())
-        gap = strategy.sensitivity * math.sqrt(ratio) / duals.value - 1
+        gap = evaluate_at_targets(strategy, objective) / duals.value - 1
         if gap <= _NEAR or cells > MOST_NESTED:
             return strategy, duals
     duals = ascend_chain_dual(structure, options.max_iterations, _GAP)

@@ -19,7 +19,7 @@ import numpy as np
 from fitplug.certify import Ended
 from fitplug.families.base.objective import Objective
 from fitplug.families.tree.design.child_covariances import ChildCovariances, SplitCovariances
-from fitplug.families.tree.design.family import Sweep, TreeFamily
+from fitplug.families.tree.design.family import Sweep, TreeFamily, sum_profiles, sum_variances
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.neighbours import RecordSets
 from fitplug.numeric import FloatArray, to_positions
@@ -269,12 +269,7 @@ class TreeDescent:
     def _measure(self, sweeps: Sequence[Sweep]) -> tuple[FloatArray, FloatArray, float]:
         """Measure the profile over the budgets, variances over targets, and the weighted total."""
         structure = self.structure
-        g = np.zeros(len(self.cell_shares))
-        variances = np.zeros(structure.rows)
-        for block, multiple, sweep in zip(self.blocks, self.multiples, sweeps, strict=True):
-            g += float(multiple) * sweep.profile.ravel()
-            for part, own in zip(structure.parts[block], sweep.variances, strict=True):
-                variances[part.rows] += part.multiple * own
+        g, variances = sum_profiles(structure, sweeps).ravel(), sum_variances(structure, sweeps)
         if self.budgets is not None:
-            g /= self.budgets
+            g = g / self.budgets
         return g, variances / structure.targets, float(self.total_weight @ variances)

@@ -17,7 +17,7 @@ import numpy as np
 
 from fitplug.families.tree.design.child_covariances import ChildCovariances
 from fitplug.families.tree.design.descent import TreeMember
-from fitplug.families.tree.design.family import Sweep, TreeFamily
+from fitplug.families.tree.design.family import Sweep, TreeFamily, sum_variances
 from fitplug.families.tree.shape.persons import PersonTreeStructure
 from fitplug.numeric import FloatArray
 from fitplug.solve import MIXING, Iterate, Options, find_fixed_point, normalise_logarithms
@@ -172,12 +172,7 @@ class PersonDescent(ABC):
 
     def measure_variances(self, sweeps: tuple[Sweep, ...]) -> FloatArray:
         """Measure the variances of the rows over their targets."""
-        structure = self.structure
-        variances = np.zeros(structure.rows)
-        for block, sweep in enumerate(sweeps):
-            for part, own in zip(structure.parts[block], sweep.variances, strict=True):
-                variances[part.rows] += part.multiple * own
-        return variances / structure.targets
+        return sum_variances(self.structure, sweeps) / self.structure.targets
 
 
 class KindDescent(PersonDescent):

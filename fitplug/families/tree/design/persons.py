@@ -12,18 +12,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from fitplug.families.base.certifier import Duals
 from fitplug.families.base.claims import TREE_BOUND_MARGIN, add_claim_margins
 from fitplug.families.base.contrasts import make_contrasts
-from fitplug.families.base.design import Design
+from fitplug.families.base.design import Design, evaluate_at_targets
 from fitplug.families.base.objective import Objective
 from fitplug.families.base.strategies import build_strategy
 from fitplug.families.base.strategy import IntegerStrategy
-from fitplug.families.blocks.design.rounding import evaluate_at_targets
 from fitplug.families.tree.design.descent import descend_trees
-from fitplug.families.tree.design.family import Sweep
+from fitplug.families.tree.design.family import Sweep, sum_profiles, sum_variances
 from fitplug.families.tree.design.leaf_descent import descend_leaf_persons
 from fitplug.families.tree.design.person_descent import descend_person_trees
 from fitplug.families.tree.design.rounding import round_trees
@@ -77,12 +74,8 @@ def _round_member(
     loss: float,
 ) -> IntegerStrategy:
     """Round a member of the family to integers, as closely as one record needs it."""
-    profile, variances = np.zeros(once.differences), np.zeros(once.rows)
-    for block, sweep in enumerate(sweeps):
-        profile += float(once.subsets.profile_multiples[block]) * sweep.profile.ravel()
-        for part, own in zip(once.parts[block], sweep.variances, strict=True):
-            variances[part.rows] += part.multiple * own
-    upper = math.sqrt(float(profile.max()) * float((variances / once.targets).max()))
+    ratios = sum_variances(once, sweeps) / once.targets
+    upper = math.sqrt(float(sum_profiles(once, sweeps).max()) * float(ratios.max()))
     rounded = round_trees(once, sweeps, objective=objective, upper=upper, loss=loss)
     strategy = build_strategy(structure, (), make_contrasts(structure), rounded.tree_blocks)
     return add_claim_margins(strategy)
