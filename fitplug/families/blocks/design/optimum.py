@@ -131,15 +131,17 @@ def _solve_components(
         problem = Problem(len(cells), len(rows), (block,))
         solution, tiers, work = _solve(problem, left, _offset_progress(options, done))
         left -= work
-        real = np.zeros((len(block.basis), matrix.shape[1]))
-        real[:, cells] = solution.whiteners[0] @ block.basis
-        reals.append(real)
+        reals.append(solution.whiteners[0] @ block.basis)
         independent.append(rows[chosen])
         components.append(Component(rows, cells, solution, tiers))
         if solution.stopped:
             options = replace(options, max_iterations=1, refine=False, progress=None)
-    whole = np.concatenate(reals)
-    whole = whole if budgets is None else whole * np.sqrt(budgets)
+    whole, start = np.zeros((sum(map(len, reals)), matrix.shape[1])), 0
+    for component, real in zip(components, reals, strict=True):
+        whole[start : start + len(real), component.cells] = real
+        start += len(real)
+    if budgets is not None:
+        whole *= np.sqrt(budgets)
     real_blocks = choose_bases(structure, [whole], [np.concatenate(independent)], options.periods)
     joined = join_solutions(matrix.shape, components)
     return real_blocks, joined, merge_tiers(matrix.shape, components, options.tolerance)
