@@ -16,7 +16,7 @@ from fitplug.families import (
     meets_targets,
     restate_strategy,
 )
-from fitplug.families.designs import draft_plan
+from fitplug.families.designs import find_design
 from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, guard_linear_algebra
 from fitplug.plan.design_request import DesignRequest, check_request
 from fitplug.plan.plan import Plan
@@ -142,8 +142,8 @@ def _design_plan(request: DesignRequest) -> Plan:
     objective, budget = request.build_objective(structure), request.rho
     # The best strategy for one record is the best for k records: all costs are k^2 times as large.
     once = objective.divide_budgets(request.unit.changes**2)
-    draft = draft_plan(structure, once, request.options, request.rounding_loss)
-    strategy, duals = restate_strategy(draft.strategy, request.unit), draft.duals
+    designed = find_design(structure, once, request.options, request.rounding_loss)
+    strategy, duals = restate_strategy(designed.strategy, request.unit), designed.duals
     structure = strategy.structure
     if budget is None and objective.budgets is None:
         noise_std, scale = _find_noise_for_targets(strategy, structure.targets), 1.0
@@ -161,14 +161,14 @@ def _design_plan(request: DesignRequest) -> Plan:
         objective=objective,
         noise_std=noise_std,
         scale=scale,
-        lower_bound=bound * (1 - draft.bound_margin),
+        lower_bound=bound * (1 - designed.bound_margin),
         p=duals.p,
         q=duals.q,
         frame=duals.frame,
-        weights=draft.tiers,
+        weights=designed.tiers,
         tolerance=request.tolerance,
-        iterations=draft.iterations,
-        ended=draft.ended,
+        iterations=designed.iterations,
+        ended=designed.ended,
     )
 
 

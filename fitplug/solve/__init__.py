@@ -1,6 +1,6 @@
 """Solvers: the dual, its fixed point and the methods around it. They know no family."""
 
-from fitplug.solve.components import Component, find_components, merge_tiers, scatter
+from fitplug.solve.components import Component, find_components, join_solutions, merge_tiers
 from fitplug.solve.dual import DualValue, Solution, solve_dual
 from fitplug.solve.fixed_point import (
     MIXING,
@@ -41,6 +41,7 @@ __all__ = [
     "explain_end_of_bounds",
     "find_components",
     "find_fixed_point",
+    "join_solutions",
     "merge_tiers",
     "minimise_total_error",
     "mix_with_uniform",
@@ -50,6 +51,5 @@ __all__ = [
     "reduce_block",
     "reduce_matrix",
     "refine",
-    "scatter",
     "solve_dual",
 ]

@@ -26,16 +26,12 @@ class Component:
     Attributes:
         rows: Its rows of W in the order of the solution, shape (r,).
         cells: Its cells in the order of the solution, shape (c,).
-        real: A strategy (k, c) with real' real = B' Sigma^-1 B.
-        independent: k linearly independent rows of W, as indices into all rows, shape (k,).
         solution: The optimum for these rows and cells.
         tiers: The tiers of these cells.
     """
 
     rows: IndexArray
     cells: IndexArray
-    real: FloatArray
-    independent: IndexArray
     solution: Solution
     tiers: Tiers
 
@@ -88,6 +84,26 @@ def merge_tiers(shape: tuple[int, ...], components: Sequence[Component], toleran
         for i in (0, 1)
     )
     return Tiers(of_cell, p, q)
+
+
+def join_solutions(shape: tuple[int, ...], components: Sequence[Component]) -> Solution:
+    """Join the solutions of all components of a W of this shape (m, d).
+
+    Its weights are those of the costliest component, and its whiteners those of all components.
+    """
+    m, d = shape
+    solutions = [component.solution for component in components]
+    costliest = max(components, key=lambda component: component.solution.lower)
+    return Solution(
+        p=scatter(costliest.solution.p, costliest.cells, d),
+        q=scatter(costliest.solution.q, costliest.rows, m),
+        whiteners=tuple(own for solution in solutions for own in solution.whiteners),
+        profile=np.sum([scatter(own.solution.profile, own.cells, d) for own in components], axis=0),
+        lower=costliest.solution.lower,
+        upper=max(solution.upper for solution in solutions),
+        iterations=sum(solution.iterations for solution in solutions),
+        stopped=any(solution.stopped for solution in solutions),
+    )
 
 
 def scatter(values: FloatArray, indices: IndexArray, size: int) -> FloatArray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -32,11 +32,11 @@ class Options:
     periods: str | None = None
 
 
-def explain_end(solutions: Sequence[Solution], lower: float, options: Options) -> Ended:
-    """Say why solves ended, for the lower bound of all of them together."""
-    if max(solution.upper for solution in solutions) <= lower * (1 + options.tolerance):
+def explain_end(solution: Solution, options: Options) -> Ended:
+    """Say why a solve ended."""
+    if solution.upper <= solution.lower * (1 + options.tolerance):
         return "reached"
-    return "stopped" if any(solution.stopped for solution in solutions) else "exhausted"
+    return "stopped" if solution.stopped else "exhausted"
 
 
 def explain_end_of_bounds(

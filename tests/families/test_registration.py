@@ -48,7 +48,7 @@ def test_every_structure_is_registered_everywhere() -> None:
         found.update(below)
     assert found == structures
     assert set(FAMILIES) == structures
-    assert set(designs._DRAFTERS) == structures
+    assert set(designs.DESIGNS) == structures
 
 
 @pytest.mark.parametrize(

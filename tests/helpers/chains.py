@@ -10,7 +10,7 @@ import numpy as np
 
 import fitplug as fp
 from fitplug.families import ChainStructure, Objective, analyse_structure, certify_bound
-from fitplug.families.designs import draft_plan
+from fitplug.families.designs import find_design
 from fitplug.numeric import guard_linear_algebra
 from fitplug.solve import Options
 
@@ -49,8 +49,8 @@ def draft_chain(workload: fp.Workload) -> tuple[Any, float, float]:
     """A strategy of a chain, its privacy cost at the targets, and its certified bound."""
     structure = analyse_chain(workload)
     with guard_linear_algebra():
-        draft = draft_plan(structure, Objective(), Options("dual", 1e-4, 100, True, None), 1e-5)
-        bound = certify_bound(structure, Objective(), 1.0, draft.duals)
-    strategy = draft.strategy
+        design = find_design(structure, Objective(), Options("dual", 1e-4, 100, True, None), 1e-5)
+        bound = certify_bound(structure, Objective(), 1.0, design.duals)
+    strategy = design.strategy
     worst = float((strategy.unit_variances / structure.targets).max())
     return strategy, strategy.sensitivity * math.sqrt(worst), bound

@@ -48,7 +48,7 @@ class Duals(NamedTuple):
 
     p: FloatArray
     q: FloatArray
-    frame: Frame
+    frame: Frame = NO_FRAME
 
 
 class Certifier(ABC, Generic[S]):

@@ -22,7 +22,7 @@ from fitplug.families import (
     make_contrasts,
     upper_unit_variances,
 )
-from fitplug.families.designs import draft_plan
+from fitplug.families.designs import find_design
 from fitplug.plan import price_groups
 from fitplug.sensitivity import AnswerPath, check_sensitivity
 from fitplug.solve import Options
@@ -91,9 +91,9 @@ class TestTheOptimum:
         plan.verify()
         assert plan.gap <= plan.tolerance
         dense = tell_all_cells_apart(workload, unit)
-        draft = draft_plan(dense, Objective(), Options("dual", 1e-3, 300, False, None), 1e-4)
-        bound = certify_bound(dense, Objective(), 1.0, draft.duals)
-        strategy = draft.strategy
+        design = find_design(dense, Objective(), Options("dual", 1e-3, 300, False, None), 1e-4)
+        bound = certify_bound(dense, Objective(), 1.0, design.duals)
+        strategy = design.strategy
         noise = np.sqrt(1 / (strategy.unit_variances / dense.targets).max())
         assert bound <= plan.privacy_cost
         assert plan.lower_bound <= strategy.sensitivity / noise <= bound * 1.002

@@ -7,7 +7,7 @@ import pytest
 
 import fitplug as fp
 from fitplug.families import Objective, analyse_structure, certify_bound
-from fitplug.families.designs import draft_plan
+from fitplug.families.designs import find_design
 from fitplug.numeric import guard_linear_algebra
 from fitplug.solve import Options
 from tests.helpers.least_cost import find_least_cost
@@ -22,9 +22,9 @@ def solve(workload, unit, tolerance=1e-5):
     structure = analyse_structure(workload, unit=unit)
     options = Options("dual", tolerance, 5000, refine=False, progress=None)
     with guard_linear_algebra():
-        draft = draft_plan(structure, Objective(), options, tolerance / 10)
-        strategy = draft.strategy
-        lower = certify_bound(strategy.structure, Objective(), 1.0, draft.duals)
+        design = find_design(structure, Objective(), options, tolerance / 10)
+        strategy = design.strategy
+        lower = certify_bound(strategy.structure, Objective(), 1.0, design.duals)
     worst = (strategy.unit_variances / structure.targets).max()
     return lower**2, strategy.sensitivity_squared * float(worst)
 

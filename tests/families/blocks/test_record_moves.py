@@ -25,7 +25,7 @@ from fitplug.families import (
     make_contrasts,
     upper_overstatement,
 )
-from fitplug.families.designs import draft_plan
+from fitplug.families.designs import find_design
 from fitplug.solve import Options
 
 OPTIONS = Options("dual", 1e-4, 2000, refine=True, progress=None)
@@ -139,12 +139,12 @@ def test_the_optimum_is_that_of_all_moves(seed):
     names = [group.attributes for group in workload.groups]
     workload = ask(workload.domain, names, rng.uniform(0.3, 3, len(names)))
     listed, named = take_all_and_named(workload, unit)
-    exact = draft_plan(listed, Objective(), OPTIONS, 1e-6)
-    found = draft_plan(named, Objective(), OPTIONS, 1e-6)
+    exact = find_design(listed, Objective(), OPTIONS, 1e-6)
+    found = find_design(named, Objective(), OPTIONS, 1e-6)
     structure = found.strategy.structure
     bounds = [
-        certify_bound(own, Objective(), 1.0, draft.duals)
-        for own, draft in ((listed, exact), (structure, found))
+        certify_bound(own, Objective(), 1.0, design.duals)
+        for own, design in ((listed, exact), (structure, found))
     ]
     assert bounds[1] == pytest.approx(bounds[0], rel=2e-4)
     # Weights of named moves are weights of all of them, and prove the same.

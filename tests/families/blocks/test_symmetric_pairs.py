@@ -20,7 +20,7 @@ from fitplug.families import (
     certify_bound,
     compute_cost,
 )
-from fitplug.families.designs import draft_plan
+from fitplug.families.designs import find_design
 from fitplug.solve import Options
 from fitplug_opendp.noise_source import NoiseSource, compute_exact_answers
 from tests.helpers.dense_pairs import tell_all_cells_apart
@@ -84,7 +84,7 @@ def test_the_cost_is_that_of_the_costliest_of_all_pairs():
         structure = analyse(workload, unit)
         moves = list_moves(workload, unit)
         options = Options("dual", 1e-2, 20, refine=False, progress=None)
-        strategy = draft_plan(structure, Objective(), options, 1e-1).strategy
+        strategy = find_design(structure, Objective(), options, 1e-1).strategy
         for _ in range(20):
             (block_set,) = strategy.block_sets
             M = rng.integers(1, 2 ** int(rng.integers(2, 20)), block_set.M.shape)

@@ -21,7 +21,7 @@ from fitplug.families import (
     certify_bound,
     upper_overstatement,
 )
-from fitplug.families.designs import draft_plan
+from fitplug.families.designs import find_design
 from fitplug.solve import Options
 
 OPTIONS = Options("dual", 1e-2, 50, refine=True, progress=None)
@@ -56,7 +56,7 @@ def split(workload: fp.Workload, unit: fp.ReplaceOne) -> ProductPairStructure:
 def draft_for(unit: fp.ReplaceOne):
     """The structure of the workload, and its draft."""
     structure = split(WORKLOAD, unit)
-    return structure, draft_plan(structure, Objective(), OPTIONS, 1e-2)
+    return structure, find_design(structure, Objective(), OPTIONS, 1e-2)
 
 
 def find_costliest_pair(A: np.ndarray, unit: fp.ReplaceOne) -> float:

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from fitplug.certify import Ended
+from fitplug.families.base.certifier import Duals
+from fitplug.families.base.claims import PRODUCT_BOUND_MARGIN
+from fitplug.families.base.design import Design
+from fitplug.families.base.objective import Objective
 from fitplug.families.blocks.design.pairs import MovedBlocks
-from fitplug.families.blocks.design.rounding import RealBlocks
+from fitplug.families.blocks.design.rounding import round_blocks
 from fitplug.families.blocks.shape.moves import MoveStructure
 from fitplug.neighbours import LARGEST_SUM, MoveCosts, upper_costliest_move
 from fitplug.numeric import BoolArray, FloatArray, IntArray
@@ -43,34 +46,15 @@ _DRAWN = 12
 """How many starts of a search are drawn, by a generator with a fixed seed."""
 
 
-@dataclass(frozen=True, eq=False)
-class MoveOptimum:
-    """An optimum for moves of a record.
-
-    Attributes:
-        real_blocks: The real strategy.
-        moves: The moves that have weights, as ones and zeros, shape (v, m).
-        p: Their dual weights, shape (v,).
-        q: Dual weights of the rows.
-        upper: The privacy cost at the targets, which is a bound on it.
-        iterations: The iterations of all solves together.
-        ended: Why the solves ended.
-    """
-
-    real_blocks: RealBlocks
-    moves: IntArray
-    p: FloatArray
-    q: FloatArray
-    upper: float
-    iterations: int
-    ended: Ended
-
-
-def find_move_optimum(structure: MoveStructure, options: Options) -> MoveOptimum:
+def design_moves(
+    structure: MoveStructure, objective: Objective, options: Options, loss: float
+) -> Design:
     """Minimise the privacy cost at the targets, for moves of a record.
 
+    The arguments are those of `fitplug.families.designs.find_design`.
+
     Raises:
-        DesignError: If floating point cannot evaluate the dual.
+        DesignError: If floating point cannot evaluate the dual, or integers have no room.
     """
     blocks = MovedBlocks.build(structure)
     structure = replace(structure, named=_cover_blocks(structure))
@@ -120,17 +104,17 @@ def find_move_optimum(structure: MoveStructure, options: Options) -> MoveOptimum
         structure = replace(structure, named=np.concatenate([structure.moves[kept], new]))
         tolerance = min(tolerance, gap / 4) if len(new) else tolerance / 4
     costs, unit = _weigh_sets(structure, best)
-    bound = upper_costliest_move(costs, costs.search(costs.list_starts())) * unit
+    bound = math.sqrt(upper_costliest_move(costs, costs.search(costs.list_starts())) * unit)
     structure, found = best_weights
     kept = np.flatnonzero(found.p > 0)
-    return MoveOptimum(
-        real_blocks=blocks.scale_real(np.sqrt(best)),
-        moves=structure.moves[kept],
-        p=found.p[kept],
-        q=blocks.spread(found).q,
-        upper=math.sqrt(bound),
+    structure = replace(structure, named=structure.moves[kept])
+    real_blocks = [blocks.scale_real(np.sqrt(best))]
+    return Design.in_one_tier(
+        round_blocks(structure, real_blocks, objective=objective, upper=bound, loss=loss),
+        Duals(found.p[kept], blocks.spread(found).q),
+        bound_margin=PRODUCT_BOUND_MARGIN,
         iterations=iterations,
-        ended=explain_end_of_bounds(math.sqrt(bound), upper, lower, options, stopped),
+        ended=explain_end_of_bounds(bound, upper, lower, options, stopped),
     )
 
 

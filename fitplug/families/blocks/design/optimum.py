@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from fitplug.certify import Ended, Tiers, make_one_tier
+from fitplug.certify import Tiers, make_one_tier
+from fitplug.families.base.certifier import Duals
+from fitplug.families.base.claims import CLAIM_MARGIN
+from fitplug.families.base.design import Design
 from fitplug.families.base.objective import Objective
 from fitplug.families.base.structure import Structure
 from fitplug.families.blocks.design.reduction import reduce_matrices, reduce_scalars
+from fitplug.families.blocks.design.rounding import (
+    RealBlocks,
+    choose_bases,
+    round_blocks,
+    share_basis,
+)
 from fitplug.families.blocks.shape.matrices import MatrixStructure
 from fitplug.families.blocks.shape.scalars import ScalarStructure
-from fitplug.numeric import FloatArray, IndexArray
 from fitplug.solve import (
     SOLVERS,
     Component,
@@ -24,54 +32,77 @@ from fitplug.solve import (
     Solution,
     explain_end,
     find_components,
+    join_solutions,
     merge_tiers,
     reduce_block,
     refine,
-    scatter,
 )
 
 _REFINING = 1e12
 """Floating-point operations, about a minute of work, after which no component is refined."""
 
 
-@dataclass(frozen=True, eq=False)
-class Optimum:
-    """An optimum for the D cells and m rows of a structure, with the weights that certify it.
-
-    Attributes:
-        reals: For each block a real strategy (k, D) with real' real = B' Sigma_A^-1 B, or one array
-            (b,) for all scalar blocks.
-        independent: For each block k independent rows of its matrix; none for scalar blocks.
-        p: Dual weights of the cells, shape (D,).
-        q: Dual weights of the rows, shape (m,).
-        upper: The objective at the targets.
-        tiers: The tiers of the cells.
-        iterations: The iterations of all solves together.
-        ended: Why the solves ended.
-    """
-
-    reals: tuple[FloatArray, ...]
-    independent: tuple[IndexArray, ...]
-    p: FloatArray
-    q: FloatArray
-    upper: float
-    tiers: Tiers
-    iterations: int
-    ended: Ended
-
-
-def find_matrix_optimum(
-    structure: MatrixStructure, objective: Objective, options: Options
-) -> Optimum:
+def design_matrices(
+    structure: MatrixStructure, objective: Objective, options: Options, loss: float
+) -> Design:
     """Minimise the objective at the targets, for blocks that are matrices.
+
+    The arguments are those of `fitplug.families.designs.find_design`.
 
     Raises:
         WorkloadError: If the rank of a block cannot be decided.
-        DesignError: If floating point cannot evaluate the dual.
+        DesignError: If floating point cannot evaluate the dual, or integers have no room.
     """
-    if len(structure.blocks) == 1 and not objective.weight and options.solver != "sm2":
-        return _solve_components(structure, objective, options)
     # A total error couples all queries, and so do the soft maxima of the paper's own solver.
+    is_coupled = len(structure.blocks) > 1 or objective.weight or options.solver == "sm2"
+    solve = _solve_matrices if is_coupled else _solve_components
+    real_blocks, solution, tiers = solve(structure, objective, options)
+    return _round_optimum(structure, objective, real_blocks, solution, tiers, options, loss)
+
+
+def design_scalars(
+    structure: ScalarStructure, objective: Objective, options: Options, loss: float
+) -> Design:
+    """Minimise the objective at the targets, for blocks that are numbers.
+
+    The arguments are those of `fitplug.families.designs.find_design`.
+
+    Raises:
+        DesignError: If floating point cannot evaluate the dual, or integers have no room.
+    """
+    problem = reduce_scalars(structure, objective.budgets)
+    solution, tiers = _solve_coupled(problem, structure, objective, options)
+    real_blocks = [share_basis(structure, solution.whiteners[0])]
+    return _round_optimum(structure, objective, real_blocks, solution, tiers, options, loss)
+
+
+def _round_optimum(
+    structure: Structure,
+    objective: Objective,
+    real_blocks: Sequence[RealBlocks],
+    solution: Solution,
+    tiers: Tiers,
+    options: Options,
+    loss: float,
+) -> Design:
+    """Round an optimum to integers."""
+    strategy = round_blocks(
+        structure, real_blocks, objective=objective, upper=solution.upper, loss=loss
+    )
+    return Design(
+        strategy=strategy,
+        duals=Duals(solution.p, solution.q),
+        bound_margin=CLAIM_MARGIN,
+        tiers=tiers.include_costly(strategy.column_squares > 0),
+        iterations=solution.iterations,
+        ended=explain_end(solution, options),
+    )
+
+
+def _solve_matrices(
+    structure: MatrixStructure, objective: Objective, options: Options
+) -> tuple[list[RealBlocks], Solution, Tiers]:
+    """Solve all blocks together."""
     problem, independent = reduce_matrices(structure, objective.budgets)
     solution, tiers = _solve_coupled(problem, structure, objective, options)
     unscaled = 1.0 if objective.budgets is None else np.sqrt(objective.budgets)
@@ -82,45 +113,38 @@ def find_matrix_optimum(
             problem.matrices, solution.whiteners, multiples, strict=True
         )
     ]
-    return _make_optimum(solution, tiers, reals, independent, options)
-
-
-def find_scalar_optimum(
-    structure: ScalarStructure, objective: Objective, options: Options
-) -> Optimum:
-    """Minimise the objective at the targets, for blocks that are numbers.
-
-    Raises:
-        DesignError: If floating point cannot evaluate the dual.
-    """
-    problem = reduce_scalars(structure, objective.budgets)
-    solution, tiers = _solve_coupled(problem, structure, objective, options)
-    return _make_optimum(solution, tiers, solution.whiteners, (), options)
+    return choose_bases(structure, reals, independent, options.periods), solution, tiers
 
 
 def _solve_components(
     structure: MatrixStructure, objective: Objective, options: Options
-) -> Optimum:
-    """Solve sets of queries that share no cells one by one."""
+) -> tuple[list[RealBlocks], Solution, Tiers]:
+    """Solve sets of queries of one block that share no cells one by one."""
     budgets, (queries,) = objective.budgets, structure.gather_all_queries()
     targets, matrix = structure.targets, queries.matrix
     scaled = matrix if budgets is None else matrix / np.sqrt(budgets)
     components: list[Component] = []
-    left = _REFINING
+    reals, independent, left = [], [], _REFINING
     for rows, cells in find_components(matrix):
         done = sum(component.solution.iterations for component in components)
-        block, independent = reduce_block(scaled[np.ix_(rows, cells)], targets[rows])
+        block, chosen = reduce_block(scaled[np.ix_(rows, cells)], targets[rows])
         problem = Problem(len(cells), len(rows), (block,))
         solution, tiers, work = _solve(problem, left, _offset_progress(options, done))
         left -= work
-        real = solution.whiteners[0] @ block.basis
-        components.append(Component(rows, cells, real, rows[independent], solution, tiers))
+        reals.append(solution.whiteners[0] @ block.basis)
+        independent.append(rows[chosen])
+        components.append(Component(rows, cells, solution, tiers))
         if solution.stopped:
             options = replace(options, max_iterations=1, refine=False, progress=None)
-    optimum = _join_components(scaled.shape, components, options)
-    if budgets is None:
-        return optimum
-    return replace(optimum, reals=tuple(real * np.sqrt(budgets) for real in optimum.reals))
+    whole, start = np.zeros((sum(map(len, reals)), matrix.shape[1])), 0
+    for component, real in zip(components, reals, strict=True):
+        whole[start : start + len(real), component.cells] = real
+        start += len(real)
+    if budgets is not None:
+        whole *= np.sqrt(budgets)
+    real_blocks = choose_bases(structure, [whole], [np.concatenate(independent)], options.periods)
+    joined = join_solutions(matrix.shape, components)
+    return real_blocks, joined, merge_tiers(matrix.shape, components, options.tolerance)
 
 
 def _solve_coupled(
@@ -133,26 +157,6 @@ def _solve_coupled(
     refining = 0.0 if objective.weight or options.solver != "dual" else _REFINING
     solution, tiers, _ = _solve(problem, refining, options)
     return solution, tiers
-
-
-def _make_optimum(
-    solution: Solution,
-    tiers: Tiers,
-    reals: Sequence[FloatArray],
-    independent: Sequence[IndexArray],
-    options: Options,
-) -> Optimum:
-    """Make the optimum of a solution of all blocks together."""
-    return Optimum(
-        reals=tuple(reals),
-        independent=tuple(independent),
-        p=solution.p,
-        q=solution.q,
-        upper=solution.upper,
-        tiers=tiers,
-        iterations=solution.iterations,
-        ended=explain_end([solution], solution.lower, options),
-    )
 
 
 def _solve(problem: Problem, refining: float, options: Options) -> tuple[Solution, Tiers, float]:
@@ -192,27 +196,3 @@ def _offset_progress(options: Options, done: int) -> Options:
     if report is None or not done:
         return options
     return replace(options, progress=lambda iteration, gap: report(done + iteration, gap))
-
-
-def _join_components(
-    shape: tuple[int, ...], components: Sequence[Component], options: Options
-) -> Optimum:
-    """Join the optima of all components of a W of this shape (m, d)."""
-    m, d = shape
-    real = np.zeros((sum(len(component.real) for component in components), d))
-    start = 0
-    for component in components:
-        real[start : start + len(component.real), component.cells] = component.real
-        start += len(component.real)
-    costliest = max(components, key=lambda component: component.solution.lower)
-    solutions = [component.solution for component in components]
-    return Optimum(
-        reals=(real,),
-        independent=(np.concatenate([component.independent for component in components]),),
-        p=scatter(costliest.solution.p, costliest.cells, d),
-        q=scatter(costliest.solution.q, costliest.rows, m),
-        upper=max(solution.upper for solution in solutions),
-        tiers=merge_tiers(shape, components, options.tolerance),
-        iterations=sum(solution.iterations for solution in solutions),
-        ended=explain_end(solutions, costliest.solution.lower, options),
-    )

@@ -15,8 +15,12 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from fitplug.families.base.basis import Basis
+from fitplug.families.base.certifier import Duals
+from fitplug.families.base.claims import PRODUCT_BOUND_MARGIN
 from fitplug.families.base.contrasts import compute_precisions
-from fitplug.families.blocks.design.rounding import RealBlocks, choose_bases
+from fitplug.families.base.design import Design
+from fitplug.families.base.objective import Objective
+from fitplug.families.blocks.design.rounding import RealBlocks, choose_bases, round_blocks
 from fitplug.families.blocks.shape.pairs import PairStructure
 from fitplug.families.blocks.shape.symmetric_pairs import SymmetricPairStructure
 from fitplug.numeric import FloatArray, IndexArray
@@ -26,30 +30,22 @@ from fitplug.solve import (
     Problem,
     Solution,
     compute_mean_of_product,
+    explain_end,
     reduce_block,
     solve_dual,
 )
 
 
-@dataclass(frozen=True, eq=False)
-class PairOptimum:
-    """An optimum for pairs of cells.
-
-    Attributes:
-        real_blocks: The real strategies over the cells that queries tell apart.
-        solution: The dual weights of pairs and rows, and the bounds that the solver computed.
-    """
-
-    real_blocks: Sequence[RealBlocks]
-    solution: Solution
-
-
-def find_pair_optimum(structure: PairStructure, options: Options) -> PairOptimum:
+def design_pairs(
+    structure: PairStructure, objective: Objective, options: Options, loss: float
+) -> Design:
     """Minimise the privacy cost at the targets, for classes of pairs of cells.
+
+    The arguments are those of `fitplug.families.designs.find_design`.
 
     Raises:
         WorkloadError: If the rank of a block cannot be decided.
-        DesignError: If floating point cannot evaluate the dual.
+        DesignError: If floating point cannot evaluate the dual, or integers have no room.
     """
     pairs, multiples = structure.pairs, structure.subsets.profile_multiples
     ones = [1.0] * len(structure.sizes)
@@ -99,19 +95,42 @@ def find_pair_optimum(structure: PairStructure, options: Options) -> PairOptimum
     reals = [
         whitener @ block.basis for whitener, block in zip(solution.whiteners, blocks, strict=True)
     ]
-    found = choose_bases(structure, reals, independent)
-    return PairOptimum(found, replace(solution, q=q))
+    real_blocks = choose_bases(structure, reals, independent)
+    return _round_pairs(structure, objective, real_blocks, replace(solution, q=q), options, loss)
 
 
-def find_symmetric_pair_optimum(structure: SymmetricPairStructure, options: Options) -> PairOptimum:
+def design_symmetric_pairs(
+    structure: SymmetricPairStructure, objective: Objective, options: Options, loss: float
+) -> Design:
     """Minimise the privacy cost at the targets, for blocks that are numbers.
 
+    The arguments are those of `fitplug.families.designs.find_design`.
+
     Raises:
-        DesignError: If floating point cannot evaluate the dual.
+        DesignError: If floating point cannot evaluate the dual, or integers have no room.
     """
     scalars = MovedBlocks.build(structure)
-    solution = scalars.solve(structure.multiples, options)
-    return PairOptimum([scalars.scale_real(solution.whiteners[0])], scalars.spread(solution))
+    solution = scalars.spread(scalars.solve(structure.multiples, options))
+    real_blocks = [scalars.scale_real(solution.whiteners[0])]
+    return _round_pairs(structure, objective, real_blocks, solution, options, loss)
+
+
+def _round_pairs(
+    structure: PairStructure | SymmetricPairStructure,
+    objective: Objective,
+    real_blocks: Sequence[RealBlocks],
+    solution: Solution,
+    options: Options,
+    loss: float,
+) -> Design:
+    """Round an optimum to integers."""
+    return Design.in_one_tier(
+        round_blocks(structure, real_blocks, objective=objective, upper=solution.upper, loss=loss),
+        Duals(solution.p, solution.q),
+        bound_margin=PRODUCT_BOUND_MARGIN,
+        iterations=solution.iterations,
+        ended=explain_end(solution, options),
+    )
 
 
 @dataclass(frozen=True, eq=False)

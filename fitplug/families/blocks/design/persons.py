@@ -19,7 +19,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.linalg import cholesky
 
-from fitplug.certify import Ended
+from fitplug.families.base.certifier import Duals
+from fitplug.families.base.claims import CLAIM_MARGIN
+from fitplug.families.base.design import Design
+from fitplug.families.base.objective import Objective
+from fitplug.families.blocks.design.rounding import choose_bases, round_blocks
 from fitplug.families.blocks.shape.persons import PersonStructure
 from fitplug.neighbours import (
     PersonRecords,
@@ -61,31 +65,6 @@ _ROUNDING = 1e-9
 
 _NEW_SHARE = 0.1
 """The part of all weight that new differences begin with."""
-
-
-@dataclass(frozen=True, eq=False)
-class PersonOptimum:
-    """An optimum over the differences of a person with several records.
-
-    Attributes:
-        reals: For each block a real strategy (k, D) with real' real = B' Sigma_A^-1 B.
-        independent: For each block k independent rows of its matrix.
-        differences: The differences that have weights.
-        p: Their dual weights, shape (v,).
-        q: Dual weights of the rows, shape (m,).
-        upper: The privacy cost at the targets: the largest, or a bound on it.
-        iterations: The iterations of all solves together.
-        ended: Why the solves ended.
-    """
-
-    reals: tuple[FloatArray, ...]
-    independent: tuple[IndexArray, ...]
-    differences: RecordSets
-    p: FloatArray
-    q: FloatArray
-    upper: float
-    iterations: int
-    ended: Ended
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,12 +150,16 @@ class _Blocks:
         return build_record_products(self.person, parts, equal, other)
 
 
-def find_person_optimum(structure: PersonStructure, options: Options) -> PersonOptimum:
+def design_persons(
+    structure: PersonStructure, objective: Objective, options: Options, loss: float
+) -> Design:
     """Minimise the privacy cost at the targets for a person with several records.
+
+    The arguments are those of `fitplug.families.designs.find_design`.
 
     Raises:
         WorkloadError: If the rank of a block cannot be decided.
-        DesignError: If floating point cannot evaluate the dual.
+        DesignError: If floating point cannot evaluate the dual, or integers have no room.
     """
     person = structure.person
     blocks = _Blocks.reduce(structure)
@@ -231,16 +214,15 @@ def find_person_optimum(structure: PersonStructure, options: Options) -> PersonO
     sets, p, q = best_weights
     if largest is None:
         largest = upper_largest_cost(blocks.multiply_reals(best_reals))
-    bound = float(largest.of_cells.max())
-    return PersonOptimum(
-        reals=best_reals,
-        independent=blocks.independent,
-        differences=sets,
-        p=p,
-        q=q,
-        upper=math.sqrt(bound),
+    bound = math.sqrt(float(largest.of_cells.max()))
+    structure = replace(structure, named=sets)
+    real_blocks = choose_bases(structure, best_reals, blocks.independent, options.periods)
+    return Design.in_one_tier(
+        round_blocks(structure, real_blocks, objective=objective, upper=bound, loss=loss),
+        Duals(p, q),
+        bound_margin=CLAIM_MARGIN,
         iterations=iterations,
-        ended=explain_end_of_bounds(math.sqrt(bound), upper, lower, options, stopped),
+        ended=explain_end_of_bounds(bound, upper, lower, options, stopped),
     )
 
 

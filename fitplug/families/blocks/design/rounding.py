@@ -17,6 +17,7 @@ from fitplug.families.base.basis import Basis, choose_basis, solve_from_right
 from fitplug.families.base.block_set import BlockSet
 from fitplug.families.base.claims import LEAST_RECORDS, add_claim_margins, choose_bits
 from fitplug.families.base.contrasts import compute_precisions, make_contrasts
+from fitplug.families.base.design import evaluate_at_targets
 from fitplug.families.base.integer_limits import MAX_ENTRY
 from fitplug.families.base.objective import Objective
 from fitplug.families.base.strategies import build_strategy
@@ -105,16 +106,6 @@ def round_blocks(
     return add_claim_margins(best)
 
 
-def evaluate_at_targets(strategy: IntegerStrategy, objective: Objective) -> float:
-    """Evaluate the objective with the noise with which a strategy meets its targets."""
-    noise_std = math.sqrt(1 / float((strategy.unit_variances / strategy.structure.targets).max()))
-    return objective.evaluate(
-        strategy.sensitivity / noise_std,
-        strategy.upper_profile(noise_std),
-        strategy.upper_total_variance(noise_std),
-    )
-
-
 def share_basis(structure: ScalarStructure, real: FloatArray) -> RealBlocks:
     """Give all blocks that are numbers one basis, the one cell that is left.
 
@@ -142,8 +133,8 @@ def choose_bases(
 
     Args:
         structure: The structure of the workload.
-        reals: For each block a strategy with real' real = B' Sigma_A^-1 B; see `Optimum`.
-        independent: For each block independent rows of its matrix; see `Optimum`.
+        reals: For each block a real strategy (k, D) with real' real = B' Sigma_A^-1 B.
+        independent: For each block k independent rows of its matrix, shape (k,).
         periods: The attribute along which the strategy is to be causal, if it is.
 
     Returns:

@@ -10,12 +10,15 @@ import math
 
 import numpy as np
 
+from fitplug.families.base.certifier import Duals
+from fitplug.families.base.design import Design, evaluate_at_targets
+from fitplug.families.base.objective import Objective
 from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.chain.design.ascent import ChainDuals, ascend_chain_dual
 from fitplug.families.chain.design.levels import ChainNeeds, LevelWeights, level_chain, make_needs
 from fitplug.families.chain.design.member import choose_cell_weight
 from fitplug.families.chain.design.nested import approximate_optimum
-from fitplug.families.chain.design.rounding import round_chain, round_nested
+from fitplug.families.chain.design.rounding import CHAIN_MARGIN, round_chain, round_nested
 from fitplug.families.chain.shape import ChainStructure
 from fitplug.numeric import FloatArray
 from fitplug.solve import Options
@@ -38,15 +41,35 @@ _SCALE_STEPS = 300
 _MIXING = 1e-6
 
 
-def find_chain_optimum(
-    structure: ChainStructure, options: Options
+def design_chain(
+    structure: ChainStructure, objective: Objective, options: Options, loss: float
+) -> Design:
+    """Find a strategy of a chain and the dual weights that show how good it is.
+
+    The arguments are those of `fitplug.families.designs.find_design`. Integers are as exact as
+    64 bits allow, whatever the loss.
+
+    Raises:
+        DesignError: If an integer strategy cannot be made or bounded.
+    """
+    strategy, duals = _find_chain(structure, objective, options)
+    return Design.in_one_tier(
+        strategy,
+        Duals(duals.p, duals.q),
+        bound_margin=CHAIN_MARGIN,
+        iterations=duals.steps,
+        ended="apart",
+    )
+
+
+def _find_chain(
+    structure: ChainStructure, objective: Objective, options: Options
 ) -> tuple[IntegerStrategy, ChainDuals]:
-    """Find a strategy of a chain and the dual weights that say how good it is."""
+    """Find nested triangles, or convolutions for long chains where these cost little more."""
     cells = structure.n * len(structure.blocks)
     if cells > _LONG:
         strategy, duals = _find_convolutions(structure, options)
-        ratio = float((strategy.unit_variances / structure.targets).max())
-        gap = strategy.sensitivity * math.sqrt(ratio) / duals.value - 1
+        gap = evaluate_at_targets(strategy, objective) / duals.value - 1
         if gap <= _NEAR or cells > MOST_NESTED:
             return strategy, duals
     duals = ascend_chain_dual(structure, options.max_iterations, _GAP)

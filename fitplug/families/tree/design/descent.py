@@ -16,12 +16,22 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from fitplug.certify import Ended
 from fitplug.families.base.objective import Objective
 from fitplug.families.tree.design.child_covariances import ChildCovariances, SplitCovariances
-from fitplug.families.tree.design.family import Sweep, TreeFamily
+from fitplug.families.tree.design.family import Sweep, TreeFamily, sum_profiles, sum_variances
 from fitplug.families.tree.shape.blocks import TreeStructure
+from fitplug.neighbours import RecordSets
 from fitplug.numeric import FloatArray, to_positions
-from fitplug.solve import MIXING, FixedPoint, GapProgress, Iterate, find_fixed_point, normalise_pair
+from fitplug.solve import (
+    MIXING,
+    FixedPoint,
+    GapProgress,
+    Iterate,
+    Options,
+    find_fixed_point,
+    normalise_pair,
+)
 
 _MERIT_ERROR = 1e-6
 """How much one sweep may miss the best member's Lagrangian by, relatively."""
@@ -61,17 +71,19 @@ class BoundWeights(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class TreeOptimum:
-    """The best of the family.
+class TreeMember:
+    """The best member of a family of trees.
 
     Attributes:
         sweeps: Of each block, what the sweep found at the weights of the best member.
-        p: Weights of the leaves and dense cells, shape (|V|,).
-        q: Weights of the rows, shape (rows,).
+        p: The dual weights of the structure's differences, shape (|V|,): of the leaves and dense
+            cells, and then of kinds of pairs or persons; or of the leaves, and then of `sets`.
+        q: The dual weights of the rows, shape (rows,).
         upper: The objective at the targets.
         iterations: The number of sweeps.
         stopped: Whether the progress callback asked to stop.
         early: The weights of an early iteration, which may prove a better bound.
+        sets: The differences over the dense cells that have weights, if they were searched for.
     """
 
     sweeps: tuple[Sweep, ...]
@@ -81,6 +93,12 @@ class TreeOptimum:
     iterations: int
     stopped: bool
     early: BoundWeights | None = None
+    sets: RecordSets | None = None
+
+    @property
+    def ended(self) -> Ended:
+        """Why the design ended: its bound holds for covariances outside the family too."""
+        return "stopped" if self.stopped else "apart"
 
     @property
     def proving(self) -> list[BoundWeights]:
@@ -89,34 +107,27 @@ class TreeOptimum:
         return [last] if self.early is None else [last, self.early]
 
 
-def descend_trees(
-    structure: TreeStructure,
-    objective: Objective,
-    *,
-    tolerance: float,
-    max_iterations: int,
-    progress: GapProgress | None = None,
-) -> TreeOptimum:
+def descend_trees(structure: TreeStructure, objective: Objective, options: Options) -> TreeMember:
     """Find the member of least objective at the targets.
 
     Args:
         structure: The structure.
         objective: What is made least.
-        tolerance: The relative gap to the optimum of the family that ends the iteration.
-        max_iterations: The largest number of iterations.
-        progress: Called with the iterations and that gap.
+        options: How to solve. The tolerance is the relative gap to the optimum of the family that
+            ends the iteration, and progress is called with that gap.
 
     Raises:
         DesignError: If the targets differ by too many orders of magnitude.
     """
+    tolerance = options.tolerance
     if structure.cells > 1:
         tolerance = max(tolerance / 2, min(tolerance, _FAMILY_LOSS))
     descent = TreeDescent(structure, objective, MIXING * tolerance)
-    max_iterations = min(max_iterations, descent.count_worthwhile())
-    found = descent.run(descent.first_weights, tolerance, max_iterations, progress)
+    most = min(options.max_iterations, descent.count_worthwhile())
+    found = descent.run(descent.first_weights, tolerance, most, options.progress)
     best = found.best_upper
     p, q = descent.split(best.x)
-    return TreeOptimum(
+    return TreeMember(
         sweeps=descent.sweep(best.found, p, q),
         p=p,
         q=q,
@@ -258,12 +269,7 @@ class TreeDescent:
     def _measure(self, sweeps: Sequence[Sweep]) -> tuple[FloatArray, FloatArray, float]:
         """Measure the profile over the budgets, variances over targets, and the weighted total."""
         structure = self.structure
-        g = np.zeros(len(self.cell_shares))
-        variances = np.zeros(structure.rows)
-        for block, multiple, sweep in zip(self.blocks, self.multiples, sweeps, strict=True):
-            g += float(multiple) * sweep.profile.ravel()
-            for part, own in zip(structure.parts[block], sweep.variances, strict=True):
-                variances[part.rows] += part.multiple * own
+        g, variances = sum_profiles(structure, sweeps).ravel(), sum_variances(structure, sweeps)
         if self.budgets is not None:
-            g /= self.budgets
+            g = g / self.budgets
         return g, variances / structure.targets, float(self.total_weight @ variances)

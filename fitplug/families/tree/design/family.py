@@ -285,6 +285,22 @@ class TreeFamily:
         return np.asarray(found[self._tree.leaves])
 
 
+def sum_profiles(structure: TreeStructure, sweeps: Sequence[Sweep]) -> FloatArray:
+    """Sum the profiles of all blocks that are measured, shape (leaves, D)."""
+    multiples = structure.subsets.profile_multiples[structure.noisy_blocks]
+    own = (w * sweep.profile for w, sweep in zip(multiples, sweeps, strict=True))
+    return np.asarray(sum(own))
+
+
+def sum_variances(structure: TreeStructure, sweeps: Sequence[Sweep]) -> FloatArray:
+    """Sum the variances that all blocks that are measured add to the rows, shape (rows,)."""
+    variances = np.zeros(structure.rows)
+    for block, sweep in zip(structure.noisy_blocks.tolist(), sweeps, strict=True):
+        for part, own in zip(structure.parts[block], sweep.variances, strict=True):
+            variances[part.rows] += part.multiple * own
+    return variances
+
+
 def _add_at(values: FloatArray, at: IntArray, more: FloatArray) -> None:
     """Add to some different entries of values (n, ...), in place; `at` has shape (m,)."""
     if len(at) == len(values) and np.array_equal(at, np.arange(len(at))):

@@ -8,10 +8,10 @@ where blocks are matrices (`fitplug.families.blocks.design.persons`).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
+from fitplug.families.tree.design.descent import TreeMember
 from fitplug.families.tree.design.family import Sweep
 from fitplug.families.tree.design.leaf_family import LeafFamily
 from fitplug.families.tree.design.person_descent import MERIT_ERROR, PersonDescent, Start
@@ -24,7 +24,7 @@ from fitplug.neighbours import (
     list_single_records,
 )
 from fitplug.numeric import FloatArray
-from fitplug.solve import MIXING, GapProgress, find_fixed_point
+from fitplug.solve import MIXING, Options, find_fixed_point
 
 _ROUNDS = 12
 """The most times that differences are added."""
@@ -49,43 +49,16 @@ _VIOLATED = 0.25
 """The part of the tolerance by which differences that are added cost more than the others."""
 
 
-@dataclass(frozen=True, eq=False)
-class LeafOptimum:
-    """The best member.
-
-    Attributes:
-        sweeps: Of each block, what the sweep found.
-        sets: The differences over the dense cells that have weights.
-        p: Weights of the leaves, and then of the differences.
-        q: Weights of the rows.
-        upper: The cost of these persons at the targets.
-        iterations: The number of sweeps.
-        stopped: Whether the progress callback asked to stop.
-    """
-
-    sweeps: tuple[Sweep, ...]
-    sets: RecordSets
-    p: FloatArray
-    q: FloatArray
-    upper: float
-    iterations: int
-    stopped: bool
-
-
-def descend_leaf_persons(
-    structure: PersonTreeStructure,
-    *,
-    tolerance: float,
-    max_iterations: int,
-    progress: GapProgress | None = None,
-) -> LeafOptimum:
+def descend_leaf_persons(structure: PersonTreeStructure, options: Options) -> TreeMember:
     """Find the member of least cost at the targets, for persons with all records in one leaf.
 
     Args:
         structure: The structure, whose periods are dense cells.
-        tolerance: The relative gap to the optimum of the family that ends the iteration.
-        max_iterations: The largest number of iterations.
-        progress: Called with the iterations and that gap.
+        options: How to solve. The tolerance is the relative gap to the optimum of the family that
+            ends the iteration, and progress is called with that gap.
+
+    Returns:
+        The member. Its p has the weights of the leaves, and then those of its `sets`.
 
     Raises:
         DesignError: If the targets differ by too many orders of magnitude.
@@ -95,7 +68,7 @@ def descend_leaf_persons(
     sets = sets.leave_out()
     x: FloatArray | None = None
     worthwhile = max(_FEWEST_ITERATIONS, int(_MOST_WORK / _estimate_work(structure)))
-    max_iterations = min(max_iterations, worthwhile)
+    max_iterations, tolerance = min(options.max_iterations, worthwhile), options.tolerance
     sweeps: tuple[Sweep, ...] = ()
     upper, lower, iterations, stopped = math.inf, 0.0, 0, False
     for _ in range(_ROUNDS):
@@ -106,7 +79,7 @@ def descend_leaf_persons(
             descent.first_weights if x is None else x,
             tolerance=tolerance,
             max_iterations=min(_STEPS, max_iterations - iterations),
-            progress=progress,
+            progress=options.progress,
             merit_error=MERIT_ERROR,
         )
         iterations, stopped = iterations + found.iterations, stopped or found.stopped
@@ -132,14 +105,14 @@ def descend_leaf_persons(
         sets = sets.append(new)
     d = len(structure.tree.leaves)
     sets, x = proving
-    return LeafOptimum(
+    return TreeMember(
         sweeps=sweeps,
-        sets=sets,
         p=np.exp(x[: d + len(sets)]),
         q=np.exp(x[d + len(sets) :]),
         upper=upper,
         iterations=iterations,
         stopped=stopped,
+        sets=sets,
     )
 
 

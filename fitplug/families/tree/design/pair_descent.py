@@ -14,10 +14,10 @@ from functools import partial
 import numpy as np
 
 from fitplug.families.base.certificates import certify_bound
-from fitplug.families.base.certifier import NO_FRAME, Duals
+from fitplug.families.base.certifier import Duals
 from fitplug.families.base.objective import Objective
 from fitplug.families.tree.design.bound_ascent import average_where_large
-from fitplug.families.tree.design.descent import Start, TreeDescent, TreeOptimum
+from fitplug.families.tree.design.descent import Start, TreeDescent, TreeMember
 from fitplug.families.tree.design.family import Sweep, TreeFamily
 from fitplug.families.tree.design.pair_ascent import ascend_pair_rows
 from fitplug.families.tree.design.pair_family import TreePairFamily
@@ -25,8 +25,8 @@ from fitplug.families.tree.shape.pairs import TreePairStructure
 from fitplug.numeric import FloatArray
 from fitplug.solve import (
     MIXING,
-    GapProgress,
     Iterate,
+    Options,
     mix_with_uniform,
     normalise_logarithms,
 )
@@ -38,20 +38,13 @@ _LEAST_BOUND = 0.01
 """The least bound that a sweep is said to give, relative to the cost of the member it finds."""
 
 
-def descend_tree_pairs(
-    structure: TreePairStructure,
-    *,
-    tolerance: float,
-    max_iterations: int,
-    progress: GapProgress | None = None,
-) -> TreeOptimum:
+def descend_tree_pairs(structure: TreePairStructure, options: Options) -> TreeMember:
     """Find the member of least mean cost of pairs of cells at the targets.
 
     Args:
         structure: The structure.
-        tolerance: The relative gap to the optimum of the family that ends the iteration.
-        max_iterations: The largest number of iterations.
-        progress: Called with the iterations and that gap.
+        options: How to solve. The tolerance is the relative gap to the optimum of the family that
+            ends the iteration, and progress is called with that gap.
 
     Returns:
         The member, with the weights of leaves and dense cells and then those of kinds of pairs as
@@ -60,8 +53,9 @@ def descend_tree_pairs(
     Raises:
         DesignError: If the targets differ by too many orders of magnitude.
     """
+    tolerance, progress = options.tolerance, options.progress
     descent = _PairDescent(structure, MIXING * tolerance)
-    most = min(max_iterations, descent.count_worthwhile())
+    most = min(options.max_iterations, descent.count_worthwhile())
     found = descent.run(descent.first_weights, tolerance, most, progress)
     best, iterations = found.best_upper, found.iterations
     sweeps = descent.sweep_at(best.found, *descent.split_all(best.x))
@@ -74,7 +68,7 @@ def descend_tree_pairs(
     duals = [descent.make_duals(x) for x in proving]
     duals.append(ascend_pair_rows(structure, duals[-1], tolerance))
     p, q, _ = max(duals, key=partial(certify_bound, structure, Objective(), 1.0))
-    return TreeOptimum(
+    return TreeMember(
         sweeps=sweeps,
         p=p,
         q=q,
@@ -132,7 +126,7 @@ class _PairDescent(TreeDescent):
         p, q, kinds = self.split_all(x)
         kappas, _ = self.pairs.weigh_blocks(kinds)
         cells = (p.reshape(-1, self.pairs.cells) * kappas.max(axis=0)).ravel()
-        return Duals(np.concatenate([average_where_large(self.pairs, cells), kinds]), q, NO_FRAME)
+        return Duals(np.concatenate([average_where_large(self.pairs, cells), kinds]), q)
 
     def sweep_at(
         self, start: Start, p: FloatArray, q: FloatArray, kinds: FloatArray

@@ -16,11 +16,11 @@ from typing import TypeAlias
 import numpy as np
 
 from fitplug.families.tree.design.child_covariances import ChildCovariances
-from fitplug.families.tree.design.descent import TreeOptimum
-from fitplug.families.tree.design.family import Sweep, TreeFamily
+from fitplug.families.tree.design.descent import TreeMember
+from fitplug.families.tree.design.family import Sweep, TreeFamily, sum_variances
 from fitplug.families.tree.shape.persons import PersonTreeStructure
 from fitplug.numeric import FloatArray
-from fitplug.solve import MIXING, GapProgress, Iterate, find_fixed_point, normalise_logarithms
+from fitplug.solve import MIXING, Iterate, Options, find_fixed_point, normalise_logarithms
 
 MERIT_ERROR = 1e-6
 """How much one sweep may miss the best member's Lagrangian by, relatively."""
@@ -39,20 +39,13 @@ Start: TypeAlias = tuple[tuple[ChildCovariances, ...], ...]
 """Of each block, what a sweep starts from."""
 
 
-def descend_person_trees(
-    structure: PersonTreeStructure,
-    *,
-    tolerance: float,
-    max_iterations: int,
-    progress: GapProgress | None = None,
-) -> TreeOptimum:
+def descend_person_trees(structure: PersonTreeStructure, options: Options) -> TreeMember:
     """Find the member of least cost at the targets, for the kinds of persons.
 
     Args:
         structure: The structure, with symmetric periods.
-        tolerance: The relative gap to the optimum of the family that ends the iteration.
-        max_iterations: The largest number of iterations.
-        progress: Called with the iterations and that gap.
+        options: How to solve. The tolerance is the relative gap to the optimum of the family that
+            ends the iteration, and progress is called with that gap.
 
     Returns:
         The member. Its p has the weights of the cells, and then those of the kinds.
@@ -60,21 +53,21 @@ def descend_person_trees(
     Raises:
         DesignError: If the targets differ by too many orders of magnitude.
     """
-    descent = KindDescent(structure, MIXING * tolerance)
+    descent = KindDescent(structure, MIXING * options.tolerance)
     numbers = structure.tree.size * len(structure.blocks) * structure.cells**3 * 100.0
     worthwhile = max(_FEWEST_ITERATIONS, min(int(_MOST_NUMBERS / numbers), _MOST_ITERATIONS))
     found = find_fixed_point(
         descent.evaluate,
         descent.normalise,
         descent.first_weights,
-        tolerance=tolerance,
-        max_iterations=min(max_iterations, worthwhile),
-        progress=progress,
+        tolerance=options.tolerance,
+        max_iterations=min(options.max_iterations, worthwhile),
+        progress=options.progress,
         merit_error=MERIT_ERROR,
     )
     best = found.best_upper
     p, kinds, q = descent.split(best.x)
-    return TreeOptimum(
+    return TreeMember(
         sweeps=descent.sweep(best.found, p, kinds, q),
         p=np.concatenate([p, kinds]),
         q=q,
@@ -179,12 +172,7 @@ class PersonDescent(ABC):
 
     def measure_variances(self, sweeps: tuple[Sweep, ...]) -> FloatArray:
         """Measure the variances of the rows over their targets."""
-        structure = self.structure
-        variances = np.zeros(structure.rows)
-        for block, sweep in enumerate(sweeps):
-            for part, own in zip(structure.parts[block], sweep.variances, strict=True):
-                variances[part.rows] += part.multiple * own
-        return variances / structure.targets
+        return sum_variances(self.structure, sweeps) / self.structure.targets
 
 
 class KindDescent(PersonDescent):

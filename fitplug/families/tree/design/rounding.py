@@ -15,17 +15,17 @@ import numpy as np
 from fitplug.errors import DesignError
 from fitplug.families.base.claims import LEAST_RECORDS, add_claim_margins, choose_bits
 from fitplug.families.base.contrasts import build_contrasts, compute_precisions, make_contrasts
+from fitplug.families.base.design import evaluate_at_targets
 from fitplug.families.base.integer_limits import MAX_ENTRY
 from fitplug.families.base.objective import Objective
 from fitplug.families.base.strategies import build_strategy
 from fitplug.families.base.strategy import IntegerStrategy
-from fitplug.families.blocks.design.rounding import evaluate_at_targets
 from fitplug.families.tree.design.child_covariances import (
     ChildCovariances,
     IdenticalCovariances,
     KroneckerCovariances,
 )
-from fitplug.families.tree.design.family import Sweep
+from fitplug.families.tree.design.family import Sweep, sum_profiles
 from fitplug.families.tree.design.sibling_covariance import build_strategies
 from fitplug.families.tree.integers.blocks import StepMatrices, TreeBlock
 from fitplug.families.tree.shape.blocks import TreeStructure
@@ -61,9 +61,7 @@ def round_trees(
         DesignError: If variances cannot be bounded, or integers have no room for the strategy.
     """
     every = structure.noisy_blocks
-    multiples = structure.subsets.profile_multiples[every]
-    profile = sum(w * own.profile for w, own in zip(multiples, sweeps, strict=True))
-    unit = math.sqrt(float(np.max(profile)))
+    unit = math.sqrt(float(sum_profiles(structure, sweeps).max()))
     scales = 1 / (unit * np.sqrt(compute_precisions(structure, every)))
     best: IntegerStrategy | None = None
     reached = math.inf
