@@ -227,6 +227,9 @@ def test_keys_on_the_dashboard_and_reprs_in_logs_tell_no_numbers_of_rows(
 
     fpd.count(people, WANTED, client=client, progress=look)
     assert seen
+    (demand,) = (key for key in seen if key.startswith("fitplug-demand-worker-"))
+    assert re.fullmatch("fitplug-demand-worker-[0-9a-f]{32}", demand)
+    seen.remove(demand)
     form = re.compile(r"\('fitplug-([a-z-]+)-[0-9a-f]{32}', \d{1,2}\)")
     found = [form.fullmatch(key) for key in seen]
     actions = {key[1] for key in found if key}

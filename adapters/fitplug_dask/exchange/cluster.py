@@ -80,7 +80,7 @@ class _ClusterExchange:
     def run(self) -> list[Any] | Fault:
         """Split and gather until no pieces are missing."""
         self._tasks = attempt(
-            lambda: SingleTasks(self._client, self._plan.name, self._plan.packages)
+            lambda: SingleTasks(self._client, self._plan.name, self._plan.packages), self._client
         )
         if isinstance(self._tasks, Fault):
             return self._tasks

@@ -196,7 +196,10 @@ class PartedRelease:
             if current.state == "published":  # by another client, meanwhile
                 return current._read_published()
             if isinstance(error, FitplugError):
-                raise
+                is_told = type(error) is not FitplugError or UNFINISHED in str(error)
+                if current.charge is None or is_told:
+                    raise
+                raise FitplugError(f"{error}; {UNFINISHED}") from None
             why = (error.strerror or "it cannot be written").lower()
         raise FitplugError(f"{self.output}: {why}; {UNFINISHED}")
 

@@ -16,7 +16,7 @@ from fitplug.errors import FitplugError
 from fitplug_dask.workers.faults import Fault
 from fitplug_dask.workers.graphs import Graph, Key, draw_run, guard_graph, watch_tasks
 from fitplug_dask.workers.handshake import check_workers
-from fitplug_dask.workers.patience import WorkerWatch, ask
+from fitplug_dask.workers.patience import WorkerWatch, ask, read_threads
 from fitplug_dask.workers.tasks import draw_key, read_outcome
 
 RETRIES = 3
@@ -61,7 +61,7 @@ def run_on_cluster(
     run = draw_run()
     watched = watch_tasks(rows, run)
     tasks = {**guard_graph(graph, expected, run, secret), **watched}
-    submitted = attempt(lambda: _submit(client, tasks, [top, *watched]))
+    submitted = attempt(lambda: _submit(client, tasks, [top, *watched]), client)
     if isinstance(submitted, Fault):
         return submitted
     ended, *checks = submitted
@@ -76,18 +76,30 @@ def run_on_cluster(
     return result
 
 
-def attempt(act: Callable[[], Any]) -> Any:
-    """Return what `act` returns, or a Fault if the cluster itself fails."""
+def attempt(act: Callable[[], Any], client: Any = None) -> Any:
+    """Return what `act` returns, or a Fault if the cluster itself fails.
+
+    Args:
+        act: What may raise.
+        client: The client, which is asked whether the scheduler is what failed; None if `act` does
+            not talk to it.
+    """
     try:
         return act()
     except FitplugError as error:
         return Fault(str(error), of_data=False)
     except Exception as error:
-        return Fault(
-            f"the cluster could not finish counting ({type(error).__name__}); check that its "
-            'workers run, have memory to spare and the same version of "fitplug[dask]"',
-            of_data=False,
-        )
+        failed = type(error).__name__
+    if client is not None:
+        # Dask cancels all futures when the scheduler is lost, which says nothing of workers.
+        answer = attempt(lambda: read_threads(client))
+        if isinstance(answer, Fault):
+            return answer
+    return Fault(
+        f"the cluster could not finish counting ({failed}); check that its workers run, have "
+        'memory to spare and the same version of "fitplug[dask]"',
+        of_data=False,
+    )
 
 
 def _submit(client: Any, tasks: Graph, wanted: list[Key]) -> list[Any]:
@@ -122,7 +134,7 @@ def _await_result(
         check.add_done_callback(ends.put)
     left = len(checks)
     while left:
-        batch = attempt(partial(gather_ended, client, ends, left))
+        batch = attempt(partial(gather_ended, client, ends, left), client)
         if isinstance(batch, Fault):
             return batch
         left -= len(batch)
@@ -132,7 +144,7 @@ def _await_result(
         # Outside of `attempt`: what this raises is the caller's.
         report_rows(sum(checks[check] for check in batch))
     top.add_done_callback(ends.put)
-    ended = attempt(partial(gather_ended, client, ends, 1))
+    ended = attempt(partial(gather_ended, client, ends, 1), client)
     return ended if isinstance(ended, Fault) else attempt(lambda: read_outcome(secret, ended[top]))
 
 

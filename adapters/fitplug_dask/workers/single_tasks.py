@@ -62,7 +62,7 @@ class SingleTasks:
                 sealed = seal_held(self._secret, value)
                 return self._client.submit(toolz.identity, sealed, key=key, retries=RETRIES)
 
-        held = attempt(submit)
+        held = attempt(submit, self._client)
         if not isinstance(held, Fault):
             self._held.add(held.key)
         return held
@@ -99,7 +99,7 @@ class SingleTasks:
         key = f"{name_tasks(action, self._run)}-{next(self._numbers)}"
         where = {} if worker is None else {"workers": [worker], "allow_other_workers": False}
         submit = partial(self._client.submit, toolz.apply, self._guard, task, *terms, **where)
-        return attempt(lambda: submit(key=key, retries=RETRIES))
+        return attempt(lambda: submit(key=key, retries=RETRIES), self._client)
 
     def fetch(self, future: Any, seconds: float) -> Any:
         """Fetch the result of a task that has ended.
@@ -139,7 +139,8 @@ class SingleTasks:
         pending = dict(numbers)
         try:
             while pending:
-                batch = attempt(partial(gather_ended, self._client, ends, len(pending)))
+                waiting = partial(gather_ended, self._client, ends, len(pending))
+                batch = attempt(waiting, self._client)
                 if isinstance(batch, Fault):
                     yield next(iter(pending.values())), batch
                     return
