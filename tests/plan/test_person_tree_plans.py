@@ -88,6 +88,7 @@ def test_months_that_queries_tell_apart(asked, tmp_path):
     assert sum(price_groups(plan).values()) == pytest.approx(1)
 
 
+@pytest.mark.slow
 def test_a_person_may_have_more_records_than_there_are_places():
     """Leaves are drawn independently, so three labels of leaves are no error if there are two."""
     workload = build_months((1, 1), months=3, cumulative=True)

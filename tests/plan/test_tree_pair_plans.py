@@ -40,6 +40,25 @@ def count_people(plan, cells):
     return fp.Tables(domain, tables)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("asked", ["sum", [[0.0, 1.0, 1.0]]], ids=str)
+def test_a_dense_cell_may_be_asked_by_no_query(asked):
+    """The lower bound of a measure without counts, or an age that no query counts."""
+    places = [("a", "a1"), ("a", "a2"), ("b", "b1"), ("b", "b2"), ("b", "b3")]
+    other = fp.Measure(0, 10) if asked == "sum" else fp.Integers(0, 2)
+    domain = fp.Domain({"place": fp.Hierarchy(["state", "tract"], places), "x": other})
+    groups = [
+        fp.queries({"place": "tract", "x": asked}, std=30.0),
+        fp.queries({"place": "state", "x": asked}, std=20.0, name="states"),
+    ]
+    workload = fp.Workload(domain, groups)
+    plan = design_tree(workload, fp.ReplaceOne(), tolerance=1e-3)
+    best = fp.design(workload, unit=fp.ReplaceOne())
+    assert plan.lower_bound <= best.privacy_cost
+    assert best.lower_bound <= plan.privacy_cost <= 1.2 * best.privacy_cost
+    plan.verify()
+
+
 @pytest.mark.parametrize("unit", UNITS, ids=str)
 @pytest.mark.parametrize("name", TREES)
 @pytest.mark.slow

@@ -214,5 +214,7 @@ class _PairDescent(TreeDescent):
         if shared.size:
             largest = max(largest, float(((most[first] + most[second]) / 2 - shared).max()))
         g = np.einsum("bc,blc->lc", kappas[self.blocks], profiles)
-        g /= (g * leaves[0]).sum(axis=0)
+        sums = (g * leaves[0]).sum(axis=0)
+        # Cells that no query counts cost nothing, and their weights stay as they are.
+        g = np.divide(g, sums, out=np.ones_like(g), where=sums > 0)
         return g.ravel(), np.concatenate([anywhere.ravel(), alike.ravel()]), largest
