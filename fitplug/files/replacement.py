@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,8 +23,8 @@ def replace_file(
     Args:
         path: Where the file goes; a file that is there is replaced.
         mode: The permissions of the new file, less those that the umask takes away.
-        partial_name: The name of the partial file. It must be one that no other process writes;
-            by default it is made of the file's name and the process id.
+        partial_name: The name of the partial file. It must be one that no other thread writes;
+            by default it is made of the file's name and the system's number of this thread.
 
     Yields:
         The path of a new empty file in the same folder, to be opened and written.
@@ -32,7 +33,9 @@ def replace_file(
         OSError: The file cannot be made, written or moved. The partial file is then removed.
     """
     target = Path(path)
-    partial = target.with_name(partial_name or f".{target.name}.{os.getpid()}.partial")
+    partial = target.with_name(
+        partial_name or f".{target.name}.{threading.get_native_id()}.partial"
+    )
     # A process that was killed may have left a file of this name, with other permissions.
     partial.unlink(missing_ok=True)
     os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
