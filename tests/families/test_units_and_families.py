@@ -127,8 +127,6 @@ ELSEWHERE = {
     **{("chain", unit): "blocks" for unit in UNITS if "once" in unit or unit == "distinct"},
     **{("chain", unit): "product" for unit in UNITS if "replaced" in unit},
     **{("nested", unit): "blocks" for unit in UNITS if "once" in unit or unit == "distinct"},
-    **{("two trees", unit): "blocks" for unit in UNITS if "record" not in unit},
-    **{("three trees", unit): "blocks" for unit in UNITS if "record" not in unit},
 }
 """Pairs that do not exist: the family that is taken for small workloads instead of them."""
 
@@ -138,9 +136,11 @@ CASES = [
     for workload in WORKLOADS
     for unit in UNITS
     if (pair := (workload, unit)) not in REFUSED
-    # The units of several records name another attribute.
-    and (workload != "three trees" or "record" in unit)
+    # The neighbours of other units are too many for the solver.
+    and (workload not in ("two trees", "three trees") or "record" in unit)
 ]
+SOLVED = [(workload, unit) for workload, unit in CASES if "trees" not in workload]
+"""Crossed trees have too many cells for the solver: test_several_rests.py has smaller ones."""
 
 
 @functools.cache
@@ -191,7 +191,7 @@ def test_no_difference_costs_more_than_is_stated(workload, unit):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("workload", "unit"), CASES)
+@pytest.mark.parametrize(("workload", "unit"), SOLVED)
 def test_the_least_is_between_the_bound_and_the_cost(workload, unit):
     plan, least = design(workload, unit), find_least(workload, unit)
     assert plan.lower_bound <= least * (1 + 1e-5)

@@ -20,7 +20,7 @@ from fitplug.families.chain.design.ascent import ChainDuals
 from fitplug.families.chain.design.covariance import Walks, find_walks
 from fitplug.families.chain.shape import ChainStructure
 from fitplug.families.chain.strategy.nested_products import NestedTriangles
-from fitplug.numeric import FloatArray, IntArray
+from fitplug.numeric import FloatArray, IntArray, to_positions
 
 _SUMS = 6
 """K, the sums of a left half that the right half sees."""
@@ -149,7 +149,7 @@ def _choose_sums(walks: Walks, masses: FloatArray, first: int, half: int) -> Flo
     directions -= (total[:k] @ directions) / mass
     directions *= _LARGEST_SUM / np.maximum(np.abs(directions).max(axis=0), 1e-300)
     before = masses[first:middle]
-    centres = np.add.reduceat(before, left[:-1] - first) / np.diff(left)
+    centres = np.add.reduceat(before, to_positions(left[:-1] - first)) / np.diff(left)
     for i, of_bins in enumerate(directions.T, start=1):
         weights[:, i] = np.rint(np.interp(before, centres, of_bins))
     return weights

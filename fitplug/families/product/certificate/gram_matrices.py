@@ -27,7 +27,15 @@ import numpy as np
 from fitplug.families.product.certificate.factor_pinching import UNDERFLOW
 from fitplug.families.product.certificate.splits import Split
 from fitplug.families.product.shape.batches import BatchedGroups
-from fitplug.numeric import AnyArray, BoolArray, FloatArray, IntArray, gamma, upper_norm
+from fitplug.numeric import (
+    AnyArray,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    gamma,
+    to_positions,
+    upper_norm,
+)
 
 MAX_WORK = 4e9
 """Largest sum of the cubes of the Gram matrices' sizes: about a second of eigenvalues."""
@@ -133,7 +141,8 @@ class GramTerms:
             for axis in factors.T:
                 table = np.stack([tables[f] for f in axis])
                 value = (value[:, :, None] * table[:, None, :]).reshape(len(groups), -1)
-            buffer += np.bincount(positions.ravel(), value.ravel(), minlength=len(buffer))
+            places = to_positions(positions.ravel())
+            buffer += np.bincount(places, value.ravel(), minlength=len(buffer))
         buffer[self.projected] = 0.0
         return buffer
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fitplug.families.base.tree_shape import TreeShape
-from fitplug.numeric import FloatArray, IntArray, gamma
+from fitplug.numeric import FloatArray, IntArray, gamma, to_positions
 
 
 def pinch_tree(
@@ -49,9 +49,11 @@ def pinch_tree(
         node, above = shape.parents[step][child], shape.sum_leaves(p, step)
         contrast = np.maximum(1 - _divide(below[child], above[node]) * (1 + error), 0.0)
         part = size * _divide(inner, below[child]) * contrast * (1 - error) ** 2
-        loose += np.bincount(own * count + classes[0][step][node], part, shape.top * count)
+        loose += np.bincount(
+            to_positions(own * count + classes[0][step][node]), part, shape.top * count
+        )
         child, below = node, above
-    d = np.bincount(own, _divide(inner, mass[own]) * size, shape.top)
+    d = np.bincount(to_positions(own), _divide(inner, mass[own]) * size, shape.top)
     return np.diag(d), loose.reshape(shape.top, count)
 
 

@@ -15,7 +15,7 @@ from fitplug.families.base.tree_shape import TreeShape
 from fitplug.families.product.certificate.gram_matrices import GramTerms
 from fitplug.families.product.certificate.product_bound import ScaledDuals
 from fitplug.families.product.shape.batches import BatchedGroups
-from fitplug.numeric import FloatArray, IntArray
+from fitplug.numeric import FloatArray, IntArray, to_positions
 
 _LEAST_CELL = 1e-9
 """The least weight of a cell, as a part of the mean weight."""
@@ -60,7 +60,7 @@ def ascend_cells(
             depth = tree.depths.get(level, 0)
             mass = tree.sum_leaves(cells[a], depth)
             part = np.divide(gain, mass, out=np.zeros_like(mass), where=mass > 0)
-            ratio += np.repeat(part, tree.leaves[depth])
+            ratio += np.repeat(part, to_positions(tree.leaves[depth]))
         moved[a] = _normalise(cells[a] * ratio)
     return tuple(moved)
 
@@ -139,7 +139,7 @@ def couple_totals(
             found.append(np.zeros(t))
             continue
         state, place = terms.columns.find_totals(a, t)
-        coupled = np.bincount(state, roots[place], t).astype(np.float64)
+        coupled = np.bincount(to_positions(state), roots[place], t).astype(np.float64)
         coupled[0] = total
         for f in own:
             slope, table = 2 * slopes[f], here.tables[f]

@@ -34,7 +34,7 @@ from fitplug.families.product.design.scales import (
 )
 from fitplug.families.product.shape.batches import BatchedGroups, gather_tables
 from fitplug.families.product.shape.products import ProductStructure
-from fitplug.numeric import FloatArray
+from fitplug.numeric import FloatArray, to_positions
 from fitplug.solve import GapProgress, mix_with_uniform
 
 _MIXING = 0.03
@@ -147,7 +147,8 @@ def _descend(
         # Symmetry keeps the weights of a symmetric attribute uniform.
         if batched.symmetric[a] or not mean_eta[a].any():
             continue
-        by_grade = np.bincount(batched.scales.label(a), spent, 1 + len(mean_eta[a]))[1:]
+        labels = to_positions(batched.scales.label(a))
+        by_grade = np.bincount(labels, spent, 1 + len(mean_eta[a]))[1:]
         prices = by_grade / np.where(mean_eta[a] > 0, mean_eta[a], 1.0)
         p = cells[a]
         own_pulls = [

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fitplug.families.product.shape.grades import BlockScales
-from fitplug.numeric import FloatArray
+from fitplug.numeric import FloatArray, to_positions
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +43,7 @@ class ProfileMatrix:
     def multiply(self, precisions: FloatArray) -> FloatArray:
         """Return the profile (size,) of precisions 1 / z (count,)."""
         grid = np.bincount(
-            self.scales.places,
+            to_positions(self.scales.places),
             self.undivided * precisions,
             int(np.prod(self.scales.grid, dtype=np.int64)),
         )

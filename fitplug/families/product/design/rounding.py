@@ -27,7 +27,7 @@ from fitplug.families.product.design.profiles import build_profiles
 from fitplug.families.product.design.scales import build_extreme_rows, optimise_scales
 from fitplug.families.product.shape.grades import BlockScales
 from fitplug.families.product.shape.products import ProductStructure
-from fitplug.numeric import FloatArray, IntArray
+from fitplug.numeric import FloatArray, IntArray, to_positions
 
 _BITS = (20, 16, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4)
 """Binary logarithms of the largest column norm of an attribute's matrix, tried in this order."""
@@ -168,7 +168,7 @@ def _round_multiples(real: FloatArray, spent: FloatArray, room: float) -> FloatA
     tried = max(1, min(most // 2, _MULTIPLES // len(real)))
     # One entry stands for all blocks with the same number.
     kinds, place = np.unique(real[needed], return_inverse=True)
-    share = np.bincount(place.ravel(), spent[needed])
+    share = np.bincount(to_positions(place.ravel()), spent[needed])
     wanted = np.arange(most - tried + 1, most + 1)[:, None] * (kinds / least)
     off = (np.abs(np.rint(wanted) / wanted - 1) * share).sum(axis=1)
     multiple = float(most - tried + 1 + int(off.argmin())) / least

@@ -23,7 +23,7 @@ from fitplug.errors import WorkloadError
 from fitplug.families.product.design.profiles import ProfileMatrix
 from fitplug.families.product.design.row_hulls import find_hull, stack_hulls
 from fitplug.families.product.shape.batches import BatchedGroups, gather_tables
-from fitplug.numeric import FloatArray, IntArray
+from fitplug.numeric import FloatArray, IntArray, to_positions
 from fitplug.solve import DualValue, Problem, mix_with_uniform, solve_dual
 
 MAX_ROWS = 2_000_000
@@ -73,7 +73,7 @@ class VarianceMatrix:
         for places, tables, terms in batches:
             for table in tables:
                 terms = np.einsum("gi...,gia->g...a", terms, table)
-            total += np.bincount(places.ravel(), terms.ravel(), self.count)
+            total += np.bincount(to_positions(places.ravel()), terms.ravel(), self.count)
         return total
 
     def multiply(self, z: FloatArray) -> FloatArray:

@@ -18,7 +18,7 @@ import numpy as np
 from fitplug.families.base.structure import Structure
 from fitplug.families.base.subsets import Subsets
 from fitplug.families.base.tree_shape import TreeShape, find_tree_levels, find_tree_shape
-from fitplug.numeric import AnyArray, FloatArray, IntArray, frozen_property
+from fitplug.numeric import AnyArray, FloatArray, IntArray, frozen_property, to_positions
 
 MOST_SCALES = 200_000
 """Most scales of all blocks together: more attributes are not divided."""
@@ -122,7 +122,7 @@ class BlockScales:
         kind = np.result_type(np.int64, *numbers)
         whole = [own[0] if k == 1 else 1 for own, k in zip(numbers, self.counts, strict=True)]
         blocks = np.array([*whole, 1], dtype=kind)[self.subsets.blocks].prod(axis=1)
-        spread = np.repeat(blocks, np.diff(self.starts))
+        spread = np.repeat(blocks, to_positions(np.diff(self.starts)))
         return spread * self.build_grid([numbers[a] for a in self.divided], kind)[self.places]
 
     def build_grid(self, numbers: Sequence[AnyArray], kind: np.dtype) -> AnyArray:
@@ -136,7 +136,7 @@ class BlockScales:
         """Find the grade that each scale has of an attribute, 0 for its total, shape (count,)."""
         if self.counts[attribute] == 1:
             has = (self.subsets.blocks == attribute).any(axis=1).astype(np.int64)
-            return np.repeat(has, np.diff(self.starts))
+            return np.repeat(has, to_positions(np.diff(self.starts)))
         axis = int(np.searchsorted(self.divided, attribute))
         return np.unravel_index(self.places, self.grid)[axis].astype(np.int64)
 
