@@ -251,7 +251,7 @@ def measure_block(strategy, block_set, i, counts):
         y = matrix.apply(make_room(y, matrix.growth), axis)  # `\label{line:apply}`
     if y.size:
         y = multiply_exactly(y.reshape(-1, y.shape[-1]), block_set.M[i].T)  # `\label{line:multiply}`
-        multiples = strategy.spread_multiples(int(block_set.blocks[i]))
+        multiples = strategy.spread_multiples(block)
         if multiples is not None:
             y = multiply_numbers(y, multiples.reshape(-1, 1))  # `\label{line:multiples}`
     return np.asarray(np.clip(y, -SATURATION, SATURATION).ravel(), dtype=np.int64)  # `\label{line:clip}`

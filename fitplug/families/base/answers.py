@@ -46,7 +46,7 @@ def measure_block(
         y = matrix.apply(make_room(y, matrix.growth), axis)
     if y.size:
         y = multiply_exactly(y.reshape(-1, y.shape[-1]), block_set.M[i].T)
-        multiples = strategy.spread_multiples(int(block_set.blocks[i]))
+        multiples = strategy.spread_multiples(block)
         if multiples is not None:
             y = multiply_numbers(y, multiples.reshape(-1, 1))
     return np.asarray(np.clip(y, -SATURATION, SATURATION).ravel(), dtype=np.int64)
@@ -94,7 +94,7 @@ def estimate_block(
     M = block_set.M[i].astype(np.float64)
     flat = solve_triangular(M, answers.reshape(-1, n).astype(np.float64).T).T
     found = np.asarray(flat.reshape(answers.shape))
-    multiples = strategy.spread_multiples(int(block_set.blocks[i]))
+    multiples = strategy.spread_multiples(block)
     if multiples is not None:
         found = found / multiples[..., None]
     for axis, a in enumerate(own):
