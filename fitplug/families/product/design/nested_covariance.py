@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from scipy.linalg import cholesky, eigh, qr, solve_triangular
@@ -30,7 +30,13 @@ from fitplug.families.product.design.attribute_covariance import (
     AttributeQueries,
     make_uniform_optimum,
 )
+from fitplug.families.product.design.orthogonal_rounding import (
+    OrthogonalRounding,
+    round_reference,
+)
 from fitplug.families.product.shape.batches import DistinctFactor
+from fitplug.families.product.shape.grades import AttributeGrades
+from fitplug.families.product.strategy.variants import VariantMatrix
 from fitplug.numeric import FloatArray, IntArray
 from fitplug.solve import Block, reduce_matrix, solve_dual
 
@@ -46,23 +52,32 @@ _ROTATIONS = 64
 _ROTATION_WORK = 1e8
 """The cube of an attribute's cells times the rotations is at most this."""
 
+_ANSWERED = 1e-6
+"""Rows whose rest is below this part of the largest entry are answered by a variant."""
+
 _UNASKED = 2.0**-10
 """The size of contrasts that no query asks for, as a part of the largest column norm."""
 
 
 @dataclass(frozen=True, eq=False)
-class NestedCovariance:
+class DenseCovariance:
     """The reference u and the covariances C_k of an attribute with K grades.
 
     Attributes:
-        precisions: 1' and R_k, shapes (1, n) and (d_k, n).
-        estimates: u and E_k, shapes (n, 1) and (n, d_k).
-        covariances: 1 and G_k, shapes (1, 1) and (d_k, d_k).
+        contrasts: Orthonormal contrasts that span those of all rows, shape (n, d).
+        reference: u, shape (n,).
+        precisions: K_k, shapes (d_k, n).
+        estimates: E_k, shapes (n, d_k).
+        starts: Where the grades of each variant start, and K.
+        variants: The variant of each block, shape (b,).
     """
 
+    contrasts: FloatArray
+    reference: FloatArray
     precisions: tuple[FloatArray, ...]
     estimates: tuple[FloatArray, ...]
-    covariances: tuple[FloatArray, ...]
+    starts: tuple[int, ...] = (0, 1)
+    variants: IntArray = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
 
     @classmethod
     def fits(cls, queries: AttributeQueries) -> bool:
@@ -91,7 +106,7 @@ class NestedCovariance:
         asked = W.any(axis=1)
         covariance, p, q_asked = _optimise_rows(W[asked], c[asked], N)
         if queries.grades.subspaces:
-            covariance = covariance.divide(queries.grades.subspaces)
+            covariance = covariance.divide(queries.grades)
         q = np.zeros(len(W))
         q[asked] = q_asked
         q = q[place] + NEGLIGIBLE
@@ -100,55 +115,42 @@ class NestedCovariance:
         return AttributeOptimum(covariance, p, tuple(shares))
 
     @classmethod
-    def of_contrasts(cls, N: FloatArray, v: FloatArray, G: FloatArray) -> NestedCovariance:
+    def of_contrasts(cls, N: FloatArray, v: FloatArray, G: FloatArray) -> DenseCovariance:
         """Make that of one grade from N (n, k), v = N'u (k,) and G = N'C N (k, k)."""
-        n = len(N)
-        u = (1 / n + N @ v)[:, None]
-        return cls((np.ones((1, n)), (N - v).T), (u, N), (np.eye(1), G))
+        L = cholesky(G, lower=True) if len(G) else G
+        precision = solve_triangular(L, (N - v).T, lower=True) if len(G) else (N - v).T
+        return cls(N, 1 / len(N) + N @ v, (precision,), (N @ L,))
 
-    def divide(self, subspaces: Sequence[FloatArray]) -> NestedCovariance:
-        """Divide a covariance by the Gram-Schmidt process in its geometry (a block Cholesky).
-
-        Args:
-            subspaces: Orthonormal contrasts N_k of each grade, shapes (n, d_k).
-        """
-        n = len(self.estimates[0])
-        N = [np.full((n, 1), 1 / n), *subspaces]
-        at = np.cumsum([0, *(own.shape[1] for own in N)])
-        functionals = np.concatenate([np.ones((n, 1)), *subspaces], axis=1).T
-        parts = [
-            (functionals @ E, G) for E, G in zip(self.estimates, self.covariances, strict=True)
-        ]
-        rest = sum((b @ G @ b.T for b, G in parts), np.zeros((at[-1], at[-1])))
+    def divide(self, grades: AttributeGrades) -> DenseCovariance:
+        """Divide a covariance of one grade by a block Cholesky decomposition for each variant."""
+        (estimate,), starts = self.estimates, grades.starts.tolist()
         precisions: list[FloatArray] = []
-        estimates, covariances = [], []
-        for k, (start, stop) in enumerate(itertools.pairwise(at.tolist())):
-            G = rest[start:stop, start:stop]
-            L = np.linalg.solve(G, rest[start:stop]).T
-            rest = rest - L @ G @ L.T
-            estimates.append(np.concatenate(N, axis=1)[:, start:] @ L[start:])
-            covariances.append(G)
-            R = np.ones((1, n)) if k == 0 else N[k].T
-            for lower, own in zip(precisions, estimates, strict=False):
-                R = R - (N[k].T @ own if k else 0.0) @ lower
-            precisions.append(R)
-        return NestedCovariance(tuple(precisions), tuple(estimates), tuple(covariances))
+        estimates: list[FloatArray] = []
+        for start, stop in itertools.pairwise(starts):
+            subspaces = grades.subspaces[start:stop]
+            N = np.concatenate(subspaces, axis=1)
+            part = N.T @ estimate
+            own = self.of_contrasts(N, N.T @ self.reference, part @ part.T)
+            at = np.cumsum([space.shape[1] for space in subspaces])[:-1]
+            precisions += np.split(own.precisions[0], at, axis=0)
+            estimates += np.split(own.estimates[0], at, axis=1)
+        return replace(
+            self,
+            precisions=tuple(precisions),
+            estimates=tuple(estimates),
+            starts=tuple(starts),
+            variants=grades.variants,
+        )
 
     @property
     def key(self) -> Hashable:
         """Equal for covariances that are identical."""
-        arrays = *self.precisions, *self.covariances
+        arrays = self.reference, *self.precisions
         return type(self), *(own.shape for own in arrays), *(own.tobytes() for own in arrays)
 
     def compute_eta(self) -> FloatArray:
         """Return (Y_k)_ii of each cell and grade, shape (n, K)."""
-        return np.stack(
-            [
-                (R * np.linalg.solve(G, R)).sum(axis=0)
-                for R, G in zip(self.precisions[1:], self.covariances[1:], strict=True)
-            ],
-            axis=1,
-        )
+        return np.stack([(own * own).sum(axis=0) for own in self.precisions], axis=1)
 
     def compute_variance_parts(self, factor: DistinctFactor) -> FloatArray:
         """Return mu^2 and the gammas of the rows of a factor, shape (r, 1 + K)."""
@@ -156,10 +158,8 @@ class NestedCovariance:
 
     def compute_row_parts(self, rows: FloatArray) -> FloatArray:
         """Return mu^2 and the gammas of rows (r, n), shape (r, 1 + K)."""
-        parts = []
-        for E, G in zip(self.estimates, self.covariances, strict=True):
-            b = rows @ E
-            parts.append(((b @ G) * b).sum(axis=1))
+        parts = [(rows @ self.reference) ** 2]
+        parts += [((rows @ own) ** 2).sum(axis=1) for own in self.estimates]
         return np.stack(parts, axis=1)
 
     def descend(
@@ -167,8 +167,8 @@ class NestedCovariance:
         cells: FloatArray,
         prices: FloatArray,
         pulls: Sequence[tuple[DistinctFactor, FloatArray]],
-    ) -> NestedCovariance:
-        """Return a covariance with a lower Lagrangian: the least in all G_k, then in each move."""
+    ) -> DenseCovariance:
+        """Return a covariance with a lower Lagrangian: the least in all C_k, then in each move."""
         return self.descend_rows(cells, prices, [(factor.rows, pull) for factor, pull in pulls])
 
     def descend_rows(
@@ -176,57 +176,100 @@ class NestedCovariance:
         cells: FloatArray,
         prices: FloatArray,
         pulls: Sequence[tuple[FloatArray, FloatArray]],
-    ) -> NestedCovariance:
+    ) -> DenseCovariance:
         """Descend with pulls (r, 1 + K) on rows W (r, n); see `AttributeCovariance.descend`.
 
-        G_k is the geometric mean of Theorem 3. A move by D costs
+        C_k is the geometric mean of Theorem 3. A move by D (F29) costs
 
-            price_k sum_i p_i |(R_k - D R_l) e_i|^2 in G_k^-1 + sum_j pull_jl |(E_l + E_k D)'w_j|^2
-            in G_l
+            price_k sum_i p_i |(K_k - D K_l) e_i|^2 + sum_j pull_jl |(E_l + E_k D)'w_j|^2
+
+        and one of u by d, which all variants share,
+
+            sum_k price_k sum_i p_i |K_k (e_i - d)|^2 + sum_j pull_j0 (w_j'(u + d))^2
         """
         W = np.concatenate([rows for rows, _ in pulls])
         pull = np.concatenate([own for _, own in pulls])
-        R, E = list(self.precisions), list(self.estimates)
-        G = [self.covariances[0]]
-        for k, price in enumerate(prices.tolist(), 1):
-            root = cholesky(price * (R[k] * cells) @ R[k].T, lower=True)
-            b = W @ E[k]
-            squares, U = eigh(root.T @ ((b.T * pull[:, k]) @ b) @ root)
-            factor = root @ U / np.maximum(squares, np.finfo(float).tiny) ** 0.25
-            G.append(factor @ factor.T)
-        for k, price in enumerate(prices.tolist(), 1):
-            for low in range(k):
-                b, lower = W @ E[k], W @ E[low]
-                weighted = b.T * pull[:, low]
-                D = _solve_move(
-                    price * (R[low] * cells) @ R[low].T,
-                    weighted @ b,
-                    G[k],
-                    G[low],
-                    price * (R[k] * cells) @ R[low].T - G[k] @ (weighted @ lower) @ G[low],
-                )
-                R[k] = R[k] - D @ R[low]
-                E[low] = E[low] + E[k] @ D
-        return NestedCovariance(tuple(R), tuple(E), tuple(G))
+        K, E = list(self.precisions), list(self.estimates)
+        for k, price in enumerate(prices.tolist()):
+            asked = pull[:, 1 + k] > 0
+            b = W[asked] @ E[k]
+            root = cholesky(price * (K[k] * cells) @ K[k].T, lower=True)
+            squares, U = eigh(root.T @ ((b.T * pull[asked, 1 + k]) @ b) @ root)
+            sizes = np.maximum(squares, np.finfo(float).tiny) ** 0.25
+            E[k] = E[k] @ (root @ U / sizes)
+            K[k] = (sizes[:, None] * U.T) @ solve_triangular(root, K[k], lower=True)
+        for low, k in self._list_moves():
+            b, weights = W @ E[k], pull[:, 1 + low, None]
+            right = float(prices[k]) * (K[k] * cells) @ K[low].T - b.T @ (weights * (W @ E[low]))
+            s, V = eigh(float(prices[k]) * (K[low] * cells) @ K[low].T)
+            t, Z = eigh(b.T @ (weights * b))
+            D = Z @ ((Z.T @ right @ V) / (s + np.maximum(t, 0.0)[:, None])) @ V.T
+            K[k] = K[k] - D @ K[low]
+            E[low] = E[low] + E[k] @ D
+        weighted, N = W.T * pull[:, 0], self.contrasts
+        charged = np.concatenate(K) * np.sqrt(np.repeat(prices, list(map(len, K))))[:, None]
+        system = N.T @ (charged.T @ charged + weighted @ W) @ N
+        right = N.T @ (charged.T @ (charged @ cells) - weighted @ (W @ self.reference))
+        move = N @ np.linalg.solve(system, right)
+        return replace(self, precisions=tuple(K), estimates=tuple(E))._move(move)
 
-    def factor_precisions(self) -> list[FloatArray]:
-        """Return K_k (d_k, n) with K_k'K_k = Y_k of each grade."""
-        return [
-            solve_triangular(cholesky(G, lower=True), R, lower=True)
-            for R, G in zip(self.precisions[1:], self.covariances[1:], strict=True)
-        ]
+    def _list_moves(self) -> Iterator[tuple[int, int]]:
+        """List the pairs of grades l < k of the same variant."""
+        for start, stop in itertools.pairwise(self.starts):
+            yield from ((low, k) for k in range(start, stop) for low in range(start, k))
 
-    def round_to_integers(self, factors: Sequence[DistinctFactor], bits: int) -> DenseMatrix:
+    def round_to_integers(
+        self, factors: Sequence[DistinctFactor], bits: int
+    ) -> DenseMatrix | VariantMatrix:
+        """Return the integer matrices next to this covariance; see `AttributeCovariance`."""
+        W = np.concatenate([factor.rows for factor in factors])
+        slices = [slice(start, stop) for start, stop in itertools.pairwise(self.starts)]
+        if len(slices) == 1:
+            return self._round_variant(W, bits, slices[0], _round_entries)
+        reference = round_reference(self.reference)
+        move = reference / sum(reference.tolist()) - self.reference
+        moved = self._move(move)
+        rounding = OrthogonalRounding(reference)
+        matrices = []
+        for own in slices:
+            rounded = moved._round_variant(W, bits, own, rounding.round)
+            grades = np.zeros(rounded.rows, dtype=np.int64)
+            matrices.append(rounded if rounded.grades else replace(rounded, row_grades=grades))
+        return VariantMatrix(tuple(matrices), reference, self.variants)
+
+    def _move(self, move: FloatArray) -> DenseCovariance:
+        """Add a contrast (n,) to u."""
+        precisions = tuple(own - (own @ move)[:, None] for own in self.precisions)
+        return replace(self, reference=self.reference + move, precisions=precisions)
+
+    def _round_variant(
+        self,
+        W: FloatArray,
+        bits: int,
+        variant: slice,
+        round_rows: Callable[[FloatArray], IntArray],
+    ) -> DenseMatrix:
         """Return the best of many roundings: of K_k with K_k'K_k = Y_k and of their rotations.
 
         All rotations are the same mechanism, but they do not round equally well. Each grade has the
         same largest column norm, as the blocks choose how accurate it is.
+
+        Args:
+            W: Rows that are asked for, shape (r, n); the rounding is good for those that the
+                variant answers.
+            bits: The binary logarithm of the largest column norm.
+            variant: The grades of the variant.
+            round_rows: Rounds rows (r, n).
         """
-        W = np.concatenate([factor.rows for factor in factors])
-        n, real = len(self.estimates[0]), self.factor_precisions()
+        n, real, estimates = len(self.reference), self.precisions[variant], self.estimates[variant]
+        left = W - (W @ self.reference)[:, None]
+        for K, E in zip(real, estimates, strict=True):
+            left -= W @ E @ K
+        W = W[np.abs(left).max(axis=1) <= _ANSWERED * np.abs(W).max()]
         sizes = [math.sqrt(float((K**2).sum(axis=0).max(initial=0.0))) or 1.0 for K in real]
-        asked = np.concatenate(self.precisions).T
+        asked = np.concatenate([np.ones((1, n)), *real]).T
         unasked = _UNASKED * qr(asked)[0][:, asked.shape[1] :].T
+        unasked = unasked - (unasked @ self.reference)[:, None]
         grades: IntArray = np.repeat(np.arange(len(real)), [len(own) for own in real])
         grades = np.append(grades, np.full(len(unasked), len(real) - 1))
         rng = np.random.default_rng(n)  # A constant seed, so that designs are reproducible.
@@ -237,56 +280,50 @@ class NestedCovariance:
                 (qr(rng.normal(size=(len(own), len(own))))[0] @ own if trial else own) / size
                 for own, size in zip(real, sizes, strict=True)
             ]
-            matrix = np.rint(np.vstack([*rotated, unasked]) * 2.0**bits).astype(np.int64)
+            matrix = round_rows(np.vstack([*rotated, unasked]) * 2.0**bits)
             if np.linalg.matrix_rank(np.vstack([matrix, np.full(n, 2.0**bits)])) < n:
                 continue
             candidate = DenseMatrix(matrix, grades if len(real) > 1 else None)
-            loss = self._estimate_loss(candidate, grades, W)
+            loss = _estimate_loss(candidate, grades, W, (real, estimates))
             if best is None or loss < best[0]:
                 best = loss, candidate
         if best is None:
             raise DesignError("the integer strategy of an attribute lost a contrast")
         return best[1]
 
-    def _estimate_loss(self, rounded: DenseMatrix, grades: IntArray, W: FloatArray) -> float:
-        """Estimate the logarithm of what rounding costs for the rows W (r, n), over all grades.
 
-        It is by how much the largest eta and the largest gamma of each grade grow.
-        """
-        eta, parts = self.compute_eta(), self.compute_row_parts(W)[:, 1:]
-        E = np.linalg.inv(np.vstack([rounded.matrix, np.ones(rounded.n)]))[:, :-1]
-        loss = 0.0
-        for k, (own, gammas) in enumerate(zip(eta.T, parts.T, strict=True)):
-            if not own.max() > 0:
-                continue
-            mine = grades == k
-            squares = ((W @ E[:, mine]) ** 2).sum(axis=1) / np.maximum(gammas, 1e-3 * gammas.max())
-            more = (rounded.matrix[mine].astype(np.float64) ** 2).sum(axis=0).max() / own.max()
-            loss += math.log(float(squares.max())) + math.log(more)
-        return loss
+def _round_entries(rows: FloatArray) -> IntArray:
+    """Round every entry of rows (r, n)."""
+    return np.rint(rows).astype(np.int64)
 
 
-def _solve_move(
-    S: FloatArray, B: FloatArray, upper: FloatArray, lower: FloatArray, right: FloatArray
-) -> FloatArray:
-    """Solve D S + G_k B D G_l = right for D, with positive definite S, G_k, G_l and B >= 0.
+def _estimate_loss(
+    rounded: DenseMatrix,
+    grades: IntArray,
+    W: FloatArray,
+    real: tuple[Sequence[FloatArray], Sequence[FloatArray]],
+) -> float:
+    """Estimate the logarithm of what rounding costs for the rows W (r, n), over all grades.
 
-    With G_k = P P', G_l = Q Q', P'B P = Z diag(t) Z' and Q^-1 S Q^-T = V diag(s) V', the matrix
-    F = Z'P^-1 D Q V has F_ij (s_j + t_i) = (Z'P^-1 right Q^-T V)_ij.
+    It is by how much the largest eta and the largest gamma of each grade grow, from those of the
+    real precisions and estimates.
     """
-    P, Q = cholesky(upper, lower=True), cholesky(lower, lower=True)
-    t, Z = eigh(P.T @ B @ P)
-    inner = solve_triangular(Q, solve_triangular(Q, S, lower=True).T, lower=True)
-    s, V = eigh((inner + inner.T) / 2)
-    scaled = solve_triangular(P, right, lower=True)
-    scaled = solve_triangular(Q, scaled.T, lower=True).T
-    F = (Z.T @ scaled @ V) / (s + np.maximum(t, 0.0)[:, None])
-    return np.asarray(P @ Z @ solve_triangular(Q, V @ F.T, lower=True, trans="T").T)
+    E = np.linalg.inv(np.vstack([rounded.matrix, np.ones(rounded.n)]))[:, :-1]
+    loss = 0.0
+    for k, (precision, estimate) in enumerate(zip(*real, strict=True)):
+        eta, gammas = (precision**2).sum(axis=0), ((W @ estimate) ** 2).sum(axis=1)
+        if not eta.max() > 0:
+            continue
+        mine = grades == k
+        squares = ((W @ E[:, mine]) ** 2).sum(axis=1) / np.maximum(gammas, 1e-3 * gammas.max())
+        more = (rounded.matrix[mine].astype(np.float64) ** 2).sum(axis=0).max() / eta.max()
+        loss += math.log(float(squares.max())) + math.log(more)
+    return loss
 
 
 def _optimise_rows(
     W: FloatArray, c: FloatArray, N: FloatArray
-) -> tuple[NestedCovariance, FloatArray, FloatArray]:
+) -> tuple[DenseCovariance, FloatArray, FloatArray]:
     """Find the optimum of rows W (m, n) with targets c (m,) in the contrasts N (n, k).
 
     Also returns the dual weights p (n,) and q (m,).
@@ -307,4 +344,4 @@ def _optimise_rows(
         v = np.linalg.lstsq(f, -W.mean(axis=1), rcond=None)[0]
         T = np.linalg.lstsq(f, np.linalg.lstsq(real.T, W.T, rcond=None)[0].T, rcond=None)[0]
         G = T @ T.T
-    return NestedCovariance.of_contrasts(N, v, G), found.p, found.q
+    return DenseCovariance.of_contrasts(N, v, G), found.p, found.q
