@@ -59,7 +59,7 @@ class VariantMatrix:
     def arrays_in_file(self) -> Mapping[str, IntArray]:
         return {
             "matrices": np.stack([own.matrix for own in self.matrices]),
-            "grades": np.stack([own.row_grades for own in self.matrices]),
+            "grades": np.stack([own.grades.rows for own in self.matrices if own.grades]),
             "reference": self.reference,
         }
 
