@@ -5,7 +5,7 @@ that meets the targets has by weak duality
 
     Delta >= sum over blocks A of || diag(multiple q / c)^1/2 N_A F_A ||_*  / sqrt(sum p sum q)
 
-where F_A F_A' = P_A = sum_v p_v M_A(v) (`fitplug.neighbours.person_records`). Other differences can
+where F_A F_A' = P_A = sum_v p_v M_A(v) (`fitplug.neighbours.persons`). Other differences can
 only raise Delta, so it does not matter how many of them there are (docs/theory/persons.md).
 
 A computed F_A is a factor of P_A but for rounding. Single records are differences too: a weight e

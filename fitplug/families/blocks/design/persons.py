@@ -1,7 +1,7 @@
 """The optimum for a person with several records: differences are added as they are needed.
 
 The dual has a weight p_v for each difference v, and P_A = sum_v p_v B M_A(v) B' in block A
-(`fitplug.neighbours.person_records`). There may be more differences than can be listed, but the
+(`fitplug.neighbours.persons`). There may be more differences than can be listed, but the
 optimum has positive weights on a few. So the problem is solved with some differences. Then the
 costliest differences of its covariance are found, which join the others until none of them costs
 more than those do. The lower bound of each of these solves is one for all differences.
