@@ -16,8 +16,7 @@ import numpy as np
 
 from fitplug.families.base.answers import measure_block
 from fitplug.families.base.basis import Reading
-from fitplug.families.base.integer_limits import SATURATION
-from fitplug.families.base.packed_integers import ExactTotals, pack_integers, unpack_integers
+from fitplug.families.base.integers import SATURATION, ExactTotals, pack_integers, unpack_integers
 from fitplug.families.base.parted_strategy import PartedStrategy
 from fitplug.families.base.pieces import Latest, Pieces, sum_margin
 from fitplug.families.base.strategy import IntegerStrategy
