@@ -8,8 +8,14 @@ from fitplug.neighbours.cell_pairs import (
     ground_queries,
     mix_sets,
 )
-from fitplug.neighbours.move_bound import MOST_LISTED, upper_all_moves, upper_costliest_move
-from fitplug.neighbours.move_costs import LARGEST_SUM, MoveCosts, undo_scale
+from fitplug.neighbours.move_bound import upper_costliest_move
+from fitplug.neighbours.move_costs import (
+    LARGEST_SUM,
+    MOST_LISTED,
+    MoveCosts,
+    measure_all_moves,
+    undo_scale,
+)
 from fitplug.neighbours.person_cost import (
     find_costly_differences,
     find_missed_differences,
@@ -39,9 +45,9 @@ __all__ = [
     "find_pairs",
     "ground_queries",
     "list_single_records",
+    "measure_all_moves",
     "mix_sets",
     "undo_scale",
-    "upper_all_moves",
     "upper_costliest_move",
     "upper_largest_cost",
 ]

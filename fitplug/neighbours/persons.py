@@ -24,7 +24,7 @@ cost. Nothing rests on its success.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -84,6 +84,11 @@ class RecordSets:
 
     def __len__(self) -> int:
         return len(self.cells)
+
+    @property
+    def arrays_in_file(self) -> Mapping[str, IntArray]:
+        """What a plan file holds of them, by name."""
+        return {"records.cells": self.cells, "records.labels": self.labels}
 
     def find_differing(self) -> BoolArray:
         """Find in which symmetric attributes two records differ, shape (v, k, k, attributes)."""

@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 
 from fitplug.certify import COARSE_STEP, STEP, lower_trace
-from fitplug.families.blocks.certificate.blocks import BlockCertifier
+from fitplug.families.blocks.certificate import BlockCertifier
 from fitplug.families.tree.certificate.block_determinants import BlockWeights
 from fitplug.families.tree.certificate.public_root import (
     RootPrior,
