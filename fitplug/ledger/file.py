@@ -112,7 +112,7 @@ class LedgerFile:
 
     @cached_property
     def _missing_locks(self) -> str | None:
-        """The option of a network mount that keeps locks on this machine; see `_find_missing_locks`."""
+        """The option of the network mount that keeps locks on this machine; it is read once."""
         return _find_missing_locks(self._file.parent)
 
     @contextlib.contextmanager
