@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fitplug.families.base.certifier import Duals
+from fitplug.families.base.family import Duals
 from fitplug.families.base.objective import Objective
 from fitplug.families.tree.certificate.block_weights import average_weights
 from fitplug.families.tree.design.bound_gradient import differentiate_rows, evaluate_tree_bound

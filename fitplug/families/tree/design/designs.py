@@ -14,16 +14,17 @@ from dataclasses import replace
 import numpy as np
 
 from fitplug.errors import DesignError
-from fitplug.families.base.certifier import Duals
-from fitplug.families.base.claims import (
+from fitplug.families.base.contrasts import build_contrasts, compute_precisions, make_contrasts
+from fitplug.families.base.design import (
     LEAST_RECORDS,
     TREE_BOUND_MARGIN,
+    Design,
     add_claim_margins,
     choose_bits,
+    evaluate_at_targets,
 )
-from fitplug.families.base.contrasts import build_contrasts, compute_precisions, make_contrasts
-from fitplug.families.base.design import Design, evaluate_at_targets
-from fitplug.families.base.integer_limits import MAX_ENTRY
+from fitplug.families.base.family import Duals
+from fitplug.families.base.integers import MAX_ENTRY
 from fitplug.families.base.objective import Objective
 from fitplug.families.base.strategies import build_strategy
 from fitplug.families.base.strategy import IntegerStrategy

@@ -20,13 +20,22 @@ from scipy.linalg import block_diag
 from fitplug.errors import PlanError
 from fitplug.families.base.boxed_combinations import Products
 from fitplug.families.base.contrasts import make_contrasts
-from fitplug.families.base.covariance import BlockCovariance, MeasuredCells, write_out_covariance
-from fitplug.families.base.mechanisms import Mechanism, make_mechanism
+from fitplug.families.base.dense_mechanism import (
+    BlockCovariance,
+    MeasuredCells,
+    write_out_covariance,
+)
 from fitplug.families.base.parted_strategy import PartedStrategy
 from fitplug.families.base.pieces import Latest, Pieces
 from fitplug.families.base.strategies import build_strategy
 from fitplug.families.base.strategy import Integers, IntegerStrategy
-from fitplug.families.base.strategy_form import StrategyCost, StrategyForm, upper_excess
+from fitplug.families.base.strategy_form import (
+    Mechanism,
+    StrategyCost,
+    StrategyForm,
+    make_mechanism,
+    upper_excess,
+)
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.pairs import TreePairStructure
 from fitplug.families.tree.shape.persons import PersonTreeStructure
