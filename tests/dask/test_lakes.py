@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 import functools
 import json
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
+from distributed import Client, LocalCluster
 from pyiceberg.expressions import EqualTo
 from pyiceberg.table import StaticTable
 from pyiceberg.types import IntegerType, LongType
@@ -242,12 +245,69 @@ def test_a_file_of_another_size_than_the_log_says(delta: Path) -> None:
     refuses(fpd.DeltaTable(delta), "does not have the size that its table says")
 
 
+def test_values_of_partitions_are_read_as_the_log_spells_them(tmp_path: Path) -> None:
+    days = [datetime.date(2020, 1, k) for k in (1, 2, 3)]
+    rows = pa.table(
+        {
+            "day": pa.array([*days, None] * 30, pa.date32()),
+            "is_new": [True, False, None] * 40,
+            "place": ["a b", "é/%20", "x=y", None, ""] * 24,
+            "size": range(120),
+        }
+    )
+    write_deltalake(tmp_path, rows, partition_by=["day", "is_new", "place"])
+    domain = fp.Domain(
+        {
+            "day": fp.Dates("2020-01-01", "2020-01-03"),
+            "is_new": fp.Categories([False, True], other="unknown"),
+            "place": fp.Categories(["a b", "é/%20", "x=y"], other="none"),
+        }
+    )
+    written = rows.to_pylist()
+    held = Counter((row["day"], row["is_new"], row["place"]) for row in written if row["day"])
+    counted = fpd.count(fpd.DeltaTable(tmp_path), (domain, [("day", "is_new", "place")]))
+    cells = counted[("day", "is_new", "place")]
+    for i, day in enumerate(days):
+        for j, new in enumerate((False, True)):
+            for k, place in enumerate(("a b", "é/%20", "x=y")):
+                assert cells[i, j, k] == held[day, new, place] > 0
+    assert cells.sum() == 90
+
+
+def test_a_table_that_changes_does_not_change_the_count(delta: Path, tmp_path: Path) -> None:
+    opened = deltalake.DeltaTable(delta)
+    before = opened.to_pyarrow_table()
+    plain = tmp_path / "plain"
+    write_deltalake(plain, draw(1, 90))
+    lakes.delete_delta_rows(plain, lakes.list_added(plain)[0], [1, 2], "u")
+    write_deltalake(delta, draw(9, 100), mode="append")
+    assert_counts(opened, before)
+
+    def remove(done: int, total: int) -> None:
+        for vector in plain.glob("ab/*.bin"):
+            vector.unlink()
+
+    counted = fpd.count(fpd.DeltaTable(plain), (DOMAIN, [()]), progress=remove)
+    assert counted[()] == 88
+
+
+@pytest.mark.parametrize("package", ["deltalake", "pyiceberg"])
+def test_a_missing_library_is_one_sentence(
+    delta: Path, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    source = fpd.DeltaTable(delta) if package == "deltalake" else fpd.IcebergTable("m.json")
+    refuses(source, rf'{package}, which is missing; install it: pip install "fitplug\[')
+
+
 # Iceberg
 
 
 @pytest.fixture
 def catalog(tmp_path: Path) -> Iterator[Any]:
-    with lakes.make_catalog(tmp_path) as catalog:
+    with lakes.make_catalog(tmp_path.as_uri()) as catalog:
         yield catalog
 
 
@@ -384,6 +444,40 @@ def test_deletion_vectors_of_iceberg(iceberg: Any, tmp_path: Path) -> None:
     refuses(source, "cannot be read, or its metadata are damaged")
     path.unlink()
     refuses(source, "cannot be read, or its metadata are damaged")
+
+
+def test_scans_of_iceberg(iceberg: Any) -> None:
+    first = iceberg.current_snapshot().snapshot_id
+    before = iceberg.scan().to_arrow()
+    iceberg.append(draw(7, 50))
+    scan = iceberg.scan(selected_fields=("sex", "age", "year"))
+    assert_counts(scan, scan.to_arrow())
+    assert_counts(iceberg.scan(snapshot_id=first), before)
+    refuses(scan, "has no column 'id'", (fp.Domain({"id": [1]}), [("id",)]))
+    refuses(iceberg.scan("age = 5"), "has a filter or a limit; leave it out, and give where=")
+    refuses(iceberg.scan(limit=5), "has a filter or a limit")
+
+
+@pytest.mark.slow
+def test_lakes_on_a_cluster(delta: Path, iceberg: Any, tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    write_deltalake(plain, draw(1, 900))
+    opened = deltalake.DeltaTable(delta)
+    data_set = opened.to_pyarrow_dataset()
+    lakes.delete_delta_rows(plain, lakes.list_added(plain)[0], range(500, 600), "u")
+    file = next(iter(iceberg.scan().plan_files())).file.file_path
+    gone = lakes.write_positions(tmp_path / "gone.parquet", [(file, p) for p in range(50)])
+    delete = lakes.describe_delete(gone, "positions", 50)
+    metadata = lakes.commit_iceberg_deletes(iceberg, tmp_path, delete)
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address=":0") as cluster,
+        Client(cluster) as client,
+    ):
+        for source in (opened, data_set, fpd.DeltaTable(plain), fpd.IcebergTable(metadata)):
+            counted = fpd.count(source, WANTED, client=client)
+            alone = fpd.count(source, WANTED)
+            for table in alone:
+                np.testing.assert_array_equal(counted[table], alone[table])
 
 
 # Folders

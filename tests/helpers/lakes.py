@@ -114,8 +114,8 @@ def delete_delta_rows(
 
 
 @contextmanager
-def make_catalog(folder: Path) -> Iterator[InMemoryCatalog]:
-    catalog = InMemoryCatalog("test", warehouse=folder.as_uri())
+def make_catalog(warehouse: str, **properties: str) -> Iterator[InMemoryCatalog]:
+    catalog = InMemoryCatalog("test", warehouse=warehouse, **properties)
     try:
         catalog.create_namespace("n")
         yield catalog
