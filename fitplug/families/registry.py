@@ -19,7 +19,7 @@ from fitplug.families.blocks.strategy.pairs import PairForm
 from fitplug.families.blocks.strategy.persons import PersonForm
 from fitplug.families.blocks.strategy.scalars import ScalarForm
 from fitplug.families.blocks.strategy.symmetric_pairs import SymmetricPairForm
-from fitplug.families.chain.certificate.chains import ChainCertifier
+from fitplug.families.chain.certificate import ChainCertifier
 from fitplug.families.chain.shape import ChainStructure
 from fitplug.families.chain.strategy.chains import ChainForm
 from fitplug.families.product.certificate.pairs import ProductPairCertifier

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fitplug.counts import Tables
 from fitplug.files import Place
@@ -33,10 +33,7 @@ from fitplug_cli.output.release_record import describe_release
 from fitplug_cli.output.review_files import write_review
 from fitplug_cli.software import describe_software
 from fitplug_cli.spec import Spec, SpecError
-from fitplug_opendp.publication import PublicationState, PublishedRelease
-
-if TYPE_CHECKING:
-    from fitplug_dask.releases import State
+from fitplug_opendp.publication import PublishedRelease
 
 
 @dataclass(frozen=True)
@@ -117,17 +114,11 @@ def publish_in_parts(
             files,
             None if ledger is None and checkpoint is None else spec.key_file,
         )
-    shown = _name_state(state)
-    print_charge(ledger, release, shown)
-    print_release(PublishedRelease(release, Path(location)), location, shown)
+    print_charge(ledger, release, state)
+    print_release(PublishedRelease(release, Path(location)), location, state)
     return {
         "folder": location,
         **files.describe(release),
-        "found": shown,
+        "found": state,
         "ledger": build_ledger_record(ledger),
     }
-
-
-def _name_state(state: State) -> PublicationState:
-    """Name a state as releases of other kinds name it."""
-    return "charged" if state == "begun" else state

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from fitplug.certify import LowerBoundAt, Tier, TierClaims, lower_trace, scale_weights
-from fitplug.families.base.certifier import Duals
+from fitplug.families.base.family import Duals
 from fitplug.families.base.objective import Objective
 from fitplug.families.tree.certificate.block_determinants import BlockWeights
 from fitplug.families.tree.certificate.leaf_persons import lower_leaf_norm

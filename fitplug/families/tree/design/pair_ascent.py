@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from fitplug.families.base.certifier import Duals
+from fitplug.families.base.family import Duals
 from fitplug.families.tree.design.bound_ascent import choose_error, count_steps
 from fitplug.families.tree.design.bound_gradient import differentiate_rows
 from fitplug.families.tree.shape.pairs import TreePairStructure

@@ -13,8 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from fitplug.families.base.certificates import certify_bound
-from fitplug.families.base.certifier import Duals
+from fitplug.families.base.family import Duals, certify_bound
 from fitplug.families.base.objective import Objective
 from fitplug.families.tree.design.bound_ascent import average_where_large
 from fitplug.families.tree.design.descent import Start, TreeDescent, TreeMember

@@ -12,10 +12,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fitplug.families.base.certifier import Duals
-from fitplug.families.base.claims import TREE_BOUND_MARGIN, add_claim_margins
 from fitplug.families.base.contrasts import make_contrasts
-from fitplug.families.base.design import Design, evaluate_at_targets
+from fitplug.families.base.design import (
+    TREE_BOUND_MARGIN,
+    Design,
+    add_claim_margins,
+    evaluate_at_targets,
+)
+from fitplug.families.base.family import Duals
 from fitplug.families.base.objective import Objective
 from fitplug.families.base.strategies import build_strategy
 from fitplug.families.base.strategy import IntegerStrategy

@@ -13,10 +13,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from fitplug.errors import DesignError
-from fitplug.families.base.claims import LEAST_RECORDS, add_claim_margins, choose_bits
 from fitplug.families.base.contrasts import build_contrasts, compute_precisions, make_contrasts
-from fitplug.families.base.design import evaluate_at_targets
-from fitplug.families.base.integer_limits import MAX_ENTRY
+from fitplug.families.base.design import (
+    LEAST_RECORDS,
+    add_claim_margins,
+    choose_bits,
+    evaluate_at_targets,
+)
+from fitplug.families.base.integers import MAX_ENTRY
 from fitplug.families.base.objective import Objective
 from fitplug.families.base.strategies import build_strategy
 from fitplug.families.base.strategy import IntegerStrategy

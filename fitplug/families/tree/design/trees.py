@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from fitplug.families.base.certifier import Duals
-from fitplug.families.base.claims import TREE_BOUND_MARGIN
-from fitplug.families.base.design import Design
+from fitplug.families.base.design import TREE_BOUND_MARGIN, Design
+from fitplug.families.base.family import Duals
 from fitplug.families.base.objective import Objective
 from fitplug.families.tree.design.bound_ascent import ascend_tree_bound
 from fitplug.families.tree.design.descent import descend_trees

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fitplug.families.base.integer_limits import SATURATION
+from fitplug.families.base.integers import SATURATION
 from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.tree.integers.blocks import TreeBlock
 from fitplug.families.tree.integers.child_matrices import ChildMatrices

@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from fitplug.families.base.packed_integers import ExactTotals, pack_integers, unpack_integers
+from fitplug.families.base.integers import ExactTotals, pack_integers, unpack_integers
 from fitplug.families.base.pieces import cut_evenly, sum_margin
 from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.tree.estimates.answers import (

@@ -29,7 +29,7 @@ from scipy.linalg import solve_triangular
 
 from fitplug.errors import PlanError
 from fitplug.families.base.contrasts import ContrastMatrix, build_contrasts
-from fitplug.families.base.integer_limits import MAX_ENTRY
+from fitplug.families.base.integers import MAX_ENTRY
 from fitplug.families.tree.integers.child_matrices import (
     ChildMatrices,
     LeafMatrices,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from scipy.linalg import block_diag
 
-from fitplug.families.base.covariance import BlockCovariance
+from fitplug.families.base.dense_mechanism import BlockCovariance
 from fitplug.families.tree.integers.blocks import TreeBlock
 from fitplug.families.tree.integers.child_matrices import LeafMatrices
 from fitplug.families.tree.shape.blocks import TreeStructure

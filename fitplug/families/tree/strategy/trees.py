@@ -7,12 +7,16 @@ from collections.abc import Mapping, Sequence
 from fitplug.errors import PlanError
 from fitplug.families.base.boxed_combinations import Products
 from fitplug.families.base.contrasts import make_contrasts
-from fitplug.families.base.covariance import MeasuredCells, write_out_covariance
-from fitplug.families.base.mechanisms import Mechanism, make_mechanism
+from fitplug.families.base.dense_mechanism import MeasuredCells, write_out_covariance
 from fitplug.families.base.parted_strategy import PartedStrategy
 from fitplug.families.base.strategies import build_strategy
 from fitplug.families.base.strategy import Integers, IntegerStrategy
-from fitplug.families.base.strategy_form import StrategyCost, StrategyForm
+from fitplug.families.base.strategy_form import (
+    Mechanism,
+    StrategyCost,
+    StrategyForm,
+    make_mechanism,
+)
 from fitplug.families.tree.estimates.answers import list_block_tables
 from fitplug.families.tree.estimates.combinations import (
     compute_boxed_tree_covariance,

@@ -1,4 +1,4 @@
-"""Packed integers: integers of any size as one array of int64, for files and other processes."""
+"""Integers: the limits that a plan keeps, and integers of any size packed into arrays of int64."""
 
 from __future__ import annotations
 
@@ -7,6 +7,21 @@ from collections.abc import Sequence
 import numpy as np
 
 from fitplug.numeric import AnyArray, IntArray, find_largest_entry
+
+MAX_ENTRY = 2**52
+"""Bound on the entries of a plan's integer matrices, which floats then hold exactly."""
+
+LEAST_NOISE, LARGEST_NOISE = 1.0, 2.0**55
+"""Least and most noise (std) of a plan. With less, answers are next to exact; with more, they might
+not stay within 64 bits, 128 standard deviations away."""
+
+SATURATION = 2**62
+"""Answers of strategies are clamped here: see `IntegerStrategy.max_records`. The clamp costs no
+privacy, and so nothing that is done depends on whether the exact answers reach it."""
+
+FEWEST_RECORDS = 10**9 // 2
+"""A plan whose integers hold fewer records, in whichever cells they lie, is refused."""
+
 
 _BITS = 62
 """The bits of each digit but the highest one, which has a sign."""

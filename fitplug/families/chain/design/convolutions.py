@@ -1,9 +1,16 @@
-"""Levelling a chain: the weights R and M that make privacy profile and variances level.
+"""Chains measured by convolutions: T that suits a chain without ends, and R and M that level it.
 
-For given R, the column weights m_i = (sum_j r_j^2 t_(j - i)^2)^-1/2 make the profile level. They
-are rounded to integers at once, because variances are cheap only where many columns have one
-weight. Then each row's weight grows by a power of the ratio of its variance to its target, and so
-on. The steps begin with a shorter chain, whose weights are close to those of the long one.
+With equal weights everywhere, the optimum along a chain that never ends is the Toeplitz matrix of
+
+    ((1 - x z) / (1 - z))^1/2        0 <= x < 1
+
+where x grows from 0 with the weight of single cells against that of prefixes. The ends, and targets
+that vary, are left to R and M: M makes the privacy profile level, and R the variances over their
+targets. For given R, the column weights m_i = (sum_j r_j^2 t_(j - i)^2)^-1/2 make the profile
+level. They are rounded to integers at once, because variances are cheap only where many columns
+have one weight. Then each row's weight grows by a power of the ratio of its variance to its target,
+and so on. The steps begin with a shorter chain, whose weights are close to those of the long one
+(docs/theory/chains.md).
 """
 
 from __future__ import annotations
@@ -13,10 +20,64 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fitplug.families.chain.design.member import ToeplitzPair, build_toeplitz, place_cells
-from fitplug.families.chain.strategy.prefix_variances import upper_prefix_stds
-from fitplug.families.chain.strategy.total_update import find_total_covariances
+from fitplug.families.chain.design.optimal_covariance import ChainDuals
+from fitplug.families.chain.shape import ChainStructure
+from fitplug.families.chain.strategy.convolution_variances import (
+    find_total_covariances,
+    upper_prefix_stds,
+)
 from fitplug.numeric import FloatArray, IntArray, convolve, correlate, to_positions
+
+
+@dataclass(frozen=True, eq=False)
+class ToeplitzPair:
+    """The sequences of T, of T^-1 and of its prefix sums, each of shape (n,)."""
+
+    t: FloatArray
+    v: FloatArray
+    u: FloatArray
+
+
+def build_toeplitz(n: int, x: float) -> ToeplitzPair:
+    """Build the sequences of T for a weight x of single cells."""
+    rising, falling = _build_powers(n)
+    powers = x ** np.arange(n)
+    t = convolve(rising, falling * powers)
+    v = convolve(falling, rising * powers)
+    return ToeplitzPair(t, v, np.cumsum(v))
+
+
+def choose_cell_weight(structure: ChainStructure, duals: ChainDuals) -> float:
+    """Choose x for the dual weights that prefixes and cells have, on the average, in all blocks.
+
+    With q_s per prefix and q_c per cell T has the squared spectrum (q_s / |1 - z|^2 + q_c)^1/2,
+    which factors into the form above: with a - b = q_s^1/2 and a b = q_c it is x = b / a.
+    """
+    row_weights = duals.q / structure.targets
+    prefixes, cells = 0.0, 0.0
+    for block, multiple in enumerate(structure.multiples_of_blocks.tolist()):
+        own = structure.gather_weights(block, row_weights)
+        # The total may have a row of its own, and says nothing of the chain without ends.
+        prefixes += math.sqrt(multiple) * float(own[0][:-1].sum())
+        cells += math.sqrt(multiple) * float(own[1].sum())
+    difference = math.sqrt(prefixes)
+    a = (difference + math.sqrt(prefixes + 4 * cells)) / 2
+    return (a - difference) / a if a > 0 else 0.0
+
+
+def place_cells(n: int) -> FloatArray:
+    """Place cells on a line on which the ends of chains of different lengths coincide, (n,)."""
+    middle = (np.arange(n) + 0.5) / n
+    return np.asarray(np.log(middle / (1 - middle)))
+
+
+def _build_powers(n: int) -> tuple[FloatArray, FloatArray]:
+    """Build the sequences of (1 - z)^-1/2 and (1 - z)^1/2, each of shape (n,)."""
+    k = np.arange(1.0, n)
+    rising = np.concatenate([[1.0], np.cumprod((2 * k - 1) / (2 * k))])
+    falling = np.concatenate([[1.0], np.cumprod((2 * k - 3) / (2 * k))])
+    return rising, falling
+
 
 _POWER = 0.85
 """The power of the ratio of a variance to its target by which a row's weight grows."""
@@ -109,7 +170,7 @@ def level_chain(needs: ChainNeeds, x: float) -> LevelWeights:
 
     Args:
         needs: What is asked.
-        x: The parameter of T; see `fitplug.families.chain.design.member`.
+        x: The parameter of T; see `fitplug.families.chain.design.convolutions`.
 
     Returns:
         The best weights found.

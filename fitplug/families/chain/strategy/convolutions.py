@@ -19,9 +19,13 @@ from functools import cached_property
 
 import numpy as np
 
-from fitplug.families.chain.strategy.prefix_variances import upper_prefix_stds
-from fitplug.families.chain.strategy.toeplitz_inverse import ToeplitzInverse, invert_toeplitz
-from fitplug.families.chain.strategy.total_update import TotalUpdate, find_total_update
+from fitplug.families.chain.strategy.convolution_variances import (
+    ToeplitzInverse,
+    TotalUpdate,
+    find_total_update,
+    invert_toeplitz,
+    upper_prefix_stds,
+)
 from fitplug.numeric import (
     AnyArray,
     FloatArray,
