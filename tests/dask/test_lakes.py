@@ -8,7 +8,6 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +25,8 @@ from pyiceberg.types import IntegerType, LongType
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import DataError
-from fitplug_dask.checkpoint import _digest_count
-from fitplug_dask.files import take_snapshot
-from fitplug_dask.kernel import Job
-from fitplug_dask.sources import DeletedRows, Location, find_files, find_remaining
 from fitplug_dask.sources.iceberg_tables import read_positions, read_vectors
+from fitplug_dask.sources.table_entries import find_remaining, pack_rows, unpack_rows
 from tests.helpers import lakes
 
 DOMAIN = fp.Domain(
@@ -81,7 +77,7 @@ def refuses(source: Any, says: str, wanted: Any = WANTED) -> None:
 @pytest.mark.parametrize("rows", [0, 1, 7, 8, 9, 1000])
 def test_deleted_rows_are_found_in_any_batch(rows: int) -> None:
     deleted = np.random.default_rng(rows).random(rows) < 0.3
-    bits = DeletedRows.create(deleted).unpack()
+    bits = unpack_rows(pack_rows(deleted))
     every = np.append(~deleted, np.ones(50, bool))
     for first in (*range(min(rows, 20)), max(0, rows - 1), rows, rows + 30):
         for size in (1, 8, 13, 20):
@@ -168,20 +164,6 @@ def test_a_deletion_vector_that_is_gone_or_damaged(tmp_path: Path) -> None:
     refuses(fpd.DeltaTable(tmp_path), "a file of deleted rows is damaged or gone")
     vector.unlink()
     refuses(fpd.DeltaTable(tmp_path), "a file of deleted rows is damaged or gone")
-
-
-@pytest.mark.parametrize("storage", ["u", "i", "p"])
-def test_a_checkpoint_is_of_one_set_of_deleted_rows(tmp_path: Path, storage: str) -> None:
-    digests = set()
-    for gone in ([1, 2], [1, 3]):
-        write_deltalake(tmp_path / "t", draw(1, 90), mode="overwrite")
-        lakes.delete_delta_rows(tmp_path / "t", lakes.list_added(tmp_path / "t")[-1], gone, storage)
-        source = fpd.DeltaTable(tmp_path / "t")
-        files = take_snapshot(find_files(source), {"sex": DOMAIN["sex"]})
-        # As if the file of the rows were the same: only the deleted rows differ.
-        same = replace(files[0], location=Location("a"), stamp="", size=0, layout=None)
-        digests.add(_digest_count(Job({"sex": DOMAIN["sex"]}, (("sex",),)), [same]))
-    assert len(digests) == 2
 
 
 @pytest.mark.parametrize("mode", ["name", "id"])

@@ -32,7 +32,7 @@ from fitplug_dask.encoding import (
     unify_written_persons,
 )
 from fitplug_dask.files.header import DamagedFileError
-from fitplug_dask.sources import DeletedRows, find_remaining
+from fitplug_dask.sources import find_remaining, unpack_rows
 
 Adapt: TypeAlias = Callable[[Any, int], Any]
 """From a batch (n,) and the position of its first row in the file to the batch to count."""
@@ -73,7 +73,7 @@ class Adaptation:
         zone: The time zone in which times with a zone are read as days.
         repeated: The keys of folders that the file also holds as columns.
         filled: Integers that stand for a column which the file lacks, by its name.
-        deleted: Which rows are deleted, None if there are none.
+        deleted: Which rows are deleted, for `unpack_rows`; None if there are none. CONFIDENTIAL.
         unchecked: Whether the types of the columns are known only when they are read.
         missing: If they are: what stands for a column that is not there.
     """
@@ -86,7 +86,7 @@ class Adaptation:
     zone: str | None = None
     repeated: tuple[RepeatedKey, ...] = ()
     filled: Mapping[str, int | None] = field(default_factory=dict)
-    deleted: DeletedRows | None = None
+    deleted: bytes | None = field(default=None, repr=False)
     unchecked: bool = False
     missing: Mapping[str, Any] = field(default_factory=dict)
 
@@ -98,7 +98,7 @@ class Adaptation:
 
     def load(self) -> Adapt:
         """Return what adapts a batch."""
-        bits = None if self.deleted is None else self.deleted.unpack()
+        bits = None if self.deleted is None else unpack_rows(self.deleted)
         return lambda batch, first: self._adapt(batch, first, bits)
 
     def _adapt(self, batch: Any, first: int, bits: Any) -> Any:

@@ -21,10 +21,10 @@ from fitplug_dask.sources.store_errors import ChangedError, StoreError
 from fitplug_dask.sources.stored_bytes import open_stored_regions
 from fitplug_dask.sources.streams import SHARES
 from fitplug_dask.sources.table_entries import (
-    DeletedRows,
     StoredColumn,
     TableEntry,
     find_remaining,
+    unpack_rows,
 )
 
 __all__ = [
@@ -33,7 +33,6 @@ __all__ = [
     "TEXT_FORMATS",
     "UNTRACKED",
     "ChangedError",
-    "DeletedRows",
     "DeltaTable",
     "FolderKey",
     "Format",
@@ -53,4 +52,5 @@ __all__ = [
     "get_request_pool",
     "open_stored_regions",
     "redact_url",
+    "unpack_rows",
 ]

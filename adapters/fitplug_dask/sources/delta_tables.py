@@ -20,7 +20,7 @@ from fitplug.errors import DataError
 from fitplug_dask.sources.file_search import FolderKey, FoundFile
 from fitplug_dask.sources.formats import Format
 from fitplug_dask.sources.locations import Options, is_url, locate, redact_url
-from fitplug_dask.sources.table_entries import DeletedRows, StoredColumn, TableEntry, spell_value
+from fitplug_dask.sources.table_entries import StoredColumn, TableEntry, pack_rows, spell_value
 
 _ZONED = "is a time with a zone that partitions the table, which is not supported"
 
@@ -200,7 +200,7 @@ def _find_stored(described: Mapping[str, Any], mode: str) -> StoredColumn:
     return StoredColumn((physical,), number)
 
 
-def _read_vectors(opened: Any) -> dict[str, DeletedRows]:
+def _read_vectors(opened: Any) -> dict[str, bytes]:
     """Return the deleted rows of each file that has some, by what identifies the file."""
     import pyarrow as pa
 
@@ -208,7 +208,7 @@ def _read_vectors(opened: Any) -> dict[str, DeletedRows]:
     for batch in pa.RecordBatchReader.from_stream(opened.deletion_vectors()):
         for uri, remaining in zip(*batch.columns, strict=True):
             bits = remaining.values.to_numpy(zero_copy_only=False)
-            vectors[_identify("", uri.as_py())] = DeletedRows.create(~np.asarray(bits, dtype=bool))
+            vectors[_identify("", uri.as_py())] = pack_rows(~np.asarray(bits, dtype=bool))
     return vectors
 
 

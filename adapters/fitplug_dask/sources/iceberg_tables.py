@@ -21,7 +21,7 @@ from fitplug.errors import DataError
 from fitplug_dask.sources.file_search import FoundFile
 from fitplug_dask.sources.formats import Format
 from fitplug_dask.sources.locations import Location, Options, locate, redact_url
-from fitplug_dask.sources.table_entries import DeletedRows, StoredColumn, TableEntry, spell_value
+from fitplug_dask.sources.table_entries import StoredColumn, TableEntry, pack_rows, spell_value
 
 _SPELLED_TYPES = ("boolean", "int", "long", "string")
 _READERS = 16
@@ -234,7 +234,7 @@ def _share_partition(
     return filled
 
 
-def _join_positions(told: Sequence[Positions], rows: int) -> DeletedRows | None:
+def _join_positions(told: Sequence[Positions], rows: int) -> bytes | None:
     """Return the rows that are deleted of a file with so many rows, None if there are none."""
     positions = np.concatenate(told) if told else np.zeros(0, dtype=np.int64)
     if not len(positions):
@@ -243,7 +243,7 @@ def _join_positions(told: Sequence[Positions], rows: int) -> DeletedRows | None:
         raise ValueError("a deleted row lies beyond the end of its file")
     deleted = np.zeros(positions.max() + 1, dtype=bool)
     deleted[positions] = True
-    return DeletedRows.create(deleted)
+    return pack_rows(deleted)
 
 
 def _read_deletes(files: Any, delete: Any) -> dict[str, Positions]:

@@ -7,7 +7,6 @@ columns are stored, which values all its rows share, and which of its rows are d
 from __future__ import annotations
 
 import datetime
-import hashlib
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -35,37 +34,25 @@ class StoredColumn(NamedTuple):
     absent: str | None = None
 
 
-@dataclass(frozen=True)
-class DeletedRows:
-    """Rows of one file that are deleted, by their positions in the file.
+def pack_rows(deleted: Rows) -> bytes:
+    """Return the deleted rows (n,) of a file with at least n rows, as they travel with the file.
 
-    They travel with the file to the tasks that read it, so that a table which changes meanwhile
-    cannot change the count.
-
-    Attributes:
-        packed: A bit for each row up to the last deleted one, compressed. CONFIDENTIAL.
-        digest: What distinguishes them from others. A checkpoint holds it.
+    A bit stands for each row. A table that changes meanwhile cannot change the count, as its files
+    of deleted rows are not read again.
     """
+    return zlib.compress(np.packbits(deleted, bitorder="little").tobytes(), 1)
 
-    packed: bytes = field(repr=False)
-    digest: str
 
-    @classmethod
-    def create(cls, deleted: Rows) -> DeletedRows:
-        """Return the rows (n,) that are true, of a file with at least n rows."""
-        bits = np.packbits(deleted, bitorder="little").tobytes()
-        return cls(zlib.compress(bits, 1), hashlib.sha256(bits).hexdigest())
-
-    def unpack(self) -> npt.NDArray[np.uint8]:
-        """Return the bits for `find_remaining`, eight in an element."""
-        return np.frombuffer(zlib.decompress(self.packed), dtype=np.uint8)
+def unpack_rows(packed: bytes) -> npt.NDArray[np.uint8]:
+    """Return the bits of deleted rows, eight in an element, for `find_remaining`."""
+    return np.frombuffer(zlib.decompress(packed), dtype=np.uint8)
 
 
 def find_remaining(bits: npt.NDArray[np.uint8], first: int, rows: int) -> Rows | None:
     """Return whether each of some rows (n,) is not deleted; None if none of them is.
 
     Args:
-        bits: What `DeletedRows.unpack` returns.
+        bits: What `unpack_rows` returns.
         first: The position in the file of the first row.
         rows: The number n of rows.
     """
@@ -85,13 +72,14 @@ class TableEntry:
 
     Attributes:
         columns: All columns of the table, by name.
-        deleted: Which rows are deleted, None if there are none.
+        deleted: Which rows are deleted, as `pack_rows` returns them; None if there are none.
+            CONFIDENTIAL.
         size: The bytes of the file, None if the metadata do not say.
         refused: Why a column cannot be counted, by its name.
     """
 
     columns: Mapping[str, StoredColumn]
-    deleted: DeletedRows | None = None
+    deleted: bytes | None = field(default=None, repr=False)
     size: int | None = None
     refused: Mapping[str, str] = field(default_factory=dict)
 
