@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from fitplug.families.base.family import FAMILIES, Family
 from fitplug.families.base.structure import Structure
-from fitplug.families.blocks.certificate.blocks import MatrixCertifier, ScalarCertifier
-from fitplug.families.blocks.certificate.pairs import PairCertifier, SymmetricPairCertifier
-from fitplug.families.blocks.certificate.persons import PersonCertifier
+from fitplug.families.blocks.certificate import (
+    MatrixCertifier,
+    MoveCertifier,
+    PairCertifier,
+    PersonCertifier,
+)
 from fitplug.families.blocks.shape.matrices import MatrixStructure
 from fitplug.families.blocks.shape.moves import MoveStructure
 from fitplug.families.blocks.shape.pairs import PairStructure
 from fitplug.families.blocks.shape.persons import PersonStructure
-from fitplug.families.blocks.shape.scalars import ScalarStructure
-from fitplug.families.blocks.shape.symmetric_pairs import SymmetricPairStructure
+from fitplug.families.blocks.strategy.differences import MoveForm, PairForm, PersonForm
 from fitplug.families.blocks.strategy.matrices import MatrixForm
-from fitplug.families.blocks.strategy.moves import MoveForm
-from fitplug.families.blocks.strategy.pairs import PairForm
-from fitplug.families.blocks.strategy.persons import PersonForm
-from fitplug.families.blocks.strategy.scalars import ScalarForm
-from fitplug.families.blocks.strategy.symmetric_pairs import SymmetricPairForm
-from fitplug.families.chain.certificate.chains import ChainCertifier
+from fitplug.families.chain.certificate import ChainCertifier
 from fitplug.families.chain.shape import ChainStructure
 from fitplug.families.chain.strategy.chains import ChainForm
 from fitplug.families.product.certificate.pairs import ProductPairCertifier
@@ -34,17 +31,13 @@ from fitplug.families.tree.certificate.trees import TreeCertifier
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.pairs import TreePairStructure
 from fitplug.families.tree.shape.persons import PersonTreeStructure
-from fitplug.families.tree.strategy.pairs import TreePairForm
-from fitplug.families.tree.strategy.persons import PersonTreeForm
-from fitplug.families.tree.strategy.trees import TreeForm
+from fitplug.families.tree.strategy.forms import PersonTreeForm, TreeForm, TreePairForm
 
 _TABLE: dict[type[Structure], Family] = {
     ChainStructure: Family(ChainForm(), ChainCertifier()),
     MatrixStructure: Family(MatrixForm(), MatrixCertifier()),
-    ScalarStructure: Family(ScalarForm(), ScalarCertifier()),
     PairStructure: Family(PairForm(), PairCertifier()),
-    SymmetricPairStructure: Family(SymmetricPairForm(), SymmetricPairCertifier()),
-    MoveStructure: Family(MoveForm(), SymmetricPairCertifier()),
+    MoveStructure: Family(MoveForm(), MoveCertifier()),
     PersonStructure: Family(PersonForm(), PersonCertifier()),
     ProductStructure: Family(ProductForm(), ProductCertifier()),
     ProductPairStructure: Family(ProductPairForm(), ProductPairCertifier()),
