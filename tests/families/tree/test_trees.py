@@ -20,7 +20,7 @@ from fitplug.families.base.attribute_matrices import DenseMatrix
 from fitplug.families.base.tree_shape import find_tree_shape
 from fitplug.families.product.certificate.tree_pinching import pinch_tree
 from fitplug.families.product.design.cell_ascent import share_among_nodes
-from fitplug.families.product.design.nested_covariance import NestedCovariance
+from fitplug.families.product.design.dense_covariance import DenseCovariance
 from fitplug.families.product.design.tree_covariance import TreeCovariance
 from fitplug.families.product.design.tree_optimum import optimise_tree
 from fitplug.families.product.shape.row_spaces import classify_nodes
@@ -118,7 +118,7 @@ def random_split(rng, shape):
     P = shape.top
     N = np.linalg.qr(np.column_stack([np.ones(P), rng.standard_normal((P, P - 1))]))[0][:, 1:]
     root = rng.standard_normal((P - 1, P - 1)) + 2 * np.eye(P - 1)
-    top = NestedCovariance.of_contrasts(N, 0.1 * rng.standard_normal(P - 1), root @ root.T)
+    top = DenseCovariance.of_contrasts(N, 0.1 * rng.standard_normal(P - 1), root @ root.T)
     return TreeCovariance(shape, top, rng.uniform(0.1, 3, shape.branching))
 
 
@@ -252,7 +252,7 @@ class TestRealSplit:
 
     def test_bits_that_lose_a_contrast_are_refused(self):
         shape = find_tree_shape(hierarchy([[3], [2, 2, 2]]), ["a", "b"])
-        top = NestedCovariance.of_contrasts(helmert(3).T, np.zeros(2), np.diag([1.0, 1e12]))
+        top = DenseCovariance.of_contrasts(helmert(3).T, np.zeros(2), np.diag([1.0, 1e12]))
         with pytest.raises(DesignError, match="lost a contrast"):
             TreeCovariance(shape, top, np.ones(3)).round_to_integers([], 4)
 

@@ -78,9 +78,7 @@ def descend_product_family(
     covariances, weights = optimise_attributes(batched)
     cubes = sum(
         n**3.0 * (len(own.starts) - 1)
-        for n, symmetric, own in zip(
-            batched.widths, batched.symmetric, batched.grades, strict=True
-        )
+        for n, symmetric, own in zip(batched.widths, batched.symmetric, batched.grades, strict=True)
         if not symmetric
     )
     # A single attribute is at its optimum already, and so are symmetric ones.

@@ -15,8 +15,8 @@ from fitplug.families.product.design.attribute_covariance import (
     AttributeOptimum,
     AttributeQueries,
 )
+from fitplug.families.product.design.dense_covariance import DenseCovariance
 from fitplug.families.product.design.members import FamilyWeights
-from fitplug.families.product.design.nested_covariance import DenseCovariance
 from fitplug.families.product.design.node_tree_covariance import NodeTreeCovariance
 from fitplug.families.product.design.symmetric_covariance import SymmetricCovariance
 from fitplug.families.product.design.tree_covariance import TreeCovariance

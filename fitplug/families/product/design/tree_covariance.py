@@ -28,7 +28,7 @@ from fitplug.families.base.attribute_matrices import DenseMatrix
 from fitplug.families.base.contrasts import build_contrasts
 from fitplug.families.base.tree_shape import TreeShape
 from fitplug.families.product.design.attribute_covariance import AttributeOptimum, AttributeQueries
-from fitplug.families.product.design.nested_covariance import NEGLIGIBLE, DenseCovariance
+from fitplug.families.product.design.dense_covariance import NEGLIGIBLE, DenseCovariance
 from fitplug.families.product.design.tree_optimum import optimise_tree
 from fitplug.families.product.shape.batches import DistinctFactor
 from fitplug.families.product.strategy.trees import TreeMatrix

@@ -16,7 +16,7 @@ from scipy.linalg import helmert
 from scipy.sparse import csr_array, diags_array, vstack
 
 from fitplug.families.base.tree_shape import TreeShape
-from fitplug.families.product.design.nested_covariance import DenseCovariance
+from fitplug.families.product.design.dense_covariance import DenseCovariance
 from fitplug.numeric import FloatArray, IntArray
 from fitplug.solve import Block, DualValue, Problem, compute_mean, solve_dual
 

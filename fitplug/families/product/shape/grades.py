@@ -266,7 +266,7 @@ def _list_choices(structure: Structure, name: str) -> list[AttributeGrades]:
     for sets, of_block in ((different, variants), (different[:1], same)):
         nested = [find_nested_contrasts([factors[f].matrix() for f in own]) for own in sets]
         counts = [len(own) for own in nested]
-        if len(sets) <= _MOST_VARIANTS and 1 < sum(counts) and min(counts) > 0:
+        if len(sets) <= _MOST_VARIANTS and sum(counts) > 1 and min(counts) > 0:
             subspaces = [space for own in nested for space in own]
             choices.append(make_grades(counts, of_block, None, subspaces))
     return [*choices, undivided]
@@ -301,7 +301,9 @@ def _find_factors(structure: Structure, name: str) -> tuple[list[Factor], list[s
 
 def _number_sets(asked: Sequence[set[int]]) -> tuple[list[list[int]], IntArray]:
     """Number different sets that are not empty, the largest first, and say which each is."""
-    different = sorted({tuple(sorted(own)) for own in asked if own}, key=lambda own: (-len(own), own))
+    different = sorted(
+        {tuple(sorted(own)) for own in asked if own}, key=lambda own: (-len(own), own)
+    )
     number = {own: i for i, own in enumerate(different)}
     of_block = [number.get(tuple(sorted(own)), 0) for own in asked]
     return [list(own) for own in different], np.array(of_block, dtype=np.int64)

@@ -16,9 +16,8 @@ from functools import cached_property
 
 import numpy as np
 
-from fitplug.families.base.attribute_matrices import DenseMatrix
-from fitplug.families.base.integer_limits import MAX_ENTRY
-from fitplug.families.base.row_grades import RowGrades
+from fitplug.families.base.attribute_matrices import DenseMatrix, RowGrades
+from fitplug.families.base.integers import MAX_ENTRY
 from fitplug.numeric import (
     AnyArray,
     FloatArray,

@@ -1,16 +1,17 @@
 """The dense covariance of an attribute, in the contrasts that its queries ask for.
 
-Where its factors have nested row spaces, each step is a grade k; else all contrasts are one grade.
-With N_k (n, d_k), orthonormal contrasts of grade k, there are R_k (d_k, n) and E_k (n, d_k) with
+Blocks that are asked different factors have different variants of it. In a variant whose factors
+have nested row spaces, each step is a grade k; else all contrasts are one grade. There are K_k
+(d_k, n) and E_k (n, d_k) with K_k u = 0 and, summed over the grades of one variant,
 
-    w = w u 1' + sum_k w E_k R_k for all rows w of factors,    w E_k = 0 for rows of grades below k
+    w = w u 1' + sum_k w E_k K_k for all rows w of its factors,    w E_k = 0 for rows of grades < k
 
-    C_k = E_k G_k E_k'    Y_k = R_k' G_k^-1 R_k    gamma_k = (w E_k) G_k (w E_k)'    mu = w u
+    C_k = E_k E_k'    Y_k = K_k'K_k    gamma_k = |w E_k|^2    mu = w u
 
-So a grade knows nothing of what those above it add. R_0 = 1', E_0 = u and G_0 = 1 are the total's.
-For k > l >= 0 any matrix D gives R_k - D R_l and E_l + E_k D of the same form: this is how the
-descent moves. With one grade, u = 1/n + N v, R_1 = N' - v 1', E_1 = N and G_1 = N'C N: (F3). See
-docs/theory/product-family.md, "Grades" and "Descent in the splits".
+So a grade knows nothing of what those above it add. For k > l any matrix D gives K_k - D K_l and
+E_l + E_k D of the same form, and any contrast d gives u + d and K_k - K_k d 1' in all variants: this
+is how the descent moves. See docs/theory/product-family.md, "Grades" and "Descent in the splits",
+where E_k G_k^1/2 and G_k^-1/2 R_k are what E_k and K_k are here.
 """
 
 from __future__ import annotations
