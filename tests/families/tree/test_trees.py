@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import replace
 from fractions import Fraction
 from types import SimpleNamespace
 
@@ -92,12 +91,11 @@ def even_spread(shape, depth):
 
 def dense(split):
     """u (n,), C and Y (n, n)."""
-    shape, N, X = split.shape, split.top.estimates[1], split.top.precisions[1].T
-    G = split.top.covariances[1]
+    shape, (N,), (K,) = split.shape, split.top.estimates, split.top.precisions
     S, lift = nodes_of(shape, 0), even_spread(shape, 0)
-    u = (lift @ split.top.estimates[0])[:, 0]
-    C = lift @ N @ G @ N.T @ lift.T
-    Y = S.T @ X @ np.linalg.solve(G, X.T) @ S
+    u = lift @ split.top.reference
+    C = lift @ N @ N.T @ lift.T
+    Y = S.T @ K.T @ K @ S
     for c, R in zip(split.scales, branching(shape), strict=True):
         k = len(R)
         centre = np.eye(k) - 1 / k
@@ -225,7 +223,7 @@ class TestRealSplit:
                 scales[v] *= change
                 assert cost(scales) > least
         # First C, then u: each is the best that the others leave.
-        best_C = replace(split.top, covariances=found.top.covariances)
+        best_C = found.top.move(split.top.reference - found.top.reference)
         assert least <= cost(found.scales, best_C) * (1 + 1e-12)
         assert cost(found.scales, best_C) <= cost(found.scales, split.top) * (1 + 1e-12)
 

@@ -9,9 +9,9 @@ have nested row spaces, each step is a grade k; else all contrasts are one grade
     C_k = E_k E_k'    Y_k = K_k'K_k    gamma_k = |w E_k|^2    mu = w u
 
 So a grade knows nothing of what those above it add. For k > l any matrix D gives K_k - D K_l and
-E_l + E_k D of the same form, and any contrast d gives u + d and K_k - K_k d 1' in all variants: this
-is how the descent moves. See docs/theory/product-family.md, "Grades" and "Descent in the splits",
-where E_k G_k^1/2 and G_k^-1/2 R_k are what E_k and K_k are here.
+E_l + E_k D of the same form, and any contrast d gives u + d and K_k - K_k d 1' in all variants:
+this is how the descent moves. See docs/theory/product-family.md, "Grades" and "Descent in the
+splits", where E_k G_k^1/2 and G_k^-1/2 R_k are what E_k and K_k are here.
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ class DenseCovariance:
         system = N.T @ (charged.T @ charged + weighted @ W) @ N
         right = N.T @ (charged.T @ (charged @ cells) - weighted @ (W @ self.reference))
         move = N @ np.linalg.solve(system, right)
-        return replace(self, precisions=tuple(K), estimates=tuple(E))._move(move)
+        return replace(self, precisions=tuple(K), estimates=tuple(E)).move(move)
 
     def _list_moves(self) -> Iterator[tuple[int, int]]:
         """List the pairs of grades l < k of the same variant."""
@@ -229,7 +229,7 @@ class DenseCovariance:
             return self._round_variant(W, bits, slices[0], _round_entries)
         reference = round_reference(self.reference)
         move = reference / sum(reference.tolist()) - self.reference
-        moved = self._move(move)
+        moved = self.move(move)
         rounding = OrthogonalRounding(reference)
         matrices = []
         for own in slices:
@@ -238,10 +238,10 @@ class DenseCovariance:
             matrices.append(rounded if rounded.grades else replace(rounded, row_grades=grades))
         return VariantMatrix(tuple(matrices), reference, self.variants)
 
-    def _move(self, move: FloatArray) -> DenseCovariance:
+    def move(self, contrast: FloatArray) -> DenseCovariance:
         """Add a contrast (n,) to u."""
-        precisions = tuple(own - (own @ move)[:, None] for own in self.precisions)
-        return replace(self, reference=self.reference + move, precisions=precisions)
+        precisions = tuple(own - (own @ contrast)[:, None] for own in self.precisions)
+        return replace(self, reference=self.reference + contrast, precisions=precisions)
 
     def _round_variant(
         self,
