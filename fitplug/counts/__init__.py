@@ -1,7 +1,7 @@
 """Counts: exact tables of records. They are confidential."""
 
-from fitplug.counts.columns import can_name_columns, suggest_column
 from fitplug.counts.consistency import AttributeSet, Counts, sum_out
+from fitplug.counts.records import can_name_columns, suggest_column
 from fitplug.counts.seals import seal_slab, seal_slabs
 from fitplug.counts.tables import Tables
 from fitplug.counts.weights_and_filters import (

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fitplug.counts.columns import read_values
+from fitplug.counts.records import read_values
 from fitplug.domain import OUTSIDE, TYPE_NAMES, Categories, Codes, Dates, Encoder
 from fitplug.errors import DataError, DomainError, InputError
 from fitplug.numeric import AnyArray, BoolArray, IntArray, read_array

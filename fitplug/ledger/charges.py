@@ -4,7 +4,7 @@ A ledger adds up costs of one person in one unit of privacy. A release of cost r
 costs a person in the ledger's unit m^2 rho, if every change in the ledger's unit is made of m
 changes in u (group privacy of zCDP). The ledger is charged that. Where no m is known, as between
 adding a record and replacing one, the charge is refused. Units are compared with the cells that
-they are about; see `fitplug.workload.bound_units`.
+they are about; see `fitplug.workload.units`.
 
 If the count itself kept only so many records of each person, a release costs any person rho,
 however many records the person has: what the count keeps of them is one change in u. So this is

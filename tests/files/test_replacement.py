@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from fitplug.files import replacement
-from fitplug.files.replacement import replace_file
+from fitplug.files.folders import replace_file
 
 
 def test_a_file_is_replaced_when_the_block_succeeds(tmp_path):
