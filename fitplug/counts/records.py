@@ -1,239 +1,281 @@
-"""Records in memory: the columns of a dict, a data frame or an Arrow table, and their cells.
+"""Records in memory: which rows are counted, how many records each stands for, and their cells.
 
-No library of data frames is imported here, as whoever has a frame has imported its library. Objects
-of other types may be rows of data. Errors must not quote what a row holds, so they name types, and
-words of the domain, only.
+A row is one record, unless a column of weights says how many records it stands for. If there are
+filters, only rows are counted that hold, in each column that a filter names, one of its values.
+Weights and filters are public: they consist of names of columns, and of values that a user gives
+and that are never read from the rows.
 """
 
 from __future__ import annotations
 
+import datetime
+import json
 import re
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from fitplug.counts.weights_and_filters import (
-    WEIGHT,
-    Where,
-    check_weight,
-    describe_rows,
-    make_filters,
-    select_rows,
-)
-from fitplug.domain import Codes, Domain
-from fitplug.errors import DataError
-from fitplug.numeric import IntArray
+from fitplug.counts.columns import count_values, read_column_names, read_values, suggest_column
+from fitplug.domain import OUTSIDE, TYPE_NAMES, Categories, Codes, Dates, Domain, Encoder
+from fitplug.errors import DataError, DomainError, InputError
+from fitplug.numeric import AnyArray, BoolArray, IntArray, read_array
 
-_FRAMES: tuple[tuple[str, str, Callable[[Any], Iterable[Any]]], ...] = (
-    ("pandas", "DataFrame", lambda frame: frame.columns),
-    ("polars", "DataFrame", lambda frame: frame.columns),
-    ("pyarrow", "Table", lambda table: table.column_names),
-    ("pyarrow", "RecordBatch", lambda batch: batch.schema.names),
-)
-"""Library, class, and what gives the names of the columns."""
+MOST_WEIGHT = 2**40
+"""The most records that one row stands for; a larger weight counts as this one."""
+
+Value: TypeAlias = str | int | bool | datetime.date
+Where: TypeAlias = Mapping[str, Value | Collection[Value]]
+"""The values, or the one value, that a row must hold, by the name of the column."""
+
+_VALUE_TYPES = (str, int, bool, datetime.date)
 
 
-def read_column_names(columns: Any) -> tuple[str, ...]:
-    """List the names of the columns of a mapping, a pandas or Polars frame or an Arrow table.
+@dataclass(frozen=True)
+class Weight:
+    """The number of records that a row stands for, an integer from 0 to MOST_WEIGHT.
 
-    Args:
-        columns: The records.
-
-    Raises:
-        DataError: If it is something else, or a name is no string. The message names types only.
+    A column of weights is read as a column of an attribute is: the codes are the weights. Null and
+    numbers below 0 count as 0, and numbers above MOST_WEIGHT as MOST_WEIGHT. So no weight is
+    refused because of its value, and one record more in a row changes the counts by at most one.
     """
-    if hasattr(columns, "collect_schema") and not hasattr(columns, "height"):
-        raise DataError("a LazyFrame holds no records yet; give what its collect() returns")
-    named: Iterable[Any] | None = columns if isinstance(columns, Mapping) else None
-    for library, name, list_columns in _FRAMES:
-        frame = getattr(sys.modules.get(library), name, None)
-        if isinstance(frame, type) and isinstance(columns, frame):
-            named = list_columns(columns)
-    if named is None:
-        raise DataError(
-            "the records must be a mapping from names of attributes to arrays of values, a pandas "
-            f"or Polars DataFrame, or an Arrow table, not of type {type(columns).__name__}"
-        )
-    names = tuple(named)
-    for name in names:
-        if not isinstance(name, str):
+
+    value_type: ClassVar[type] = int
+    null_code: ClassVar[int] = 0
+    code_count: ClassVar[int] = 1  # null has the code 0
+    integer_span: ClassVar[tuple[int, int] | None] = None
+
+    def codes(self, values: npt.ArrayLike) -> Codes:
+        """Compute the numbers of records that rows stand for.
+
+        Args:
+            values: Integers and nulls, shape (n,). Floats are refused, as none of them should
+                become a count silently.
+
+        Returns:
+            The numbers of records (n,).
+
+        Raises:
+            DataError: If a value is neither an integer nor null.
+        """
+        array = read_array(values)
+        if array.ndim != 1:
+            raise DataError("weights must be one list of numbers, one per row")
+        if array.dtype == np.uint64:
+            return np.minimum(array, np.uint64(MOST_WEIGHT)).astype(np.int64)
+        if array.dtype.kind in "iu":  # widened first, as bounds must fit the type of the array
+            return np.clip(array.astype(np.int64), 0, MOST_WEIGHT)
+        if array.dtype.kind != "O":
+            if not array.size:
+                return np.zeros(0, dtype=np.int64)
             raise DataError(
-                f"the columns of this {type(columns).__name__} are named by values of type "
-                f"{type(name).__name__}; name them by strings, the domain's attributes"
+                _describe_wrong_weights("floats" if array.dtype.kind == "f" else "other values")
             )
-    return names
+        weights = np.zeros(len(array), dtype=np.int64)
+        for row, value in enumerate(array.tolist()):
+            if value is None or (isinstance(value, float) and value != value):
+                continue
+            if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
+                raise DataError(_describe_wrong_weights("other values"))
+            weights[row] = min(max(int(value), 0), MOST_WEIGHT)
+        return weights
+
+    def codes_of_numbers(self, numbers: AnyArray) -> Codes:
+        """Compute the numbers of records (n,) of the numbers (n,) that a file stores."""
+        return self.codes(numbers)
 
 
-def suggest_column(name: str, given: Iterable[str]) -> str:
-    """Say what to do about a missing column.
+WEIGHT: Encoder = Weight()
+"""How every column of weights is read."""
+
+
+def _describe_wrong_weights(found: str) -> str:
+    return f"weights must be integers, but the column holds {found}; convert it"
+
+
+@dataclass(frozen=True, init=False)
+class ChosenDays(Dates):
+    """Single days of the calendar. Days between them are outside.
 
     Args:
-        name: The column that is missing.
-        given: The columns that are there. One of them is shown only if it differs from `name` in
-            case, spaces or signs alone: they may be a row of data that was taken for a header.
+        values: The days, at least one.
     """
-    for other in given:
-        if _keep_letters(other) == _keep_letters(name):
-            return f"did you mean {other!r}?"
-    return "check the spelling there and in the domain"
+
+    values: tuple[datetime.date, ...]
+
+    def __init__(self, values: Sequence[datetime.date]) -> None:
+        super().__init__(min(values), max(values))
+        object.__setattr__(self, "values", tuple(values))
+
+    def codes_of_days(self, days: IntArray) -> Codes:
+        """Compute the codes (n,) of days since 1970-01-01 (n,), -1 for days that are not chosen."""
+        chosen = np.array(self.values, dtype="M8[D]").astype(np.int64)
+        return np.where(np.isin(days, chosen), super().codes_of_days(days), OUTSIDE)
+
+    def spec(self) -> Any:
+        """Describe the days; checkpoints of a count hold this."""
+        return {"days": [day.isoformat() for day in self.values]}
 
 
-def _keep_letters(name: str) -> str:
-    """Remove all but letters and digits, and differences of case."""
-    return "".join(c for c in name if c.isalnum()).casefold()
+Filters: TypeAlias = Mapping[str, Categories | ChosenDays]
+"""The attribute of each column to filter by. Its cells are the values of rows that are counted."""
 
 
-_MISSING_OR_TRUTH_VALUES = frozenset(
-    ["true", "false", "nan", "na", "n/a", "null", "none", "yes", "no"]
-)
-_LONGEST_NAME = 128
-_DATE = re.compile(r"[0-9]{1,4}[-/.][0-9]{1,2}[-/.][0-9]{1,4}([ T].*)?")
-
-
-def can_name_columns(words: Sequence[str]) -> bool:
-    """Judge whether words can be the names of columns; the values of a record seldom can.
+def make_filters(where: Where | None) -> Filters:
+    """Make the filters that `where` describes.
 
     Args:
-        words: The first line of a file, or the names of a frame's columns.
+        where: The values of rows that are counted, by the name of the column.
 
     Returns:
-        Whether all are different and each has a letter, and none is empty, a number, a date, a
-        truth value, a word for null, an address with an @ or as long as a text.
-    """
-    return len(set(words)) == len(words) and all(map(_can_be_name, words))
-
-
-def _can_be_name(word: str) -> bool:
-    plain = word.strip()
-    if not 0 < len(plain) <= _LONGEST_NAME or plain.casefold() in _MISSING_OR_TRUTH_VALUES:
-        return False
-    if _DATE.fullmatch(plain) or not any(c.isalpha() for c in plain) or "@" in plain:
-        return False
-    try:
-        float(plain.replace(",", ""))
-    except ValueError:
-        return plain.isprintable()
-    return False  # such as 1e5
-
-
-def count_values(named: str, column: Any) -> int:
-    """Count the values of a column.
-
-    Args:
-        named: How the message names the column.
-        column: What the records have as this column.
+        The filters in the order of the columns' names. Filters that keep the same rows are equal,
+        no matter in which order the columns and values are given.
 
     Raises:
-        DataError: If the column is no list or array with one axis.
+        DomainError: If `where` has another form, or names no value of a column.
     """
-    shape = getattr(column, "shape", None)
-    fits = not isinstance(column, (str, bytes, Mapping, set, frozenset))
-    if shape is not None:
-        fits = isinstance(shape, tuple) and len(shape) == 1
-    try:
-        count = len(column)
-    except TypeError:
-        fits = False
-    if not fits:
-        raise DataError(
-            f"{named} is of type {type(column).__name__}; give a list or an array with one "
-            "value per record"
+    if where is None:
+        return {}
+    if not isinstance(where, Mapping) or not all(isinstance(n, str) and n for n in where):
+        raise DomainError(
+            'where must give values by the name of a column, such as {"STATE": ["01", "02"]}'
         )
-    return count
+    return {name: _make_filter(name, where[name]) for name in sorted(where)}
 
 
-_ZONED = re.compile(
-    r"Datetime\(time_unit='\w+', time_zone='.*'\)"  # Polars
-    r"|timestamp\[\w+, tz=.*\]"  # Arrow
-    r"|datetime64\[\w+, .*\]"  # pandas
-)
-"""How the libraries write their types of times with a zone."""
-
-_DURATIONS = re.compile(
-    r"Duration\(.*\)|Time"  # Polars
-    r"|duration\[\w+\]|time(32|64)\[\w+\]|\w*interval"  # Arrow
-    r"|timedelta64\[\w+\]"  # pandas
-)
-"""How the libraries write their types of durations, and of times of a day that they do not name."""
-
-_TIMES = re.compile(
-    r"Date|Datetime\(time_unit='\w+', time_zone=None\)"  # Polars
-    r"|date32\[day\]|date64\[ms\]|timestamp\[\w+\]"  # Arrow
-    r"|datetime64\[\w+\]"  # pandas
-)
-"""How the libraries write their types of dates, and of times without a zone."""
+def _make_filter(name: str, given: Any) -> Categories | ChosenDays:
+    listed = list(given) if isinstance(given, (list, tuple, set, frozenset)) else [given]
+    values = [value.item() if isinstance(value, np.generic) else value for value in listed]
+    if not values:
+        raise DomainError(f"where gives no value of {name!r}, so no row would be counted; give one")
+    types = {type(value) for value in values}
+    if len(types) > 1 or not types <= set(_VALUE_TYPES):
+        raise DomainError(
+            f"where gives {name!r} the values {listed!r}, but they must be all strings, all "
+            "integers, all booleans or all dates"
+        )
+    try:
+        if types == {datetime.date}:
+            return ChosenDays(sorted(set(values)))
+        return Categories(sorted(values))
+    except DomainError as error:
+        raise DomainError(f"where: {name!r}: {error}") from None
 
 
-def read_values(column: Any) -> npt.ArrayLike:
-    """Read the values of a column.
-
-    Integers stay integers if some values are null; NumPy's conversion would make them floats. Dates
-    and times become NumPy's, as Python has none outside of the years 1 to 9999: a library's
-    conversion of a time that is farther away fails, with an error that may name it.
+def check_weight(
+    weight: str | None, filters: Filters, used: Container[str], person: str | None = None
+) -> None:
+    """Refuse a column of weights that is used for something else, too.
 
     Args:
-        column: A list, an array, or a column of pandas, Polars or Arrow, shape (n,).
+        weight: The name of the column of weights, or None if each row is one record.
+        filters: Which rows are counted.
+        used: The attributes that are counted.
+        person: The name of the column that tells persons apart, if there is one.
+
+    Raises:
+        DomainError: If the column is one of those counted or filtered by, or has no name.
+        InputError: If persons are told apart, as a row of several records is not one person's.
+    """
+    if weight is None:
+        return
+    if not isinstance(weight, str) or not weight:
+        raise DomainError(f"weight = {weight!r} must be the name of a column")
+    if weight in used:
+        raise DomainError(
+            f"weight = {weight!r} says how many records a row stands for, so it cannot be counted "
+            "too; leave it out of the queries or name another column of weights"
+        )
+    if weight in filters:
+        raise DomainError(
+            f"where cannot name {weight!r}, the column of weights: one record more would take all "
+            "records of its row in or out; leave it out of where"
+        )
+    if person is not None:
+        raise InputError(
+            f"weight = {weight!r} and person = {person!r} do not go together: a row that stands "
+            "for several records is no single person's; leave out one of them"
+        )
+
+
+_STANDS_FOR = "each row stands for "
+
+
+def describe_rows(weight: str | None, filters: Filters, most: int | None = None) -> str | None:
+    """Say how rows are understood.
+
+    Args:
+        weight: The name of the column of weights, if there is one.
+        filters: Which rows are counted.
+        most: The most values of a column to name; of more values the number is given. By default
+            all are named, so that different weights and filters have different words.
 
     Returns:
-        The values (n,), with None for null if the library has a null of its own; for dates and
-        times NaT.
+        The words, or None if each row is one record and all rows are counted.
+    """
+    parts = []
+    if weight is not None:
+        parts.append(f"{_STANDS_FOR}{_quote_name(weight)} records")
+    if filters:
+        conditions = [
+            f"{_quote_name(name)} is {_list_values(attribute.values, most)}"
+            for name, attribute in filters.items()
+        ]
+        parts.append(f"only rows where {' and '.join(conditions)} are counted")
+    return "; ".join(parts) or None
+
+
+def is_weighted(rows: str | None) -> bool:
+    """Return whether rows stand for several records each, by the words of `describe_rows`."""
+    return rows is not None and rows.startswith(_STANDS_FOR)
+
+
+def _quote_name(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False)
+
+
+def _list_values(values: Sequence[Value], most: int | None) -> str:
+    """Join the values by "or", or the first of them if there are more than `most`."""
+    shown = [
+        value.isoformat()
+        if isinstance(value, datetime.date)
+        else json.dumps(value, ensure_ascii=False)
+        for value in values
+    ]
+    if most is not None and len(shown) > most:
+        return f"{', '.join(shown[:most])} or one of {len(shown) - most:,} more"
+    return " or ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
+
+
+def select_rows(columns: Any, filters: Filters, rows: int) -> BoolArray:
+    """Find the rows that are counted.
+
+    Args:
+        columns: Rows in memory: a mapping or a frame of columns.
+        filters: Which rows are counted.
+        rows: The number of rows.
+
+    Returns:
+        Whether each row passes all filters, shape (rows,).
 
     Raises:
-        DataError: The type of the column is one that no attribute reads.
+        DataError: If a column holds values of another type than its filter.
     """
-    held: Any = getattr(column, "dtype", getattr(column, "type", None))
-    if hasattr(held, "pyarrow_dtype"):  # pandas' columns of Arrow
-        return read_values(getattr(column, "array", column).__arrow_array__())
-    if hasattr(held, "index_type"):  # Arrow's dictionaries
-        return read_values(column.cast(held.value_type))
-    if _TIMES.fullmatch(str(held)):
-        return np.asarray(column)
-    # The type is refused, and not the first value that is not null: no error may tell of one.
-    if _ZONED.fullmatch(str(held)):
-        raise DataError(
-            "the column holds times of a zone, whose day depends on the zone; convert it to dates"
-        )
-    if _DURATIONS.fullmatch(str(held)):
-        raise DataError(f"the column holds {held}, which no attribute reads; convert it")
-    if isinstance(column, (list, tuple)):
-        return _read_list(column)
-    if hasattr(column, "to_pylist"):  # Arrow
-        nulls, as_list = column.null_count, column.to_pylist
-    elif hasattr(column, "isna"):  # pandas
-        return _read_pandas_values(column)
-    elif hasattr(column, "null_count") and hasattr(column, "to_list"):  # Polars
-        nulls, as_list = column.null_count(), column.to_list
-    else:
-        return column
-    plain = None if nulls else np.asarray(column)
-    if plain is not None and plain.dtype.kind in "biuf":
-        return plain
-    return np.array([*as_list(), None], dtype=object)[:-1]
-
-
-def _read_list(values: Sequence[Any]) -> npt.ArrayLike:
-    """Read a list. NumPy would convert text and numbers, or truth values and numbers, silently, and
-    would make floats of all integers if one is large.
-    """
-    types = {np.str_ if kind is str else kind for kind in map(type, values)}
-    mixed = len(types) > 1 and bool(types & {np.str_, bool, np.bool_})
-    if mixed or (types == {int} and np.asarray(values).dtype.kind not in "iu"):
-        return np.array([*values, None], dtype=object)[:-1]
-    return values
-
-
-def _read_pandas_values(column: Any) -> npt.ArrayLike:
-    missing = np.asarray(column.isna(), dtype=bool)
-    dtype = column.dtype
-    if isinstance(dtype, np.dtype) and dtype.kind in "biuf":
-        return np.asarray(column)
-    values = np.array([*column.tolist(), None], dtype=object)[:-1]
-    values[missing] = None
-    return values
+    inside = np.ones(rows, dtype=bool)
+    for name, attribute in filters.items():
+        try:
+            codes = attribute.codes(read_values(columns[name]))
+        except (TypeError, ValueError, ArithmeticError):  # whose messages may quote values
+            codes = None
+        if codes is None or codes.shape != (rows,):
+            raise DataError(
+                f"column {name!r} holds other values than {TYPE_NAMES[attribute.value_type]}, the "
+                "type of the values in where; convert the column or change where"
+            )
+        inside &= codes != OUTSIDE
+    return inside
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,225 @@
+"""Columns: values of records in memory, which a dict, a data frame or an Arrow table holds.
+
+No library of data frames is imported here, as whoever has a frame has imported its library. Objects
+of other types may be rows of data. Errors must not quote what a row holds, so they name types, and
+words of the domain, only.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fitplug.errors import DataError
+
+_FRAMES: tuple[tuple[str, str, Callable[[Any], Iterable[Any]]], ...] = (
+    ("pandas", "DataFrame", lambda frame: frame.columns),
+    ("polars", "DataFrame", lambda frame: frame.columns),
+    ("pyarrow", "Table", lambda table: table.column_names),
+    ("pyarrow", "RecordBatch", lambda batch: batch.schema.names),
+)
+"""Library, class, and what gives the names of the columns."""
+
+
+def read_column_names(columns: Any) -> tuple[str, ...]:
+    """List the names of the columns of a mapping, a pandas or Polars frame or an Arrow table.
+
+    Args:
+        columns: The records.
+
+    Raises:
+        DataError: If it is something else, or a name is no string. The message names types only.
+    """
+    if hasattr(columns, "collect_schema") and not hasattr(columns, "height"):
+        raise DataError("a LazyFrame holds no records yet; give what its collect() returns")
+    named: Iterable[Any] | None = columns if isinstance(columns, Mapping) else None
+    for library, name, list_columns in _FRAMES:
+        frame = getattr(sys.modules.get(library), name, None)
+        if isinstance(frame, type) and isinstance(columns, frame):
+            named = list_columns(columns)
+    if named is None:
+        raise DataError(
+            "the records must be a mapping from names of attributes to arrays of values, a pandas "
+            f"or Polars DataFrame, or an Arrow table, not of type {type(columns).__name__}"
+        )
+    names = tuple(named)
+    for name in names:
+        if not isinstance(name, str):
+            raise DataError(
+                f"the columns of this {type(columns).__name__} are named by values of type "
+                f"{type(name).__name__}; name them by strings, the domain's attributes"
+            )
+    return names
+
+
+def suggest_column(name: str, given: Iterable[str]) -> str:
+    """Say what to do about a missing column.
+
+    Args:
+        name: The column that is missing.
+        given: The columns that are there. One of them is shown only if it differs from `name` in
+            case, spaces or signs alone: they may be a row of data that was taken for a header.
+    """
+    for other in given:
+        if _keep_letters(other) == _keep_letters(name):
+            return f"did you mean {other!r}?"
+    return "check the spelling there and in the domain"
+
+
+def _keep_letters(name: str) -> str:
+    """Remove all but letters and digits, and differences of case."""
+    return "".join(c for c in name if c.isalnum()).casefold()
+
+
+_MISSING_OR_TRUTH_VALUES = frozenset(
+    ["true", "false", "nan", "na", "n/a", "null", "none", "yes", "no"]
+)
+_LONGEST_NAME = 128
+_DATE = re.compile(r"[0-9]{1,4}[-/.][0-9]{1,2}[-/.][0-9]{1,4}([ T].*)?")
+
+
+def can_name_columns(words: Sequence[str]) -> bool:
+    """Judge whether words can be the names of columns; the values of a record seldom can.
+
+    Args:
+        words: The first line of a file, or the names of a frame's columns.
+
+    Returns:
+        Whether all are different and each has a letter, and none is empty, a number, a date, a
+        truth value, a word for null, an address with an @ or as long as a text.
+    """
+    return len(set(words)) == len(words) and all(map(_can_be_name, words))
+
+
+def _can_be_name(word: str) -> bool:
+    plain = word.strip()
+    if not 0 < len(plain) <= _LONGEST_NAME or plain.casefold() in _MISSING_OR_TRUTH_VALUES:
+        return False
+    if _DATE.fullmatch(plain) or not any(c.isalpha() for c in plain) or "@" in plain:
+        return False
+    try:
+        float(plain.replace(",", ""))
+    except ValueError:
+        return plain.isprintable()
+    return False  # such as 1e5
+
+
+def count_values(named: str, column: Any) -> int:
+    """Count the values of a column.
+
+    Args:
+        named: How the message names the column.
+        column: What the records have as this column.
+
+    Raises:
+        DataError: If the column is no list or array with one axis.
+    """
+    shape = getattr(column, "shape", None)
+    fits = not isinstance(column, (str, bytes, Mapping, set, frozenset))
+    if shape is not None:
+        fits = isinstance(shape, tuple) and len(shape) == 1
+    try:
+        count = len(column)
+    except TypeError:
+        fits = False
+    if not fits:
+        raise DataError(
+            f"{named} is of type {type(column).__name__}; give a list or an array with one "
+            "value per record"
+        )
+    return count
+
+
+_ZONED = re.compile(
+    r"Datetime\(time_unit='\w+', time_zone='.*'\)"  # Polars
+    r"|timestamp\[\w+, tz=.*\]"  # Arrow
+    r"|datetime64\[\w+, .*\]"  # pandas
+)
+"""How the libraries write their types of times with a zone."""
+
+_DURATIONS = re.compile(
+    r"Duration\(.*\)|Time"  # Polars
+    r"|duration\[\w+\]|time(32|64)\[\w+\]|\w*interval"  # Arrow
+    r"|timedelta64\[\w+\]"  # pandas
+)
+"""How the libraries write their types of durations, and of times of a day that they do not name."""
+
+_TIMES = re.compile(
+    r"Date|Datetime\(time_unit='\w+', time_zone=None\)"  # Polars
+    r"|date32\[day\]|date64\[ms\]|timestamp\[\w+\]"  # Arrow
+    r"|datetime64\[\w+\]"  # pandas
+)
+"""How the libraries write their types of dates, and of times without a zone."""
+
+
+def read_values(column: Any) -> npt.ArrayLike:
+    """Read the values of a column.
+
+    Integers stay integers if some values are null; NumPy's conversion would make them floats. Dates
+    and times become NumPy's, as Python has none outside of the years 1 to 9999: a library's
+    conversion of a time that is farther away fails, with an error that may name it.
+
+    Args:
+        column: A list, an array, or a column of pandas, Polars or Arrow, shape (n,).
+
+    Returns:
+        The values (n,), with None for null if the library has a null of its own; for dates and
+        times NaT.
+
+    Raises:
+        DataError: The type of the column is one that no attribute reads.
+    """
+    held: Any = getattr(column, "dtype", getattr(column, "type", None))
+    if hasattr(held, "pyarrow_dtype"):  # pandas' columns of Arrow
+        return read_values(getattr(column, "array", column).__arrow_array__())
+    if hasattr(held, "index_type"):  # Arrow's dictionaries
+        return read_values(column.cast(held.value_type))
+    if _TIMES.fullmatch(str(held)):
+        return np.asarray(column)
+    # The type is refused, and not the first value that is not null: no error may tell of one.
+    if _ZONED.fullmatch(str(held)):
+        raise DataError(
+            "the column holds times of a zone, whose day depends on the zone; convert it to dates"
+        )
+    if _DURATIONS.fullmatch(str(held)):
+        raise DataError(f"the column holds {held}, which no attribute reads; convert it")
+    if isinstance(column, (list, tuple)):
+        return _read_list(column)
+    if hasattr(column, "to_pylist"):  # Arrow
+        nulls, as_list = column.null_count, column.to_pylist
+    elif hasattr(column, "isna"):  # pandas
+        return _read_pandas_values(column)
+    elif hasattr(column, "null_count") and hasattr(column, "to_list"):  # Polars
+        nulls, as_list = column.null_count(), column.to_list
+    else:
+        return column
+    plain = None if nulls else np.asarray(column)
+    if plain is not None and plain.dtype.kind in "biuf":
+        return plain
+    return np.array([*as_list(), None], dtype=object)[:-1]
+
+
+def _read_list(values: Sequence[Any]) -> npt.ArrayLike:
+    """Read a list. NumPy would convert text and numbers, or truth values and numbers, silently, and
+    would make floats of all integers if one is large.
+    """
+    types = {np.str_ if kind is str else kind for kind in map(type, values)}
+    mixed = len(types) > 1 and bool(types & {np.str_, bool, np.bool_})
+    if mixed or (types == {int} and np.asarray(values).dtype.kind not in "iu"):
+        return np.array([*values, None], dtype=object)[:-1]
+    return values
+
+
+def _read_pandas_values(column: Any) -> npt.ArrayLike:
+    missing = np.asarray(column.isna(), dtype=bool)
+    dtype = column.dtype
+    if isinstance(dtype, np.dtype) and dtype.kind in "biuf":
+        return np.asarray(column)
+    values = np.array([*column.tolist(), None], dtype=object)[:-1]
+    values[missing] = None
+    return values
