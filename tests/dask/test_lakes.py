@@ -8,7 +8,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +26,10 @@ from pyroaring import BitMap64
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import DataError
-from fitplug_dask.checkpoint import _digest_count
-from fitplug_dask.files import take_snapshot
 from fitplug_dask.files.deletions import PlannedDeletion, load_deleted_rows
 from fitplug_dask.files.header import DamagedFileError
 from fitplug_dask.files.roaring_bitmaps import read_framed_positions, read_positions
-from fitplug_dask.kernel import Job
-from fitplug_dask.sources import Deletion, DeletionKind, Location, StoredColumn, find_files
+from fitplug_dask.sources import Deletion, DeletionKind, Location, StoredColumn
 from fitplug_dask.sources.avro import read_avro
 from fitplug_dask.sources.delta_tables import decode_z85
 from tests.helpers import lakes
@@ -193,20 +189,6 @@ def test_a_deletion_vector_that_is_gone_or_damaged(tmp_path: Path) -> None:
     refuses(fpd.DeltaTable(tmp_path), "has deleted rows, and the file that tells which is damaged")
     vector.unlink()
     refuses(fpd.DeltaTable(tmp_path), "cannot be found, which tells deleted rows")
-
-
-@pytest.mark.parametrize("storage", ["u", "i", "p"])
-def test_a_checkpoint_is_of_one_set_of_deleted_rows(tmp_path: Path, storage: str) -> None:
-    digests = set()
-    for gone in ([1, 2], [1, 3]):
-        write_deltalake(tmp_path / "t", draw(1, 90), mode="overwrite")
-        lakes.delete_delta_rows(tmp_path / "t", lakes.list_added(tmp_path / "t")[-1], gone, storage)
-        source = fpd.DeltaTable(tmp_path / "t")
-        files = take_snapshot(find_files(source), {"sex": DOMAIN["sex"]})
-        # As if the file of the rows were the same: only the deleted rows differ.
-        same = replace(files[0], location=Location("a"), stamp="", size=0, layout=None)
-        digests.add(_digest_count(Job({"sex": DOMAIN["sex"]}, (("sex",),)), [same]))
-    assert len(digests) == 2
 
 
 @pytest.mark.parametrize("mode", ["name", "id"])
