@@ -184,21 +184,27 @@ class BlockEstimation:
         """Add up what the blocks say; see `fitplug.families.base.estimates`."""
         g = self._group
         references = find_references(self._strategy, self._factors)
-        cut, kept = self._group_cut, slice(self._output.start, self._output.stop)
+        cut, chosen = self._group_cut, slice(self._output.start, self._output.stop)
         if cut is not None and len(references[cut]) > 1:
-            references[cut] = references[cut][kept]
+            references[cut] = references[cut][chosen]
+        m = len(self._factors)
+        spread = {
+            a: reference.reshape(-1, *(1,) * (m - axis))
+            for axis, (a, reference) in enumerate(references.items())
+        }
         # Pieces have their blocks in the order of positions, and that of totals in the group's.
         blocks = (self._cut.blocks[k].block for k in self._cut.list_positions(g))
         noisy = {block: self._gather(block) for block in blocks}
         known = {block: self._gather_totals(block) for block in self._cut.list_public(g)}
         total: FloatArray | float = 0.0
-        for block, own in self._attributes.items():
+        for block, attributes in self._attributes.items():
             part = self._estimate_rows(block, noisy.pop(block, None), known.pop(block, None))
             applied = self._cut.find_applied(block, g)
+            if len(attributes) < m:
+                part = part[tuple(slice(None) if a in attributes else None for a in spread)]
             for axis, (a, factor) in enumerate(self._factors.items()):
-                if a not in own:
-                    later = (1,) * (part.ndim - axis)
-                    part = np.expand_dims(part, axis) * references[a].reshape(-1, *later)
+                if a not in attributes:
+                    part = part * spread[a]
                 elif factor is not None and a != applied:
                     part = factor.apply(part, axis)
             total = total + part

@@ -113,6 +113,8 @@ class BlockParts:
         self, strategy: IntegerStrategy, tables: Sequence[tuple[str, ...]], most: int
     ) -> None:
         self.strategy, self.most = strategy, most
+        # One group's positions are asked for several times in turn.
+        self._positions: tuple[int, list[int]] = (-1, [])
         self.blocks = [PlacedBlock(*found) for found in _list_placed(strategy)]
         self.position = {own.block: k for k, own in enumerate(self.blocks)}
         self.tables = self._cut_tables(select_largest_sets(tables))
@@ -232,8 +234,12 @@ class BlockParts:
 
     def list_positions(self, group: int) -> list[int]:
         """List the positions of a group's blocks that are measured, ascending."""
-        blocks = self.strategy.structure.subsets.find_blocks(group)
-        return sorted(self.position[block] for block in blocks if block in self.position)
+        latest = self._positions
+        if latest[0] != group:
+            blocks = self.strategy.structure.subsets.find_blocks(group)
+            positions = [self.position[block] for block in blocks if block in self.position]
+            self._positions = latest = group, sorted(positions)
+        return latest[1]
 
     def list_public(self, group: int) -> list[int]:
         """List the blocks of a group of which public totals tell."""
