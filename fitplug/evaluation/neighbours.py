@@ -36,8 +36,8 @@ def find_public_regions(workload: Workload, unit: Unit) -> IndexArray | None:
     """
     if not isinstance(unit, ReplaceOne):
         return None
-    kept = [n if name in unit.within else 1 for name, n in _list_sizes(workload)]
-    regions = np.arange(math.prod(kept)).reshape(kept)
+    sizes = [n if name in unit.within else 1 for name, n in _list_sizes(workload)]
+    regions = np.arange(math.prod(sizes)).reshape(sizes)
     return np.asarray(np.broadcast_to(regions, workload.shape).ravel(), dtype=np.intp)
 
 
@@ -82,11 +82,11 @@ def find_costliest_neighbours(
         cells = np.flatnonzero(regions == region)
         # Distances do not change when all columns are moved, and fewer digits cancel then.
         columns = A[:, cells] - A[:, cells].mean(axis=1, keepdims=True)
-        own = np.einsum("ij,ij->j", columns, columns)
+        lengths = np.einsum("ij,ij->j", columns, columns)
         step = max(1, _MOST_DISTANCES // len(cells))
         for start in range(0, len(cells), step):
             part = slice(start, start + step)
-            squared = own[part, None] + own - 2.0 * (columns[:, part].T @ columns)
+            squared = lengths[part, None] + lengths - 2.0 * (columns[:, part].T @ columns)
             first, second = np.unravel_index(int(squared.argmax()), squared.shape)
             i, j = start + int(first), int(second)
             # The pair is measured once more, as no digits cancel in the difference of two columns.

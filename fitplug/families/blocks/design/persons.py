@@ -88,8 +88,8 @@ class PersonProblem(ColumnProblem):
         if part == 1.0:
             return tuple(first)
         return tuple(
-            cholesky(part * one.T @ one + (1 - part) * two.T @ two)
-            for one, two in zip(first, second, strict=True)
+            cholesky(part * a.T @ a + (1 - part) * b.T @ b)
+            for a, b in zip(first, second, strict=True)
         )
 
     def build_reals(self, whiteners: Sequence[FloatArray]) -> tuple[FloatArray, ...]:
