@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fitplug.errors import FitplugError, InputError
-from fitplug.release import read_folder_digest
+from fitplug.release import read_digest
 
 RETRY = "the release is not finished: run the same again, which charges nothing more"
 """What to do after a failure that follows the charge."""
@@ -33,7 +33,7 @@ def find_held_release(directory: Path) -> str | None:
         raise InputError(f"{directory} is {what}; name a folder of its own, such as one inside it")
     if not directory.is_dir() or not any(directory.iterdir()):
         return None
-    held = read_folder_digest(directory)
+    held = read_digest(directory)
     if held is None:
         raise InputError(
             f"{directory} holds files that are no fitplug release; name another folder"

@@ -18,7 +18,7 @@ from fitplug_opendp.folder_checks import report_write_errors
 from fitplug_opendp.staged_answers import label_charge
 
 _LABEL = r"\d+-[0-9a-f]{12}-[0-9a-f]{8}"
-_STAGED = re.compile(rf"({_LABEL})(?:\.[0-9a-f]{{8}}\.staged\.npz|\.parts)")
+_STAGED = re.compile(rf"({_LABEL})(?:\.[0-9a-f]{{8}})?\.parts")
 
 
 def check_charges_are_known(ledger: Ledger, place: Place, labels: Collection[str] = ()) -> None:

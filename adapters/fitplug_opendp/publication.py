@@ -1,9 +1,9 @@
 """The steps of a release into a folder, which happens exactly once even when processes are killed.
 
 1. Charged: the ledger is charged, or it finds the charge of the run that is retried.
-2. Made: the noise is drawn, and the noisy answers are staged. They are in one hidden file beside
-   the folder, which only its owner can read, and they are on the disk before the ledger enters
-   that they are made.
+2. Made: the noise is drawn, and the noisy answers are staged. They are in a hidden folder beside
+   that of the release, which only its owner can read, and they are on the disk before the ledger
+   enters that they are made.
 3. Published: the folder is written from the staged answers and moved into its place in one step.
    Then the ledger enters that it is there.
 
@@ -29,7 +29,7 @@ from fitplug.counts import Tables
 from fitplug.errors import FitplugError, InputError
 from fitplug.files import LocalPlace, check_arrow
 from fitplug.ledger import ChargeRequest, Ledger, Stage, StagedCharge
-from fitplug.release import Release, TableFiles, read_folder_digest
+from fitplug.release import MoreFiles, Release, read_digest
 from fitplug.workload import DEFAULT_CONFIDENCE
 from fitplug_opendp.counted_rows import CountedRows, find_limit, find_seal
 from fitplug_opendp.folder_checks import RETRY, encode_path, report_write_errors
@@ -125,7 +125,7 @@ class Publication:
         *,
         rows: CountedRows | None = None,
         confidence: float = DEFAULT_CONFIDENCE,
-        files: TableFiles[Release] | None = None,
+        files: MoreFiles[Release] | None = None,
         progress: Progress | None = None,
     ) -> PublishedRelease:
         """Continue from the state that the release has come to, until it is published.
@@ -135,7 +135,7 @@ class Publication:
             rows: The rows that are to be released, where no tables are given. A release that was
                 drawn from other rows is not this one.
             confidence: The confidence of the intervals of groups whose target names none.
-            files: A writer of more files into the folder.
+            files: What the caller adds to the folder.
             progress: A function that is told how many answers are drawn.
 
         Returns:
@@ -170,7 +170,7 @@ class Publication:
         stage = self._adopt_published(ledger, begun)
         state: PublicationState = "charged" if stage.state == "begun" else stage.state
         directory = self.folder.locate(stage)
-        if stage.state == "made" and read_folder_digest(directory) == stage.answers:
+        if stage.state == "made" and read_digest(directory) == stage.answers:
             # A process was killed after it had put the folder in place.
             ledger.record_publication(stage, encode_path(directory))
             state = "published"
@@ -183,7 +183,7 @@ class Publication:
         """
         stage = found.stage
         for directory in (self.folder.directory, self.folder.locate(stage)):
-            digest = read_folder_digest(directory) if stage.state == "begun" else None
+            digest = read_digest(directory) if stage.state == "begun" else None
             if digest is not None and is_held(LocalPlace(directory), found.entry):
                 seal, output = Release.read(directory).seal, encode_path(directory)
                 return ledger.record_draw(found.entry, digest, counts=seal, output=output)
@@ -267,7 +267,7 @@ class Publication:
         if stage.state == "made" and stage.answers == staged.digest:
             return staged
         if stage.answers != staged.digest:
-            staged.path.unlink(missing_ok=True)
+            staged.discard()
         return self._adopt_answers()
 
     def _adopt_answers(self) -> StagedAnswers | None:
@@ -286,7 +286,7 @@ class Publication:
         return self._enter_answers(staged)
 
     def _write_folder(
-        self, staged: StagedAnswers, confidence: float, files: TableFiles[Release] | None
+        self, staged: StagedAnswers, confidence: float, files: MoreFiles[Release] | None
     ) -> PublishedRelease:
         """Write the folder from staged answers, and then enter that it is in its place."""
         earlier = self.folder.write(staged, confidence, files)
@@ -303,7 +303,7 @@ class Publication:
         assert charge is not None
         assert stage is not None
         directory = self.folder.locate(stage)
-        if read_folder_digest(directory) != stage.answers:
+        if read_digest(directory) != stage.answers:
             raise charge.make_lost_folder_error(stage, directory)
         release = Release.read(directory)
         self._check_rows(release, rows)

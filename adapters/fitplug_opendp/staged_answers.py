@@ -1,8 +1,9 @@
-"""Staged answers: noisy answers in a hidden file beside the release folder, until it is published.
+"""Staged answers: noisy answers in a hidden folder beside the release, until it is published.
 
-A draw is written to one durable file, which only its owner can read, before the ledger enters it
-as made. The name of the file begins with the name of the folder, the number of the charge and the
-digest of the plan. A retry finds the file by its name, and removes what a killed process left.
+A draw is durable in a folder that only its owner can read, before the ledger enters it as made. The
+folder appears with all answers at once. Its name begins with the name of the release folder, the
+number of the charge and the digest of the plan. A retry finds the folder by its name, and removes
+what a killed process left.
 """
 
 from __future__ import annotations
@@ -14,16 +15,20 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from fitplug.errors import InputError
+from fitplug.files import LocalPlace, make_partial_folder, move_into_place
 from fitplug.ledger import Entry, Ledger, hash_values
 from fitplug.plan import Plan
-from fitplug.release import PLAN, Release, read_answers, write_answers
+from fitplug.release import PLAN, Release, read_manifest, write_answers
 from fitplug_opendp.folder_checks import encode_path
 
-_OWNER_ONLY = 0o600
+_FOLDER_MODE, _FILE_MODE = 0o700, 0o600
+_STAGED = ".parts"
 _KEPT_PLAN = "before-the-charge.plan.npz"
-_LONGEST_ENDING = f"{2**63}-{'0' * 12}-{'0' * 8}.{'0' * 8}.staged.npz.{2**31}.partial"
-"""How the name of a partial file ends, with the largest numbers of a charge and a process."""
+_LONGEST_ENDING = f"{2**63}-{'0' * 12}-{'0' * 8}.{'0' * 8}{_STAGED}.{'0' * 8}.partial"
+"""How the name of a partial folder ends, with the largest number of a charge."""
 
 
 @dataclass(frozen=True)
@@ -32,15 +37,19 @@ class StagedAnswers:
 
     Attributes:
         folder: The release folder that they are beside.
-        path: The file that holds them.
+        path: The hidden folder that holds them.
         release: The release of these answers.
-        digest: The digest of the content of the file.
+        digest: Their digest.
     """
 
     folder: Path
     path: Path
     release: Release
     digest: str
+
+    def discard(self) -> None:
+        """Remove the answers, which are not the release, and which nobody has seen."""
+        _remove(self.path)
 
 
 @dataclass(frozen=True)
@@ -82,10 +91,14 @@ class StagingArea:
         """Write noisy answers, which are on the disk when the function returns.
 
         Raises:
-            OSError: The file cannot be written.
+            OSError: They cannot be written.
         """
-        path = self._name_file(f"{secrets.token_hex(4)}.staged.npz", self.entry)
-        return StagedAnswers(self.folder, path, drawn, write_answers(drawn, path, _OWNER_ONLY))
+        path = self._name_file(f"{secrets.token_hex(4)}{_STAGED}", self.entry)
+        with make_partial_folder(path) as partial:
+            partial.chmod(_FOLDER_MODE)
+            _, digest = write_answers(LocalPlace(partial, _FILE_MODE), drawn)
+            move_into_place(partial, path)
+        return StagedAnswers(self.folder, path, drawn, digest)
 
     def find(self, contributions: int, digest: str | None) -> StagedAnswers | None:
         """Find answers that were staged for this charge.
@@ -95,24 +108,24 @@ class StagingArea:
             digest: The digest that the answers must have; None accepts any.
 
         Returns:
-            The first file that fits; None if there is none.
+            The first that fit; None if there are none.
 
         Raises:
             InputError: Any answers are accepted, and those that are there are damaged.
         """
         prefix = glob.escape(f".{self.folder.name}.{self.label}.")
-        staged = sorted(self.folder.parent.glob(f"{prefix}*.staged.npz"))
+        staged = sorted(self.folder.parent.glob(f"{prefix}*{_STAGED}"))
         for path in staged:
             with suppress(InputError, OSError):
-                fields, found = read_answers(path, self.plan)
-                release = Release(**fields)
+                fields, found = read_manifest(LocalPlace(path, _FILE_MODE), self.plan)
+                release = Release(**(fields | {"answers": np.asarray(fields["answers"])}))
                 same = release.contributions == contributions and release.entry == self.entry
                 if same and digest in (None, found):
                     return StagedAnswers(self.folder, path, release, found)
         if digest is None and any(path.exists() for path in staged):  # another may remove them
             raise InputError(
-                f"{staged[0]} is damaged, and may hold what the release was drawn as; put the file "
-                "back, or remove it if nobody can have read it"
+                f"{staged[0]} is damaged, and may hold what the release was drawn as; put the "
+                "folder back, or remove it if nobody can have read it"
             )
         return None
 
@@ -125,10 +138,7 @@ class StagingArea:
             for path in list(self.folder.parent.iterdir()):
                 if not path.name.startswith(prefixes):
                     continue
-                if path.is_dir():
-                    shutil.rmtree(path, ignore_errors=True)
-                else:
-                    path.unlink(missing_ok=True)
+                _remove(path)
 
     @property
     def _kept_plan(self) -> Path:
@@ -138,6 +148,16 @@ class StagingArea:
         """Return the path of a hidden file of this release for a charge."""
         label = label_files(self.plan, entry)
         return self.folder.with_name(f".{self.folder.name}.{label}.{name}")
+
+
+def _remove(path: Path) -> None:
+    """Remove a file, or a folder, which nobody finds half removed."""
+    if path.is_dir():
+        with suppress(OSError):
+            path = path.rename(path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial"))
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def find_kept_plan(ledger: Ledger, folder: Path | str, key: str | None) -> Plan | None:

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from fitplug.files import fill_new_folder
-from fitplug.release.file_names import name_files
 from fitplug.release.labelled_answers import Answer, check_export_names, iterate_answers
+from fitplug.release.manifest import name_files
 from fitplug.release.noisy_answers import NoisyAnswers
 from fitplug.release.tables import Intervals, choose_intervals, make_metadata
 from fitplug.workload import QueryGroup

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fitplug.plan import Plan
-from fitplug.release.file_names import name_files
+from fitplug.release.manifest import name_files
 from fitplug.release.sdmx_identifiers import name_codes, name_components
 from fitplug.workload import Factor, QueryGroup
 

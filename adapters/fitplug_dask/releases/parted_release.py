@@ -30,12 +30,13 @@ from fitplug.families import PartedStrategy, cut_strategy
 from fitplug.ledger import ChargeRequest, StagedCharge, hash_values
 from fitplug.release import (
     AnswersPart,
+    MoreFiles,
     Release,
     check_names,
     describe_place,
     name_files,
+    read_folder,
     read_manifest,
-    read_parted_folder,
     write_manifest,
 )
 from fitplug_dask.exchange import Exchange, run_exchange
@@ -50,7 +51,7 @@ from fitplug_dask.releases.drawing import (
 from fitplug_dask.releases.exact_counts import ExactCounts
 from fitplug_dask.releases.failures import UNFINISHED
 from fitplug_dask.releases.jobs import PIECES_BYTES, RELEASE_PACKAGES, ReleaseJob
-from fitplug_dask.releases.publishing import MoreFiles, publish_answers
+from fitplug_dask.releases.publishing import publish_answers
 from fitplug_dask.releases.staging import Output
 from fitplug_dask.releases.worker_checks import check_workers
 from fitplug_opendp.counted_rows import CountedRows
@@ -98,7 +99,7 @@ class PartedRelease:
     client: Any
     progress: Progress
     rows: CountedRows
-    files: MoreFiles | None = None
+    files: MoreFiles[Release] | None = None
     charge: StagedCharge | None = None
     run: str = field(default_factory=lambda: secrets.token_hex(8))
 
@@ -113,7 +114,7 @@ class PartedRelease:
         client: Any,
         progress: Progress,
         rows: CountedRows,
-        files: MoreFiles | None = None,
+        files: MoreFiles[Release] | None = None,
     ) -> PartedRelease:
         """Refuse what can be refused without data. Nothing is charged.
 
@@ -264,7 +265,7 @@ class PartedRelease:
         held = self.output.read_digest() if stage.state == "begun" else None
         if held is not None and is_held(place, charge.entry):
             # The ledger is a copy from before this release was made, which the charge paid for.
-            seal = read_parted_folder(place)[0]["seal"]
+            seal = read_folder(place)[0]["seal"]
             stage = ledger.record_draw(charge.entry, held, counts=seal, output=self.output.text)
         if stage.state == "made" and self.output.read_digest() == stage.answers:
             # A process was killed after it had put the folder in place.
@@ -353,7 +354,7 @@ class PartedRelease:
         _LOG.info("the release is published in %s", self.output)
         if self.charge is not None and self.request.ledger is not None:
             self.request.ledger.record_publication(self.charge.stage, self.output.text)
-        return Release(**read_parted_folder(self.output.place)[0])
+        return Release(**read_folder(self.output.place)[0])
 
     def _read_published(self) -> Release:
         """Read the release that is published. Raises FitplugError if it is not there."""
@@ -365,7 +366,7 @@ class PartedRelease:
                 f"{stage.time[:19]}, which does not hold it any more; look where it was moved to, "
                 "or ask for another draw with a new key"
             )
-        release = Release(**read_parted_folder(self.output.place)[0])
+        release = Release(**read_folder(self.output.place)[0])
         self._check_rows(release)
         self._make_job().staging.remove()
         return release

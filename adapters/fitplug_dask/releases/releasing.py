@@ -12,13 +12,12 @@ from fitplug.errors import BudgetError, InputError
 from fitplug.families import PART
 from fitplug.ledger import ChargeReference, Ledger
 from fitplug.plan import Plan
-from fitplug.release import Release
+from fitplug.release import MoreFiles, Release
 from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
 from fitplug_dask.progress import Progress, choose_report
 from fitplug_dask.releases.counting_rows import find_counts, open_store
 from fitplug_dask.releases.kept_secret import KeptSecret
 from fitplug_dask.releases.parted_release import PartedRelease, State
-from fitplug_dask.releases.publishing import MoreFiles
 from fitplug_dask.releases.staging import Output
 from fitplug_dask.request import check_client, check_libraries
 from fitplug_dask.sources import Options, Source
@@ -167,7 +166,7 @@ def make_release(
     client: Client | None,
     progress: Progress,
     confidence: float,
-    files: MoreFiles | None = None,
+    files: MoreFiles[Release] | None = None,
     key_file: str | os.PathLike[str] | None = None,
 ) -> tuple[Release, State]:
     """Make a release in parts, as `release` does.
