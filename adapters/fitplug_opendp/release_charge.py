@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 from fitplug.errors import FitplugError, KeyTaken
 from fitplug.ledger import Entry, Ledger, Stage
 from fitplug.release import Release
 from fitplug_opendp.counted_rows import CountedRows
+
+ReleaseState: TypeAlias = Literal["new", "charged", "drawn", "published"]
+"""How far a release has come: nothing was charged; charged, and no answers were drawn; drawn, and
+not in its folder; published.
+"""
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,7 @@ class ReleaseCharge:
         )
 
     def make_lost_answers_error(self) -> FitplugError:
-        """Make the error for answers that the ledger has as made, and that are nowhere."""
+        """Make the error for answers that the ledger has as drawn, and that are nowhere."""
         stage = self.read_stage()
         assert stage is not None
         if stage.output is None:

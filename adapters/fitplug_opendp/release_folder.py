@@ -70,7 +70,7 @@ class ReleaseFolder:
         return Path(stage.output)
 
     def find_staged(self) -> StagedAnswers | None:
-        """Find staged answers of this release; if the ledger has some as made, only those."""
+        """Find staged answers of this release; if the ledger has some as drawn, only those."""
         if self.charge is None:
             return None  # answers that nothing was charged for are never taken
         stage = self.read_stage()
@@ -137,7 +137,7 @@ class ReleaseFolder:
         """Write the folder from staged answers, and move it into its place.
 
         Args:
-            staged: The answers, which the ledger has as made.
+            staged: The answers, which the ledger has as drawn.
             confidence: The confidence of the intervals of groups whose target names none.
             files: What the caller adds to the folder.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fitplug.counts import Tables
 from fitplug.plan import Plan
@@ -24,10 +24,7 @@ from fitplug_cli.output import (
     print_row_rules,
 )
 from fitplug_cli.spec import Spec, SpecError
-from fitplug_opendp.publication import PublicationState, PublishedRelease
-
-if TYPE_CHECKING:
-    from fitplug_dask.releases import State
+from fitplug_opendp.publication import PublishedRelease
 
 
 def publish_in_parts(
@@ -88,17 +85,11 @@ def publish_in_parts(
             files,
             None if ledger is None and checkpoint is None else spec.key_file,
         )
-    shown = _name_state(state)
-    print_charge(ledger, release, shown)
-    print_release(PublishedRelease(release, Path(location)), location, shown)
+    print_charge(ledger, release, state)
+    print_release(PublishedRelease(release, Path(location)), location, state)
     return {
         "folder": location,
         **files.describe(release),
-        "found": shown,
+        "found": state,
         "ledger": build_ledger_record(ledger),
     }
-
-
-def _name_state(state: State) -> PublicationState:
-    """Name a state as releases of other kinds name it."""
-    return "charged" if state == "begun" else state

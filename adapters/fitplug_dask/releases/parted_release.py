@@ -4,12 +4,12 @@
    the run that is resumed. A run whose counts have another seal is refused, because answers of
    which some are drawn from one dataset and some from another would cost more than was charged.
 2. Drawn: each part is drawn on a worker, and made durable by whoever writes it first. A part that
-   is durable is never drawn again.
-3. Made: the manifest has the digest of every part, and the ledger enters its digest.
-4. Published: estimates and tables are computed from the noisy answers, the folder is completed and
+   is durable is never drawn again. The manifest has the digest of every part, and the ledger enters
+   its digest.
+3. Published: estimates and tables are computed from the noisy answers, the folder is completed and
    put in its place, and the ledger enters that it is there.
 
-Steps 2 and 4 are safe to repeat, and safe for two clients at one time.
+Steps 2 and 3 are safe to repeat, and safe for two clients at one time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -62,13 +62,11 @@ from fitplug_opendp.limit_checks import (
     check_replaced_rows,
 )
 from fitplug_opendp.noise_source import CLAMPED, NoiseSource
-from fitplug_opendp.release_charge import ReleaseCharge
+from fitplug_opendp.release_charge import ReleaseCharge, ReleaseState
 from fitplug_opendp.release_request import ReleaseRequest, find_charge
 from fitplug_opendp.staged_answers import label_files
 
 _LOG = logging.getLogger(__name__)
-
-State: TypeAlias = Literal["new", "begun", "made", "published"]
 
 
 @dataclass(frozen=True)
@@ -145,14 +143,14 @@ class PartedRelease:
         return made._check_can_draw() if made.needs_counts else made
 
     @property
-    def state(self) -> State:
+    def state(self) -> ReleaseState:
         """How far the release has come."""
         return "new" if self.charge is None else self.charge.stage.state
 
     @property
     def needs_counts(self) -> bool:
         """Whether noise may still have to be drawn, which takes exact counts."""
-        return self.state in ("new", "begun")
+        return self.state in ("new", "charged")
 
     @property
     def charged_seal(self) -> str | None:
@@ -262,12 +260,12 @@ class PartedRelease:
                 number=charge.entry.id,
             )
         place = self.output.place
-        held = self.output.read_digest() if stage.state == "begun" else None
+        held = self.output.read_digest() if stage.state == "charged" else None
         if held is not None and is_held(place, charge.entry):
             # The ledger is a copy from before this release was made, which the charge paid for.
             seal = read_folder(place)[0]["seal"]
             stage = ledger.record_draw(charge.entry, held, counts=seal, output=self.output.text)
-        if stage.state == "made" and self.output.read_digest() == stage.answers:
+        if stage.state == "drawn" and self.output.read_digest() == stage.answers:
             # A process was killed after it had put the folder in place.
             stage = ledger.record_publication(stage, self.output.text)
         return replace(self, charge=StagedCharge(charge.entry, stage))

@@ -17,11 +17,12 @@ from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
 from fitplug_dask.progress import Progress, choose_report
 from fitplug_dask.releases.counting_rows import find_counts, open_store
 from fitplug_dask.releases.kept_secret import KeptSecret
-from fitplug_dask.releases.parted_release import PartedRelease, State
+from fitplug_dask.releases.parted_release import PartedRelease
 from fitplug_dask.releases.staging import Output
 from fitplug_dask.request import check_client, check_libraries
 from fitplug_dask.sources import Options, Source
 from fitplug_opendp.counted_rows import CountedRows
+from fitplug_opendp.release_charge import ReleaseState
 from fitplug_opendp.release_request import ReleaseRequest
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ def make_release(
     confidence: float,
     files: MoreFiles[Release] | None = None,
     key_file: str | os.PathLike[str] | None = None,
-) -> tuple[Release, State]:
+) -> tuple[Release, ReleaseState]:
     """Make a release in parts, as `release` does.
 
     Args:

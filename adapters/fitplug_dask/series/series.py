@@ -97,7 +97,7 @@ class Series:
         drawn: list[PeriodAnswers] = []
         for index in range(len(self.labels)):
             found = draws.get(name_draw(self.record, index))
-            if self.charge is not None and (found is None or found.stage.state == "begun"):
+            if self.charge is not None and (found is None or found.stage.state == "charged"):
                 found = self._adopt(self.charge, index)
                 if found is None:
                     break
@@ -232,7 +232,7 @@ class Series:
         if held is None:
             return None
         found = charge.read_draws().get(name_draw(self.record, index))
-        if found is not None and found.stage.state != "begun":  # by another process, meanwhile
+        if found is not None and found.stage.state != "charged":  # by another process, meanwhile
             return found
         try:
             return self._open_drawing(charge, index).adopt(*held)
@@ -251,7 +251,7 @@ class Series:
         Args:
             index: The index of the period.
             earlier: The answers of the periods before it.
-            draw: Its draw in the ledger, which is made; None if the series can only be read.
+            draw: Its draw in the ledger, at stage "drawn" or later; None if the series can only be read.
         """
         held = self._folders.read(index)
         if draw is None:
@@ -271,7 +271,7 @@ class Series:
     def _publish(
         self, index: int, earlier: Sequence[PeriodAnswers], stage: Stage
     ) -> tuple[PeriodAnswers, str]:
-        """Publish the answers of a period that the ledger has as made."""
+        """Publish the answers of a period that the ledger has as drawn."""
         found = self._folders.find_staged(index, stage.answers)
         if found is None:
             held = self._folders.read(index)  # another process may just have published them
