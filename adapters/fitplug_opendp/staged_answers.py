@@ -1,9 +1,9 @@
 """Staged answers: noisy answers in a hidden folder beside the release, until it is published.
 
-A draw is durable in a folder that only its owner can read, before the ledger enters it as drawn. The
-folder appears with all answers at once. Its name begins with the name of the release folder, the
-number of the charge and the digest of the plan. A retry finds the folder by its name, and removes
-what a killed process left.
+A draw is durable in a folder that only its owner can read, before the ledger enters it as drawn.
+The folder appears with all answers at once. Its name begins with the name of the release folder,
+the number of the charge and the digest of the plan. A retry finds the folder by its name, and
+removes what a killed process left.
 """
 
 from __future__ import annotations

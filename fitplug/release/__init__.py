@@ -1,6 +1,5 @@
 """Releases: noisy answers, combinations of them, tables and folders."""
 
-from fitplug.release.about import About
 from fitplug.release.adjusted import Adjusted
 from fitplug.release.answer_parts import (
     ANSWER_PARTS,
@@ -35,8 +34,8 @@ from fitplug.release.manifest import (
     write_answers,
     write_manifest,
 )
-from fitplug.release.partial_release import PartialRelease
-from fitplug.release.period_files import (
+from fitplug.release.periods import (
+    PartialRelease,
     PeriodAnswers,
     check_period_tables,
     complete_period_folder,
@@ -47,7 +46,7 @@ from fitplug.release.period_files import (
 from fitplug.release.population import Limited, describe_planned_population
 from fitplug.release.records_lost import Lost, estimate_lost
 from fitplug.release.release import Release
-from fitplug.release.review_markdown import format_markdown
+from fitplug.release.review_texts import About, format_markdown
 from fitplug.release.reviews import review
 from fitplug.release.table_parts import TablePart, write_table_part
 from fitplug.release.tables import (

@@ -16,17 +16,15 @@ from fitplug.release import tables as exports
 from fitplug.release.adjusted import Adjusted, make_integers, make_nonnegative
 from fitplug.release.combination import combine, combine_all, combine_each
 from fitplug.release.combined_numbers import Combination, Combinations, CombinedNumber
-from fitplug.release.data_package import write_package
+from fitplug.release.exports import Grid, make_grid, write_package
 from fitplug.release.folder import read_folder, write_folder
-from fitplug.release.grids import Grid, make_grid
 from fitplug.release.kept_answers import keep_answers, read_kept_answers
 from fitplug.release.linear_combinations import CombinationLike
 from fitplug.release.mbi_measurements import MbiMeasurements, make_mbi
 from fitplug.release.noisy_answers import NoisyAnswers
-from fitplug.release.notebook import make_release_html
-from fitplug.release.plots import plot_release
+from fitplug.release.notebook import make_release_html, plot_release
 from fitplug.release.population import name_population
-from fitplug.release.sdmx_folder import write_sdmx
+from fitplug.release.sdmx import write_sdmx
 from fitplug.release.verification import is_of_one_part, verify_parts
 from fitplug.workload import DEFAULT_CONFIDENCE, ONE_RECORD, check_confidence
 

@@ -20,7 +20,7 @@ from fitplug.counts import describe_rows, make_filters
 from fitplug.errors import BudgetError, InputError
 from fitplug.families.base.strategies import answer_exactly
 from fitplug.release.population import describe_population
-from fitplug.release.review_markdown import format_markdown
+from fitplug.release.review_texts import format_markdown
 from fitplug_cli.reporting import collect_facts, render_page
 from tests.helpers import people
 from tests.helpers.command_line import fitplug

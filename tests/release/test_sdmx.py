@@ -17,7 +17,7 @@ from pysdmx.io import get_datasets, read_sdmx
 import fitplug as fp
 from fitplug.errors import InputError, WorkloadError
 from fitplug.release import name_files, write_folder
-from fitplug.release.sdmx_identifiers import name_codes, name_components
+from fitplug.release.sdmx_structures import name_codes, name_components
 from tests.helpers import people
 from tests.helpers.unusual_labels import release_public, release_sums, release_unusual
 

@@ -251,7 +251,7 @@ class Series:
         Args:
             index: The index of the period.
             earlier: The answers of the periods before it.
-            draw: Its draw in the ledger, at stage "drawn" or later; None if the series can only be read.
+            draw: Its draw in the ledger, with its answers; None if the series can only be read.
         """
         held = self._folders.read(index)
         if draw is None:
