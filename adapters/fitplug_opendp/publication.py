@@ -30,16 +30,19 @@ from fitplug.files import LocalPlace, check_arrow
 from fitplug.ledger import ChargeRequest, Ledger, Stage, StagedCharge
 from fitplug.release import MoreFiles, Release, read_digest
 from fitplug.workload import DEFAULT_CONFIDENCE
-from fitplug_opendp.counted_rows import CountedRows, find_limit, find_seal
-from fitplug_opendp.folder_checks import RETRY, encode_path, report_write_errors
+from fitplug_opendp.count_checks import (
+    CountedRows,
+    check_declared,
+    check_is_enforced,
+    check_limit,
+    find_limit,
+    find_seal,
+)
 from fitplug_opendp.gaussian import Progress
-from fitplug_opendp.known_charges import is_held
-from fitplug_opendp.limit_checks import check_declared, check_is_enforced, check_limit
 from fitplug_opendp.noise_source import NoiseSource, compute_exact_answers
-from fitplug_opendp.release_charge import ReleaseCharge, ReleaseState
 from fitplug_opendp.release_folder import ReleaseFolder
-from fitplug_opendp.release_request import ReleaseRequest, find_charge
-from fitplug_opendp.staged_answers import StagedAnswers
+from fitplug_opendp.release_request import ReleaseCharge, ReleaseRequest, ReleaseState, find_charge
+from fitplug_opendp.staging import RETRY, StagedAnswers, encode_path, is_held, report_write_errors
 
 _LOG = logging.getLogger(__name__)
 

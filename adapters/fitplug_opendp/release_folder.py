@@ -20,15 +20,16 @@ from fitplug.release import (
     read_digest,
     write_tables,
 )
-from fitplug_opendp.folder_checks import (
+from fitplug_opendp.release_request import ReleaseCharge
+from fitplug_opendp.staging import (
     RETRY,
+    StagedAnswers,
+    StagingArea,
+    check_charges_are_known,
     encode_path,
     find_held_release,
     report_write_errors,
 )
-from fitplug_opendp.known_charges import check_charges_are_known
-from fitplug_opendp.release_charge import ReleaseCharge
-from fitplug_opendp.staged_answers import StagedAnswers, StagingArea
 
 
 @dataclass(frozen=True)

@@ -534,7 +534,7 @@ def test_on_a_cluster_of_processes(tmp_path, ledger):
 FORKED = """
 import os, sys
 import numpy as np
-from fitplug_opendp.part_noise import draw_part
+from fitplug_opendp.noise_source import draw_part
 
 def draw():
     return draw_part(np.zeros(20, dtype=np.int64), 1e6, "fork").tolist()

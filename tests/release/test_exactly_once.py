@@ -12,7 +12,7 @@ import pytest
 import fitplug as fp
 import fitplug_opendp as fpo
 from fitplug.files.folders import make_partial_folder, move_into_place
-from fitplug_opendp import release_folder, staged_answers
+from fitplug_opendp import release_folder, staging
 from tests.helpers.killed_processes import run_script
 
 DOMAIN = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 4)})
@@ -219,7 +219,7 @@ class TestPublish:
             raise OSError(28, "No space left on device")
 
         with monkeypatch.context() as patch:
-            patch.setattr(staged_answers, "write_answers", fail)
+            patch.setattr(staging, "write_answers", fail)
             with pytest.raises(fp.FitplugError, match="no space left on device; the"):
                 fpo.publish(PLAN, TABLES, tmp_path / "out", ledger=ledger)
         assert [s.state for s in ledger.stages().values()] == ["charged"]

@@ -33,9 +33,7 @@ from fitplug_cli.output.release_record import (
 )
 from fitplug_cli.software import describe_software
 from fitplug_cli.spec import Spec, SpecError
-from fitplug_opendp.counted_rows import CountedRows
-from fitplug_opendp.input_checks import check_tables
-from fitplug_opendp.limit_checks import check_limit
+from fitplug_opendp.count_checks import CountedRows, check_limit, check_tables
 from fitplug_opendp.publication import Publication
 from fitplug_opendp.release_request import ReleaseRequest
 

@@ -24,7 +24,7 @@ from fitplug_cli.output.csv_tables import write_csv
 from fitplug_cli.output.json_records import build_measures_record
 from fitplug_cli.output.review_files import write_review
 from fitplug_cli.software import describe_software
-from fitplug_opendp.plan_checks import find_check
+from fitplug_opendp.noise_source import find_check
 
 _RECORD = "release.json"
 

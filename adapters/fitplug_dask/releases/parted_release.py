@@ -54,17 +54,15 @@ from fitplug_dask.releases.jobs import PIECES_BYTES, RELEASE_PACKAGES, ReleaseJo
 from fitplug_dask.releases.publishing import publish_answers
 from fitplug_dask.releases.staging import Output
 from fitplug_dask.releases.worker_checks import check_workers
-from fitplug_opendp.counted_rows import CountedRows
-from fitplug_opendp.known_charges import check_charges_are_known, is_held
-from fitplug_opendp.limit_checks import (
+from fitplug_opendp.count_checks import (
+    CountedRows,
     check_declared,
     check_is_enforced,
     check_replaced_rows,
 )
 from fitplug_opendp.noise_source import CLAMPED, NoiseSource
-from fitplug_opendp.release_charge import ReleaseCharge, ReleaseState
-from fitplug_opendp.release_request import ReleaseRequest, find_charge
-from fitplug_opendp.staged_answers import label_files
+from fitplug_opendp.release_request import ReleaseCharge, ReleaseRequest, ReleaseState, find_charge
+from fitplug_opendp.staging import check_charges_are_known, is_held, label_files
 
 _LOG = logging.getLogger(__name__)
 

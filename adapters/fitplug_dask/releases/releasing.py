@@ -21,9 +21,8 @@ from fitplug_dask.releases.parted_release import PartedRelease
 from fitplug_dask.releases.staging import Output
 from fitplug_dask.request import check_client, check_libraries
 from fitplug_dask.sources import Options, Source
-from fitplug_opendp.counted_rows import CountedRows
-from fitplug_opendp.release_charge import ReleaseState
-from fitplug_opendp.release_request import ReleaseRequest
+from fitplug_opendp.count_checks import CountedRows
+from fitplug_opendp.release_request import ReleaseRequest, ReleaseState
 
 if TYPE_CHECKING:
     from distributed import Client

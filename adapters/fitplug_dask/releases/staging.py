@@ -19,7 +19,7 @@ from typing import Any
 from fitplug.errors import FitplugError, InputError
 from fitplug.files import LocalPlace, Place, open_place
 from fitplug.release import ANSWER_PARTS, name_part, publish_folder, read_digest
-from fitplug_opendp.folder_checks import encode_path, find_held_release, report_write_errors
+from fitplug_opendp.staging import encode_path, find_held_release, report_write_errors
 
 MARK = ".unfinished-release"
 _STAGED = ".parts"

@@ -30,9 +30,8 @@ from fitplug_dask.series.period_counts import PeriodCounts, answer_newest, take_
 from fitplug_dask.series.period_folders import PeriodFolders
 from fitplug_dask.series.record import SeriesRecord
 from fitplug_dask.series.sealed_counts import SealedCounts
-from fitplug_opendp.folder_checks import encode_path
-from fitplug_opendp.noise_source import CLAMPED
-from fitplug_opendp.part_noise import check_sampler_for, draw_part
+from fitplug_opendp.noise_source import CLAMPED, check_sampler_for, draw_part
+from fitplug_opendp.staging import encode_path
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,8 @@ from fitplug_dask.series.period_folders import PeriodFolders
 from fitplug_dask.series.record import SeriesRecord
 from fitplug_dask.series.sealed_counts import SealedCounts
 from fitplug_dask.sources import Source
-from fitplug_opendp.folder_checks import encode_path, report_write_errors
-from fitplug_opendp.input_checks import check_are_tables
+from fitplug_opendp.count_checks import check_are_tables
+from fitplug_opendp.staging import encode_path, report_write_errors
 
 _RETRY = "the period is not finished: run the same again, which charges nothing more"
 

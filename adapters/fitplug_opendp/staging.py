@@ -1,28 +1,80 @@
-"""Staged answers: noisy answers in a hidden folder beside the release, until it is published.
+"""What lies where a release goes: staged answers, and the charges of what others have put there.
 
-A draw is durable in a folder that only its owner can read, before the ledger enters it as drawn.
-The folder appears with all answers at once. Its name begins with the name of the release folder,
-the number of the charge and the digest of the plan. A retry finds the folder by its name, and
-removes what a killed process left.
+A draw is durable in a hidden folder beside the release folder, which only its owner can read,
+before the ledger enters it as drawn. The hidden folder appears with all answers at once. Its name
+begins with the name of the release folder, the number of the charge and the digest of the plan. A
+retry finds it by its name, and removes what a killed process left.
+
+A ledger that was put back from an older copy does not have its later charges. A release that was
+made since then, or answers of it that are staged, name a charge that is missing in the ledger. Then
+nothing may be drawn into their place, which is found before anything is charged.
 """
 
 from __future__ import annotations
 
 import glob
+import os
+import re
 import secrets
 import shutil
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from fitplug.errors import InputError
-from fitplug.files import LocalPlace, make_partial_folder, move_into_place
+from fitplug.errors import FitplugError, InputError, LedgerError
+from fitplug.files import LocalPlace, Place, make_partial_folder, move_into_place
 from fitplug.ledger import Entry, Ledger, hash_values
 from fitplug.plan import Plan
-from fitplug.release import PLAN, Release, read_manifest, write_answers
-from fitplug_opendp.folder_checks import encode_path
+from fitplug.release import PLAN, Release, read_charge, read_digest, read_manifest, write_answers
+
+RETRY = "the release is not finished: run the same again, which charges nothing more"
+"""What to do after a failure that follows the charge."""
+
+
+def find_held_release(directory: Path) -> str | None:
+    """Find the release that a folder holds already.
+
+    Args:
+        directory: The path of the release folder, which need not exist.
+
+    Returns:
+        The digest of the answers of the release there; None if the folder is missing or empty.
+
+    Raises:
+        InputError: No release folder can be moved there, or the folder holds other files.
+    """
+    if directory.exists() and not directory.is_dir():
+        raise InputError(f"{directory} is a file; name another folder for the release")
+    if directory.is_symlink() or directory.is_mount():  # no folder can be moved there
+        what = "a link" if directory.is_symlink() else "a mount point"
+        raise InputError(f"{directory} is {what}; name a folder of its own, such as one inside it")
+    if not directory.is_dir() or not any(directory.iterdir()):
+        return None
+    held = read_digest(directory)
+    if held is None:
+        raise InputError(
+            f"{directory} holds files that are no fitplug release; name another folder"
+        )
+    return held
+
+
+@contextmanager
+def report_write_errors(directory: Path, remedy: str) -> Iterator[None]:
+    """Turn an OSError in the block into a FitplugError that names the folder and the remedy."""
+    try:
+        yield
+    except OSError as error:
+        why = (error.strerror or "it cannot be written").lower()
+        raise FitplugError(f"{directory}: {why}; {remedy}") from None
+
+
+def encode_path(path: str | os.PathLike[str]) -> str:
+    """Write an absolute path as ledgers keep it, with bytes that are no text replaced."""
+    return os.fsencode(Path(path).absolute()).decode(errors="replace")
+
 
 _FOLDER_MODE, _FILE_MODE = 0o700, 0o600
 _STAGED = ".parts"
@@ -222,3 +274,71 @@ def label_charge(plan_digest: str, entry: Entry) -> str:
     # A charge of the same number in another ledger differs in the hash.
     charge = hash_values(entry.id, entry.time, entry.what, entry.key)
     return f"{entry.id}-{plan_digest[:12]}-{charge[:8]}"
+
+
+_LABEL = r"\d+-[0-9a-f]{12}-[0-9a-f]{8}"
+_STAGED_NAME = re.compile(rf"({_LABEL})(?:\.[0-9a-f]{{8}})?\.parts")
+
+
+def check_charges_are_known(ledger: Ledger, place: Place, labels: Collection[str] = ()) -> None:
+    """Check that a ledger has the charges of what lies where a release would go.
+
+    Args:
+        ledger: The ledger.
+        place: The release folder, which need not exist.
+        labels: The labels of answers that are staged inside it.
+
+    Raises:
+        LedgerError: A charge is not in the ledger, or the ledger cannot be read.
+    """
+    unknown = find_unknown_charge(ledger.entries, place, labels)
+    if unknown is not None:
+        what, number = unknown
+        raise LedgerError(
+            f"{what} charged as number {number}, which the ledger {ledger.path} does not have, as "
+            "it is an older copy or another ledger: nothing was charged or drawn; put back the "
+            "newest copy of the ledger that was charged, or name another folder"
+        )
+
+
+def find_unknown_charge(
+    list_entries: Callable[[], Iterable[Entry]], place: Place, labels: Collection[str] = ()
+) -> tuple[str, int] | None:
+    """Find a charge of what lies where a release would go that is not among some entries.
+
+    Args:
+        list_entries: Lists the entries of a ledger. It is called when the place was looked at, as
+            what another process puts there is in the ledger before.
+        place: The release folder, which need not exist.
+        labels: The labels of answers that are staged inside it.
+
+    Returns:
+        What lies there, up to "that was", and the number of its charge; None if all are known.
+    """
+    held, staged = read_charge(place), [*labels, *_list_staged(place)]
+    known = list(list_entries())
+    if held is not None and (held.id, held.time) not in {(own.id, own.time) for own in known}:
+        return f"{place} holds a release that was", held.id
+    of_known = {label_charge(own.plan_digest, own) for own in known if own.plan_digest}
+    for label in staged:
+        if re.fullmatch(_LABEL, label) and label not in of_known:
+            number = int(label.partition("-")[0])
+            return f"answers are staged for {place}, in an unfinished release that was", number
+    return None
+
+
+def is_held(place: Place, entry: Entry) -> bool:
+    """Return whether a folder holds the release of a charge."""
+    held = read_charge(place)
+    return held is not None and (held.id, held.time) == (entry.id, entry.time)
+
+
+def _list_staged(place: Place) -> list[str]:
+    """List the labels of charged answers that are staged beside a local release folder."""
+    if not isinstance(place, LocalPlace) or not place.path.parent.is_dir():
+        return []
+    with report_write_errors(place.path, "nothing was charged; make what is beside it readable"):
+        names = [path.name for path in place.path.parent.iterdir()]
+    prefix = f".{place.path.name}."
+    found = (_STAGED_NAME.fullmatch(n.removeprefix(prefix)) for n in names if n.startswith(prefix))
+    return sorted(match[1] for match in found if match)
