@@ -16,8 +16,7 @@ from pathlib import Path
 from xml.etree.ElementTree import Element, ElementTree, SubElement, indent, register_namespace
 
 from fitplug.files import fill_new_folder
-from fitplug.release.data_package import write_rows
-from fitplug.release.labelled_answers import check_export_names, iterate_answers
+from fitplug.release.exports import check_export_names, iterate_answers, write_rows
 from fitplug.release.noisy_answers import NoisyAnswers
 from fitplug.release.sdmx_structures import (
     ATTRIBUTES,
