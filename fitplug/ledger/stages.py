@@ -1,8 +1,9 @@
 """Stages: how far the release of each charge has come.
 
-A release is "charged" first, "drawn" when its noisy answers are durable (or in the hands of the
-caller), and "published" when its folder is in place. Nobody saw what was drawn at stage "charged",
-so its noise may be drawn anew at no further cost. What is drawn is never drawn again.
+A release is "charged" once its cost is in the ledger, "drawn" once its noisy answers are durable
+(or in the hands of the caller), and "published" once its folder is in place. Nobody saw a release
+that is charged and not drawn, so its noise may be drawn anew at no further cost. What is drawn is
+never drawn again.
 Charges without a stage are those of `Ledger.charge`.
 """
 
