@@ -4,15 +4,18 @@ A pair of cells (i, j) costs, with the columns a_i of each attribute's matrix an
 
     sum_A m_A^2 (prod |a_i|^2 + prod |a_j|^2 - 2 prod a_i'a_j)
 
-where the products are over the attributes of block A. With the largest squares L_a of columns,
-which bound the other squares, and s_a = a_i'a_j / L_a, it is at most the polynomial of
-`fitplug.neighbours.move_costs` at s. This is linear in each s_a, which is 1 at most, and at least
-its least value for a pair of different cells, or 0. So it is bounded as the moves of a record are
-(docs/theory/units.md, (U13)).
+where the products are over the attributes of block A. An attribute matters by |a_i|^2, |a_j|^2 and
+a_i'a_j alone. Where few enough of these triples can be combined, all combinations are tried. Where
+there are more, with the largest squares L_a of columns, which bound the other squares, and
+s_a = a_i'a_j / L_a, the cost is at most the polynomial of `fitplug.neighbours.move_costs` at s.
+This is linear in each s_a, which is 1 at most, and at least its least value for a pair of different
+cells, or 0. So it is bounded as the moves of a record are (docs/theory/units.md, (U13)).
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -27,16 +30,17 @@ from fitplug.families.product.shape.pairs import ProductPairStructure
 from fitplug.families.product.shape.products import ProductStructure
 from fitplug.families.product.strategy.products import ProductForm
 from fitplug.neighbours import (
-    MOST_LISTED,
     MoveCosts,
     undo_scale,
-    upper_all_moves,
     upper_costliest_move,
 )
 from fitplug.numeric import (
     BoolArray,
+    FloatArray,
+    IntArray,
     ceil_float,
     floor_float,
+    gamma,
     multiply_exactly,
 )
 
@@ -48,28 +52,127 @@ class ProductPairForm(PublicTotalsForm[ProductStructure], ProductForm):
         """Compute what no pair of cells costs more than."""
         assert isinstance(structure, ProductPairStructure)
         _, _, max_records = super().compute_cost(structure, integers)
-        costs, shift = _weigh_sets(structure, integers)
-        if costs.size <= MOST_LISTED:
-            bound = upper_all_moves(costs)
+        if (found := _try_all_pairs(structure, integers)) is not None:
+            largest, _ = found
         else:
-            bound = upper_costliest_move(costs, costs.search(costs.list_starts()))
-        # The cost of a pair is an integer.
-        largest = undo_scale(bound, shift)
+            costs, shift = _weigh_sets(structure, integers)
+            # The cost of a pair is an integer.
+            moves = costs.search(costs.list_starts())
+            largest = undo_scale(upper_costliest_move(costs, moves), shift)
         return StrategyCost(largest, np.array([ceil_float(Fraction(largest))]), max_records)
 
     def upper_overstatement(self, strategy: IntegerStrategy) -> float:
         structure, integers = strategy.structure, strategy.integers
         assert isinstance(structure, ProductPairStructure)
-        costs, _ = _weigh_sets(structure, integers)
-        attained = max(
-            _sum_cost(structure, integers, move)
-            for move in costs.search(costs.list_starts())[:_TRIED]
-        )
+        if (found := _try_all_pairs(structure, integers)) is not None:
+            _, attained = found
+        else:
+            costs, _ = _weigh_sets(structure, integers)
+            attained = max(
+                _sum_move_cost(structure, integers, move)
+                for move in costs.search(costs.list_starts())[:_TRIED]
+            )
         return upper_excess(strategy.sensitivity_squared, attained)
 
 
 _TRIED = 8
 """The most moves for which the cost of a pair of cells is computed."""
+
+_MOST_PAIRS, _MOST_ROWS, _MOST_ATTRIBUTES = 500_000_000, 2_000_000, 12
+"""The most pairs of cells that are tried, and of those without their values of one attribute."""
+
+_CHUNK = 2_000_000
+"""About the most pairs whose costs are computed at once."""
+
+
+def list_triples(matrix: AttributeMatrix, moves: bool) -> IntArray:
+    """List |a_i|^2, |a_j|^2 and a_i'a_j of the columns of a matrix, each triple once.
+
+    Args:
+        matrix: The integer matrix of an attribute.
+        moves: Whether i and j may differ.
+
+    Returns:
+        Shape (triples, 3).
+    """
+    if not isinstance(matrix, DenseMatrix):
+        assert matrix.is_symmetric
+        contrasts = build_contrasts(matrix.n)
+        square = contrasts.column_square
+        # H'H = precision (I - J/n), and the precision of contrasts is a multiple of n.
+        between = -(contrasts.precision // contrasts.n)
+        triples = [(square,) * 3, (square, square, between)]
+        return np.array(triples[: 1 + (moves and matrix.n > 1)], dtype=np.int64)
+    gram = multiply_exactly(matrix.matrix.T, matrix.matrix)
+    squares = np.diagonal(gram)
+    if not moves:
+        return np.asarray(np.unique(squares)[:, None] * np.ones(3, dtype=np.int64))
+    i, j = np.indices(gram.shape).reshape(2, -1)
+    return np.asarray(np.unique(np.stack([squares[i], squares[j], gram[i, j]], axis=1), axis=0))
+
+
+def _try_all_pairs(structure: ProductPairStructure, integers: Integers) -> tuple[int, int] | None:
+    """Compute the cost of all pairs of cells.
+
+    Returns:
+        A number that none costs more than, and the cost of a pair; None if there are too many.
+    """
+    is_free = np.isin(np.arange(len(structure.block_attributes)), structure.free)
+    measured = np.concatenate([own.blocks for own in integers.block_sets])
+    used = np.unique(structure.blocks[measured])
+    used = used[(used >= 0) & (used < len(structure.sizes))]
+    if len(used) > _MOST_ATTRIBUTES:
+        return None
+    triples = [
+        list_triples(integers.attribute_matrices[a], bool(is_free[a])) for a in used.tolist()
+    ]
+    order = np.argsort([len(own) for own in triples], kind="stable")
+    used, triples = used[order], [triples[k] for k in order.tolist()]
+    # A pair costs what it does when its cells are exchanged.
+    triples[-1] = triples[-1][triples[-1][:, 0] >= triples[-1][:, 1]]
+    counts = [len(own) for own in triples]
+    rows = math.prod(counts[:-1])
+    if rows > _MOST_ROWS or rows * counts[-1] > _MOST_PAIRS:
+        return None
+    weights = np.zeros((2,) * len(used))
+    for block_set in integers.block_sets:
+        inside = (structure.blocks[block_set.blocks][:, :, None] == used).any(axis=1)
+        np.add.at(
+            weights, tuple(inside.T.astype(np.int64)), block_set.M[:, 0, 0].astype(float) ** 2
+        )
+    sums = [_contract(weights, triples[:-1], part) for part in range(3)]
+    largest = max(_contract(weights, [own.max(axis=0)[None] for own in triples], 0).ravel())
+    left = np.stack(
+        [sums[0][:, 0] + sums[1][:, 0] - 2 * sums[2][:, 0], *(s[:, 1] for s in sums)], 1
+    )
+    left[:, 3] *= -2
+    right = np.concatenate([np.ones((counts[-1], 1)), triples[-1].astype(float)], axis=1).T
+    best, at = -1.0, 0
+    step = max(1, _CHUNK // counts[-1])
+    for start in range(0, rows, step):
+        costs = left[start : start + step] @ right
+        here = int(costs.argmax())
+        if costs.flat[here] > best:
+            best, at = float(costs.flat[here]), start * counts[-1] + here
+    # No number on the way is larger than the four sums of products of the largest squares.
+    error = 4 * float(largest) * gamma(8 * len(used) + 64)
+    places = np.unravel_index(at, counts)
+    chosen = {
+        a: [int(x) for x in own[k]]
+        for a, own, k in zip(used.tolist(), triples, places, strict=True)
+    }
+    return math.floor(best + error), _sum_cost(structure, integers, chosen)
+
+
+def _contract(weights: FloatArray, triples: Sequence[IntArray], part: int) -> FloatArray:
+    """Sum weights (2, ..., 2) times products of a part of the triples of the first attributes."""
+    for own in triples:
+        table = np.stack([np.ones(len(own)), own[:, part].astype(np.float64)], axis=1)
+        # The first axis is contracted, and that of the triples comes last.
+        weights = np.tensordot(weights, table, (0, 1))
+    if weights.ndim == len(triples):
+        return weights
+    return np.moveaxis(weights, 0, -1).reshape(-1, 2)
 
 
 @dataclass(frozen=True)
@@ -137,13 +240,23 @@ def _weigh_sets(structure: ProductPairStructure, integers: Integers) -> tuple[Mo
     return MoveCosts.weigh(ratios, structure.sets, of_blocks[structure.noisy_blocks])
 
 
-def _sum_cost(structure: ProductPairStructure, integers: Integers, move: BoolArray) -> int:
+def _sum_move_cost(structure: ProductPairStructure, integers: Integers, move: BoolArray) -> int:
     """Sum what a pair of cells costs that differ in the attributes of a move (m,), exactly."""
     products = _multiply_columns(integers)
-    first = [own.largest for own in products]
-    second, both = list(first), list(first)
+    triples = {a: [own.largest] * 3 for a, own in enumerate(products)}
     for a in structure.free[move].tolist():
-        (first[a], second[a]), both[a] = products[a].squares, products[a].least
+        triples[a] = [*products[a].squares, products[a].least]
+    return _sum_cost(structure, integers, triples)
+
+
+def _sum_cost(
+    structure: ProductPairStructure, integers: Integers, triples: Mapping[int, Sequence[int]]
+) -> int:
+    """Sum what a pair of cells costs exactly, from the triples of the attributes of blocks."""
+    first, second, both = (
+        [triples[a][part] if a in triples else 0 for a in range(len(structure.sizes))]
+        for part in range(3)
+    )
     total = 0
     for block_set in integers.block_sets:
         m = block_set.M[:, 0, 0].astype(object)
