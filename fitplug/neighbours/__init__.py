@@ -9,7 +9,7 @@ from fitplug.neighbours.cell_pairs import (
     mix_sets,
 )
 from fitplug.neighbours.costly_differences import find_costly_differences, find_missed_differences
-from fitplug.neighbours.move_bound import MOST_LISTED, upper_all_moves, upper_costliest_move
+from fitplug.neighbours.move_bound import upper_costliest_move
 from fitplug.neighbours.move_costs import LARGEST_SUM, MoveCosts, undo_scale
 from fitplug.neighbours.person_cost import upper_largest_cost
 from fitplug.neighbours.person_records import PersonRecords, RecordSets, list_single_records
@@ -17,7 +17,6 @@ from fitplug.neighbours.record_products import RecordProducts, build_record_prod
 
 __all__ = [
     "LARGEST_SUM",
-    "MOST_LISTED",
     "MOST_PAIRS",
     "CellPairs",
     "GroundedQueries",
@@ -33,7 +32,6 @@ __all__ = [
     "list_single_records",
     "mix_sets",
     "undo_scale",
-    "upper_all_moves",
     "upper_costliest_move",
     "upper_largest_cost",
 ]

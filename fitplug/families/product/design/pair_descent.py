@@ -7,7 +7,7 @@ these weights scale z_A costs
 
     2 r'(prod_{a in A} e_a - prod_{a in A} y_a)    e_at = sum_i S_at(i, .) Y_ii    y_at = <S_at, Y>
 
-and attribute a has the Lagrangian <P, Y_a> with P = 2 sum_t r_t (alpha_t diag(S_at 1) - beta_t S_at),
+and attribute a has the Lagrangian <P, Y_a>, P = 2 sum_t r_t (alpha_t diag(S_at 1) - beta_t S_at),
 where alpha and beta are the sums over the blocks with a of the products of the other attributes' e
 and y over z. For the product bound the weights are then restricted to one p and one s for each
 attribute, with p_i p_j (1 - s_i s_j) for all moves along it.
@@ -32,13 +32,13 @@ from fitplug.families.product.design.pair_profiles import (
 )
 from fitplug.families.product.design.scales import build_extreme_rows, optimise_scales
 from fitplug.families.product.shape.pairs import ProductPairStructure
-from fitplug.numeric import FloatArray
+from fitplug.numeric import BoolArray, FloatArray, IntArray
 from fitplug.solve import GapProgress, mix_with_uniform
 
 _MIXING = 0.03
 """The mass of uniform weights that a step mixes in, as a multiple of the tolerance."""
 
-_ROUND = 25
+_ROUND = 50
 """Iterations between two evaluations of the true privacy cost."""
 
 _WORK = 1e10
@@ -47,7 +47,7 @@ _WORK = 1e10
 _MOST_ENTRIES = 20_000_000
 """The most weights of pairs of values, of all moves together."""
 
-_STARTS = 6
+_STARTS = 3
 """From how many pairs of each move costly pairs are searched for."""
 
 _SEARCHES = 12
@@ -69,7 +69,7 @@ class PairShares:
         sides: Per attribute s, where all moves share p and s, shape (n_a,); None where they do not.
     """
 
-    moves: np.ndarray
+    moves: BoolArray
     shares: FloatArray
     cells: tuple[FloatArray, ...]
     pairs: tuple[FloatArray, ...]
@@ -218,7 +218,7 @@ class PairDescent:
             y[pairs.moves[:, a], a] = np.tensordot(pairs.pairs[a], Y, 2)
         return e, y
 
-    def draw_pairs(self) -> Iterator[tuple[FloatArray, FloatArray]]:
+    def draw_pairs(self) -> Iterator[tuple[IntArray, IntArray]]:
         """Draw pairs of cells by their weights; two values stand for a symmetric attribute."""
         rng = np.random.default_rng(0)  # A constant seed, so that designs are reproducible.
         symmetric = self.structure.batched.symmetric
@@ -256,7 +256,7 @@ def _multiply(
 def _ascend(
     p: FloatArray,
     S: FloatArray,
-    move: FloatArray,
+    move: BoolArray,
     stay: FloatArray,
     apart: FloatArray,
     mixing: float,

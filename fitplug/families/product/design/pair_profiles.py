@@ -17,6 +17,9 @@ from fitplug.numeric import FloatArray, IntArray
 _SWEEPS = 20
 """The most times that a search chooses the values of each attribute."""
 
+_COSTLY = 0.95
+"""Searches begin at pairs that cost at least this part of the largest cost."""
+
 
 @dataclass(frozen=True, eq=False)
 class PairProfiles:
@@ -90,7 +93,8 @@ class PairProfiles:
         own = precisions[structure.noisy_blocks]
         free = set(structure.free.tolist())
         found = []
-        for start in self.cells:
+        reached = self.multiply(precisions)
+        for start in self.cells[reached >= _COSTLY * reached.max()]:
             pair = start.copy()
             ends = [numbers[0] for numbers in _measure(self.products, pair[None])]
             cost = -1.0
@@ -110,7 +114,7 @@ class PairProfiles:
                     eta = Y.diagonal()
                     if a in free:
                         gains = np.add.outer(u * eta, v * eta) - 2 * w * Y
-                        i, j = np.unravel_index(int(gains.argmax()), gains.shape)
+                        i, j = divmod(int(gains.argmax()), len(Y))
                     else:
                         i = j = int(((u + v - 2 * w) * eta).argmax())
                     pair[:, a] = i, j

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -86,7 +85,7 @@ _CHUNK = 2_000_000
 
 
 def list_triples(matrix: AttributeMatrix, moves: bool) -> IntArray:
-    """List |a_i|^2, |a_j|^2 and a_i'a_j of the columns of a matrix, each triple once.
+    """List |a_i|^2, |a_j|^2 and a_i'a_j of the columns of a matrix, for all pairs of values.
 
     Args:
         matrix: The integer matrix of an attribute.
@@ -108,7 +107,7 @@ def list_triples(matrix: AttributeMatrix, moves: bool) -> IntArray:
     if not moves:
         return np.asarray(np.unique(squares)[:, None] * np.ones(3, dtype=np.int64))
     i, j = np.indices(gram.shape).reshape(2, -1)
-    return np.asarray(np.unique(np.stack([squares[i], squares[j], gram[i, j]], axis=1), axis=0))
+    return np.stack([squares[i], squares[j], gram[i, j]], axis=1)
 
 
 def _try_all_pairs(structure: ProductPairStructure, integers: Integers) -> tuple[int, int] | None:
@@ -175,52 +174,14 @@ def _contract(weights: FloatArray, triples: Sequence[IntArray], part: int) -> Fl
     return np.moveaxis(weights, 0, -1).reshape(-1, 2)
 
 
-@dataclass(frozen=True)
-class _Products:
-    """The products of the columns of an attribute's integer matrix.
-
-    Attributes:
-        largest: The largest square of a column.
-        least: The least product of two columns of different cells.
-        squares: The squares of two columns with this product.
-    """
-
-    largest: int
-    least: int
-    squares: tuple[int, int]
-
-    @classmethod
-    def multiply(cls, matrix: AttributeMatrix) -> _Products:
-        """Multiply the columns of a matrix."""
-        if not isinstance(matrix, DenseMatrix):
-            contrasts = build_contrasts(matrix.n)
-            assert matrix.is_symmetric
-            square = contrasts.column_square
-            # H'H = precision (I - J/n), and the precision of contrasts is a multiple of n.
-            return cls(square, -(contrasts.precision // contrasts.n), (square, square))
-        if matrix.n == 1:
-            return cls(0, 0, (0, 0))
-        gram = multiply_exactly(matrix.matrix.T, matrix.matrix)
-        squares = np.diagonal(gram).copy()
-        np.fill_diagonal(gram, squares.max() + 1)
-        i, j = np.unravel_index(int(np.argmin(gram)), gram.shape)
-        pair = int(squares[i]), int(squares[j])
-        return cls(int(squares.max()), int(gram[i, j]), pair)
-
-    @property
-    def ratio(self) -> float:
-        """The least of their products over the largest square, rounded down, in [-1, 0]."""
-        if not self.largest:
-            return -1.0
-        return max(-1.0, min(0.0, floor_float(Fraction(self.least, self.largest))))
-
-
-def _multiply_columns(integers: Integers) -> list[_Products]:
-    """Multiply the columns of each attribute's matrix; identical matrices once."""
-    known: dict[int, _Products] = {}
+def _list_ends(structure: ProductPairStructure, integers: Integers) -> list[tuple[int, ...]]:
+    """List the largest |a_i|^2 of each attribute, and then the triple of the least a_i'a_j."""
+    known: dict[int, tuple[int, ...]] = {}
     for matrix in integers.attribute_matrices:
         if id(matrix) not in known:
-            known[id(matrix)] = _Products.multiply(matrix)
+            triples = list_triples(matrix, True)
+            least = triples[int(triples[:, 2].argmin())]
+            known[id(matrix)] = int(triples[:, 0].max()), *least.tolist()
     return [known[id(matrix)] for matrix in integers.attribute_matrices]
 
 
@@ -230,22 +191,26 @@ def _weigh_sets(structure: ProductPairStructure, integers: Integers) -> tuple[Mo
     Returns:
         The costs of moves, rounded up, and the binary logarithm of what they are multiplied by.
     """
-    products = _multiply_columns(integers)
+    ends = _list_ends(structure, integers)
     of_blocks = np.zeros(len(structure.blocks), dtype=object)
     for block_set in integers.block_sets:
         m = block_set.M[:, 0, 0].astype(object)
-        squares = structure.subsets.multiply([own.largest for own in products], block_set.blocks)
+        squares = structure.subsets.multiply([largest for largest, *_ in ends], block_set.blocks)
         of_blocks[block_set.blocks] += squares * m * m
-    ratios = np.array([*(products[a].ratio for a in structure.free.tolist()), 1.0])
-    return MoveCosts.weigh(ratios, structure.sets, of_blocks[structure.noisy_blocks])
+    # The least a_i'a_j over the largest square, rounded down, in [-1, 0].
+    ratios = [
+        max(-1.0, min(0.0, floor_float(Fraction(least, largest)))) if largest else -1.0
+        for largest, _, _, least in (ends[a] for a in structure.free.tolist())
+    ]
+    noisy = of_blocks[structure.noisy_blocks]
+    return MoveCosts.weigh(np.array([*ratios, 1.0]), structure.sets, noisy)
 
 
 def _sum_move_cost(structure: ProductPairStructure, integers: Integers, move: BoolArray) -> int:
     """Sum what a pair of cells costs that differ in the attributes of a move (m,), exactly."""
-    products = _multiply_columns(integers)
-    triples = {a: [own.largest] * 3 for a, own in enumerate(products)}
-    for a in structure.free[move].tolist():
-        triples[a] = [*products[a].squares, products[a].least]
+    ends = _list_ends(structure, integers)
+    triples = {a: (largest,) * 3 for a, (largest, *_) in enumerate(ends)}
+    triples |= {a: ends[a][1:] for a in structure.free[move].tolist()}
     return _sum_cost(structure, integers, triples)
 
 
