@@ -5,11 +5,12 @@ A pair of cells (i, j) costs, with the columns a_i of each attribute's matrix an
     sum_A m_A^2 (prod |a_i|^2 + prod |a_j|^2 - 2 prod a_i'a_j)
 
 where the products are over the attributes of block A. An attribute matters by |a_i|^2, |a_j|^2 and
-a_i'a_j alone. Where few enough of these triples can be combined, all combinations are tried. Where
-there are more, with the largest squares L_a of columns, which bound the other squares, and
-s_a = a_i'a_j / L_a, the cost is at most the polynomial of `fitplug.neighbours.move_costs` at s.
-This is linear in each s_a, which is 1 at most, and at least its least value for a pair of different
-cells, or 0. So it is bounded as the moves of a record are (docs/theory/units.md, (U13)).
+a_i'a_j alone. All combinations of these triples are tried, or of fewer that stand for them
+(`fitplug.families.product.strategy.triple_covers`). For too many attributes, with the largest
+squares L_a of columns, which bound the other squares, and s_a = a_i'a_j / L_a, the cost is at most
+the polynomial of `fitplug.neighbours.move_costs` at s. This is linear in each s_a, which is 1 at
+most, and at least its least value for a pair of different cells, or 0. So it is bounded as the
+moves of a record are (docs/theory/units.md, (U13)).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from fitplug.families.blocks.strategy.public_totals import PublicTotalsForm
 from fitplug.families.product.shape.pairs import ProductPairStructure
 from fitplug.families.product.shape.products import ProductStructure
 from fitplug.families.product.strategy.products import ProductForm
+from fitplug.families.product.strategy.triple_covers import TripleCover, cover_triples
 from fitplug.neighbours import (
     MoveCosts,
     undo_scale,
@@ -77,8 +79,12 @@ class ProductPairForm(PublicTotalsForm[ProductStructure], ProductForm):
 _TRIED = 8
 """The most moves for which the cost of a pair of cells is computed."""
 
-_MOST_PAIRS, _MOST_ROWS, _MOST_ATTRIBUTES = 500_000_000, 2_000_000, 12
-"""The most pairs of cells that are tried, and of those without their values of one attribute."""
+_MOST_PAIRS, _MOST_COVERED, _MOST_ROWS, _MOST_ATTRIBUTES = 500_000_000, 100_000_000, 2_000_000, 12
+"""The most pairs of cells that are tried, if covers stand for some too, and of those without their
+values of one attribute."""
+
+_FEWEST = 8
+"""The fewest triples of a cover."""
 
 _CHUNK = 2_000_000
 """About the most pairs whose costs are computed at once."""
@@ -122,17 +128,19 @@ def _try_all_pairs(structure: ProductPairStructure, integers: Integers) -> tuple
     used = used[(used >= 0) & (used < len(structure.sizes))]
     if len(used) > _MOST_ATTRIBUTES:
         return None
-    triples = [
+    all_triples = [
         list_triples(integers.attribute_matrices[a], bool(is_free[a])) for a in used.tolist()
     ]
-    order = np.argsort([len(own) for own in triples], kind="stable")
-    used, triples = used[order], [triples[k] for k in order.tolist()]
+    order = np.argsort([len(own) for own in all_triples], kind="stable")
+    used, all_triples = used[order], [all_triples[k] for k in order.tolist()]
     # A pair costs what it does when its cells are exchanged.
-    triples[-1] = triples[-1][triples[-1][:, 0] >= triples[-1][:, 1]]
+    last = all_triples[-1]
+    all_triples[-1] = last[last[:, 0] >= last[:, 1]]
+    if (covers := _cover_all(all_triples)) is None:
+        return None
+    triples = [cover.triples for cover in covers]
     counts = [len(own) for own in triples]
     rows = math.prod(counts[:-1])
-    if rows > _MOST_ROWS or rows * counts[-1] > _MOST_PAIRS:
-        return None
     weights = np.zeros((2,) * len(used))
     for block_set in integers.block_sets:
         inside = (structure.blocks[block_set.blocks][:, :, None] == used).any(axis=1)
@@ -145,7 +153,7 @@ def _try_all_pairs(structure: ProductPairStructure, integers: Integers) -> tuple
         [sums[0][:, 0] + sums[1][:, 0] - 2 * sums[2][:, 0], *(s[:, 1] for s in sums)], 1
     )
     left[:, 3] *= -2
-    right = np.concatenate([np.ones((counts[-1], 1)), triples[-1].astype(float)], axis=1).T
+    right = np.concatenate([np.ones((counts[-1], 1)), triples[-1]], axis=1).T
     best, at = -1.0, 0
     step = max(1, _CHUNK // counts[-1])
     for start in range(0, rows, step):
@@ -157,16 +165,32 @@ def _try_all_pairs(structure: ProductPairStructure, integers: Integers) -> tuple
     error = 4 * float(largest) * gamma(8 * len(used) + 64)
     places = np.unravel_index(at, counts)
     chosen = {
-        a: [int(x) for x in own[k]]
-        for a, own, k in zip(used.tolist(), triples, places, strict=True)
+        a: [int(x) for x in own[cover.origins[k]]]
+        for a, own, cover, k in zip(used.tolist(), all_triples, covers, places, strict=True)
     }
     return math.floor(best + error), _sum_cost(structure, integers, chosen)
 
 
-def _contract(weights: FloatArray, triples: Sequence[IntArray], part: int) -> FloatArray:
+def _cover_all(triples: Sequence[IntArray]) -> list[TripleCover] | None:
+    """Cover the triples of all attributes by so few that all of them can be combined."""
+    most = max(map(len, triples))
+    limit = _MOST_PAIRS
+    while True:
+        counts = [min(len(own), most) for own in triples]
+        if math.prod(counts[:-1]) <= _MOST_ROWS and math.prod(counts) <= limit:
+            break
+        most, limit = int(most / 1.2), _MOST_COVERED
+        if most < _FEWEST:
+            return None
+    covers = [cover_triples(own, most) for own in triples]
+    found = [cover for cover in covers if cover is not None]
+    return found if len(found) == len(covers) else None
+
+
+def _contract(weights: FloatArray, triples: Sequence[FloatArray], part: int) -> FloatArray:
     """Sum weights (2, ..., 2) times products of a part of the triples of the first attributes."""
     for own in triples:
-        table = np.stack([np.ones(len(own)), own[:, part].astype(np.float64)], axis=1)
+        table = np.stack([np.ones(len(own)), own[:, part]], axis=1)
         # The first axis is contracted, and that of the triples comes last.
         weights = np.tensordot(weights, table, (0, 1))
     if weights.ndim == len(triples):
