@@ -67,13 +67,13 @@ from fitplug.families.chain.strategy.nested_chain import NestedChain
 from fitplug.families.product.shape.pairs import ProductPairStructure
 from fitplug.families.product.shape.products import ProductStructure
 from fitplug.families.registry import register_families
-from fitplug.families.tree.certificate.block_determinants import average_weights
-from fitplug.families.tree.integers.blocks import StepMatrices, TreeBlock
+from fitplug.families.tree.certificate.block_weights import average_weights
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.node_tree import DistinctChildren, IdenticalLeaves
 from fitplug.families.tree.shape.pairs import TreePairStructure
 from fitplug.families.tree.shape.persons import PersonTreeStructure
-from fitplug.families.tree.strategy.trees import build_tree_strategy
+from fitplug.families.tree.strategy.blocks import StepMatrices, TreeBlock
+from fitplug.families.tree.strategy.forms import build_tree_strategy
 
 register_families()
 

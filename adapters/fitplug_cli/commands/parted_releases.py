@@ -63,7 +63,6 @@ def publish_in_parts(
     *,
     tables: Tables | None = None,
     counts_file: Path | None = None,
-    checkpoint: Path | None = None,
 ) -> dict[str, Any]:
     """Count, charge, draw and write a release in parts, or finish one that was interrupted.
 
@@ -73,7 +72,6 @@ def publish_in_parts(
         options: How the release is charged.
         tables: Exact counts, instead of the data of the spec.
         counts_file: The file that the counts are from, for errors.
-        checkpoint: A folder that keeps finished counts until all are finished.
 
     Returns:
         The record of release.json, the folder, and what the ledger has left.
@@ -97,7 +95,6 @@ def publish_in_parts(
     request = make_request(spec, plan, options, location, ledger)
     counting = {
         "key": None,
-        "checkpoint": checkpoint,
         **list_reading_options(spec),
     }
     print_row_rules(spec)
@@ -112,7 +109,7 @@ def publish_in_parts(
             lambda done, total: bar.show(done / total if total else 1.0),
             spec.output.confidence,
             files,
-            None if ledger is None and checkpoint is None else spec.key_file,
+            None if ledger is None else spec.key_file,
         )
     print_charge(ledger, release, state)
     print_release(PublishedRelease(release, Path(location)), location, state)

@@ -18,7 +18,7 @@ from fitplug.families import Objective, analyse_structure
 from fitplug.families.base.family import NO_FRAME, Duals, certify_bound
 from fitplug.families.tree.certificate import dense_trees, scalar_trees
 from fitplug.families.tree.certificate import trees as tree_certifier
-from fitplug.families.tree.certificate.block_determinants import BlockWeights, average_weights
+from fitplug.families.tree.certificate.block_weights import BlockWeights, average_weights
 from fitplug.numeric.rounding import UNIT_ROUNDOFF
 from tests.helpers.tree_weights import (
     PLAIN,

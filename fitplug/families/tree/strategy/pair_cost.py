@@ -22,15 +22,15 @@ from typing import NamedTuple
 import numpy as np
 
 from fitplug.families.base.contrasts import build_contrasts
-from fitplug.families.tree.integers.cost import count_operations
-from fitplug.families.tree.integers.pair_blocks import (
+from fitplug.families.tree.shape.node_tree import IdenticalLeaves, TreeStep
+from fitplug.families.tree.shape.pairs import TreePairStructure
+from fitplug.families.tree.strategy.cost import count_operations
+from fitplug.families.tree.strategy.pair_blocks import (
     PairBlock,
     find_joint_classes,
     list_allowed,
     merge_pairs,
 )
-from fitplug.families.tree.shape.node_tree import IdenticalLeaves, TreeStep
-from fitplug.families.tree.shape.pairs import TreePairStructure
 from fitplug.numeric import FloatArray, IntArray, gamma
 
 _MOST_NUMBERS = 2**21

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,25 +17,37 @@ from fitplug.errors import DesignError
 from fitplug.families.base.contrasts import build_contrasts, compute_precisions, make_contrasts
 from fitplug.families.base.design import (
     LEAST_RECORDS,
+    TREE_BOUND_MARGIN,
+    Design,
     add_claim_margins,
     choose_bits,
     evaluate_at_targets,
 )
+from fitplug.families.base.family import Duals
 from fitplug.families.base.integers import MAX_ENTRY
 from fitplug.families.base.objective import Objective
 from fitplug.families.base.strategies import build_strategy
 from fitplug.families.base.strategy import IntegerStrategy
+from fitplug.families.tree.design.bound_ascent import ascend_tree_bound
 from fitplug.families.tree.design.child_covariances import (
     ChildCovariances,
     IdenticalCovariances,
     KroneckerCovariances,
 )
-from fitplug.families.tree.design.family import Sweep, sum_profiles
+from fitplug.families.tree.design.descent import descend_trees
+from fitplug.families.tree.design.family import Sweep, sum_profiles, sum_variances
+from fitplug.families.tree.design.leaf_descent import descend_leaf_persons
+from fitplug.families.tree.design.pair_descent import descend_tree_pairs
+from fitplug.families.tree.design.person_descent import descend_person_trees
 from fitplug.families.tree.design.sibling_covariance import build_strategies
-from fitplug.families.tree.integers.blocks import StepMatrices, TreeBlock
 from fitplug.families.tree.shape.blocks import TreeStructure
+from fitplug.families.tree.shape.pairs import TreePairStructure
+from fitplug.families.tree.shape.persons import PersonTreeStructure
 from fitplug.families.tree.shape.root_totals import RootTotals
+from fitplug.families.tree.strategy.blocks import StepMatrices, TreeBlock
 from fitplug.numeric import FloatArray, IntArray
+from fitplug.solve import Options
+from fitplug.workload import ONE_RECORD
 
 _BITS = (20, 23, 26, 29, 32)
 """Binary logarithms of the largest column norm, tried until rounding costs little enough."""
@@ -166,3 +179,97 @@ def _round_upper(A: FloatArray) -> IntArray | None:
 def _make_ones(b: int) -> IntArray:
     """Make b matrices of one row and column, which are 1."""
     return np.ones((b, 1, 1), dtype=np.int64)
+
+
+def design_trees(
+    structure: TreeStructure, objective: Objective, options: Options, loss: float
+) -> Design:
+    """Find the best of the family of trees.
+
+    The arguments are those of `fitplug.families.designs.find_design`.
+
+    Raises:
+        DesignError: If an integer strategy cannot be made or bounded.
+    """
+    best = descend_trees(structure, objective, options)
+    strategy = round_trees(structure, best.sweeps, objective=objective, upper=best.upper, loss=loss)
+    weights = ascend_tree_bound(structure, objective, best.proving, best.upper, options.tolerance)
+    return Design.in_one_tier(
+        strategy,
+        Duals(*weights),
+        bound_margin=TREE_BOUND_MARGIN,
+        iterations=best.iterations,
+        ended=best.ended,
+    )
+
+
+def design_tree_pairs(
+    structure: TreePairStructure, objective: Objective, options: Options, loss: float
+) -> Design:
+    """Find the best of the family of trees for the mean cost of pairs of cells.
+
+    The arguments are those of `fitplug.families.designs.find_design`.
+
+    Raises:
+        DesignError: If an integer strategy cannot be made or bounded.
+    """
+    best = descend_tree_pairs(structure, options)
+    return Design.in_one_tier(
+        # The least largest cost is not known, so bits are added until they gain nothing.
+        round_trees(structure, best.sweeps, objective=objective, upper=0.0, loss=loss),
+        Duals(best.p, best.q),
+        bound_margin=TREE_BOUND_MARGIN,
+        iterations=best.iterations,
+        ended=best.ended,
+    )
+
+
+def design_person_trees(
+    structure: PersonTreeStructure, objective: Objective, options: Options, loss: float
+) -> Design:
+    """Find the best strategy that is known, for the plain objective.
+
+    The arguments are those of `fitplug.families.designs.find_design`.
+
+    Raises:
+        DesignError: If an integer strategy cannot be made or bounded.
+    """
+    once = TreeStructure(
+        structure.workload,
+        ONE_RECORD,
+        structure.symmetric,
+        structure.told_apart,
+        structure.subsets,
+        structure.tree_attribute,
+        structure.merges_leaves,
+    )
+    single = descend_trees(once, objective, options)
+    descend = descend_person_trees if structure.sets is None else descend_leaf_persons
+    several = descend(structure, options)
+    if several.sets is not None:
+        structure = replace(structure, named=several.sets)
+    strategies = [
+        _round_member(structure, once, own.sweeps, objective, loss) for own in (single, several)
+    ]
+    return Design.in_one_tier(
+        min(strategies, key=lambda own: evaluate_at_targets(own, objective)),
+        Duals(several.p, several.q),
+        bound_margin=TREE_BOUND_MARGIN,
+        iterations=single.iterations + several.iterations,
+        ended=single.ended if single.stopped else several.ended,
+    )
+
+
+def _round_member(
+    structure: PersonTreeStructure,
+    once: TreeStructure,
+    sweeps: Sequence[Sweep],
+    objective: Objective,
+    loss: float,
+) -> IntegerStrategy:
+    """Round a member of the family to integers, as closely as one record needs it."""
+    ratios = sum_variances(once, sweeps) / once.targets
+    upper = math.sqrt(float(sum_profiles(once, sweeps).max()) * float(ratios.max()))
+    rounded = round_trees(once, sweeps, objective=objective, upper=upper, loss=loss)
+    strategy = build_strategy(structure, (), make_contrasts(structure), rounded.tree_blocks)
+    return add_claim_margins(strategy)

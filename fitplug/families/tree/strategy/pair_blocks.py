@@ -10,8 +10,8 @@ import numpy as np
 
 from fitplug.families.base.attribute_matrices import AttributeMatrix
 from fitplug.families.base.contrasts import build_contrasts
-from fitplug.families.tree.integers.blocks import TreeBlock
 from fitplug.families.tree.shape.pairs import TreePairStructure
+from fitplug.families.tree.strategy.blocks import TreeBlock
 from fitplug.numeric import BoolArray, FloatArray, IntArray
 
 

@@ -1,4 +1,8 @@
-"""Pieces of counts of trees: from the counts of slabs of leaves to the exact answers of parts."""
+"""From exact counts to the answers of tree blocks, in pieces.
+
+Counts are summed from the leaves to the root, with a few array operations for each step of the
+tree; see `fitplug.families.tree.strategy.blocks`. A slab of leaves has a piece for each part.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +13,94 @@ from functools import partial
 
 import numpy as np
 
-from fitplug.families.base.integers import ExactTotals, pack_integers, unpack_integers
+from fitplug.families.base.integers import SATURATION, ExactTotals, pack_integers, unpack_integers
 from fitplug.families.base.pieces import cut_evenly, sum_margin
 from fitplug.families.base.strategy import IntegerStrategy
-from fitplug.families.tree.estimates.answers import (
-    clamp_answers,
-    contrast_counts,
+from fitplug.families.tree.shape.blocks import TreeStructure
+from fitplug.families.tree.strategy.blocks import (
     find_merged,
     list_needed,
-    measure_children,
     merge_classes,
+    renumber_classes,
 )
-from fitplug.families.tree.estimates.cuts import Segment, TreeParts
-from fitplug.families.tree.estimates.units import list_different
-from fitplug.families.tree.shape.blocks import TreeStructure
-from fitplug.numeric import AnyArray, IntArray, multiply_exactly
+from fitplug.families.tree.strategy.child_matrices import ChildMatrices
+from fitplug.families.tree.strategy.cuts import Segment, TreeParts
+from fitplug.families.tree.strategy.units import list_different
+from fitplug.numeric import AnyArray, IntArray, make_room, multiply_exactly
+from fitplug.workload import CellClasses
+
+
+def contrast_counts(
+    strategy: IntegerStrategy,
+    structure: TreeStructure,
+    block: int,
+    counts: AnyArray,
+    starts: IntArray,
+) -> AnyArray:
+    """Sum counts to leaves of the tree and classes, with the contrasts of a block's attributes.
+
+    Args:
+        strategy: The strategy.
+        structure: Its structure.
+        block: The block.
+        counts: Counts over the block's attributes and then those of `list_needed`, of which the
+            tree may have a range of cells.
+        starts: The first cell of each leaf in that range.
+
+    Returns:
+        Numbers whose sums over leaves and classes stay in their type, int64 or Python integers,
+        shape (leaves, R, r). Without the tree there is one leaf, the root.
+    """
+    domain, needed = structure.workload.domain, list_needed(structure, block)
+    counts = make_room(counts, math.prod(domain.shape_of(needed)) * 2)
+    # The dense attributes that are not counted are summed out.
+    shape = domain.shape_of(structure.name_attributes(block))
+    at_leaves = structure.tree_attribute in needed
+    cells = counts.shape[len(shape)] if at_leaves else 1
+    counts = counts.reshape(*shape, cells, -1)
+    if at_leaves and len(starts) < cells:
+        counts = np.add.reduceat(counts, starts, axis=-2, dtype=counts.dtype)
+    counts = merge_classes(counts, _find_counted_classes(structure, block))
+    (indices,) = structure.subsets.list_attributes([block])
+    for axis, a in enumerate(indices):
+        matrix = strategy.attribute_matrices[a]
+        counts = matrix.apply(make_room(counts, matrix.growth), axis)
+    counts = counts.reshape(-1, *counts.shape[-2:])
+    # No sum of contrasts, over leaves or classes, is larger than the sum of the sizes of all.
+    return make_room(counts, 2 * math.prod(counts.shape[1:])).swapaxes(0, 1)
+
+
+def _find_counted_classes(structure: TreeStructure, block: int) -> CellClasses:
+    """Find a block's classes among the cells of the dense attributes that it needs."""
+    classes, dense = structure.classes[block][0], structure.dense
+    needed = list_needed(structure, block)
+    # Classes do not vary along an attribute that none of the block's groups uses.
+    first = tuple(slice(None) if name in needed else 0 for name in dense)
+    of_cell = classes.of_cell.reshape(structure.workload.domain.shape_of(dense))[first].ravel()
+    return renumber_classes(of_cell, classes.size)
+
+
+def measure_children(of_children: ChildMatrices, dense: IntArray, below: AnyArray) -> IntArray:
+    """Compute the answers of nodes with equally many children, clamped.
+
+    Args:
+        of_children: A_v of b nodes.
+        dense: M_v, shape (b, r, r).
+        below: The counts of their children, shape (b, k, R, r).
+
+    Returns:
+        Shape (R, answers of all nodes): a node after another.
+    """
+    b, k, R, r = below.shape
+    measured = multiply_exactly(below.reshape(b, k * R, r), dense.swapaxes(1, 2))
+    found = of_children.apply(measured.reshape(b, k, R * r)).reshape(b, of_children.rows, R, r)
+    return clamp_answers(np.moveaxis(found, 2, 0).reshape(R, -1))
+
+
+def clamp_answers(answers: AnyArray) -> IntArray:
+    """Clamp answers at +-2^62."""
+    return np.asarray(np.clip(answers, -SATURATION, SATURATION), dtype=np.int64)
+
 
 _MOST_NUMBERS = 2**22
 """The most counts of children that are multiplied at once, where a node has no more."""

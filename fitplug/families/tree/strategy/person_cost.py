@@ -27,10 +27,10 @@ import numpy as np
 
 from fitplug.families.base.attribute_matrices import AttributeMatrix
 from fitplug.families.base.contrasts import build_contrasts
-from fitplug.families.tree.integers.blocks import StepMatrices, TreeBlock
-from fitplug.families.tree.integers.cost import count_operations, estimate_column_squares
 from fitplug.families.tree.shape.node_tree import IdenticalLeaves, TreeStep
 from fitplug.families.tree.shape.persons import PersonTreeStructure
+from fitplug.families.tree.strategy.blocks import StepMatrices, TreeBlock
+from fitplug.families.tree.strategy.cost import count_operations, estimate_column_squares
 from fitplug.neighbours import PersonRecords, RecordProducts, upper_largest_cost
 from fitplug.numeric import FloatArray, IntArray, gamma
 from fitplug.workload import CellClasses

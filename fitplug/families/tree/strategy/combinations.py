@@ -1,7 +1,7 @@
 """Linear combinations of the estimates of tree blocks: their variances and covariances.
 
 The weight of each answer in a combination comes from one sweep up the tree, adjoint to that of the
-estimates (`fitplug.families.tree.integers.blocks`): with g_j the weights of a child's counts,
+estimates (`fitplug.families.tree.strategy.blocks`): with g_j the weights of a child's counts,
 
     of the answers of v:  (E_v' (x) M_v^-T) g        added to the parent's:  sum_j u_vj g_j
 
@@ -21,10 +21,14 @@ import numpy as np
 from fitplug.families.base.boxed_combinations import Boxes, Products
 from fitplug.families.base.estimates import arrange_as_block
 from fitplug.families.base.strategy import IntegerStrategy
-from fitplug.families.tree.estimates.answers import find_classes_below, find_part
-from fitplug.families.tree.integers.blocks import StepMatrices, TreeBlock
 from fitplug.families.tree.shape.blocks import TreeStructure
-from fitplug.families.tree.shape.unfolded_tree import UnfoldedSiblings
+from fitplug.families.tree.shape.node_tree import UnfoldedSiblings
+from fitplug.families.tree.strategy.blocks import (
+    StepMatrices,
+    TreeBlock,
+    find_classes_below,
+    find_part,
+)
 from fitplug.numeric import (
     UNIT_ROUNDOFF,
     BoolArray,

@@ -2,7 +2,7 @@
 
 Tables are cut into slabs along the tree's cells, and groups into outputs along its nodes. A part is
 made of segments: units of one block whose ranks follow each other
-(`fitplug.families.tree.estimates.units`). Where one unit has more than `most` answers, its segments
+(`fitplug.families.tree.strategy.units`). Where one unit has more than `most` answers, its segments
 are ranges of the contrasts' rows.
 """
 
@@ -17,16 +17,15 @@ import numpy as np
 
 from fitplug.families.base.pieces import PART, Output, Slab, check_unit, cut_evenly
 from fitplug.families.base.strategy import IntegerStrategy
-from fitplug.families.tree.estimates.answers import list_block_tables, list_needed, list_tree_blocks
-from fitplug.families.tree.estimates.units import (
-    SlabPaths,
-    TreeUnits,
-    list_different,
-    list_ranges,
-)
-from fitplug.families.tree.integers.blocks import TreeBlock
 from fitplug.families.tree.shape.blocks import TreeStructure
-from fitplug.families.tree.shape.unfolded_tree import UnfoldedTree
+from fitplug.families.tree.shape.node_tree import UnfoldedTree
+from fitplug.families.tree.strategy.blocks import (
+    TreeBlock,
+    list_block_tables,
+    list_needed,
+    list_tree_blocks,
+)
+from fitplug.families.tree.strategy.units import SlabPaths, TreeUnits, list_different, list_ranges
 from fitplug.numeric import BoolArray, IntArray
 from fitplug.workload import select_largest_sets
 

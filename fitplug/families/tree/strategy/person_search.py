@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fitplug.families.base.contrasts import build_contrasts
-from fitplug.families.tree.integers.person_cost import RecordBounds, TreeProducts
 from fitplug.families.tree.shape.node_tree import IdenticalLeaves
+from fitplug.families.tree.strategy.person_cost import RecordBounds, TreeProducts
 from fitplug.numeric import AnyArray, FloatArray, IntArray
 
 _LEAVES, _NEIGHBOURS, _OTHERS, _CELLS, _CANDIDATES = 6, 3, 8, 6, 400

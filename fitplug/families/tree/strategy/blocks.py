@@ -8,7 +8,7 @@ over the other symmetric attributes,
     node v with children of depth d:  (A_v (x) M_v) (C_d x_j) for the children j
 
 M_0 and M_v are upper triangular with positive diagonals, and A_v measures children apart from their
-sum (`fitplug.families.tree.integers.child_matrices`): with z_v the estimate of C_d x_v, which sums
+sum (`fitplug.families.tree.strategy.child_matrices`): with z_v the estimate of C_d x_v, which sums
 classes of the depth above, and y the noisy answers,
 
     z_0 = M_0^-1 y        z_j = u_vj z_v + sum_i (E_v)_ji M_v^-1 y_i        [E_v, u_v] A_v* = I
@@ -30,14 +30,19 @@ from scipy.linalg import solve_triangular
 from fitplug.errors import PlanError
 from fitplug.families.base.contrasts import ContrastMatrix, build_contrasts
 from fitplug.families.base.integers import MAX_ENTRY
-from fitplug.families.tree.integers.child_matrices import (
+from fitplug.families.base.strategy import IntegerStrategy
+from fitplug.families.tree.shape.blocks import GroupPart, TreeStructure
+from fitplug.families.tree.shape.node_tree import (
+    IdenticalLeaves,
+    TreeStep,
+    UnfoldedSiblings,
+    UnfoldedTree,
+)
+from fitplug.families.tree.strategy.child_matrices import (
     ChildMatrices,
     LeafMatrices,
     SiblingMatrices,
 )
-from fitplug.families.tree.shape.blocks import TreeStructure
-from fitplug.families.tree.shape.node_tree import IdenticalLeaves, TreeStep
-from fitplug.families.tree.shape.unfolded_tree import UnfoldedSiblings, UnfoldedTree
 from fitplug.numeric import (
     AnyArray,
     FloatArray,
@@ -48,6 +53,7 @@ from fitplug.numeric import (
     invert_each_with_residual,
     upper_norm,
 )
+from fitplug.workload import CellClasses
 
 _MOST_NUMBERS = 2**22
 """The most numbers of an array that is computed at once, where it need not be larger."""
@@ -295,3 +301,73 @@ def _check_triangular(matrices: IntArray, shape: tuple[int, int, int]) -> None:
         raise PlanError("the strategy is not an invertible upper triangular matrix")
     if matrices.size and find_largest_entry(matrices) >= MAX_ENTRY:
         raise PlanError("the strategy's integers are too large")
+
+
+def list_block_tables(structure: TreeStructure) -> list[tuple[str, ...]]:
+    """List the attributes whose exact counts give the answers of each block in turn."""
+    domain = structure.workload.domain
+    return [
+        domain.ordered(structure.name_attributes(block) + list_needed(structure, block))
+        for block in structure.noisy_blocks.tolist()
+    ]
+
+
+def list_tree_blocks(
+    strategy: IntegerStrategy, structure: TreeStructure
+) -> Iterator[tuple[TreeBlock, tuple[int, ...], int]]:
+    """List each block with the shape and the start of its answers."""
+    start = 0
+    for own in strategy.tree_blocks:
+        (attributes,) = structure.subsets.list_attributes([own.block])
+        rows = [strategy.attribute_matrices[a].rows for a in attributes]
+        shape = (*rows, own.count_answers(structure))
+        yield own, shape, start
+        start += math.prod(shape)
+
+
+def find_classes_below(structure: TreeStructure, block: int, depth: int) -> CellClasses:
+    """Find the classes of a depth among those of the depth above; of depth 0, among the cells."""
+    classes = structure.classes[block]
+    if not depth:
+        return classes[0]
+    return find_merged(classes[depth - 1], classes[depth])
+
+
+def find_merged(above: CellClasses, below: CellClasses) -> CellClasses:
+    """Find which classes of a depth above make up those of a depth below."""
+    return renumber_classes(below.of_cell[above.first], below.size)
+
+
+def renumber_classes(of_cell: IntArray, size: int) -> CellClasses:
+    """Make the classes whose numbers are 0 to size - 1, or -1 for none."""
+    _, first = np.unique(of_cell, return_index=True)
+    return CellClasses(of_cell, first[len(first) - size :])
+
+
+def merge_classes(values: AnyArray, classes: CellClasses) -> AnyArray:
+    """Sum values (..., D) by class, (..., r), exactly if they are integers that leave room."""
+    of_cell = classes.of_cell
+    if classes.size == len(of_cell) and np.array_equal(of_cell, np.arange(len(of_cell))):
+        return values
+    order = np.argsort(of_cell, kind="stable")[int((of_cell < 0).sum()) :]
+    if not len(order):
+        return np.zeros((*values.shape[:-1], 0), dtype=values.dtype)
+    starts = np.searchsorted(of_cell[order], np.arange(classes.size))
+    return np.asarray(np.add.reduceat(values[..., order], starts, axis=-1, dtype=values.dtype))
+
+
+def list_needed(structure: TreeStructure, block: int) -> tuple[str, ...]:
+    """List the attributes that are not symmetric whose counts a block needs, the tree first."""
+    used = {
+        name
+        for part in structure.parts[block]
+        for name in structure.workload.groups[part.group].attributes
+    }
+    is_asked = structure.find_block_depth(block) > 0
+    tree = (structure.tree_attribute,) if is_asked else ()
+    return tree + tuple(name for name in structure.dense if name in used)
+
+
+def find_part(structure: TreeStructure, block: int, group: int) -> GroupPart:
+    """Find what a block answers of a group."""
+    return next(part for part in structure.parts[block] if part.group == group)

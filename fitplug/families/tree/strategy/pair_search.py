@@ -1,6 +1,6 @@
 """The exact cost of the costliest pair of cells of a tree that a sweep found.
 
-See `fitplug.families.tree.integers.pair_cost`. The costliest leaves below the two nodes are sought,
+See `fitplug.families.tree.strategy.pair_cost`. The costliest leaves below the two nodes are sought,
 and the costs of all pairs of dense cells on these leaves are computed with integers.
 """
 
@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fitplug.families.base.contrasts import build_contrasts
-from fitplug.families.tree.integers.pair_blocks import PairBlock, find_joint_classes, list_allowed
-from fitplug.families.tree.integers.pair_cost import CostlyPair
 from fitplug.families.tree.shape.node_tree import IdenticalLeaves
 from fitplug.families.tree.shape.pairs import TreePairStructure
+from fitplug.families.tree.strategy.pair_blocks import PairBlock, find_joint_classes, list_allowed
+from fitplug.families.tree.strategy.pair_cost import CostlyPair
 from fitplug.numeric import AnyArray, IntArray, multiply_exactly
 from fitplug.workload import CellClasses
 
