@@ -148,7 +148,7 @@ def _try_all_pairs(structure: ProductPairStructure, integers: Integers) -> tuple
             weights, tuple(inside.T.astype(np.int64)), block_set.M[:, 0, 0].astype(float) ** 2
         )
     sums = [_contract(weights, triples[:-1], part) for part in range(3)]
-    largest = max(_contract(weights, [own.max(axis=0)[None] for own in triples], 0).ravel())
+    largest = _contract(weights, [np.full((1, 3), np.abs(own).max()) for own in triples], 0).max()
     left = np.stack(
         [sums[0][:, 0] + sums[1][:, 0] - 2 * sums[2][:, 0], *(s[:, 1] for s in sums)], 1
     )

@@ -67,7 +67,7 @@ def cover_triples(triples: IntArray, most: int) -> TripleCover | None:
     above[2] = np.abs(left[:, 2]).max()
     if not np.isfinite(above).all():
         return None
-    above += _SLACK
+    above += 2 * _SLACK
     cover = [X[chosen] + above * sign for sign in ((1, 1, 1), (1, 1, -1))]
     return TripleCover(np.concatenate(cover) * scale * (1 + _SLACK), np.tile(chosen, 2))
 
