@@ -30,7 +30,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fitplug.neighbours.move_costs import MoveCosts, add_in_order
+from fitplug.neighbours.move_costs import MOST_LISTED, MoveCosts, add_in_order
 from fitplug.numeric import BoolArray, FloatArray, IntArray, frozen_property, to_positions
 
 _SLACK = 2.0**-42
@@ -58,7 +58,7 @@ _CLOSE = 1e-5
 
 
 def upper_costliest_move(costs: MoveCosts, moves: BoolArray) -> int:
-    """Bound the cost of all moves from above.
+    """Bound the cost of all moves from above: by that of each, for `MOST_LISTED` attributes.
 
     Args:
         costs: What moves cost.
@@ -67,6 +67,9 @@ def upper_costliest_move(costs: MoveCosts, moves: BoolArray) -> int:
     Returns:
         A number that no move costs more than. It is the same on every machine.
     """
+    if costs.size <= MOST_LISTED:
+        rounding = _SLACK * add_in_order(costs.weights)
+        return math.ceil(float(costs.evaluate_all().max()) + rounding)
     total = int(costs.weights.sum())
     attained = float(costs.evaluate(moves[:1])[0])
     # Of each set alone, no product is less than the least of its ratios.

@@ -9,14 +9,16 @@ from typing import Any, TypeAlias
 
 from fitplug.errors import DataError
 from fitplug_dask._compat import find_install_hint
-from fitplug_dask.sources.folder_contents import (
+from fitplug_dask.sources.file_names import (
+    IGNORED_PREFIXES,
+    SUFFIX_LIST,
+    SUFFIXES,
     describe_lake,
     describe_stray,
     find_stored_lake,
     is_stray,
     names_suffix,
 )
-from fitplug_dask.sources.formats import IGNORED_PREFIXES, SUFFIX_LIST, SUFFIXES
 from fitplug_dask.sources.locations import (
     Location,
     Options,
@@ -26,12 +28,12 @@ from fitplug_dask.sources.locations import (
     redact_url,
 )
 from fitplug_dask.sources.range_requests import find_strong_tag
-from fitplug_dask.sources.retries import retry
 from fitplug_dask.sources.store_errors import (
     AccessError,
     StoreError,
     TransientError,
     classify_error,
+    retry,
 )
 
 Info: TypeAlias = Mapping[str, Any]

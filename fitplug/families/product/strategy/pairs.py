@@ -25,7 +25,6 @@ from fitplug.families.base.attribute_matrices import AttributeMatrix, DenseMatri
 from fitplug.families.base.contrasts import build_contrasts
 from fitplug.families.base.strategy import Integers, IntegerStrategy
 from fitplug.families.base.strategy_form import StrategyCost, upper_excess
-from fitplug.families.blocks.strategy.public_totals import PublicTotalsForm
 from fitplug.families.product.shape.pairs import ProductPairStructure
 from fitplug.families.product.shape.products import ProductStructure
 from fitplug.families.product.strategy.products import ProductForm
@@ -46,7 +45,7 @@ from fitplug.numeric import (
 )
 
 
-class ProductPairForm(PublicTotalsForm[ProductStructure], ProductForm):
+class ProductPairForm(ProductForm):
     """The strategies of `ProductPairStructure`."""
 
     def compute_cost(self, structure: ProductStructure, integers: Integers) -> StrategyCost:
