@@ -194,23 +194,25 @@ class DenseCovariance:
         for k, price in enumerate(prices.tolist()):
             asked = pull[:, 1 + k] > 0
             b = W[asked] @ E[k]
-            root = cholesky(price * (K[k] * cells) @ K[k].T, lower=True)
+            root = cholesky(price * _weigh(K[k], cells, K[k]), lower=True)
             squares, U = eigh(root.T @ ((b.T * pull[asked, 1 + k]) @ b) @ root)
             sizes = np.maximum(squares, np.finfo(float).tiny) ** 0.25
             E[k] = E[k] @ (root @ U / sizes)
             K[k] = (sizes[:, None] * U.T) @ solve_triangular(root, K[k], lower=True)
         for low, k in self._list_moves():
             b, weights = W @ E[k], pull[:, 1 + low, None]
-            right = float(prices[k]) * (K[k] * cells) @ K[low].T - b.T @ (weights * (W @ E[low]))
-            s, V = eigh(float(prices[k]) * (K[low] * cells) @ K[low].T)
+            right = float(prices[k]) * _weigh(K[k], cells, K[low])
+            right -= b.T @ (weights * (W @ E[low]))
+            s, V = eigh(float(prices[k]) * _weigh(K[low], cells, K[low]))
             t, Z = eigh(b.T @ (weights * b))
             D = Z @ ((Z.T @ right @ V) / (s + np.maximum(t, 0.0)[:, None])) @ V.T
             K[k] = K[k] - D @ K[low]
             E[low] = E[low] + E[k] @ D
         weighted, N = W.T * pull[:, 0], self.contrasts
         charged = np.concatenate(K) * np.sqrt(np.repeat(prices, list(map(len, K))))[:, None]
-        system = N.T @ (charged.T @ charged + weighted @ W) @ N
-        right = N.T @ (charged.T @ (charged @ cells) - weighted @ (W @ self.reference))
+        mean = cells if cells.ndim == 1 else cells.sum(axis=1)
+        system = N.T @ (mean.sum() * charged.T @ charged + weighted @ W) @ N
+        right = N.T @ (charged.T @ (charged @ mean) - weighted @ (W @ self.reference))
         move = N @ np.linalg.solve(system, right)
         return replace(self, precisions=tuple(K), estimates=tuple(E)).move(move)
 
@@ -291,6 +293,11 @@ class DenseCovariance:
         if best is None:
             raise DesignError("the integer strategy of an attribute lost a contrast")
         return best[1]
+
+
+def _weigh(left: FloatArray, cells: FloatArray, right: FloatArray) -> FloatArray:
+    """Compute left diag(p) right' for weights p (n,), or left P right' for moments P (n, n)."""
+    return (left * cells if cells.ndim == 1 else left @ cells) @ right.T
 
 
 def _round_entries(rows: FloatArray) -> IntArray:

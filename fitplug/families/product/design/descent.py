@@ -46,6 +46,9 @@ _RELAXATION = 1.4
 _MOVES = 3
 """The covariances move in every so manieth iteration: the weights need far more of them."""
 
+_WORSE = 0.02
+"""If a round raises the cost by more than this part, steps are plain from the best member on."""
+
 _ROUND = 24
 """Iterations between two evaluations of the true privacy cost."""
 
@@ -86,7 +89,7 @@ def descend_product_family(
     most = min(max_iterations, 1 + int(_MOVES * _WORK / cubes)) if descends else 0
     measures = _measure(batched, covariances)
     best = _scale(measures, covariances, weights, tolerance)
-    idle, last, done, stopped = 0, 0.0, 0, False
+    idle, last, done, stopped, every = 0, 0.0, 0, False, _MOVES
     while done < most and not stopped:
         try:
             for _ in range(min(_ROUND, most - done)):
@@ -95,8 +98,8 @@ def descend_product_family(
                     covariances,
                     weights,
                     mixing=_MIXING * tolerance,
-                    power=_RELAXATION if done >= _ROUND else 1.0,
-                    moves=done % _MOVES == 0,
+                    power=_RELAXATION if done >= _ROUND and every > 1 else 1.0,
+                    moves=done % every == 0,
                 )
                 if moved is not covariances:
                     covariances, measures = moved, _measure(batched, moved)
@@ -105,6 +108,11 @@ def descend_product_family(
             # Floating point can go no further; the best member so far is returned.
             break
         found = _scale(measures, covariances, weights, tolerance, best.scales)
+        if every > 1 and found.upper > best.upper * (1 + _WORSE):
+            # The steps are too long for this workload.
+            every, covariances, weights = 1, best.covariances, best.weights
+            measures = _measure(batched, covariances)
+            continue
         idle = 0 if found.upper < best.upper * (1 - tolerance) else idle + 1
         best = min(best, found, key=lambda member: member.upper)
         if progress is not None:
@@ -166,20 +174,9 @@ def _descend(
     """
     batched, tables, eta = measures.batched, measures.tables, measures.eta
     mean_eta = [(p[:, None] * own).sum(axis=0) for p, own in zip(weights.cells, eta, strict=True)]
-    rows = _mix_rows(batched, tables, weights.shares)
-    q = np.concatenate([own.ravel() for own in weights.queries])
-    needed, costs = rows.multiply_transposed(q), batched.scales.multiply(mean_eta)
-    z, spent = compute_scales(costs, needed), np.sqrt(costs * needed)
-    total = float(spent.sum())
-    raised = q * (rows.multiply(z) / total) ** power
-    raised = mix_with_uniform(raised / raised.sum(), mixing)
-    cuts = np.cumsum([own.size for own in weights.queries])[:-1]
-    queries = [
-        new.reshape(old.shape)
-        for new, old in zip(np.split(raised / raised.sum(), cuts), weights.queries, strict=True)
-    ]
-    pulls, shares = _differentiate(batched, tables, rows, weights, q, z, power)
-    shares = tuple(mix_with_uniform(share, mixing) for share in shares)
+    costs = batched.scales.multiply(mean_eta)
+    ascent = ascend_queries(batched, tables, weights, costs, mixing=mixing, power=power)
+    spent, total = ascent.spent, ascent.total
     moved, cells = list(covariances), list(weights.cells)
     for a, covariance in enumerate(covariances):
         # Symmetry keeps the weights of a symmetric attribute uniform.
@@ -192,14 +189,64 @@ def _descend(
         if moves:
             own_pulls = [
                 (factor, pull)
-                for factor, pull in zip(batched.factors, pulls, strict=True)
+                for factor, pull in zip(batched.factors, ascent.pulls, strict=True)
                 if factor.attribute == a
             ]
             moved[a] = covariance.descend(p, prices, own_pulls)
         grown = p * (1 + (eta[a] @ prices - by_grade.sum()) / total) ** power
         cells[a] = mix_with_uniform(grown / grown.sum(), mixing)
-    raised_weights = FamilyWeights(tuple(cells), tuple(queries), shares)
-    return tuple(moved) if moves else covariances, raised_weights, total
+    raised = FamilyWeights(tuple(cells), ascent.queries, ascent.shares)
+    return tuple(moved) if moves else covariances, raised, total
+
+
+@dataclass(frozen=True, eq=False)
+class QueryAscent:
+    """The best scales for weights of cells and queries, and a step of ascent of the latter.
+
+    Attributes:
+        z: The scales, shape (count,).
+        spent: The half of the Lagrangian that each scale has, shape (count,).
+        queries: The weights of rows after the step, as `FamilyWeights` has them.
+        shares: Those of the rows of factors, likewise.
+        pulls: The derivatives of the Lagrangian by mu^2 and gammas of each factor, (r, 1 + K).
+    """
+
+    z: FloatArray
+    spent: FloatArray
+    queries: tuple[FloatArray, ...]
+    shares: tuple[FloatArray, ...]
+    pulls: tuple[FloatArray, ...]
+
+    @property
+    def total(self) -> float:
+        """Half of the Lagrangian, which is the privacy cost if nothing can be gained."""
+        return float(self.spent.sum())
+
+
+def ascend_queries(
+    batched: BatchedGroups,
+    tables: Sequence[FloatArray],
+    weights: FamilyWeights,
+    costs: FloatArray,
+    *,
+    mixing: float,
+    power: float = 1.0,
+) -> QueryAscent:
+    """Find the scales, and raise the weights of queries, for what scales cost at 1, (count,)."""
+    rows = _mix_rows(batched, tables, weights.shares)
+    q = np.concatenate([own.ravel() for own in weights.queries])
+    needed = rows.multiply_transposed(q)
+    z, spent = compute_scales(costs, needed), np.sqrt(costs * needed)
+    raised = q * (rows.multiply(z) / float(spent.sum())) ** power
+    raised = mix_with_uniform(raised / raised.sum(), mixing)
+    cuts = np.cumsum([own.size for own in weights.queries])[:-1]
+    queries = tuple(
+        new.reshape(old.shape)
+        for new, old in zip(np.split(raised / raised.sum(), cuts), weights.queries, strict=True)
+    )
+    pulls, shares = _differentiate(batched, tables, rows, weights, q, z, power)
+    mixed = tuple(mix_with_uniform(share, mixing) for share in shares)
+    return QueryAscent(z, spent, queries, mixed, tuple(pulls))
 
 
 def _mix_rows(
