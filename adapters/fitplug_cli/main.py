@@ -91,7 +91,7 @@ def init(
 ) -> None:
     """Begin a spec from the names and types of the columns. No row is read."""
     from fitplug_cli.commands import new_spec
-    from fitplug_cli.output import out
+    from fitplug_cli.render import out
 
     new_spec.write_new_spec(data, output, codebook, records, header=header)
     asked = "domain and queries" if records else "unit of privacy, domain and queries"
@@ -116,7 +116,7 @@ def run(
     interrupted is finished by the same command, at no further cost.
     """
     from fitplug_cli.commands import counts, plans, releases
-    from fitplug_cli.output import print_json, print_plan, set_up_output
+    from fitplug_cli.render import print_json, print_plan, set_up_output
     from fitplug_cli.spec import load_spec
 
     set_up_output(quiet=quiet, as_json=as_json, verbose=verbose)
@@ -151,7 +151,7 @@ def design(
 ) -> None:
     """Design the plan, show it and write it to a file. No data is read."""
     from fitplug_cli.commands import plans
-    from fitplug_cli.output import build_plan_record, out, print_json, print_plan, set_up_output
+    from fitplug_cli.render import build_plan_record, out, print_json, print_plan, set_up_output
     from fitplug_cli.spec import load_spec
 
     set_up_output(quiet=quiet, as_json=as_json, verbose=verbose)
@@ -196,7 +196,7 @@ def report(
 ) -> None:
     """Report what a plan asks, gets and costs. No data is read."""
     from fitplug_cli.commands import reports
-    from fitplug_cli.output import set_up_output
+    from fitplug_cli.render import set_up_output
 
     set_up_output(quiet=quiet, as_json=as_json)
     reports.report_plan(plan_file, output, delta, max_rho, full=full, as_json=as_json)
@@ -218,7 +218,7 @@ def count(
 ) -> None:
     """Count the exact tables the plan needs into a file. The file is CONFIDENTIAL."""
     from fitplug_cli.commands import counts, plans
-    from fitplug_cli.output import out, set_up_output, write_counts
+    from fitplug_cli.render import out, set_up_output, write_counts
     from fitplug_cli.spec import load_spec
 
     set_up_output(quiet=quiet, as_json=False, verbose=verbose)
@@ -255,7 +255,7 @@ def release(
     This happens exactly once. A release that was interrupted is finished by the same command.
     """
     from fitplug_cli.commands import plans, releases
-    from fitplug_cli.output import print_json, print_plan, read_counts, set_up_output
+    from fitplug_cli.render import print_json, print_plan, read_counts, set_up_output
     from fitplug_cli.spec import load_spec
 
     set_up_output(quiet=quiet, as_json=as_json, verbose=verbose)

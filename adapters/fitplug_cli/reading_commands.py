@@ -69,8 +69,8 @@ def estimate(
     """Estimate sums, differences and ratios of answers. No data is read."""
     from fitplug_cli.commands import estimates
     from fitplug_cli.inputs import collect_expressions, read_region_options
-    from fitplug_cli.output import set_up_output
-    from fitplug_cli.output.estimate_tables import (
+    from fitplug_cli.render import set_up_output
+    from fitplug_cli.render.estimate_tables import (
         check_estimates_target,
         print_estimates,
         print_estimates_as_json,
@@ -112,7 +112,7 @@ def export(
 ) -> None:
     """Write a release for other tools, with std and margins of error. No data is read."""
     from fitplug_cli.commands import exports
-    from fitplug_cli.output import set_up_output
+    from fitplug_cli.render import set_up_output
 
     set_up_output(quiet=quiet, as_json=False)
     sdmx = exports.read_sdmx_options(export_format, agency, structure_version)
@@ -141,7 +141,7 @@ def estimate_lost(
 ) -> None:
     """Estimate how many records a limit by person left out. No data is read."""
     from fitplug_cli.commands import records_lost
-    from fitplug_cli.output import print_json
+    from fitplug_cli.render import print_json
 
     found = records_lost.estimate_records_lost(kept, coarse, expression, of)
     if as_json:

@@ -33,7 +33,7 @@ def begin(
     counts: without it no later period can be drawn.
     """
     from fitplug_cli.commands import series
-    from fitplug_cli.output import print_json, set_up_output
+    from fitplug_cli.render import print_json, set_up_output
     from fitplug_cli.spec import load_spec
 
     set_up_output(quiet=quiet, as_json=as_json, verbose=verbose)
@@ -55,7 +55,7 @@ def add(
     A command that was interrupted is finished by the same command, with the same counts.
     """
     from fitplug_cli.commands import series
-    from fitplug_cli.output import print_json, set_up_output
+    from fitplug_cli.render import print_json, set_up_output
     from fitplug_cli.spec import load_spec
 
     set_up_output(quiet=quiet, as_json=as_json, verbose=verbose)
@@ -73,7 +73,7 @@ def close(
 ) -> None:
     """End a series before its last period, and remove its sealed counts."""
     from fitplug_cli.commands import series
-    from fitplug_cli.output import print_json, set_up_output
+    from fitplug_cli.render import print_json, set_up_output
     from fitplug_cli.spec import load_spec
 
     set_up_output(quiet=quiet, as_json=as_json, verbose=verbose)

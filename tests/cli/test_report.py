@@ -25,14 +25,9 @@ from fitplug.plan.prices import price_groups as prices
 from fitplug.plan.relaxation import Relaxation
 from fitplug.privacy import epsilon_at
 from fitplug_cli.commands import plans, reports
-from fitplug_cli.reporting import (
-    build_report_record,
-    collect_facts,
-    print_relaxation,
-    print_report,
-    render_page,
-)
-from fitplug_cli.reporting.facts import DELTAS, RELAXED
+from fitplug_cli.render.facts import DELTAS, RELAXED, collect_facts
+from fitplug_cli.render.page import render_page
+from fitplug_cli.render.terminal import build_report_record, print_relaxation, print_report
 from tests.helpers.command_line import SPEC
 from tests.helpers.forked_processes import run_command as fitplug
 from tests.helpers.places import EXAMPLES

@@ -22,7 +22,8 @@ from fitplug.families.base.strategies import answer_exactly
 from fitplug.files import read_with_digest, write_with_digest
 from fitplug.release.population import describe_population
 from fitplug.release.review_markdown import format_markdown
-from fitplug_cli.reporting import collect_facts, render_page
+from fitplug_cli.render.facts import collect_facts
+from fitplug_cli.render.page import render_page
 from tests.helpers import people
 from tests.helpers.command_line import fitplug
 from tests.helpers.many_releases import release_often

@@ -12,9 +12,9 @@ from fitplug.ledger import Ledger
 from fitplug.numeric import floor_written
 from fitplug.plan import Plan
 from fitplug.privacy import read_rho
-from fitplug_cli.output import out
-from fitplug_cli.output.release_record import read_release_record
-from fitplug_cli.person_costs import compute_rho
+from fitplug_cli.render import out
+from fitplug_cli.render.json_records import compute_rho
+from fitplug_cli.render.release_record import read_release_record
 from fitplug_cli.spec import Spec
 from fitplug_opendp.known_charges import find_unknown_charge
 

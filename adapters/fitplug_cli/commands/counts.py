@@ -10,7 +10,7 @@ from fitplug.counts import AttributeSet, Tables
 from fitplug.plan import Plan
 from fitplug_cli.commands.clusters import connect
 from fitplug_cli.files import check_target
-from fitplug_cli.output import open_progress_bar, print_row_rules, print_survey, read_counts
+from fitplug_cli.render import open_progress_bar, print_row_rules, print_survey, read_counts
 from fitplug_cli.spec import Spec, SpecError
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from fitplug.expressions import Expression, Expressions, Runs, list_sums
 from fitplug.release import RESULT_COLUMNS, Release, estimate_each, read_combination
 from fitplug.workload import check_confidence, quantile
 from fitplug_cli.inputs import NamedExpression, RegionOptions, Regions, find_regions
-from fitplug_cli.output import err
-from fitplug_cli.output.estimate_tables import Estimates
+from fitplug_cli.render import err
+from fitplug_cli.render.estimate_tables import Estimates
 
 _SECONDS_PER_REPORT = 2.0
 """Seconds before progress is printed for the first time, and between two times."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from fitplug.errors import InputError
 from fitplug.release import Release
 from fitplug.workload import check_confidence
-from fitplug_cli.output import out
+from fitplug_cli.render import out
 
 FORMATS = ("sdmx-csv", "frictionless")
 

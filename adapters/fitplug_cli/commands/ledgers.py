@@ -18,7 +18,7 @@ from fitplug.errors import BudgetError, InputError
 from fitplug.ledger import Budget, Entry, Ledger, Stage
 from fitplug.numeric import ceil_float, ceil_written, floor_written
 from fitplug.privacy import epsilon_at
-from fitplug_cli.output import neutralise_record, out, print_json, print_table
+from fitplug_cli.render import neutralise_record, out, print_json, print_table
 
 _COLUMNS = (
     "id",

@@ -22,15 +22,14 @@ from fitplug_cli.commands.releases import (
     make_request,
     review_release,
 )
-from fitplug_cli.output import (
+from fitplug_cli.render import (
     build_ledger_record,
     open_progress_bar,
     print_charge,
     print_release,
     print_row_rules,
 )
-from fitplug_cli.output.release_record import describe_release
-from fitplug_cli.output.review_files import write_review
+from fitplug_cli.render.release_record import describe_release, write_review
 from fitplug_cli.software import describe_software
 from fitplug_cli.spec import Spec, SpecError
 from fitplug_opendp.publication import PublishedRelease

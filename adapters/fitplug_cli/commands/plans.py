@@ -14,8 +14,8 @@ from fitplug.privacy import read_rho
 from fitplug.workload import ONE_RECORD
 from fitplug_cli.commands.budgets import check_max_rho, has_ledger_file, open_ledger
 from fitplug_cli.files import PUBLIC, check_target, replace_file
-from fitplug_cli.output import make_gap_reporter, open_progress_bar
-from fitplug_cli.person_costs import compute_rho
+from fitplug_cli.render import make_gap_reporter, open_progress_bar
+from fitplug_cli.render.json_records import compute_rho
 from fitplug_cli.spec import Spec, SpecError, name_place
 from fitplug_opendp.staged_answers import find_kept_plan
 

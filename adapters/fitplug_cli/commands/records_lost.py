@@ -10,8 +10,8 @@ from rich.table import Table
 from fitplug.families import list_names
 from fitplug.release import Lost, Release, estimate_lost
 from fitplug.workload import check_confidence
-from fitplug_cli.output import out, print_table
-from fitplug_cli.reporting import format_percent
+from fitplug_cli.render import out, print_table
+from fitplug_cli.render.facts import format_percent
 
 
 def estimate_records_lost(kept: Path, coarse: Path, expression: str, of: str | None) -> Lost:

@@ -19,14 +19,14 @@ from fitplug_cli.commands.budgets import (
     has_ledger_file,
     open_ledger,
 )
-from fitplug_cli.output import (
+from fitplug_cli.render import (
     build_ledger_record,
     open_progress_bar,
     print_charge,
     print_release,
     warn_of_formulas,
 )
-from fitplug_cli.output.release_record import (
+from fitplug_cli.render.release_record import (
     ReleaseFiles,
     check_release_folder,
     read_release_record,

@@ -14,20 +14,16 @@ from fitplug_cli.commands.budgets import find_budget_warning
 from fitplug_cli.commands.plans import design_at_any_cost
 from fitplug_cli.files import PUBLIC, check_target, replace_file
 from fitplug_cli.inputs import match_rows
-from fitplug_cli.output import (
+from fitplug_cli.render import (
     err,
     find_formula_warning,
     open_progress_bar,
     out,
     print_json,
 )
-from fitplug_cli.reporting import (
-    build_report_record,
-    collect_facts,
-    print_relaxation,
-    print_report,
-    render_page,
-)
+from fitplug_cli.render.facts import collect_facts
+from fitplug_cli.render.page import render_page
+from fitplug_cli.render.terminal import build_report_record, print_relaxation, print_report
 from fitplug_cli.spec import Spec, load_spec
 
 

@@ -11,7 +11,7 @@ from fitplug.ledger import Ledger
 from fitplug_cli.commands.budgets import has_ledger_file, open_ledger
 from fitplug_cli.commands.counts import count_tables
 from fitplug_cli.commands.plans import get_plan, has_queries
-from fitplug_cli.output import build_ledger_record, out, print_plan
+from fitplug_cli.render import build_ledger_record, out, print_plan
 from fitplug_cli.spec import Spec, SpecError
 
 if TYPE_CHECKING:

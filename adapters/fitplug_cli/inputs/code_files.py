@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -18,6 +19,27 @@ import pyarrow as pa
 from fitplug.errors import InputError
 from fitplug.files import open_parquet
 from fitplug_cli.files import read_text
+
+
+@contextmanager
+def convert_csv_errors(
+    path: Path, rows: csv.DictReader[str], error: type[InputError]
+) -> Iterator[None]:
+    """Turn a csv.Error of the block into an error that names the line of the file.
+
+    Args:
+        path: The file.
+        rows: The reader of the file.
+        error: The class of the error to raise.
+
+    Raises:
+        InputError: An `error` if the block raises csv.Error.
+    """
+    try:
+        yield
+    except csv.Error:
+        raise error(f"{path}: line {rows.line_num} is no CSV; check its quotes") from None
+
 
 Code: TypeAlias = str | int
 ErrorClass: TypeAlias = type[InputError]

@@ -16,10 +16,10 @@ from fitplug.numeric import ceil_float
 from fitplug.plan import Plan, describe_overstatement, describe_public_totals, has_sums
 from fitplug.release import Release
 from fitplug.workload import Workload
-from fitplug_cli import person_costs
-from fitplug_cli.output.console import err, out, print_table
-from fitplug_cli.output.csv_tables import find_formula_warning
-from fitplug_cli.output.release_record import read_release_record
+from fitplug_cli.render.console import err, out, print_table
+from fitplug_cli.render.csv_tables import find_formula_warning
+from fitplug_cli.render.json_records import compute_privacy_cost, compute_rho
+from fitplug_cli.render.release_record import read_release_record
 
 if TYPE_CHECKING:
     from fitplug_cli.spec import Spec
@@ -39,12 +39,12 @@ def print_plan(plan: Plan, delta: float) -> None:
     """
     from fitplug.privacy import epsilon_at
 
-    cost = person_costs.compute_privacy_cost(plan)
+    cost = compute_privacy_cost(plan)
     rows = Table.grid(padding=(0, 2))
     rows.add_row("unit", str(plan.unit))
     if public := describe_public_totals(plan):
         rows.add_row("", public)
-    rows.add_row("privacy cost", f"rho = {format_up(person_costs.compute_rho(plan))} (zCDP)")
+    rows.add_row("privacy cost", f"rho = {format_up(compute_rho(plan))} (zCDP)")
     if overstated := describe_overstatement(plan):
         rows.add_row("", overstated)
     if (k := plan.structure.changes) > 1:

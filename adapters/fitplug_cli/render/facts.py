@@ -19,8 +19,19 @@ from fitplug.plan import NEGLIGIBLE_GAP, GroupRow, Plan, estimate_saving, price_
 from fitplug.privacy import epsilon_at
 from fitplug.release import About, Limited, describe_planned_population
 from fitplug.workload import ReplaceOne
-from fitplug_cli import person_costs
-from fitplug_cli.reporting.contribution_limits import Limit, compare_limits
+from fitplug_cli.render.contribution_limits import Limit, compare_limits
+from fitplug_cli.render.json_records import compute_privacy_cost, compute_rho
+
+
+def format_percent(share: float) -> str:
+    """Format a share as a percentage with one decimal."""
+    return f"{100 * share:.1f}\N{NO-BREAK SPACE}%"
+
+
+def format_factor(value: float) -> str:
+    """Format a factor with three digits, or as an integer from 100 on."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
 
 Progress = Callable[[float, str], object]
 
@@ -173,12 +184,12 @@ class Facts:
     @cached_property
     def privacy_cost(self) -> float:
         """Delta for all records of one person, rounded up."""
-        return person_costs.compute_privacy_cost(self.plan)
+        return compute_privacy_cost(self.plan)
 
     @cached_property
     def rho(self) -> float:
         """The rho that is charged for all records of one person."""
-        return person_costs.compute_rho(self.plan)
+        return compute_rho(self.plan)
 
     def epsilon(self, delta: float, proven: bool = True) -> float:
         """Return epsilon for all records of one person.
