@@ -271,8 +271,8 @@ def release(
         record = publish_in_parts(spec, plan, charge, tables=tables, counts_file=counts_file)
     else:
         publication = releases.prepare_release(spec, plan, charge)
-        found = read_counts(counts_file) if publication.needs_counts else None
-        record = releases.publish_release(spec, publication, charge, found, counts_file)
+        needed = read_counts(counts_file) if publication.needs_counts else None
+        record = releases.publish_release(spec, publication, charge, needed, counts_file)
     if as_json:
         print_json(record)
 

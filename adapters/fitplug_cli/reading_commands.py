@@ -81,13 +81,13 @@ def estimate(
     check_estimates_target(output, spreadsheet_safe=spreadsheet_safe)
     named = collect_expressions(expressions or [], table)
     regions = read_region_options(by, attribute, leaf, region)
-    found = estimates.estimate_expressions(folder, named, confidence, simultaneous, regions)
+    results = estimates.estimate_expressions(folder, named, confidence, simultaneous, regions)
     if output is not None:
-        write_estimates(output, found, spreadsheet_safe=spreadsheet_safe)
+        write_estimates(output, results, spreadsheet_safe=spreadsheet_safe)
     if as_json:
-        print_estimates_as_json(found)
+        print_estimates_as_json(results)
     elif output is None:
-        print_estimates(found)
+        print_estimates(results)
 
 
 def export(
@@ -143,8 +143,8 @@ def estimate_lost(
     from fitplug_cli.commands import records_lost
     from fitplug_cli.render import print_json
 
-    found = records_lost.estimate_records_lost(kept, coarse, expression, of)
+    lost = records_lost.estimate_records_lost(kept, coarse, expression, of)
     if as_json:
-        print_json(records_lost.build_lost_record(found, confidence))
+        print_json(records_lost.build_lost_record(lost, confidence))
     else:
-        records_lost.print_records_lost(found, confidence)
+        records_lost.print_records_lost(lost, confidence)

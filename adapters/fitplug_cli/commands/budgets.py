@@ -92,8 +92,8 @@ def find_budget_warning(spec: Spec, plan: Plan) -> str | None:
     if has_ledger_file(spec):
         ledger = open_ledger(spec)
         assert ledger is not None
-        kept = ledger.bound_unit
-        if kept is not None and kept.complete(plan.bound_unit) != plan.bound_unit:
+        ledger_unit = ledger.bound_unit
+        if ledger_unit is not None and ledger_unit.complete(plan.bound_unit) != plan.bound_unit:
             return None
         left = ledger.statement()[0].left
     needed = compute_rho(plan)

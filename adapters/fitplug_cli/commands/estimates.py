@@ -57,12 +57,12 @@ def estimate_expressions(
     width = quantile(confidence, len(pairs) if simultaneous else 1)
     values, stds, moes, lower, upper = np.full((5, len(pairs)), math.nan)
     approximate = np.zeros(len(pairs), dtype=bool)
-    for k, found in enumerate(_report_progress(estimate_each(release, terms), len(pairs))):
-        values[k], stds[k], approximate[k] = found.value, found.std, found.approximate
-        if not math.isnan(found.value):
-            moes[k], (lower[k], upper[k]) = found.find_moe(width), found.find_ends(width)
+    for k, estimate in enumerate(_report_progress(estimate_each(release, terms), len(pairs))):
+        values[k], stds[k], approximate[k] = estimate.value, estimate.std, estimate.approximate
+        if not math.isnan(estimate.value):
+            moes[k], (lower[k], upper[k]) = estimate.find_moe(width), estimate.find_ends(width)
     return Estimates(
-        expressions=[one for _, one in pairs],
+        expressions=[expression for _, expression in pairs],
         region_column=None if regions is None else _name_region_column(regions),
         regions=[region for region, _ in pairs],
         values=values,
@@ -87,8 +87,8 @@ def _pair_with_regions(
     expressions: Sequence[NamedExpression], regions: Regions | None
 ) -> Iterator[tuple[str, NamedExpression]]:
     for region in [""] if regions is None else regions.cells:
-        for one in expressions:
-            yield region, one
+        for expression in expressions:
+            yield region, expression
 
 
 def _read_expressions(
@@ -97,36 +97,36 @@ def _read_expressions(
     regions: Regions | None,
 ) -> Iterator[Expression]:
     """Read each expression, restricted to its region. Raises WorkloadError."""
-    for region, one in pairs:
+    for region, named in pairs:
         within: dict[str, Runs] | None = None
         where = ""
         if regions is not None:
             within = {regions.attribute: regions.cells[region]}
             where = f"{regions.origins[region]}: "
         try:
-            found = read_combination(parser, one.text, within)
+            expression = read_combination(parser, named.text, within)
         except WorkloadError as error:
-            raise WorkloadError(where + one.explain_error(str(error))) from None
+            raise WorkloadError(where + named.explain_error(str(error))) from None
         if regions is not None:
-            _check_has_attribute(parser, one, found, regions.attribute)
-        yield found
+            _check_has_attribute(parser, named, expression, regions.attribute)
+        yield expression
 
 
 def _check_has_attribute(
-    parser: Expressions, one: NamedExpression, found: Expression, attribute: str
+    parser: Expressions, named: NamedExpression, expression: Expression, attribute: str
 ) -> None:
     """Raise WorkloadError unless a group of the expression has the attribute of the regions."""
     workload = parser.selector.workload
-    groups = [workload[name] for terms in list_sums(found) for name in terms]
+    groups = [workload[name] for terms in list_sums(expression) for name in terms]
     if any(attribute in group.attributes for group in groups):
         return
     suitable = [group.name for group in workload.groups if attribute in group.attributes]
     if suitable:
         error = (
-            f"expression {one.text!r}: none of its groups tells {attribute!r} apart; use one that "
-            f"does: {', '.join(map(repr, suitable))}"
+            f"expression {named.text!r}: none of its groups tells {attribute!r} apart; use one "
+            f"that does: {', '.join(map(repr, suitable))}"
         )
-        raise WorkloadError(one.explain_error(error))
+        raise WorkloadError(named.explain_error(error))
     others = dict.fromkeys(name for group in workload.groups for name in group.attributes)
     known = ", ".join(map(repr, others)) or "none, as it has totals only"
     raise WorkloadError(
@@ -135,12 +135,12 @@ def _check_has_attribute(
     )
 
 
-def _report_progress(found: Iterable[Any], total: int) -> Iterator[Any]:
+def _report_progress(estimates: Iterable[Any], total: int) -> Iterator[Any]:
     """Yield the same items, and print how many there were if it takes long."""
     begun = last = time.monotonic()
-    for k, one in enumerate(found):
+    for k, estimate in enumerate(estimates):
         now = time.monotonic()
         if now - last > _SECONDS_PER_REPORT:
             err.print(f"{k:,} of {total:,} estimated after {now - begun:.0f} s")
             last = now
-        yield one
+        yield estimate

@@ -173,9 +173,9 @@ def _build_text(
         else _write_unknown(name, kind)
         for name, kind in types.items()
     ]
-    found = [name for name in types if name in known]
-    sums = [name for name in found if _convert_to_measure(known[name], types[name])]
-    first = next((name for name in found if name not in sums), "ATTRIBUTE")
+    described = [name for name in types if name in known]
+    sums = [name for name in described if _convert_to_measure(known[name], types[name])]
+    first = next((name for name in described if name not in sums), "ATTRIBUTE")
     more = _SECOND_QUERY.format(
         name=_quote(f"by {first}"), table=f'{_write_key(first)} = "identity"'
     )
@@ -252,9 +252,9 @@ def _convert_to_measure(value: Any, kind: str) -> dict[str, Any] | None:
         return None
     for exponent in range(_LARGEST_EXPONENT, -_LARGEST_EXPONENT - 1, -1):
         unit = 10**exponent if exponent >= 0 else float(f"1e{exponent}")
-        found = _check_spec({"measure": [low, high], "unit": unit}, _MANY)
-        if found is not None:
-            return found
+        measure = _check_spec({"measure": [low, high], "unit": unit}, _MANY)
+        if measure is not None:
+            return measure
     return None
 
 

@@ -91,9 +91,13 @@ def get_plan(spec: Spec, path: Path | None, key: str | None) -> Plan:
         ledger = open_ledger(spec)
         assert ledger is not None
         folder = spec.output.path if spec.output.is_url else spec.output_dir
-        kept = find_kept_plan(ledger, folder, key)
-        if kept is not None and _fits(spec, kept) and _has_design_options(spec, kept):
-            return kept
+        interrupted = find_kept_plan(ledger, folder, key)
+        if (
+            interrupted is not None
+            and _fits(spec, interrupted)
+            and _has_design_options(spec, interrupted)
+        ):
+            return interrupted
     return design_within_limit(spec)
 
 

@@ -14,11 +14,11 @@ from fitplug_cli.render import out, print_table
 from fitplug_cli.render.facts import format_percent
 
 
-def estimate_records_lost(kept: Path, coarse: Path, expression: str, of: str | None) -> Lost:
+def estimate_records_lost(limited: Path, coarse: Path, expression: str, of: str | None) -> Lost:
     """Estimate the records that a limit left out, from two releases.
 
     Args:
-        kept: The folder of the release with the limit.
+        limited: The folder of the release with the limit.
         coarse: The folder of a coarse release with more records of each person.
         expression: What to count in both releases.
         of: What to count in the coarse release instead, if it has other groups.
@@ -29,7 +29,7 @@ def estimate_records_lost(kept: Path, coarse: Path, expression: str, of: str | N
     Raises:
         InputError: If a release cannot be read, or the two cannot be compared.
     """
-    return estimate_lost(Release.read(kept), Release.read(coarse), expression, of=of)
+    return estimate_lost(Release.read(limited), Release.read(coarse), expression, of=of)
 
 
 def build_lost_record(lost: Lost, confidence: float) -> dict[str, Any]:

@@ -81,7 +81,7 @@ def report_plan(
     of_budget = None
     if spec is not None and max_rho is None:
         of_budget = find_budget_warning(spec, plan)
-    warnings = [one for one in (of_formulas, of_data, of_budget) if one is not None]
+    warnings = [warning for warning in (of_formulas, of_data, of_budget) if warning is not None]
     if as_json:
         print_json(build_report_record(facts, relaxation) | {"warnings": warnings})
     if html is None:

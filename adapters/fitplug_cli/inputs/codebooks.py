@@ -86,23 +86,23 @@ def _fill_in_entry(name: str, value: Any, folder: Path) -> Any:
     if not isinstance(value[CODEBOOK_KEY], str):
         raise DomainError("codebook must be the path of a file")
     path = folder / value[CODEBOOK_KEY]
-    found = read_codebook(path)
-    if name not in found:
-        raise DomainError(f"{path} says nothing of it; {suggest_column(name, found)}")
+    entries = read_codebook(path)
+    if name not in entries:
+        raise DomainError(f"{path} says nothing of it; {suggest_column(name, entries)}")
     try:
-        Domain.from_spec({name: found[name]})
+        Domain.from_spec({name: entries[name]})
     except DomainError:  # its message may quote the file
         raise DomainError(
             f"what {path} says of it makes no attribute; give each value once, all of them strings "
             "or all integers, or its least and its largest"
         ) from None
     if "other" not in value:
-        return found[name]
-    if isinstance(found[name], dict) and "measure" in found[name]:
-        return found[name] | {"other": value["other"]}
-    if not isinstance(found[name], list):
+        return entries[name]
+    if isinstance(entries[name], dict) and "measure" in entries[name]:
+        return entries[name] | {"other": value["other"]}
+    if not isinstance(entries[name], list):
         raise DomainError("other goes with a list of values, or with bounds that have a unit")
-    return {"categories": found[name], "other": value["other"]}
+    return {"categories": entries[name], "other": value["other"]}
 
 
 def read_codebook(path: Path) -> dict[str, Any]:
@@ -118,15 +118,15 @@ def read_codebook(path: Path) -> dict[str, Any]:
         DomainError: If the file cannot be read or is not a codebook.
     """
     if path.suffix.lower() in PARQUET_SUFFIXES:
-        found = _read_parquet(path)
+        entries = _read_parquet(path)
     else:
         text = read_text(path, "codebook", "a codebook", DomainError)
-        found = (
+        entries = (
             _parse_json(path, text) if path.suffix.lower() == ".json" else _parse_csv(path, text)
         )
-    if not found:
+    if not entries:
         raise DomainError(f"{path}: the codebook is empty")
-    for number, values in enumerate(found.values(), 1):
+    for number, values in enumerate(entries.values(), 1):
         if isinstance(values, list) and any(map(has_outer_blanks, values)):
             raise DomainError(f"{path}: a value of attribute {number} {BLANKS_FAULT}")
         only_value = str(values[0]) if isinstance(values, list) and len(values) == 1 else ""
@@ -135,12 +135,12 @@ def read_codebook(path: Path) -> dict[str, Any]:
                 f"{path}: the one value of attribute {number} looks like a range; give min and "
                 "max, as columns in CSV or names in JSON, or list the values"
             )
-    return found
+    return entries
 
 
 def _parse_csv(path: Path, text: str) -> dict[str, Any]:
     rows = csv.DictReader(text.splitlines(), strict=True)
-    found: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     lines: dict[tuple[str, str], int] = {}
     with convert_csv_errors(path, rows, DomainError):
         for needed in ("attribute", "value"):
@@ -158,28 +158,28 @@ def _parse_csv(path: Path, text: str) -> dict[str, Any]:
             for what, text in (("attribute", name), ("value", value)):
                 if has_outer_blanks(text):
                     raise DomainError(f"{where}: its {what} {BLANKS_FAULT}")
-            listed = found.setdefault(name, []) if value else None
+            listed = entries.setdefault(name, []) if value else None
             if value and isinstance(listed, list):
                 first = lines.setdefault((name, value), rows.line_num)
                 if first != rows.line_num:
                     raise DomainError(f"{where} repeats line {first}; keep one of them")
                 listed.append(value)
-            elif value or name in found:
+            elif value or name in entries:
                 raise DomainError(
                     f"{where}: its attribute has lines already; give its range in one, or only "
                     "values"
                 )
             else:
-                found[name] = _parse_bounds(where, low, high, row.get("unit"))
-    return found
+                entries[name] = _parse_bounds(where, low, high, row.get("unit"))
+    return entries
 
 
 def _read_parquet(path: Path) -> dict[str, Any]:
     file = CodeFile(path, "codebook", DomainError)
-    found: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     for name, value in zip(file.read_column("attribute"), file.read_column("value"), strict=True):
-        found.setdefault(str(name), []).append(value)
-    return found
+        entries.setdefault(str(name), []).append(value)
+    return entries
 
 
 def _parse_bounds(where: str, low: Any, high: Any, unit: str | None) -> dict[str, Any]:
@@ -254,11 +254,11 @@ def check_files_are_public(entries: Mapping[str, Any], folder: Path, data: str |
     if data is None:
         return
     named = [(name, text) for name, entry in entries.items() for text in _find_texts(entry)]
-    found = [(name, text, key) for name, text in named if (key := _identify_file(folder / text))]
-    if not found:
+    files = [(name, text, key) for name, text in named if (key := _identify_file(folder / text))]
+    if not files:
         return
     rows = set(map(_identify_file, match_rows(folder, data)))
-    for name, text, key in found:
+    for name, text, key in files:
         if key in rows:
             raise DomainError(
                 f"attribute {name!r}: {folder / text} is the file of the rows, [data] path, and a "

@@ -74,19 +74,19 @@ def collect_expressions(expressions: Sequence[str], table: Path | None) -> list[
         InputError: If there is no expression, the file cannot be read, or two expressions have
             one name.
     """
-    found = {text: NamedExpression(text, text) for text in expressions}
-    for one in [] if table is None else _read_table(table):
-        if not one.text:
-            raise InputError(f"{one.where} has no expression; write one")
-        if found.setdefault(one.name, one).text != one.text:
+    by_name = {text: NamedExpression(text, text) for text in expressions}
+    for expression in [] if table is None else _read_table(table):
+        if not expression.text:
+            raise InputError(f"{expression.where} has no expression; write one")
+        if by_name.setdefault(expression.name, expression).text != expression.text:
             raise InputError(
-                f"{one.where}: its name has another expression; give each its own name"
+                f"{expression.where}: its name has another expression; give each its own name"
             )
-    if not found:
+    if not by_name:
         raise InputError(
             'nothing to estimate: give an expression such as "total", or a table of them by --from'
         )
-    return list(found.values())
+    return list(by_name.values())
 
 
 def _read_table(path: Path) -> Iterator[NamedExpression]:
@@ -248,10 +248,11 @@ def _read_crosswalk(selector: Selector, options: RegionOptions) -> Regions:
             f"--by: {options.by!r} is neither an attribute of the release, nor a level of one, nor "
             f"a file of codes and regions; {suggest_nearest(options.by, known)}"
         )
-    found = read_crosswalk_of_release(
+    crosswalk = read_crosswalk_of_release(
         selector, path, options.attribute, options.leaf, options.region
     )
     origins = {
-        label: f"region of {where} of {found.file.path}" for label, where in found.first.items()
+        label: f"region of {where} of {crosswalk.file.path}"
+        for label, where in crosswalk.first.items()
     }
-    return Regions(found.attribute, found.column, found.regions, origins)
+    return Regions(crosswalk.attribute, crosswalk.column, crosswalk.regions, origins)

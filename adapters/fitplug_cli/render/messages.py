@@ -48,8 +48,8 @@ def print_plan(plan: Plan, delta: float) -> None:
     if overstated := describe_overstatement(plan):
         rows.add_row("", overstated)
     if (k := plan.structure.changes) > 1:
-        one = ceil_float(plan.rho_exact * plan.compare_records(1) ** 2)
-        rows.add_row("", f"{k:,} rows per person cost {k**2:,} x {format_up(one)}")
+        rho_of_record = ceil_float(plan.rho_exact * plan.compare_records(1) ** 2)
+        rows.add_row("", f"{k:,} rows per person cost {k**2:,} x {format_up(rho_of_record)}")
     rows.add_row(
         f"epsilon at delta {delta:g}",
         f"{format_up(epsilon_at(cost, delta, 'zcdp'), 4)}, proven from rho for the discrete noise",
@@ -78,8 +78,10 @@ def print_plan(plan: Plan, delta: float) -> None:
         spread = format_up(row.largest_std, 4)
         if format_up(row.smallest_std, 4) != spread:
             spread = f"{format_up(row.smallest_std, 4)} to {spread}"
-        own = [row.quantity] if quantity else []
-        groups.add_row(row.name, f"{row.queries:,}", *own, row.target, spread, f"{row.used:.1%}")
+        quantities = [row.quantity] if quantity else []
+        groups.add_row(
+            row.name, f"{row.queries:,}", *quantities, row.target, spread, f"{row.used:.1%}"
+        )
     print_table(groups)
     for rule in plan.workload.measure_rules:
         out.print(rule)

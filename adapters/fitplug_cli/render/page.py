@@ -132,8 +132,8 @@ def draw_profile(facts: Facts) -> str:
         share = np.linspace(0, 100, len(cost) + 1)
         heights = 100 * np.append(cost, cost[-1])
         if len(share) > 800:  # a screen shows no more
-            kept = np.unique(np.linspace(0, len(share) - 1, 800).astype(int))
-            share, heights = share[kept], heights[kept]
+            drawn = np.unique(np.linspace(0, len(share) - 1, 800).astype(int))
+            share, heights = share[drawn], heights[drawn]
         axes.fill_between(share, heights, step="post", color=BLUE, linewidth=0)
         axes.fill_between(
             share, heights, 100, step="post", facecolor="white", edgecolor=ORANGE, hatch="///",
@@ -148,8 +148,8 @@ def draw_profile(facts: Facts) -> str:
 
 def draw_usual(facts: Facts) -> str:
     """Draw the rho of the usual mechanisms over the plan's, and return the SVG."""
-    found = [(u.short, u.factor) for u in facts.usual_mechanisms if u.factor is not None]
-    names, factors = ["this plan", *(n for n, _ in found)], [1.0, *(f for _, f in found)]
+    usual = [(u.short, u.factor) for u in facts.usual_mechanisms if u.factor is not None]
+    names, factors = ["this plan", *(n for n, _ in usual)], [1.0, *(f for _, f in usual)]
     labels = [f"{format_factor(f)}x" for f in factors]
     return _draw_bars(names, factors, labels, GREY, first=BLUE, log=True)
 

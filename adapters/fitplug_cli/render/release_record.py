@@ -151,17 +151,17 @@ def _describe_neighbours(plan: Plan) -> str:
 
 def _describe_check(plan: Plan) -> dict[str, Any]:
     """Describe what the check before the charge has compared, if this process has drawn."""
-    found = find_check(plan)
-    if found is None:
+    check = find_check(plan)
+    if check is None:
         return {}
     return {
         "sensitivity_check": {
             "meaning": "answers of neighbouring data sets were computed as for the release, and "
             "the largest squared distance between them was compared with what is charged",
-            "cells": found.cells,
-            "neighbours": found.neighbours,
-            "all_neighbours": found.is_complete,
-            "largest_squared_distance": str(found.largest_squared),
+            "cells": check.cells,
+            "neighbours": check.neighbours,
+            "all_neighbours": check.is_complete,
+            "largest_squared_distance": str(check.largest_squared),
             "charged_squared_distance": str(plan.strategy.sensitivity_squared),
         }
     }

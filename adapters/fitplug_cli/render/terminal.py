@@ -37,18 +37,18 @@ def print_report(facts: Facts, *, full: bool) -> None:
     out.print(f"plan {facts.plan.digest}")
 
 
-def print_relaxation(found: Relaxation, most: float) -> None:
+def print_relaxation(relaxation: Relaxation, most: float) -> None:
     """Print how to relax the targets.
 
     Args:
-        found: The relaxation.
+        relaxation: The relaxation.
         most: The rho that the targets may then cost at most, for all records of one person.
     """
     out.print(f"to cost no more than rho = {most:g}")
-    out.print(f"  multiply every std and moe by {found.proportional:.4g}")
-    if found.groups and max(found.groups.values()) <= LARGEST_FACTOR:
+    out.print(f"  multiply every std and moe by {relaxation.proportional:.4g}")
+    if relaxation.groups and max(relaxation.groups.values()) <= LARGEST_FACTOR:
         out.print("  or leave all as they are but those of")
-        for name, by in found.groups.items():
+        for name, by in relaxation.groups.items():
             out.print(f"    {name}: multiply by {by:.4g}")
 
 
@@ -65,8 +65,8 @@ def _print_prices(facts: Facts) -> None:
     for group in facts.groups:
         assert group.price is not None
         assert group.saves is not None
-        held = f"{group.binding:,} of {group.queries:,}"
-        table.add_row(group.name, f"{group.price:.1%}", f"{group.saves:.1%}", held)
+        tight = f"{group.binding:,} of {group.queries:,}"
+        table.add_row(group.name, f"{group.price:.1%}", f"{group.saves:.1%}", tight)
     print_table(table)
     if facts.price_note:
         out.print(facts.price_note)
@@ -87,9 +87,9 @@ def _print_limits_table(facts: Facts) -> None:
         "every std, to keep this plan's rho",
     )
     for limit in facts.limits:
-        own = " (this plan)" if limit.contributions == facts.most_records else ""
+        note = " (this plan)" if limit.contributions == facts.most_records else ""
         table.add_row(
-            f"{limit.contributions:,}{own}",
+            f"{limit.contributions:,}{note}",
             format_up(limit.rho),
             format_up(limit.epsilon, 4),
             f"x {limit.std_factor:.3g}",

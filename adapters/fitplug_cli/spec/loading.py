@@ -131,8 +131,8 @@ def _build_factor(name: str, value: Any, domain: Domain, folder: Path) -> Any:
             if key not in kinds:
                 raise WorkloadError(f"unknown key {key!r}; {suggest_nearest(key, kinds)}")
         if len(value) != 1:
-            found = " and ".join(value) or "{}"
-            raise WorkloadError(f"{found} is no query; write one of {', '.join(kinds)}")
+            keys = " and ".join(value) or "{}"
+            raise WorkloadError(f"{keys} is no query; write one of {', '.join(kinds)}")
         if "ranges" in value:
             return ranges(value["ranges"])
         if "rows" in value:
