@@ -11,7 +11,7 @@ from subprocess import PIPE
 
 import pytest
 
-from fitplug_cli.commands import plans
+from fitplug_cli.commands import design as plans
 from tests.helpers.command_line import SPEC, WORD, fitplug, make, tree
 
 COMMAND = [sys.executable, "-m", "fitplug_cli"]

@@ -12,7 +12,7 @@ import pytest
 import fitplug as fp
 from fitplug.families.base.strategies import answer_exactly
 from fitplug.release.tables import RESULT_COLUMNS
-from fitplug_cli.commands import estimates
+from fitplug_cli.commands import estimate as estimates
 from fitplug_cli.render.estimate_tables import _read_umask
 from tests.helpers import people
 from tests.helpers.command_line import fitplug, make, names, tree

@@ -15,7 +15,7 @@ from fitplug.plan import Plan
 from fitplug.release import Release
 from fitplug_cli.commands.budgets import check_first_charge, has_ledger_file, open_ledger
 from fitplug_cli.commands.clusters import connect
-from fitplug_cli.commands.counts import find_source, list_reading_options
+from fitplug_cli.commands.count import find_source, list_reading_options
 from fitplug_cli.commands.releases import (
     ChargeOptions,
     check_counts,

@@ -10,20 +10,101 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import typer
 
 from fitplug.errors import WorkloadError
 from fitplug.expressions import Expression, Expressions, Runs, list_sums
 from fitplug.release import RESULT_COLUMNS, Release, estimate_each, read_combination
 from fitplug.workload import check_confidence, quantile
-from fitplug_cli.inputs import NamedExpression, RegionOptions, Regions, find_regions
-from fitplug_cli.render import err
-from fitplug_cli.render.estimate_tables import Estimates
+from fitplug_cli.inputs import (
+    NamedExpression,
+    RegionOptions,
+    Regions,
+    collect_expressions,
+    find_regions,
+    read_region_options,
+)
+from fitplug_cli.options import ConfidenceOption, QuietOption
+from fitplug_cli.render import err, set_up_output
+from fitplug_cli.render.estimate_tables import (
+    Estimates,
+    check_estimates_target,
+    print_estimates,
+    print_estimates_as_json,
+    write_estimates,
+)
 
 _SECONDS_PER_REPORT = 2.0
 """Seconds before progress is printed for the first time, and between two times."""
+
+
+def estimate(
+    folder: Annotated[str, typer.Argument(help="Folder of a release, or its URL.", metavar="OUT")],
+    expressions: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help='For example "pyramid[SEX=1, AGEP<=17] + total" or "a / b".', metavar="EXPRESSION"
+        ),
+    ] = None,
+    table: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            help="A CSV with the columns name and expression, or lines of name: expression.",
+        ),
+    ] = None,
+    confidence: ConfidenceOption = 0.95,
+    simultaneous: Annotated[
+        bool,
+        typer.Option("--simultaneous", help="Let all intervals hold together, not each alone."),
+    ] = False,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            "--by",
+            help="Estimate for each cell of an attribute, for each node of a tree's level, or for "
+            "each region of a CSV or Parquet of codes and their regions.",
+            metavar="NAME|FILE",
+        ),
+    ] = None,
+    attribute: Annotated[
+        str | None,
+        typer.Option("--attribute", help="Attribute whose codes --by has, if no column names it."),
+    ] = None,
+    leaf: Annotated[str | None, typer.Option("--leaf", help="Column of the codes in --by.")] = None,
+    region: Annotated[
+        str | None, typer.Option("--region", help="Column of the regions in --by.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", help="Write a CSV or Parquet instead of a table.")
+    ] = None,
+    spreadsheet_safe: Annotated[
+        bool,
+        typer.Option(
+            "--spreadsheet-safe",
+            help="With --output: put an apostrophe before texts that begin as formulas do.",
+        ),
+    ] = False,
+    quiet: QuietOption = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object instead, with all digits.")
+    ] = False,
+) -> None:
+    """Estimate sums, differences and ratios of answers. No data is read."""
+    set_up_output(quiet=quiet, as_json=as_json)
+    check_estimates_target(output, spreadsheet_safe=spreadsheet_safe)
+    named = collect_expressions(expressions or [], table)
+    regions = read_region_options(by, attribute, leaf, region)
+    results = estimate_expressions(folder, named, confidence, simultaneous, regions)
+    if output is not None:
+        write_estimates(output, results, spreadsheet_safe=spreadsheet_safe)
+    if as_json:
+        print_estimates_as_json(results)
+    elif output is None:
+        print_estimates(results)
 
 
 def estimate_expressions(
