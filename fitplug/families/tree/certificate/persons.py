@@ -258,9 +258,7 @@ def _upper_known_norm(
         row_weights: q / c, shape (rows,).
     """
     tree = structure.tree
-    masses = np.zeros((tree.size, structure.cells))
-    masses[tree.leaves] = p
-    tree.add_upwards(masses)
+    masses = tree.sum_leaves(p)
     total, operations = 0.0, tree.size + structure.cells + len(tree.steps) + 64
     for cell in range(structure.cells):
         square = 0.0

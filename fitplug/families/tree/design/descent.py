@@ -225,10 +225,8 @@ class TreeDescent:
     def sweep(self, start: Start, p: FloatArray, q: FloatArray) -> tuple[Sweep, ...]:
         """Sweep over the trees of all blocks at weights p (|V|,) and q (rows,)."""
         structure = self.structure
-        cells = np.zeros((structure.tree.size, structure.cells))
         weights = p if self.budgets is None else p / self.budgets
-        cells[structure.tree.leaves] = weights.reshape(-1, structure.cells)
-        structure.tree.add_upwards(cells)
+        cells = structure.tree.sum_leaves(weights.reshape(-1, structure.cells))
         rows = q / structure.targets + self.total_weight
         multiples = self.multiples
         return tuple(

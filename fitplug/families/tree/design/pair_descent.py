@@ -187,9 +187,7 @@ class _PairDescent(TreeDescent):
         structure = self.pairs
         D, rows = structure.cells, q / structure.targets
         kappas, thetas = (own[self.blocks] for own in structure.weigh_blocks(kinds))
-        cells = np.zeros((structure.tree.size, D))
-        cells[structure.tree.leaves] = p.reshape(-1, D) * D
-        structure.tree.add_upwards(cells)
+        cells = structure.tree.sum_leaves(p.reshape(-1, D) * D)
         sweeps = []
         for i, (family, own) in enumerate(zip(self.families, start, strict=True)):
             assert isinstance(family, TreePairFamily)

@@ -193,9 +193,7 @@ class KindDescent(PersonDescent):
         self, start: Start, p: FloatArray, kinds: FloatArray, q: FloatArray
     ) -> tuple[Sweep, ...]:
         structure = self.structure
-        cells = np.zeros((structure.tree.size, structure.cells))
-        cells[structure.tree.leaves] = p.reshape(-1, structure.cells)
-        structure.tree.add_upwards(cells)
+        cells = structure.tree.sum_leaves(p.reshape(-1, structure.cells))
         rows = q / structure.targets
         multiples = structure.subsets.profile_multiples
         found = []
