@@ -115,8 +115,8 @@ class CheckedFile:
 
     @property
     def has_deletions(self) -> bool:
-        """Whether rows are deleted by what lies beside the file."""
-        return self.adaptation is not None and bool(self.adaptation.deletions)
+        """Whether the file's table says that some of its rows are deleted."""
+        return self.adaptation is not None and self.adaptation.deleted is not None
 
     @property
     def state(self) -> State:
@@ -148,9 +148,6 @@ class CheckedFile:
         """Return what makes the columns to count of a batch of the columns that are read.
 
         Batches of all sources pass here before anything else looks at them, and are compacted.
-
-        Raises:
-            Exception: What tells of deleted rows cannot be read.
         """
         if self.adaptation is None:
             return lambda batch, first: compact_batch(batch)

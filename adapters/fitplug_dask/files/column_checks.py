@@ -22,12 +22,11 @@ from fitplug_dask.encoding import (
 )
 from fitplug_dask.files.adaptation import WRITTEN, Adaptation, RepeatedKey
 from fitplug_dask.files.checked_file import CheckedFile, ParquetLayout
-from fitplug_dask.files.deletions import PlannedDeletion
 from fitplug_dask.files.header import Header
 from fitplug_dask.files.parquet import DAMAGED_FOOTER_FAULT, ENCRYPTED_COLUMNS_FAULT
 from fitplug_dask.files.stored_columns import find_stored_column, lacks_numbers
 from fitplug_dask.files.wanted_columns import ColumnRules, WantedColumns
-from fitplug_dask.sources import TEXT_FORMATS, DeletionKind, FolderKey, FoundFile
+from fitplug_dask.sources import TEXT_FORMATS, FolderKey, FoundFile
 
 _DICTIONARY_BYTES = 2**20
 _INDEX_BYTES = 2.25  # 18 bits: more entries than a dictionary of 1 MB has
@@ -71,6 +70,7 @@ def check_file(
             "replaced, check the table"
         )
     check = _ColumnCheck(found, header, wanted.rules)
+    has_deletions = found.entry is not None and found.entry.deleted is not None
     for name, attribute in wanted.attributes.items():
         check.add_column(name, attribute, _DOMAIN)
     codes = tuple(check.codes.items())
@@ -92,7 +92,7 @@ def check_file(
         stamp=stamp,
         rows=header.rows,
         exact=header.exact,
-        records=None if check.has_deletions else header.records,
+        records=None if has_deletions else header.records,
         columns=(*check.stored, *check.filled),
         dictionaries=check.list_dictionaries(layout),
         folder_codes=codes,
@@ -110,7 +110,6 @@ class _ColumnCheck:
         codes: What the file's folders say, or the values that stand for a missing column, by name.
         stored: The name of each column in the file.
         filled: The weight that stands for a missing column.
-        has_deletions: Whether rows of the file are deleted.
     """
 
     def __init__(self, found: FoundFile, header: Header, rules: ColumnRules) -> None:
@@ -119,7 +118,7 @@ class _ColumnCheck:
         self.codes: dict[str, int] = {}
         self.stored: dict[str, str] = {}
         self.filled: dict[str, int | None] = {}
-        self.has_deletions = found.entry is not None and bool(found.entry.deletions)
+        self._deleted = None if found.entry is None else found.entry.deleted
         self._value_types: dict[str, type] = {}
         self._repeated: list[RepeatedKey] = []
         self._person_held: str | None = None  # None if the column is read as it is
@@ -191,7 +190,7 @@ class _ColumnCheck:
         if not (
             renamed
             or any(said)
-            or self.has_deletions
+            or self._deleted is not None
             or self._person_held is not None
             or self._header.unchecked
         ):
@@ -205,7 +204,7 @@ class _ColumnCheck:
             zone=self._rules.zone,
             repeated=tuple(self._repeated),
             filled=self.filled,
-            deletions=tuple(self._plan_deletions()),
+            deleted=self._deleted,
             unchecked=self._header.unchecked,
             missing=self._rules.missing if self._header.unchecked else {},
         )
@@ -325,19 +324,6 @@ class _ColumnCheck:
             if suggested.startswith("did you mean"):
                 return suggested
         return "check the spelling, and that this line names all columns, with commas between them"
-
-    def _plan_deletions(self) -> list[PlannedDeletion]:
-        """Find the columns that deletions compare."""
-        planned = []
-        for deletion in self._found.entry.deletions if self._found.entry is not None else ():
-            compared = tuple(
-                (name, find_stored_column(self._schema, column))
-                for name, column in deletion.columns.items()
-            )
-            if deletion.kind is not DeletionKind.EQUAL_VALUES:
-                compared = ()
-            planned.append(PlannedDeletion(deletion, compared))
-        return planned
 
 
 def _encode_folder_key(key: FolderKey, attribute: Encoder, wording: _Wording) -> int:
