@@ -246,8 +246,8 @@ def find_varied_differences(products: RecordProducts, most: int) -> RecordSets:
         for more in (size, -size):
             changed = products.products.copy()
             changed[:, at, at] += more
-            costly = find_costly_differences(replace(products, products=changed), 0)
-            found = found.append(costly.take(np.array([0])).leave_out(found))
+            costly = find_costly_differences(replace(products, products=changed), 1)
+            found = found.append(costly.leave_out(found))
     return found
 
 
