@@ -25,7 +25,6 @@ from fitplug.files.parquet import (
     encode_parquet,
     import_library,
     open_parquet,
-    read_parquet,
     write_parquet,
 )
 from fitplug.files.parquet_footer import (
@@ -71,7 +70,6 @@ __all__ = [
     "open_place",
     "read_archive",
     "read_footer",
-    "read_parquet",
     "read_struct",
     "read_with_digest",
     "replace_file",

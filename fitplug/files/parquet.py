@@ -19,9 +19,7 @@ ArrowTable: TypeAlias = "pyarrow.Table"
 ParquetFile: TypeAlias = Any
 """`pyarrow.parquet.ParquetFile`."""
 
-Column: TypeAlias = AnyArray
-
-Columns: TypeAlias = dict[str, Column]
+Columns: TypeAlias = dict[str, AnyArray]
 
 _EXTRAS = {
     "pyarrow": "arrow",
@@ -86,24 +84,6 @@ def decode_parquet(content: bytes, columns: Sequence[str] | None = None) -> Arro
     with file:
         table = file.read(columns=columns, use_threads=False)
     return table.replace_schema_metadata(dict(footer.metadata))
-
-
-def read_parquet(path: Path) -> tuple[Columns, dict[str, str]]:
-    """Read the columns and the metadata of a Parquet file.
-
-    Returns:
-        Arrays by the names of their columns, and the texts of the footer by their keys.
-
-    Raises:
-        Exception: The file is damaged; the error is that of pyarrow, or a ValueError.
-        ImportError: pyarrow is not installed.
-    """
-    # All bytes are read first: pyarrow would map the file, or read half of a damaged one.
-    file, footer = open_parquet(path.read_bytes())
-    with file:
-        table = file.read(use_threads=False)
-    metadata = {key.decode(): value.decode() for key, value in footer.metadata.items()}
-    return {name: table[name].to_numpy() for name in table.column_names}, metadata
 
 
 def open_parquet(content: bytes) -> tuple[ParquetFile, Footer]:
