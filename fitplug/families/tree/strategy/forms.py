@@ -59,7 +59,8 @@ from fitplug.families.tree.strategy.estimates import (
     TreeEstimation,
     TreeTotalsSplit,
 )
-from fitplug.families.tree.strategy.pair_cost import compute_attained_cost, upper_costliest_pair
+from fitplug.families.tree.strategy.pair_cost import upper_costliest_pair
+from fitplug.families.tree.strategy.pair_search import compute_attained_cost
 from fitplug.families.tree.strategy.person_cost import RecordBounds, TreeProducts, upper_person_cost
 from fitplug.families.tree.strategy.person_search import find_costly_person
 from fitplug.numeric import AnyArray, FloatArray, IntArray, ceil_float
