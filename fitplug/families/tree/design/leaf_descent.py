@@ -17,9 +17,9 @@ from fitplug.families.tree.design.child_covariances import (
     IdenticalCovariances,
     KroneckerCovariances,
 )
-from fitplug.families.tree.design.descent import TreeMember
+from fitplug.families.tree.design.descent import MERIT_ERROR, Start, TreeMember
 from fitplug.families.tree.design.family import Sweep, TreeFamily
-from fitplug.families.tree.design.person_descent import MERIT_ERROR, PersonDescent, Start
+from fitplug.families.tree.design.person_descent import PersonDescent
 from fitplug.families.tree.shape.persons import PersonTreeStructure
 from fitplug.neighbours import (
     RecordProducts,
@@ -295,11 +295,9 @@ class LeafDescent(PersonDescent):
             write_moments(structure, sets, attributes) for attributes in structure.block_sets
         ]
         leaves = structure.tree.multiplicities[structure.tree.leaves].astype(np.float64)
-        super().__init__(structure, mixing, leaves, len(sets))
+        start = tuple(family.start() for family in self.families)
+        super().__init__(structure, mixing, start, leaves, len(sets))
         self.kind_mixing = max(mixing, _LEAST_MIXING)
-
-    def _make_start(self) -> Start:
-        return tuple(family.start() for family in self.families)
 
     def sweep(
         self, start: Start, p: FloatArray, kinds: FloatArray, q: FloatArray
