@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from fitplug.files.parquet_footer import Footer, read_footer
 from fitplug.numeric import AnyArray
 
 if TYPE_CHECKING:
@@ -82,10 +80,8 @@ def decode_parquet(content: bytes, columns: Sequence[str] | None = None) -> Arro
         Exception: The file is damaged; the error is that of pyarrow, or a ValueError.
         ImportError: pyarrow is not installed.
     """
-    file, footer = open_parquet(content)
-    with file:
-        table = file.read(columns=columns, use_threads=False)
-    return table.replace_schema_metadata(dict(footer.metadata))
+    with open_parquet(content) as file:
+        return _read_all(file, columns).replace_schema_metadata(file.metadata.metadata or {})
 
 
 def read_parquet(path: Path) -> tuple[Columns, dict[str, str]]:
@@ -99,31 +95,33 @@ def read_parquet(path: Path) -> tuple[Columns, dict[str, str]]:
         ImportError: pyarrow is not installed.
     """
     # All bytes are read first: pyarrow would map the file, or read half of a damaged one.
-    file, footer = open_parquet(path.read_bytes())
-    with file:
-        table = file.read(use_threads=False)
-    metadata = {key.decode(): value.decode() for key, value in footer.metadata.items()}
+    with open_parquet(path.read_bytes()) as file:
+        table = _read_all(file, None)
+        pairs = file.metadata.metadata or {}
+    metadata = {key.decode(): value.decode() for key, value in pairs.items()}
     return {name: table[name].to_numpy() for name in table.column_names}, metadata
 
 
-def open_parquet(content: bytes) -> tuple[ParquetFile, Footer]:
-    """Open a Parquet file in memory.
-
-    Arrow may end the process on a damaged footer, so it is given one that was written anew.
-
-    Returns:
-        The file, to be read by pyarrow, and its own footer.
+def open_parquet(content: bytes) -> ParquetFile:
+    """Open a Parquet file in memory, to be read by pyarrow.
 
     Raises:
-        Exception: The file is damaged; the error is that of pyarrow, or a ValueError.
+        Exception: The file is damaged; the error is that of pyarrow.
         ImportError: pyarrow is not installed.
     """
     import_library("pyarrow")
     import pyarrow.parquet
 
-    footer = read_footer(io.BytesIO(content))
-    metadata = pyarrow.parquet.read_metadata(pyarrow.BufferReader(footer.for_arrow))
-    return pyarrow.parquet.ParquetFile(pyarrow.BufferReader(content), metadata=metadata), footer
+    return pyarrow.parquet.ParquetFile(
+        pyarrow.BufferReader(content), page_checksum_verification=True
+    )
+
+
+def _read_all(file: ParquetFile, columns: Sequence[str] | None) -> ArrowTable:
+    table = file.read(columns=columns, use_threads=False)
+    if table.num_rows != file.metadata.num_rows:
+        raise ValueError("other rows than the footer says")
+    return table
 
 
 def check_arrow() -> None:

@@ -204,7 +204,7 @@ def test_a_checkpoint_is_of_one_set_of_deleted_rows(tmp_path: Path, storage: str
         source = fpd.DeltaTable(tmp_path / "t")
         files = take_snapshot(find_files(source), {"sex": DOMAIN["sex"]})
         # As if the file of the rows were the same: only the deleted rows differ.
-        same = replace(files[0], location=Location("a"), stamp="", size=0, layout=None)
+        same = replace(files[0], location=Location("a"), stamp="", size=0, footer=None)
         digests.add(_digest_count(Job({"sex": DOMAIN["sex"]}, (("sex",),)), [same]))
     assert len(digests) == 2
 

@@ -21,8 +21,8 @@ import pytest
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import DataError, DomainError, TablesError
-from fitplug_dask.files import fetching, take_snapshot
-from fitplug_dask.kernel import Fault, Job, count_partition
+from fitplug_dask.files import take_snapshot
+from fitplug_dask.kernel import Fault, Job, count_partition, reading
 from fitplug_dask.kernel.partitions import FileSlice, Partition
 from fitplug_dask.sources import find_files
 
@@ -407,12 +407,13 @@ def test_a_file_that_changes_while_it_is_open(
 ) -> None:
     path = write(tmp_path / "a.parquet", rows=2)
 
-    def read(*args: Any) -> bytes:
+    def read(*args: Any) -> Any:
+        fault = read_row_groups(*args)
         os.utime(path, (1, 1))
-        return read_exactly(*args)
+        return fault
 
-    read_exactly = fetching._read_exactly
-    monkeypatch.setattr(fetching, "_read_exactly", read)
+    read_row_groups = reading._read_row_groups
+    monkeypatch.setattr(reading, "_read_row_groups", read)
     assert "changed while it was counted" in fails(path)
 
 
@@ -427,7 +428,7 @@ def test_rows_that_the_footer_does_not_count(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet")
     job = Job({"sex": DOMAIN["sex"]}, (("sex",),))
     (file,) = take_snapshot(find_files(path), job.attributes)
-    wrong = replace(file, rows=(2, 3), layout=None)
+    wrong = replace(file, rows=(2, 3), footer=None)
     fault = count_partition(job, Partition((FileSlice(wrong, (0, 1)),)))
     assert isinstance(fault, Fault)
     assert re.search("row group 1 does not hold as many rows as the footer says", fault.message)

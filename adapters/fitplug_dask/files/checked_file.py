@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
 from typing import Any, TypeAlias
 
-from fitplug.files import Footer, ParquetSchema, RowGroup
 from fitplug_dask.encoding import compact_batch
 from fitplug_dask.files.adaptation import Adapt, Adaptation
 from fitplug_dask.sources import Format, State
@@ -17,62 +15,6 @@ Batches: TypeAlias = Iterator[Any]
 
 ReadRowGroup: TypeAlias = Callable[[int, int], Batches]
 """From the number of a row group and the largest number of rows of a batch to its batches."""
-
-
-_MOST_CHUNKS = 2**9
-"""Column chunks that a layout may have, as it travels with every task that reads the file."""
-
-
-@dataclass(frozen=True)
-class ParquetLayout:
-    """Where the columns that are wanted lie in a Parquet file.
-
-    Attributes:
-        schema: All columns of the file.
-        positions: The positions of the wanted columns in the schema.
-        groups: The row groups, with the chunks of the wanted columns. CONFIDENTIAL.
-    """
-
-    schema: ParquetSchema
-    positions: tuple[int, ...]
-    groups: tuple[RowGroup, ...]
-
-    @classmethod
-    def create(cls, footer: Footer, columns: tuple[str, ...]) -> ParquetLayout | None:
-        """Return the layout that a footer tells, checked.
-
-        Args:
-            footer: The footer.
-            columns: The wanted columns.
-
-        Returns:
-            The layout; None if a column has not one value a row, or two have one name.
-
-        Raises:
-            ValueError: The footer contradicts itself.
-            IndexError: The footer ends early.
-        """
-        positions = _find_positions(footer.schema, columns)
-        if positions is None:
-            return None
-        return cls(footer.schema, positions, footer.read_groups(positions))
-
-    @cached_property
-    def bytes(self) -> tuple[int, ...]:
-        """The number of bytes of the wanted columns in each row group."""
-        return tuple(sum(chunk.bytes for chunk in g.chunks.values()) for g in self.groups)
-
-    def can_travel(self) -> bool:
-        """Return whether tasks take the layout along, and do not read the footer again."""
-        return len(self.groups) * len(self.positions) <= _MOST_CHUNKS
-
-
-@lru_cache(2**7)
-def _find_positions(schema: ParquetSchema, columns: tuple[str, ...]) -> tuple[int, ...] | None:
-    """Return the positions of some columns, None if they are not flat or share a name."""
-    wanted = tuple(i for i, column in enumerate(schema.columns) if column.path in columns)
-    flat = all(schema.columns[i].flat for i in wanted)
-    return wanted if flat and len(wanted) == len(columns) else None
 
 
 @dataclass(frozen=True)
@@ -94,7 +36,7 @@ class CheckedFile:
         person: What the column that identifies persons holds, if there is one.
         left_out: Whether its folders say that no row of the file passes the filters.
         adaptation: How its batches become the columns to count; None if they are these columns.
-        layout: Where the columns of a Parquet file lie, None if the footer tells it again.
+        footer: The footer of a Parquet file, None if it is read again. CONFIDENTIAL.
     """
 
     display_path: str
@@ -111,12 +53,7 @@ class CheckedFile:
     person: str | None = None
     left_out: bool = False
     adaptation: Adaptation | None = None
-    layout: ParquetLayout | None = field(default=None, repr=False)
-
-    @property
-    def has_deletions(self) -> bool:
-        """Whether rows are deleted by what lies beside the file."""
-        return self.adaptation is not None and bool(self.adaptation.deletions)
+    footer: Any = field(default=None, repr=False, compare=False)
 
     @property
     def state(self) -> State:

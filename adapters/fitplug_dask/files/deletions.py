@@ -17,9 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
-from fitplug.files import read_footer
 from fitplug_dask.files.header import DamagedFileError
-from fitplug_dask.files.parquet_pages import holds_rows
 from fitplug_dask.files.roaring_bitmaps import read_framed_positions, read_positions
 from fitplug_dask.files.stored_columns import find_stored_column
 from fitplug_dask.sources import Deletion, DeletionKind, StoreError
@@ -28,7 +26,6 @@ Kept = npt.NDArray[np.bool_]
 
 _FILE_PATH, _POSITION = "file_path", "pos"
 _CHECK = "check the table"
-_READ_AHEAD = 2**16
 
 
 class DeletedRows(Protocol):
@@ -110,24 +107,21 @@ def _read_position_file(file: Any, file_path: str) -> npt.NDArray[np.int64]:
 
 
 def _read_checked(file: Any, columns: Sequence[str]) -> Iterator[Any]:
-    """Yield the batches of a Parquet file, each page of which is checked as those of rows are.
-
-    Arrow gets a footer without statistics: damaged ones may end the process, or hide rows.
+    """Yield the batches of a Parquet file.
 
     Raises:
-        ValueError: The file lacks a column, or the pages do not hold what the footer says.
+        ValueError: The file lacks a column, or does not hold as many rows as its footer says.
     """
-    footer = read_footer(file)
-    positions = [i for i, one in enumerate(footer.columns) if one.flat and one.path in columns]
-    if len(positions) != len(set(columns)):
-        raise ValueError("the file has not each column once")
-    for group in footer.read_groups(positions):
-        if not all(holds_rows(file, c, group.rows, _READ_AHEAD) for c in group.chunks.values()):
-            raise ValueError("the pages hold other rows than the footer says")
     file.seek(0)
-    metadata = pq.read_metadata(pa.BufferReader(footer.for_arrow))
-    with pq.ParquetFile(file, metadata=metadata, page_checksum_verification=True) as parquet:
-        yield from parquet.iter_batches(columns=list(columns), use_threads=False)
+    rows = 0
+    with pq.ParquetFile(file, page_checksum_verification=True) as parquet:
+        if any(parquet.schema_arrow.names.count(name) != 1 for name in columns):
+            raise ValueError("the file has not each column once")
+        for batch in parquet.iter_batches(columns=list(columns), use_threads=False):
+            rows += batch.num_rows
+            yield batch
+        if rows != parquet.metadata.num_rows:
+            raise ValueError("other rows than the footer says")
 
 
 def _check_count(positions: npt.NDArray[np.int64], deletion: Deletion) -> npt.NDArray[np.int64]:
@@ -175,7 +169,7 @@ class _DeletedValues:
 
     @classmethod
     def read(cls, file: Any, planned: PlannedDeletion) -> _DeletedValues:
-        schema = pq.read_schema(pa.BufferReader(read_footer(file).for_arrow))
+        schema = pq.read_schema(file)
         stored = {
             name: find_stored_column(schema, column)
             for name, column in planned.deletion.columns.items()

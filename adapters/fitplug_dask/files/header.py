@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from fitplug.files import Footer
-
 _ROW_BYTES = 32  # a guess, for files that do not say how many rows they hold
 
 
@@ -23,7 +21,7 @@ class Header:
         rows: The rows of each row group; guesses of at least 1 unless `exact`.
         exact: Whether `rows` are exact.
         records: The rows of the file, None if only reading the file can count them.
-        footer: The footer of a Parquet file.
+        footer: The footer of a Parquet file in a store, as Arrow holds it, if tasks take it along.
         unchecked: Whether the types of the columns are known only when rows are read. The schema
             then has the names, or is None if these are not known either.
     """
@@ -32,7 +30,7 @@ class Header:
     rows: tuple[int, ...]
     exact: bool
     records: int | None
-    footer: Footer | None = None
+    footer: Any = None
     unchecked: bool = False
 
 

@@ -37,6 +37,8 @@ class WantedColumns:
         weight: The column of weights, if there is one.
         filters: What rows must hold.
         rules: How columns are read that no type alone says how to read.
+        checks: What was found for files of one folder and one schema, so that it is found once.
+        codes: The codes of the values that folders' names spell.
     """
 
     attributes: Mapping[str, Attribute]
@@ -44,3 +46,5 @@ class WantedColumns:
     weight: str | None
     filters: Filters
     rules: ColumnRules
+    checks: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+    codes: dict[Any, int] = field(default_factory=dict, repr=False, compare=False)

@@ -18,7 +18,7 @@ from fitplug_dask.sources.locations import (
 )
 from fitplug_dask.sources.range_requests import StoredObject, get_request_pool
 from fitplug_dask.sources.store_errors import ChangedError, StoreError
-from fitplug_dask.sources.stored_bytes import open_stored_regions
+from fitplug_dask.sources.stored_bytes import open_stored_blocks
 from fitplug_dask.sources.streams import SHARES
 from fitplug_dask.sources.table_entries import Deletion, DeletionKind, StoredColumn, TableEntry
 
@@ -46,6 +46,6 @@ __all__ = [
     "describe_local_state",
     "find_files",
     "get_request_pool",
-    "open_stored_regions",
+    "open_stored_blocks",
     "redact_url",
 ]

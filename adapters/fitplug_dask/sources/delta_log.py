@@ -5,7 +5,6 @@ https://github.com/delta-io/delta/blob/master/PROTOCOL.md
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from fitplug.errors import DataError
-from fitplug.files import read_footer
 from fitplug_dask.sources.locations import Options, redact_url
 from fitplug_dask.sources.table_folders import list_names, read_bytes, run_concurrently
 
@@ -158,11 +156,7 @@ def _read_parquet(content: bytes) -> Iterator[Mapping[str, Any]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    # Arrow ends the process on some damaged footers, but not on this one, made anew.
-    footer = pa.BufferReader(read_footer(io.BytesIO(content)).for_arrow)
-    with pq.ParquetFile(
-        pa.BufferReader(content), metadata=pq.read_metadata(footer), page_checksum_verification=True
-    ) as parquet:
+    with pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True) as parquet:
         columns = [name for name in _CHECKPOINT_COLUMNS if name in parquet.schema_arrow.names]
         for batch in parquet.iter_batches(columns=columns):
             converters = {field.name: _make_converter(field.type) for field in batch.schema}
