@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 import shutil
@@ -13,9 +14,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import duckdb
+import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyarrow.parquet.encryption as pe
 import pytest
 
 import fitplug as fp
@@ -542,3 +545,38 @@ def test_a_summary_of_other_files_is_refused(tmp_path: Path) -> None:
     summary.write_metadata_file(tmp_path / "summary.parquet")
     with pytest.raises(DataError, match=r"summary\.parquet only sums up other files"):
         fpd.count(tmp_path, wanted)
+
+
+class _Keys(pe.KmsClient):
+    """Keys that are wrapped by writing them down: the files need only be encrypted."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+
+    def wrap_key(self, key: bytes, master: str) -> bytes:
+        return base64.b64encode(key)
+
+    def unwrap_key(self, wrapped: bytes, master: str) -> bytes:
+        return base64.b64decode(wrapped)
+
+
+@pytest.mark.parametrize("in_store", [False, True])
+def test_encrypted_columns_are_refused_where_they_are_counted(
+    tmp_path: Path, in_store: bool
+) -> None:
+    path = tmp_path / "a.parquet"
+    table = pa.table({"sex": ["1", "2"] * 50, "age": [3, 4] * 50})
+    encryption = pe.CryptoFactory(_Keys).file_encryption_properties(
+        pe.KmsConnectionConfig(),
+        pe.EncryptionConfiguration("footer", column_keys={"key": ["age"]}, plaintext_footer=True),
+    )
+    with pq.ParquetWriter(path, table.schema, encryption_properties=encryption) as writer:
+        writer.write_table(table)
+    source = str(path)
+    if in_store:
+        memory = fsspec.filesystem("memory")
+        memory.pipe("/encrypted/a.parquet", path.read_bytes())
+        source = "memory://encrypted/a.parquet"
+    assert total(source, (DOMAIN, [("sex",)])) == 100
+    message = fails(source, (DOMAIN, [("age",)]))
+    assert message.endswith("has encrypted columns, and fitplug takes no keys; store it decrypted")

@@ -202,11 +202,14 @@ class ReadAhead:
             StoreError: The store does not send the bytes.
             Exception: The row group is damaged.
         """
+        yield from _explain_encryption(self._await_next(file, row_group, rows))
+
+    def _await_next(self, file: CheckedFile, row_group: int, rows: int) -> Batches:
         self._request()
-        columns = [future.result() for future in self._requested.popleft()]
+        tables = [future.result() for future in self._requested.popleft()]
         self._values -= file.rows[row_group] * len(file.columns)
-        held = {name: table[name] for table in columns for name in table.column_names}
-        yield from _explain_encryption(pa.table(held).to_batches(rows))
+        columns = {name: table[name] for table in tables for name in table.column_names}
+        yield from pa.table(columns).to_batches(rows)
 
     def _request(self) -> None:
         """Request row groups, as long as little is on its way."""
