@@ -26,7 +26,6 @@ def test_random_files_are_counted_exactly(
     monkeypatch.setattr(parquet, "_LOCAL_BUFFER", rng.choice([500, 2**20]))
     monkeypatch.setattr(parquet, "_DICTIONARY_BYTES", rng.choice([1, 2**20]))
     monkeypatch.setattr(reading, "_SMALL_BATCH_ROWS", rng.choice([0, 20, 2**13]))
-    monkeypatch.setattr(parquet, "_DICTIONARY_ROWS", rng.choice([1, 2**12]))
     monkeypatch.setattr(reading, "_BATCH_ROWS", rng.choice([7, 2**16]))
     counted = fpd.count(tmp_path, (DOMAIN, [names, names[:1]]))
     np.testing.assert_array_equal(counted[names], expected)

@@ -17,6 +17,7 @@ import duckdb
 import fsspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.feather as pf
 import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
 import pytest
@@ -31,6 +32,7 @@ from fitplug_dask.sources import find_files
 
 DOMAIN = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 9)})
 BOTH = (DOMAIN, [("sex", "age")])
+NARROW = pa.dictionary(pa.int8(), pa.string())
 
 
 def write(path: Path, rows: int = 4, **columns: Any) -> Path:
@@ -370,6 +372,20 @@ def test_many_small_files(tmp_path: Path) -> None:
         pq.write_table(rows, tmp_path / f"{i}.parquet")
     assert total(tmp_path) == 300
     assert fpd.count(tmp_path, BOTH)["sex", "age"].sum(axis=1).tolist() == [200, 100]
+
+
+def test_small_files_of_other_dictionaries(tmp_path: Path) -> None:
+    """Together they have more entries than the indices of one of them could number."""
+    codes = [f"{i:03}" for i in range(400)]
+    for i in range(4):
+        column = pa.array(codes[100 * i : 100 * i + 100] + [None])
+        table = pa.table({"code": column.dictionary_encode().cast(NARROW)})
+        pq.write_table(table, tmp_path / f"{i}.parquet")
+        (tmp_path / "arrow").mkdir(exist_ok=True)
+        pf.write_feather(table, tmp_path / "arrow" / f"{i}.arrow")
+    wanted = (fp.Domain({"code": codes}), [("code",)])
+    assert fpd.count(str(tmp_path / "*.parquet"), wanted)["code"].tolist() == [1] * 400
+    assert fpd.count(tmp_path / "arrow", wanted)["code"].tolist() == [1] * 400
 
 
 def at_start(act: Callable[[], object]) -> Callable[[int, int], None]:

@@ -35,15 +35,12 @@ _INT96_UNIT = "us"  # of old timestamps: nanoseconds would wrap beyond the year 
 _FOOTER_ENDS = 12  # bytes: the magic ones at both ends of a file, and the length of the footer
 _MOST_ROWS = 2**48  # Sums over files then stay below 2^63.
 _LARGEST_FOOTER = 2**14
-"""Bytes of a footer up to which it travels with every task that reads the file from a store."""
+"""Bytes of a footer up to which it travels with every task that reads the file."""
 
 _LOCAL_BUFFER = 2**20
 _STORE_BUFFER = 2**22  # a request to a store takes as long as reading a few MB
 _STORE_BUFFERS = 2**25
 
-_DICTIONARY_ROWS = 2**12
-"""Rows of a row group from which its texts are read as a dictionary. Batches end where dictionaries
-do, and many small batches take longer than plain texts."""
 _DICTIONARY_BYTES = 2**20
 """Bytes of a dictionary from which the column is read as plain texts. Writers give up on a
 dictionary of about that size, and every batch would repeat all distinct values so far."""
@@ -68,7 +65,7 @@ def read_parquet_header(location: Location, state: State) -> Header:
         raise ValueError("row groups that hold other rows than the file")
     if sum(rows) and footer.num_columns and footer.serialized_size + _FOOTER_ENDS >= state[0]:
         raise DamagedFileError(_SUMMARY_FAULT)
-    travels = location.options is not None and footer.serialized_size <= _LARGEST_FOOTER
+    travels = footer.serialized_size <= _LARGEST_FOOTER
     return Header(schema, rows, True, sum(rows), footer if travels else None)
 
 
@@ -100,7 +97,7 @@ def open_parquet_row_groups(file: CheckedFile) -> Iterator[ReadRowGroup]:
     ) as source:
 
         def read_batches(row_group: int, rows: int) -> Batches:
-            wanted = frozenset(dictionaries if file.rows[row_group] >= _DICTIONARY_ROWS else ())
+            wanted = frozenset(dictionaries)
             if wanted not in opened:
                 opened[wanted] = _open_parquet(
                     source,
@@ -229,13 +226,12 @@ class ReadAhead:
 
 def _read_columns(file: CheckedFile, row_group: int, columns: Sequence[str]) -> Any:
     """Read columns of a row group of a file in a store; the file names them as it stores them."""
-    large = file.rows[row_group] >= _DICTIONARY_ROWS
     with (
         closing(file.open(sequential=False)) as source,
         _open_parquet(
             source if file.size <= _WHOLE_FILE else source.raw,
             metadata=file.footer,
-            read_dictionary=list(file.dictionaries) if large else None,
+            read_dictionary=list(file.dictionaries),
         ) as parquet,
     ):
         table = parquet.read_row_group(row_group, list(columns), use_threads=False)

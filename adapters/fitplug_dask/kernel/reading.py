@@ -21,7 +21,7 @@ from fitplug_dask.kernel.counters import JointCounters
 from fitplug_dask.kernel.job import Job
 from fitplug_dask.kernel.partial_counts import PartialCounts, choose_overflow_fault
 from fitplug_dask.kernel.partitions import FileSlice, Partition
-from fitplug_dask.sources import ChangedError, StoreError, get_request_pool
+from fitplug_dask.sources import ChangedError, Format, StoreError, get_request_pool
 from fitplug_dask.workers import OUT_OF_MEMORY, CheckError, Fault
 
 T = TypeVar("T")
@@ -59,7 +59,7 @@ class _BatchJoiner:
     """Joins small batches that share their columns and codes, as each one takes time by itself."""
 
     def __init__(self, consumer: RowConsumer) -> None:
-        self._consumer = consumer
+        self.consumer = consumer
         self._batches: list[Any] = []
         self._rows = 0
         self._columns: Sequence[str] = ()
@@ -89,11 +89,7 @@ class _BatchJoiner:
             names = batch.schema.names
             batch = pa.RecordBatch.from_arrays([pa.concat_arrays(c) for c in columns], names=names)
         self._batches, self._rows = [], 0
-        self._consumer.take_batch(batch, self._columns, self._shared)
-
-    def take_identical_rows(self, rows: int, shared: Mapping[str, int]) -> None:
-        """Give rows that no column distinguishes to the consumer."""
-        self._consumer.take_identical_rows(rows, shared)
+        self.consumer.take_batch(batch, self._columns, self._shared)
 
 
 def read_partition(consumer: RowConsumer, partition: Partition) -> Fault | None:
@@ -200,9 +196,11 @@ def _read_row_groups(joiner: _BatchJoiner, file_slice: FileSlice, ahead: ReadAhe
     """
     file, shared = file_slice.file, dict(file_slice.file.folder_codes)
     if file.exact and not file.columns and file.adaptation is None:
-        joiner.take_identical_rows(file_slice.rows, shared)
+        joiner.consumer.take_identical_rows(file_slice.rows, shared)
         return None
     adapt = file.load_adaptation()
+    # The indices of other formats' dictionaries may be too narrow for joined dictionaries.
+    take_batch = (joiner if file.format is Format.PARQUET else joiner.consumer).take_batch
     damage = _make_damage_fault(file)
     try:
         opened: AbstractContextManager[Any] = (
@@ -216,9 +214,9 @@ def _read_row_groups(joiner: _BatchJoiner, file_slice: FileSlice, ahead: ReadAhe
                     adapted = adapt(batch, before + rows)
                     rows += batch.num_rows
                     if file.columns:
-                        joiner.take_batch(adapted, file.columns, shared)
+                        take_batch(adapted, file.columns, shared)
                     else:
-                        joiner.take_identical_rows(adapted.num_rows, shared)
+                        joiner.consumer.take_identical_rows(adapted.num_rows, shared)
                 if file.exact and rows != file.rows[row_group]:
                     what = "does not hold as many rows as the footer says"
                     return Fault(describe_damage(file, row_group, what))
