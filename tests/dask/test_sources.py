@@ -378,7 +378,7 @@ def test_small_files_of_other_dictionaries(tmp_path: Path) -> None:
     """Together they have more entries than the indices of one of them could number."""
     codes = [f"{i:03}" for i in range(400)]
     for i in range(4):
-        column = pa.array(codes[100 * i : 100 * i + 100] + [None])
+        column = pa.array([*codes[100 * i : 100 * i + 100], None])
         table = pa.table({"code": column.dictionary_encode().cast(NARROW)})
         pq.write_table(table, tmp_path / f"{i}.parquet")
         (tmp_path / "arrow").mkdir(exist_ok=True)
