@@ -25,7 +25,6 @@ from fitplug_cli.exit_codes import (
 )
 from fitplug_cli.options import (
     AgainOption,
-    CheckpointOption,
     JsonOption,
     KeyOption,
     PlanOption,
@@ -107,7 +106,6 @@ def run(
     within: WithinOption = None,
     again: AgainOption = False,
     replace: ReplaceOption = False,
-    checkpoint: CheckpointOption = None,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
     verbose: VerboseOption = False,
@@ -126,16 +124,15 @@ def run(
     charge = releases.read_charge_options(spec, key, within, again, replace)
     releases.check_counts_are_kept(spec, charge)
     releases.check_paths(spec)
-    counts.check_checkpoint(spec, checkpoint)
     plan = plans.get_plan(spec, plan_file, charge.key)
     print_plan(plan, spec.privacy.delta)
     if spec.output.parts:
         from fitplug_cli.commands.parted_releases import publish_in_parts
 
-        record = publish_in_parts(spec, plan, charge, checkpoint=checkpoint)
+        record = publish_in_parts(spec, plan, charge)
     else:
         publication = releases.prepare_release(spec, plan, charge)
-        tables = counts.count_tables(spec, plan, checkpoint) if publication.needs_counts else None
+        tables = counts.count_tables(spec, plan) if publication.needs_counts else None
         record = releases.publish_release(spec, publication, charge, tables)
     if as_json:
         print_json(record)
@@ -216,7 +213,6 @@ def count(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show files, rows, tasks and memory.")
     ] = False,
-    checkpoint: CheckpointOption = None,
     quiet: QuietOption = False,
     verbose: VerboseOption = False,
 ) -> None:
@@ -230,12 +226,11 @@ def count(
     path = output or spec_file.with_suffix(".counts.npz")
     if not dry_run:
         counts.check_counts_target(path)
-        counts.check_checkpoint(spec, checkpoint)
     plan = plans.load_plan(spec, plan_file) if plan_file else plans.design_within_limit(spec)
     if dry_run:
         counts.survey(spec, plan)
         return
-    tables = counts.count_tables(spec, plan, checkpoint)
+    tables = counts.count_tables(spec, plan)
     write_counts(path, tables)
     out.print(f"exact counts written, CONFIDENTIAL, delete after the release: {path}")
 

@@ -43,15 +43,6 @@ ReplaceOption = Annotated[
     ),
 ]
 
-CheckpointOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--checkpoint",
-        help="Folder that keeps finished counts, to resume a count that was killed. CONFIDENTIAL. "
-        "The key is in [output] key_file, or in your account.",
-    ),
-]
-
 ConfidenceOption = Annotated[
     float, typer.Option("--confidence", help="The confidence of the intervals.")
 ]

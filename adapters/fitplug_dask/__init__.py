@@ -21,7 +21,6 @@ and packages, each of which imports only those that come earlier in this table:
 | `persons` | with `person=`, brings the rows of each person together and keeps at most k |
 | `sharding` | counts tables larger than a process in ranges of their cells |
 | `key_file` | keeps the secret of encrypted counts apart from them |
-| `checkpoint` | with `checkpoint=`, keeps the counts of finished partitions until all are done |
 | `request` | checks what to count, and on how many threads, before any file is looked at |
 | `schema` | lists the columns of the data, for people who write a domain from them |
 | `survey` | tells the files, rows, tasks and memory of a count without reading any row |

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from fitplug.counts import (
-    AttributeSet,
-    Counts,
     Tables,
     Where,
     check_weight,
     describe_rows,
     make_filters,
 )
-from fitplug.errors import BudgetError, InputError
+from fitplug.errors import BudgetError
 from fitplug.plan import Plan
 from fitplug.workload import ONE_RECORD, AddRemove, Unit
 from fitplug_dask.progress import Progress, choose_report
@@ -36,9 +33,8 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from fitplug.families import Slab
-    from fitplug_dask.checkpoint import Checkpoint
     from fitplug_dask.files import CheckedFile
-    from fitplug_dask.kernel import Job, PartialCounts
+    from fitplug_dask.kernel import Job
     from fitplug_dask.persons import RowStore, Selection
     from fitplug_dask.sharding import Consume
 
@@ -56,8 +52,6 @@ def count(
     contributions: int | None = None,
     unit: Unit | None = None,
     key: bytes | None = None,
-    checkpoint: str | PathLike[str] | None = None,
-    key_file: str | PathLike[str] | None = None,
     storage_options: Options | None = None,
     weight: str | None = None,
     where: Where | None = None,
@@ -120,14 +114,6 @@ def count(
             out.
         key: The key of that hash, at least 16 secret bytes; drawn anew if left out. The same key
             keeps the same rows, whatever the files, their order and the workers.
-        checkpoint: A folder that keeps finished counts, so that the same call continues where one
-            that was killed ended, as long as the files, the domain, the tables, weight and where
-            are the same. What the folder holds is exact and confidential, and encrypted; it is
-            removed when the count has finished. It cannot be combined with `person`.
-        key_file: The file of the key that encrypts the checkpoint, which is drawn if there is none,
-            and removed when the count has finished. It must not lie beside the checkpoint. If left
-            out, it is a file in the account of this user, so that only this user continues the
-            count, and on this machine.
         storage_options: Keywords of the file systems that URLs name, such as credentials; they go
             to the workers, and into no message or name of a task.
         weight: A column of integers that says how many records each row stands for, if rows are
@@ -155,9 +141,7 @@ def count(
         TablesError: The tables cannot be counted or need too much memory.
         DomainError: The domain does not have an attribute, or weights or filters are invalid.
         BudgetError: The contributions are no number of rows, or not that of the unit of privacy.
-        InputError: The checkpoint cannot be used.
-        FitplugError: The workers of `client` fail or have other code than this process, or the
-            checkpoint cannot be written.
+        FitplugError: The workers of `client` fail or have other code than this process.
     """
     report = choose_report(progress)
     check_client(client)
@@ -173,41 +157,22 @@ def count(
     check_weight(weight, job.filters, job.attributes, person)
     limit = choose_limit(_find_unit(wanted, unit, person), contributions)
     selection = _make_selection(person, limit, key, job)
-    if selection is not None and checkpoint is not None:
-        raise InputError(
-            f"checkpoint {checkpoint} cannot be kept of a count by person, whose rows are together "
-            "only while it runs; leave out the checkpoint or the person"
-        )
-    if key_file is not None and checkpoint is None:
-        raise InputError("key_file is that of a checkpoint: give the checkpoint, or leave it out")
-    whole = selection is not None or checkpoint is not None
-    sharded = request.choose_sharding(client, whole=whole)
+    sharded = request.choose_sharding(client, whole=selection is not None)
     files = _find_checked_files(source, storage_options, job, person, zone, missing, client)
-
-    def count_all(kept: Checkpoint | None) -> PartialCounts:
-        if kept is not None:
-            partitions = cut_partitions(files, job.total_cells, kept.recall_workers(threads))
-            return count_partitions(job, partitions, client, report, kept.count_partition)
-        if selection is not None:
-            partitions = cut_person_partitions(files, threads)
-            return count_by_person(job, selection, partitions, client, report, threads)
-        partitions = cut_partitions(files, job.total_cells, threads)
-        return count_partitions(job, partitions, client, report)
-
-    def sum_all(counted: PartialCounts) -> dict[AttributeSet, Counts]:
-        return sum_to_tables(domain, dict(zip(job.joints, counted.counts, strict=True)), names)
 
     if sharded:
         tables = count_tables(
             domain, names, job, files, client, (threads, request.process_threads), report
         )
-    elif checkpoint is None:
-        tables = sum_all(count_all(None))
     else:
-        from fitplug_dask.checkpoint import open_checkpoint
-
-        with open_checkpoint(checkpoint, job, files, key_file) as kept:
-            tables = sum_all(count_all(kept))
+        if selection is not None:
+            partitions = cut_person_partitions(files, threads)
+            counted = count_by_person(job, selection, partitions, client, report, threads)
+        else:
+            partitions = cut_partitions(files, job.total_cells, threads)
+            counted = count_partitions(job, partitions, client, report)
+        joints = dict(zip(job.joints, counted.counts, strict=True))
+        tables = sum_to_tables(domain, joints, names)
     rows = describe_rows(weight, job.filters)
     # Nothing of how many rows there are: that is as confidential as the counts.
     _LOG.info("counted %d tables from %d files", len(tables), len(files))

@@ -1,6 +1,6 @@
 """Key files: the secrets of encrypted counts, each in a file that lies apart from the counts.
 
-Checkpoints, large releases and series keep exact counts for a later run, encrypted. Their secret
+Large releases and series keep exact counts for a later run, encrypted. Their secret
 must outlive the process, too. It is in a file that the publisher names, or else in one of the
 account that runs this. It is never in a folder together with the counts, as one backup would then
 hold both. Whoever is first makes the file; it is removed when nothing is encrypted under it any

@@ -75,7 +75,7 @@ class Request:
             return True
         if not whole:
             need, allowed, cells = _TABLE_BYTES * cells, here, cells
-        advice = "without a person or a checkpoint they are counted in shards; or " if whole else ""
+        advice = "without a person they are counted in shards; or " if whole else ""
         raise TablesError(
             f"the tables to count hold {cells:,} cells, and counting them would take about "
             f"{need / 2**30:,.1f} GiB where {allowed / 2**30:,.1f} GiB of the memory of "

@@ -100,7 +100,7 @@ def release(
     if ledger is None:
         return noise_source.draw(tables, answers, progress)
     begun = ledger.begin_release(request, find_seal(tables))
-    if begun.stage.state != "begun":
+    if begun.stage.state != "charged":
         raise _make_drawn_error(ledger, begun.entry)
     drawn = noise_source.draw(tables, answers, progress, begun.entry)
     digest = compute_answers_digest(drawn)

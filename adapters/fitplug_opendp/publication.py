@@ -44,9 +44,9 @@ from fitplug_opendp.staged_answers import StagedAnswers
 
 _LOG = logging.getLogger(__name__)
 
-PublicationState: TypeAlias = Literal["new", "charged", "made", "published"]
-"""How far a release has come: nothing was charged; charged, and no answers were made; made, and
-not in its folder; published.
+PublicationState: TypeAlias = Literal["new", "charged", "drawn", "published"]
+"""How far a release has come: nothing was charged; charged, and no answers were drawn; drawn,
+and not in its folder; published.
 """
 
 
@@ -150,7 +150,7 @@ class Publication:
             rows = CountedRows.from_tables(tables)
         if self.state == "published":
             return self._read_published(rows)
-        if self.state == "made":
+        if self.state == "drawn":
             publication, staged = self, self._adopt_answers()
         elif tables is None:
             raise InputError("this release needs exact counts; give tables")
@@ -168,9 +168,9 @@ class Publication:
         if begun is None or ledger is None:
             return self
         stage = self._adopt_published(ledger, begun)
-        state: PublicationState = "charged" if stage.state == "begun" else stage.state
+        state: PublicationState = stage.state
         directory = self.folder.locate(stage)
-        if stage.state == "made" and read_folder_digest(directory) == stage.answers:
+        if stage.state == "drawn" and read_folder_digest(directory) == stage.answers:
             # A process was killed after it had put the folder in place.
             ledger.record_publication(stage, encode_path(directory))
             state = "published"
@@ -183,7 +183,7 @@ class Publication:
         """
         stage = found.stage
         for directory in (self.folder.directory, self.folder.locate(stage)):
-            digest = read_folder_digest(directory) if stage.state == "begun" else None
+            digest = read_folder_digest(directory) if stage.state == "charged" else None
             if digest is not None and is_held(LocalPlace(directory), found.entry):
                 seal, output = Release.read(directory).seal, encode_path(directory)
                 return ledger.record_draw(found.entry, digest, counts=seal, output=output)
@@ -203,12 +203,12 @@ class Publication:
         if self.state == "published":
             return self
         staged = self.folder.find_staged()
-        if self.state == "made" and staged is None:
+        if self.state == "drawn" and staged is None:
             raise self._make_lost_answers_error()
         if staged is None and self.request.ledger is not None:
             self.folder.check_charges(self.request.ledger)
         self.folder.check_free()
-        return self if staged is None else dataclasses.replace(self, state="made")
+        return self if staged is None else dataclasses.replace(self, state="drawn")
 
     def _make_answers(
         self, tables: Tables, progress: Progress | None
@@ -239,7 +239,7 @@ class Publication:
                 raise
             charge = ReleaseCharge(self.request.ledger, begun.entry)
             charged = self._with_charge(charge, "charged")
-            if begun.stage.state != "begun":  # by another process, since `prepare`
+            if begun.stage.state != "charged":  # by another process, since `prepare`
                 return charged, charged._adopt_answers()
         drawn = self.noise_source.draw(tables, answers, progress, charged.folder.entry)
         with report_write_errors(self.folder.directory, RETRY):
@@ -264,7 +264,7 @@ class Publication:
             counts=staged.release.seal,
             output=encode_path(staged.folder),
         )
-        if stage.state == "made" and stage.answers == staged.digest:
+        if stage.state == "drawn" and stage.answers == staged.digest:
             return staged
         if stage.answers != staged.digest:
             staged.path.unlink(missing_ok=True)
@@ -281,7 +281,7 @@ class Publication:
             if current is not None and current.state == "published":
                 return None
             raise self._make_lost_answers_error()
-        if stage is not None and stage.state == "made":
+        if stage is not None and stage.state == "drawn":
             return staged
         return self._enter_answers(staged)
 

@@ -115,7 +115,7 @@ class ChosenDays(Dates):
         return np.where(np.isin(days, chosen), super().codes_of_days(days), OUTSIDE)
 
     def spec(self) -> Any:
-        """Describe the days; checkpoints of a count hold this."""
+        """Describe the days."""
         return {"days": [day.isoformat() for day in self.values]}
 
 

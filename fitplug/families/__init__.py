@@ -4,21 +4,28 @@ from fitplug.families.analysis import analyse_structure, check_unit
 from fitplug.families.base.answers import may_be_clamped
 from fitplug.families.base.attribute_matrices import DenseMatrix
 from fitplug.families.base.basis import Basis
-from fitplug.families.base.block_set import BlockSet
 from fitplug.families.base.boxed_combinations import Product
-from fitplug.families.base.cell_budgets import MAX_AXES, CellBudgets, name_cell, read_cell_budgets
-from fitplug.families.base.certificates import (
+from fitplug.families.base.contrasts import build_contrasts, make_contrasts
+from fitplug.families.base.family import (
+    NO_FRAME,
+    Duals,
+    Frame,
     certify_bound,
     certify_plan_tiers,
     check_duals_form,
     count_duals,
     share_weight,
 )
-from fitplug.families.base.certifier import NO_FRAME, Duals, Frame
-from fitplug.families.base.contrasts import build_contrasts, make_contrasts
-from fitplug.families.base.integer_limits import FEWEST_RECORDS, LARGEST_NOISE, LEAST_NOISE
-from fitplug.families.base.mechanisms import Mechanism
-from fitplug.families.base.objective import LARGEST_WEIGHT, Objective, check_weight
+from fitplug.families.base.integers import FEWEST_RECORDS, LARGEST_NOISE, LEAST_NOISE
+from fitplug.families.base.objective import (
+    LARGEST_WEIGHT,
+    MAX_AXES,
+    CellBudgets,
+    Objective,
+    check_weight,
+    name_cell,
+    read_cell_budgets,
+)
 from fitplug.families.base.parted_strategy import PartedStrategy
 from fitplug.families.base.pieces import PART, Output, Slab
 from fitplug.families.base.strategies import (
@@ -43,7 +50,8 @@ from fitplug.families.base.strategies import (
     upper_overstatement,
     upper_unit_variances,
 )
-from fitplug.families.base.strategy import IntegerStrategy, meets_targets
+from fitplug.families.base.strategy import BlockSet, IntegerStrategy, meets_targets
+from fitplug.families.base.strategy_form import Mechanism
 from fitplug.families.base.structure import Structure, list_names
 from fitplug.families.blocks.shape.matrices import MAX_ENTRIES, MatrixStructure
 from fitplug.families.blocks.shape.moves import MoveStructure
@@ -52,20 +60,20 @@ from fitplug.families.blocks.shape.persons import PersonStructure
 from fitplug.families.blocks.shape.scalars import ScalarStructure
 from fitplug.families.blocks.shape.symmetric_pairs import SymmetricPairStructure
 from fitplug.families.blocks.strategy.causality import date_answers, date_queries, is_causal
-from fitplug.families.chain.certificate.sweep import sweep_chain
+from fitplug.families.chain.certificate import sweep_chain
 from fitplug.families.chain.shape import ChainStructure
-from fitplug.families.chain.strategy.integer_chain import ChainMatrix
+from fitplug.families.chain.strategy.convolutions import ChainMatrix
 from fitplug.families.chain.strategy.nested_chain import NestedChain
 from fitplug.families.product.shape.pairs import ProductPairStructure
 from fitplug.families.product.shape.products import ProductStructure
 from fitplug.families.registry import register_families
-from fitplug.families.tree.certificate.block_determinants import average_weights
-from fitplug.families.tree.integers.blocks import StepMatrices, TreeBlock
+from fitplug.families.tree.certificate.block_weights import average_weights
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.node_tree import DistinctChildren, IdenticalLeaves
 from fitplug.families.tree.shape.pairs import TreePairStructure
 from fitplug.families.tree.shape.persons import PersonTreeStructure
-from fitplug.families.tree.strategy.trees import build_tree_strategy
+from fitplug.families.tree.strategy.blocks import StepMatrices, TreeBlock
+from fitplug.families.tree.strategy.forms import build_tree_strategy
 
 register_families()
 

@@ -24,8 +24,11 @@ from fitplug.families.chain.shape import ChainStructure
 from fitplug.families.product.design.products import design_product_pairs, design_products
 from fitplug.families.product.shape.pairs import ProductPairStructure
 from fitplug.families.product.shape.products import ProductStructure
-from fitplug.families.tree.design.persons import design_person_trees
-from fitplug.families.tree.design.trees import design_tree_pairs, design_trees
+from fitplug.families.tree.design.designs import (
+    design_person_trees,
+    design_tree_pairs,
+    design_trees,
+)
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.pairs import TreePairStructure
 from fitplug.families.tree.shape.persons import PersonTreeStructure

@@ -19,7 +19,7 @@ from fitplug.families.blocks.strategy.pairs import PairForm
 from fitplug.families.blocks.strategy.persons import PersonForm
 from fitplug.families.blocks.strategy.scalars import ScalarForm
 from fitplug.families.blocks.strategy.symmetric_pairs import SymmetricPairForm
-from fitplug.families.chain.certificate.chains import ChainCertifier
+from fitplug.families.chain.certificate import ChainCertifier
 from fitplug.families.chain.shape import ChainStructure
 from fitplug.families.chain.strategy.chains import ChainForm
 from fitplug.families.product.certificate.pairs import ProductPairCertifier
@@ -34,9 +34,7 @@ from fitplug.families.tree.certificate.trees import TreeCertifier
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.pairs import TreePairStructure
 from fitplug.families.tree.shape.persons import PersonTreeStructure
-from fitplug.families.tree.strategy.pairs import TreePairForm
-from fitplug.families.tree.strategy.persons import PersonTreeForm
-from fitplug.families.tree.strategy.trees import TreeForm
+from fitplug.families.tree.strategy.forms import PersonTreeForm, TreeForm, TreePairForm
 
 _TABLE: dict[type[Structure], Family] = {
     ChainStructure: Family(ChainForm(), ChainCertifier()),

@@ -77,7 +77,7 @@ def begin_draw(file: LedgerFile, request: DrawRequest) -> StagedCharge:
             costs=None,
             bound_unit=charge.bound_unit,
         ).enter(database, budget)
-        stage = Stage(entry.id, "begun", read_time(), output=request.output)
+        stage = Stage(entry.id, "charged", read_time(), output=request.output)
         rows.append_stage(database, budget, stage)
     _LOG.info("entered a draw as number %d of %s", entry.id, file.path)
     return StagedCharge(entry, stage)

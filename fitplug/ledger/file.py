@@ -12,6 +12,7 @@ import os
 import sqlite3
 import tempfile
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -109,13 +110,18 @@ class LedgerFile:
         if database.execute("PRAGMA user_version").fetchone() != (rows.SCHEMA_VERSION,):
             raise self.make_error("is of another schema version: use the fitplug that wrote it")
 
+    @cached_property
+    def _missing_locks(self) -> str | None:
+        """The option of the network mount that keeps locks on this machine; it is read once."""
+        return _find_missing_locks(self._file.parent)
+
     @contextlib.contextmanager
     def _connect(self, file: Path, mode: str = "rw") -> Iterator[sqlite3.Connection]:
         """Connect for one operation. Closing the connection undoes what is not committed."""
-        if (option := _find_missing_locks(file.parent)) is not None:
+        if self._missing_locks is not None:
             raise self.make_error(
-                f"is on a network file system that is mounted with {option}, so that two machines "
-                "could spend the same budget: mount it with locks or use a local disk"
+                f"is on a network file system that is mounted with {self._missing_locks}, so that "
+                "two machines could spend the same budget: mount it with locks or use a local disk"
             )
         # The file is never opened in another way: closing that would drop SQLite's locks on it.
         uri = f"{file.as_uri()}?mode={mode}"

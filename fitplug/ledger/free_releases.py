@@ -143,7 +143,7 @@ def check_counts(
     """
     stage = stages.get(charge.id)
     named = f"the charge {charge.key or charge.id!r}"
-    if stage is not None and stage.state == "begun":
+    if stage is not None and stage.state == "charged":
         raise file.make_error(
             f"has {named} for a release that is not drawn yet: finish that one first"
         )

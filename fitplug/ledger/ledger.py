@@ -337,7 +337,7 @@ class Ledger:
     ) -> StagedCharge:
         """Charge the release of a plan, or find the charge that the request is a retry of.
 
-        Draw noise after this returns, and only if the stage is "begun". The entire ledger is
+        Draw noise after this returns, and only if the stage is "charged". The entire ledger is
         verified.
 
         Args:
@@ -393,14 +393,14 @@ class Ledger:
         Raises:
             LedgerError: The file cannot be written.
         """
-        made = Stage(entry.id, "made", read_time(), answers, counts, output)
-        return release_charges.record_stage(self._file, made)
+        drawn = Stage(entry.id, "drawn", read_time(), answers, counts, output)
+        return release_charges.record_stage(self._file, drawn)
 
-    def record_publication(self, made: Stage, output: str) -> Stage:
+    def record_publication(self, drawn: Stage, output: str) -> Stage:
         """Record that a release is in its folder, and return the stage that the release is at.
 
         Args:
-            made: The stage that `record_draw` returned.
+            drawn: The stage that `record_draw` returned.
             output: The folder.
 
         Returns:
@@ -409,7 +409,7 @@ class Ledger:
         Raises:
             LedgerError: The file cannot be written.
         """
-        published = replace(made, state="published", time=read_time(), output=output)
+        published = replace(drawn, state="published", time=read_time(), output=output)
         return release_charges.record_stage(self._file, published)
 
     def _read_budget(self) -> Budget:

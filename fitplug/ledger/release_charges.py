@@ -55,7 +55,7 @@ def begin_release(
         )
         entry, budget = charge.enter(database, budget)
         folder = request.output if request.in_folder else None
-        stage = Stage(entry.id, "begun", read_time(), counts=seal, output=folder)
+        stage = Stage(entry.id, "charged", read_time(), counts=seal, output=folder)
         rows.append_stage(database, budget, stage)
     _LOG.info("charged rho = %r as number %d of %s", float(entry.rho), entry.id, file.path)
     return StagedCharge(entry, stage)
@@ -94,7 +94,7 @@ def _check_seal(file: LedgerFile, found: StagedCharge, seal: str | None) -> None
     Parts of it may be drawn already, and answers from two counts cost more than the charge.
     """
     begun = found.stage.counts
-    if found.stage.state != "begun" or begun == seal:
+    if found.stage.state != "charged" or begun == seal:
         return
     why = "it was begun in parts: finish it by the same call"
     if begun is None:

@@ -84,7 +84,7 @@ class ChargeRequest:
 class StagedCharge:
     """A charge, made now or before, and the stage that its release has reached.
 
-    The noise is to be drawn at stage "begun". At any other stage it must not be drawn again.
+    The noise is to be drawn at stage "charged". At any other stage it must not be drawn again.
     """
 
     entry: Entry

@@ -1,8 +1,9 @@
 """Stages: how far the release of each charge has come.
 
-A release is "begun" when it is charged, "made" when its noisy answers are durable (or in the hands
-of the caller), and "published" when its folder is in place. Nobody saw a release that is begun and
-not made, so its noise may be drawn anew at no further cost. What is made is never drawn again.
+A release is "charged" once its cost is in the ledger, "drawn" once its noisy answers are durable
+(or in the hands of the caller), and "published" once its folder is in place. Nobody saw a release
+that is charged and not drawn, so its noise may be drawn anew at no further cost. What is drawn is
+never drawn again.
 Charges without a stage are those of `Ledger.charge`.
 """
 
@@ -15,7 +16,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from fitplug.ledger.budget import Budget
 from fitplug.ledger.hash_chain import DamagedError, find_newest, hash_values, verify_chain
 
-State: TypeAlias = Literal["begun", "made", "published"]
+State: TypeAlias = Literal["charged", "drawn", "published"]
 _STATES: tuple[State, ...] = get_args(State)
 
 SCHEMA = """CREATE TABLE stage (id INTEGER PRIMARY KEY,
@@ -31,7 +32,7 @@ class Stage:
         entry: The number of the charge.
         state: How far the release has come.
         time: When the ledger recorded the stage, in UTC (ISO 8601).
-        answers: The digest of the noisy answers, once they are made.
+        answers: The digest of the noisy answers, once they are drawn.
         counts: The seal of the exact counts that the answers were made from (`Tables.seal`), if the
             records of a person were limited.
         output: The folder of the release; None for a release in memory.

@@ -70,7 +70,7 @@ class PlanRecord:
             costs less. If the plan has another objective, it is a bound on that objective; see
             `cost`.
         p: The dual weights of the differences between neighbours; see
-        `fitplug.families.base.certifier`. q: The dual weights of the rows of the strategy's
+        `fitplug.families.base.family`. q: The dual weights of the rows of the strategy's
         structure. p and q prove the bound. frame: How the norm is pinched in the product family;
         `NO_FRAME` for other structures. weights: The dual weights of the further tiers; see
         `tiers`. tolerance: The relative gap that the solver was asked for. iterations: The

@@ -119,6 +119,6 @@ def test_the_log_says_what_is_done_and_nothing_of_the_rows(spec):
     assert done.returncode == 0
     for words in (
         "designed a plan of rho =", " tables from ", "fitplug.ledger: charged rho =",
-        "are staged", "is made", "is published",
+        "are staged", "is drawn", "is published",
     ):  # fmt: skip
         assert words in done.stderr

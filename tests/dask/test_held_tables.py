@@ -22,7 +22,7 @@ from distributed import Client
 
 import fitplug as fp
 import fitplug_dask as fpd
-from fitplug.errors import DataError, InputError
+from fitplug.errors import DataError
 from fitplug_dask.files.frames import convert_frame
 from fitplug_dask.schema import list_columns
 from fitplug_dask.sources import streams
@@ -242,12 +242,6 @@ def test_a_stream_stays_in_its_process(client: Client) -> None:
     for source in (draw(), pl.from_arrow(draw()), duckdb.from_arrow(draw())):
         with pytest.raises(DataError, match="can be read by this process only"):
             fpd.count(source, WANTED, client=client)
-
-
-def test_no_checkpoint_without_a_state(tmp_path: Path) -> None:
-    for source in (draw(), dask.delayed(draw())):
-        with pytest.raises(InputError, match="does not tell when its content changes"):
-            fpd.count(source, WANTED, checkpoint=tmp_path / "kept")
 
 
 # What is wrong

@@ -28,10 +28,6 @@ TABLES = fp.Tables(DOMAIN, {("MONTH", "REGION"): np.full((2, 3), 100)})
 def keep_counts(kind: str, root: Path, key_file: Any) -> None:
     """Make what keeps encrypted counts in `root / "data" / "out"`, or beside it."""
     out = root / "data" / "out"
-    if kind == "checkpoint":
-        pq.write_table(pa.table({"MONTH": [1], "REGION": [1]}), root / "rows.parquet")
-        fpd.count(root / "rows.parquet", PLAN, checkpoint=out, key_file=key_file)
-        return
     ledger = fp.Ledger(root / "budget.db", rho=1.0)
     if kind == "series":
         fpd.begin_series(PLAN, out, ledger=ledger, key="a", key_file=key_file)
@@ -45,7 +41,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-KINDS = pytest.mark.parametrize("kind", ["checkpoint", "series", "release"])
+KINDS = pytest.mark.parametrize("kind", ["series", "release"])
 TOGETHER = ["data/k", "data/out/k", "data/out/deep/k", "data/.out.0123.series/k", "data/link/k"]
 
 
@@ -200,7 +196,7 @@ key_file = "data/k"
     assert fitplug("series", "close", spec).code == 0
     assert not (root / "data" / "keys" / "k").exists()
     spec.write_text(spec.read_text().replace("data/out", "data/parts") + "parts = true\n")
-    ran = fitplug("run", spec, "--key", "b", "--checkpoint", root / "data" / "kept")
+    ran = fitplug("run", spec, "--key", "b")
     assert ran.code == 0, ran
     assert not list((root / "data" / "keys").iterdir())
     assert not keys.exists() or not list(keys.iterdir())

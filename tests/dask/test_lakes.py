@@ -2,40 +2,31 @@
 
 from __future__ import annotations
 
+import datetime
 import functools
-import io
 import json
-import re
+import sys
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import deltalake
-import fastavro
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
+from distributed import Client, LocalCluster
 from pyiceberg.expressions import EqualTo
 from pyiceberg.table import StaticTable
 from pyiceberg.types import IntegerType, LongType
-from pyroaring import BitMap64
 
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import DataError
-from fitplug_dask.checkpoint import _digest_count
-from fitplug_dask.files import take_snapshot
-from fitplug_dask.files.deletions import PlannedDeletion, load_deleted_rows
-from fitplug_dask.files.header import DamagedFileError
-from fitplug_dask.files.roaring_bitmaps import read_framed_positions, read_positions
-from fitplug_dask.kernel import Job
-from fitplug_dask.sources import Deletion, DeletionKind, Location, StoredColumn, find_files
-from fitplug_dask.sources.avro import read_avro
-from fitplug_dask.sources.delta_tables import decode_z85
+from fitplug_dask.sources.iceberg_tables import read_positions, read_vectors
+from fitplug_dask.sources.table_entries import find_remaining, pack_rows, unpack_rows
 from tests.helpers import lakes
 
 DOMAIN = fp.Domain(
@@ -80,41 +71,21 @@ def refuses(source: Any, says: str, wanted: Any = WANTED) -> None:
     assert caught.value.__context__ is None
 
 
-# Deletion vectors
+# Deleted rows
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_deletion_vectors_are_read_as_croaring_writes_them(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    drawn = {
-        0: [],
-        1: [0, 2**16 - 1, 2**16, 2**32 - 1, 2**32, 2**40 + 7],
-        2: rng.integers(0, 2**20, 30_000).tolist(),  # containers that are bitmaps
-        3: [*range(100, 70_000), *range(2**33, 2**33 + 10)],  # runs
-        4: rng.integers(0, 2**34, 5000).tolist(),
-        5: [p for k in range(6) for p in range(k << 16, (k << 16) + 5000)],  # runs with offsets
-    }[seed]
-    bitmap = BitMap64(drawn)
-    if seed in (3, 5):
-        bitmap.run_optimize()
-    vector = lakes.make_vector([])[:4] + bitmap.serialize()
-    np.testing.assert_array_equal(read_positions(vector), sorted(set(drawn)))
-    np.testing.assert_array_equal(read_framed_positions(lakes.frame_vector(vector)), bitmap)
-
-
-def test_a_damaged_deletion_vector_is_an_error() -> None:
-    framed = lakes.frame_vector(lakes.make_vector([1, 5, 2**33, *range(5000)]))
-    for at in range(0, len(framed), 97):
-        damaged = framed[:at] + bytes([framed[at] ^ 1]) + framed[at + 1 :]
-        with pytest.raises(ValueError, match="deletion vector"):
-            read_framed_positions(damaged)
-
-
-def test_base_85_is_that_of_zeromq() -> None:
-    assert decode_z85("HelloWorld") == bytes.fromhex("864fd26fb559f75b")  # its specification
-    for text in ("abcd", "abcdé"):
-        with pytest.raises(ValueError, match=r"base 85|not found"):
-            decode_z85(text)
+@pytest.mark.parametrize("rows", [0, 1, 7, 8, 9, 1000])
+def test_deleted_rows_are_found_in_any_batch(rows: int) -> None:
+    deleted = np.random.default_rng(rows).random(rows) < 0.3
+    bits = unpack_rows(pack_rows(deleted))
+    every = np.append(~deleted, np.ones(50, bool))
+    for first in (*range(min(rows, 20)), max(0, rows - 1), rows, rows + 30):
+        for size in (1, 8, 13, 20):
+            expected = every[first : first + size]
+            remaining = find_remaining(bits, first, len(expected))
+            assert (remaining is None) == expected.all()
+            if remaining is not None:
+                np.testing.assert_array_equal(remaining, expected)
 
 
 # Delta
@@ -190,23 +161,9 @@ def test_a_deletion_vector_that_is_gone_or_damaged(tmp_path: Path) -> None:
     (vector,) = tmp_path.glob("ab/*.bin")
     content = vector.read_bytes()
     vector.write_bytes(content.replace(b"\x02\x00", b"\x03\x00"))
-    refuses(fpd.DeltaTable(tmp_path), "has deleted rows, and the file that tells which is damaged")
+    refuses(fpd.DeltaTable(tmp_path), "a file of deleted rows is damaged or gone")
     vector.unlink()
-    refuses(fpd.DeltaTable(tmp_path), "cannot be found, which tells deleted rows")
-
-
-@pytest.mark.parametrize("storage", ["u", "i", "p"])
-def test_a_checkpoint_is_of_one_set_of_deleted_rows(tmp_path: Path, storage: str) -> None:
-    digests = set()
-    for gone in ([1, 2], [1, 3]):
-        write_deltalake(tmp_path / "t", draw(1, 90), mode="overwrite")
-        lakes.delete_delta_rows(tmp_path / "t", lakes.list_added(tmp_path / "t")[-1], gone, storage)
-        source = fpd.DeltaTable(tmp_path / "t")
-        files = take_snapshot(find_files(source), {"sex": DOMAIN["sex"]})
-        # As if the file of the rows were the same: only the deleted rows differ.
-        same = replace(files[0], location=Location("a"), stamp="", size=0, footer=None)
-        digests.add(_digest_count(Job({"sex": DOMAIN["sex"]}, (("sex",),)), [same]))
-    assert len(digests) == 2
+    refuses(fpd.DeltaTable(tmp_path), "a file of deleted rows is damaged or gone")
 
 
 @pytest.mark.parametrize("mode", ["name", "id"])
@@ -241,7 +198,10 @@ def test_renamed_columns_of_delta(tmp_path: Path, mode: str) -> None:
         {"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}},
         {
             "metaData": {
-                "format": {"provider": "parquet"},
+                "id": "00000000-0000-0000-0000-000000000000",
+                "format": {"provider": "parquet", "options": {}},
+                "partitionColumns": [],
+                "createdTime": 1,
                 "schemaString": json.dumps(schema),
                 "configuration": {"delta.columnMapping.mode": mode},
             }
@@ -251,6 +211,8 @@ def test_renamed_columns_of_delta(tmp_path: Path, mode: str) -> None:
                 "path": "a%2520b.parquet",
                 "partitionValues": {},
                 "size": (tmp_path / "a%20b.parquet").stat().st_size,
+                "modificationTime": 1,
+                "dataChange": True,
             }
         },
     ]
@@ -265,12 +227,69 @@ def test_a_file_of_another_size_than_the_log_says(delta: Path) -> None:
     refuses(fpd.DeltaTable(delta), "does not have the size that its table says")
 
 
+def test_values_of_partitions_are_read_as_the_log_spells_them(tmp_path: Path) -> None:
+    days = [datetime.date(2020, 1, k) for k in (1, 2, 3)]
+    rows = pa.table(
+        {
+            "day": pa.array([*days, None] * 30, pa.date32()),
+            "is_new": [True, False, None] * 40,
+            "place": ["a b", "é/%20", "x=y", None, ""] * 24,
+            "size": range(120),
+        }
+    )
+    write_deltalake(tmp_path, rows, partition_by=["day", "is_new", "place"])
+    domain = fp.Domain(
+        {
+            "day": fp.Dates("2020-01-01", "2020-01-03"),
+            "is_new": fp.Categories([False, True], other="unknown"),
+            "place": fp.Categories(["a b", "é/%20", "x=y"], other="none"),
+        }
+    )
+    written = rows.to_pylist()
+    held = Counter((row["day"], row["is_new"], row["place"]) for row in written if row["day"])
+    counted = fpd.count(fpd.DeltaTable(tmp_path), (domain, [("day", "is_new", "place")]))
+    cells = counted[("day", "is_new", "place")]
+    for i, day in enumerate(days):
+        for j, new in enumerate((False, True)):
+            for k, place in enumerate(("a b", "é/%20", "x=y")):
+                assert cells[i, j, k] == held[day, new, place] > 0
+    assert cells.sum() == 90
+
+
+def test_a_table_that_changes_does_not_change_the_count(delta: Path, tmp_path: Path) -> None:
+    opened = deltalake.DeltaTable(delta)
+    before = opened.to_pyarrow_table()
+    plain = tmp_path / "plain"
+    write_deltalake(plain, draw(1, 90))
+    lakes.delete_delta_rows(plain, lakes.list_added(plain)[0], [1, 2], "u")
+    write_deltalake(delta, draw(9, 100), mode="append")
+    assert_counts(opened, before)
+
+    def remove(done: int, total: int) -> None:
+        for vector in plain.glob("ab/*.bin"):
+            vector.unlink()
+
+    counted = fpd.count(fpd.DeltaTable(plain), (DOMAIN, [()]), progress=remove)
+    assert counted[()] == 88
+
+
+@pytest.mark.parametrize("package", ["deltalake", "pyiceberg"])
+def test_a_missing_library_is_one_sentence(
+    delta: Path, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    source = fpd.DeltaTable(delta) if package == "deltalake" else fpd.IcebergTable("m.json")
+    refuses(source, rf'{package}, which is missing; install it: pip install "fitplug\[')
+
+
 # Iceberg
 
 
 @pytest.fixture
 def catalog(tmp_path: Path) -> Iterator[Any]:
-    with lakes.make_catalog(tmp_path) as catalog:
+    with lakes.make_catalog(tmp_path.as_uri()) as catalog:
         yield catalog
 
 
@@ -300,35 +319,31 @@ def test_an_iceberg_table_and_its_snapshots(iceberg: Any) -> None:
     assert_counts(fpd.IcebergTable(folder), iceberg.scan().to_arrow())
 
 
-@pytest.mark.parametrize("kind", [DeletionKind.POSITIONS, DeletionKind.EQUAL_VALUES])
-def test_damage_never_changes_which_rows_are_deleted(tmp_path: Path, kind: DeletionKind) -> None:
+def test_damage_never_changes_which_rows_are_deleted(tmp_path: Path) -> None:
     """Every byte that changes is an error, or changes nothing: pages have checksums."""
-    path, name = tmp_path / "gone.parquet", "s3://bucket/a"
-    rows = [(name, 3 * i) for i in range(20)] + [("s3://bucket/z", 4)] * 20
+    gone = {"s3://bucket/a": range(0, 60, 3), "s3://bucket/z": [4]}
+    rows = [(name, position) for name, held in gone.items() for position in held]
     columns = dict(zip(("file_path", "pos"), map(list, zip(*rows, strict=True)), strict=True))
+    path = tmp_path / "gone.parquet"
     pq.write_table(pa.table(columns), path, row_group_size=10, write_page_checksum=True)
-    content = path.read_bytes()
-    pos = StoredColumn(("pos",))
-    batch = pa.record_batch({"pos": list(range(100))})
-
-    def find_kept() -> list[bool] | None:
-        location = Location(str(path))
-        size, stamp = location.read_state()
-        deletion = Deletion(kind, location, size, stamp, file_path=name, columns={"pos": pos})
-        kept = load_deleted_rows(PlannedDeletion(deletion, (("pos", "pos"),))).find_kept(batch, 0)
-        return None if kept is None else kept.tolist()
-
-    whole = find_kept()
-    assert whole is not None
-    assert whole.count(False) == 20 + (kind is DeletionKind.EQUAL_VALUES)
-    errors = 0
-    for at in range(0, len(content), 11):
-        path.write_bytes(content[:at] + bytes((content[at] ^ 1,)) + content[at + 1 :])
-        try:
-            assert find_kept() == whole
-        except DamagedFileError:
-            errors += 1
-    assert errors > 30
+    puffin = lakes.write_puffin(tmp_path / "gone.puffin", {"s3://bucket/a": range(0, 60, 3)})
+    readers = {path: lambda content: read_positions(content, 21), puffin: read_vectors}
+    for written, read in readers.items():
+        content = written.read_bytes()
+        whole = {name: held.tolist() for name, held in read(content).items()}
+        assert whole["s3://bucket/a"] == list(range(0, 60, 3))
+        errors = 0
+        # The footer of Puffin, which names the files, has no checksum.
+        end = content.rindex(b"PFA1{") if written == puffin else len(content)
+        for at in range(end):
+            damaged = content[:at] + bytes((content[at] ^ 1,)) + content[at + 1 :]
+            try:
+                told = {name: held.tolist() for name, held in read(damaged).items()}
+            except Exception:
+                errors += 1
+            else:
+                assert told == whole, at
+        assert errors > 30
 
 
 @pytest.mark.parametrize("store_schema", [True, False])
@@ -375,108 +390,76 @@ def test_position_deletes_of_iceberg(iceberg: Any, tmp_path: Path) -> None:
     assert fpd.count(fpd.IcebergTable(metadata), (DOMAIN, [()]))[()] == len(read)
 
 
-def test_equality_deletes_of_iceberg(iceberg: Any, tmp_path: Path) -> None:
-    """They delete rows of older files only, and null equals null."""
-    ids = {field.name: field.field_id for field in iceberg.schema().fields}
-    schema = pa.schema(
-        [
-            pa.field(n, t, True, {"PARQUET:field_id": str(ids[n])})
-            for n, t in (("age", pa.int64()), ("sex", pa.large_string()))
-        ]
-    )
-    gone = {(3, "1"), (None, "2"), (4, "3"), (7, "2")}
-    ages, sexes = zip(*gone, strict=True)
+def test_equality_deletes_of_iceberg_are_refused(iceberg: Any, tmp_path: Path) -> None:
+    number = next(field.field_id for field in iceberg.schema().fields if field.name == "age")
+    field = pa.field("age", pa.int64(), True, {"PARQUET:field_id": str(number)})
     path = tmp_path / "gone.parquet"
-    pq.write_table(pa.table([ages, sexes], schema=schema), path)
-    delete = lakes.describe_delete(path, "values", 4, equality_ids=[ids["age"], ids["sex"]])
-    older = iceberg.scan().to_arrow()
+    pq.write_table(pa.table([[3, None]], schema=pa.schema([field])), path)
+    delete = lakes.describe_delete(path, "values", 2, equality_ids=[number])
     metadata = lakes.commit_iceberg_deletes(iceberg, tmp_path, delete)
-    pairs = zip(older["age"].to_pylist(), older["sex"].to_pylist(), strict=True)
-    kept = older.filter(pa.array([pair not in gone for pair in pairs]))
-    assert 0 < len(kept) < len(older)
-    assert_counts(fpd.IcebergTable(metadata), kept)
-    everyone = fp.Domain({"year": fp.Categories([0, 1], other="later")})
-    assert fpd.count(fpd.IcebergTable(metadata), (everyone, [("year",)]))[("year",)].sum() == len(
-        kept
-    )
-    # A file of the same commit, or a later one, is not older.
-    document = json.loads(metadata.read_text())
-    listed = list(read_avro(Path(document["snapshots"][-1]["manifest-list"][7:]).read_bytes()))
-    assert max(one["sequence_number"] for one in listed) == 4
+    for source in (fpd.IcebergTable(metadata), StaticTable.from_metadata(metadata.as_uri())):
+        refuses(source, "deletes rows by equal values, which is not supported; write a copy")
 
 
 def test_deletion_vectors_of_iceberg(iceberg: Any, tmp_path: Path) -> None:
     files = [task.file.file_path for task in iceberg.scan().plan_files()]
     older = lakes.write_positions(tmp_path / "old.parquet", [(files[0], 50)])
-    gone = {0: [1, 2, 50, 99], 1: list(range(10, 90))}
-    content, entries = b"PFA1", []
-    blobs = {number: lakes.frame_vector(lakes.make_vector(held)) for number, held in gone.items()}
-    starts = {}
-    for number, blob in blobs.items():
-        starts[number] = len(content)
-        content += blob
-    path = tmp_path / "vectors.puffin"
-    path.write_bytes(content)
-    for number, blob in blobs.items():
-        entries.append(
-            lakes.describe_delete(
-                path,
-                "bitmap",
-                len(gone[number]),
-                referenced_data_file=files[number],
-                content_offset=starts[number],
-                content_size_in_bytes=len(blob),
-            )
-        )
+    gone = {files[0]: [1, 2, 50, 99], files[1]: list(range(10, 90))}
+    path = lakes.write_puffin(tmp_path / "vectors.puffin", gone)
+    entries = [
+        lakes.describe_delete(path, "bitmap", len(held), referenced_data_file=file)
+        for file, held in gone.items()
+    ]
     ignored = lakes.describe_delete(older, "positions", 1)
     metadata = lakes.commit_iceberg_deletes(iceberg, tmp_path, *entries, ignored)
     kept = []
-    for number, file in enumerate(files):
+    for file in files:
         table = pq.read_table(file.removeprefix("file://"))
         kept.append(
-            table.filter(pa.array([p not in gone.get(number, ()) for p in range(len(table))]))
+            table.filter(pa.array([p not in gone.get(file, ()) for p in range(len(table))]))
         )
-    assert_counts(fpd.IcebergTable(metadata), pa.concat_tables(kept))
+    source = fpd.IcebergTable(metadata)
+    assert_counts(source, pa.concat_tables(kept))
+    lakes.write_puffin(path, {file: [p + 60 for p in held] for file, held in gone.items()})
+    refuses(source, "cannot be read, or its metadata are damaged")  # rows beyond the end
+    path.write_bytes(path.read_bytes()[:-1])
+    refuses(source, "cannot be read, or its metadata are damaged")
+    path.unlink()
+    refuses(source, "cannot be read, or its metadata are damaged")
 
 
-@pytest.mark.parametrize("codec", ["deflate", "snappy", "zstandard", "null"])
-def test_avro_is_read_as_its_writer_wrote_it(codec: str) -> None:
-    schema = fastavro.parse_schema(
-        {
-            "type": "record",
-            "name": "r",
-            "fields": [
-                {"name": "a", "type": ["null", "long"]},
-                {"name": "b", "type": {"type": "array", "items": "string"}},
-                {"name": "c", "type": {"type": "map", "values": "double"}},
-                {"name": "d", "type": {"type": "fixed", "name": "f", "size": 3}},
-                {"name": "e", "type": {"type": "enum", "name": "e", "symbols": ["x", "y"]}},
-                {"name": "g", "type": ["null", "f"]},
-                {"name": "h", "type": "bytes"},
-                {"name": "i", "type": "float"},
-                {"name": "j", "type": "boolean"},
-            ],
-        }
-    )
-    records = [
-        {
-            "a": None if i % 7 == 0 else (-1) ** i * i**5,
-            "b": ["é" * j for j in range(i % 4)],
-            "c": {str(j): j / 3 for j in range(i % 3)},
-            "d": b"abc",
-            "e": "xy"[i % 2],
-            "g": None if i % 2 else b"xyz",
-            "h": bytes(range(i % 256)),
-            "i": i / 4,
-            "j": i % 3 == 0,
-        }
-        for i in range(3000)
-    ]
-    written = io.BytesIO()
-    fastavro.writer(written, schema, records, codec)
-    assert list(read_avro(written.getvalue())) == records
-    with pytest.raises(ValueError, match=re.compile("Avro|early")):
-        list(read_avro(written.getvalue()[:-5]))
+def test_scans_of_iceberg(iceberg: Any) -> None:
+    first = iceberg.current_snapshot().snapshot_id
+    before = iceberg.scan().to_arrow()
+    iceberg.append(draw(7, 50))
+    scan = iceberg.scan(selected_fields=("sex", "age", "year"))
+    assert_counts(scan, scan.to_arrow())
+    assert_counts(iceberg.scan(snapshot_id=first), before)
+    refuses(scan, "has no column 'id'", (fp.Domain({"id": [1]}), [("id",)]))
+    refuses(iceberg.scan("age = 5"), "has a filter or a limit; leave it out, and give where=")
+    refuses(iceberg.scan(limit=5), "has a filter or a limit")
+
+
+@pytest.mark.slow
+def test_lakes_on_a_cluster(delta: Path, iceberg: Any, tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    write_deltalake(plain, draw(1, 900))
+    opened = deltalake.DeltaTable(delta)
+    data_set = opened.to_pyarrow_dataset()
+    lakes.delete_delta_rows(plain, lakes.list_added(plain)[0], range(500, 600), "u")
+    file = next(iter(iceberg.scan().plan_files())).file.file_path
+    gone = lakes.write_positions(tmp_path / "gone.parquet", [(file, p) for p in range(50)])
+    delete = lakes.describe_delete(gone, "positions", 50)
+    metadata = lakes.commit_iceberg_deletes(iceberg, tmp_path, delete)
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address=":0") as cluster,
+        Client(cluster) as client,
+    ):
+        for source in (opened, data_set, fpd.DeltaTable(plain), fpd.IcebergTable(metadata)):
+            counted = fpd.count(source, WANTED, client=client)
+            alone = fpd.count(source, WANTED)
+            for table in alone:
+                np.testing.assert_array_equal(counted[table], alone[table])
 
 
 # Folders

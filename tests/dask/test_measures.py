@@ -203,21 +203,18 @@ def test_duckdb_sums_and_counts_the_same(folder: Path) -> None:
     assert counted[("sex",)].tolist() == [n for *_, n in found]
 
 
-@pytest.mark.parametrize("how", ["threads", "checkpoint", "shards", "persons"])
+@pytest.mark.parametrize("how", ["threads", "shards", "persons"])
 @pytest.mark.parametrize("where", [None, {"sex": "1"}])
 def test_every_way_to_count_counts_the_same(
     how: str,
     where: Any,
     people: dict[str, pa.Array],
     folder: Path,
-    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     expected = count_in_memory(people, where=where)
     options: dict[str, Any] = {}
-    if how == "checkpoint":
-        options = {"checkpoint": tmp_path / "kept"}
-    elif how == "persons":  # who may keep all their records
+    if how == "persons":  # who may keep all their records
         options = {"person": "id", "contributions": 50}
     elif how == "shards":
         share = 2000 / memory.read_memory(None)

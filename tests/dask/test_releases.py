@@ -227,7 +227,7 @@ class TestResuming:
     def test_a_full_disk_keeps_what_is_durable(self, tmp_path, ledger, audit, keys, monkeypatch):
         with Watch(tmp_path) as watch:
             self.interrupt(monkeypatch, tmp_path, ledger)
-            assert list_states(ledger) == ["begun"]
+            assert list_states(ledger) == ["charged"]
             (staged,) = tmp_path.glob(".out.*.parts")
             assert staged.stat().st_mode & 0o777 == 0o700
             durable = {p.name: p.read_bytes() for p in staged.glob("answers/part-*")}
@@ -323,7 +323,7 @@ class TestResuming:
             patch.setattr(publishing, "complete_parted_folder", lambda *_, **__: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 fpd.release(TABLES, PLAN, tmp_path / "out", ledger=ledger)
-        assert list_states(ledger) == ["made"]
+        assert list_states(ledger) == ["drawn"]
         drawn = audit.read()
         fpd.release("nothing is counted", PLAN, tmp_path / "out", ledger=ledger)
         assert audit.read() == drawn
@@ -367,7 +367,7 @@ class TestResuming:
         check_drawn_once(tmp_path / "out", audit, watch)
         assert len(ledger.entries()) == 1
 
-    @pytest.mark.parametrize("step", ["publish_answers", None], ids=["made", "published"])
+    @pytest.mark.parametrize("step", ["publish_answers", None], ids=["drawn", "published"])
     def test_answers_of_other_rows_are_not_taken(self, tmp_path, ledger, monkeypatch, step):
         """Once the answers are made, nothing is counted that could be compared."""
         rng = np.random.default_rng(5)

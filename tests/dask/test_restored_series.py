@@ -102,7 +102,7 @@ def test_what_was_drawn_is_entered_again_and_not_drawn(
     ledger = fp.Ledger(found.path)
     assert ledger.spent == pytest.approx(PLAN.rho)
     assert [entry.rho for entry in ledger.entries()][1:] == [0] * drawn
-    assert [stage.state for stage in ledger.stages().values()] == ["made"] + ["published"] * drawn
+    assert [stage.state for stage in ledger.stages().values()] == ["drawn"] + ["published"] * drawn
     for month in range(1, T + 1):
         released = series.release(month, TABLES)
     assert len(draws) == T - drawn

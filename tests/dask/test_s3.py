@@ -15,12 +15,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import write_deltalake
 from distributed import Client, LocalCluster
 
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import DataError
 from fitplug_dask.sources import find_files, retries
+from tests.helpers import lakes
 from tests.helpers.store_server import StoreServer, serve
 
 s3fs = pytest.importorskip("s3fs")
@@ -119,6 +121,36 @@ def test_on_a_cluster(folder: Path, moto: dict[str, Any]) -> None:
     ):
         counted = fpd.count("s3://bucket/p", WANTED, storage_options=moto, client=client)
     np.testing.assert_array_equal(counted[JOINT], expected)
+
+
+@pytest.mark.slow
+def test_tables_of_lakes(tmp_path: Path, moto: dict[str, Any]) -> None:
+    table = people(5, 300).append_column("state", pa.array(["01"] * 300))
+    local = tmp_path / "delta"
+    write_deltalake(local, table)
+    lakes.delete_delta_rows(local, lakes.list_added(local)[0], range(100), "u")
+    s3fs.S3FileSystem(**moto).put(str(local), "bucket/delta", recursive=True)
+    properties = {
+        "s3.endpoint": moto["endpoint_url"],
+        "s3.access-key-id": moto["key"],
+        "s3.secret-access-key": moto["secret"],
+        "s3.region": "us-east-1",
+    }
+    with lakes.make_catalog("s3://bucket/iceberg", **properties) as catalog:
+        written = catalog.create_table("n.t", table.schema)
+        written.append(table.slice(100))
+    expected = fpd.count(fpd.DeltaTable(local), WANTED)[JOINT]
+    assert expected.sum() > 20
+    for source in (
+        fpd.DeltaTable("s3://bucket/delta"),
+        fpd.IcebergTable(written.metadata_location),
+        written,
+    ):
+        counted = fpd.count(source, WANTED, storage_options=moto)[JOINT]
+        np.testing.assert_array_equal(counted, expected)
+    assert "has no _delta_log" in fails(fpd.DeltaTable("s3://bucket/p"), storage_options=moto)
+    none = fpd.IcebergTable("s3://bucket/none.metadata.json")
+    assert "cannot be read" in fails(none, storage_options=moto)
 
 
 def test_an_object_that_is_replaced_meanwhile(folder: Path, moto: dict[str, Any]) -> None:

@@ -523,7 +523,7 @@ def test_draws_of_a_ledger(tmp_path, ledger):
     charge = ledger.charge(0.5, what="a series", key="a")
     request = DrawRequest(charge, "a: 1", "period 1", "folder")
     first = ledger.begin_release(request)
-    assert (first.entry.rho, first.entry.within, first.stage.state) == (0, charge.id, "begun")
+    assert (first.entry.rho, first.entry.within, first.stage.state) == (0, charge.id, "charged")
     assert ledger.begin_release(request) == first
     made = ledger.record_draw(first.entry, "answers", counts="seal", output="folder")
     assert ledger.record_draw(first.entry, "others") == made

@@ -146,7 +146,7 @@ for point in points:
     if points > 100:
         assert sources == {(0, 0), (0, 1), (1, 1)}
         keys = {key for key, _ in states}
-        assert states >= {(key, "made") for key in keys} | {("pay", "published")}
+        assert states >= {(key, "drawn") for key in keys} | {("pay", "published")}
 
 
 @pytest.mark.long

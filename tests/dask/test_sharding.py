@@ -190,8 +190,8 @@ def add_all(shared: None, number: int, counts: Any) -> int:
 def test_what_must_be_whole_is_refused_with_a_way_out(
     people: Path, tmp_path: Path, small: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(TablesError, match="without a person or a checkpoint they are counted in"):
-        fpd.count(people, (DOMAIN, TABLES), checkpoint=tmp_path / "kept")
+    with pytest.raises(TablesError, match="without a person they are counted in"):
+        fpd.count(people, (DOMAIN, TABLES), person="id", contributions=1)
     monkeypatch.setattr(requests, "_TABLE_BYTES", 100)
     with pytest.raises(TablesError, match=r"150,004 cells.* of this process are allowed"):
         fpd.count(people, (DOMAIN, TABLES))

@@ -33,7 +33,6 @@ from fitplug_dask.kernel.counters import JointCounters
 from fitplug_dask.kernel.joint_tables import choose_joint_tables, sum_to_tables
 from fitplug_dask.persons import row_collector, shuffle
 from fitplug_dask.sources import find_files
-from tests.helpers.checkpoints import interrupted, parts
 from tests.helpers.local_workers import start_workers
 from tests.helpers.row_reading import watch_reading
 from tests.helpers.secrets import NUMBER, TEXT, secrets_in, told_by
@@ -454,42 +453,6 @@ def test_one_person_more_changes_only_its_own_rows(tmp_path: Path, seed: int) ->
         alone = counted(table.filter(pa.array(own)), "own")
         for names in TABLES:
             np.testing.assert_array_equal(whole[names] - rest[names], alone[names])
-
-
-# Checkpoints
-
-KEPT: list[dict[str, Any]] = [
-    {},
-    {"weight": "pop"},
-    {"weight": "code"},
-    {"where": {"level": "040"}},
-    {"where": {"level": "050"}},
-    {"where": {"code": 7}},
-    {"where": {"day": DAYS[:2]}},
-    {"where": {"day": [DAYS[0], DAYS[2]]}},
-    {"where": {"level": "040"}, "weight": "pop"},
-]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", range(len(KEPT)))
-def test_a_checkpoint_is_of_one_weight_and_filter(
-    tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder, kept = tmp_path / "people", tmp_path / "kept"
-    write(folder, people(6, 1000))
-    monkeypatch.setattr(partitions, "_MOST_ROWS", 250)
-    monkeypatch.setattr(partitions, "_ROWS_PER_CELL", 1)
-    read = watch_reading(monkeypatch)
-    expected = [fpd.count(folder, WANTED, **options) for options in KEPT]
-    groups = len(read) // len(KEPT)
-    assert groups > 1
-    for other in (number, (number + 1) % len(KEPT), (number + 3) % len(KEPT)):
-        interrupted(folder, kept, WANTED, **KEPT[number])
-        assert parts(kept)
-        read.clear()
-        assert_equal(fpd.count(folder, WANTED, checkpoint=kept, **KEPT[other]), expected[other])
-        assert (len(read) == groups) == (other != number)
 
 
 # What is refused, and what nothing tells

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fitplug as fp
-from fitplug.families.base.integer_limits import SATURATION
+from fitplug.families.base.integers import SATURATION
 from fitplug.families.base.strategies import answer_exactly
 from fitplug.families.blocks.strategy.matrices import sum_column_squares
 from fitplug.numeric.exact import multiply_exactly

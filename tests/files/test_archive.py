@@ -5,11 +5,8 @@ from __future__ import annotations
 import io
 import json
 import struct
-import subprocess
-import sys
 import tracemalloc
 import zipfile
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -222,37 +219,3 @@ def test_what_is_written_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
         file = io.BytesIO()
         archive.write_archive(file, {"header": text, "zeros": np.zeros(size)})
         assert archive.read_archive(file)[1]["zeros"].shape == (size,)
-
-
-@pytest.mark.slow
-def test_kept_counts_of_a_checkpoint_unpack_to_their_tables_at_most(tmp_path: Path) -> None:
-    """In a process of its own, which may take little memory."""
-    code = """
-import resource, sys, zlib
-from pathlib import Path
-import fitplug_dask.checkpoint as c
-class Job:
-    joints, shares = [("a",)], 1
-    def count_cells(self, joint): return 4
-kept = c.Checkpoint("x", sys.argv[1], bytes(32))
-path = Path(sys.argv[1], "p.part")
-import numpy as np
-def put(payload):
-    path.write_bytes(c.encrypt_long(kept.key, payload, kept._name_content(path)))
-put(zlib.compress(np.arange(4, dtype="<i8").tobytes()))
-assert kept._load(path, Job()).counts[0].tolist() == [0, 1, 2, 3]
-bomb = Path(sys.argv[2]).read_bytes()
-limit = resource.getrlimit(resource.RLIMIT_AS)[1]
-used = int(Path("/proc/self/statm").read_text().split()[0]) * 4096
-resource.setrlimit(resource.RLIMIT_AS, (used + 2**27, limit))
-for wrong in (bomb, b"", b"no zlib", zlib.compress(bytes(24)), zlib.compress(bytes(40))):
-    put(wrong)
-    assert kept._load(path, Job()) is None
-"""
-    packer = zlib.compressobj(1)
-    bomb = b"".join(packer.compress(bytes(2**20)) for _ in range(2**9)) + packer.flush()
-    (tmp_path / "bomb").write_bytes(bomb)
-    subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path), str(tmp_path / "bomb")],
-        check=True, timeout=120,
-    )  # fmt: skip

@@ -8,7 +8,7 @@ import json
 import struct
 import uuid
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -114,8 +114,8 @@ def delete_delta_rows(
 
 
 @contextmanager
-def make_catalog(folder: Path) -> Iterator[InMemoryCatalog]:
-    catalog = InMemoryCatalog("test", warehouse=folder.as_uri())
+def make_catalog(warehouse: str, **properties: str) -> Iterator[InMemoryCatalog]:
+    catalog = InMemoryCatalog("test", warehouse=warehouse, **properties)
     try:
         catalog.create_namespace("n")
         yield catalog
@@ -198,6 +198,29 @@ def commit_iceberg_deletes(table: Any, folder: Path, *deletes: DataFile) -> Path
     metadata["refs"] = {"main": {"snapshot-id": identity, "type": "branch"}}
     path = folder / f"{number:05d}.metadata.json"
     path.write_text(json.dumps(metadata))
+    return path
+
+
+def write_puffin(path: Path, deleted: Mapping[str, Sequence[int]]) -> Path:
+    """Write a file of deletion vectors, by the files whose rows they delete."""
+    content, blobs = b"PFA1", []
+    for file, positions in deleted.items():
+        framed = frame_vector(make_vector(positions))
+        blobs.append(
+            {
+                "type": "deletion-vector-v1",
+                "fields": [],
+                "snapshot-id": -1,
+                "sequence-number": -1,
+                "offset": len(content),
+                "length": len(framed),
+                "properties": {"referenced-data-file": file, "cardinality": str(len(positions))},
+            }
+        )
+        content += framed
+    footer = json.dumps({"blobs": blobs}).encode()
+    size = struct.pack("<I", len(footer))
+    path.write_bytes(content + b"PFA1" + footer + size + b"\0\0\0\0" + b"PFA1")
     return path
 
 

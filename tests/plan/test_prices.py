@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import fitplug as fp
 from fitplug.families import analysis as symmetry
-from fitplug.families.base.certificates import certify_bound
+from fitplug.families.base.family import certify_bound
 from fitplug.plan import relaxation
 from fitplug.plan.designer import design
 from fitplug.plan.prices import estimate_saving

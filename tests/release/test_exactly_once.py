@@ -110,7 +110,7 @@ for point in points:
             assert before["held"] == answers
             states.add("in place")
         assert ended in (-9, 0)
-    assert states == {"new", "begun", "made", "in place", "published"}
+    assert states == {"new", "charged", "drawn", "in place", "published"}
 
 
 @pytest.mark.slow
@@ -222,7 +222,7 @@ class TestPublish:
             patch.setattr(staged_answers, "write_answers", fail)
             with pytest.raises(fp.FitplugError, match="no space left on device; the"):
                 fpo.publish(PLAN, TABLES, tmp_path / "out", ledger=ledger)
-        assert [s.state for s in ledger.stages().values()] == ["begun"]
+        assert [s.state for s in ledger.stages().values()] == ["charged"]
         made = fpo.publish(PLAN, TABLES, tmp_path / "out", ledger=ledger)
         assert ledger.spent == made.rho
 

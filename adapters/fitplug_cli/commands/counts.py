@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fitplug.counts import AttributeSet, Tables
-from fitplug.errors import InputError
 from fitplug.plan import Plan
 from fitplug_cli.commands.clusters import connect
 from fitplug_cli.files import check_target
@@ -30,32 +29,9 @@ def check_counts_target(path: Path) -> None:
     check_target(path, read_counts)
 
 
-def check_checkpoint(spec: Spec, checkpoint: Path | None) -> None:
-    """Check, before anything is counted, that a checkpoint can be kept.
-
-    Args:
-        spec: The spec.
-        checkpoint: The folder of the checkpoint, if there is one.
-
-    Raises:
-        InputError: If the folder cannot be used, or the spec limits the rows of persons.
-    """
-    if checkpoint is None:
-        return
-    if spec.data.person is not None:
-        raise InputError(
-            f"--checkpoint {checkpoint} cannot be kept of a count with [data] person, whose rows "
-            "are together only while it runs; leave it out"
-        )
-    from fitplug_dask.checkpoint import check_folder, locate_key
-
-    locate_key(check_folder(checkpoint), spec.key_file)
-
-
 def count_tables(
     spec: Spec,
     plan: Plan,
-    checkpoint: Path | None = None,
     tables: Sequence[AttributeSet] | None = None,
 ) -> Tables:
     """Count the exact tables that a plan needs.
@@ -63,7 +39,6 @@ def count_tables(
     Args:
         spec: The spec.
         plan: The plan.
-        checkpoint: A folder that keeps finished counts until all are finished.
         tables: Other attribute sets that are to be counted for the plan instead.
 
     Returns:
@@ -83,8 +58,6 @@ def count_tables(
             client=client,
             progress=lambda done, rows: bar.show(done / rows if rows else 1.0),
             unit=None if spec.data.person is None else plan.unit,
-            checkpoint=checkpoint,
-            key_file=None if checkpoint is None else spec.key_file,
             **list_reading_options(spec),
         )
 

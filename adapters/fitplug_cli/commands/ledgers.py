@@ -198,7 +198,7 @@ def _build_record(entry: Entry, stage: Stage | None) -> dict[str, Any]:
 
 def _get_state(stage: Stage | None) -> str:
     """Return the word for how far the release of a charge has come."""
-    return "charged" if stage is None or stage.state == "begun" else stage.state
+    return "charged" if stage is None else stage.state
 
 
 def _format_exactly(rho: Fraction) -> str:

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fitplug.counts import Tables
 from fitplug.files import Place
@@ -33,10 +33,7 @@ from fitplug_cli.output.release_record import describe_release
 from fitplug_cli.output.review_files import write_review
 from fitplug_cli.software import describe_software
 from fitplug_cli.spec import Spec, SpecError
-from fitplug_opendp.publication import PublicationState, PublishedRelease
-
-if TYPE_CHECKING:
-    from fitplug_dask.releases import State
+from fitplug_opendp.publication import PublishedRelease
 
 
 @dataclass(frozen=True)
@@ -66,7 +63,6 @@ def publish_in_parts(
     *,
     tables: Tables | None = None,
     counts_file: Path | None = None,
-    checkpoint: Path | None = None,
 ) -> dict[str, Any]:
     """Count, charge, draw and write a release in parts, or finish one that was interrupted.
 
@@ -76,7 +72,6 @@ def publish_in_parts(
         options: How the release is charged.
         tables: Exact counts, instead of the data of the spec.
         counts_file: The file that the counts are from, for errors.
-        checkpoint: A folder that keeps finished counts until all are finished.
 
     Returns:
         The record of release.json, the folder, and what the ledger has left.
@@ -100,7 +95,6 @@ def publish_in_parts(
     request = make_request(spec, plan, options, location, ledger)
     counting = {
         "key": None,
-        "checkpoint": checkpoint,
         **list_reading_options(spec),
     }
     print_row_rules(spec)
@@ -115,19 +109,13 @@ def publish_in_parts(
             lambda done, total: bar.show(done / total if total else 1.0),
             spec.output.confidence,
             files,
-            None if ledger is None and checkpoint is None else spec.key_file,
+            None if ledger is None else spec.key_file,
         )
-    shown = _name_state(state)
-    print_charge(ledger, release, shown)
-    print_release(PublishedRelease(release, Path(location)), location, shown)
+    print_charge(ledger, release, state)
+    print_release(PublishedRelease(release, Path(location)), location, state)
     return {
         "folder": location,
         **files.describe(release),
-        "found": shown,
+        "found": state,
         "ledger": build_ledger_record(ledger),
     }
-
-
-def _name_state(state: State) -> PublicationState:
-    """Name a state as releases of other kinds name it."""
-    return "charged" if state == "begun" else state

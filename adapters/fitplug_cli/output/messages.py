@@ -163,7 +163,7 @@ def print_release(
         out.print(f"this release is done already, nothing was charged or drawn: {published.folder}")
         return
     release = published.release
-    if state == "made":
+    if state == "drawn":
         out.print("an earlier run had drawn these answers; the data was not counted again")
     out.print(
         f"released {release.plan.workload.query_count:,} answers at "

@@ -120,8 +120,8 @@ class OutputSection(_Section):
         parts: Whether the release is made and written in parts, on the workers of [data] cluster
             if there is one. Its path may then be the URL of a store.
         storage_options: Keywords of the file system that the URL names, such as credentials.
-        key_file: The file of the key of exact counts that are kept encrypted, of a series, a
-            release in parts or a checkpoint; None for one in the account of the user.
+        key_file: The file of the key of exact counts that are kept encrypted, of a series or
+            a release in parts; None for one in the account of the user.
     """
 
     path: Location = "release/"

@@ -31,8 +31,8 @@ from fitplug_dask.encoding import (
     spell_persons,
     unify_written_persons,
 )
-from fitplug_dask.files.deletions import DeletedRows, PlannedDeletion, load_deleted_rows
 from fitplug_dask.files.header import DamagedFileError
+from fitplug_dask.sources import find_remaining, unpack_rows
 
 Adapt: TypeAlias = Callable[[Any, int], Any]
 """From a batch (n,) and the position of its first row in the file to the batch to count."""
@@ -73,7 +73,7 @@ class Adaptation:
         zone: The time zone in which times with a zone are read as days.
         repeated: The keys of folders that the file also holds as columns.
         filled: Integers that stand for a column which the file lacks, by its name.
-        deletions: Which rows are deleted.
+        deleted: Which rows are deleted, for `unpack_rows`; None if there are none. CONFIDENTIAL.
         unchecked: Whether the types of the columns are known only when they are read.
         missing: If they are: what stands for a column that is not there.
     """
@@ -86,29 +86,23 @@ class Adaptation:
     zone: str | None = None
     repeated: tuple[RepeatedKey, ...] = ()
     filled: Mapping[str, int | None] = field(default_factory=dict)
-    deletions: tuple[PlannedDeletion, ...] = ()
+    deleted: bytes | None = field(default=None, repr=False)
     unchecked: bool = False
     missing: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def read_columns(self) -> tuple[str, ...]:
         """The columns to read, by their names in the file."""
-        compared = [name for one in self.deletions for _, name in one.compared if name]
-        names = [*self.stored.values(), *(key.column for key in self.repeated), *compared]
+        names = [*self.stored.values(), *(key.column for key in self.repeated)]
         return tuple(dict.fromkeys(names))
 
     def load(self) -> Adapt:
-        """Read which rows are deleted, and return what adapts a batch.
+        """Return what adapts a batch."""
+        bits = None if self.deleted is None else unpack_rows(self.deleted)
+        return lambda batch, first: self._adapt(batch, first, bits)
 
-        Raises:
-            DamagedFileError: What tells of deleted rows changed.
-            Exception: It cannot be read.
-        """
-        deleted = [load_deleted_rows(planned) for planned in self.deletions]
-        return lambda batch, first: self._adapt(batch, first, deleted)
-
-    def _adapt(self, batch: Any, first: int, deleted: list[DeletedRows]) -> Any:
-        kept = [rows.find_kept(batch, first) for rows in deleted]
+    def _adapt(self, batch: Any, first: int, bits: Any) -> Any:
+        kept = [] if bits is None else [find_remaining(bits, first, batch.num_rows)]
         kept += [_find_agreeing(batch.column(key.column), key, self.zone) for key in self.repeated]
         masks = [mask for mask in kept if mask is not None]
         if masks:

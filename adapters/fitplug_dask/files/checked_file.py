@@ -36,7 +36,7 @@ class CheckedFile:
         person: What the column that identifies persons holds, if there is one.
         left_out: Whether its folders say that no row of the file passes the filters.
         adaptation: How its batches become the columns to count; None if they are these columns.
-        footer: The footer of a Parquet file, None if it is read again. CONFIDENTIAL.
+        footer: The footer of a Parquet file in a store, None if it is read again. CONFIDENTIAL.
     """
 
     display_path: str
@@ -53,7 +53,7 @@ class CheckedFile:
     person: str | None = None
     left_out: bool = False
     adaptation: Adaptation | None = None
-    footer: Any = field(default=None, repr=False, compare=False)
+    footer: bytes | None = field(default=None, repr=False)
 
     @property
     def state(self) -> State:
@@ -85,9 +85,6 @@ class CheckedFile:
         """Return what makes the columns to count of a batch of the columns that are read.
 
         Batches of all sources pass here before anything else looks at them, and are compacted.
-
-        Raises:
-            Exception: What tells of deleted rows cannot be read.
         """
         if self.adaptation is None:
             return lambda batch, first: compact_batch(batch)

@@ -21,11 +21,10 @@ from fitplug_dask.encoding import (
 )
 from fitplug_dask.files.adaptation import WRITTEN, Adaptation, RepeatedKey
 from fitplug_dask.files.checked_file import CheckedFile
-from fitplug_dask.files.deletions import PlannedDeletion
 from fitplug_dask.files.header import Header
 from fitplug_dask.files.stored_columns import find_stored_column, lacks_numbers
 from fitplug_dask.files.wanted_columns import WantedColumns
-from fitplug_dask.sources import TEXT_FORMATS, DeletionKind, FolderKey, Format, FoundFile
+from fitplug_dask.sources import TEXT_FORMATS, FolderKey, Format, FoundFile
 
 
 class _Wording(NamedTuple):
@@ -71,6 +70,7 @@ def check_file(
         columns = _check_columns(found, header, wanted)
         if found.entry is None:
             wanted.checks[found_before] = columns
+    has_deletions = found.entry is not None and found.entry.deleted is not None
     return CheckedFile(
         display_path=found.path,
         location=found.location,
@@ -79,7 +79,7 @@ def check_file(
         stamp=stamp,
         rows=header.rows,
         exact=header.exact,
-        records=None if found.entry is not None and found.entry.deletions else header.records,
+        records=None if has_deletions else header.records,
         footer=header.footer,
         **columns,
     )
@@ -124,6 +124,7 @@ class _ColumnCheck:
         self.codes: dict[str, int] = {}
         self.stored: dict[str, str] = {}
         self.filled: dict[str, int | None] = {}
+        self._deleted = None if found.entry is None else found.entry.deleted
         self._value_types: dict[str, type] = {}
         self._repeated: list[RepeatedKey] = []
         self._person_held: str | None = None  # None if the column is read as it is
@@ -197,7 +198,7 @@ class _ColumnCheck:
         if not (
             renamed
             or any(said)
-            or (self._found.entry is not None and self._found.entry.deletions)
+            or self._deleted is not None
             or self._person_held is not None
             or self._header.unchecked
         ):
@@ -211,7 +212,7 @@ class _ColumnCheck:
             zone=self._rules.zone,
             repeated=tuple(self._repeated),
             filled=self.filled,
-            deletions=tuple(self._plan_deletions()),
+            deleted=self._deleted,
             unchecked=self._header.unchecked,
             missing=self._rules.missing if self._header.unchecked else {},
         )
@@ -331,19 +332,6 @@ class _ColumnCheck:
             if suggested.startswith("did you mean"):
                 return suggested
         return "check the spelling, and that this line names all columns, with commas between them"
-
-    def _plan_deletions(self) -> list[PlannedDeletion]:
-        """Find the columns that deletions compare."""
-        planned = []
-        for deletion in self._found.entry.deletions if self._found.entry is not None else ():
-            compared = tuple(
-                (name, find_stored_column(self._schema, column))
-                for name, column in deletion.columns.items()
-            )
-            if deletion.kind is not DeletionKind.EQUAL_VALUES:
-                compared = ()
-            planned.append(PlannedDeletion(deletion, compared))
-        return planned
 
 
 def _encode_folder_key(key: FolderKey, attribute: Encoder, wording: _Wording) -> int:

@@ -21,7 +21,7 @@ class Header:
         rows: The rows of each row group; guesses of at least 1 unless `exact`.
         exact: Whether `rows` are exact.
         records: The rows of the file, None if only reading the file can count them.
-        footer: The footer of a Parquet file, as Arrow holds it, if tasks take it along.
+        footer: The footer of a Parquet file in a store, if tasks take it along.
         unchecked: Whether the types of the columns are known only when rows are read. The schema
             then has the names, or is None if these are not known either.
     """
@@ -30,7 +30,7 @@ class Header:
     rows: tuple[int, ...]
     exact: bool
     records: int | None
-    footer: Any = None
+    footer: bytes | None = None
     unchecked: bool = False
 
 

@@ -1,8 +1,8 @@
 """Parquet: the header and the row groups of a Parquet file, as Arrow reads them.
 
 Arrow ends the process on some damaged footers where it is asked for one column of a row group:
-`metadata.row_group(g).column(c)`. Nothing here makes that call, and a test forbids it. All else
-raises on damage. What PyArrow raises may quote values: callers drop it.
+`metadata.row_group(g).column(c)`, and where metadata are pickled. Nothing here does so, and tests
+forbid it. All else raises on damage. What PyArrow raises may quote values: callers drop it.
 
 Row groups of files in stores are read ahead by threads that mostly wait for the store, each column
 by itself, so that as many requests are under way as there are threads.
@@ -10,6 +10,7 @@ by itself, so that as many requests are under way as there are threads.
 
 from __future__ import annotations
 
+import io
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -60,13 +61,24 @@ def read_parquet_header(location: Location, state: State) -> Header:
     """
     with closing(_open_source(location, state)) as source, _open_parquet(source) as parquet:
         footer, schema = parquet.metadata, parquet.schema_arrow
+        content = None if location.options is None else _read_footer(source, footer.serialized_size)
     rows = tuple(footer.row_group(group).num_rows for group in range(footer.num_row_groups))
     if min(rows, default=0) < 0 or not sum(rows) == footer.num_rows <= _MOST_ROWS:
         raise ValueError("row groups that hold other rows than the file")
     if sum(rows) and footer.num_columns and footer.serialized_size + _FOOTER_ENDS >= state[0]:
         raise DamagedFileError(_SUMMARY_FAULT)
-    travels = footer.serialized_size <= _LARGEST_FOOTER
-    return Header(schema, rows, True, sum(rows), footer if travels else None)
+    return Header(schema, rows, True, sum(rows), content)
+
+
+def _read_footer(source: Any, size: int) -> bytes | None:
+    """Return the footer that was just read from a store, or None if it is large.
+
+    It travels as the bytes of a file: Arrow ends the process where damaged metadata are pickled.
+    """
+    if size > _LARGEST_FOOTER:
+        return None
+    source.seek(-size - 8, io.SEEK_END)
+    return b"PAR1" + bytes(source.read())
 
 
 def _open_source(location: Location, state: State) -> Any:
@@ -75,9 +87,10 @@ def _open_source(location: Location, state: State) -> Any:
     return location.open(sequential=False, state=state)
 
 
-def _open_parquet(source: Any, **options: Any) -> pq.ParquetFile:
+def _open_parquet(source: Any, footer: bytes | None = None, **options: Any) -> pq.ParquetFile:
     return pq.ParquetFile(
         source,
+        metadata=None if footer is None else pq.read_metadata(pa.BufferReader(footer)),
         coerce_int96_timestamp_unit=_INT96_UNIT,
         pre_buffer=False,  # it would hold an entire row group, read by threads of Arrow's own
         page_checksum_verification=True,
@@ -101,7 +114,7 @@ def open_parquet_row_groups(file: CheckedFile) -> Iterator[ReadRowGroup]:
             if wanted not in opened:
                 opened[wanted] = _open_parquet(
                     source,
-                    metadata=file.footer,
+                    file.footer,
                     read_dictionary=list(wanted),
                     buffer_size=buffer if file.size > buffer else 0,
                 )
@@ -230,7 +243,7 @@ def _read_columns(file: CheckedFile, row_group: int, columns: Sequence[str]) -> 
         closing(file.open(sequential=False)) as source,
         _open_parquet(
             source if file.size <= _WHOLE_FILE else source.raw,
-            metadata=file.footer,
+            file.footer,
             read_dictionary=list(file.dictionaries),
         ) as parquet,
     ):

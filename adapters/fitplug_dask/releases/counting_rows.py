@@ -41,9 +41,8 @@ def find_counts(
 ) -> ExactCounts:
     """Count what a release needs, or find the counts that an earlier run was charged for.
 
-    Tables of at most 2^24 cells are counted as a whole. So are counts with a checkpoint, whatever
-    their size. All others are counted in slabs, each by a task that stores its slab encrypted
-    beside the output; see `stored_counts`.
+    Tables of at most 2^24 cells are counted as a whole. All others are counted in slabs, each by a
+    task that stores its slab encrypted beside the output; see `stored_counts`.
 
     Args:
         source: Files of records, or exact tables.
@@ -63,7 +62,7 @@ def find_counts(
         is_of_record = release.request.plan.unit == ONE_RECORD
         keywords["contributions"] = release.request.contributions if is_of_record else None
         keywords["key"] = keywords["key"] or secret.person_key
-    if not _is_in_slabs(release, counting):
+    if not _is_in_slabs(release):
         tables = count(source, release.request.plan, client=client, progress=progress, **keywords)
         return TableCounts(tables, secret.nonce)
     store = open_store(release, secret)
@@ -78,13 +77,11 @@ def open_store(release: PartedRelease, secret: KeptSecret) -> CountStore:
     return CountStore(place, secret.nonce, release.run)
 
 
-def _is_in_slabs(release: PartedRelease, counting: Mapping[str, Any]) -> bool:
+def _is_in_slabs(release: PartedRelease) -> bool:
     """Return whether counts are too many for this process.
 
     The plan alone decides, so that a run that is resumed counts as the run before it.
     """
-    if counting["checkpoint"] is not None:
-        return False
     domain = release.request.plan.domain
     cells = sum(math.prod(slab.shape_in(domain)) for slab in release.parted.slabs)
     return cells > _MOST_CELLS
@@ -106,8 +103,6 @@ def _count_slabs(
     source: Source, release: PartedRelease, counting: Mapping[str, Any], store: CountStore
 ) -> StoredCounts:
     """Count all slabs on the workers, each of which stores what it counted."""
-    keywords = dict(counting)
-    del keywords["checkpoint"]
     rows = RowStore(partial(keep_rows, store), partial(find_rows, store))
     try:
         store.open()
@@ -122,7 +117,7 @@ def _count_slabs(
             client=release.client,
             progress=release.progress,
             rows=rows,
-            **keywords,
+            **counting,
         )
         if counting["person"] is not None:
             store.remove_rows()

@@ -67,7 +67,7 @@ from fitplug_opendp.staged_answers import label_files
 
 _LOG = logging.getLogger(__name__)
 
-State: TypeAlias = Literal["new", "begun", "made", "published"]
+State: TypeAlias = Literal["new", "charged", "drawn", "published"]
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class PartedRelease:
     @property
     def needs_counts(self) -> bool:
         """Whether noise may still have to be drawn, which takes exact counts."""
-        return self.state in ("new", "begun")
+        return self.state in ("new", "charged")
 
     @property
     def charged_seal(self) -> str | None:
@@ -261,12 +261,12 @@ class PartedRelease:
                 number=charge.entry.id,
             )
         place = self.output.place
-        held = self.output.read_digest() if stage.state == "begun" else None
+        held = self.output.read_digest() if stage.state == "charged" else None
         if held is not None and is_held(place, charge.entry):
             # The ledger is a copy from before this release was made, which the charge paid for.
             seal = read_parted_folder(place)[0]["seal"]
             stage = ledger.record_draw(charge.entry, held, counts=seal, output=self.output.text)
-        if stage.state == "made" and self.output.read_digest() == stage.answers:
+        if stage.state == "drawn" and self.output.read_digest() == stage.answers:
             # A process was killed after it had put the folder in place.
             stage = ledger.record_publication(stage, self.output.text)
         return replace(self, charge=StagedCharge(charge.entry, stage))

@@ -40,7 +40,6 @@ def release(
     person: str | None = None,
     contributions: int = 1,
     person_key: bytes | None = None,
-    checkpoint: str | PathLike[str] | None = None,
     key_file: str | os.PathLike[str] | None = None,
     progress: Progress = None,
     storage_options: Options | None = None,
@@ -69,8 +68,7 @@ def release(
 
     Exact counts of more than 2^24 cells never come to one process. They stay beside the output
     until the release is published, in files that only the secret of `key_file` opens, and a run
-    that is resumed after the charge goes on with them. This is not so with `checkpoint`, which
-    counts whole tables.
+    that is resumed after the charge goes on with them.
 
     Args:
         source: Files of records, as `count` takes them; or exact tables.
@@ -85,11 +83,10 @@ def release(
         contributions: The largest number of records that one person may have. With `person`, no
             more are counted.
         person_key: The secret key that chooses the rows of each person; drawn if left out.
-        checkpoint: A folder that keeps finished counts, as in `count`.
         key_file: The file of the secret, which is drawn if there is none, and removed when the
             release is published. It must not lie beside the output. If left out, it is a file in
             the account of this user, so that only this user finishes the release, and on this
-            machine. The key of a checkpoint is beside it, under the same name and ".checkpoint".
+            machine.
         progress: True shows a percentage on stderr; a callable is told (done, all) of each step.
             These numbers may be exact counts of rows, so show their ratio only.
         storage_options: Keywords of the file systems of the source.
@@ -133,7 +130,6 @@ def release(
     counting: dict[str, Any] = {
         "person": person,
         "key": person_key,
-        "checkpoint": checkpoint,
         "storage_options": storage_options,
         "weight": weight,
         "where": where,
@@ -189,11 +185,8 @@ def make_release(
     Raises:
         FitplugError: As for `release`.
     """
-    is_kept = counting["checkpoint"] is not None
-    if key_file is not None and request.ledger is None and not is_kept:
-        raise InputError("key_file is for runs that are resumed: give a ledger or a checkpoint")
-    if key_file is not None and is_kept:
-        counting = {**counting, "key_file": f"{os.fspath(key_file)}.checkpoint"}
+    if key_file is not None and request.ledger is None:
+        raise InputError("key_file is for runs that are resumed: give a ledger")
     prepared = PartedRelease.prepare(
         request,
         output,

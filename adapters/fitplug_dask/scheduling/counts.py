@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,15 +20,12 @@ from fitplug_dask.scheduling.graph import CountGraph, run_graph
 
 T = TypeVar("T")
 
-CountPartition: TypeAlias = Callable[[Job, Partition], "PartialCounts | Fault"]
-
 
 def count_partitions(
     job: Job,
     partitions: Sequence[Partition],
     client: Any,
     report: Report,
-    count_one: CountPartition = count_partition,
 ) -> PartialCounts:
     """Count the joint tables over all partitions.
 
@@ -37,7 +34,6 @@ def count_partitions(
         partitions: The partitions of the rows.
         client: A client of dask.distributed, or None for threads of this process.
         report: Called in this thread, with the rows of the tasks that have ended and of all.
-        count_one: Counts one partition.
 
     Raises:
         DataError: A file is at fault; the first fault found is named.
@@ -56,7 +52,7 @@ def count_partitions(
         return make_empty_counts(job)
     graph = CountGraph(job)
     for i, partition in enumerate(partitions):
-        key = graph.add("count-partition", i, count_one, graph.job, partition)
+        key = graph.add("count-partition", i, count_partition, graph.job, partition)
         graph.rows[key] = partition.rows
     graph.add_up(list(graph.rows))
     return raise_fault(run_graph(graph, client, report_rows))

@@ -140,13 +140,13 @@ def _open_begun(
 ) -> Series | None:
     """Open the series that was charged; None if a process was killed before it wrote the record."""
     state = found.stage.state
-    if state != "begun":
+    if state != "charged":
         _check_charge(ledger, found, record, place)
     if state != "published" and not (place / RECORD).is_file():
         return None
     if SeriesRecord.read(place) != record:
         raise InputError(f"{place} holds another series; name the folder of this one")
-    if state == "begun":
+    if state == "charged":
         # The ledger is a copy from before it had the record, and enters it again.
         output = encode_path(place)
         ledger.record_draw(found.entry, record.digest, counts=record.digest, output=output)

@@ -112,7 +112,7 @@ class Drawing:
         counts = [one.counts for one in (*earlier, own)]
         exact = answer_newest(self.plan, self.record.periods, counts)
         begun = self._begin()
-        if begun.stage.state != "begun":
+        if begun.stage.state != "charged":
             return
         seal = self.sealed.seal(self.index, own)
         digest = digest or self._stage(exact, own, seal)

@@ -97,7 +97,7 @@ class Series:
         drawn: list[PeriodAnswers] = []
         for index in range(len(self.labels)):
             found = draws.get(name_draw(self.record, index))
-            if self.charge is not None and (found is None or found.stage.state == "begun"):
+            if self.charge is not None and (found is None or found.stage.state == "charged"):
                 found = self._adopt(self.charge, index)
                 if found is None:
                     break
@@ -232,7 +232,7 @@ class Series:
         if held is None:
             return None
         found = charge.read_draws().get(name_draw(self.record, index))
-        if found is not None and found.stage.state != "begun":  # by another process, meanwhile
+        if found is not None and found.stage.state != "charged":  # by another process, meanwhile
             return found
         try:
             return self._open_drawing(charge, index).adopt(*held)

@@ -20,7 +20,12 @@ from fitplug_dask.sources.range_requests import StoredObject, get_request_pool
 from fitplug_dask.sources.store_errors import ChangedError, StoreError
 from fitplug_dask.sources.stored_bytes import open_stored_blocks
 from fitplug_dask.sources.streams import SHARES
-from fitplug_dask.sources.table_entries import Deletion, DeletionKind, StoredColumn, TableEntry
+from fitplug_dask.sources.table_entries import (
+    StoredColumn,
+    TableEntry,
+    find_remaining,
+    unpack_rows,
+)
 
 __all__ = [
     "HELD_FORMATS",
@@ -28,8 +33,6 @@ __all__ = [
     "TEXT_FORMATS",
     "UNTRACKED",
     "ChangedError",
-    "Deletion",
-    "DeletionKind",
     "DeltaTable",
     "FolderKey",
     "Format",
@@ -45,7 +48,9 @@ __all__ = [
     "TableEntry",
     "describe_local_state",
     "find_files",
+    "find_remaining",
     "get_request_pool",
     "open_stored_blocks",
     "redact_url",
+    "unpack_rows",
 ]

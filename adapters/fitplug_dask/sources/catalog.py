@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
-from urllib.parse import unquote
 
 from fitplug.errors import DataError
 from fitplug_dask.sources.dask_partitions import find_dask_partitions
@@ -29,9 +28,18 @@ Source: TypeAlias = Paths | DeltaTable | IcebergTable | Any
 """What `count` counts: paths, tables of lakes, or the tables of other libraries."""
 
 _KINDS = (
-    "a path, a list of paths, fpd.DeltaTable, fpd.IcebergTable, a dask.dataframe, delayed frames, "
-    "a data set, table or reader of Arrow, a frame of Polars or a relation of DuckDB"
+    "a path, a list of paths, a table of Delta or Iceberg, a dask.dataframe, delayed frames, a "
+    "data set, table or reader of Arrow, a frame of Polars or a relation of DuckDB"
 )
+
+_FIND_TABLES: dict[tuple[str, str], Callable[[Any, Options | None], list[FoundFile]]] = {
+    ("fitplug_dask", "DeltaTable"): find_delta_files,
+    ("deltalake", "DeltaTable"): find_delta_files,
+    ("fitplug_dask", "IcebergTable"): find_iceberg_files,
+    ("pyiceberg", "Table"): find_iceberg_files,
+    ("pyiceberg", "DataScan"): find_iceberg_files,
+}
+"""Tables of lakes, as `_FIND`."""
 
 _FIND: dict[tuple[str, str], Callable[[Any], list[FoundFile]]] = {
     ("pyarrow", "Dataset"): find_fragments,
@@ -64,20 +72,14 @@ def find_files(source: Source, options: Options | None = None) -> list[FoundFile
         DataError: It means no file, a file twice, files of several formats, or a table that cannot
             be read as its format demands.
     """
-    if isinstance(source, DeltaTable):
-        return _check(find_delta_files(source, options))
-    if isinstance(source, IcebergTable):
-        return _check(find_iceberg_files(source, options))
     if isinstance(source, (str, Path)):
         return find_by_path(source, options)
     names = list(_list_classes(type(source)))
-    held: Any = source
-    if ("deltalake", "DeltaTable") in names:
-        uri = held.table_uri
-        path = unquote(uri) if uri.startswith("file:") else uri
-        return _check(find_delta_files(DeltaTable(path, held.version()), options))
-    if ("pyiceberg", "Table") in names:
-        return _check(find_iceberg_files(IcebergTable(held.metadata_location), options))
+    for name in names:
+        if name in _FIND_TABLES:
+            files = _FIND_TABLES[name](source, options)
+            check_each_once(files)
+            return files
     for name in names:
         if name in _FIND:
             return _find_held(_FIND[name], source)
@@ -110,9 +112,3 @@ def _find_held(find: Callable[[Any], list[FoundFile]], source: Any) -> list[Foun
     except Exception:
         fault = f"the {type(source).__name__} cannot be read; check that it can be computed"
     raise DataError(fault)
-
-
-def _check(files: list[FoundFile]) -> list[FoundFile]:
-    """Return the files of a table's metadata. Raise DataError if one is there twice."""
-    check_each_once(files)
-    return files

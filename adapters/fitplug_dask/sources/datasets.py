@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from fitplug_dask.sources.file_search import FolderKey, FoundFile
 from fitplug_dask.sources.formats import Format
 from fitplug_dask.sources.locations import UNTRACKED, Location
 from fitplug_dask.sources.streams import make_stream
-from fitplug_dask.sources.table_entries import StoredColumn, TableEntry
+from fitplug_dask.sources.table_entries import StoredColumn, TableEntry, spell_value
 
 
 @dataclass(frozen=True, repr=False)
@@ -94,7 +93,7 @@ def _find_file(fragment: Any, schema: Any) -> FoundFile:
     import pyarrow.dataset as pd
 
     keys = tuple(
-        FolderKey(name, _spell(value), str(Path(fragment.path).parent))
+        FolderKey(name, spell_value(value), str(Path(fragment.path).parent))
         for name, value in pd.get_partition_keys(fragment.partition_expression).items()
     )
     is_parquet = isinstance(fragment.format, pd.ParquetFileFormat)
@@ -105,12 +104,3 @@ def _find_file(fragment: Any, schema: Any) -> FoundFile:
         Format.PARQUET if is_parquet else Format.ARROW,
         TableEntry({name: StoredColumn((name,)) for name in schema.names}),
     )
-
-
-def _spell(value: Any) -> str | None:
-    """Return the text of a value as names of folders spell it."""
-    if value is None:
-        return None
-    if isinstance(value, bool):
-        return str(value).lower()
-    return value.isoformat() if isinstance(value, datetime.date) else str(value)

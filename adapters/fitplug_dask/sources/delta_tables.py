@@ -1,34 +1,51 @@
-"""Delta tables: the files of a version, with their partition values and deleted rows."""
+"""Delta tables: the files of a version, with their partition values and deleted rows.
+
+The package `deltalake` reads the log, its checkpoints and the deletion vectors.
+https://github.com/delta-io/delta/blob/master/PROTOCOL.md
+"""
 
 from __future__ import annotations
 
-import hashlib
 import json
-import struct
-import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+import numpy as np
+
 from fitplug.errors import DataError
-from fitplug_dask.sources.delta_log import replay_log
 from fitplug_dask.sources.file_search import FolderKey, FoundFile
 from fitplug_dask.sources.formats import Format
-from fitplug_dask.sources.locations import Options, redact_url
-from fitplug_dask.sources.table_entries import (
-    Deletion,
-    DeletionKind,
-    StoredColumn,
-    TableEntry,
-)
-from fitplug_dask.sources.table_folders import join_path, make_location, stamp_deletions
+from fitplug_dask.sources.locations import Options, is_url, locate, redact_url
+from fitplug_dask.sources.table_entries import StoredColumn, TableEntry, pack_rows, spell_value
 
 _ZONED = "is a time with a zone that partitions the table, which is not supported"
-_Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
-_UUID_CHARACTERS = 20
-_FRAME_BYTES = 8  # the length before a deletion vector in a file, and the checksum after it
+
+_KNOWN_FEATURES = {
+    "columnMapping",
+    "deletionVectors",
+    "timestampNtz",
+    "typeWidening",
+    "typeWidening-preview",
+    "v2Checkpoint",
+    "vacuumProtocolCheck",
+}
+"""What a reader must know of this is done by `deltalake` and here. Widened types need nothing, as
+each file is read by its own types, and no checkpoint is removed here.
+"""
+
+_OBJECT_STORE_NAMES = {
+    "key": "aws_access_key_id",
+    "secret": "aws_secret_access_key",
+    "token": "aws_session_token",
+    "anon": "aws_skip_signature",
+    "endpoint_url": "aws_endpoint_url",
+    "region_name": "aws_region",
+}
+"""How `deltalake` names keywords of the file system of fsspec for S3."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +54,9 @@ class DeltaTable:
 
         fpd.count(fpd.DeltaTable("lake/people", version=12), plan)
 
-    The log and its checkpoints are read here, without another library. Deletion vectors and
-    renamed columns are respected, and a table that needs more of its readers is refused.
+    The package `deltalake` reads the log. Deletion vectors and renamed columns are respected, and
+    a table that needs more of its readers is refused. A `deltalake.DeltaTable` may be counted as it
+    is, in the version that it has loaded; its files are reached with `storage_options`.
 
     Args:
         path: The folder of the table, or its URL.
@@ -49,52 +67,128 @@ class DeltaTable:
     version: int | None = None
 
 
-def find_delta_files(table: DeltaTable, options: Options | None) -> list[FoundFile]:
-    """Find the files of a Delta table.
+def find_delta_files(table: DeltaTable | Any, options: Options | None) -> list[FoundFile]:
+    """Find the files of a Delta table, given by its path or as `deltalake` opened it.
 
     Raises:
-        DataError: There is no such table or version, or it cannot be read as its log demands.
+        DataError: There is no such table or version, it cannot be read as its log demands, or
+            `deltalake` is missing.
     """
-    root = str(table.path)
-    _, state = replay_log(root, table.version, options)
+    if isinstance(table, DeltaTable):
+        root = str(table.path)
+        opened = _open(root, table.version, options)
+    else:
+        root, opened = table.table_uri, table
+        root = unquote(root) if root.startswith("file:") else root
+    shown = redact_url(root)
     try:
-        return _read_files(root, state.metadata, list(state.files.values()), options)
+        _check_features(shown, opened.protocol())
+        return sorted(_read_files(root, opened, options), key=lambda file: file.location.path)
     except DataError:
         raise
-    except Exception:  # a damaged log; what its reader says may quote values
+    except Exception:  # what the package says may quote values
         pass
-    raise DataError(f"the log of the Delta table {redact_url(root)} is damaged; check the table")
+    raise DataError(
+        f"the log of the Delta table {shown} is damaged, or a file of deleted rows is damaged or "
+        "gone; check the table"
+    )
 
 
-def _read_files(
-    root: str, metadata: Mapping[str, Any], actions: list[dict[str, Any]], options: Options | None
-) -> list[FoundFile]:
-    """Return the files that the actions add."""
-    if metadata["format"]["provider"] != "parquet":
-        raise DataError(f"the files of the Delta table {redact_url(root)} are not Parquet")
-    fields = json.loads(metadata["schemaString"])["fields"]
-    mode = (metadata.get("configuration") or {}).get("delta.columnMapping.mode", "none")
-    columns = {one["name"]: _find_stored(one, mode) for one in fields}
-    partitions = {one["name"]: one["type"] for one in fields} if mode == "none" else {}
-    if mode != "none":
-        partitions = {columns[one["name"]].names[0]: one["type"] for one in fields}
-    names = {column.names[0]: name for name, column in columns.items()}
-    held = stamp_deletions([_find_deletion(root, action, options) for action in actions])
-    files = []
-    for action, deletion in zip(actions, held, strict=True):
-        path = join_path(root, unquote(action["path"]))
-        values = action.get("partitionValues") or {}
-        refused = {names[stored]: _ZONED for stored in values if partitions[stored] == "timestamp"}
-        keys = tuple(
-            FolderKey(names[stored], text or None, redact_url(path.rpartition("/")[0]))
-            for stored, text in values.items()
-            if names[stored] not in refused
+def _open(root: str, version: int | None, options: Options | None) -> Any:
+    """Open a table by `deltalake`."""
+    shown = redact_url(root)
+    try:
+        import deltalake
+    except ImportError:
+        deltalake = None
+    if deltalake is None:
+        raise DataError(
+            f"the Delta table {shown} is read by the package deltalake, which is missing; install "
+            'it: pip install "fitplug[delta]"'
         )
-        vectors = (deletion,) if action.get("deletionVector") else ()
-        entry = TableEntry(columns, vectors, action["size"], refused)
-        location = make_location(path, options)
-        files.append(FoundFile(redact_url(path), keys, location, Format.PARQUET, entry))
-    return sorted(files, key=lambda file: file.location.path)
+    storage = dict(_translate_options(options or {})) if is_url(root) else None
+    path = root if is_url(root) else locate(root, None).path
+    try:
+        return deltalake.DeltaTable(path, version=version, storage_options=storage)
+    except Exception as error:  # what the package says may quote values or credentials
+        unsupported = re.search(r"Feature '(\w+)' is not supported", str(error))
+    if unsupported:
+        raise _make_feature_error(shown, [unsupported[1]])
+    latest = None
+    try:
+        if not deltalake.DeltaTable.is_deltatable(path, storage_options=storage):
+            fault = f"{shown} is no Delta table: it has no _delta_log; check the path"
+        else:
+            fault = f"the log of the Delta table {shown} is damaged; check the table"
+            latest = deltalake.DeltaTable(path, storage_options=storage).version()
+    except Exception:
+        fault = (
+            f"the log of the Delta table {shown} is damaged or cannot be reached; check the table, "
+            "and storage_options if it is in a store"
+        )
+    if latest is not None:
+        fault = (
+            f"{shown} has no version {version}, or its log is incomplete; the latest version is "
+            f"{latest}"
+        )
+    raise DataError(fault)
+
+
+def _translate_options(options: Options) -> Iterator[tuple[str, str]]:
+    """Yield the keywords of a file system of fsspec as `deltalake` names and spells them."""
+    for name, value in options.items():
+        if isinstance(value, Mapping):
+            yield from _translate_options(value)
+        elif isinstance(value, (str, bool)):
+            yield _OBJECT_STORE_NAMES.get(name, name), spell_value(value) or ""
+            if name == "endpoint_url" and str(value).startswith("http://"):
+                yield "aws_allow_http", "true"
+
+
+def _check_features(shown: str, protocol: Any) -> None:
+    """Raise DataError if a reader must know more than is known here."""
+    unknown = sorted(set(protocol.reader_features or ()) - _KNOWN_FEATURES)
+    if unknown:
+        raise _make_feature_error(shown, unknown)
+
+
+def _make_feature_error(shown: str, features: list[str]) -> DataError:
+    return DataError(
+        f"the Delta table {shown} uses {', '.join(features)}, which is not supported; "
+        "write a copy of it as plain Parquet"
+    )
+
+
+def _read_files(root: str, opened: Any, options: Options | None) -> Iterator[FoundFile]:
+    """Yield the files of a table that is open."""
+    import pyarrow as pa
+
+    fields = json.loads(opened.schema().to_json())["fields"]
+    mode = opened.metadata().configuration.get("delta.columnMapping.mode", "none")
+    columns = {field["name"]: _find_stored(field, mode) for field in fields}
+    zoned = {field["name"] for field in fields if field["type"] == "timestamp"}
+    vectors = _read_vectors(opened)
+    for action in pa.table(opened.get_add_actions()).to_pylist():
+        path = unquote(action["path"])
+        if not is_url(path) and not path.startswith(("/", "file:")):
+            path = f"{root.rstrip('/')}/{path}"
+        partition = action.get("partition") or {}
+        keys = tuple(
+            FolderKey(name, spell_value(value), redact_url(path.rpartition("/")[0]))
+            for name, value in partition.items()
+            if name not in zoned
+        )
+        entry = TableEntry(
+            columns,
+            vectors.pop(_identify(opened.table_uri, action["path"]), None),
+            action["size_bytes"],
+            dict.fromkeys(zoned & set(partition), _ZONED),
+        )
+        location = locate(path, options)
+        shown = redact_url(path) if is_url(path) else location.path
+        yield FoundFile(shown, keys, location, Format.PARQUET, entry)
+    if vectors:
+        raise ValueError("a deletion vector is of no file of the table")
 
 
 def _find_stored(described: Mapping[str, Any], mode: str) -> StoredColumn:
@@ -106,47 +200,19 @@ def _find_stored(described: Mapping[str, Any], mode: str) -> StoredColumn:
     return StoredColumn((physical,), number)
 
 
-def _find_deletion(root: str, action: Mapping[str, Any], options: Options | None) -> Deletion:
-    """Return which rows a deletion vector deletes; an empty one if there is none."""
-    vector = action.get("deletionVector")
-    none = Deletion(DeletionKind.BITMAP)
-    if not vector:
-        return none
-    kind, told = vector["storageType"], vector["pathOrInlineDv"]
-    count = vector["cardinality"]
-    if kind == "i":
-        content = decode_z85(told)[: vector["sizeInBytes"]]
-        stamp = hashlib.sha256(content).hexdigest()
-        return replace(none, content=content, stamp=stamp, count=count)
-    if kind == "u":
-        folder, name = told[:-_UUID_CHARACTERS], told[-_UUID_CHARACTERS:]
-        file = f"deletion_vector_{uuid.UUID(bytes=decode_z85(name))}.bin"
-        told = join_path(root, f"{folder}/{file}" if folder else file)
-    elif kind == "p":
-        told = unquote(told)
-    else:
-        raise ValueError("unknown kind of deletion vector")
-    return replace(
-        none,
-        location=make_location(told, options),
-        start=vector.get("offset") or 0,
-        length=vector["sizeInBytes"] + _FRAME_BYTES,
-        count=count,
-    )
+def _read_vectors(opened: Any) -> dict[str, bytes]:
+    """Return the deleted rows of each file that has some, by what identifies the file."""
+    import pyarrow as pa
+
+    vectors = {}
+    for batch in pa.RecordBatchReader.from_stream(opened.deletion_vectors()):
+        for uri, remaining in zip(*batch.columns, strict=True):
+            bits = remaining.values.to_numpy(zero_copy_only=False)
+            vectors[_identify("", uri.as_py())] = pack_rows(~np.asarray(bits, dtype=bool))
+    return vectors
 
 
-def decode_z85(text: str) -> bytes:
-    """Return the bytes that a text of ZeroMQ's base 85 spells.
-
-    Raises:
-        ValueError: The text is none.
-    """
-    if len(text) % 5:
-        raise ValueError("no base 85")
-    words = []
-    for start in range(0, len(text), 5):
-        word = 0
-        for character in text[start : start + 5]:
-            word = word * 85 + _Z85.index(character)
-        words.append(struct.pack(">I", word))
-    return b"".join(words)
+def _identify(table_uri: str, path: str) -> str:
+    """Return what identifies a file: its URI, which the log may give relative to the table."""
+    absolute = is_url(path) or path.startswith(("/", "file:"))
+    return unquote(path if absolute else f"{table_uri.rstrip('/')}/{path}")

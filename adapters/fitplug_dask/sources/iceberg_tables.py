@@ -1,43 +1,34 @@
 """Iceberg tables: the files of a snapshot, with their renamed columns and deleted rows.
 
-The metadata and the manifests are read here, without another library.
+The package `pyiceberg` reads the metadata and the manifests, and chooses the deletes of each file.
 https://iceberg.apache.org/spec/
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, replace
+import io
+import zlib
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from fitplug.errors import DataError
 from fitplug_dask.sources.file_search import FoundFile
 from fitplug_dask.sources.formats import Format
-from fitplug_dask.sources.iceberg_manifests import (
-    EQUALITY_DELETES,
-    POSITION_DELETES,
-    IcebergFile,
-    read_manifests,
-)
-from fitplug_dask.sources.locations import Options, redact_url
-from fitplug_dask.sources.table_entries import (
-    Deletion,
-    DeletionKind,
-    StoredColumn,
-    TableEntry,
-)
-from fitplug_dask.sources.table_folders import (
-    list_names,
-    make_location,
-    read_bytes,
-    stamp_deletions,
-)
+from fitplug_dask.sources.locations import Location, Options, locate, redact_url
+from fitplug_dask.sources.table_entries import StoredColumn, TableEntry, pack_rows, spell_value
 
-_VERSIONS = (1, 2, 3)
 _SPELLED_TYPES = ("boolean", "int", "long", "string")
-_HINT = "version-hint.text"
+_READERS = 16
+_FRAME_BYTES, _VECTOR_MAGIC = 4, b"\xd1\xd3\x39\x64"
+_COPY = "which is not supported; write a copy of it as plain Parquet"
+
+Positions = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -46,9 +37,10 @@ class IcebergTable:
 
         fpd.count(fpd.IcebergTable("lake/people/metadata/00007-....metadata.json"), plan)
 
-    Position deletes, equality deletes, deletion vectors and renamed columns are respected. A table
-    that needs more of its readers is refused. A Table of pyiceberg, as its catalogs load them, may
-    be counted as it is; its files are reached with `storage_options`.
+    The package `pyiceberg` reads the manifests. Position deletes, deletion vectors and renamed
+    columns are respected. A table that needs more of its readers is refused, as one with equality
+    deletes. A Table of pyiceberg, as its catalogs load them, and a scan of one that has no filter,
+    may be counted as they are; their files are reached with `storage_options`.
 
     Args:
         path: The file of the table's metadata, `....metadata.json`, or its URL. The folder of a
@@ -60,22 +52,75 @@ class IcebergTable:
     snapshot_id: int | None = None
 
 
-def find_iceberg_files(table: IcebergTable, options: Options | None) -> list[FoundFile]:
+@dataclass(frozen=True)
+class _TableFile:
+    """A file of a table, as pyiceberg opens one. Its store is asked as for files of rows."""
+
+    location: str
+    place: Location
+
+    def open(self, seekable: bool = True) -> Any:
+        return self.place.open(sequential=True)
+
+
+class _TableFiles:
+    """The files of a table, as pyiceberg asks for them."""
+
+    def __init__(self, options: Options | None) -> None:
+        self.properties: Mapping[str, str] = {}
+        self._options = options
+
+    def new_input(self, location: str) -> _TableFile:
+        return _TableFile(location, locate(location, self._options))
+
+
+def find_iceberg_files(table: IcebergTable | Any, options: Options | None) -> list[FoundFile]:
     """Find the files of a snapshot of an Iceberg table.
 
+    Args:
+        table: The table by its path, or a Table or DataScan of pyiceberg.
+        options: Keywords of the file system that URLs name.
+
     Raises:
-        DataError: There is no such table or snapshot, or it cannot be read as it demands.
+        DataError: There is no such table or snapshot, it cannot be read as it demands, or
+            `pyiceberg` is missing.
     """
-    path = _find_metadata(str(table.path), options)
-    shown = redact_url(path)
-    content = read_bytes(path, options)
+    if isinstance(table, IcebergTable):
+        path = _find_metadata(str(table.path), options)
+        shown = redact_url(path)
+        scan = _open(shown, path, table.snapshot_id, options)
+    else:
+        scan = table.scan() if hasattr(table, "scan") else table
+        shown = redact_url(scan.table_metadata.location)
+    fault = "cannot be read, or its metadata are damaged; check the table"
     try:
-        return _read_files(shown, json.loads(content), table.snapshot_id, options)
+        return _read_files(shown, scan, options)
     except DataError:
         raise
-    except Exception:  # a damaged file; what its reader says may quote values
+    except Exception as error:  # what the package says may quote values
+        if "equality deletes" in str(error):
+            fault = f"deletes rows by equal values, {_COPY}"
+    raise DataError(f"the Iceberg table {shown} {fault}")
+
+
+def _open(shown: str, path: str, snapshot_id: int | None, options: Options | None) -> Any:
+    """Return the scan of a table that the path of its metadata names."""
+    fault = f"the Iceberg table {shown} cannot be read, or is damaged; check the path"
+    try:
+        from pyiceberg.serializers import FromInputFile
+        from pyiceberg.table import DataScan
+
+        files: Any = _TableFiles(options)
+        metadata = FromInputFile.table_metadata(files.new_input(path))
+        return DataScan(table_metadata=metadata, io=files, snapshot_id=snapshot_id)
+    except ImportError:
+        fault = (
+            f"the Iceberg table {shown} is read by the package pyiceberg, which is missing; "
+            'install it: pip install "fitplug[iceberg]"'
+        )
+    except Exception:  # what the package or a store's client says may hold credentials
         pass
-    raise DataError(f"the metadata of the Iceberg table {shown} are damaged; check the table")
+    raise DataError(fault)
 
 
 def _find_metadata(given: str, options: Options | None) -> str:
@@ -83,177 +128,88 @@ def _find_metadata(given: str, options: Options | None) -> str:
     if given.endswith(".json"):
         return given
     folder = f"{given.rstrip('/')}/metadata"
-    names = list_names(folder, options)
-    if _HINT in names:
-        hint = read_bytes(f"{folder}/{_HINT}", options).decode("ascii", "replace").strip()
-        for name in (f"v{hint}.metadata.json", f"{hint}.metadata.json", hint):
-            if name in names:
-                return f"{folder}/{name}"
-    raise DataError(
-        f"{redact_url(given)} does not say which version of an Iceberg table is the current one; "
-        "name its file ....metadata.json, or give the table that a catalog of pyiceberg loads"
-    )
-
-
-def _read_files(
-    shown: str, metadata: Mapping[str, Any], snapshot_id: int | None, options: Options | None
-) -> list[FoundFile]:
-    """Return the files of a snapshot."""
-    if metadata["format-version"] not in _VERSIONS:
-        raise DataError(f"{shown} is of an unknown version of Iceberg; write a copy as Parquet")
-    snapshot = _find_snapshot(shown, metadata, snapshot_id)
-    if snapshot is None:
-        return []
-    specs = _list_specs(metadata)
-    data, deletes = read_manifests(snapshot, options)
-    _check_files(shown, [*data, *deletes])
-    schema = _find_schema(metadata, snapshot if snapshot_id is not None else {})
-    columns = _list_columns(metadata, schema)
-    plain = {field["id"] for field in schema["fields"] if field["type"] in _SPELLED_TYPES}
-    chosen = [_choose_deletes(file, deletes, specs) for file in data]
-    needed = list(dict.fromkeys(one for held in chosen for one in held))
-    made = [_make_deletion(shown, one, columns, options) for one in needed]
-    stamped = dict(zip(needed, stamp_deletions(made), strict=True))
-    files = []
-    for file, held in zip(data, chosen, strict=True):
-        deletions = tuple(replace(stamped[one], file_path=file.path) for one in held)
-        entry = TableEntry(_share_partition(columns, plain, file, specs), deletions, file.size)
-        location = make_location(file.path, options)
-        files.append(FoundFile(redact_url(file.path), (), location, Format.PARQUET, entry))
-    return sorted(files, key=lambda file: file.location.path)
-
-
-def _find_snapshot(
-    shown: str, metadata: Mapping[str, Any], snapshot_id: int | None
-) -> Mapping[str, Any] | None:
-    """Return the snapshot to count, or None if the table has none yet, so that it has no rows."""
-    wanted = metadata.get("current-snapshot-id") if snapshot_id is None else snapshot_id
-    if snapshot_id is None and wanted in (None, -1):
-        return None
-    for snapshot in metadata.get("snapshots") or ():
-        if snapshot["snapshot-id"] == wanted:
-            held: Mapping[str, Any] = snapshot
-            return held
-    raise DataError(f"the Iceberg table {shown} has no snapshot {wanted}; check its history")
-
-
-def _list_specs(metadata: Mapping[str, Any]) -> dict[int, list[Mapping[str, Any]]]:
-    """Return the fields of each partition spec, by its number."""
-    if "partition-specs" in metadata:
-        return {spec["spec-id"]: spec["fields"] for spec in metadata["partition-specs"]}
-    return {0: metadata["partition-spec"]}
-
-
-def _find_schema(metadata: Mapping[str, Any], snapshot: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the schema of the table.
-
-    Args:
-        metadata: The metadata of the table.
-        snapshot: The snapshot whose schema is wanted; empty for the table's current schema.
-    """
-    if "schemas" not in metadata:
-        only: Mapping[str, Any] = metadata["schema"]
-        return only
-    number = snapshot.get("schema-id", metadata["current-schema-id"])
-    (schema,) = [one for one in metadata["schemas"] if one["schema-id"] == number]
-    return schema
-
-
-def _list_columns(
-    metadata: Mapping[str, Any], schema: Mapping[str, Any]
-) -> dict[str, StoredColumn]:
-    """Return the columns of a schema, by name."""
-    mapping = (metadata.get("properties") or {}).get("schema.name-mapping.default")
-    names = {
-        one["field-id"]: tuple(one["names"])
-        for one in (json.loads(mapping) if mapping else ())
-        if "field-id" in one
-    }
-    columns = {}
-    for field in schema["fields"]:
-        default = field.get("initial-default")
-        absent = "is missing there, and has a default, which is not supported"
-        columns[field["name"]] = StoredColumn(
-            names.get(field["id"], ()),
-            field["id"],
-            absent=None if default is None else absent,
+    hint = ""
+    try:
+        with locate(f"{folder}/version-hint.text", options).open(sequential=True) as file:
+            hint = file.read().decode("ascii").strip()
+    except Exception:  # what a store's client says may hold credentials
+        pass
+    if not hint:
+        raise DataError(
+            f"{redact_url(given)} does not say which version of an Iceberg table is the current "
+            "one; name its file ....metadata.json, or give the table that a catalog of pyiceberg "
+            "loads"
         )
-    return columns
+    name = hint if hint.endswith(".json") else f"{'v' * hint.isdecimal()}{hint}.metadata.json"
+    return f"{folder}/{name}"
 
 
-def _check_files(shown: str, files: Sequence[IcebergFile]) -> None:
+def _read_files(shown: str, scan: Any, options: Options | None) -> list[FoundFile]:
+    """Return the files of a scan."""
+    from pyiceberg.expressions import AlwaysTrue
+
+    metadata = scan.table_metadata
+    if scan.snapshot_id is not None and metadata.snapshot_by_id(scan.snapshot_id) is None:
+        raise DataError(
+            f"the Iceberg table {shown} has no snapshot {scan.snapshot_id}; check its history"
+        )
+    if scan.row_filter != AlwaysTrue() or scan.limit is not None:
+        raise DataError(
+            f"the scan of the Iceberg table {shown} has a filter or a limit; leave it out, and "
+            "give where= to count some rows"
+        )
+    tasks = list(scan.plan_files())
+    for file in (one for task in tasks for one in (task.file, *task.delete_files)):
+        _check_file(shown, file)
+    deletes = {one.file_path: one for task in tasks for one in task.delete_files}
+    with ThreadPoolExecutor(_READERS) as readers:
+        read = readers.map(lambda one: _read_deletes(scan.io, one), deletes.values())
+        positions = dict(zip(deletes, read, strict=True))
+    fields = scan.projection().fields
+    columns = _list_columns(metadata, fields)
+    plain = {field.field_id for field in fields if str(field.field_type) in _SPELLED_TYPES}
+    found = []
+    for task in tasks:
+        file = task.file
+        told = [positions[one.file_path].get(file.file_path) for one in task.delete_files]
+        filled = _share_partition(columns, plain, file, metadata.specs()[file.spec_id].fields)
+        deleted = _join_positions([one for one in told if one is not None], file.record_count)
+        entry = TableEntry(filled, deleted, file.file_size_in_bytes)
+        location = locate(file.file_path, options)
+        found.append(FoundFile(redact_url(file.file_path), (), location, Format.PARQUET, entry))
+    return sorted(found, key=lambda file: file.location.path)
+
+
+def _check_file(shown: str, file: Any) -> None:
     """Raise DataError if a file is of a kind that is not read here."""
-    for file in files:
-        is_bitmap = file.content == POSITION_DELETES and file.format == "puffin"
-        fault = None
-        if file.format != "parquet" and not is_bitmap:
-            fault = f"has files of {file.format}"
-        elif file.is_encrypted:
-            fault = "has encrypted files"
-        if fault:
-            raise DataError(
-                f"the Iceberg table {shown} {fault}, which is not supported; "
-                "write a copy of it as plain Parquet"
-            )
+    kind = str(getattr(file.file_format, "value", file.file_format)).lower()
+    is_vector = kind == "puffin" and file.content != 0
+    fault = None
+    if kind != "parquet" and not is_vector:
+        fault = f"has files of {kind}"
+    elif file.key_metadata is not None:
+        fault = "has encrypted files"
+    if fault:
+        raise DataError(f"the Iceberg table {shown} {fault}, {_COPY}")
 
 
-def _choose_deletes(
-    file: IcebergFile,
-    deletes: Sequence[IcebergFile],
-    specs: Mapping[int, Sequence[Mapping[str, Any]]],
-) -> list[IcebergFile]:
-    """Return the deletes that work on a file of data, as the section "Scan Planning" says."""
-    positions, bitmaps, values = [], [], []
-    for delete in deletes:
-        same = delete.spec == file.spec and delete.partition == file.partition
-        if delete.content == EQUALITY_DELETES:
-            if file.sequence < delete.sequence and (same or not specs[delete.spec]):
-                values.append(delete)
-        elif file.sequence <= delete.sequence:
-            if delete.format == "puffin":
-                if delete.referenced == file.path:
-                    bitmaps.append(delete)
-            elif same and delete.referenced in (None, file.path):
-                positions.append(delete)
-    # A bitmap holds all that earlier files of positions say.
-    return [*(bitmaps or positions), *values]
-
-
-def _make_deletion(
-    shown: str,
-    delete: IcebergFile,
-    columns: Mapping[str, StoredColumn],
-    options: Options | None,
-) -> Deletion:
-    """Return which rows a file of deletes deletes."""
-    location = make_location(delete.path, options)
-    if delete.content == EQUALITY_DELETES:
-        compared = {
-            name: column
-            for name, column in columns.items()
-            if column.field_id in delete.equality_ids
-        }
-        if len(compared) != len(delete.equality_ids):
-            raise DataError(
-                f"the Iceberg table {shown} deletes rows by a column that it no longer has, or "
-                "that is nested, which is not supported; write a copy of it as plain Parquet"
-            )
-        return Deletion(DeletionKind.EQUAL_VALUES, location, columns=compared)
-    if delete.format == "puffin":
-        if delete.blob is None:
-            raise ValueError("a bitmap of deleted rows has no place in its file")
-        start, length = delete.blob
-        return Deletion(
-            DeletionKind.BITMAP, location, start=start, length=length, count=delete.records
+def _list_columns(metadata: Any, fields: Sequence[Any]) -> dict[str, StoredColumn]:
+    """Return the columns of a schema, by name."""
+    mapping = metadata.name_mapping()
+    names = {one.field_id: tuple(one.names) for one in (mapping.root if mapping else ())}
+    default = "is missing there, and has a default, which is not supported"
+    return {
+        field.name: StoredColumn(
+            names.get(field.field_id, ()),
+            field.field_id,
+            absent=None if field.initial_default is None else default,
         )
-    return Deletion(DeletionKind.POSITIONS, location)
+        for field in fields
+    }
 
 
 def _share_partition(
-    columns: Mapping[str, StoredColumn],
-    plain: Container[int],
-    file: IcebergFile,
-    specs: Mapping[int, Sequence[Mapping[str, Any]]],
+    columns: Mapping[str, StoredColumn], plain: set[int], file: Any, spec: Sequence[Any]
 ) -> dict[str, StoredColumn]:
     """Return the columns, with the values that the partition gives where a file lacks them.
 
@@ -261,25 +217,90 @@ def _share_partition(
         columns: The columns of the table, by name.
         plain: The numbers of the columns whose values in a partition are spelled here.
         file: The file of data.
-        specs: The fields of each partition spec.
+        spec: The fields of its partition spec.
     """
     shared = {
-        field["source-id"]: value
-        for field, value in zip(specs[file.spec], file.partition, strict=True)
-        if field["transform"] == "identity"
+        field.source_id: file.partition[number]
+        for number, field in enumerate(spec)
+        if str(field.transform) == "identity"
     }
     filled = {}
     for name, column in columns.items():
         filled[name] = column
         if column.field_id in shared and column.field_id in plain:
-            filled[name] = column._replace(shared=(_spell(shared[column.field_id]),))
+            filled[name] = column._replace(shared=(spell_value(shared[column.field_id]),))
         elif column.field_id in shared:
             filled[name] = column._replace(absent="is missing there, and its partition gives it")
     return filled
 
 
-def _spell(value: str | int | None) -> str | None:
-    """Return the text of a value as names of folders spell it."""
-    if value is None:
+def _join_positions(told: Sequence[Positions], rows: int) -> bytes | None:
+    """Return the rows that are deleted of a file with so many rows, None if there are none."""
+    positions = np.concatenate(told) if told else np.zeros(0, dtype=np.int64)
+    if not len(positions):
         return None
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    if positions.min() < 0 or positions.max() >= rows:
+        raise ValueError("a deleted row lies beyond the end of its file")
+    deleted = np.zeros(positions.max() + 1, dtype=bool)
+    deleted[positions] = True
+    return pack_rows(deleted)
+
+
+def _read_deletes(files: Any, delete: Any) -> dict[str, Positions]:
+    """Return the positions of the deleted rows that one file of deletes tells, by their files."""
+    with files.new_input(delete.file_path).open() as file:
+        content: bytes = file.read()
+    if len(content) != delete.file_size_in_bytes:
+        raise ValueError("the file of deletes does not have the size that its table says")
+    if content[:4] == b"PFA1":
+        return read_vectors(content)
+    return read_positions(content, delete.record_count)
+
+
+def read_vectors(content: bytes) -> dict[str, Positions]:
+    """Read the deletion vectors of a Puffin file, by the files whose rows they delete.
+
+    pyiceberg does not look at their checksums.
+
+    Raises:
+        Exception: The file is damaged.
+    """
+    from pyiceberg.table.puffin import PuffinFile
+    from pyroaring import BitMap64
+
+    vectors: dict[str, Positions] = {}
+    for blob in PuffinFile(content).footer.blobs:
+        if blob.type != "deletion-vector-v1":
+            continue
+        framed = content[blob.offset : blob.offset + blob.length]
+        vector, checksum = framed[_FRAME_BYTES:-_FRAME_BYTES], framed[-_FRAME_BYTES:]
+        if int.from_bytes(framed[:_FRAME_BYTES], "big") != len(vector):
+            raise ValueError("the deletion vector has another length")
+        if int.from_bytes(checksum, "big") != zlib.crc32(vector) or vector[:4] != _VECTOR_MAGIC:
+            raise ValueError("the deletion vector has another checksum")
+        positions = np.asarray(BitMap64.deserialize(vector[4:]).to_array()).astype(np.int64)
+        if len(positions) != int(blob.properties["cardinality"]):
+            raise ValueError("the deletion vector has another number of rows")
+        vectors[blob.properties["referenced-data-file"]] = positions
+    return vectors
+
+
+def read_positions(content: bytes, rows: int) -> dict[str, Positions]:
+    """Read the positions in a Parquet file of position deletes, by the files they are of.
+
+    Args:
+        content: The file.
+        rows: The rows that it must hold.
+
+    Raises:
+        Exception: The file is damaged.
+    """
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(io.BytesIO(content), page_checksum_verification=True) as parquet:
+        table = parquet.read(["file_path", "pos"], use_threads=False)
+    if len(table) != rows or table["file_path"].null_count or table["pos"].null_count:
+        raise ValueError("the file holds other rows than its table says")
+    told = table.group_by("file_path", use_threads=False).aggregate([("pos", "list")])
+    lists = (each.values.to_numpy().astype(np.int64) for each in told["pos_list"])
+    return dict(zip(told["file_path"].to_pylist(), lists, strict=True))

@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from fitplug_dask.sources.range_requests import (
@@ -140,6 +141,15 @@ class Location:
     def _open_system(self) -> tuple[Any, str]:
         assert self.options is not None
         return open_file_system(self.path, self.options)
+
+
+def locate(path: str, options: Options | None) -> Location:
+    """Return where a file of a table lies: a URL, or a local path, also one with a scheme."""
+    if is_url(path):
+        return Location(path, options or {})
+    if path.startswith("file:") and not path.startswith("file://"):
+        path = path.removeprefix("file:")
+    return Location(str(Path(strip_local_scheme(path)).absolute()))
 
 
 def describe_local_state(now: os.stat_result) -> State:

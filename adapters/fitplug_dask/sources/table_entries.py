@@ -6,12 +6,16 @@ columns are stored, which values all its rows share, and which of its rows are d
 
 from __future__ import annotations
 
+import datetime
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fitplug_dask.sources.locations import Location
+import numpy as np
+import numpy.typing as npt
+
+Rows = npt.NDArray[np.bool_]
 
 
 class StoredColumn(NamedTuple):
@@ -30,43 +34,36 @@ class StoredColumn(NamedTuple):
     absent: str | None = None
 
 
-class DeletionKind(Enum):
-    """How the deleted rows of a file are told."""
+def pack_rows(deleted: Rows) -> bytes:
+    """Return the deleted rows (n,) of a file with at least n rows, as they travel with the file.
 
-    BITMAP = "a bitmap of positions"
-    POSITIONS = "a Parquet file of files and positions"
-    EQUAL_VALUES = "a Parquet file of values, whose rows are deleted wherever they are equal"
-
-
-@dataclass(frozen=True)
-class Deletion:
-    """Rows of one file that are deleted, as a file beside it tells.
-
-    Attributes:
-        kind: How they are told.
-        location: The file that tells; None if `content` holds it.
-        size: The size of that file in bytes when the metadata were read.
-        stamp: The stamp of that file then, or what distinguishes `content` from others. A
-            checkpoint holds it.
-        content: The bitmap itself, if the metadata hold it.
-        start: Where in the file the bitmap begins.
-        length: The bytes of the bitmap.
-        count: How many rows the bitmap deletes, None if the metadata do not say.
-        file_path: How a file of positions names the file whose rows are deleted.
-        columns: For equal values: the columns of the table that are compared, by their names in
-            the file of values.
+    A bit stands for each row. A table that changes meanwhile cannot change the count, as its files
+    of deleted rows are not read again.
     """
+    return zlib.compress(np.packbits(deleted, bitorder="little").tobytes(), 1)
 
-    kind: DeletionKind
-    location: Location | None = None
-    size: int = 0
-    stamp: str = ""
-    content: bytes = field(default=b"", repr=False)
-    start: int = 0
-    length: int = 0
-    count: int | None = None
-    file_path: str = ""
-    columns: Mapping[str, StoredColumn] = field(default_factory=dict)
+
+def unpack_rows(packed: bytes) -> npt.NDArray[np.uint8]:
+    """Return the bits of deleted rows, eight in an element, for `find_remaining`."""
+    return np.frombuffer(zlib.decompress(packed), dtype=np.uint8)
+
+
+def find_remaining(bits: npt.NDArray[np.uint8], first: int, rows: int) -> Rows | None:
+    """Return whether each of some rows (n,) is not deleted; None if none of them is.
+
+    Args:
+        bits: What `unpack_rows` returns.
+        first: The position in the file of the first row.
+        rows: The number n of rows.
+    """
+    begin = first // 8
+    near = np.unpackbits(bits[begin : (first + rows + 7) // 8], bitorder="little")
+    deleted = near[first - 8 * begin :][:rows]
+    if not deleted.any():
+        return None
+    remaining = np.ones(rows, dtype=bool)
+    remaining[: len(deleted)] = deleted == 0
+    return remaining
 
 
 @dataclass(frozen=True)
@@ -75,12 +72,24 @@ class TableEntry:
 
     Attributes:
         columns: All columns of the table, by name.
-        deletions: Which rows are deleted.
+        deleted: Which rows are deleted, as `pack_rows` returns them; None if there are none.
+            CONFIDENTIAL.
         size: The bytes of the file, None if the metadata do not say.
         refused: Why a column cannot be counted, by its name.
     """
 
     columns: Mapping[str, StoredColumn]
-    deletions: tuple[Deletion, ...] = ()
+    deleted: bytes | None = field(default=None, repr=False)
     size: int | None = None
     refused: Mapping[str, str] = field(default_factory=dict)
+
+
+def spell_value(value: Any) -> str | None:
+    """Return the text of a value as names of folders spell it; None is null."""
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "surrogateescape")
+    return value.isoformat() if isinstance(value, datetime.date) else str(value)

@@ -1,4 +1,4 @@
-# fitplug.families.base.integer_limits
+# fitplug.families.base.integers
 
 
 MAX_ENTRY = 2**52
@@ -89,7 +89,7 @@ def sum_margin(counts, names, kept):
     return found.transpose([left.index(name) for name in kept])
 
 
-# fitplug.families.base.packed_integers
+# fitplug.families.base.integers
 
 
 def pack_integers(arrays):

@@ -7,7 +7,7 @@ def compute_cost(structure, block_sets, attribute_matrices, tree_blocks=()):
     return count_in_shares(multiply_changes(once, structure.changes), structure)  # `\label{line:order}`
 
 
-# fitplug.families.base.shares
+# fitplug.families.base.strategy_form
 
 
 def multiply_changes(cost, changes):

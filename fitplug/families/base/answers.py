@@ -11,9 +11,8 @@ from collections.abc import Iterator
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from fitplug.families.base.block_set import BlockSet
-from fitplug.families.base.integer_limits import SATURATION
-from fitplug.families.base.strategy import IntegerStrategy
+from fitplug.families.base.integers import SATURATION
+from fitplug.families.base.strategy import BlockSet, IntegerStrategy
 from fitplug.numeric import (
     AnyArray,
     FloatArray,

@@ -4,19 +4,22 @@ An attribute matrix is an integer matrix A (r, n) with E A x + u 1'x = x for all
 plan measures (x)_{a in A} A_a (x) (sums over the other attributes). Symmetric attributes have the
 matrices of `fitplug.families.base.contrasts`, trees those of
 `fitplug.families.product.strategy.trees`. See docs/theory/integer-mechanism.md, (M6) to (M9).
+
+Each row may have a grade 1 to K. The blocks of a graded attribute multiply the rows of each grade
+by a number of their own, so that what A measures of one grade can be more accurate than what it
+measures of another (docs/theory/product-family.md, "Grades").
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 
-from fitplug.families.base.integer_limits import MAX_ENTRY
-from fitplug.families.base.row_grades import RowGrades
+from fitplug.families.base.integers import MAX_ENTRY
 from fitplug.numeric import (
     AnyArray,
     FloatArray,
@@ -30,6 +33,43 @@ from fitplug.numeric import (
     upper_norm,
 )
 from fitplug.workload import Factor
+
+
+@dataclass(frozen=True, eq=False)
+class RowGrades:
+    """The grades of the rows of an integer matrix A (r, n), counted from 0.
+
+    Attributes:
+        rows: The grade of each row, shape (r,).
+        adjoint: The grade of each entry of what the matrix's `adjoint` gives.
+        column_squares: The different squares of columns, by grade, shape (classes, K), exact.
+        largest_entries: The largest |A_ri| of each grade, shape (K,), at least 1.
+    """
+
+    rows: IntArray
+    adjoint: IntArray
+    column_squares: AnyArray
+    largest_entries: IntArray
+
+    @property
+    def count(self) -> int:
+        """K."""
+        return len(self.largest_entries)
+
+
+def spread_table(table: IntArray, grades: Sequence[IntArray]) -> IntArray:
+    """Spread numbers of tuples of grades over the rows that have them.
+
+    Args:
+        table: A number for each tuple of grades, shape (K_1, ..., K_m).
+        grades: The grade of each row of m attributes, shapes (r_i,).
+
+    Returns:
+        Shape (r_1, ..., r_m).
+    """
+    for axis, own in enumerate(grades):
+        table = table.take(own, axis)
+    return table
 
 
 class AttributeMatrix(Protocol):

@@ -19,9 +19,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from fitplug.errors import WorkloadError
-from fitplug.families.base.attribute_matrices import AttributeMatrix
+from fitplug.families.base.attribute_matrices import AttributeMatrix, spread_table
 from fitplug.families.base.estimates import BlockRows
-from fitplug.families.base.row_grades import spread_table
 from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.numeric import FloatArray, IntArray, gamma, upper_norm
 

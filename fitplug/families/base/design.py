@@ -1,14 +1,77 @@
-"""Designs: what the `design` package of a family finds for a structure and an objective."""
+"""Designs: what the `design` package of a family finds for a structure and an objective.
+
+A plan claims a little less than was proven when it was designed, since another machine that
+verifies the plan may round the proven bounds a little differently.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fitplug.certify import Ended, Tiers, make_one_tier
-from fitplug.families.base.certifier import Duals
+from fitplug.errors import DesignError
+from fitplug.families.base.family import Duals
+from fitplug.families.base.integers import FEWEST_RECORDS, SATURATION
 from fitplug.families.base.objective import Objective
 from fitplug.families.base.strategy import IntegerStrategy
+from fitplug.numeric import gamma
+
+CLAIM_MARGIN = 1e-12
+"""The relative margin of claimed variances above the proven ones, and of bounds below them."""
+
+PRODUCT_BOUND_MARGIN = 1e-9
+"""The relative margin of a claimed product bound below the proven one. It is larger because the
+frames are computed anew at each evaluation, and differ with the machine."""
+
+TREE_BOUND_MARGIN = 1e-10
+"""The relative margin of a claimed bound of a tree below the proven one. It is larger because the
+exponential functions in it may be rounded otherwise on another machine."""
+
+LEAST_RECORDS = 2 * FEWEST_RECORDS
+"""The number of records for which rounding must leave room; claims may take half of it."""
+
+
+def choose_bits(bits: tuple[int, ...], shares: int) -> tuple[int, ...]:
+    """Choose the precisions at which to round a strategy.
+
+    Args:
+        bits: Binary logarithms of the largest column norm, ascending.
+        shares: The number of shares of a record, see `Structure.shares`.
+
+    Returns:
+        Those with which the integers of records of so many shares have room for `LEAST_RECORDS`
+        records, as no entry of a column is larger than its norm. The last one is the largest.
+    """
+    if shares == 1:
+        return bits
+    most = math.floor(math.log2(SATURATION / LEAST_RECORDS / shares))
+    return (*(own for own in bits if own < most), most)
+
+
+def add_claim_margins(strategy: IntegerStrategy, margin: float = CLAIM_MARGIN) -> IntegerStrategy:
+    """Return a strategy whose cost and variances are claimed with a margin.
+
+    Args:
+        strategy: The strategy, as proven.
+        margin: The relative margin of the variances.
+
+    Raises:
+        DesignError: If its 64-bit answers hold too few records.
+    """
+    if strategy.max_records < FEWEST_RECORDS:
+        raise DesignError(
+            "the workload's coefficients and the sizes of its tables leave 64-bit integers no room "
+            f"for {FEWEST_RECORDS:,} records; scale the queries to similar size, ask tables of "
+            "fewer cells, or give measures larger units"
+        )
+    height = sum(block_set.basis.size for block_set in strategy.block_sets)
+    height += sum(64 * len(block.steps) for block in strategy.tree_blocks)
+    return replace(
+        strategy,
+        column_squares=strategy.column_squares * (1 + 3 * gamma(height + 4)),
+        unit_variances=strategy.unit_variances * (1 + margin),
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,16 +1,109 @@
-"""Registered structures: for each, what its strategies are and how its lower bound is proven.
+"""Families: for each structure, what its strategies are and how its lower bound is proven.
 
 `fitplug.families` registers them all in one table when it is imported. How the optimum of each is
 found stands apart, in `fitplug.families.designs`, since what proves knows no solver.
+
+A certifier trusts no solver. For ANY non-negative p on the differences V between neighbours and q
+(m,) on the queries, by weak duality,
+
+    Delta* >= || diag(q / c)^1/2 W V diag(p)^1/2 ||_*  / sqrt(sum p * sum q)
+
+with the nuclear norm; no mechanism that answers W with Gaussian noise of variance at most c, and
+no post-processing of one, costs less. The rounding of the evaluation is subtracted
+(docs/theory/dual.md). Each structure evaluates the norm in its own way.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
-from fitplug.families.base.certifier import Certifier
+from fitplug.certify import LowerBoundAt, Tier, TierClaims, certify_tiers
+from fitplug.errors import PlanError
+from fitplug.families.base.objective import Objective
 from fitplug.families.base.strategy_form import StrategyForm
 from fitplug.families.base.structure import Structure
+from fitplug.numeric import UNIT_ROUNDOFF, FloatArray
+
+S = TypeVar("S", bound=Structure)
+
+
+class Frame(NamedTuple):
+    """How the norm of a product is pinched; see `product.certificate.product_bound`.
+
+    Attributes:
+        columns: The most columns of an attribute's frame.
+        rests: The most rests of an attribute, of each kind.
+        tilt: The weight of the first column against the others.
+    """
+
+    columns: int
+    rests: int
+    tilt: float
+
+
+NO_FRAME = Frame(0, 0, 0.0)
+"""Where nothing is pinched: the norm is computed from the blocks."""
+
+
+class Duals(NamedTuple):
+    """The dual weights that prove a lower bound.
+
+    Attributes:
+        p: The weights of the differences between neighbours, shape (|V|,). In the product family,
+            a product: the weights of each attribute's cells, one attribute after another.
+        q: The weights of the structure's rows, shape (rows,). In the product family, a product:
+            the weights of the groups, then of the rows of each distinct factor.
+        frame: How the norm is pinched in the product family; `NO_FRAME` for other structures.
+    """
+
+    p: FloatArray
+    q: FloatArray
+    frame: Frame = NO_FRAME
+
+
+class Certifier(ABC, Generic[S]):
+    """The certificate of one structure. It trusts neither a solver nor the weights it is given.
+
+    Attributes:
+        takes_objectives: Whether it bounds objectives with cell budgets or a total squared error,
+            and not the plain privacy cost alone.
+        has_frame: Whether its dual weights have a frame.
+    """
+
+    takes_objectives: ClassVar[bool] = False
+    has_frame: ClassVar[bool] = False
+
+    @abstractmethod
+    def count_duals(self, structure: S) -> tuple[int, int]:
+        """Count the numbers in p and in q."""
+
+    @abstractmethod
+    def lower_cost(self, structure: S, objective: Objective, scale: float, duals: Duals) -> float:
+        """Bound the objective at scale * targets from below, rounding included.
+
+        Args:
+            structure: The structure.
+            objective: The objective, in units of scale * targets.
+            scale: The factor on all targets.
+            duals: Any dual weights of the sizes that `count_duals` gives.
+
+        Returns:
+            The lower bound.
+
+        Raises:
+            ValueError: If the dual weights are not of the structure's shapes, or are negative, not
+                finite or all zero.
+        """
+
+    @abstractmethod
+    def share_weight(self, structure: S, duals: Duals) -> FloatArray:
+        """Compute the share of each group in the sum of q, shape (groups,)."""
+
+    def certify_tiers(self, claims: TierClaims, lower_bound_at: LowerBoundAt) -> Iterator[Tier]:
+        """Certify the level of each tier; see `fitplug.certify.tiers.certify_tiers`."""
+        return certify_tiers(claims, lower_bound_at)
 
 
 class Family(NamedTuple):
@@ -37,3 +130,58 @@ def find_form(structure: Structure) -> StrategyForm[Any]:
 def find_certifier(structure: Structure) -> Certifier[Any]:
     """Find the certifier of a structure."""
     return FAMILIES[type(structure)].certifier
+
+
+def count_duals(structure: Structure) -> tuple[int, int]:
+    """Count the numbers in p and in q.
+
+    p has a number for each difference between neighbours, and q one for each of the structure's
+    rows. In the product family both are products; see
+    `fitplug.families.product.certificate.products`.
+    """
+    return find_certifier(structure).count_duals(structure)
+
+
+def certify_bound(structure: Structure, objective: Objective, scale: float, duals: Duals) -> float:
+    """Certify a lower bound on the objective at scale * targets.
+
+    Args:
+        structure: The structure.
+        objective: The objective, in units of scale * targets.
+        scale: The factor on all targets.
+        duals: Any dual weights of the sizes that `count_duals` gives.
+
+    Returns:
+        The bound, rounding included.
+
+    Raises:
+        ValueError: If p or q is of another size, negative, not finite or sums to zero.
+    """
+    bound = find_certifier(structure).lower_cost(structure, objective, scale, duals)
+    # Differences that are k times as large have k times the nuclear norm.
+    return bound if structure.changes == 1 else bound * structure.changes * (1 - UNIT_ROUNDOFF)
+
+
+def share_weight(structure: Structure, duals: Duals) -> FloatArray:
+    """Compute the share of each group in the sum of q, (groups,); see `fitplug.plan.prices`."""
+    return find_certifier(structure).share_weight(structure, duals)
+
+
+def check_duals_form(structure: Structure, objective: Objective, frame: Frame) -> None:
+    """Check that plans of a structure may have an objective and a frame.
+
+    Raises:
+        PlanError: If plans of this structure cannot have this objective or this frame.
+    """
+    certifier = find_certifier(structure)
+    if not (objective.plain or certifier.takes_objectives):
+        raise PlanError(f"plans of this structure ({structure}) have the plain objective only")
+    if (frame != NO_FRAME) != certifier.has_frame:
+        raise PlanError("the frame of the dual weights is not one of the structure's")
+
+
+def certify_plan_tiers(
+    structure: Structure, claims: TierClaims, lower_bound_at: LowerBoundAt
+) -> Iterator[Tier]:
+    """Certify the level of each tier of a plan, the costliest first."""
+    return find_certifier(structure).certify_tiers(claims, lower_bound_at)

@@ -1,6 +1,7 @@
 """Objectives: what a design makes least beyond the plain privacy cost.
 
-These are cell budgets and the total squared error. The square root of
+These are cell budgets, the largest privacy cost squared that each cell of the domain may have, and
+the total squared error. The square root of
 
     max_i (profile_i / budget_i) * (max_j (variance_j / target_j) + weight * sum_j variance_j)
 
@@ -15,8 +16,12 @@ from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any
 
+import numpy as np
+
+from fitplug.domain import Domain
 from fitplug.errors import BudgetError
-from fitplug.numeric import UNIT_ROUNDOFF, FloatArray
+from fitplug.families.base.structure import Structure
+from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, read_array
 
 LARGEST_WEIGHT = 1e60
 
@@ -93,3 +98,115 @@ def check_weight(weight: Any) -> float:
             f"total_error_weight = {weight!r} must be a number from 0 to {LARGEST_WEIGHT:g}"
         )
     return float(weight)
+
+
+MAX_AXES = 64
+"""The most axes of a NumPy array."""
+
+LEAST_BUDGET, LARGEST_BUDGET = 1e-30, 2e12
+"""Range of the budgets of cells that queries count."""
+
+
+@dataclass(frozen=True, eq=False)
+class CellBudgets:
+    """Budgets as they were given.
+
+    Attributes:
+        domain: The domain.
+        names: The attributes of the array's axes.
+        array: The budgets; each axis has size 1 or that of its attribute.
+    """
+
+    domain: Domain
+    names: tuple[str, ...]
+    array: FloatArray
+
+    @property
+    def varying(self) -> tuple[str, ...]:
+        """The attributes along which they differ."""
+        first = [self.array.take([0], axis) for axis in range(self.array.ndim)]
+        return tuple(
+            name for name, one in zip(self.names, first, strict=True) if (self.array != one).any()
+        )
+
+    def reduce_to_differences(self, structure: Structure) -> FloatArray:
+        """Reduce the budgets to the differences between neighbours of a structure.
+
+        Returns:
+            The least budget of the cells that each difference stands for, shape (|V|,); 1 for cells
+            that no query counts.
+
+        Raises:
+            BudgetError: If some query counts a cell whose budget is zero or out of range; the
+                message names the cell.
+        """
+        names, domain = structure.profile_attributes, self.domain
+        other = tuple(i for i, name in enumerate(self.names) if name not in names)
+        least = np.broadcast_to(self.array.min(axis=other), domain.shape_of(names))
+        # Which cells are counted differs with the dense attributes alone.
+        sizes = [domain[name].size if name in structure.dense else 1 for name in names]
+        is_counted = np.zeros(sizes, dtype=bool)
+        is_wrong = ~((least >= LEAST_BUDGET) & (least <= LARGEST_BUDGET))
+        for g, group in enumerate(structure.workload.groups):
+            counted = structure.build_group_matrix(g).any(axis=0).reshape(sizes)
+            is_counted |= counted
+            wrong = counted & is_wrong
+            if wrong.any():
+                at = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
+                place = f" at {name_cell(domain, names, at)}" if names else ""
+                if least[at] == 0:
+                    raise BudgetError(
+                        f"cell_budgets{place} is 0, but the query group {group.name!r} counts that "
+                        "cell; ask queries that leave it out, or give it a budget"
+                    )
+                raise BudgetError(
+                    f"cell_budgets{place} is {least[at]:g}; where queries count it must lie "
+                    f"between {LEAST_BUDGET:g} and {LARGEST_BUDGET:g}"
+                )
+        return structure.take_least(np.where(is_counted, least, 1.0))
+
+
+def read_cell_budgets(domain: Domain, given: Any) -> CellBudgets:
+    """Read budgets that broadcast to the domain's shape, as those of `Plan.slack` do.
+
+    Raises:
+        BudgetError: If they do not, or one is negative or not finite; the message names the cell.
+    """
+    if len(domain.names) > MAX_AXES:
+        raise BudgetError(
+            f"cell_budgets need a domain of at most {MAX_AXES} attributes, and this one has "
+            f"{len(domain.names)}; take the attributes that queries use into a domain of their own"
+        )
+    array = _read_budgets(given, domain.shape)
+    names = domain.names[len(domain.names) - array.ndim :]
+    for wrong, what in ((~np.isfinite(array), "finite"), (array < 0, "at least 0")):
+        if wrong.any():
+            at = np.unravel_index(int(np.argmax(wrong)), array.shape)
+            raise BudgetError(
+                f"cell_budgets at {name_cell(domain, names, at)} is {array[at]:g}; "
+                f"it must be {what}"
+            )
+    return CellBudgets(domain, names, array)
+
+
+def _read_budgets(given: Any, shape: tuple[int, ...]) -> FloatArray:
+    """Read numbers whose axes, counted from the last, have size 1 or that of their attribute."""
+    array = read_array(given)
+    if array.dtype.kind not in "iuf":
+        raise BudgetError("cell_budgets must be an array of numbers, such as plan.slack()")
+    sizes = shape[max(0, len(shape) - array.ndim) :]
+    if array.ndim > len(shape) or any(
+        n not in (1, size) for n, size in zip(array.shape, sizes, strict=True)
+    ):
+        raise BudgetError(
+            f"cell_budgets has shape {np.shape(given)}, which does not broadcast to the domain's "
+            f"shape {shape}"
+        )
+    return array.astype(np.float64)
+
+
+def name_cell(domain: Domain, names: tuple[str, ...], at: tuple[Any, ...]) -> str:
+    """Name a cell by its attributes' labels, from one index for each of some attributes."""
+    return ", ".join(
+        f"{name}={domain[name].labels[int(i)]!r}" for name, i in zip(names, at, strict=True)
+    )

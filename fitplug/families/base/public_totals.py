@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fitplug.families.base.integer_limits import SATURATION
-from fitplug.families.base.packed_integers import ExactTotals, pack_integers, unpack_integers
+from fitplug.families.base.integers import SATURATION, ExactTotals, pack_integers, unpack_integers
 from fitplug.families.base.pieces import Slab, sum_margin
 from fitplug.families.base.structure import Structure
 from fitplug.numeric import AnyArray, IntArray

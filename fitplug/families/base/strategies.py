@@ -11,23 +11,21 @@ import numpy as np
 
 from fitplug.families.base.attribute_matrices import AttributeMatrix
 from fitplug.families.base.basis import ReadCounts
-from fitplug.families.base.block_set import BlockSet
 from fitplug.families.base.boxed_combinations import Products
-from fitplug.families.base.covariance import write_out_matrix
+from fitplug.families.base.dense_mechanism import MeasuredTable, write_out_matrix, write_out_tables
 from fitplug.families.base.estimates import Estimates
 from fitplug.families.base.family import find_form
-from fitplug.families.base.measured_tables import MeasuredTable, write_out_tables
-from fitplug.families.base.mechanisms import Mechanism
 from fitplug.families.base.parted_strategy import PartedStrategy
 from fitplug.families.base.pieces import PART, WHOLE
-from fitplug.families.base.shares import (
+from fitplug.families.base.strategy import BlockSet, Integers, IntegerStrategy
+from fitplug.families.base.strategy_form import (
+    Mechanism,
+    StrategyCost,
     count_in_records,
     count_in_shares,
     divide_bounds,
     multiply_changes,
 )
-from fitplug.families.base.strategy import Integers, IntegerStrategy
-from fitplug.families.base.strategy_form import StrategyCost
 from fitplug.families.base.structure import Structure
 from fitplug.numeric import AnyArray, FloatArray, IntArray
 from fitplug.workload import Unit

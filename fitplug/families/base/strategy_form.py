@@ -2,6 +2,10 @@
 
 Each structure has one implementation, registered in `fitplug.families.registry`. Those whose
 blocks have a basis and a matrix over it share `fitplug.families.blocks.strategy.block_sets`.
+
+The forms know integers that count records, and the differences of one record. What they prove is
+carried over here to integers that count shares of records, as measures divide them, and to
+differences of k records.
 """
 
 from __future__ import annotations
@@ -9,19 +13,54 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, Literal, NamedTuple, TypeVar
 
 from fitplug.errors import PlanError
 from fitplug.families.base.attribute_matrices import AttributeMatrix
 from fitplug.families.base.boxed_combinations import Products
 from fitplug.families.base.contrasts import make_contrasts
-from fitplug.families.base.covariance import MeasuredCells
-from fitplug.families.base.mechanisms import Mechanism
+from fitplug.families.base.dense_mechanism import MeasuredCells
 from fitplug.families.base.parted_strategy import PartedStrategy
 from fitplug.families.base.strategy import Integers, IntegerStrategy
 from fitplug.families.base.structure import Structure
-from fitplug.numeric import UNIT_ROUNDOFF, AnyArray, FloatArray, IntArray, ceil_float
+from fitplug.numeric import UNIT_ROUNDOFF, AnyArray, FloatArray, IntArray, ceil_float, ceil_sqrt
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """One part of a plan's mechanism: integer answers that get noise of one size.
+
+    Attributes:
+        name: The attributes whose interaction is measured, or "all answers".
+        kind: The distribution of the noise.
+        sensitivity: The L2 sensitivity in the plan's unit of privacy, rounded up.
+        sigma: The parameter of the noise: each answer gets an independent draw of the discrete
+            Gaussian N_Z(0, sigma^2).
+        dimension: The number of answers.
+    """
+
+    name: str
+    kind: Literal["discrete Gaussian"]
+    sensitivity: float
+    sigma: float
+    dimension: int
+
+    @property
+    def rho(self) -> float:
+        """The rho of zCDP of this part, rounded up."""
+        return ceil_float((Fraction(self.sensitivity) / Fraction(self.sigma)) ** 2 / 2)
+
+    def multiply_sensitivity(self, times: int) -> Mechanism:
+        """Return the mechanism of answers that are so many times as large, beside equal noise."""
+        return replace(self, sensitivity=ceil_float(Fraction(self.sensitivity) * times))
+
+
+def make_mechanism(name: str, square: int, sigma: float, dimension: int) -> Mechanism:
+    """Make a mechanism from its exact squared sensitivity."""
+    return Mechanism(name, "discrete Gaussian", ceil_sqrt(Fraction(square)), sigma, dimension)
+
 
 S = TypeVar("S", bound=Structure)
 
@@ -166,3 +205,39 @@ def upper_excess(stated: int, attained: int) -> float:
         return 0.0
     ratio = ceil_float(Fraction(stated, attained))
     return (math.sqrt(ratio) - 1) * (1 + 4 * UNIT_ROUNDOFF) + 2 * UNIT_ROUNDOFF
+
+
+def multiply_changes(cost: StrategyCost, changes: int) -> StrategyCost:
+    """Return the cost of differences that are k times as large; see `Structure.changes`."""
+    if changes == 1:
+        return cost
+    squares = cost.column_squares * float(changes**2) * (1 + 4 * UNIT_ROUNDOFF)
+    return StrategyCost(cost.sensitivity_squared * changes**2, squares, cost.max_records)
+
+
+def count_in_shares(cost: StrategyCost, structure: Structure) -> StrategyCost:
+    """Return the cost of integers that count shares of records; see `Structure.shares`.
+
+    A record is a convex combination of records in one cell each, times the number of shares. The
+    norm is convex, so no record costs more than one at the bounds of its measures.
+    """
+    shares = structure.shares
+    if shares == 1:
+        return cost
+    squares = cost.column_squares * float(shares**2) * (1 + 4 * UNIT_ROUNDOFF)
+    return StrategyCost(cost.sensitivity_squared * shares**2, squares, cost.max_records // shares)
+
+
+def count_in_records(strategy: IntegerStrategy) -> IntegerStrategy:
+    """Return a strategy with the squared sensitivity of its integers, which records multiply by
+    their number of shares; the inverse of `count_in_shares`.
+    """
+    shares = strategy.structure.shares
+    if shares == 1:
+        return strategy
+    return replace(strategy, sensitivity_squared=strategy.sensitivity_squared // shares**2)
+
+
+def divide_bounds(bounds: FloatArray, number: int) -> FloatArray:
+    """Divide numbers by an integer, with what rounding takes away added to them."""
+    return bounds if number == 1 else bounds / float(number) * (1 + 4 * UNIT_ROUNDOFF)

@@ -16,9 +16,8 @@ from fitplug.families import (
     certify_bound,
     sweep_chain,
 )
-from fitplug.families.base.certifier import NO_FRAME, Duals
-from fitplug.families.chain.certificate.chains import lower_chain_trace
-from fitplug.families.chain.certificate.sweep import upper_sweep_error
+from fitplug.families.base.family import NO_FRAME, Duals
+from fitplug.families.chain.certificate import lower_chain_trace, upper_sweep_error
 from tests.helpers.chains import analyse_chain, ask_chain
 
 

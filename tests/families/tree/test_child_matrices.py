@@ -10,7 +10,7 @@ import pytest
 
 from fitplug.errors import DesignError
 from fitplug.families import IdenticalLeaves, StepMatrices
-from fitplug.families.tree.integers.child_matrices import LeafMatrices, SiblingMatrices
+from fitplug.families.tree.strategy.child_matrices import LeafMatrices, SiblingMatrices
 from fitplug.numeric import invert_each_with_residual, multiply_exactly
 from tests.helpers.exact import rationals, solve_left
 

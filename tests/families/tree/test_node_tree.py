@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import fitplug as fp
 from fitplug.families import DistinctChildren, IdenticalLeaves, TreeStructure, analyse_structure
-from fitplug.families.tree.shape import node_tree
+from fitplug.families.tree.shape import node_tree as node_tree
 from fitplug.families.tree.shape.node_tree import build_node_tree
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fitplug.families import cut_strategy
-from fitplug.families.tree.shape import node_tree
+from fitplug.families.tree.shape import node_tree as node_tree
 from tests.helpers.parts import check_parts
 from tests.helpers.tree_strategies import (
     PAIR_UNITS,

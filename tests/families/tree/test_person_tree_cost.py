@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fitplug.families import upper_overstatement
-from fitplug.families.tree.integers import person_cost as person_tree_cost
+from fitplug.families.tree.strategy import person_cost as person_tree_cost
 from tests.helpers.person_trees import list_costs, random_person_structure
 from tests.helpers.tree_strategies import random_strategy, write_out
 

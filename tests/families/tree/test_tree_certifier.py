@@ -15,11 +15,10 @@ import fitplug as fp
 from fitplug.certify.proven_factors import factor_precision, factor_sum, invert_lower
 from fitplug.certify.trace_quadrature import build_quadrature, lower_scale, lower_trace
 from fitplug.families import Objective, analyse_structure
-from fitplug.families.base.certificates import certify_bound
-from fitplug.families.base.certifier import NO_FRAME, Duals
+from fitplug.families.base.family import NO_FRAME, Duals, certify_bound
 from fitplug.families.tree.certificate import dense_trees, scalar_trees
 from fitplug.families.tree.certificate import trees as tree_certifier
-from fitplug.families.tree.certificate.block_determinants import BlockWeights, average_weights
+from fitplug.families.tree.certificate.block_weights import BlockWeights, average_weights
 from fitplug.numeric.rounding import UNIT_ROUNDOFF
 from tests.helpers.tree_weights import (
     PLAIN,

@@ -22,7 +22,7 @@ from fitplug.families import (
     make_estimates,
     upper_combined_stds,
 )
-from fitplug.families.tree.shape import node_tree
+from fitplug.families.tree.shape import node_tree as node_tree
 from fitplug.files import compute_digest, read_with_digest, write_with_digest
 from fitplug.plan.plan_file import (
     describe_strategy,

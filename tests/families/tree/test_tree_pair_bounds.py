@@ -9,7 +9,7 @@ import pytest
 
 import fitplug as fp
 from fitplug.families import NO_FRAME, Duals, Objective, certify_bound
-from fitplug.families.tree.design.pair_ascent import ascend_pair_rows
+from fitplug.families.tree.design.bound_ascent import ascend_pair_rows
 from tests.helpers.tree_strategies import (
     PAIR_UNITS,
     find_structure,

@@ -16,7 +16,7 @@ from fitplug.families import (
     upper_combined_stds,
     upper_overstatement,
 )
-from fitplug.families.tree.integers import pair_cost as tree_pair_cost
+from fitplug.families.tree.strategy import pair_cost as tree_pair_cost
 from tests.helpers.tree_strategies import (
     PAIR_UNITS,
     draw_pair_strategy,

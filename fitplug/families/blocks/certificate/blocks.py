@@ -19,7 +19,7 @@ from typing import TypeVar
 import numpy as np
 
 from fitplug.certify import divide_by_mass, scale_weights, sum_nuclear_norms
-from fitplug.families.base.certifier import Certifier, Duals
+from fitplug.families.base.family import Certifier, Duals
 from fitplug.families.base.objective import Objective
 from fitplug.families.base.structure import Structure
 from fitplug.families.blocks.shape.matrices import MatrixStructure

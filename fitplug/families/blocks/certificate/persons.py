@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fitplug.certify import LowerBoundAt, Tier, TierClaims, scale_weights
-from fitplug.families.base.certifier import Duals
+from fitplug.families.base.family import Duals
 from fitplug.families.base.objective import Objective
 from fitplug.families.blocks.certificate.blocks import MatrixCertifier
 from fitplug.families.blocks.certificate.person_bound import lower_person_cost

@@ -13,9 +13,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from fitplug.families.base.certifier import Duals
-from fitplug.families.base.claims import PRODUCT_BOUND_MARGIN
-from fitplug.families.base.design import Design
+from fitplug.families.base.design import PRODUCT_BOUND_MARGIN, Design
+from fitplug.families.base.family import Duals
 from fitplug.families.base.objective import Objective
 from fitplug.families.blocks.design.pairs import MovedBlocks
 from fitplug.families.blocks.design.rounding import round_blocks

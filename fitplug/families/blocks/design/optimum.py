@@ -9,9 +9,8 @@ from dataclasses import replace
 import numpy as np
 
 from fitplug.certify import Tiers, make_one_tier
-from fitplug.families.base.certifier import Duals
-from fitplug.families.base.claims import CLAIM_MARGIN
-from fitplug.families.base.design import Design
+from fitplug.families.base.design import CLAIM_MARGIN, Design
+from fitplug.families.base.family import Duals
 from fitplug.families.base.objective import Objective
 from fitplug.families.base.structure import Structure
 from fitplug.families.blocks.design.reduction import reduce_matrices, reduce_scalars

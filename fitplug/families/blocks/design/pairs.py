@@ -15,10 +15,9 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from fitplug.families.base.basis import Basis
-from fitplug.families.base.certifier import Duals
-from fitplug.families.base.claims import PRODUCT_BOUND_MARGIN
 from fitplug.families.base.contrasts import compute_precisions
-from fitplug.families.base.design import Design
+from fitplug.families.base.design import PRODUCT_BOUND_MARGIN, Design
+from fitplug.families.base.family import Duals
 from fitplug.families.base.objective import Objective
 from fitplug.families.blocks.design.rounding import RealBlocks, choose_bases, round_blocks
 from fitplug.families.blocks.shape.pairs import PairStructure

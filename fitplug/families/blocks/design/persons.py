@@ -19,9 +19,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.linalg import cholesky
 
-from fitplug.families.base.certifier import Duals
-from fitplug.families.base.claims import CLAIM_MARGIN
-from fitplug.families.base.design import Design
+from fitplug.families.base.design import CLAIM_MARGIN, Design
+from fitplug.families.base.family import Duals
 from fitplug.families.base.objective import Objective
 from fitplug.families.blocks.design.rounding import choose_bases, round_blocks
 from fitplug.families.blocks.shape.persons import PersonStructure

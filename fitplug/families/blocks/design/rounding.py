@@ -14,14 +14,17 @@ from scipy.linalg import qr
 
 from fitplug.errors import DesignError
 from fitplug.families.base.basis import Basis, choose_basis, solve_from_right
-from fitplug.families.base.block_set import BlockSet
-from fitplug.families.base.claims import LEAST_RECORDS, add_claim_margins, choose_bits
 from fitplug.families.base.contrasts import compute_precisions, make_contrasts
-from fitplug.families.base.design import evaluate_at_targets
-from fitplug.families.base.integer_limits import MAX_ENTRY
+from fitplug.families.base.design import (
+    LEAST_RECORDS,
+    add_claim_margins,
+    choose_bits,
+    evaluate_at_targets,
+)
+from fitplug.families.base.integers import MAX_ENTRY
 from fitplug.families.base.objective import Objective
 from fitplug.families.base.strategies import build_strategy
-from fitplug.families.base.strategy import IntegerStrategy
+from fitplug.families.base.strategy import BlockSet, IntegerStrategy
 from fitplug.families.base.structure import Structure
 from fitplug.families.blocks.shape.matrices import MatrixStructure
 from fitplug.families.blocks.shape.pairs import PairStructure

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from fitplug.families.base.basis import Reading
-from fitplug.families.base.packed_integers import ExactTotals, pack_integers, unpack_integers
+from fitplug.families.base.integers import ExactTotals, pack_integers, unpack_integers
 from fitplug.families.base.pieces import sum_margin
 from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.blocks.estimates.cuts import BlockParts

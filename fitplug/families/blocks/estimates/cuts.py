@@ -22,9 +22,8 @@ import numpy as np
 
 from fitplug.families.base.answers import list_blocks
 from fitplug.families.base.basis import Reading
-from fitplug.families.base.block_set import BlockSet
 from fitplug.families.base.pieces import PART, Output, Slab, check_unit, cut_evenly
-from fitplug.families.base.strategy import IntegerStrategy
+from fitplug.families.base.strategy import BlockSet, IntegerStrategy
 from fitplug.numeric import IntArray
 from fitplug.workload import select_largest_sets
 

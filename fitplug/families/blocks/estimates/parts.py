@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from fitplug.families.base.answers import measure_block
-from fitplug.families.base.integer_limits import SATURATION
+from fitplug.families.base.integers import SATURATION
 from fitplug.families.base.parted_strategy import PartedStrategy
 from fitplug.families.base.pieces import Latest, Pieces
 from fitplug.families.base.strategy import IntegerStrategy

@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fitplug.errors import PlanError
-from fitplug.families.base.block_set import BlockSet
 from fitplug.families.base.boxed_combinations import Products, find_boxed_rows
-from fitplug.families.base.covariance import (
+from fitplug.families.base.dense_mechanism import (
     MeasuredCells,
     build_block_covariance,
     list_measured_cells,
@@ -21,9 +20,9 @@ from fitplug.families.base.estimates import (
     upper_block_stds,
     upper_row_stds,
 )
-from fitplug.families.base.integer_limits import MAX_ENTRY
+from fitplug.families.base.integers import MAX_ENTRY
 from fitplug.families.base.parted_strategy import PartedStrategy
-from fitplug.families.base.strategy import IntegerStrategy
+from fitplug.families.base.strategy import BlockSet, IntegerStrategy
 from fitplug.families.base.strategy_form import S, StrategyForm
 from fitplug.families.blocks.estimates.parts import PartedBlocks
 from fitplug.numeric import FloatArray, IntArray, find_largest_entry

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from fitplug.errors import PlanError
-from fitplug.families.base.block_set import BlockSet
 from fitplug.families.base.contrasts import build_contrasts, compute_precisions
-from fitplug.families.base.integer_limits import SATURATION
-from fitplug.families.base.strategy import Integers
+from fitplug.families.base.integers import SATURATION
+from fitplug.families.base.strategy import BlockSet, Integers
 from fitplug.families.base.strategy_form import StrategyCost
 from fitplug.families.blocks.shape.pairs import PairStructure
 from fitplug.families.blocks.strategy.public_totals import PublicTotalsForm

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from fitplug.families.base.mechanisms import Mechanism, make_mechanism
 from fitplug.families.base.strategy import IntegerStrategy
-from fitplug.families.base.strategy_form import S
+from fitplug.families.base.strategy_form import Mechanism, S, make_mechanism
 from fitplug.families.blocks.strategy.block_sets import BlockSetForm
 
 

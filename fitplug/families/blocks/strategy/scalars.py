@@ -7,12 +7,10 @@ from typing import TypeVar
 import numpy as np
 
 from fitplug.errors import PlanError
-from fitplug.families.base.block_set import BlockSet
 from fitplug.families.base.contrasts import compute_precisions
-from fitplug.families.base.integer_limits import SATURATION
-from fitplug.families.base.mechanisms import Mechanism, make_mechanism
-from fitplug.families.base.strategy import Integers, IntegerStrategy
-from fitplug.families.base.strategy_form import StrategyCost
+from fitplug.families.base.integers import SATURATION
+from fitplug.families.base.strategy import BlockSet, Integers, IntegerStrategy
+from fitplug.families.base.strategy_form import Mechanism, StrategyCost, make_mechanism
 from fitplug.families.base.structure import Structure
 from fitplug.families.blocks.shape.scalars import ScalarStructure
 from fitplug.families.blocks.strategy.block_sets import BlockSetForm

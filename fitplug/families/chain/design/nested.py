@@ -16,10 +16,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular, svd
 
-from fitplug.families.chain.design.ascent import ChainDuals
-from fitplug.families.chain.design.covariance import Walks, find_walks
+from fitplug.families.chain.design.optimal_covariance import ChainDuals, Walks, find_walks
 from fitplug.families.chain.shape import ChainStructure
-from fitplug.families.chain.strategy.nested_products import NestedTriangles
+from fitplug.families.chain.strategy.nested_triangles import NestedTriangles
 from fitplug.numeric import FloatArray, IntArray, to_positions
 
 _SUMS = 6

@@ -10,14 +10,19 @@ import math
 
 import numpy as np
 
-from fitplug.families.base.certifier import Duals
 from fitplug.families.base.design import Design, evaluate_at_targets
+from fitplug.families.base.family import Duals
 from fitplug.families.base.objective import Objective
 from fitplug.families.base.strategy import IntegerStrategy
-from fitplug.families.chain.design.ascent import ChainDuals, ascend_chain_dual
-from fitplug.families.chain.design.levels import ChainNeeds, LevelWeights, level_chain, make_needs
-from fitplug.families.chain.design.member import choose_cell_weight
+from fitplug.families.chain.design.convolutions import (
+    ChainNeeds,
+    LevelWeights,
+    choose_cell_weight,
+    level_chain,
+    make_needs,
+)
 from fitplug.families.chain.design.nested import approximate_optimum
+from fitplug.families.chain.design.optimal_covariance import ChainDuals, ascend_chain_dual
 from fitplug.families.chain.design.rounding import CHAIN_MARGIN, round_chain, round_nested
 from fitplug.families.chain.shape import ChainStructure
 from fitplug.numeric import FloatArray

@@ -14,19 +14,17 @@ import numpy as np
 
 from fitplug.errors import DesignError
 from fitplug.families.base.basis import Basis
-from fitplug.families.base.block_set import BlockSet
-from fitplug.families.base.claims import LEAST_RECORDS, add_claim_margins
 from fitplug.families.base.contrasts import build_contrasts
-from fitplug.families.base.integer_limits import SATURATION
+from fitplug.families.base.design import LEAST_RECORDS, add_claim_margins
+from fitplug.families.base.integers import SATURATION
 from fitplug.families.base.strategies import build_strategy
-from fitplug.families.base.strategy import IntegerStrategy
-from fitplug.families.chain.design.levels import LevelWeights, choose_columns
-from fitplug.families.chain.design.member import build_toeplitz
+from fitplug.families.base.strategy import BlockSet, IntegerStrategy
+from fitplug.families.chain.design.convolutions import LevelWeights, build_toeplitz, choose_columns
 from fitplug.families.chain.shape import ChainStructure
 from fitplug.families.chain.strategy.chains import place_chain
-from fitplug.families.chain.strategy.integer_chain import ChainMatrix
+from fitplug.families.chain.strategy.convolutions import ChainMatrix
 from fitplug.families.chain.strategy.nested_chain import NestedChain
-from fitplug.families.chain.strategy.nested_products import NestedTriangles, upper_entry
+from fitplug.families.chain.strategy.nested_triangles import NestedTriangles, upper_entry
 from fitplug.numeric import FloatArray, IntArray
 
 CHAIN_MARGIN = 1e-9
@@ -72,7 +70,7 @@ def round_chain(
     Args:
         structure: The structure of the workload.
         weights: The weights of rows and columns.
-        x: The parameter of T; see `fitplug.families.chain.design.member`.
+        x: The parameter of T; see `fitplug.families.chain.design.convolutions`.
         scales: The variance of each block, shape (b,), up to a common factor.
 
     Returns:

@@ -9,15 +9,13 @@ import numpy as np
 
 from fitplug.errors import PlanError
 from fitplug.families.base.attribute_matrices import AttributeMatrix
-from fitplug.families.base.block_set import BlockSet
 from fitplug.families.base.contrasts import build_contrasts
-from fitplug.families.base.integer_limits import SATURATION
-from fitplug.families.base.mechanisms import Mechanism, make_mechanism
-from fitplug.families.base.strategy import Integers, IntegerStrategy
-from fitplug.families.base.strategy_form import StrategyCost
+from fitplug.families.base.integers import SATURATION
+from fitplug.families.base.strategy import BlockSet, Integers, IntegerStrategy
+from fitplug.families.base.strategy_form import Mechanism, StrategyCost, make_mechanism
 from fitplug.families.blocks.strategy.scalars import OneCellForm
 from fitplug.families.chain.shape import ChainStructure
-from fitplug.families.chain.strategy.integer_chain import ChainMatrix
+from fitplug.families.chain.strategy.convolutions import ChainMatrix
 from fitplug.families.chain.strategy.nested_chain import NestedChain, find_largest_column
 from fitplug.numeric import AnyArray, FloatArray, ceil_float, gamma
 

@@ -14,18 +14,16 @@ from functools import cached_property
 
 import numpy as np
 
-from fitplug.families.chain.strategy.nested_inverse import (
+from fitplug.families.chain.strategy.nested_triangles import (
     NestedInverse,
-    invert_nested,
-    upper_product_errors,
-)
-from fitplug.families.chain.strategy.nested_products import (
     NestedTriangles,
     halve,
+    invert_nested,
     multiply_nested,
     multiply_nested_transposed,
     square_columns,
     upper_entry,
+    upper_product_errors,
 )
 from fitplug.numeric import (
     AnyArray,

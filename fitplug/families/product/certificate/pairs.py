@@ -17,7 +17,7 @@ import math
 
 import numpy as np
 
-from fitplug.families.base.certifier import Duals
+from fitplug.families.base.family import Duals
 from fitplug.families.base.objective import Objective
 from fitplug.families.product.certificate.product_bound import lower_product_cost
 from fitplug.families.product.certificate.products import ProductCertifier, unpack_duals

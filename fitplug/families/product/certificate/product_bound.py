@@ -2,7 +2,7 @@
 
 Nothing here trusts a solver. For ANY product weights, p = (x) p_a on the cells and
 q_(S, j) = w_S c_(S, j) prod_a y_a(j_a) on the queries, the bound of
-`fitplug.families.base.certificates` is ||X||_* / sqrt(sum p sum q), where X stacks over the groups
+`fitplug.families.base.family` is ||X||_* / sqrt(sum p sum q), where X stacks over the groups
 S
 
     sqrt(w_S) (x)_{a in S} X_a (x)_{a not in S} e_a'     X_a = diag(y_a)^1/2 W_a diag(p_a)^1/2

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from fitplug.certify import LowerBoundAt, Tier, TierClaims
-from fitplug.families.base.certifier import Certifier, Duals, Frame
+from fitplug.families.base.family import Certifier, Duals, Frame
 from fitplug.families.base.objective import Objective
 from fitplug.families.product.certificate.product_bound import (
     lower_product_cost,

@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from fitplug.families.base.block_set import BlockSet
-from fitplug.families.base.claims import PRODUCT_BOUND_MARGIN, add_claim_margins
-from fitplug.families.base.design import Design
+from fitplug.families.base.design import PRODUCT_BOUND_MARGIN, Design, add_claim_margins
 from fitplug.families.base.objective import Objective
 from fitplug.families.base.strategies import build_strategy
+from fitplug.families.base.strategy import BlockSet
 from fitplug.families.product.certificate.products import pack_duals
 from fitplug.families.product.design.bound_ascent import ascend_product_bound
 from fitplug.families.product.design.descent import descend_product_family

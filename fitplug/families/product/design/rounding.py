@@ -17,11 +17,10 @@ import numpy as np
 from fitplug.errors import DesignError
 from fitplug.families.base.attribute_matrices import AttributeMatrix
 from fitplug.families.base.basis import Basis
-from fitplug.families.base.block_set import BlockSet
-from fitplug.families.base.claims import LEAST_RECORDS, add_claim_margins
-from fitplug.families.base.integer_limits import SATURATION
+from fitplug.families.base.design import LEAST_RECORDS, add_claim_margins
+from fitplug.families.base.integers import SATURATION
 from fitplug.families.base.strategies import build_strategy
-from fitplug.families.base.strategy import IntegerStrategy
+from fitplug.families.base.strategy import BlockSet, IntegerStrategy
 from fitplug.families.product.design.members import FamilyMember
 from fitplug.families.product.design.profiles import build_profiles
 from fitplug.families.product.design.scales import build_extreme_rows, optimise_scales

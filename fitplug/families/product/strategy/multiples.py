@@ -19,9 +19,8 @@ from typing import Any
 import numpy as np
 
 from fitplug.errors import PlanError
-from fitplug.families.base.block_set import BlockSet
-from fitplug.families.base.integer_limits import MAX_ENTRY, SATURATION
-from fitplug.families.base.strategy import Integers
+from fitplug.families.base.integers import MAX_ENTRY, SATURATION
+from fitplug.families.base.strategy import BlockSet, Integers
 from fitplug.families.base.strategy_form import StrategyCost
 from fitplug.families.product.shape.grades import BlockScales
 from fitplug.numeric import AnyArray, IntArray, ceil_float, multiply_exactly

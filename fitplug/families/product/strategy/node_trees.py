@@ -12,9 +12,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fitplug.families.base.attribute_matrices import DenseMatrix
+from fitplug.families.base.attribute_matrices import DenseMatrix, RowGrades
 from fitplug.families.base.contrasts import build_contrasts
-from fitplug.families.base.row_grades import RowGrades
 from fitplug.families.base.tree_shape import TreeShape
 from fitplug.families.product.strategy.trees import TreeMatrix
 from fitplug.numeric import FloatArray, IntArray, frozen_property, gamma

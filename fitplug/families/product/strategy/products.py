@@ -9,9 +9,8 @@ import numpy as np
 from fitplug.errors import PlanError
 from fitplug.families.base.attribute_matrices import AttributeMatrix, DenseMatrix
 from fitplug.families.base.contrasts import make_contrasts
-from fitplug.families.base.mechanisms import Mechanism, make_mechanism
 from fitplug.families.base.strategy import Integers, IntegerStrategy
-from fitplug.families.base.strategy_form import StrategyCost
+from fitplug.families.base.strategy_form import Mechanism, StrategyCost, make_mechanism
 from fitplug.families.blocks.strategy.scalars import OneCellForm
 from fitplug.families.product.shape.products import ProductStructure
 from fitplug.families.product.strategy.multiples import (

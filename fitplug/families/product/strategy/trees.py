@@ -23,10 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from fitplug.families.base.attribute_matrices import DenseMatrix
+from fitplug.families.base.attribute_matrices import DenseMatrix, RowGrades
 from fitplug.families.base.contrasts import build_contrasts
-from fitplug.families.base.integer_limits import MAX_ENTRY
-from fitplug.families.base.row_grades import RowGrades
+from fitplug.families.base.integers import MAX_ENTRY
 from fitplug.families.base.tree_shape import Siblings, TreeShape
 from fitplug.numeric import (
     AnyArray,

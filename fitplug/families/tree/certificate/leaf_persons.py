@@ -9,7 +9,7 @@ With M = F F' and M_0 = M, the norm of the block is that of a tree whose nodes h
 independent variables as F has columns, each with the weights p, of which the queries N F are asked.
 So the sweep of `fitplug.families.tree.certificate.dense_trees` finds it. At the root M_0 is bounded
 from below by F R R' F', so that the root's variables have the covariance R R' times the sum of p
-(`fitplug.families.tree.certificate.public_root`).
+(`fitplug.families.tree.certificate.trees`).
 
 F is turned so that its first column alone is measured where only the total of the classes is asked.
 What rounding makes of F, R and N F is bounded after the fact.
@@ -27,9 +27,8 @@ from fitplug.families.blocks.certificate.person_bound import (
     sum_moments,
     upper_residual,
 )
-from fitplug.families.tree.certificate.block_determinants import BlockWeights, Totals
-from fitplug.families.tree.certificate.public_root import RootPrior
-from fitplug.families.tree.certificate.trees import lower_weighted_norm, scale_rows
+from fitplug.families.tree.certificate.block_weights import BlockWeights, Totals
+from fitplug.families.tree.certificate.trees import RootPrior, lower_weighted_norm, scale_rows
 from fitplug.families.tree.shape.blocks import GroupPart
 from fitplug.families.tree.shape.persons import PersonTreeStructure
 from fitplug.neighbours import RecordSets

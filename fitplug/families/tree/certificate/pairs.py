@@ -24,12 +24,12 @@ from typing import NamedTuple
 import numpy as np
 
 from fitplug.certify import LowerBoundAt, Tier, TierClaims, divide_by_mass, scale_weights
-from fitplug.families.base.certifier import Duals
+from fitplug.families.base.family import Duals
 from fitplug.families.base.objective import Objective
-from fitplug.families.tree.certificate.block_determinants import BlockWeights
-from fitplug.families.tree.certificate.public_root import build_root_prior
+from fitplug.families.tree.certificate.block_weights import BlockWeights
 from fitplug.families.tree.certificate.trees import (
     TreeCertifier,
+    build_root_prior,
     lower_weighted_norm,
     scale_by_power,
     scale_rows,

@@ -14,13 +14,22 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fitplug.families.base.family import Duals
 from fitplug.families.base.objective import Objective
-from fitplug.families.tree.certificate.block_determinants import average_weights
-from fitplug.families.tree.design.bound_gradient import evaluate_tree_bound
+from fitplug.families.tree.certificate.block_weights import average_weights
+from fitplug.families.tree.design.bound_gradient import differentiate_rows, evaluate_tree_bound
 from fitplug.families.tree.design.descent import RELAXATION, BoundWeights
 from fitplug.families.tree.shape.blocks import TreeStructure
+from fitplug.families.tree.shape.pairs import TreePairStructure
 from fitplug.numeric import FloatArray
-from fitplug.solve import MIXING, Iterate, find_fixed_point, mix_with_uniform, normalise_pair
+from fitplug.solve import (
+    MIXING,
+    Iterate,
+    find_fixed_point,
+    mix_with_uniform,
+    normalise_logarithms,
+    normalise_pair,
+)
 
 _MOST_WORK = 5e10
 """The most work of all evaluations together, about 15 seconds."""
@@ -154,3 +163,59 @@ def _count_operations(structure: TreeStructure, *, from_totals: bool) -> float:
         depth = sizes.index(1) if from_totals and 1 in sizes else len(sizes)
         nodes += float((structure.tree.depths < depth).sum()) * sizes[0] ** 3
     return _USUAL_POLES * nodes
+
+
+def ascend_pair_rows(structure: TreePairStructure, duals: Duals, tolerance: float) -> Duals:
+    """Raise the lower bound that dual weights prove by those of rows, as far as work allows.
+
+    Args:
+        structure: The structure.
+        duals: The dual weights to start from.
+        tolerance: The relative gap that ends the ascent.
+
+    Returns:
+        Dual weights with other q.
+    """
+    if structure.cells == 1:
+        return duals
+    error = choose_error(tolerance)
+    cells = duals.p[: -structure.kinds].reshape(-1, structure.cells)
+    shares = cells / cells.sum(axis=0)
+    kappas, thetas = structure.weigh_blocks(duals.p[-structure.kinds :])
+    multiples = structure.subsets.profile_multiples
+    blocks = []
+    for block in structure.noisy_blocks.tolist():
+        merge = structure.classes[block][0].merge_counts
+        root = np.diag(merge(kappas[block]))
+        if not structure.keeps_tree:
+            root = root - merge(merge(structure.unfold_pairs(thetas[block])).T)
+        factor = float(multiples[block])
+        blocks.append((block, factor * kappas[block] * shares, factor * root))
+
+    def evaluate(x: FloatArray) -> Iterate[None] | None:
+        q = np.exp(x)
+        rows = q / structure.targets
+        try:
+            h = sum(
+                differentiate_rows(structure, block, p, rows, root, error)
+                for block, p, root in blocks
+            )
+        except np.linalg.LinAlgError:
+            return None
+        h = np.maximum(np.asarray(h) / structure.targets, 0.0)
+        value = float(q @ h)
+        if not 0 < value < math.inf:
+            return None
+        following = mix_with_uniform(q * h / value, MIXING * tolerance)
+        upper = math.sqrt(value * float(h.max()))
+        return Iterate(x, following, value, max(upper, value), value, None)
+
+    start = normalise_logarithms(np.log(duals.q))
+    found = find_fixed_point(
+        evaluate,
+        normalise_logarithms,
+        start,
+        tolerance=tolerance,
+        max_iterations=count_steps(structure),
+    )
+    return duals._replace(q=np.exp(found.best_lower.x))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from fitplug.families.base.objective import Objective
-from fitplug.families.tree.certificate.block_determinants import BlockWeights
+from fitplug.families.tree.certificate.block_weights import BlockWeights
 from fitplug.families.tree.certificate.dense_trees import DenseTree
 from fitplug.families.tree.certificate.scalar_trees import ScalarTree
 from fitplug.families.tree.design.posterior_sweep import PosteriorSweep, move_root

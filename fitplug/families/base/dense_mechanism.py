@@ -1,0 +1,221 @@
+"""The mechanism written out: its covariance, its matrix, and what blocks measure of tables.
+
+The answers of a block are a Kronecker product times the table of its attributes, and the noise of
+all answers is independent (docs/theory/integer-mechanism.md, (M1) and (M4)). So a block's answers
+are a linear measurement of a marginal, as other libraries understand it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from scipy.linalg import block_diag, qr, solve_triangular
+
+from fitplug.errors import WorkloadError
+from fitplug.families.base.attribute_matrices import AttributeMatrix
+from fitplug.families.base.strategy import BlockSet, IntegerStrategy
+from fitplug.numeric import AnyArray, FloatArray, IntArray
+
+_MAX_ENTRIES = 50_000_000
+
+BlockCovariance: TypeAlias = tuple[int, IntArray, FloatArray]
+"""A block, an integer basis (n, cells) over the cells of the attributes that blocks are over, and
+the covariance (n, n) of the noise on it."""
+
+
+class MeasuredCells(NamedTuple):
+    """What blocks measure of the cells that they are over, besides the attributes they split.
+
+    Attributes:
+        names: The attributes over whose cells the blocks are.
+        blocks: Each block in the order of its answers, and the matrix of what it measures of these
+            cells, shape (n, cells).
+    """
+
+    names: tuple[str, ...]
+    blocks: Iterable[tuple[int, FloatArray]]
+
+
+def write_out_covariance(
+    strategy: IntegerStrategy, names: Sequence[str], parts: Iterable[BlockCovariance]
+) -> tuple[FloatArray, IntArray]:
+    """Write out the covariance; see `fitplug.families.base.strategies.build_dense_covariance`.
+
+    For each block, B has linearly independent rows of its attributes' matrices times its basis.
+
+    Args:
+        strategy: The strategy.
+        names: The attributes over whose cells the bases are.
+        parts: Each block's basis, and the covariance of the noise on it.
+    """
+    structure = strategy.structure
+    workload = structure.workload
+    if workload.cell_count * strategy.size > _MAX_ENTRIES:
+        raise WorkloadError(
+            f"the covariance of {strategy.size} answers over {workload.cell_count} cells is too "
+            "large to write out; Release.combine gives the std of any combination without it"
+        )
+    covariances, bases = [], []
+    for block, own_basis, own_covariance in parts:
+        (own,) = structure.subsets.list_attributes([block])
+        estimates: AnyArray = np.ones((1, 1))
+        basis: IntArray = np.ones((1, 1), dtype=np.int64)
+        for a, n in enumerate(structure.sizes):
+            if a not in own:
+                basis = np.kron(basis, np.ones((1, n), dtype=np.int64))
+                continue
+            matrix = strategy.find_matrix(a, block)
+            A = matrix.apply(np.eye(n, dtype=np.int64), 0)
+            # Where A has more rows than it needs, those that are left are combinations.
+            rank = n - 1 if matrix.compute_reference().any() else n
+            kept = np.sort(qr(A.T, mode="r", pivoting=True)[1][:rank])
+            basis = np.kron(basis, A[kept])
+            estimates = np.kron(estimates, A[kept] @ matrix.invert(np.eye(len(A)), 0))
+        multiples = strategy.spread_multiples(block)
+        if multiples is not None:
+            estimates = estimates / multiples.reshape(-1)
+        covariance = estimates @ estimates.T
+        bases.append(_order_cells(strategy, names, np.kron(basis, own_basis)))
+        covariances.append(np.kron(covariance, own_covariance))
+    return np.asarray(block_diag(*covariances)), np.concatenate(bases)
+
+
+def write_out_matrix(strategy: IntegerStrategy, measured: MeasuredCells) -> FloatArray:
+    """Write out A; see `fitplug.families.base.strategies.build_dense_strategy`."""
+    structure, found = strategy.structure, []
+    for block, of_cells in measured.blocks:
+        (own,) = structure.subsets.list_attributes([block])
+        rows: FloatArray = np.ones((1, 1))
+        for a, n in enumerate(structure.sizes):
+            mine = np.ones((1, n))
+            if a in own:
+                mine = strategy.find_matrix(a, block).apply(np.eye(n, dtype=np.int64), 0)
+            rows = np.asarray(np.kron(rows, mine), dtype=np.float64)
+        multiples = strategy.spread_multiples(block)
+        if multiples is not None:
+            rows = rows * multiples.reshape(-1, 1)
+        found.append(_order_cells(strategy, measured.names, np.kron(rows, of_cells)))
+    return np.concatenate(found)
+
+
+def build_block_covariance(
+    strategy: IntegerStrategy, noise_std: float
+) -> tuple[FloatArray, IntArray]:
+    """Write out the covariance of block sets; see `write_out_covariance`."""
+    parts: list[BlockCovariance] = []
+    for block_set in strategy.block_sets:
+        for i, block in enumerate(block_set.blocks.tolist()):
+            inverse = solve_triangular(
+                block_set.M[i].astype(np.float64), np.eye(block_set.basis.size)
+            )
+            covariance = noise_std**2 * (inverse @ inverse.T)
+            parts.append((block, _build_basis(strategy, block_set, i), covariance))
+    return write_out_covariance(strategy, strategy.structure.dense, parts)
+
+
+def list_measured_cells(strategy: IntegerStrategy) -> MeasuredCells:
+    """List what the blocks of block sets measure of the dense cells."""
+    blocks = (
+        (block, block_set.M[i].astype(np.float64) @ _build_basis(strategy, block_set, i))
+        for block_set in strategy.block_sets
+        for i, block in enumerate(block_set.blocks.tolist())
+    )
+    return MeasuredCells(strategy.structure.dense, blocks)
+
+
+def _build_basis(strategy: IntegerStrategy, block_set: BlockSet, i: int) -> IntArray:
+    """Build the basis of a block over the dense cells, (n, D)."""
+    matrix = strategy.structure.build_block_matrix(int(block_set.blocks[i]))
+    return block_set.basis.build_matrix(matrix)
+
+
+def _order_cells(strategy: IntegerStrategy, given: Sequence[str], rows: AnyArray) -> AnyArray:
+    """Bring rows over the blocks' attributes and then given ones into the workload's order."""
+    structure = strategy.structure
+    workload, names = structure.workload, (*structure.block_attributes, *given)
+    shaped = rows.reshape(len(rows), *workload.domain.shape_of(names))
+    sorted_cells = shaped.transpose(0, *(1 + names.index(name) for name in workload.attributes))
+    return sorted_cells.reshape(len(rows), math.prod(workload.shape))
+
+
+MOST_ENTRIES = 2**24
+"""The most entries of a matrix that is written out: 128 MB of floats."""
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredTable:
+    """What a block measures: (A_1 (x) ... (x) A_k) x of the counts x of a table.
+
+    Attributes:
+        attributes: The attributes of the table, whose cells are in C order.
+        matrices: A_1 to A_k. All but the last are over one attribute each, in this order, and the
+            last, shape (n, cells), is over all other attributes together, or over one cell if there
+            are no others.
+        answers: Where the answers are among those of the strategy.
+        multiples: What the rows of the product are multiplied by, shape (rows,); None for 1. There
+            are none where the last matrix has several rows.
+    """
+
+    attributes: tuple[str, ...]
+    matrices: tuple[FloatArray, ...]
+    answers: slice
+    multiples: FloatArray | None = None
+
+
+def write_out_tables(strategy: IntegerStrategy, measured: MeasuredCells) -> Iterator[MeasuredTable]:
+    """Write out what each block measures; see `list_measured_tables`."""
+    structure = strategy.structure
+    domain = structure.workload.domain
+    _check_size(strategy, math.prod(domain.shape_of(measured.names)))
+    matrices: dict[int, FloatArray] = {}
+    start = 0
+    for block, of_cells in measured.blocks:
+        (own,) = structure.subsets.list_attributes([block])
+        written = [_write_out(strategy.find_matrix(a, block), matrices) for a in own]
+        names, last = _drop_constant(measured.names, domain.shape_of(measured.names), of_cells)
+        stop = start + math.prod(len(matrix) for matrix in written) * len(last)
+        multiples = strategy.spread_multiples(block)
+        yield MeasuredTable(
+            attributes=structure.name_attributes(block) + names,
+            matrices=(*written, last * float(structure.shares)),
+            answers=slice(start, stop),
+            multiples=None if multiples is None else multiples.astype(np.float64).ravel(),
+        )
+        start = stop
+
+
+def _check_size(strategy: IntegerStrategy, cells: int) -> None:
+    """Raise WorkloadError if a matrix has too many entries; `cells` are those of the blocks."""
+    structure = strategy.structure
+    rows = [own.basis.size for own in strategy.block_sets]
+    rows += [own.count_answers(structure) for own in strategy.tree_blocks]
+    squares = [matrix.rows * matrix.n for matrix in strategy.attribute_matrices]
+    entries = max([*(n * cells for n in rows), *squares])
+    if entries > MOST_ENTRIES:
+        raise WorkloadError(
+            f"the strategy's largest matrix has {entries:,} entries, and up to {MOST_ENTRIES:,} "
+            "are written out; release fewer cells of an attribute, or of several together"
+        )
+
+
+def _write_out(matrix: AttributeMatrix, found: dict[int, FloatArray]) -> FloatArray:
+    """Write out the matrix of an attribute that blocks split; identical ones once."""
+    if id(matrix) not in found:
+        identity: IntArray = np.eye(matrix.n, dtype=np.int64)
+        found[id(matrix)] = np.asarray(matrix.apply(identity, 0), dtype=np.float64)
+    return found[id(matrix)]
+
+
+def _drop_constant(
+    names: tuple[str, ...], shape: tuple[int, ...], matrix: FloatArray
+) -> tuple[tuple[str, ...], FloatArray]:
+    """Sum out the attributes along which no row of a matrix (n, cells) varies."""
+    rows = matrix.reshape(len(matrix), *shape)
+    kept = [(rows != rows.take([0], axis + 1)).any() for axis in range(len(shape))]
+    first = tuple(slice(None) if one else 0 for one in kept)
+    left = tuple(name for name, one in zip(names, kept, strict=True) if one)
+    return left, np.ascontiguousarray(rows[(slice(None), *first)]).reshape(len(matrix), -1)

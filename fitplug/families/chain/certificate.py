@@ -1,0 +1,237 @@
+"""The certificate of chains: the trace of a square root by quadrature, block by block.
+
+T(p, q) is the sum over the blocks A of w_A^1/2 tr N_A^1/2, where N_A is made of the weights p of
+the chain's cells and of the block's share of q / c. The trace of the resolvent along a chain takes
+linear time and positive operations only. With weights p of the cells,
+N = D^1/2 W' diag(w) W D^1/2 and D = diag(p), the numbers
+
+    y_r(t) = w_r D^1/2 (N + t)^-1 D^1/2 w_r'
+
+are posterior variances: those of the prefixes s_j and of the steps x_i of a random walk whose steps
+have prior variances p_i / t, where each prefix, and each step, is observed with the precision of
+its weight. With a_i = p_i / (t + c_i p_i) for the weights c of single cells and w those of
+prefixes, the variance F_j of s_j given what is up to j, and the information I_j on it from what
+comes after, are
+
+    F_j = P / (1 + w_j P),  P = F_(j-1) + a_j            I_(j-1) = J / (1 + a_j J),  J = I_j + w_j
+    prefix: y = F_j / (1 + F_j I_j)
+    cell:   y = a_j (1 + F_(j-1) J) / (1 + (a_j + F_(j-1)) J)
+
+Segments of the chain are swept side by side: over a segment, F becomes f + g F / (1 + k F) and I
+becomes k + g I / (1 + f I), with three numbers f, g, k that do not depend on what is outside
+(docs/theory/chains.md, (C4) to (C8)).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from fitplug.certify import (
+    LowerBoundAt,
+    Quadrature,
+    Tier,
+    TierClaims,
+    divide_by_mass,
+    place_poles,
+    scale_weights,
+)
+from fitplug.families.base.family import Certifier, Duals
+from fitplug.families.base.objective import Objective
+from fitplug.families.chain.shape import ChainStructure
+from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, gamma
+
+_SEGMENTS = 1024
+"""The most segments that are swept side by side."""
+
+_POLES = 8
+"""The poles that are swept side by side."""
+
+
+class ChainSums(NamedTuple):
+    """Sums over the poles, with the quadrature's weights.
+
+    Attributes:
+        prefixes: Of y of each prefix, shape (n,).
+        cells: Of y of each cell, shape (n,).
+        slopes: Of (1 - t y_i / p_i) / p_i of each cell, shape (n,); where p is 0, their limit.
+    """
+
+    prefixes: FloatArray
+    cells: FloatArray
+    slopes: FloatArray
+
+
+def sweep_chain(
+    p: FloatArray, prefix_weights: FloatArray, cell_weights: FloatArray, quadrature: Quadrature
+) -> ChainSums:
+    """Sum the posterior variances of a chain's prefixes and cells over poles.
+
+    Args:
+        p: Weights of the cells, shape (n,), at least 0.
+        prefix_weights: w, shape (n,), at least 0.
+        cell_weights: c, shape (n,), at least 0.
+        quadrature: The poles.
+
+    Returns:
+        The sums, whose relative errors `upper_sweep_error(n)` bounds.
+    """
+    n = len(p)
+    length, segments = _divide_chain(n)
+    # Cells beyond the end have no weight and change nothing.
+    own, w, c = (_arrange(x, length, segments) for x in (p, prefix_weights, cell_weights))
+    total = np.zeros((3, length, segments))
+    for at in range(0, len(quadrature.poles), _POLES):
+        poles, weights = (x[at : at + _POLES] for x in quadrature)
+        total += _sweep_segments(own, w, c, poles[:, None], weights)
+    prefixes, cells, slopes = (x.T.ravel()[:n] for x in total)
+    return ChainSums(prefixes, cells, slopes)
+
+
+def upper_sweep_error(n: int) -> float:
+    """Bound the relative error of the sums over the prefixes and cells of a chain of n cells."""
+    length, segments = _divide_chain(n)
+    return 16 * (length + 3) ** 2 * (segments + 2) * UNIT_ROUNDOFF
+
+
+def _divide_chain(n: int) -> tuple[int, int]:
+    """Divide n cells into segments.
+
+    Returns:
+        The cells of a segment and the number of segments.
+    """
+    segments = min(_SEGMENTS, max(1, math.isqrt(n)))
+    return -(-n // segments), segments
+
+
+def _arrange(x: FloatArray, length: int, segments: int) -> FloatArray:
+    """Arrange the numbers of cells by their place in the segment, shape (length, segments)."""
+    padded = np.zeros(length * segments)
+    padded[: len(x)] = x
+    return np.ascontiguousarray(padded.reshape(segments, length).T)
+
+
+def _sweep_segments(
+    p: FloatArray, w: FloatArray, c: FloatArray, t: FloatArray, weights: FloatArray
+) -> FloatArray:
+    """Sum over some poles t (k, 1); see `ChainSums`.
+
+    Args:
+        p: Weights of the cells, shape (length, segments).
+        w: Weights of the prefixes, likewise.
+        c: Weights of the single cells, likewise.
+        t: The poles, shape (k, 1).
+        weights: Their weights, shape (k,).
+
+    Returns:
+        The three sums, shape (3, length, segments).
+    """
+    length, segments = p.shape
+    shape = (len(t), segments)
+    f, g, k = np.zeros(shape), np.ones(shape), np.zeros(shape)
+    for own, above, beside in zip(p, w, c, strict=True):
+        f += own / (t + beside * own)
+        d = 1 / (1 + above * f)
+        f *= d
+        k += above * g * d
+        g *= d * d
+    F, information = _join_segments(f, g, k)
+    filtered = np.empty((length + 1, *shape))
+    filtered[0] = F
+    for i, (own, above, beside) in enumerate(zip(p, w, c, strict=True)):
+        P = filtered[i] + own / (t + beside * own)
+        filtered[i + 1] = P / (1 + above * P)
+    sums = np.empty((3, length, segments))
+    for i in range(length - 1, -1, -1):
+        before, after = filtered[i], filtered[i + 1]
+        step = p[i] / (t + c[i] * p[i])
+        sums[0, i] = weights @ (after / (1 + after * information))
+        J = information + w[i]
+        known = 1 + (step + before) * J
+        shrunk = (1 + before * J) / known
+        sums[1, i] = weights @ (step * shrunk)
+        # Without cancellation, 1 - t y / p = (p c + t a J / known) / (t + p c).
+        sums[2, i] = weights @ ((c[i] + t / (t + c[i] * p[i]) * J / known) / (t + c[i] * p[i]))
+        information = J / (1 + step * J)
+    return sums
+
+
+def _join_segments(f: FloatArray, g: FloatArray, k: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Find F at the start of each segment, and I at its end, all of shape (poles, segments)."""
+    F, information = np.zeros_like(f), np.zeros_like(f)
+    for i in range(f.shape[1] - 1):
+        own = F[:, i]
+        F[:, i + 1] = f[:, i] + g[:, i] * own / (1 + k[:, i] * own)
+    for i in range(f.shape[1] - 1, 0, -1):
+        own = information[:, i]
+        information[:, i - 1] = k[:, i] + g[:, i] * own / (1 + f[:, i] * own)
+    return F, information
+
+
+_NEGLIGIBLE = 1e-100
+"""Weights below this part of the largest are taken for zero, which only lowers a bound. Then no
+number of a sweep leaves the range of floats."""
+
+
+class ChainCertifier(Certifier[ChainStructure]):
+    """The certificate of `ChainStructure`, for the plain objective."""
+
+    def count_duals(self, structure: ChainStructure) -> tuple[int, int]:
+        return structure.n, structure.rows
+
+    def lower_cost(
+        self, structure: ChainStructure, objective: Objective, scale: float, duals: Duals
+    ) -> float:
+        p = scale_weights("p", duals.p, structure.n)
+        q = scale_weights("q", duals.q, structure.rows)
+        row_weights = q / (scale * structure.targets)
+        total = 0.0
+        for block, multiple in enumerate(structure.multiples_of_blocks.tolist()):
+            prefixes, cells = structure.gather_weights(block, row_weights)
+            total += math.sqrt(multiple) * lower_chain_trace(p, prefixes, cells)
+        total *= 1 - gamma(len(structure.blocks) + structure.rows + 16)
+        return divide_by_mass(total, p, q)
+
+    def share_weight(self, structure: ChainStructure, duals: Duals) -> FloatArray:
+        sums = np.add.reduceat(duals.q, structure.row_starts[:-1])
+        return np.asarray(sums / sums.sum())
+
+    def certify_tiers(self, claims: TierClaims, lower_bound_at: LowerBoundAt) -> Iterator[Tier]:
+        """Certify one tier: the profile of a chain is taken for the same at all cells."""
+        yield Tier(1, float(claims.profile[0]), claims.lower_bound**2 * (1 - gamma(8)))
+
+
+def lower_chain_trace(p: FloatArray, prefix_weights: FloatArray, cell_weights: FloatArray) -> float:
+    """Bound tr N^1/2 of a chain from below, rounding included.
+
+    Args:
+        p: Weights of the cells, shape (n,), at most 1.
+        prefix_weights: Weights of the prefixes, shape (n,).
+        cell_weights: Weights of the single cells, shape (n,).
+
+    Returns:
+        The bound; 0 if all weights are zero.
+    """
+    largest = float(max(prefix_weights.max(), cell_weights.max()))
+    if not largest > 0:
+        return 0.0
+    w, c = prefix_weights / largest, cell_weights / largest
+    p, w, c = (np.where(x < _NEGLIGIBLE, 0.0, x) for x in (p, w, c))
+    trace = compute_chain_trace(p, w, c)
+    if not trace > 0:
+        return 0.0
+    sums = sweep_chain(p, w, c, place_poles(trace, len(p)))
+    total = float((w * sums.prefixes + c * sums.cells).sum())
+    # The sums over poles and cells, and what the division by the largest weight rounds.
+    error = upper_sweep_error(len(p)) + gamma(len(p) + 256)
+    return total * math.sqrt(largest) * (1 - error)
+
+
+def compute_chain_trace(
+    p: FloatArray, prefix_weights: FloatArray, cell_weights: FloatArray
+) -> float:
+    """Compute tr N of a chain; the arguments are those of `lower_chain_trace`."""
+    return float(prefix_weights @ np.cumsum(p) + cell_weights @ p)

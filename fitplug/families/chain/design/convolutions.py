@@ -1,0 +1,276 @@
+"""Chains measured by convolutions: T that suits a chain without ends, and R and M that level it.
+
+With equal weights everywhere, the optimum along a chain that never ends is the Toeplitz matrix of
+
+    ((1 - x z) / (1 - z))^1/2        0 <= x < 1
+
+where x grows from 0 with the weight of single cells against that of prefixes. The ends, and targets
+that vary, are left to R and M: M makes the privacy profile level, and R the variances over their
+targets. For given R, the column weights m_i = (sum_j r_j^2 t_(j - i)^2)^-1/2 make the profile
+level. They are rounded to integers at once, because variances are cheap only where many columns
+have one weight. Then each row's weight grows by a power of the ratio of its variance to its target,
+and so on. The steps begin with a shorter chain, whose weights are close to those of the long one
+(docs/theory/chains.md).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from fitplug.families.chain.design.optimal_covariance import ChainDuals
+from fitplug.families.chain.shape import ChainStructure
+from fitplug.families.chain.strategy.convolution_variances import (
+    find_total_covariances,
+    upper_prefix_stds,
+)
+from fitplug.numeric import FloatArray, IntArray, convolve, correlate, to_positions
+
+
+@dataclass(frozen=True, eq=False)
+class ToeplitzPair:
+    """The sequences of T, of T^-1 and of its prefix sums, each of shape (n,)."""
+
+    t: FloatArray
+    v: FloatArray
+    u: FloatArray
+
+
+def build_toeplitz(n: int, x: float) -> ToeplitzPair:
+    """Build the sequences of T for a weight x of single cells."""
+    rising, falling = _build_powers(n)
+    powers = x ** np.arange(n)
+    t = convolve(rising, falling * powers)
+    v = convolve(falling, rising * powers)
+    return ToeplitzPair(t, v, np.cumsum(v))
+
+
+def choose_cell_weight(structure: ChainStructure, duals: ChainDuals) -> float:
+    """Choose x for the dual weights that prefixes and cells have, on the average, in all blocks.
+
+    With q_s per prefix and q_c per cell T has the squared spectrum (q_s / |1 - z|^2 + q_c)^1/2,
+    which factors into the form above: with a - b = q_s^1/2 and a b = q_c it is x = b / a.
+    """
+    row_weights = duals.q / structure.targets
+    prefixes, cells = 0.0, 0.0
+    for block, multiple in enumerate(structure.multiples_of_blocks.tolist()):
+        own = structure.gather_weights(block, row_weights)
+        # The total may have a row of its own, and says nothing of the chain without ends.
+        prefixes += math.sqrt(multiple) * float(own[0][:-1].sum())
+        cells += math.sqrt(multiple) * float(own[1].sum())
+    difference = math.sqrt(prefixes)
+    a = (difference + math.sqrt(prefixes + 4 * cells)) / 2
+    return (a - difference) / a if a > 0 else 0.0
+
+
+def place_cells(n: int) -> FloatArray:
+    """Place cells on a line on which the ends of chains of different lengths coincide, (n,)."""
+    middle = (np.arange(n) + 0.5) / n
+    return np.asarray(np.log(middle / (1 - middle)))
+
+
+def _build_powers(n: int) -> tuple[FloatArray, FloatArray]:
+    """Build the sequences of (1 - z)^-1/2 and (1 - z)^1/2, each of shape (n,)."""
+    k = np.arange(1.0, n)
+    rising = np.concatenate([[1.0], np.cumprod((2 * k - 1) / (2 * k))])
+    falling = np.concatenate([[1.0], np.cumprod((2 * k - 3) / (2 * k))])
+    return rising, falling
+
+
+_POWER = 0.85
+"""The power of the ratio of a variance to its target by which a row's weight grows."""
+
+_SHORTER, _SHORTEST = 16, 512
+"""A chain begins with one that is so many times shorter, but has no fewer cells than this."""
+
+_FIRST_STEPS, _FURTHER_STEPS = 40, 12
+"""The steps of the shortest chain, and those of longer ones."""
+
+_COARSE = 1e-2
+"""The relative step between the weights of neighbouring columns, until the last few steps."""
+
+_FINE, _FINE_LONG, _LONG = 1e-3, 3e-3, 2**18
+"""The relative steps at the end, of chains of up to 2^18 cells and of longer ones. Each step costs
+a pass over the cells."""
+
+_FINE_STEPS = 6
+"""The last steps, which have the final steps between columns."""
+
+_TOTAL_STEPS = 4
+"""How often the weight of the total and the variances that it leaves are found in turn."""
+
+_LEAST_ROWS = (0.5, 0.0625)
+"""The least row weights that are tried, as parts of the largest. Some targets are slack at the
+optimum, such as those next to the ends and those that are looser than others far around. Their rows
+would shrink without end, and the columns' weights would grow for it."""
+
+
+@dataclass(frozen=True, eq=False)
+class LevelWeights:
+    """Weights of a chain, with the cost that they reach.
+
+    Attributes:
+        rows: r, shape (n,), at most 1.
+        columns: m, shape (n,).
+        prefix_variances: The variances of the prefixes at noise of variance 1, shape (n,).
+        cell_variances: Those of the single cells, shape (n,); zeros if none is asked.
+        total: The weight of the total's own row; 0 for none.
+        cost: The privacy cost at the targets.
+    """
+
+    rows: FloatArray
+    columns: IntArray
+    prefix_variances: FloatArray
+    cell_variances: FloatArray
+    total: float
+    cost: float
+
+
+@dataclass(frozen=True, eq=False)
+class ChainNeeds:
+    """What a chain's variances are multiplied by to be at most 1; 0 where nothing is asked.
+
+    Attributes:
+        prefixes: Of each prefix, shape (n,).
+        cells: Of each single cell, shape (n,).
+        total: Of the total, if that is more than of any other prefix; else 0.
+    """
+
+    prefixes: FloatArray
+    cells: FloatArray
+    total: float
+
+    def compute_ratios(self, prefixes: FloatArray, cells: FloatArray) -> FloatArray:
+        """Compute the larger ratio of a prefix and its last cell, for variances (n,) of both."""
+        return np.maximum(self.prefixes * prefixes, self.cells * cells)
+
+    def shorten(self, n: int) -> ChainNeeds:
+        """Take the largest needs of the cells that each of n cells stands for."""
+        starts = to_positions(np.arange(n, dtype=np.int64) * len(self.prefixes) // n)
+        return ChainNeeds(
+            np.maximum.reduceat(self.prefixes, starts),
+            np.maximum.reduceat(self.cells, starts),
+            self.total,
+        )
+
+
+def make_needs(prefixes: FloatArray, cells: FloatArray) -> ChainNeeds:
+    """Make needs of those of all prefixes and cells, shape (n,) each."""
+    total, most = float(prefixes[-1]), float(prefixes[:-1].max(initial=0.0))
+    # A total that is asked more accurately gets a row of its own, if there are other prefixes.
+    if not 0 < most < total:
+        return ChainNeeds(prefixes, cells, 0.0)
+    return ChainNeeds(np.append(prefixes[:-1], most), cells, total)
+
+
+def level_chain(needs: ChainNeeds, x: float) -> LevelWeights:
+    """Find the weights of the rows and columns for T of parameter x.
+
+    Args:
+        needs: What is asked.
+        x: The parameter of T; see `fitplug.families.chain.design.convolutions`.
+
+    Returns:
+        The best weights found.
+    """
+    return _level_long_chain(needs, x)[0]
+
+
+def _level_long_chain(needs: ChainNeeds, x: float) -> tuple[LevelWeights, float]:
+    """Find the best weights, and the least row weight that the shortest chain does best with."""
+    n = len(needs.prefixes)
+    shorter = n // _SHORTER
+    if shorter < _SHORTEST:
+        tried = [(_level(needs, x, np.ones(n), _FIRST_STEPS, one), one) for one in _LEAST_ROWS]
+        return min(tried, key=lambda found: found[0].cost)
+    start, least_row = _level_long_chain(needs.shorten(shorter), x)
+    rows = np.exp(np.interp(place_cells(n), place_cells(shorter), np.log(start.rows)))
+    return _level(needs, x, rows, _FURTHER_STEPS, least_row), least_row
+
+
+def choose_columns(
+    rows: FloatArray, t: FloatArray, *, least: int = 1024, resolution: float | None = None
+) -> IntArray:
+    """Choose integer column weights that level the profile.
+
+    Args:
+        rows: The weights of the rows, shape (n,).
+        t: The sequence of T, shape (n,).
+        least: The least weight.
+        resolution: The relative step between weights of neighbouring columns that differ; None for
+            the finest.
+
+    Returns:
+        Shape (n,): equal over long pieces, since each piece costs the variances a pass.
+    """
+    if resolution is None:
+        resolution = _FINE if len(rows) <= _LONG else _FINE_LONG
+    sums = np.maximum(correlate(t * t, rows * rows), 1e-12 * float((rows * rows).max()))
+    levels = -0.5 * np.log(sums / sums.max()) / resolution
+    # In quarters of a step. A weight that is half a step behind the wanted one changes to half a
+    # step ahead of it, so that small waves do not change it back.
+    quarters = np.rint(4 * levels).astype(np.int64)
+    starts = np.flatnonzero(np.diff(quarters, prepend=quarters[0] - 1))
+    chosen, current = [], int(quarters[0])
+    for wanted in quarters[starts].tolist():
+        if abs(wanted - current) > 2:
+            current = wanted + 2 if wanted > current else wanted - 2
+        chosen.append(current)
+    pieces = np.repeat(chosen, np.diff([*starts.tolist(), len(rows)]))
+    weights = least * np.exp((pieces - min(chosen)) * (resolution / 4))
+    return np.rint(weights).astype(np.int64)
+
+
+def _level(
+    needs: ChainNeeds, x: float, rows: FloatArray, steps: int, least_row: float
+) -> LevelWeights:
+    """Level by some steps from given weights of the rows."""
+    pair = build_toeplitz(len(rows), x)
+    best: LevelWeights | None = None
+    for step in range(steps):
+        rows = np.maximum(rows / rows.max(), least_row)
+        resolution = None if step >= steps - _FINE_STEPS else _COARSE
+        found = _evaluate(needs, pair, rows, choose_columns(rows, pair.t, resolution=resolution))
+        if best is None or found.cost < best.cost:
+            best = found
+        ratios = needs.compute_ratios(found.prefix_variances, found.cell_variances)
+        rows = rows * _fill_gaps(ratios / ratios.max()) ** _POWER
+    assert best is not None
+    return best
+
+
+def _evaluate(
+    needs: ChainNeeds, pair: ToeplitzPair, rows: FloatArray, columns: IntArray
+) -> LevelWeights:
+    """Evaluate weights, and choose the one of the total."""
+    prefixes = upper_prefix_stds(pair.u, 0.0, rows, columns) ** 2
+    cells = np.zeros(len(rows))
+    if needs.cells.any():
+        squares = convolve(pair.v**2, rows**-2.0)
+        cells = np.maximum(squares, 0.0) / columns.astype(np.float64) ** 2
+    weight, ratios = 0.0, needs.compute_ratios(prefixes, cells)
+    if needs.total:
+        alone = prefixes, cells
+        covariances, _ = find_total_covariances(pair.u, 0.0, rows, columns)
+        total = float(covariances[-1])
+        for _ in range(_TOTAL_STEPS):
+            weight = max(needs.total / float(ratios.max()) - 1 / total, 0.0)
+            share = weight / (1 + weight * total)
+            prefixes = alone[0] - share * covariances**2
+            cells = alone[1] - share * np.diff(covariances, prepend=0.0) ** 2
+            ratios = needs.compute_ratios(prefixes, cells)
+    profile = correlate(pair.t**2, rows * rows) * columns.astype(np.float64) ** 2
+    worst = max(float(ratios.max()), needs.total * float(prefixes[-1]))
+    cost = math.sqrt((float(profile.max()) + weight) * worst)
+    return LevelWeights(rows, columns, prefixes, cells, math.sqrt(weight), cost)
+
+
+def _fill_gaps(ratios: FloatArray) -> FloatArray:
+    """Give rows of which nothing is asked the ratio of the next row of which something is."""
+    n = len(ratios)
+    asked = np.where(ratios > 0, np.arange(n), n)
+    following = np.minimum.accumulate(asked[::-1])[::-1]
+    last = int(np.flatnonzero(ratios > 0)[-1])
+    return np.asarray(ratios[np.minimum(following, last)])

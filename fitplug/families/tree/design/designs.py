@@ -1,0 +1,275 @@
+"""Rounding a member of a tree's family to integers (docs/theory/trees.md).
+
+Block A measures at node v the matrix A_v (x) M_v of its children, with A_v'A_v near a multiple of
+X_v, and M_v'M_v of Y_v. A_v is upper trapezoidal, and M_v upper triangular. Where one class of
+dense cells is asked, M_v is 1, and A_v has all the bits; elsewhere the two share them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from fitplug.errors import DesignError
+from fitplug.families.base.contrasts import build_contrasts, compute_precisions, make_contrasts
+from fitplug.families.base.design import (
+    LEAST_RECORDS,
+    TREE_BOUND_MARGIN,
+    Design,
+    add_claim_margins,
+    choose_bits,
+    evaluate_at_targets,
+)
+from fitplug.families.base.family import Duals
+from fitplug.families.base.integers import MAX_ENTRY
+from fitplug.families.base.objective import Objective
+from fitplug.families.base.strategies import build_strategy
+from fitplug.families.base.strategy import IntegerStrategy
+from fitplug.families.tree.design.bound_ascent import ascend_tree_bound
+from fitplug.families.tree.design.child_covariances import (
+    ChildCovariances,
+    IdenticalCovariances,
+    KroneckerCovariances,
+)
+from fitplug.families.tree.design.descent import descend_trees
+from fitplug.families.tree.design.family import Sweep, sum_profiles, sum_variances
+from fitplug.families.tree.design.leaf_descent import descend_leaf_persons
+from fitplug.families.tree.design.pair_descent import descend_tree_pairs
+from fitplug.families.tree.design.person_descent import descend_person_trees
+from fitplug.families.tree.design.sibling_covariance import build_strategies
+from fitplug.families.tree.shape.blocks import TreeStructure
+from fitplug.families.tree.shape.pairs import TreePairStructure
+from fitplug.families.tree.shape.persons import PersonTreeStructure
+from fitplug.families.tree.shape.root_totals import RootTotals
+from fitplug.families.tree.strategy.blocks import StepMatrices, TreeBlock
+from fitplug.numeric import FloatArray, IntArray
+from fitplug.solve import Options
+from fitplug.workload import ONE_RECORD
+
+_BITS = (20, 23, 26, 29, 32)
+"""Binary logarithms of the largest column norm, tried until rounding costs little enough."""
+
+_SHARED_BITS = 15
+"""Binary logarithm of the largest entry of A_v, where M_v has the other bits."""
+
+
+def round_trees(
+    structure: TreeStructure,
+    sweeps: Sequence[Sweep],
+    *,
+    objective: Objective,
+    upper: float,
+    loss: float,
+) -> IntegerStrategy:
+    """Round what the sweeps over all blocks that are measured found.
+
+    Args:
+        structure: The structure.
+        sweeps: What they found.
+        objective: The objective of the design.
+        upper: The objective of the real strategies at their targets; 0 if it is not known.
+        loss: Bits are added until the objective of the integers is at most upper * (1 + loss), or
+            not by more than this part below what fewer bits gave, or no more bits can be had.
+
+    Raises:
+        DesignError: If variances cannot be bounded, or integers have no room for the strategy.
+    """
+    every = structure.noisy_blocks
+    unit = math.sqrt(float(sum_profiles(structure, sweeps).max()))
+    scales = 1 / (unit * np.sqrt(compute_precisions(structure, every)))
+    best: IntegerStrategy | None = None
+    reached = math.inf
+    for bits in choose_bits(_BITS, structure.shares):
+        shared = _SHARED_BITS if structure.shares == 1 else min(_SHARED_BITS, bits // 2)
+        blocks = [
+            _round_block(structure, block, sweep, 2.0**bits * float(scale), shared)
+            for block, sweep, scale in zip(every.tolist(), sweeps, scales, strict=True)
+        ]
+        if any(block is None for block in blocks):
+            break
+        made = tuple(block for block in blocks if block is not None)
+        strategy = build_strategy(structure, (), make_contrasts(structure), made)
+        if best is not None and strategy.max_records < LEAST_RECORDS:
+            break
+        before, reached = reached, evaluate_at_targets(strategy, objective)
+        best = strategy if reached < before or best is None else best
+        if reached <= upper * (1 + loss) or (not upper and reached >= before * (1 - loss)):
+            break
+    if best is None:
+        raise DesignError(
+            "the targets of the tree's nodes differ by too many orders of magnitude for an integer "
+            "strategy; bring them closer together"
+        )
+    return add_claim_margins(best)
+
+
+def _round_block(
+    structure: TreeStructure, block: int, sweep: Sweep, scale: float, shared: int
+) -> TreeBlock | None:
+    """Round one block; None if an entry is too large for floats."""
+    root = _round_root(structure.find_totals(block), sweep, scale)
+    steps = [_round_step(own, scale, shared) for own in sweep.steps]
+    if root is None or any(step is None for step in steps):
+        return None
+    return TreeBlock(block, root[0], tuple(step for step in steps if step is not None))
+
+
+def _round_root(totals: RootTotals, sweep: Sweep, scale: float) -> IntArray | None:
+    """Round what the root measures, (1, n, n); None if an entry is too large for floats."""
+    precision: FloatArray = sweep.root[1]
+    if totals.count:
+        # The classes that are measured have the covariance of the others removed.
+        kept = totals.measured
+        precision = np.asarray(np.linalg.inv(sweep.root[0][np.ix_(kept, kept)]))
+    if not len(precision):
+        return np.zeros((1, 0, 0), dtype=np.int64)
+    return _round_upper(_triangulate(precision[None]) * scale)
+
+
+def _round_step(own: ChildCovariances, scale: float, shared: int) -> StepMatrices | None:
+    """Round the matrices of the nodes of one step; None if an entry is too large for floats."""
+    if isinstance(own, IdenticalCovariances):
+        return _round_identical(own, scale)
+    assert isinstance(own, KroneckerCovariances)
+    weights, found = own.siblings.weights, own.siblings.found
+    assert weights is not None
+    A = build_strategies(weights.P, weights.K, found.multipliers)
+    if own.precisions.shape[1] == 1:
+        rounded = _round_upper(A * (scale * np.sqrt(own.precisions)))
+        return None if rounded is None else StepMatrices(rounded, _make_ones(len(A)))
+    unit = 2.0**shared / np.abs(A).max(axis=(1, 2), keepdims=True)
+    rounded = _round_upper(A * unit)
+    M = _round_upper(_triangulate(own.precisions) * (scale / unit))
+    return None if rounded is None or M is None else StepMatrices(rounded, M)
+
+
+def _round_identical(own: IdenticalCovariances, scale: float) -> StepMatrices | None:
+    """Round the multipliers of identical leaves, or the matrices of their dense cells."""
+    counts, place = np.unique(own.counts.astype(np.int64), return_inverse=True)
+    precisions = np.array([build_contrasts(k).precision for k in counts.tolist()], np.float64)
+    unit = scale / np.sqrt(precisions[place.ravel()])
+    if own.precisions.shape[1] > 1:
+        M = _round_upper(_triangulate(own.precisions) * unit[:, None, None])
+        ones = np.ones(len(unit), dtype=np.int64)
+        return None if M is None else StepMatrices(ones, M)
+    multipliers = np.maximum(np.rint(unit * np.sqrt(own.precisions[:, 0, 0])), 1.0)
+    if not multipliers.max() < MAX_ENTRY:
+        return None
+    return StepMatrices(multipliers.astype(np.int64), _make_ones(len(unit)))
+
+
+def _triangulate(precisions: FloatArray) -> FloatArray:
+    """Compute upper triangular G with G'G = Y for matrices Y (b, r, r)."""
+    return np.asarray(np.linalg.cholesky(precisions).transpose(0, 2, 1))
+
+
+def _round_upper(A: FloatArray) -> IntArray | None:
+    """Round upper triangular or trapezoidal matrices (b, m, n), and keep them of full rank."""
+    rounded = np.triu(np.rint(A))
+    if not np.abs(rounded).max() < MAX_ENTRY:
+        return None
+    at = np.arange(A.shape[1])
+    rounded[:, at, at] = np.maximum(rounded[:, at, at], 1.0)
+    return rounded.astype(np.int64)
+
+
+def _make_ones(b: int) -> IntArray:
+    """Make b matrices of one row and column, which are 1."""
+    return np.ones((b, 1, 1), dtype=np.int64)
+
+
+def design_trees(
+    structure: TreeStructure, objective: Objective, options: Options, loss: float
+) -> Design:
+    """Find the best of the family of trees.
+
+    The arguments are those of `fitplug.families.designs.find_design`.
+
+    Raises:
+        DesignError: If an integer strategy cannot be made or bounded.
+    """
+    best = descend_trees(structure, objective, options)
+    strategy = round_trees(structure, best.sweeps, objective=objective, upper=best.upper, loss=loss)
+    weights = ascend_tree_bound(structure, objective, best.proving, best.upper, options.tolerance)
+    return Design.in_one_tier(
+        strategy,
+        Duals(*weights),
+        bound_margin=TREE_BOUND_MARGIN,
+        iterations=best.iterations,
+        ended=best.ended,
+    )
+
+
+def design_tree_pairs(
+    structure: TreePairStructure, objective: Objective, options: Options, loss: float
+) -> Design:
+    """Find the best of the family of trees for the mean cost of pairs of cells.
+
+    The arguments are those of `fitplug.families.designs.find_design`.
+
+    Raises:
+        DesignError: If an integer strategy cannot be made or bounded.
+    """
+    best = descend_tree_pairs(structure, options)
+    return Design.in_one_tier(
+        # The least largest cost is not known, so bits are added until they gain nothing.
+        round_trees(structure, best.sweeps, objective=objective, upper=0.0, loss=loss),
+        Duals(best.p, best.q),
+        bound_margin=TREE_BOUND_MARGIN,
+        iterations=best.iterations,
+        ended=best.ended,
+    )
+
+
+def design_person_trees(
+    structure: PersonTreeStructure, objective: Objective, options: Options, loss: float
+) -> Design:
+    """Find the best strategy that is known, for the plain objective.
+
+    The arguments are those of `fitplug.families.designs.find_design`.
+
+    Raises:
+        DesignError: If an integer strategy cannot be made or bounded.
+    """
+    once = TreeStructure(
+        structure.workload,
+        ONE_RECORD,
+        structure.symmetric,
+        structure.told_apart,
+        structure.subsets,
+        structure.tree_attribute,
+        structure.merges_leaves,
+    )
+    single = descend_trees(once, objective, options)
+    descend = descend_person_trees if structure.sets is None else descend_leaf_persons
+    several = descend(structure, options)
+    if several.sets is not None:
+        structure = replace(structure, named=several.sets)
+    strategies = [
+        _round_member(structure, once, own.sweeps, objective, loss) for own in (single, several)
+    ]
+    return Design.in_one_tier(
+        min(strategies, key=lambda own: evaluate_at_targets(own, objective)),
+        Duals(several.p, several.q),
+        bound_margin=TREE_BOUND_MARGIN,
+        iterations=single.iterations + several.iterations,
+        ended=single.ended if single.stopped else several.ended,
+    )
+
+
+def _round_member(
+    structure: PersonTreeStructure,
+    once: TreeStructure,
+    sweeps: Sequence[Sweep],
+    objective: Objective,
+    loss: float,
+) -> IntegerStrategy:
+    """Round a member of the family to integers, as closely as one record needs it."""
+    ratios = sum_variances(once, sweeps) / once.targets
+    upper = math.sqrt(float(sum_profiles(once, sweeps).max()) * float(ratios.max()))
+    rounded = round_trees(once, sweeps, objective=objective, upper=upper, loss=loss)
+    strategy = build_strategy(structure, (), make_contrasts(structure), rounded.tree_blocks)
+    return add_claim_margins(strategy)

@@ -1,1 +1,0 @@
-"""The integers: matrices at nodes, what they cost and their variances (tree)."""

@@ -1,0 +1,378 @@
+"""Linear combinations of the estimates of tree blocks: their variances and covariances.
+
+The weight of each answer in a combination comes from one sweep up the tree, adjoint to that of the
+estimates (`fitplug.families.tree.strategy.blocks`): with g_j the weights of a child's counts,
+
+    of the answers of v:  (E_v' (x) M_v^-T) g        added to the parent's:  sum_j u_vj g_j
+
+All answers have independent noise of variance 1, so covariances are sums of products of weights.
+Only nodes below which there are weights are visited. The bounds on standard deviations include the
+rounding of the sweep: each g_j carries a bound on the norm of its error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+
+from fitplug.families.base.boxed_combinations import Boxes, Products
+from fitplug.families.base.estimates import arrange_as_block
+from fitplug.families.base.strategy import IntegerStrategy
+from fitplug.families.tree.shape.blocks import TreeStructure
+from fitplug.families.tree.shape.node_tree import UnfoldedSiblings
+from fitplug.families.tree.strategy.blocks import (
+    StepMatrices,
+    TreeBlock,
+    find_classes_below,
+    find_part,
+)
+from fitplug.numeric import (
+    UNIT_ROUNDOFF,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    gamma,
+    to_positions,
+    upper_norm,
+    upper_solution_norms,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class LevelWeights:
+    """What one combination asks of the counts of a block at some rows of the tree.
+
+    Attributes:
+        depth: The depth whose classes the weights are over.
+        combination: The number of the combination.
+        rows: The rows of the unfolded tree, shape (n,).
+        weights: Shape (n, R, r), for R rows of contrasts.
+        errors: Bounds on the norms of the weights' errors, shape (n, R).
+    """
+
+    depth: int
+    combination: int
+    rows: IntArray
+    weights: FloatArray
+    errors: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class AnswerWeights:
+    """The weights of some answers of a block in k combinations.
+
+    Attributes:
+        weights: Shape (k, answers).
+        squares: Upper bounds on the squares of the norms of the exact weights, shape (k,).
+    """
+
+    weights: FloatArray
+    squares: FloatArray
+
+
+BlockWeights: TypeAlias = tuple[list[int], Iterator[AnswerWeights]]
+"""The numbers of the combinations that use a block, and the weights of its answers in parts."""
+
+
+def upper_tree_stds(
+    strategy: IntegerStrategy,
+    structure: TreeStructure,
+    combinations: Sequence[Mapping[str, FloatArray]],
+) -> FloatArray:
+    """Bound the stds; see `fitplug.families.base.strategies.upper_combined_stds`."""
+    weights = (
+        _list_answer_weights(strategy, structure, own, combinations) for own in strategy.tree_blocks
+    )
+    return _upper_stds(len(combinations), weights)
+
+
+def upper_boxed_tree_stds(
+    strategy: IntegerStrategy, structure: TreeStructure, combinations: Sequence[Products]
+) -> FloatArray:
+    """Bound the stds; see `fitplug.families.base.strategies.upper_boxed_stds`."""
+    boxes = Boxes(strategy, combinations)
+    weights = (_list_boxed_weights(structure, own, boxes) for own in strategy.tree_blocks)
+    return _upper_stds(len(combinations), weights)
+
+
+def _upper_stds(combinations: int, weights: Iterable[BlockWeights]) -> FloatArray:
+    """Bound the stds of combinations from the weights of each block's answers."""
+    squares = np.zeros(combinations)
+    for users, found in weights:
+        for part in found:
+            squares[users] += part.squares
+    return np.asarray(np.sqrt(squares) * (1 + 1e-12))
+
+
+def compute_tree_covariance(
+    strategy: IntegerStrategy,
+    structure: TreeStructure,
+    combinations: Sequence[Mapping[str, FloatArray]],
+) -> FloatArray:
+    """Compute the covariance; see `compute_combined_covariance`."""
+    weights = (
+        _list_answer_weights(strategy, structure, own, combinations) for own in strategy.tree_blocks
+    )
+    return _compute_covariance(len(combinations), weights)
+
+
+def compute_boxed_tree_covariance(
+    strategy: IntegerStrategy, structure: TreeStructure, combinations: Sequence[Products]
+) -> FloatArray:
+    """Compute the covariance; see `fitplug.families.base.strategies.compute_boxed_covariance`."""
+    boxes = Boxes(strategy, combinations)
+    weights = (_list_boxed_weights(structure, own, boxes) for own in strategy.tree_blocks)
+    return _compute_covariance(len(combinations), weights)
+
+
+def _compute_covariance(combinations: int, weights: Iterable[BlockWeights]) -> FloatArray:
+    """Compute the covariance of combinations from the weights of each block's answers."""
+    covariance = np.zeros((combinations, combinations))
+    squares = np.zeros(combinations)
+    for users, found in weights:
+        for part in found:
+            covariance[np.ix_(users, users)] += part.weights @ part.weights.T
+            squares[users] += part.squares
+    at = np.diag_indices_from(covariance)
+    covariance[at] = np.maximum(covariance[at], squares * (1 + 4e-12))
+    return covariance
+
+
+def _list_answer_weights(
+    strategy: IntegerStrategy,
+    structure: TreeStructure,
+    own: TreeBlock,
+    combinations: Sequence[Mapping[str, FloatArray]],
+) -> BlockWeights:
+    """List the weights of a block's answers in those combinations that use the block."""
+    position = structure.workload.positions
+    asked = {part.group for part in structure.parts[own.block]}
+    uses = [
+        {position[name]: given for name, given in one.items() if position[name] in asked}
+        for one in combinations
+    ]
+    users = [k for k, groups in enumerate(uses) if groups]
+    weights = [
+        _find_level_weights(strategy, structure, own.block, k, g, given)
+        for k, user in enumerate(users)
+        for g, given in uses[user].items()
+    ]
+    if not weights:
+        return [], iter(())
+    return users, _sweep_up(structure, own, len(users), weights)
+
+
+def _list_boxed_weights(structure: TreeStructure, own: TreeBlock, boxes: Boxes) -> BlockWeights:
+    """List the weights of a block's answers in those combinations of boxes that use the block."""
+    users = boxes.find_users([part.group for part in structure.parts[own.block]])
+    if not users:
+        return [], iter(())
+    (attributes,) = structure.subsets.list_attributes([own.block])
+    coordinates, off = boxes.find_coordinates(own.block, attributes, users)
+    combinations = list(dict.fromkeys(boxes.combination[j] for j in users))
+    pairs = dict.fromkeys((boxes.combination[j], boxes.group[j]) for j in users)
+    weights = []
+    for k, g in pairs:
+        chosen = [
+            i for i, j in enumerate(users) if (boxes.combination[j], boxes.group[j]) == (k, g)
+        ]
+        listed = [boxes.list_rest(users[i], attributes) for i in chosen]
+        weights.append(
+            _weigh_boxes(
+                structure, own.block, combinations.index(k), g, listed, coordinates[chosen],
+                off[chosen],
+            )
+        )  # fmt: skip
+    return combinations, _sweep_up(structure, own, len(combinations), weights)
+
+
+def _weigh_boxes(
+    structure: TreeStructure,
+    block: int,
+    combination: int,
+    g: int,
+    listed: Sequence[tuple[IntArray, FloatArray]],
+    coordinates: FloatArray,
+    off: FloatArray,
+) -> LevelWeights:
+    """Find what the boxes of a group ask of a block.
+
+    Args:
+        structure: The structure.
+        block: The block.
+        combination: The number of the combination.
+        g: The group.
+        listed: The coefficients of each box over the group's rows; see `Boxes.list_rest`.
+        coordinates: Of each box in the block's rows, shape (boxes, directions).
+        off: Bounds on the norms of their errors, shape (boxes,).
+    """
+    part = find_part(structure, block, g)
+    rows, width = structure.find_level_rows(g), len(part.matrix)
+    chosen = np.unique(np.concatenate([positions // width for positions, _ in listed]))
+    # The last column is for what the errors may add in directions without a column.
+    found = np.zeros((len(chosen), coordinates.shape[1] + 1, width))
+    sizes, errors = np.zeros(found.shape), np.zeros((len(chosen), 1))
+    L = structure.classes[block][part.level.depth].restrict(part.matrix)
+    for (positions, values), coordinate, error in zip(
+        listed, coordinates, off.tolist(), strict=True
+    ):
+        at, column = np.searchsorted(chosen, positions // width), positions % width
+        asked = values[:, None] * coordinate
+        found[at, :-1, column] += asked  # no box has an answer twice
+        sizes[at, :-1, column] += np.abs(asked)
+        if error:
+            weights = np.zeros((len(chosen), width))
+            weights[at, column] = np.abs(values)
+            errors += error * upper_norm(weights @ np.abs(L), axis=1)[:, None] * (1 + gamma(16))
+    rounding = gamma(len(L) + len(listed) + 8)
+    errors = errors + upper_norm(sizes @ np.abs(L), axis=2) * rounding
+    return LevelWeights(part.level.depth, combination, rows[chosen], found @ L, errors)
+
+
+def _find_level_weights(
+    strategy: IntegerStrategy,
+    structure: TreeStructure,
+    block: int,
+    combination: int,
+    g: int,
+    coefficients: FloatArray,
+) -> LevelWeights:
+    """Find what coefficients of a group ask of a block."""
+    part = find_part(structure, block, g)
+    attributes = structure.subsets.group_attributes[g]
+    (own,) = structure.subsets.list_attributes([block])
+    found = arrange_as_block(structure, g, coefficients)
+    for axis, a in reversed(list(enumerate(attributes))):
+        if a in own:
+            found = strategy.attribute_matrices[a].adjoint(found, axis)
+        else:
+            found = found.sum(axis=axis) / structure.sizes[a]
+    rows = structure.find_level_rows(g)
+    found = np.moveaxis(found.reshape(-1, len(rows), len(part.matrix)), 0, 1)
+    chosen = np.flatnonzero(found.any(axis=(1, 2)))
+    L = structure.classes[block][part.level.depth].restrict(part.matrix)
+    errors = upper_norm(np.abs(found[chosen]) @ np.abs(L), axis=2) * gamma(len(L) + 8)
+    return LevelWeights(part.level.depth, combination, rows[chosen], found[chosen] @ L, errors)
+
+
+def _sweep_up(
+    structure: TreeStructure, own: TreeBlock, combinations: int, given: Sequence[LevelWeights]
+) -> Iterator[AnswerWeights]:
+    """Find the weights of a block's answers, from the leaves to the root."""
+    deepest = max(one.depth for one in given)
+    R = given[0].weights.shape[1]
+    sizes = [classes.size for classes in structure.classes[own.block]]
+    columns = combinations * R * max(sizes)
+    steps = [
+        pair for pair in own.list_siblings(structure.unfolded, columns) if pair[0].depth <= deepest
+    ][::-1]
+    is_visited = _find_visited(structure, given, [siblings for siblings, _ in steps])
+    visited = np.flatnonzero(is_visited)
+    # Entry 0 is that of all rows without weights.
+    index = np.zeros(structure.unfolded.size, dtype=np.int64)
+    index[visited] = 1 + np.arange(len(visited))
+    weights = np.zeros((1 + len(visited), combinations * R, sizes[deepest]))
+    errors = np.zeros(weights.shape[:2])
+    for depth in range(deepest, -1, -1):
+        for one in given:
+            if one.depth == depth:
+                columns = slice(one.combination * R, (one.combination + 1) * R)
+                weights[index[one.rows], columns] += one.weights
+                errors[index[one.rows], columns] += one.errors
+        for siblings, matrices in steps:
+            if siblings.depth == depth:
+                chosen = np.flatnonzero(is_visited[siblings.children].any(axis=1))
+                if len(chosen):
+                    some = siblings.take(chosen)
+                    some = replace(some, parents=index[some.parents], children=index[some.children])
+                    yield _visit_siblings(some, matrices, weights, errors, combinations)
+        if depth:
+            kept = 1 + int(np.searchsorted(visited, structure.unfolded.ends[depth - 1]))
+            classes = find_classes_below(structure, own.block, depth)
+            padded = np.concatenate([weights[:kept], np.zeros((kept, combinations * R, 1))], axis=2)
+            weights = padded[:, :, classes.of_cell]
+            most = int(np.bincount(to_positions(classes.of_cell + 1))[1:].max(initial=1))
+            errors = errors[:kept] * np.sqrt(float(most))
+    root = own.root.astype(np.float64)
+    if not root.size:
+        return
+    asked, error = weights[1], errors[1] * (1 + gamma(64))
+    totals = structure.find_totals(own.block)
+    if totals.count:
+        # A row of G has one entry, or n entries -1 for a reference: |w G| <= (n + 1)^1/2 |w|.
+        asked = asked @ totals.reduction
+        error = error * np.sqrt(asked.shape[1] + 1.0) * (1 + gamma(8))
+        error += upper_norm(asked, axis=1) * (2 * UNIT_ROUNDOFF)
+    found = asked @ own.root_inverse
+    norms = upper_solution_norms(asked, root, L_error=error)
+    yield AnswerWeights(
+        found.reshape(combinations, found.size // combinations),
+        (norms * norms).reshape(combinations, R).sum(axis=1),
+    )
+
+
+def _find_visited(
+    structure: TreeStructure, given: Sequence[LevelWeights], steps: Sequence[UnfoldedSiblings]
+) -> BoolArray:
+    """Find the rows of the tree that have weights at or below them, and the root."""
+    found = np.zeros(structure.unfolded.size, dtype=bool)
+    found[0] = True
+    for one in given:
+        found[one.rows] = True
+    for siblings in steps:
+        found[siblings.parents] |= found[siblings.children].any(axis=1)
+    return found
+
+
+def _visit_siblings(
+    siblings: UnfoldedSiblings,
+    matrices: StepMatrices,
+    weights: FloatArray,
+    errors: FloatArray,
+    combinations: int,
+) -> AnswerWeights:
+    """Find the weights of what nodes measure of their children, and add to the nodes' weights.
+
+    Args:
+        siblings: The nodes; their rows are those of the arrays.
+        matrices: The matrices of the step.
+        weights: Of the rows, shape (rows, combinations * R, r); the parents' are added to.
+        errors: Bounds on their errors, shape (rows, combinations * R); the parents' are added to.
+        combinations: The number of combinations.
+
+    Returns:
+        The weights of the answers of these nodes.
+    """
+    of_children = matrices.take(siblings.positions, siblings.children.shape[1])
+    norms = of_children.norms
+    X, residuals = (one[siblings.positions] for one in matrices.dense_inverses)
+    g, e = weights[siblings.children], errors[siblings.children]
+    b, k, columns, r = g.shape
+    g_norm, e_norm = upper_norm(upper_norm(g, axis=3), axis=1), upper_norm(e, axis=1)
+    flat = g.reshape(b, k, columns * r)
+    rounding = gamma(k + 8)
+    h = of_children.adjoint(flat)
+    rows = h.shape[1]
+    h = h.reshape(b, rows, columns, r)
+    h_norm = upper_norm(upper_norm(h, axis=3), axis=1)
+    h_error = norms.contrasts[:, None] * (e_norm + rounding * g_norm)
+    h_error += norms.contrasts_error[:, None] * g_norm
+    found = (h.reshape(b, rows * columns, r) @ X).reshape(h.shape)
+    X_norm = upper_norm(X.reshape(b, r * r), axis=1)
+    bound = upper_norm(upper_norm(found, axis=3), axis=1)
+    bound += (gamma(r) * h_norm + h_error) * X_norm[:, None]
+    bound *= (1 + gamma(16)) / (1 - residuals[:, None])
+    pulled = (of_children.reference[:, None] @ flat).reshape(b, columns, r)
+    weights[siblings.parents] += pulled
+    errors[siblings.parents] += norms.reference[:, None] * (e_norm + rounding * g_norm)
+    errors[siblings.parents] += norms.reference_error[:, None] * g_norm
+    errors[siblings.parents] += gamma(2) * upper_norm(weights[siblings.parents], axis=2)
+    R = columns // combinations
+    by_combination = np.moveaxis(found.reshape(b, rows, combinations, R, r), 2, 0)
+    squares = (bound * bound).sum(axis=0).reshape(combinations, R).sum(axis=1)
+    return AnswerWeights(
+        by_combination.reshape(combinations, b * rows * R * r), squares * (1 + gamma(b + 64))
+    )

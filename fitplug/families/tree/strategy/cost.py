@@ -1,0 +1,223 @@
+"""The exact cost of tree blocks, and the variances that they are proven to have.
+
+Both add up along the paths from the root: with A_v e_j the column of child j of node v,
+
+    a leaf's |A e_i|^2 for dense cell i:  |M_0 e_i|^2 + sum over the path of |A_v e_j|^2 |M_v e_i|^2
+    variance of w x_j:                    u_vj^2 (variance of w x_v) + |(E_v)_j|^2 |w M_v^-1|^2
+
+(docs/theory/trees.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fitplug.families.base.attribute_matrices import AttributeMatrix
+from fitplug.families.base.contrasts import compute_precisions
+from fitplug.families.base.integers import SATURATION
+from fitplug.families.base.strategy_form import StrategyCost
+from fitplug.families.tree.shape.blocks import GroupPart, TreeStructure
+from fitplug.families.tree.strategy.blocks import TreeBlock, square_columns
+from fitplug.numeric import (
+    UNIT_ROUNDOFF,
+    AnyArray,
+    FloatArray,
+    IntArray,
+    find_largest_entry,
+    gamma,
+    upper_norm,
+    upper_solution_norms,
+)
+from fitplug.workload import CellClasses
+
+
+def compute_tree_cost(
+    structure: TreeStructure,
+    tree_blocks: Sequence[TreeBlock],
+    attribute_matrices: Sequence[AttributeMatrix],
+) -> StrategyCost:
+    """Compute the exact cost of tree blocks; see `StrategyForm.compute_cost`.
+
+    Floats pick the leaves and cells that may attain the largest sum, and integers decide.
+    """
+    blocks = np.array([own.block for own in tree_blocks], dtype=np.int64)
+    multiples = structure.subsets.multiply(
+        [matrix.column_square for matrix in attribute_matrices], blocks
+    ).tolist()
+    near = estimate_column_squares(structure, tree_blocks, multiples)
+    error = gamma(count_operations(structure, tree_blocks))
+    leaves, cells = np.nonzero(near >= near.max() * (1 - 4 * error))
+    nodes = structure.tree.leaves[leaves]
+    exact = _sum_column_squares(structure, tree_blocks, multiples, nodes, cells)
+    records = count_most_records(structure, tree_blocks, attribute_matrices)
+    return StrategyCost(int(exact.max()), near.ravel() * (1 + error), records)
+
+
+def count_most_records(
+    structure: TreeStructure,
+    tree_blocks: Sequence[TreeBlock],
+    attribute_matrices: Sequence[AttributeMatrix],
+) -> int:
+    """Count the most records of which no answer leaves the range that is released as it is."""
+    entries = structure.subsets.multiply(
+        [matrix.largest_entry for matrix in attribute_matrices],
+        np.array([own.block for own in tree_blocks], dtype=np.int64),
+    ).tolist()
+    largest = max(
+        entry * max([_find_entry(own.root), *_list_entries(structure, own)])
+        for entry, own in zip(entries, tree_blocks, strict=True)
+    )
+    return SATURATION // max(int(largest), 1)
+
+
+def estimate_column_squares(
+    structure: TreeStructure, tree_blocks: Sequence[TreeBlock], multiples: Sequence[int]
+) -> FloatArray:
+    """Compute |A e_i|^2 of each leaf and dense cell in floats, shape (leaves, D)."""
+    tree = structure.tree
+    found = np.zeros((tree.size, structure.cells))
+    for own, multiple in zip(tree_blocks, multiples, strict=True):
+        classes = structure.classes[own.block]
+        found[0] += float(multiple) * spread_classes(_square_floats(own.root[None]), classes[0])[0]
+        for step, matrices in own.list_steps(structure):
+            squares = spread_classes(_square_floats(matrices.dense), classes[step.depth])
+            children = matrices.estimate_child_squares(step)
+            at = step.children.reshape(children.shape)
+            found[at] += float(multiple) * children[:, :, None] * squares[:, None]
+    for step in tree.steps:
+        found[step.children.reshape(len(step.parents), -1)] += found[step.parents, None]
+    return found[tree.leaves]
+
+
+def count_operations(structure: TreeStructure, tree_blocks: Sequence[TreeBlock]) -> int:
+    """Count the roundings that a sum of squares along a path of the tree has at most."""
+    sizes = [sum(matrices.dense.shape[1:]) for own in tree_blocks for matrices in own.steps]
+    children = [
+        max(matrices.children.shape[1:], default=1) for own in tree_blocks for matrices in own.steps
+    ]
+    widest = max((len(own.root) for own in tree_blocks), default=1)
+    most = max(sizes, default=1) + max(children, default=1) + widest
+    return most + len(tree_blocks) + len(structure.tree.steps) + 16
+
+
+def _sum_column_squares(
+    structure: TreeStructure,
+    tree_blocks: Sequence[TreeBlock],
+    multiples: Sequence[int],
+    nodes: IntArray,
+    cells: IntArray,
+) -> AnyArray:
+    """Compute |A e_i|^2 of some leaf nodes (n,) and dense cells (n,), exactly, shape (n,)."""
+    tree = structure.tree
+    step_of, position_of, child_of = (np.full(tree.size, -1) for _ in range(3))
+    for i, step in enumerate(tree.steps):
+        children = step.children.reshape(len(step.parents), -1)
+        step_of[children] = i
+        position_of[children] = np.arange(len(children))[:, None]
+        child_of[children] = np.arange(children.shape[1])
+    total = np.zeros(len(nodes), dtype=object)
+    for own, multiple in zip(tree_blocks, multiples, strict=True):
+        kept, classes = _find_kept(structure, own, 0, cells)
+        here = np.zeros_like(classes)
+        total[kept] += multiple * square_columns(own.root[None], here, classes)
+    current = nodes.copy()
+    for i in reversed(range(len(tree.steps))):
+        step = tree.steps[i]
+        chosen = np.flatnonzero(step_of[current] == i)
+        if not len(chosen):
+            continue
+        at, child = position_of[current[chosen]], child_of[current[chosen]]
+        for own, multiple in zip(tree_blocks, multiples, strict=True):
+            if i >= len(own.steps):
+                continue
+            kept, classes = _find_kept(structure, own, step.depth, cells[chosen])
+            squares = square_columns(own.steps[i].dense, at[kept], classes)
+            squares = squares * own.steps[i].square_children(step, at[kept], child[kept])
+            total[chosen[kept]] += multiple * squares
+        current[chosen] = step.parents[at]
+    return total
+
+
+def _find_kept(
+    structure: TreeStructure, own: TreeBlock, depth: int, cells: IntArray
+) -> tuple[IntArray, IntArray]:
+    """Find which of some cells (n,) a block measures at a depth, and their classes."""
+    classes = structure.classes[own.block][depth].of_cell[cells]
+    kept = np.flatnonzero(classes >= 0)
+    return kept, classes[kept]
+
+
+def _square_floats(matrices: IntArray) -> FloatArray:
+    """Compute the squares of the norms of all columns of matrices (b, r, r), shape (b, r)."""
+    numbers = matrices.astype(np.float64)
+    return np.asarray(np.einsum("bij,bij->bj", numbers, numbers))
+
+
+def spread_classes(values: FloatArray, classes: CellClasses) -> FloatArray:
+    """Spread values (b, r) of classes to the dense cells, (b, D); 0 where a cell has no class."""
+    padded = np.concatenate([values, np.zeros((len(values), 1))], axis=1)
+    return np.asarray(padded[:, classes.of_cell])
+
+
+def _list_entries(structure: TreeStructure, own: TreeBlock) -> list[int]:
+    """List the largest entry of each step's matrices."""
+    return [matrices.find_largest_entry(step) for step, matrices in own.list_steps(structure)]
+
+
+def _find_entry(matrix: IntArray) -> int:
+    """Find the largest absolute entry of a matrix, which may be empty."""
+    return find_largest_entry(matrix) if matrix.size else 0
+
+
+def upper_tree_variances(structure: TreeStructure, tree_blocks: Sequence[TreeBlock]) -> FloatArray:
+    """Bound the variances of the structure's rows at noise variance 1 from above, (rows,).
+
+    Raises:
+        DesignError: If they cannot be bounded.
+    """
+    variances = np.zeros(structure.rows)
+    for own in tree_blocks:
+        (precision,) = compute_precisions(structure, np.array([own.block], dtype=np.int64))
+        children = [
+            matrices.upper_child_variances(step) for step, matrices in own.list_steps(structure)
+        ]
+        for part in structure.parts[own.block]:
+            unit = _upper_part(structure, own, part, children)
+            variances[part.rows] += unit.ravel() * (part.multiple / precision)
+    # Sums of positive numbers, with at most four operations for each step and block.
+    steps = len(structure.tree.steps) + len(tree_blocks)
+    return variances * (1 + gamma(8 * steps + 64))
+
+
+def _upper_part(
+    structure: TreeStructure,
+    own: TreeBlock,
+    part: GroupPart,
+    children: Sequence[tuple[FloatArray, FloatArray]],
+) -> FloatArray:
+    """Bound the variances of what a block answers of a group, shape (nodes, rows of each node)."""
+    classes = structure.classes[own.block]
+    depth = part.level.depth
+    ends = int(np.searchsorted(structure.tree.depths, depth, side="right"))
+    found = np.empty((ends, len(part.matrix)))
+    totals = structure.find_totals(own.block)
+    asked = classes[0].restrict(part.matrix)
+    error = None
+    if totals.count:
+        asked = asked @ totals.reduction
+        # An entry that is a difference is rounded once.
+        error = upper_norm(asked, axis=1) * (2 * UNIT_ROUNDOFF)
+    found[0] = upper_solution_norms(asked, own.root.astype(np.float64), L_error=error)
+    found[0] *= found[0]
+    for (step, matrices), (spread, added) in zip(own.list_steps(structure), children, strict=True):
+        if step.depth > depth:
+            break
+        norms = matrices.upper_row_norms(classes[step.depth].restrict(part.matrix))
+        at = step.children.reshape(spread.shape)
+        found[at] = (
+            spread[:, :, None] * found[step.parents, None]
+            + added[:, :, None] * (norms * norms)[:, None]
+        )
+    return np.asarray(found[part.level.nodes])

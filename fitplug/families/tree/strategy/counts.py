@@ -1,0 +1,294 @@
+"""From exact counts to the answers of tree blocks, in pieces.
+
+Counts are summed from the leaves to the root, with a few array operations for each step of the
+tree; see `fitplug.families.tree.strategy.blocks`. A slab of leaves has a piece for each part.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from functools import partial
+
+import numpy as np
+
+from fitplug.families.base.integers import SATURATION, ExactTotals, pack_integers, unpack_integers
+from fitplug.families.base.pieces import cut_evenly, sum_margin
+from fitplug.families.base.strategy import IntegerStrategy
+from fitplug.families.tree.shape.blocks import TreeStructure
+from fitplug.families.tree.strategy.blocks import (
+    find_merged,
+    list_needed,
+    merge_classes,
+    renumber_classes,
+)
+from fitplug.families.tree.strategy.child_matrices import ChildMatrices
+from fitplug.families.tree.strategy.cuts import Segment, TreeParts
+from fitplug.families.tree.strategy.units import list_different
+from fitplug.numeric import AnyArray, IntArray, make_room, multiply_exactly
+from fitplug.workload import CellClasses
+
+
+def contrast_counts(
+    strategy: IntegerStrategy,
+    structure: TreeStructure,
+    block: int,
+    counts: AnyArray,
+    starts: IntArray,
+) -> AnyArray:
+    """Sum counts to leaves of the tree and classes, with the contrasts of a block's attributes.
+
+    Args:
+        strategy: The strategy.
+        structure: Its structure.
+        block: The block.
+        counts: Counts over the block's attributes and then those of `list_needed`, of which the
+            tree may have a range of cells.
+        starts: The first cell of each leaf in that range.
+
+    Returns:
+        Numbers whose sums over leaves and classes stay in their type, int64 or Python integers,
+        shape (leaves, R, r). Without the tree there is one leaf, the root.
+    """
+    domain, needed = structure.workload.domain, list_needed(structure, block)
+    counts = make_room(counts, math.prod(domain.shape_of(needed)) * 2)
+    # The dense attributes that are not counted are summed out.
+    shape = domain.shape_of(structure.name_attributes(block))
+    at_leaves = structure.tree_attribute in needed
+    cells = counts.shape[len(shape)] if at_leaves else 1
+    counts = counts.reshape(*shape, cells, -1)
+    if at_leaves and len(starts) < cells:
+        counts = np.add.reduceat(counts, starts, axis=-2, dtype=counts.dtype)
+    counts = merge_classes(counts, _find_counted_classes(structure, block))
+    (indices,) = structure.subsets.list_attributes([block])
+    for axis, a in enumerate(indices):
+        matrix = strategy.attribute_matrices[a]
+        counts = matrix.apply(make_room(counts, matrix.growth), axis)
+    counts = counts.reshape(-1, *counts.shape[-2:])
+    # No sum of contrasts, over leaves or classes, is larger than the sum of the sizes of all.
+    return make_room(counts, 2 * math.prod(counts.shape[1:])).swapaxes(0, 1)
+
+
+def _find_counted_classes(structure: TreeStructure, block: int) -> CellClasses:
+    """Find a block's classes among the cells of the dense attributes that it needs."""
+    classes, dense = structure.classes[block][0], structure.dense
+    needed = list_needed(structure, block)
+    # Classes do not vary along an attribute that none of the block's groups uses.
+    first = tuple(slice(None) if name in needed else 0 for name in dense)
+    of_cell = classes.of_cell.reshape(structure.workload.domain.shape_of(dense))[first].ravel()
+    return renumber_classes(of_cell, classes.size)
+
+
+def measure_children(of_children: ChildMatrices, dense: IntArray, below: AnyArray) -> IntArray:
+    """Compute the answers of nodes with equally many children, clamped.
+
+    Args:
+        of_children: A_v of b nodes.
+        dense: M_v, shape (b, r, r).
+        below: The counts of their children, shape (b, k, R, r).
+
+    Returns:
+        Shape (R, answers of all nodes): a node after another.
+    """
+    b, k, R, r = below.shape
+    measured = multiply_exactly(below.reshape(b, k * R, r), dense.swapaxes(1, 2))
+    found = of_children.apply(measured.reshape(b, k, R * r)).reshape(b, of_children.rows, R, r)
+    return clamp_answers(np.moveaxis(found, 2, 0).reshape(R, -1))
+
+
+def clamp_answers(answers: AnyArray) -> IntArray:
+    """Clamp answers at +-2^62."""
+    return np.asarray(np.clip(answers, -SATURATION, SATURATION), dtype=np.int64)
+
+
+_MOST_NUMBERS = 2**22
+"""The most counts of children that are multiplied at once, where a node has no more."""
+
+
+class TreeCountSplit:
+    """The pieces of a slab."""
+
+    def __init__(
+        self,
+        strategy: IntegerStrategy,
+        structure: TreeStructure,
+        cut: TreeParts,
+        slab: int,
+        counts: AnyArray,
+    ) -> None:
+        self._strategy, self._structure, self._cut = strategy, structure, cut
+        self._slab, self._counts = slab, counts
+        self._paths = cut.find_paths(slab)
+        self._latest: tuple[int, AnyArray] = (-1, self._counts)
+
+    def make_piece(self, part: int) -> IntArray:
+        """Make the piece of a part.
+
+        Of segments that have gaps in the slab it has how many rows each has, and the rows; and then
+        the counts of all segments.
+        """
+        cut, paths, counts, rows, values = self._cut, self._paths, [], [], []
+        for one in cut.parts[part]:
+            if cut.table_of_block[one.block] != cut.table_of_slab[self._slab]:
+                continue
+            if cut.is_direct(self._slab, one):
+                values += self._read_counts(one, paths.kinds)
+                continue
+            chosen = self._choose_rows(one)
+            counts.append(len(chosen))
+            rows.append(paths.rows[chosen])
+            kinds = cut.units.kind_of_unit[paths.units[chosen]]
+            of_kind = {k: chosen[kinds == k] for k in list_different(kinds).tolist()}
+            values += self._read_counts(one, of_kind)
+        head = np.concatenate([np.array(counts, dtype=np.int64), *rows])
+        return np.concatenate([head, pack_integers(values)], dtype=np.int64)
+
+    def _choose_rows(self, one: Segment) -> IntArray:
+        """Choose the indices of the slab's rows that a segment needs."""
+        units = self._paths.units
+        if self._cut.is_at_root(one.block):
+            units = units[:1]
+        ranks = self._cut.units.rank_of_unit[units]
+        is_within = (one.first <= ranks) & (ranks < one.last)
+        return np.flatnonzero(is_within & self._cut.find_measured(one.block, units))
+
+    def _read_counts(self, one: Segment, of_kind: Mapping[int, slice | IntArray]) -> list[AnyArray]:
+        """Read the counts of rows over the classes of their depths, by kind of unit."""
+        units, classes = self._cut.units, self._structure.classes[one.block]
+        counts, widths = self._sum_counts(one.block), self._cut.answers[one.block].widths
+        return [
+            merge_classes(
+                counts[chosen, one.start : one.stop],
+                find_merged(classes[0], classes[units.kinds[kind].depth]),
+            )
+            for kind, chosen in of_kind.items()
+            if widths[kind]
+        ]
+
+    def _sum_counts(self, block: int) -> AnyArray:
+        """Sum the slab's counts to its rows, with the contrasts of a block, (rows, R, r)."""
+        if self._latest[0] == block:
+            return self._latest[1]
+        structure, cut = self._structure, self._cut
+        needed, own = list_needed(structure, block), cut.slabs[self._slab]
+        counts = sum_margin(self._counts, own.names, structure.name_attributes(block) + needed)
+        leaves = cut.list_leaves(self._slab)
+        starts = np.maximum(structure.tree.starts[leaves] - own.start, 0)
+        found = contrast_counts(self._strategy, structure, block, counts, starts)
+        if not cut.is_at_root(block):
+            found = self._paths.sum_up(found)
+        self._latest = block, found
+        return found
+
+
+class TreeCountGathering:
+    """The counts of a part's children, added up slab by slab.
+
+    Args:
+        structure: The structure.
+        cut: How its strategy is cut.
+        part: The number of the part.
+    """
+
+    def __init__(self, structure: TreeStructure, cut: TreeParts, part: int) -> None:
+        self._structure, self._cut, self._segments = structure, cut, cut.parts[part]
+        # By segment and kind of units, their numbers and the index of their children's counts.
+        self._units: list[dict[int, tuple[IntArray, int]]] = []
+        shapes: list[tuple[int, ...]] = []
+        for one in self._segments:
+            every = cut.list_measured(one)
+            kinds = cut.units.kind_of_unit[every]
+            self._units.append({})
+            for kind in list_different(kinds).tolist():
+                units, own = every[kinds == kind], cut.units.kinds[kind]
+                self._units[-1][kind] = units, len(shapes)
+                r = structure.classes[one.block][own.depth].size
+                k = own.children.shape[1]
+                shapes.append((len(units), k, one.stop - one.start, r))
+        self._sums = ExactTotals(shapes)
+
+    def answer(self, pieces: Mapping[int, IntArray]) -> IntArray:
+        """Compute the part's answers from the pieces of all slabs, of which one is held a time."""
+        for slab in pieces:
+            self._add_piece(slab, pieces[slab])
+        return np.concatenate(
+            [
+                self._answer_segment(one, units).ravel()
+                for one, units in zip(self._segments, self._units, strict=True)
+            ]
+        )
+
+    def _answer_segment(
+        self, one: Segment, of_kind: Mapping[int, tuple[IntArray, int]]
+    ) -> IntArray:
+        """Compute the answers of a segment, (rows of contrasts, answers)."""
+        kinds, own = self._cut.units.kinds, self._cut.blocks[one.block]
+        width = one.size // (one.stop - one.start)
+        found, at = np.empty((one.stop - one.start, width), dtype=np.int64), 0
+        for kind, (units, i) in of_kind.items():
+            counts = self._sums.totals[i]
+            if kind == 0:
+                measured = counts[0, 0][:, self._structure.find_totals(one.block).measured]
+                at = len(own.root)
+                found[:, :at] = clamp_answers(multiply_exactly(measured, own.root.T))
+                continue
+            positions, matrices = (
+                kinds[kind].positions[units - kinds[kind].first],
+                own.steps[kinds[kind].step],
+            )
+            b, k = counts.shape[:2]
+            for start, stop in cut_evenly(b, _MOST_NUMBERS // max(counts[0].size, 1)):
+                chosen = positions[start:stop]
+                answers = measure_children(
+                    matrices.take(chosen, k), matrices.dense[chosen], counts[start:stop]
+                )
+                found[:, at : at + answers.shape[1]] = answers
+                at += answers.shape[1]
+        return found
+
+    def _add_piece(self, slab: int, piece: IntArray) -> None:
+        """Add what a slab's piece holds of each segment."""
+        cut, table = self._cut, self._cut.table_of_slab[slab]
+        readers = [
+            i for i, one in enumerate(self._segments) if cut.table_of_block[one.block] == table
+        ]
+        with_gaps = [i for i in readers if not cut.is_direct(slab, self._segments[i])]
+        ends = [0, *np.cumsum(piece[: len(with_gaps)]).tolist()]
+        start = len(with_gaps)
+        rows = {
+            i: piece[start + first : start + last]
+            for i, (first, last) in zip(with_gaps, itertools.pairwise(ends), strict=True)
+        }
+        values = unpack_integers(piece[start + ends[-1] :])
+        self._sums.make_room(values)
+        at = 0
+        for i in readers:
+            add = partial(self._add_rows, rows=rows[i]) if i in rows else self._set_all
+            at += add(i, values=values[at:])
+
+    def _set_all(self, segment: int, *, values: AnyArray) -> int:
+        """Set the counts of a segment that one slab has, and return how many these are."""
+        at = 0
+        for _, i in self._units[segment].values():
+            shape = self._sums.totals[i].shape
+            size = math.prod(shape)
+            self._sums.totals[i] = values[at : at + size].reshape(shape)
+            at += size
+        return at
+
+    def _add_rows(self, segment: int, *, rows: IntArray, values: AnyArray) -> int:
+        """Add the counts of rows to those of a segment, and return how many these are."""
+        units, at = self._cut.units, 0
+        of_row = units.unit_of_row[rows]
+        kinds = units.kind_of_unit[of_row]
+        for kind in list_different(kinds).tolist():
+            own, i = self._units[segment][kind]
+            total = self._sums.totals[i]
+            mine = np.flatnonzero(kinds == kind)
+            shape = (len(mine), *total.shape[2:])
+            size = math.prod(shape)
+            place = np.searchsorted(own, of_row[mine]), units.child_of_row[rows[mine]]
+            total[place] += values[at : at + size].reshape(shape)
+            at += size
+        return at

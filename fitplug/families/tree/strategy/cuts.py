@@ -1,0 +1,387 @@
+"""Tree parts: how the tables, answers and groups of tree blocks are cut.
+
+Tables are cut into slabs along the tree's cells, and groups into outputs along its nodes. A part is
+made of segments: units of one block whose ranks follow each other
+(`fitplug.families.tree.strategy.units`). Where one unit has more than `most` answers, its segments
+are ranges of the contrasts' rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from fitplug.families.base.pieces import PART, Output, Slab, check_unit, cut_evenly
+from fitplug.families.base.strategy import IntegerStrategy
+from fitplug.families.tree.shape.blocks import TreeStructure
+from fitplug.families.tree.shape.node_tree import UnfoldedTree
+from fitplug.families.tree.strategy.blocks import (
+    TreeBlock,
+    list_block_tables,
+    list_needed,
+    list_tree_blocks,
+)
+from fitplug.families.tree.strategy.units import SlabPaths, TreeUnits, list_different, list_ranges
+from fitplug.numeric import BoolArray, IntArray
+from fitplug.workload import select_largest_sets
+
+
+@dataclass(frozen=True, eq=False)
+class UnitAnswers:
+    """The answers of a block by unit.
+
+    Attributes:
+        shape: The shape of its answers: the rows of each attribute's contrasts, and all units'.
+        start: The index of its first answer.
+        widths: The answers of one unit of each kind, for each row of contrasts; shape (kinds,).
+        ends: The index after the last answer of each kind, shape (kinds,).
+    """
+
+    shape: tuple[int, ...]
+    start: int
+    widths: IntArray
+    ends: IntArray
+
+    @property
+    def contrasts(self) -> int:
+        """R, the rows of all contrasts."""
+        return math.prod(self.shape[:-1])
+
+    @property
+    def size(self) -> int:
+        """The number of its answers."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Answers of a block: some units, and a range of the contrasts' rows.
+
+    Attributes:
+        block: The block.
+        first: The rank of the first unit.
+        last: The rank after that of the last unit.
+        start: The first row of contrasts.
+        stop: The row after the last.
+        size: The number of answers.
+    """
+
+    block: int
+    first: int
+    last: int
+    start: int
+    stop: int
+    size: int
+
+
+class TreeParts:
+    """The cut of a strategy of tree blocks; see the module.
+
+    Args:
+        strategy: The strategy.
+        structure: Its structure.
+        tables: The attributes whose counts give the answers of all blocks, and public totals.
+        most: The most cells of a slab, answers of a part and estimates of an output.
+
+    Attributes:
+        units: The units of the tree.
+        blocks: The integers of each block that is measured, by the structure's block.
+        answers: The answers of each of these blocks.
+        table_of_block: The table that each of these blocks reads, as an index.
+        slabs: The slabs of all tables.
+        table_of_slab: The table of each slab.
+        parts: The segments of each part.
+        outputs: The outputs of all groups.
+    """
+
+    def __init__(
+        self,
+        strategy: IntegerStrategy,
+        structure: TreeStructure,
+        tables: Sequence[tuple[str, ...]],
+        most: int,
+    ) -> None:
+        self.strategy, self.structure, self.most = strategy, structure, most
+        self.units = TreeUnits(structure)
+        self.blocks: dict[int, TreeBlock] = {own.block: own for own in strategy.tree_blocks}
+        self.answers = self._place_answers()
+        largest = select_largest_sets(tables)
+        domain = structure.workload.domain
+        by_size = sorted(largest, key=lambda names: math.prod(domain.shape_of(names)))
+        self.table_of_block = {
+            block: largest.index(next(own for own in by_size if set(own) >= set(names)))
+            for block, names in zip(self.blocks, list_block_tables(structure), strict=True)
+        }
+        cut = [(t, slab) for t, names in enumerate(largest) for slab in self._cut_table(names)]
+        self.table_of_slab = [t for t, _ in cut]
+        self.slabs = tuple(slab for _, slab in cut)
+        segments = [one for block in self.blocks for one in self._cut_block(block)]
+        self.parts = _join_segments(segments, min(most, PART))
+        self.outputs = self._cut_groups()
+        self._paths: tuple[tuple[int, int], SlabPaths] | None = None
+
+    def is_at_root(self, block: int) -> bool:
+        """Tell whether a block measures nothing below the root."""
+        return self.structure.tree_attribute not in list_needed(self.structure, block)
+
+    def find_measured(self, block: int, units: IntArray) -> BoolArray:
+        """Find which units a block has answers of."""
+        return np.asarray(self.answers[block].widths[self.units.kind_of_unit[units]] > 0)
+
+    def list_measured(self, segment: Segment) -> IntArray:
+        """List the units of a segment that have answers, ascending."""
+        units = self.units.list_units(segment.first, segment.last)
+        return units[self.find_measured(segment.block, units)]
+
+    def find_offsets(self, block: int, units: IntArray) -> tuple[IntArray, IntArray]:
+        """Find where units' answers begin among those of a block, and how many there are of each.
+
+        Both are for one row of contrasts.
+        """
+        own, kinds = self.answers[block], self.units.kind_of_unit[units]
+        first = np.array([kind.first for kind in self.units.kinds], dtype=np.int64)
+        widths = own.widths[kinds]
+        starts = own.ends - own.widths * self.units.kind_sizes
+        return starts[kinds] + (units - first[kinds]) * widths, widths
+
+    def list_leaves(self, slab: int) -> IntArray:
+        """List the leaves, by number, that have cells in a slab."""
+        one, starts = self.slabs[slab], self.structure.tree.starts
+        if one.attribute is None:
+            return np.arange(len(starts))
+        first = int(np.searchsorted(starts, one.start, side="right")) - 1
+        return np.arange(first, int(np.searchsorted(starts, one.stop)))
+
+    def find_paths(self, slab: int) -> SlabPaths:
+        """Find the rows of the tree that have cells in a slab; the latest are remembered."""
+        if self.structure.tree_attribute not in self.slabs[slab].names:
+            return SlabPaths(self.units, np.zeros(1, dtype=np.int64))
+        leaves = self.list_leaves(slab)
+        ends = int(leaves[0]), int(leaves[-1])
+        if self._paths is None or self._paths[0] != ends:
+            self._paths = ends, SlabPaths(self.units, self.structure.unfolded.leaves[leaves])
+        return self._paths[1]
+
+    def is_whole(self, segment: Segment) -> bool:
+        """Tell whether a segment has all units of its block."""
+        return segment.first == 0 and segment.last == self.units.count
+
+    def is_direct(self, slab: int, segment: Segment) -> bool:
+        """Tell whether a slab has all rows of a segment, in their order, without gaps."""
+        return self.slabs[slab].attribute is None and self.is_whole(segment)
+
+    def find_depth(self, output: int) -> int:
+        """Find the depth of the level that an output asks for."""
+        g = self.structure.workload.position(self.outputs[output].group)
+        return self.structure.find_level(g).depth
+
+    def find_nodes(self, output: int) -> IntArray:
+        """Find the row of each node in an output's order."""
+        one = self.outputs[output]
+        rows = self.structure.find_level_rows(self.structure.workload.position(one.group))
+        return rows if one.axis is None else rows[one.start : one.stop]
+
+    def list_output_units(self, output: int) -> IntArray:
+        """List the units that an output needs, ascending."""
+        if self.outputs[output].axis is None:
+            return np.arange(self.units.count_down_to(self.find_depth(output)))
+        path = self.units.list_path_rows(self.find_nodes(output))
+        return self.units.list_row_units(path)
+
+    def find_output_tree(self, output: int) -> UnfoldedTree:
+        """Find the rows of the tree that an output needs: the children of all its units.
+
+        Returns:
+            A tree of these rows. Its leaves are the nodes of the output, in its order.
+        """
+        structure, depth = self.structure, self.find_depth(output)
+        whole, nodes = structure.unfolded, self.find_nodes(output)
+        if self.outputs[output].axis is None:
+            siblings = (own for own in whole.siblings if own.depth <= depth)
+            return UnfoldedTree(whole.ends[: depth + 1], nodes, tuple(siblings))
+        units = self.list_output_units(output)
+        of_kind = self.units.kind_of_unit[units]
+        chosen = [
+            own.take(units[of_kind == number] - self.units.kinds[number].first)
+            for number, own in enumerate(whole.siblings, 1)
+        ]
+        rows = np.sort(np.concatenate([[0], *(own.children.ravel() for own in chosen)]))
+        siblings = (
+            replace(
+                own,
+                parents=np.searchsorted(rows, own.parents),
+                children=np.searchsorted(rows, own.children),
+            )
+            for own in chosen
+            if len(own.positions)
+        )
+        ends = np.searchsorted(rows, whole.ends[: depth + 1])
+        return UnfoldedTree(ends, np.searchsorted(rows, nodes), tuple(siblings))
+
+    def find_columns(self, segment: Segment, output: int, units: IntArray) -> slice | IntArray:
+        """Find which answers of a segment an output needs, of each row of contrasts.
+
+        Args:
+            segment: The segment.
+            output: The output.
+            units: The units that the output needs.
+        """
+        if self.outputs[output].axis is None and self.is_whole(segment):
+            return slice(0, self.count_answers(segment.block, self.find_depth(output)))
+        own = self.list_measured(segment)
+        _, widths = self.find_offsets(segment.block, own)
+        is_kept = np.isin(own, units, assume_unique=True)
+        return list_ranges((np.cumsum(widths) - widths)[is_kept], widths[is_kept])
+
+    def count_answers(self, block: int, depth: int) -> int:
+        """Count a block's answers down to a depth, of each row of contrasts."""
+        kinds = sum(kind.depth <= depth for kind in self.units.kinds)
+        return int(self.answers[block].ends[kinds - 1])
+
+    @cached_property
+    def spans(self) -> dict[int, tuple[IntArray, list[list[int]]]]:
+        """By block, the rank of the first unit of each span, and the parts with its answers."""
+        found: dict[int, dict[int, list[int]]] = {block: {} for block in self.blocks}
+        for p, segments in enumerate(self.parts):
+            for one in segments:
+                found[one.block].setdefault(one.first, []).append(p)
+        return {
+            block: (np.array(sorted(own), dtype=np.int64), [own[rank] for rank in sorted(own)])
+            for block, own in found.items()
+        }
+
+    def find_parts(self, block: int, units: IntArray) -> set[int]:
+        """Find the parts with answers of a block of some units."""
+        starts, parts = self.spans[block]
+        if not len(starts):
+            return set()
+        ranks = self.units.rank_of_unit[units[self.find_measured(block, units)]]
+        spans = np.searchsorted(starts, ranks, side="right") - 1
+        return {p for span in list_different(spans).tolist() for p in parts[span]}
+
+    @cached_property
+    def parts_of_slab(self) -> list[list[int]]:
+        """The parts that need each slab, ascending."""
+        found = []
+        root = np.zeros(1, dtype=np.int64)
+        for slab, table in enumerate(self.table_of_slab):
+            readers = [b for b, t in self.table_of_block.items() if t == table]
+            units = list_different(self.find_paths(slab).units).astype(np.int64)
+            parts = (self.find_parts(b, root if self.is_at_root(b) else units) for b in readers)
+            found.append(sorted(set().union(*parts)))
+        return found
+
+    @cached_property
+    def parts_of_output(self) -> list[list[int]]:
+        """The parts that each output needs, ascending."""
+        found = []
+        for o in range(len(self.outputs)):
+            units = self.list_output_units(o)
+            parts = (self.find_parts(b, units) for b in self.list_measured_blocks(o))
+            found.append(sorted(set().union(*parts)))
+        return found
+
+    def list_blocks(self, output: int) -> Sequence[int]:
+        """List the blocks that an output adds up."""
+        g = self.structure.workload.position(self.outputs[output].group)
+        return self.structure.subsets.find_blocks(g)
+
+    def list_measured_blocks(self, output: int) -> list[int]:
+        """List those of the blocks that are measured."""
+        return [block for block in self.list_blocks(output) if block in self.blocks]
+
+    def list_public_blocks(self, output: int) -> list[int]:
+        """List those of the blocks of which public totals tell."""
+        return [b for b in self.list_blocks(output) if self.structure.needs_totals(b)]
+
+    def list_indices(self, part: int) -> slice | IntArray:
+        """List the indices of a part's answers; see `PartedStrategy.place`."""
+        segments, found = self.parts[part], []
+        start = self.answers[segments[0].block].start
+        size = sum(one.size for one in segments)
+        if all(one.size == self.answers[one.block].size for one in segments):
+            return slice(start, start + size)
+        for one in self.parts[part]:
+            own = self.answers[one.block]
+            offsets = list_ranges(*self.find_offsets(one.block, self.list_measured(one)))
+            rows = np.arange(one.start, one.stop, dtype=np.int64)[:, None]
+            found.append((own.start + rows * own.shape[-1] + offsets).ravel())
+        return np.concatenate(found)
+
+    def _place_answers(self) -> dict[int, UnitAnswers]:
+        structure, found = self.structure, {}
+        for own, shape, start in list_tree_blocks(self.strategy, structure):
+            classes = structure.classes[own.block]
+            widths = np.array(
+                [
+                    kind.answers * classes[kind.depth].size if kind.step < len(own.steps) else 0
+                    for kind in self.units.kinds
+                ],
+                dtype=np.int64,
+            )
+            widths[0] = len(own.root)
+            ends = np.cumsum(widths * self.units.kind_sizes)
+            found[own.block] = UnitAnswers(shape, start, widths, ends)
+        return found
+
+    def _cut_table(self, names: tuple[str, ...]) -> list[Slab]:
+        domain, tree = self.structure.workload.domain, self.structure.tree_attribute
+        size = math.prod(domain.shape_of(names))
+        what = f"the counts of {' x '.join(names)}"
+        if size <= self.most or tree not in names:
+            check_unit(size, what, whole=size, most=self.most)
+            return [Slab(names, None, 0, 0)]
+        n = domain[tree].size
+        check_unit(size // n, what, whole=size, most=self.most)
+        return [Slab(names, tree, *pair) for pair in cut_evenly(n, self.most // (size // n))]
+
+    def _cut_block(self, block: int) -> list[Segment]:
+        own, found = self.answers[block], []
+        R, first = own.contrasts, 0
+        ends = np.cumsum(own.widths[self.units.kind_of_unit[self.units.unit_of_rank]])
+        while first < self.units.count:
+            before = int(ends[first - 1]) if first else 0
+            last = int(np.searchsorted(ends, before + self.most // R, side="right"))
+            last = max(last, first + 1)
+            width = int(ends[last - 1]) - before
+            if width:
+                ranges = [(0, R)] if R * width <= self.most else cut_evenly(R, self.most // width)
+                check_unit(width, "the children of a node", whole=R * width, most=self.most)
+                for start, stop in ranges:
+                    size = (stop - start) * width
+                    found.append(Segment(block, first, last, start, stop, size))
+            first = last
+        return found
+
+    def _cut_groups(self) -> tuple[Output, ...]:
+        found: list[Output] = []
+        for g, group in enumerate(self.structure.workload.groups):
+            axis = self.structure.find_tree_axis(g)
+            what = f"the group {group.name!r}"
+            if group.size <= self.most or axis is None:
+                check_unit(group.size, what, whole=group.size, most=self.most)
+                found.append(Output(group.name, None, 0, 0, group.shape))
+                continue
+            unit = group.size // group.shape[axis]
+            check_unit(unit, what, whole=group.size, most=self.most)
+            for start, stop in cut_evenly(group.shape[axis], self.most // unit):
+                shape = (*group.shape[:axis], stop - start, *group.shape[axis + 1 :])
+                found.append(Output(group.name, axis, start, stop, shape))
+        return tuple(found)
+
+
+def _join_segments(segments: list[Segment], most: int) -> tuple[tuple[Segment, ...], ...]:
+    """Join segments that follow each other, as long as they have no more than `most` answers."""
+    found: list[list[Segment]] = []
+    total = 0
+    for one in segments:
+        if not found or total + one.size > most:
+            found.append([])
+            total = 0
+        found[-1].append(one)
+        total += one.size
+    return tuple(map(tuple, found))

@@ -1,0 +1,356 @@
+"""From the noisy answers of tree blocks to estimates, in pieces.
+
+Estimates are made from the root to the leaves, with a few array operations for each step of the
+tree; see `fitplug.families.tree.strategy.blocks`. A part has a piece for each output.
+
+Where neighbours replace a record, public totals tell of blocks too. If the unit of privacy keeps
+the tree, they answer blocks completely; if not, they tell sums of the classes of dense cells at the
+root (`fitplug.families.tree.shape.root_totals`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import cached_property, partial
+
+import numpy as np
+
+from fitplug.families.base.estimates import arrange_as_group
+from fitplug.families.base.pieces import Latest
+from fitplug.families.base.strategy import IntegerStrategy
+from fitplug.families.tree.shape.blocks import TreeStructure
+from fitplug.families.tree.shape.node_tree import UnfoldedTree
+from fitplug.families.tree.shape.pairs import TreePairStructure
+from fitplug.families.tree.strategy.blocks import (
+    TreeBlock,
+    find_classes_below,
+    find_part,
+    merge_classes,
+)
+from fitplug.families.tree.strategy.child_matrices import ChildMatrices
+from fitplug.families.tree.strategy.cuts import Segment, TreeParts
+from fitplug.families.tree.strategy.units import list_ranges
+from fitplug.numeric import AnyArray, FloatArray, IntArray, make_room
+
+
+def estimate_children(
+    of_children: ChildMatrices, X: FloatArray, answers: FloatArray, above: FloatArray
+) -> FloatArray:
+    """Estimate the counts of the children of nodes that have equally many.
+
+    Args:
+        of_children: A_v of b nodes.
+        X: M_v^-1, shape (b, r, r).
+        answers: Their answers, shape (R, answers of all nodes): a node after another.
+        above: The estimates of the nodes over the children's classes, shape (b, R, r).
+
+    Returns:
+        Shape (b, k, R, r).
+    """
+    b, R, r = above.shape
+    rows, spread = of_children.rows, of_children.reference[:, :, None, None]
+    y = np.moveaxis(answers.reshape(R, b, rows, r), 0, 2)
+    z = (y.reshape(b, rows * R, r) @ X.swapaxes(1, 2)).reshape(b, rows, R * r)
+    own_part = of_children.invert(z).reshape(b, spread.shape[1], R, r)
+    return np.asarray(spread * above[:, None] + own_part)
+
+
+def arrange_level(
+    strategy: IntegerStrategy, structure: TreeStructure, block: int, g: int, estimates: FloatArray
+) -> FloatArray:
+    """Arrange what a block says of some nodes of a group's level, spread over other attributes.
+
+    Args:
+        strategy: The strategy.
+        structure: Its structure.
+        block: The block.
+        g: The group's index in the workload.
+        estimates: Of the nodes, shape (nodes, cells of the block's attributes, r).
+
+    Returns:
+        Axes of the group's symmetric attributes, with one cell where they are not the block's,
+        and then of nodes and of rows of each node.
+    """
+    attributes = structure.subsets.group_attributes[g]
+    (own,) = structure.subsets.list_attributes([block])
+    part = find_part(structure, block, g)
+    L = structure.classes[block][part.level.depth].restrict(part.matrix)
+    found = np.moveaxis(estimates @ L.T, 1, 0)
+    sizes = [structure.sizes[a] if a in own else 1 for a in attributes]
+    spread = math.prod(structure.sizes[a] for a in attributes if a not in own)
+    return np.asarray(found.reshape(*sizes, *found.shape[1:]) / spread)
+
+
+def invert_contrasts(strategy: IntegerStrategy, block: int, answers: FloatArray) -> FloatArray:
+    """Invert the contrasts of a block's attributes.
+
+    Args:
+        strategy: The strategy.
+        block: The block.
+        answers: Its answers, shape (R, answers), with R the rows of all contrasts.
+
+    Returns:
+        Shape (cells of the block's attributes, answers).
+    """
+    (attributes,) = strategy.structure.subsets.list_attributes([block])
+    matrices = [strategy.attribute_matrices[a] for a in attributes]
+    found = answers.reshape(*(matrix.rows for matrix in matrices), answers.shape[-1])
+    for axis, matrix in enumerate(matrices):
+        found = matrix.invert(found, axis)
+    return found.reshape(math.prod(found.shape[:-1]), found.shape[-1])
+
+
+class TreeTotalsSplit:
+    """The pieces of the public totals: of each block that they tell of, without its margins."""
+
+    def __init__(self, strategy: IntegerStrategy, cut: TreeParts, totals: IntArray) -> None:
+        assert isinstance(strategy.structure, TreePairStructure)
+        self._strategy, self._structure = strategy, strategy.structure
+        self._cut, self._totals = cut, totals
+        self._sums = Latest()
+
+    def make_piece(self, output: int) -> FloatArray:
+        """Make the piece of an output: at its nodes or, of blocks that are measured, the root."""
+        found = [np.zeros(0)]
+        for block in self._cut.list_public_blocks(output):
+            sums = self._sums.remember(block, partial(self._sum_totals, block))
+            is_measured = block in self._cut.blocks
+            found.append((sums[:1] if is_measured else sums[self._cut.find_nodes(output)]).ravel())
+        return np.concatenate(found)
+
+    def _sum_totals(self, block: int) -> FloatArray:
+        """Sum the public totals to a block's attributes, less what its margins say.
+
+        Returns:
+            For the rows of the unfolded tree, or the root alone if the unit does not keep the tree,
+            shape (rows, cells of the block's attributes, regions of dense cells).
+        """
+        structure, strategy = self._structure, self._strategy
+        public, domain = structure.public_attributes or (), structure.workload.domain
+        totals: AnyArray = self._totals.reshape(domain.shape_of(public))
+        own = structure.name_attributes(block)
+        summed = tuple(
+            i for i, name in enumerate(public) if name in structure.symmetric and name not in own
+        )
+        totals = make_room(totals, 4 * max(totals.size, 1)).sum(axis=summed)
+        tree = (structure.tree_attribute,) if structure.keeps_tree else ()
+        wanted = (*own, *tree, *(name for name in structure.dense if name in public))
+        kept = [name for i, name in enumerate(public) if i not in summed]
+        totals = totals.transpose([kept.index(name) for name in wanted])
+        if not tree:
+            totals = np.expand_dims(totals, len(own))
+        (attributes,) = structure.subsets.list_attributes([block])
+        found: AnyArray = totals
+        for axis, a in enumerate(attributes):
+            matrix = strategy.attribute_matrices[a]
+            found = matrix.apply(make_room(found, matrix.growth), axis)
+        found = found.astype(np.float64)
+        for axis, a in enumerate(attributes):
+            found = strategy.attribute_matrices[a].invert(found, axis)
+        rows = math.prod(domain.shape_of(own))
+        found = found.reshape(rows, totals.shape[len(own)], -1).swapaxes(0, 1)
+        if not tree:
+            return found
+        unfolded = structure.unfolded
+        by_row = np.zeros((unfolded.size, *found.shape[1:]))
+        by_row[unfolded.leaves] = np.add.reduceat(found, structure.tree.starts, axis=0)
+        for siblings in reversed(unfolded.siblings):
+            by_row[siblings.parents] = by_row[siblings.children].sum(axis=1)
+        return by_row
+
+
+class KnownSums:
+    """What public totals tell of the blocks of an output.
+
+    Args:
+        structure: The structure.
+        cut: How its strategy is cut.
+        output: The number of the output.
+        pieces: The pieces of the output, with that of the totals if there are any.
+    """
+
+    def __init__(
+        self,
+        structure: TreeStructure,
+        cut: TreeParts,
+        output: int,
+        pieces: Mapping[int, AnyArray],
+    ) -> None:
+        self._structure = structure
+        self._of_block: dict[int, FloatArray] = {}
+        blocks, at = cut.list_public_blocks(output), 0
+        if not blocks:
+            return
+        assert isinstance(structure, TreePairStructure)
+        self._first_cells = np.unique(structure.regions, return_index=True)[1].tolist()
+        piece, nodes = pieces[len(cut.parts)], len(cut.find_nodes(output))
+        domain = structure.workload.domain
+        for block in blocks:
+            cells = math.prod(domain.shape_of(structure.name_attributes(block)))
+            shape = (1 if block in cut.blocks else nodes, cells, len(self._first_cells))
+            self._of_block[block] = piece[at : at + math.prod(shape)].reshape(shape)
+            at += math.prod(shape)
+
+    def find_level(self, block: int, depth: int) -> FloatArray:
+        """Find the counts of a block that is public, less what its margins say.
+
+        Returns:
+            Shape (nodes, cells of the block's attributes, r).
+        """
+        # Each class of cells consists of complete regions.
+        totals, classes = self._of_block[block], self._structure.classes[block][depth]
+        found = np.zeros((*totals.shape[:2], classes.size))
+        for region, cell in enumerate(self._first_cells):
+            if (own := int(classes.of_cell[cell])) >= 0:
+                found[:, :, own] += totals[:, :, region]
+        return found
+
+    def complete_root(self, block: int, measured: FloatArray) -> FloatArray:
+        """Estimate all classes of the root (R, r) from those that are measured (R, n)."""
+        sums = self._structure.find_totals(block)
+        if not sums.count:
+            return measured
+        found = measured @ sums.reduction.T
+        (totals,) = self._of_block[block]
+        of_cell = self._structure.classes[block][0].of_cell
+        for region, cell in enumerate(self._first_cells):
+            if of_cell[cell] >= 0 and (number := int(sums.of_class[of_cell[cell]])) >= 0:
+                found[:, sums.references[number]] += totals[:, region]
+        return np.asarray(found)
+
+
+class TreeAnswerSplit:
+    """The pieces of a part's noisy answers."""
+
+    def __init__(self, cut: TreeParts, part: int, noisy: IntArray) -> None:
+        self._cut, self._segments, self._noisy = cut, cut.parts[part], noisy
+
+    def make_piece(self, output: int) -> IntArray:
+        """Make the piece of an output: the answers of the units that it needs."""
+        cut, found, start = self._cut, [], 0
+        blocks, units = cut.list_measured_blocks(output), cut.list_output_units(output)
+        for one in self._segments:
+            if one.block in blocks:
+                answers = self._noisy[start : start + one.size].reshape(one.stop - one.start, -1)
+                found.append(answers[:, cut.find_columns(one, output, units)].ravel())
+            start += one.size
+        return np.concatenate(found)
+
+
+class TreeEstimation:
+    """The estimates of an output, from the pieces of all parts."""
+
+    def __init__(
+        self,
+        strategy: IntegerStrategy,
+        structure: TreeStructure,
+        cut: TreeParts,
+        output: int,
+        pieces: Mapping[int, AnyArray],
+    ) -> None:
+        self._strategy, self._structure, self._cut = strategy, structure, cut
+        self._number, self._output, self._pieces = output, cut.outputs[output], pieces
+        self._depth = cut.find_depth(output)
+        self._sums = KnownSums(structure, cut, output, pieces)
+
+    def estimate(self, latest: Latest) -> FloatArray:
+        """Add up what the blocks say."""
+        strategy, structure = self._strategy, self._structure
+        g = structure.workload.position(self._output.group)
+        total: FloatArray | float = 0.0
+        for block in self._cut.list_blocks(self._number):
+            if block not in self._cut.blocks:
+                estimates = self._sums.find_level(block, self._depth)
+            elif self._output.axis is None:
+                # All groups of a level need the same of a block.
+                place = ("level", block, self._depth)
+                estimates = latest.remember(place, partial(self._sweep_down, block))
+            else:
+                estimates = self._sweep_down(block)
+            total = total + arrange_level(strategy, structure, block, g, estimates)
+        return arrange_as_group(
+            structure, g, np.asarray(total), self._output.axis, self._output.shape
+        )
+
+    @cached_property
+    def _tree(self) -> UnfoldedTree:
+        """The rows of the tree that the output needs."""
+        return self._cut.find_output_tree(self._number)
+
+    @cached_property
+    def _units(self) -> IntArray:
+        """The units that the output needs, ascending."""
+        return self._cut.list_output_units(self._number)
+
+    @cached_property
+    def _answers(self) -> dict[int, list[tuple[Segment, AnyArray]]]:
+        """The answers of each block, by segment and row of contrasts, (contrasts, answers)."""
+        found: dict[int, list[tuple[Segment, AnyArray]]] = {}
+        blocks = self._cut.list_measured_blocks(self._number)
+        for part, piece in self._pieces.items():
+            at = 0
+            for one in self._cut.parts[part] if part < len(self._cut.parts) else ():
+                if one.block in blocks:
+                    rows = one.stop - one.start
+                    size = rows * self._count_columns(one)
+                    own = piece[at : at + size].reshape(rows, -1)
+                    found.setdefault(one.block, []).append((one, own))
+                    at += size
+        return found
+
+    def _count_columns(self, one: Segment) -> int:
+        """Count the answers of a segment that the output needs, of each row of contrasts."""
+        if self._output.axis is None and self._cut.is_whole(one):
+            return self._cut.count_answers(one.block, self._depth)
+        return len(self._list_columns(one))
+
+    def _list_columns(self, one: Segment) -> IntArray:
+        """List the answers of a segment among those that the output needs of its block."""
+        ranks = self._cut.units.rank_of_unit[self._units]
+        is_within = (one.first <= ranks) & (ranks < one.last)
+        widths = self._cut.find_offsets(one.block, self._units)[1]
+        return list_ranges((np.cumsum(widths) - widths)[is_within], widths[is_within])
+
+    def _gather(self, block: int) -> FloatArray:
+        """Gather the answers of a block, (R, answers of all units)."""
+        segments = self._answers.get(block, [])
+        contrasts = self._cut.answers[block].contrasts
+        if len(segments) == 1 and segments[0][1].shape[0] == contrasts:
+            only, answers = segments[0]
+            if self._cut.is_whole(only):
+                return answers.astype(np.float64)
+        widths = self._cut.find_offsets(block, self._units)[1]
+        found = np.zeros((contrasts, int(widths.sum())))
+        for one, answers in segments:
+            found[one.start : one.stop, self._list_columns(one)] = answers
+        return found
+
+    def _sweep_down(self, block: int) -> FloatArray:
+        """Estimate the nodes of the output, (nodes, cells of the block's attributes, r)."""
+        own, tree = self._cut.blocks[block], self._tree
+        answers = invert_contrasts(self._strategy, block, self._gather(block))
+        at = len(own.root)
+        estimates = self._estimate_root(own, answers[:, :at])[None]
+        steps = list(own.list_siblings(tree, estimates[0].size))
+        for depth in range(1, self._depth + 1):
+            above = merge_classes(estimates, find_classes_below(self._structure, block, depth))
+            estimates = np.zeros((tree.ends[depth], *above.shape[1:]))
+            estimates[: len(above)] = above
+            for siblings, matrices in steps:
+                if siblings.depth != depth:
+                    continue
+                b, k = siblings.children.shape
+                of_children = matrices.take(siblings.positions, k)
+                X = matrices.invert_dense(siblings.positions)
+                size = b * of_children.rows * X.shape[1]
+                estimates[siblings.children] = estimate_children(
+                    of_children, X, answers[:, at : at + size], estimates[siblings.parents]
+                )
+                at += size
+        return np.asarray(estimates[tree.leaves])
+
+    def _estimate_root(self, own: TreeBlock, answers: FloatArray) -> FloatArray:
+        """Estimate the classes of the root, shape (R, r), from its answers (R, n)."""
+        found = np.asarray(answers @ own.root_inverse.T)
+        return self._sums.complete_root(own.block, found)

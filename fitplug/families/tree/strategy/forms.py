@@ -1,0 +1,382 @@
+"""Strategies of trees: what they cost, what they answer, and their matrices written out.
+
+The cost is exact for one record, and a bound from above where records are replaced or a person has
+several.
+
+A slab of leaves is summed to all rows of the tree above its leaves, and a part adds up what the
+slabs say of the children of its nodes. An output gets the answers of all nodes above its own, and
+sweeps down along these paths alone. So both ways are one exchange, however deep the tree is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+from scipy.linalg import block_diag
+
+from fitplug.errors import PlanError
+from fitplug.families.base.boxed_combinations import Products
+from fitplug.families.base.contrasts import make_contrasts
+from fitplug.families.base.dense_mechanism import (
+    BlockCovariance,
+    MeasuredCells,
+    write_out_covariance,
+)
+from fitplug.families.base.parted_strategy import PartedStrategy
+from fitplug.families.base.pieces import Latest, Pieces
+from fitplug.families.base.strategies import build_strategy
+from fitplug.families.base.strategy import Integers, IntegerStrategy
+from fitplug.families.base.strategy_form import (
+    Mechanism,
+    StrategyCost,
+    StrategyForm,
+    make_mechanism,
+    upper_excess,
+)
+from fitplug.families.tree.shape.blocks import TreeStructure
+from fitplug.families.tree.shape.pairs import TreePairStructure
+from fitplug.families.tree.shape.persons import PersonTreeStructure
+from fitplug.families.tree.strategy.blocks import TreeBlock, list_block_tables
+from fitplug.families.tree.strategy.child_matrices import LeafMatrices
+from fitplug.families.tree.strategy.combinations import (
+    compute_boxed_tree_covariance,
+    compute_tree_covariance,
+    upper_boxed_tree_stds,
+    upper_tree_stds,
+)
+from fitplug.families.tree.strategy.cost import (
+    compute_tree_cost,
+    count_most_records,
+    upper_tree_variances,
+)
+from fitplug.families.tree.strategy.counts import TreeCountGathering, TreeCountSplit
+from fitplug.families.tree.strategy.cuts import TreeParts
+from fitplug.families.tree.strategy.estimates import (
+    TreeAnswerSplit,
+    TreeEstimation,
+    TreeTotalsSplit,
+)
+from fitplug.families.tree.strategy.pair_blocks import list_pair_blocks
+from fitplug.families.tree.strategy.pair_cost import upper_costliest_pair
+from fitplug.families.tree.strategy.pair_search import compute_attained_cost
+from fitplug.families.tree.strategy.person_cost import RecordBounds, TreeProducts, upper_person_cost
+from fitplug.families.tree.strategy.person_search import find_costly_person
+from fitplug.numeric import AnyArray, FloatArray, IntArray, ceil_float
+from fitplug.workload import CellClasses
+
+
+class PartedTrees(PartedStrategy):
+    """The parts of a strategy of tree blocks.
+
+    Args:
+        strategy: The strategy.
+        structure: Its structure.
+        tables: The attributes whose counts give the answers of all blocks, and public totals.
+        most: The most cells of a slab, answers of a part and estimates of an output.
+    """
+
+    def __init__(
+        self,
+        strategy: IntegerStrategy,
+        structure: TreeStructure,
+        tables: Sequence[tuple[str, ...]],
+        most: int,
+    ) -> None:
+        self._structure, self._cut = structure, TreeParts(strategy, structure, tables, most)
+        sizes = [sum(one.size for one in segments) for segments in self._cut.parts]
+        super().__init__(strategy, self._cut.slabs, self._cut.outputs, sizes)
+
+    def _list_slabs(self, part: int) -> Sequence[int]:
+        return self._slabs_of_part[part]
+
+    def _list_parts(self, output: int) -> Sequence[int]:
+        return self._cut.parts_of_output[output]
+
+    def _place(self, part: int) -> slice | IntArray:
+        return self._cut.list_indices(part)
+
+    def _split_counts(self, slab: int, counts: AnyArray) -> Pieces:
+        split = TreeCountSplit(self.strategy, self._structure, self._cut, slab, counts)
+        return Pieces(self._cut.parts_of_slab[slab], split.make_piece)
+
+    def _answer_part(self, part: int, pieces: Mapping[int, IntArray]) -> IntArray:
+        return TreeCountGathering(self._structure, self._cut, part).answer(pieces)
+
+    def _split_answers(self, part: int, noisy: IntArray) -> Pieces:
+        split = TreeAnswerSplit(self._cut, part, noisy)
+        return Pieces(self._outputs_of_part[part], split.make_piece)
+
+    def _split_totals(self, totals: IntArray) -> Callable[[int], FloatArray]:
+        return TreeTotalsSplit(self.strategy, self._cut, totals).make_piece
+
+    def _estimate(self, output: int, pieces: Mapping[int, AnyArray], latest: Latest) -> FloatArray:
+        estimation = TreeEstimation(self.strategy, self._structure, self._cut, output, pieces)
+        return estimation.estimate(latest)
+
+    @cached_property
+    def _slabs_of_part(self) -> list[list[int]]:
+        return _invert(self._cut.parts_of_slab, self.noisy_parts)
+
+    @cached_property
+    def _outputs_of_part(self) -> list[list[int]]:
+        return _invert(self._cut.parts_of_output, self.noisy_parts)
+
+
+def _invert(found: Sequence[Sequence[int]], count: int) -> list[list[int]]:
+    """For lists of numbers below a count, list where each number is."""
+    inverse: list[list[int]] = [[] for _ in range(count)]
+    for i, numbers in enumerate(found):
+        for number in numbers:
+            inverse[number].append(i)
+    return inverse
+
+
+def list_matrices(
+    structure: TreeStructure, tree_blocks: Sequence[TreeBlock]
+) -> Iterator[tuple[int, FloatArray]]:
+    """List what each block measures of the cells, shape (answers, cells)."""
+    rows = _build_rows(structure)
+    for own in tree_blocks:
+        classes = structure.classes[own.block]
+        measured = structure.find_totals(own.block).measured
+        root = np.zeros((len(measured), classes[0].size), dtype=np.int64)
+        root[:, measured] = own.root
+        parts: list[AnyArray] = [_multiply(rows[:1], root, classes[0])]
+        for siblings, matrices in own.list_siblings(structure.unfolded, rows.shape[1]):
+            of_children = matrices.take(siblings.positions, siblings.children.shape[1])
+            A = of_children.write_out() @ rows[siblings.children]
+            dense = matrices.dense[siblings.positions]
+            of_depth = classes[siblings.depth]
+            parts += [_multiply(*pair, of_depth) for pair in zip(A, dense, strict=True)]
+        yield own.block, np.concatenate(parts)
+
+
+def list_covariances(
+    structure: TreeStructure, tree_blocks: Sequence[TreeBlock], noise_std: float
+) -> Iterator[BlockCovariance]:
+    """List a basis of what each block measures, and the covariance of the noise on it."""
+    rows = _build_rows(structure)
+    for own in tree_blocks:
+        classes = structure.classes[own.block]
+        measured = structure.find_totals(own.block).measured
+        bases: list[IntArray] = [np.kron(rows[:1], _build_indicator(classes[0])[measured])]
+        covariances: list[FloatArray] = [own.root_inverse @ own.root_inverse.T]
+        for siblings, matrices in own.list_siblings(structure.unfolded, rows.shape[1]):
+            of_children = matrices.take(siblings.positions, siblings.children.shape[1])
+            k = siblings.children.shape[1]
+            B = of_children.write_out()[:, : k - 1]
+            # Where contrasts have more rows than they need, those that are left are combinations.
+            estimate = np.eye(k - 1)[None]
+            if isinstance(of_children, LeafMatrices):
+                identity = np.tile(np.eye(of_children.rows), (len(B), 1, 1))
+                estimate = B @ of_children.invert(identity)
+            of_nodes = estimate @ estimate.swapaxes(1, 2)
+            C = _build_indicator(classes[siblings.depth])
+            for i, position in enumerate(siblings.positions.tolist()):
+                X = matrices.dense_inverses[0][position]
+                bases.append(np.kron(B[i] @ rows[siblings.children[i]], C))
+                covariances.append(np.kron(of_nodes[min(i, len(of_nodes) - 1)], X @ X.T))
+        yield own.block, np.concatenate(bases), noise_std**2 * block_diag(*covariances)
+
+
+def _build_rows(structure: TreeStructure) -> IntArray:
+    """Build the rows of the unfolded tree as sums of cells of the attribute, (rows, n)."""
+    tree, unfolded = structure.tree, structure.unfolded
+    n = len(tree.leaf_nodes)
+    found = np.zeros((unfolded.size, n), dtype=np.int64)
+    lengths = np.diff(tree.starts, append=n)
+    found[np.repeat(unfolded.leaves, lengths), np.arange(n)] = 1
+    for siblings in reversed(unfolded.siblings):
+        found[siblings.parents] = found[siblings.children].sum(axis=1)
+    return found
+
+
+def _build_indicator(classes: CellClasses) -> IntArray:
+    """Build C, which sums the dense cells of each class, shape (r, D)."""
+    found = np.zeros((classes.size, len(classes.of_cell)), dtype=np.int64)
+    kept = np.flatnonzero(classes.of_cell >= 0)
+    found[classes.of_cell[kept], kept] = 1
+    return found
+
+
+def _multiply(rows: IntArray, dense: IntArray, classes: CellClasses) -> FloatArray:
+    """Multiply out rows (r, n) of the tree by a matrix over classes of the dense cells."""
+    of_cells = dense.astype(np.float64) @ _build_indicator(classes)
+    return np.asarray(np.kron(rows.astype(np.float64), of_cells), dtype=np.float64)
+
+
+class TreeForm(StrategyForm[TreeStructure]):
+    """The strategies of `TreeStructure`."""
+
+    def compute_cost(self, structure: TreeStructure, integers: Integers) -> StrategyCost:
+        return compute_tree_cost(structure, integers.tree_blocks, integers.attribute_matrices)
+
+    def upper_unit_variances(self, structure: TreeStructure, integers: Integers) -> FloatArray:
+        return upper_tree_variances(structure, integers.tree_blocks)
+
+    def list_mechanisms(self, strategy: IntegerStrategy, noise_std: float) -> tuple[Mechanism, ...]:
+        # Nodes may have their largest sensitivities at different leaves, and the sum of these
+        # would exceed what the answers cost together: they are one mechanism.
+        square = strategy.sensitivity_squared
+        return (make_mechanism("all answers", square, noise_std, strategy.size),)
+
+    def list_tables(self, strategy: IntegerStrategy) -> list[tuple[str, ...]]:
+        return list_block_tables(_read_structure(strategy))
+
+    def check_blocks(self, strategy: IntegerStrategy, structure: TreeStructure) -> None:
+        measured = [own.block for own in strategy.tree_blocks]
+        if measured != list(range(len(structure.blocks))) or strategy.block_sets:
+            raise PlanError("the strategy does not measure each block once")
+        for own in strategy.tree_blocks:
+            own.check_form(structure)
+
+    def cut_strategy(self, strategy: IntegerStrategy, most: int) -> PartedStrategy:
+        return PartedTrees(strategy, _read_structure(strategy), self.list_tables(strategy), most)
+
+    def upper_combined_stds(
+        self, strategy: IntegerStrategy, combinations: Sequence[Mapping[str, FloatArray]]
+    ) -> FloatArray:
+        return upper_tree_stds(strategy, _read_structure(strategy), combinations)
+
+    def compute_combined_covariance(
+        self, strategy: IntegerStrategy, combinations: Sequence[Mapping[str, FloatArray]]
+    ) -> FloatArray:
+        return compute_tree_covariance(strategy, _read_structure(strategy), combinations)
+
+    def upper_boxed_stds(
+        self, strategy: IntegerStrategy, combinations: Sequence[Products]
+    ) -> FloatArray:
+        return upper_boxed_tree_stds(strategy, _read_structure(strategy), combinations)
+
+    def compute_boxed_covariance(
+        self, strategy: IntegerStrategy, combinations: Sequence[Products]
+    ) -> FloatArray:
+        return compute_boxed_tree_covariance(strategy, _read_structure(strategy), combinations)
+
+    def build_covariance(
+        self, strategy: IntegerStrategy, noise_std: float
+    ) -> tuple[FloatArray, IntArray]:
+        structure = _read_structure(strategy)
+        names = (structure.tree_attribute, *structure.dense)
+        parts = list_covariances(structure, strategy.tree_blocks, noise_std)
+        return write_out_covariance(strategy, names, parts)
+
+    def list_measured_cells(self, strategy: IntegerStrategy) -> MeasuredCells:
+        structure = _read_structure(strategy)
+        names = (structure.tree_attribute, *structure.dense)
+        return MeasuredCells(names, list_matrices(structure, strategy.tree_blocks))
+
+
+def _read_structure(strategy: IntegerStrategy) -> TreeStructure:
+    """Return the structure of a strategy of trees."""
+    assert isinstance(strategy.structure, TreeStructure)
+    return strategy.structure
+
+
+def build_tree_strategy(
+    structure: TreeStructure, tree_blocks: tuple[TreeBlock, ...]
+) -> IntegerStrategy:
+    """Build the strategy of the integers of each block of a tree; see `build_strategy`."""
+    return build_strategy(structure, (), make_contrasts(structure), tree_blocks)
+
+
+class TreePairForm(TreeForm):
+    """The strategies of `TreePairStructure`."""
+
+    def compute_cost(self, structure: TreeStructure, integers: Integers) -> StrategyCost:
+        """Compute what no pair of cells costs more than."""
+        return self._upper_cost(structure, integers, None)
+
+    def confirm_cost(
+        self, structure: TreeStructure, integers: Integers, claimed: int
+    ) -> StrategyCost:
+        return self._upper_cost(structure, integers, claimed)
+
+    def _upper_cost(
+        self, structure: TreeStructure, integers: Integers, claimed: int | None
+    ) -> StrategyCost:
+        """Bound the cost; it is the claimed one if that is proven, and no looser than need be."""
+        assert isinstance(structure, TreePairStructure)
+        blocks = list_pair_blocks(structure, integers.tree_blocks, integers.attribute_matrices)
+        least, largest, _ = upper_costliest_pair(structure, blocks)
+        if claimed is not None and least <= claimed <= 2 * largest - least:
+            largest = claimed
+        records = count_most_records(structure, integers.tree_blocks, integers.attribute_matrices)
+        return StrategyCost(largest, np.array([ceil_float(Fraction(largest))]), records)
+
+    def upper_overstatement(self, strategy: IntegerStrategy) -> float:
+        structure = strategy.structure
+        assert isinstance(structure, TreePairStructure)
+        blocks = list_pair_blocks(structure, strategy.tree_blocks, strategy.attribute_matrices)
+        _, _, costly = upper_costliest_pair(structure, blocks)
+        attained = compute_attained_cost(structure, blocks, costly)
+        return upper_excess(strategy.sensitivity_squared, attained)
+
+    def list_tables(self, strategy: IntegerStrategy) -> list[tuple[str, ...]]:
+        public = strategy.structure.public_attributes
+        assert public is not None
+        return [*super().list_tables(strategy), public]
+
+    def check_blocks(self, strategy: IntegerStrategy, structure: TreeStructure) -> None:
+        measured = [own.block for own in strategy.tree_blocks]
+        if measured != structure.noisy_blocks.tolist() or strategy.block_sets:
+            raise PlanError("the strategy does not measure each block once")
+        for own in strategy.tree_blocks:
+            own.check_form(structure)
+
+
+_MARGIN = 2.0**-30
+"""A cost is stated by this share above the bound, relatively, since another machine may round the
+bound otherwise."""
+
+
+class PersonTreeForm(TreeForm):
+    """The strategies of `PersonTreeStructure`."""
+
+    def compute_cost(self, structure: TreeStructure, integers: Integers) -> StrategyCost:
+        """Compute what no person costs more than.
+
+        The squares are those of persons who have a record in each cell.
+        """
+        bounds, max_records = self._upper_records(structure, integers)
+        most = _round_up(bounds.total * (1 + _MARGIN))
+        squares = bounds.upper_cells().ravel() * (1 + _MARGIN)
+        return StrategyCost(most, squares, max_records)
+
+    def confirm_cost(
+        self, structure: TreeStructure, integers: Integers, claimed: int
+    ) -> StrategyCost:
+        bounds, max_records = self._upper_records(structure, integers, claimed)
+        most = _round_up(bounds.total)
+        # A claim that is proven, and no higher than designs state, is confirmed.
+        if most <= claimed <= _round_up(bounds.total * (1 + 2 * _MARGIN)):
+            most = claimed
+        return StrategyCost(most, bounds.upper_cells().ravel(), max_records)
+
+    def upper_overstatement(self, strategy: IntegerStrategy) -> float:
+        structure = strategy.structure
+        assert isinstance(structure, PersonTreeStructure)
+        integers = strategy.integers
+        bounds, _ = self._upper_records(structure, integers)
+        products = TreeProducts(structure, integers.tree_blocks, integers.attribute_matrices)
+        attained = find_costly_person(products, bounds)
+        return upper_excess(strategy.sensitivity_squared, attained)
+
+    def _upper_records(
+        self, structure: TreeStructure, integers: Integers, claimed: int | None = None
+    ) -> tuple[RecordBounds, int]:
+        """Bound what records add to the cost, and count the records that integers have room for."""
+        assert isinstance(structure, PersonTreeStructure)
+        _, _, max_records = super().compute_cost(structure, integers)
+        bounds = upper_person_cost(
+            structure, integers.tree_blocks, integers.attribute_matrices, claimed
+        )
+        return bounds, max_records
+
+
+def _round_up(value: float) -> int:
+    """Round a float up to an integer."""
+    return -int(-Fraction(np.float64(value)) // 1)

@@ -1,0 +1,343 @@
+"""What a pair of cells costs on a tree: a bound on the costliest pair, by one sweep downwards.
+
+Two cells have leaves l and l', dense cells i and i', and differ along the symmetric attributes D.
+With the products h_A of |H_a e|^2 and h_A(D) of (H_a e)'(H_a e') over all attributes of A,
+and the children j and j' of a node v on both paths cost (U15)
+
+    sum_A [h_A (|a_x|^2 + |a_y|^2) - 2 h_A(D) sum_v (A_v e_j)'(A_v e_j') (M_v e_i)'(M_v e_i')]
+
+Below the lowest common node the two cells do not meet, so there each has the costliest leaf of its
+own. What is summed down to a node is kept for pairs of classes of dense cells; where classes are
+merged further down, it is the largest of theirs. All of this is computed in floats, and a proven
+bound on their errors is added.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+
+from fitplug.families.base.contrasts import build_contrasts
+from fitplug.families.tree.shape.node_tree import IdenticalLeaves, TreeStep
+from fitplug.families.tree.shape.pairs import TreePairStructure
+from fitplug.families.tree.strategy.cost import count_operations
+from fitplug.families.tree.strategy.pair_blocks import (
+    PairBlock,
+    find_joint_classes,
+    list_allowed,
+    merge_pairs,
+)
+from fitplug.numeric import FloatArray, IntArray, gamma
+
+_MOST_NUMBERS = 2**21
+"""The most numbers of an array, where it need not be larger."""
+
+_MOST_WORK = 4e9
+"""The most numbers that are computed for all pairs of children. Where there are more, nodes are
+bounded without them."""
+
+
+class CostlyPair(NamedTuple):
+    """Where the costliest pair that floats found is.
+
+    Attributes:
+        move: The number of the set D of attributes; see `PairBlock`.
+        nodes: A node above or at the leaf of each of the two cells.
+        classes: The class of each cell at the depth of these nodes, among those of `JointClasses`.
+        are_apart: Whether the cells have different leaves.
+    """
+
+    move: int
+    nodes: tuple[int, int]
+    classes: tuple[int, int]
+    are_apart: bool
+
+
+_NOT_FOUND = CostlyPair(0, (0, 0), (0, 0), False)
+
+
+def upper_costliest_pair(
+    structure: TreePairStructure, blocks: Sequence[PairBlock]
+) -> tuple[int, int, CostlyPair]:
+    """Bound the largest cost of a pair of cells from above.
+
+    Returns:
+        The bound, which is proven; a bound above those that other machines prove, which round
+        otherwise; and where the costliest pair is that was found.
+    """
+    sweep = _Sweep(structure, blocks)
+    sweep.run()
+    trees = [one.own for one in blocks]
+    # Of each term, the factor is rounded once, and twice more terms are added than in a square.
+    roundings = 2 * count_operations(structure, trees) + 64
+    # The sizes of all terms, of a cost or of the bound on those of a node's children, are together
+    # no more than eight times the largest square of a column.
+    error = gamma(roundings) * 8.2 * sweep.largest_square
+    above = [math.ceil(Fraction(sweep.largest) + times * Fraction(error)) for times in (1, 3)]
+    return above[0], above[1], sweep.costly
+
+
+class _StepBlock(NamedTuple):
+    """What a block measures of the children of some nodes.
+
+    Attributes:
+        block: The block.
+        products: (A_v e_j)'(A_v e_j') of all children, (n, k, k). Of identical leaves those of one
+            with itself and with another one, (n, 1, 2).
+        dense: (M_v e_i)'(M_v e_i') of the classes, shape (n, m, m).
+    """
+
+    block: PairBlock
+    products: FloatArray
+    dense: FloatArray
+
+    @property
+    def squares(self) -> FloatArray:
+        """|A_v e_j|^2, shape (n, k)."""
+        n, k = self.products.shape[:2]
+        at = np.arange(k)
+        return self.products[:, at, at].reshape(n, k)
+
+
+class _Sweep:
+    """The sweep, and the largest cost so far."""
+
+    def __init__(self, structure: TreePairStructure, blocks: Sequence[PairBlock]) -> None:
+        self.structure, self.blocks = structure, blocks
+        self.tree = structure.tree
+        self.joint = find_joint_classes(structure)
+        self.moves = 2 ** len(structure.free)
+        self.largest, self.work = 0.0, 0.0
+        self.costly = _NOT_FOUND
+        self.places = np.zeros(self.tree.size, dtype=np.int64)
+        depths = self.tree.depths
+        self.below = []  # by depth, what the costliest leaf below a node adds, (nodes, m)
+        for depth, joint in enumerate(self.joint):
+            nodes = np.flatnonzero(depths == depth)
+            self.places[nodes] = np.arange(len(nodes))
+            self.below.append(np.zeros((len(nodes), len(joint.first))))
+        self.step_of = np.full(self.tree.size, -1)
+        self.position = np.zeros(self.tree.size, dtype=np.int64)
+        for i, step in enumerate(self.tree.steps):
+            self.step_of[step.parents] = i
+            self.position[step.parents] = np.arange(len(step.parents))
+
+    @property
+    def largest_square(self) -> float:
+        """The largest square of a column, but for rounding."""
+        own = sum(float(one.square) * np.diagonal(self._multiply_root(one)) for one in self.blocks)
+        return float((own + self.below[0][0]).max())
+
+    def run(self) -> None:
+        """Find the largest cost."""
+        for i in reversed(range(len(self.tree.steps))):
+            step = self.tree.steps[i]
+            size = max(1, _MOST_NUMBERS // self._measure_node(step))
+            for start in range(0, len(step.parents), size):
+                self._sum_below(i, np.arange(start, min(start + size, len(step.parents))))
+        m = len(self.joint[0].first)
+        above = np.zeros((1, self.moves, m, m))
+        for one in self.blocks:
+            above[0] += _weigh(one, self._multiply_root(one)[None])[0]
+        above[:, :, ~list_allowed(self.structure, self.joint[0])] = -np.inf
+        self._record(above.max(initial=0.0), lambda: self._locate(above, np.zeros(1, np.int64)))
+        # Nodes are visited before those beside them, so that little is held at once.
+        waiting = [(np.zeros(1, dtype=np.int64), above)] if self.tree.steps else []
+        while waiting:
+            nodes, above = waiting.pop()
+            waiting.extend(self._visit(nodes, above))
+
+    def _measure_node(self, step: TreeStep) -> int:
+        """Measure how many numbers an array for one node of a step has at most."""
+        k = 1 if step.children.ndim == 1 else step.children.shape[1]
+        m = len(self.joint[min(step.parent_depth, len(self.joint) - 1)].first)
+        return k * (self.moves * m * m + k)
+
+    def _multiply_root(self, one: PairBlock) -> FloatArray:
+        """Multiply the columns of the root's matrix, for the classes of all blocks, (m, m)."""
+        totals = self.structure.find_totals(one.own.block)
+        classes = self.structure.classes[one.own.block][0]
+        root = np.zeros((len(one.own.root), classes.size + 1))
+        root[:, totals.measured] = one.own.root
+        root = root[:, classes.of_cell[self.joint[0].first]]
+        return np.asarray(root.T @ root)
+
+    def _take(self, i: int, positions: IntArray) -> Iterator[_StepBlock]:
+        """Take what each block measures of the children of some nodes of step i."""
+        step = self.tree.steps[i]
+        for one in self.blocks:
+            if i >= len(one.own.steps):
+                continue
+            matrices = one.own.steps[i]
+            classes = self.structure.classes[one.own.block][step.depth]
+            M = matrices.dense[positions].astype(np.float64)
+            M = np.pad(M, ((0, 0), (0, 0), (0, 1)))
+            M = M[:, :, classes.of_cell[self.joint[step.depth].first]]
+            children = matrices.children[positions].astype(np.float64)
+            if isinstance(step, IdenticalLeaves):
+                contrasts = [build_contrasts(k) for k in step.counts[positions].tolist()]
+                own = np.array([[H.column_square, -(H.precision // H.n)] for H in contrasts])
+                products = (children[:, None] ** 2 * own)[:, None]
+            else:
+                products = children.transpose(0, 2, 1) @ children
+            yield _StepBlock(one, products, M.transpose(0, 2, 1) @ M)
+
+    def _sum_own(self, i: int, positions: IntArray, parts: Sequence[_StepBlock]) -> FloatArray:
+        """Sum what children and all below them add to the square of a column, (n, k, m)."""
+        step = self.tree.steps[i]
+        children = step.children[positions].reshape(len(positions), -1)
+        if step.depth >= len(self.joint):
+            return np.zeros((*children.shape, len(self.joint[-1].first)))
+        found = self.below[step.depth][self.places[children]]
+        for part in parts:
+            own = np.diagonal(part.dense, axis1=1, axis2=2) * float(part.block.square)
+            found = found + part.squares[:, :, None] * own[:, None]
+        return found
+
+    def _sum_below(self, i: int, positions: IntArray) -> None:
+        """Find what the costliest leaf below some nodes adds to the square of a column."""
+        step = self.tree.steps[i]
+        if step.depth >= len(self.joint):
+            return
+        own = self._sum_own(i, positions, list(self._take(i, positions))).max(axis=1)
+        places = self.places[step.parents[positions]]
+        above = self.joint[step.parent_depth].first
+        self.below[step.parent_depth][places] = own[:, self.joint[step.depth].of_cell[above]]
+
+    def _visit(self, nodes: IntArray, above: FloatArray) -> Iterator[tuple[IntArray, FloatArray]]:
+        """Visit nodes of one step.
+
+        Args:
+            nodes: The nodes, shape (n,).
+            above: What pairs of classes cost down to each node, shape (n, moves, m, m).
+
+        Yields:
+            Children that have children themselves, with what pairs cost down to these.
+        """
+        i = int(self.step_of[nodes[0]])
+        step = self.tree.steps[i]
+        if step.depth >= len(self.joint):
+            return
+        positions = self.position[nodes]
+        above = merge_pairs(above, self.joint[step.parent_depth], self.joint[step.depth])
+        parts = list(self._take(i, positions))
+        if not self.structure.keeps_tree:
+            self._compare_children(i, positions, above, parts)
+        children = step.children[positions].reshape(len(nodes), -1)
+        n, k = children.shape
+        down = np.repeat(above[:, None], k, axis=1)
+        for part in parts:
+            down += part.squares[:, :, None, None, None] * _weigh(part.block, part.dense)[:, None]
+        flat, down = children.ravel(), down.reshape(n * k, *down.shape[2:])
+        self._record(down.max(), lambda: self._locate(down, flat))
+        kinds = self.step_of[flat]
+        for kind in np.unique(kinds[kinds >= 0]).tolist():
+            chosen = np.flatnonzero(kinds == kind)
+            size = max(1, _MOST_NUMBERS // self._measure_node(self.tree.steps[kind]))
+            for start in range(0, len(chosen), size):
+                some = chosen[start : start + size]
+                yield flat[some], down[some]
+
+    def _compare_children(
+        self, i: int, positions: IntArray, above: FloatArray, parts: Sequence[_StepBlock]
+    ) -> None:
+        """Compare the costs of pairs of cells below different children of some nodes of a step."""
+        step = self.tree.steps[i]
+        own = self._sum_own(i, positions, parts)
+        most = own.max(axis=1)
+        bound = above + (most[:, None, :, None] + most[:, None, None, :])
+        for part in parts:
+            off = _find_largest_product(part.products)
+            between = np.abs(np.array(part.block.between, dtype=np.float64))
+            size = 2 * off[:, None, None] * np.abs(part.dense)
+            bound += between[:, None, None] * size[:, None]
+        most_of_nodes = bound.reshape(len(bound), -1).max(axis=1)
+        k, m = own.shape[1:]
+        if isinstance(step, IdenticalLeaves):
+            k = 1
+        for at in np.argsort(-most_of_nodes).tolist():
+            if most_of_nodes[at] <= self.largest:
+                break
+            self.work += float(k * k * m * m * self.moves * (1 + len(parts)))
+            if self.work > _MOST_WORK:
+                self.largest = float(most_of_nodes[at])
+                if self.costly == _NOT_FOUND:
+                    last = min(1, k - 1)
+                    self.costly = self._find_pair(step, positions[at], 0, 0, last, (0, 0))
+                break
+            self._compare_at(step, positions[at], own[at], above[at], parts, at)
+
+    def _compare_at(
+        self,
+        step: TreeStep,
+        position: int,
+        own: FloatArray,
+        above: FloatArray,
+        parts: Sequence[_StepBlock],
+        at: int,
+    ) -> None:
+        """Compare the costs of pairs of cells below different children of one node."""
+        k, m = own.shape
+        is_identical = isinstance(step, IdenticalLeaves)
+        together = max(1, _MOST_NUMBERS // (k * m * m))
+        for start in range(0, k, together):
+            rows = slice(start, min(start + together, k))
+            for move in range(self.moves):
+                found = own[rows, None, :, None] + own[None, :, None, :] + above[move]
+                for part in parts:
+                    between = 2 * float(part.block.between[move])
+                    # Of identical leaves, the second number is the product of two of them.
+                    X = part.products[at, :, 1:] if is_identical else part.products[at, rows]
+                    found -= X[:, :, None, None] * (between * part.dense[at])
+                if not is_identical:
+                    found[np.arange(rows.stop - start), np.arange(start, rows.stop)] = -np.inf
+                best = int(np.argmax(found))
+                if (value := float(found.ravel()[best])) > self.largest:
+                    j, other, c, d = (int(x) for x in np.unravel_index(best, found.shape))
+                    self.largest = value
+                    self.costly = self._find_pair(step, position, move, start + j, other, (c, d))
+
+    def _find_pair(
+        self,
+        step: TreeStep,
+        position: int,
+        move: int,
+        j: int,
+        other: int,
+        classes: tuple[int, int],
+    ) -> CostlyPair:
+        """Name a pair of cells below two children of a node."""
+        children = step.children[position].ravel()
+        return CostlyPair(move, (int(children[j]), int(children[other])), classes, True)
+
+    def _record(self, value: float, locate: Callable[[], CostlyPair]) -> None:
+        """Keep a cost if it is the largest so far."""
+        if value > self.largest:
+            self.largest, self.costly = float(value), locate()
+
+    def _locate(self, costs: FloatArray, nodes: IntArray) -> CostlyPair:
+        """Find the pair at one node (n, moves, m, m) that costs most."""
+        at, move, c, d = (int(x) for x in np.unravel_index(int(np.argmax(costs)), costs.shape))
+        return CostlyPair(move, (int(nodes[at]),) * 2, (c, d), False)
+
+
+def _weigh(one: PairBlock, dense: FloatArray) -> FloatArray:
+    """Compute h (y_cc + y_dd) - 2 h(D) y_cd from products y (n, m, m), shape (n, moves, m, m)."""
+    own = np.diagonal(dense, axis1=1, axis2=2) * float(one.square)
+    between = 2 * np.array(one.between, dtype=np.float64)
+    found = own[:, None, :, None] + own[:, None, None, :]
+    return np.asarray(found - between[:, None, None] * dense[:, None])
+
+
+def _find_largest_product(products: FloatArray) -> FloatArray:
+    """Find the largest |(A e_j)'(A e_j')| of two different children, (n,)."""
+    if products.shape[1:] == (1, 2):
+        return np.abs(products[:, 0, 1])
+    off = np.abs(products)
+    at = np.arange(off.shape[1])
+    off[:, at, at] = 0
+    return np.asarray(off.max(axis=(1, 2)))

@@ -1,0 +1,405 @@
+"""What a person with several records costs at most, where blocks are trees.
+
+The cost of a difference is the sum of the products of all pairs of its records. With the columns
+a_x of the strategy, each record of a person adds at most
+
+    h(x) = |a_x|^2 + the sum over k - 1 other periods of max(0, the largest a_x'a_y with y there)
+
+so that k times the largest h bounds the cost, or the sum of the k largest if periods are dense. Two
+records x, y have the product, with K_A that of the symmetric attributes, which depends on those in
+which the records differ, and with the nodes v above both of them,
+
+    a_x'a_y = sum_A K_A ( (M_0'M_0)_xy + sum_v (A_v'A_v)_jj' (M_v'M_v)_xy )
+
+where x is below the child j of v, and y below j' (docs/theory/persons.md). One sweep down the tree
+finds the largest product of each cell with others below a different child of a node on its path.
+
+Where the products are too many, two bounds by Cauchy's inequality remain. If the periods are an
+attribute with the contrasts H, H'H = f (I - J / T), their blocks add at most what f I would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fitplug.families.base.attribute_matrices import AttributeMatrix
+from fitplug.families.base.contrasts import build_contrasts
+from fitplug.families.tree.shape.node_tree import IdenticalLeaves, TreeStep
+from fitplug.families.tree.shape.persons import PersonTreeStructure
+from fitplug.families.tree.strategy.blocks import StepMatrices, TreeBlock
+from fitplug.families.tree.strategy.cost import count_operations, estimate_column_squares
+from fitplug.neighbours import PersonRecords, RecordProducts, upper_largest_cost
+from fitplug.numeric import FloatArray, IntArray, gamma
+from fitplug.workload import CellClasses
+
+MOST_PRODUCTS = 3e9
+"""The most products of two records that a sweep computes: they take about half a minute."""
+
+_MOST_KEPT = 60_000_000
+"""The most numbers that a sweep keeps for all nodes."""
+
+_MOST_SUMS = 20_000_000
+"""The most sums of a search for the costliest records: designs bound some ten strategies."""
+
+_MOST_NUMBERS = 2**22
+"""The most numbers of an array that is computed at once, where it need not be larger."""
+
+
+@dataclass(frozen=True, eq=False)
+class RecordBounds:
+    """What each record of a person adds to the cost at most.
+
+    Attributes:
+        of_cells: h, shape (leaves, D).
+        periods: The period of each dense cell, shape (D,); 0 for all if periods are symmetric.
+        most: k, the most records.
+        is_symmetric: Whether periods are symmetric.
+        of_periods: What persons with a record in each period cost at most, shape (T,); None if
+            nothing but what each record adds is known of them.
+    """
+
+    of_cells: FloatArray
+    periods: IntArray
+    most: int
+    is_symmetric: bool
+    of_periods: FloatArray | None = None
+
+    @property
+    def total(self) -> float:
+        """What a person costs at most."""
+        return float(self.upper_cells().max())
+
+    def upper_cells(self) -> FloatArray:
+        """Bound the cost of persons who have a record in each cell, shape (leaves, D)."""
+        if self.is_symmetric:
+            others = np.full(1, (self.most - 1) * float(self.of_cells.max()))
+        else:
+            largest = np.zeros(int(self.periods.max()) + 1)
+            np.maximum.at(largest, self.periods, self.of_cells.max(axis=0))
+            others = np.array(
+                [np.sort(np.delete(largest, t))[::-1][: self.most - 1].sum() for t in self.periods]
+            )
+        found = (self.of_cells + others) * (1 + gamma(self.most + 4))
+        return (
+            found if self.of_periods is None else np.minimum(found, self.of_periods[self.periods])
+        )
+
+
+def upper_person_cost(
+    structure: PersonTreeStructure,
+    tree_blocks: Sequence[TreeBlock],
+    attribute_matrices: Sequence[AttributeMatrix],
+    claimed: int | None = None,
+) -> RecordBounds:
+    """Bound what records add to the cost of a person from above, rounding included.
+
+    Args:
+        structure: The structure.
+        tree_blocks: The integer matrices of its blocks.
+        attribute_matrices: Those of its symmetric attributes.
+        claimed: A bound that a search is to prove, and no other one.
+    """
+    products = TreeProducts(structure, tree_blocks, attribute_matrices)
+    bounds = [_upper_by_cauchy(products)]
+    if products.fits:
+        bounds.append(_upper_by_products(products, claimed))
+    return min(bounds, key=lambda own: own.total)
+
+
+@dataclass(frozen=True, eq=False)
+class LargestProducts:
+    """The largest products of two records.
+
+    Attributes:
+        of_cells: Of each cell with a record of each period, shape (leaves, D, classes of periods):
+            there is one class if periods are symmetric. The products of cells with their own period
+            are not to be used.
+        same: Of two dense cells in one leaf, for each set of symmetric attributes in which the
+            records differ, shape (sets, D, D).
+        other: The same in two leaves; -inf if there is one leaf.
+    """
+
+    of_cells: FloatArray
+    same: FloatArray
+    other: FloatArray
+
+
+class TreeProducts:
+    """The products of pairs of records of a strategy of tree blocks.
+
+    Args:
+        structure: The structure.
+        tree_blocks: The integer matrices of its blocks.
+        attribute_matrices: Those of its symmetric attributes.
+    """
+
+    def __init__(
+        self,
+        structure: PersonTreeStructure,
+        tree_blocks: Sequence[TreeBlock],
+        attribute_matrices: Sequence[AttributeMatrix],
+    ) -> None:
+        self.structure, self.blocks = structure, tree_blocks
+        self._squares = [matrix.column_square for matrix in attribute_matrices]
+        own = [block.block for block in tree_blocks]
+        self._attributes = structure.subsets.list_attributes(own)
+        # Sets of the attributes in which records differ, all of them; the first one is empty.
+        differing = structure.differing
+        self.sets = [
+            {a for i, a in enumerate(differing) if number >> i & 1}
+            for number in range(2 ** len(differing))
+        ]
+        period = structure.period_index
+        pairs = [own | {period} for own in self.sets] if period is not None else self.sets
+        self.pair_factors = [self._multiply(own) for own in pairs]
+        self.factors = np.array(self.pair_factors, dtype=np.float64)
+        self.single = self._multiply(set())
+
+    @property
+    def crosses(self) -> list[bool]:
+        """Whether each block has the attribute of the periods."""
+        return [self.structure.period_index in attributes for attributes in self._attributes]
+
+    @property
+    def fits(self) -> bool:
+        """Whether the products are few enough for a sweep."""
+        structure, D, sets = self.structure, self.structure.cells, len(self.sets)
+        pairs = sum(
+            float(step.children.size) * step.children.shape[-1]
+            if step.children.ndim == 2
+            else 2.0 * len(step.children)
+            for step in structure.tree.steps
+        )
+        kept = structure.tree.size * D * (D * sets + self._period_classes)
+        work = pairs * D * D * (sets + len(self.blocks))
+        return work <= MOST_PRODUCTS and kept <= _MOST_KEPT
+
+    @property
+    def error(self) -> float:
+        """A bound on the relative error of products, in units of the largest |a_x|^2 of blocks."""
+        operations = count_operations(self.structure, self.blocks)
+        return gamma(4 * operations + 4 * len(self.structure.sizes) + 32)
+
+    @property
+    def largest_square(self) -> float:
+        """No less than the sum over the blocks of the largest |a_x|^2."""
+        return sum(
+            float(estimate_column_squares(self.structure, [own], [factor]).max())
+            for own, factor in zip(self.blocks, self.single, strict=True)
+        ) * (1 + self.error)
+
+    def square_records(self) -> FloatArray:
+        """Bound |a_x|^2 of each leaf and dense cell from above, shape (leaves, D)."""
+        found = estimate_column_squares(self.structure, self.blocks, self.single)
+        return found * (1 + self.error)
+
+    def find_largest(self) -> LargestProducts:
+        """Find the largest products of two records, but for rounding."""
+        structure = self.structure
+        tree, D = structure.tree, structure.cells
+        other = np.full((len(self.sets), D, D), -np.inf)
+        best = np.full((tree.size, D, self._period_classes), -np.inf)
+        prefix = np.zeros((len(self.sets), tree.size, D, D))
+        prefix[:, 0] = self._sum_blocks(
+            [
+                _spread_pairs(_multiply_columns(own.root[None]), structure.classes[own.block][0])
+                for own in self.blocks
+            ]
+        )[:, 0]
+        for i, step in enumerate(tree.steps):
+            k = step.children.shape[1] if step.children.ndim == 2 else 2
+            together = max(1, _MOST_NUMBERS // (k * k * D * D * len(self.sets)))
+            for start in range(0, len(step.parents), together):
+                some = slice(start, start + together)
+                self._sweep_step(i, step, some, prefix, best, other)
+        leaves = tree.leaves
+        below = self._reduce_periods(prefix[:, leaves].max(axis=0))
+        same = prefix[:, leaves].max(axis=1)
+        return LargestProducts(np.maximum(best[leaves], below), same, other)
+
+    def _sweep_step(
+        self,
+        i: int,
+        step: TreeStep,
+        some: slice,
+        prefix: FloatArray,
+        best: FloatArray,
+        other: FloatArray,
+    ) -> None:
+        """Find the products below some nodes of a step."""
+        parents = step.parents[some]
+        grams = [self._multiply_children(own, i, step, some) for own in self.blocks]
+        children = step.children[some]
+        if children.ndim == 1:
+            own, another = (
+                self._sum_blocks([gram[:, 0, part % gram.shape[2]] for gram in grams])
+                for part in (0, 1)
+            )
+            above = prefix[:, parents]
+            prefix[:, children] = above + own
+            another = above + another
+            np.maximum(other, another.max(axis=1), out=other)
+            cross = self._reduce_periods(another.max(axis=0))
+            best[children] = np.maximum(best[parents], cross)
+            return
+        k = children.shape[1]
+        own = self._sum_blocks(grams) + prefix[:, parents][:, :, None, None]
+        at = np.arange(k)
+        prefix[:, children] = own[:, :, at, at]
+        own[:, :, at, at] = -np.inf
+        np.maximum(other, own.max(axis=(1, 2, 3)), out=other)
+        cross = self._reduce_periods(own.max(axis=(0, 3)))
+        best[children] = np.maximum(best[parents][:, None], cross)
+
+    def _multiply_children(self, own: TreeBlock, i: int, step: TreeStep, some: slice) -> FloatArray:
+        """Multiply what a block measures of pairs of children, (b, k, k, D, D), of a step.
+
+        Identical leaves have the products of one with itself and with another, (b, 1, 2, D, D).
+        """
+        D = self.structure.cells
+        if i >= len(own.steps):
+            return np.zeros((1, 1, 1, D, D))
+        matrices = own.steps[i]
+        dense = _spread_pairs(
+            _multiply_columns(matrices.dense[some]),
+            self.structure.classes[own.block][step.depth],
+        )
+        X = _multiply_leaves(step, matrices, some)
+        if X is None:
+            X = _multiply_columns(matrices.children[some])
+        return np.asarray(X[:, :, :, None, None] * dense[:, None, None])
+
+    def _sum_blocks(self, grams: Sequence[FloatArray]) -> FloatArray:
+        """Sum products of blocks with their factors, for each set, (sets, ...)."""
+        found: FloatArray = np.zeros(())
+        for factor, gram in zip(self.factors.T, grams, strict=True):
+            found = found + factor.reshape(-1, *([1] * gram.ndim)) * gram
+        return found
+
+    def _reduce_periods(self, values: FloatArray) -> FloatArray:
+        """Find the largest of values (..., D, D) over the cells of each class of periods."""
+        if self._period_classes == 1:
+            return values.max(axis=-1, keepdims=True)
+        periods = self.structure.periods
+        columns = [values[..., periods == t].max(axis=-1) for t in range(self._period_classes)]
+        return np.stack(columns, axis=-1)
+
+    @property
+    def _period_classes(self) -> int:
+        return int(self.structure.periods.max()) + 1
+
+    def _multiply(self, differing: set[int]) -> list[int]:
+        """Multiply what blocks measure of the symmetric attributes of two records."""
+        found = []
+        for attributes in self._attributes:
+            factor = 1
+            for a in attributes:
+                square = self._squares[a]
+                other = -(square // max(self.structure.sizes[a] - 1, 1))
+                factor *= other if a in differing else square
+            found.append(factor)
+        return found
+
+
+def _upper_by_products(products: TreeProducts, claimed: int | None) -> RecordBounds:
+    """Bound records by their largest products with others."""
+    structure = products.structure
+    k, error = structure.most_records, products.error * products.largest_square
+    found = products.square_records()
+    of_periods = None
+    if k > 1:
+        largest = products.find_largest()
+        if structure.period_index is None:
+            of_periods = _upper_by_periods(products, largest, found, claimed)
+        crossing = np.maximum(largest.of_cells, 0.0) + error
+        if structure.period_index is not None:
+            partners = (k - 1) * crossing[..., 0]
+        else:
+            at = np.arange(structure.cells)
+            crossing[:, at, structure.periods] = 0.0
+            partners = np.sort(crossing, axis=-1)[..., ::-1][..., : k - 1].sum(axis=-1)
+        found = (found + partners) * (1 + gamma(k + 8))
+    is_symmetric = structure.period_index is not None
+    return RecordBounds(found, structure.periods, k, is_symmetric, of_periods)
+
+
+def _upper_by_periods(
+    products: TreeProducts, largest: LargestProducts, squares: FloatArray, claimed: int | None
+) -> FloatArray:
+    """Bound persons with a record in each period by the largest product of each pair of periods.
+
+    It depends on whether both records are in one leaf, as on whether they are in one cell of a
+    symmetric attribute. So leaves are one more such attribute (`fitplug.neighbours`).
+
+    Args:
+        products: The products.
+        largest: The largest ones.
+        squares: No less than |a_x|^2 of each leaf and dense cell, shape (leaves, D).
+        claimed: A bound that is to be proven, or None.
+
+    Returns:
+        Shape (T,).
+    """
+    structure = products.structure
+    k, T, periods = structure.most_records, structure.period_count, structure.periods
+    sizes = [structure.sizes[a] for a in structure.differing]
+    leaves = structure.workload.domain[structure.tree_attribute].size
+    person = PersonRecords(k, np.arange(T), (*sizes, leaves))
+    error = products.error * products.largest_square
+    most = products.largest_square * (1 + gamma(4))
+    # What no two records have is as little as a product can be.
+    pairs = np.maximum(np.concatenate([largest.same, largest.other]), -most) + error
+    merged = np.full((len(pairs), T, T), -np.inf)
+    rows = np.full((len(pairs), T, structure.cells), -np.inf)
+    np.maximum.at(rows.swapaxes(0, 1), periods, pairs.swapaxes(0, 1))
+    np.maximum.at(merged.transpose(2, 0, 1), periods, rows.transpose(2, 0, 1))
+    of_squares = np.full(T, -np.inf)
+    np.maximum.at(of_squares, periods, squares.max(axis=0))
+    at = np.arange(T)
+    merged[:, at, at] = of_squares
+    # Integers, so that a claimed bound can be proven.
+    rounded = np.vectorize(int, otypes=[object])(np.ceil(merged))
+    if claimed is not None:
+        claimed -= claimed >> 32  # which leaves room for rounding, within the margin of claims
+    found = upper_largest_cost(RecordProducts(person, rounded), claimed, _MOST_SUMS)
+    return found.of_cells.astype(np.float64) * (1 + gamma(4))
+
+
+def _upper_by_cauchy(products: TreeProducts) -> RecordBounds:
+    """Bound records by their squares: |sum a_x|^2 is at most k times the sum of |a_x|^2."""
+    structure = products.structure
+    k, period = structure.most_records, structure.period_index
+    factors = list(products.single)
+    for number, crosses in enumerate(products.crosses):
+        if crosses:
+            assert period is not None
+            contrasts = build_contrasts(structure.sizes[period])
+            factors[number] = factors[number] // contrasts.column_square * contrasts.precision
+        else:
+            factors[number] *= k
+    found = estimate_column_squares(structure, products.blocks, factors) * (1 + products.error)
+    return RecordBounds(found, structure.periods, k, period is not None)
+
+
+def _multiply_leaves(step: TreeStep, matrices: StepMatrices, some: slice) -> FloatArray | None:
+    """Multiply the contrasts of identical leaves, with itself and with another, (b, 1, 2)."""
+    if not isinstance(step, IdenticalLeaves):
+        return None
+    counts = step.counts[some]
+    same = matrices.estimate_child_squares(step)[some, 0]
+    return np.stack([same, -same / (counts - 1)], axis=-1)[:, None]
+
+
+def _multiply_columns(matrices: IntArray) -> FloatArray:
+    """Compute the products of all columns of matrices (b, m, n), shape (b, n, n)."""
+    numbers = matrices.astype(np.float64)
+    return np.asarray(numbers.transpose(0, 2, 1) @ numbers)
+
+
+def _spread_pairs(values: FloatArray, classes: CellClasses) -> FloatArray:
+    """Spread values (b, r, r) of classes to the dense cells, (b, D, D); 0 where there is none."""
+    padded = np.pad(values, ((0, 0), (0, 1), (0, 1)))
+    return np.asarray(padded[:, classes.of_cell[:, None], classes.of_cell[None, :]])
