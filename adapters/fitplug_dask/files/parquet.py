@@ -10,7 +10,6 @@ by itself, so that as many requests are under way as there are threads.
 
 from __future__ import annotations
 
-import io
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -38,6 +37,7 @@ _MOST_ROWS = 2**48  # Sums over files then stay below 2^63.
 _LARGEST_FOOTER = 2**14
 """Bytes of a footer up to which it travels with every task that reads the file."""
 
+_TAIL = 2**16  # bytes at the end of a file in a store, which hold most footers
 _LOCAL_BUFFER = 2**20
 _STORE_BUFFER = 2**22  # a request to a store takes as long as reading a few MB
 _STORE_BUFFERS = 2**25
@@ -59,32 +59,32 @@ def read_parquet_header(location: Location, state: State) -> Header:
         DamagedFileError: The rows are in other files.
         Exception: The footer is damaged.
     """
-    with closing(_open_source(location, state)) as source, _open_parquet(source) as parquet:
+    content = None if location.options is None else _read_footer(location, state)
+    source = pa.OSFile(location.path) if content is None else pa.BufferReader(content)
+    with source, _open_parquet(source) as parquet:
         footer, schema = parquet.metadata, parquet.schema_arrow
-        content = None if location.options is None else _read_footer(source, footer.serialized_size)
     rows = tuple(footer.row_group(group).num_rows for group in range(footer.num_row_groups))
     if min(rows, default=0) < 0 or not sum(rows) == footer.num_rows <= _MOST_ROWS:
         raise ValueError("row groups that hold other rows than the file")
     if sum(rows) and footer.num_columns and footer.serialized_size + _FOOTER_ENDS >= state[0]:
         raise DamagedFileError(_SUMMARY_FAULT)
-    return Header(schema, rows, True, sum(rows), content)
+    travels = content is not None and len(content) <= _LARGEST_FOOTER
+    return Header(schema, rows, True, sum(rows), content if travels else None)
 
 
-def _read_footer(source: Any, size: int) -> bytes | None:
-    """Return the footer that was just read from a store, or None if it is large.
+def _read_footer(location: Location, state: State) -> bytes:
+    """Return the footer of a file in a store, as a file without rows, by one request for most.
 
-    It travels as the bytes of a file: Arrow ends the process where damaged metadata are pickled.
+    It travels as bytes: Arrow ends the process where damaged metadata are pickled.
     """
-    if size > _LARGEST_FOOTER:
-        return None
-    source.seek(-size - 8, io.SEEK_END)
-    return b"PAR1" + bytes(source.read())
-
-
-def _open_source(location: Location, state: State) -> Any:
-    if location.options is None:
-        return pa.OSFile(location.path)
-    return location.open(sequential=False, state=state)
+    size, stored = state[0], location.store(state)
+    tail = stored.read_range(max(0, size - _TAIL), size)
+    length = int.from_bytes(tail[-8:-4], "little") + 8
+    if length > size:
+        raise ValueError("no footer")
+    if length > len(tail):
+        tail = stored.read_range(size - length, size)
+    return b"PAR1" + tail[-length:]
 
 
 def _open_parquet(source: Any, footer: bytes | None = None, **options: Any) -> pq.ParquetFile:
