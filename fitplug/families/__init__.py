@@ -57,8 +57,6 @@ from fitplug.families.blocks.shape.matrices import MAX_ENTRIES, MatrixStructure
 from fitplug.families.blocks.shape.moves import MoveStructure
 from fitplug.families.blocks.shape.pairs import PairStructure
 from fitplug.families.blocks.shape.persons import PersonStructure
-from fitplug.families.blocks.shape.scalars import ScalarStructure
-from fitplug.families.blocks.shape.symmetric_pairs import SymmetricPairStructure
 from fitplug.families.blocks.strategy.causality import date_answers, date_queries, is_causal
 from fitplug.families.chain.certificate import sweep_chain
 from fitplug.families.chain.shape import ChainStructure
@@ -110,11 +108,9 @@ __all__ = [
     "Product",
     "ProductPairStructure",
     "ProductStructure",
-    "ScalarStructure",
     "Slab",
     "StepMatrices",
     "Structure",
-    "SymmetricPairStructure",
     "TreeBlock",
     "TreePairStructure",
     "TreeStructure",

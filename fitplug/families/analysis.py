@@ -17,8 +17,6 @@ from fitplug.families.blocks.shape.matrices import MAX_ENTRIES, MatrixStructure
 from fitplug.families.blocks.shape.moves import MoveStructure
 from fitplug.families.blocks.shape.pairs import PairStructure
 from fitplug.families.blocks.shape.persons import PersonStructure
-from fitplug.families.blocks.shape.scalars import ScalarStructure
-from fitplug.families.blocks.shape.symmetric_pairs import SymmetricPairStructure
 from fitplug.families.chain.shape import ChainStructure, add_chain, is_chain
 from fitplug.families.product.shape.pairs import ProductPairStructure
 from fitplug.families.product.shape.products import ProductStructure
@@ -110,8 +108,7 @@ def analyse_structure(
         return _build_chain(workload, unit, symmetric, told_apart)
     if not family:
         subsets = _find_subsets(workload, symmetric, apart)
-        kind = MatrixStructure if told_apart else ScalarStructure
-        found: Structure = kind(workload, unit, symmetric, told_apart, subsets)
+        found = MatrixStructure(workload, unit, symmetric, told_apart, subsets)
         is_possible = len(apart) > 1 or any(find_tree_levels(workload, name) for name in apart)
         if family is None and can_be_chain and _is_long(found):
             return _build_chain(workload, unit, symmetric, told_apart)
@@ -125,9 +122,9 @@ def analyse_structure(
             return found
     check_products(workload.groups)
     subsets = _find_subsets(workload, workload.attributes, apart)
-    found = ProductStructure(workload, unit, symmetric, told_apart, subsets)
-    found.check_size()
-    return found
+    product = ProductStructure(workload, unit, symmetric, told_apart, subsets)
+    product.check_size()
+    return product
 
 
 def _build_persons(
@@ -223,10 +220,9 @@ def _build_pairs(
     apart = _find_told_apart(workload, ())
     if not apart:
         subsets = _find_subsets(workload, names, set())
-        symmetric = SymmetricPairStructure(workload, unit, names, (), subsets)
-        listed = symmetric if symmetric.fits else MoveStructure(workload, unit, names, (), subsets)
-        listed.check_size()
-        return listed
+        moves = MoveStructure(workload, unit, names, (), subsets)
+        moves.check_size()
+        return moves
     symmetric_names = tuple(name for name in names if name not in apart)
     told_apart = tuple(name for name in names if name in apart)
     subsets = _find_subsets(workload, symmetric_names, apart)
@@ -298,9 +294,8 @@ def _find_told_apart(workload: Workload, varying: Sequence[str]) -> set[str]:
     return apart
 
 
-def _is_long(found: Structure) -> bool:
+def _is_long(found: MatrixStructure) -> bool:
     """Tell whether the cells that one attribute's queries tell apart are too many for a matrix."""
-    assert isinstance(found, MatrixStructure)
     groups, blocks = found.subsets.pairs
     counts = np.array([float(rows) for rows in found.row_counts])
     rows = np.bincount(blocks, counts[groups], len(found.blocks))

@@ -10,15 +10,12 @@ from fitplug.families.base.family import find_certifier
 from fitplug.families.base.objective import Objective
 from fitplug.families.base.structure import Structure
 from fitplug.families.blocks.design.moves import design_moves
-from fitplug.families.blocks.design.optimum import design_matrices, design_scalars
-from fitplug.families.blocks.design.pairs import design_pairs, design_symmetric_pairs
+from fitplug.families.blocks.design.optimum import design_matrices, design_pairs
 from fitplug.families.blocks.design.persons import design_persons
 from fitplug.families.blocks.shape.matrices import MatrixStructure
 from fitplug.families.blocks.shape.moves import MoveStructure
 from fitplug.families.blocks.shape.pairs import PairStructure
 from fitplug.families.blocks.shape.persons import PersonStructure
-from fitplug.families.blocks.shape.scalars import ScalarStructure
-from fitplug.families.blocks.shape.symmetric_pairs import SymmetricPairStructure
 from fitplug.families.chain.design.optimum import design_chain
 from fitplug.families.chain.shape import ChainStructure
 from fitplug.families.product.design.products import design_product_pairs, design_products
@@ -38,10 +35,8 @@ DesignFunction: TypeAlias = Callable[[Any, Objective, Options, float], Design]
 
 DESIGNS: Mapping[type[Structure], DesignFunction] = {
     MatrixStructure: design_matrices,
-    ScalarStructure: design_scalars,
     PersonStructure: design_persons,
     PairStructure: design_pairs,
-    SymmetricPairStructure: design_symmetric_pairs,
     MoveStructure: design_moves,
     ProductStructure: design_products,
     ProductPairStructure: design_product_pairs,

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from fitplug.families.base.family import FAMILIES, Family
 from fitplug.families.base.structure import Structure
-from fitplug.families.blocks.certificate.blocks import MatrixCertifier, ScalarCertifier
-from fitplug.families.blocks.certificate.pairs import PairCertifier, SymmetricPairCertifier
-from fitplug.families.blocks.certificate.persons import PersonCertifier
+from fitplug.families.blocks.certificate import (
+    MatrixCertifier,
+    MoveCertifier,
+    PairCertifier,
+    PersonCertifier,
+)
 from fitplug.families.blocks.shape.matrices import MatrixStructure
 from fitplug.families.blocks.shape.moves import MoveStructure
 from fitplug.families.blocks.shape.pairs import PairStructure
 from fitplug.families.blocks.shape.persons import PersonStructure
-from fitplug.families.blocks.shape.scalars import ScalarStructure
-from fitplug.families.blocks.shape.symmetric_pairs import SymmetricPairStructure
+from fitplug.families.blocks.strategy.differences import MoveForm, PairForm, PersonForm
 from fitplug.families.blocks.strategy.matrices import MatrixForm
-from fitplug.families.blocks.strategy.moves import MoveForm
-from fitplug.families.blocks.strategy.pairs import PairForm
-from fitplug.families.blocks.strategy.persons import PersonForm
-from fitplug.families.blocks.strategy.scalars import ScalarForm
-from fitplug.families.blocks.strategy.symmetric_pairs import SymmetricPairForm
 from fitplug.families.chain.certificate import ChainCertifier
 from fitplug.families.chain.shape import ChainStructure
 from fitplug.families.chain.strategy.chains import ChainForm
@@ -39,10 +36,8 @@ from fitplug.families.tree.strategy.forms import PersonTreeForm, TreeForm, TreeP
 _TABLE: dict[type[Structure], Family] = {
     ChainStructure: Family(ChainForm(), ChainCertifier()),
     MatrixStructure: Family(MatrixForm(), MatrixCertifier()),
-    ScalarStructure: Family(ScalarForm(), ScalarCertifier()),
     PairStructure: Family(PairForm(), PairCertifier()),
-    SymmetricPairStructure: Family(SymmetricPairForm(), SymmetricPairCertifier()),
-    MoveStructure: Family(MoveForm(), SymmetricPairCertifier()),
+    MoveStructure: Family(MoveForm(), MoveCertifier()),
     PersonStructure: Family(PersonForm(), PersonCertifier()),
     ProductStructure: Family(ProductForm(), ProductCertifier()),
     ProductPairStructure: Family(ProductPairForm(), ProductPairCertifier()),

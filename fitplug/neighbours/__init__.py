@@ -8,12 +8,26 @@ from fitplug.neighbours.cell_pairs import (
     ground_queries,
     mix_sets,
 )
-from fitplug.neighbours.costly_differences import find_costly_differences, find_missed_differences
-from fitplug.neighbours.move_bound import MOST_LISTED, upper_all_moves, upper_costliest_move
-from fitplug.neighbours.move_costs import LARGEST_SUM, MoveCosts, undo_scale
-from fitplug.neighbours.person_cost import upper_largest_cost
-from fitplug.neighbours.person_records import PersonRecords, RecordSets, list_single_records
-from fitplug.neighbours.record_products import RecordProducts, build_record_products
+from fitplug.neighbours.move_bound import upper_costliest_move
+from fitplug.neighbours.move_costs import (
+    LARGEST_SUM,
+    MOST_LISTED,
+    MoveCosts,
+    measure_all_moves,
+    undo_scale,
+)
+from fitplug.neighbours.person_cost import (
+    find_costly_differences,
+    find_missed_differences,
+    upper_largest_cost,
+)
+from fitplug.neighbours.persons import (
+    PersonRecords,
+    RecordProducts,
+    RecordSets,
+    build_record_products,
+    list_single_records,
+)
 
 __all__ = [
     "LARGEST_SUM",
@@ -31,9 +45,9 @@ __all__ = [
     "find_pairs",
     "ground_queries",
     "list_single_records",
+    "measure_all_moves",
     "mix_sets",
     "undo_scale",
-    "upper_all_moves",
     "upper_costliest_move",
     "upper_largest_cost",
 ]

@@ -30,14 +30,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fitplug.neighbours.move_costs import MoveCosts, add_in_order
+from fitplug.neighbours.move_costs import MOST_LISTED, MoveCosts, add_in_order
 from fitplug.numeric import BoolArray, FloatArray, IntArray, frozen_property, to_positions
 
 _SLACK = 2.0**-42
 """Relative; each term carries fewer than 2^10 roundings."""
-
-MOST_LISTED = 12
-"""The most attributes of which all 2^m - 1 moves are tried by `upper_all_moves`."""
 
 _PARTS = (1.0, 0.9, 0.75, 0.6)
 """The parts of the best fit that are tried as main part. A rest below 0 costs more than above."""
@@ -61,7 +58,7 @@ _CLOSE = 1e-5
 
 
 def upper_costliest_move(costs: MoveCosts, moves: BoolArray) -> int:
-    """Bound the cost of all moves from above.
+    """Bound the cost of all moves from above: by that of each, for `MOST_LISTED` attributes.
 
     Args:
         costs: What moves cost.
@@ -70,6 +67,9 @@ def upper_costliest_move(costs: MoveCosts, moves: BoolArray) -> int:
     Returns:
         A number that no move costs more than. It is the same on every machine.
     """
+    if costs.size <= MOST_LISTED:
+        rounding = _SLACK * add_in_order(costs.weights)
+        return math.ceil(float(costs.evaluate_all().max()) + rounding)
     total = int(costs.weights.sum())
     attained = float(costs.evaluate(moves[:1])[0])
     # Of each set alone, no product is less than the least of its ratios.
@@ -92,21 +92,6 @@ def _select_different(moves: Sequence[BoolArray]) -> list[BoolArray]:
         if len(chosen) < _MOST_TIGHT and all(10 * other >= len(move) for other in others):
             chosen.append(move)
     return chosen
-
-
-def upper_all_moves(costs: MoveCosts) -> int:
-    """Bound the cost of all moves from above by that of each, for `MOST_LISTED` attributes.
-
-    Args:
-        costs: What moves cost.
-
-    Returns:
-        A number that no move costs more than. The costliest costs as much, but for rounding.
-    """
-    numbers = np.arange(1, 2**costs.size)
-    moves = (numbers[:, None] >> np.arange(costs.size) & 1).astype(np.bool_)
-    rounding = _SLACK * add_in_order(costs.weights)
-    return math.ceil(float(costs.evaluate(moves).max()) + rounding)
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,16 +13,20 @@ after another, and nothing but sums, products, quotients and square roots is com
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from fitplug.neighbours.cell_pairs import mix_sets
 from fitplug.numeric import AnyArray, BoolArray, FloatArray, IntArray, frozen_property, to_positions
 
 _MOST_FLIPS = 4
 """The most times, on average, that a search changes each attribute."""
 
+
+MOST_LISTED = 18
+"""The most attributes of which all 2^m - 1 moves are tried."""
 
 LARGEST_SUM = 2.0**47
 """The largest sum of all weights, so that sums of a few times as many are exact in floats."""
@@ -89,6 +93,13 @@ class MoveCosts:
             found.append(2 * add_in_order(self.weights - product))
         return np.array(found)
 
+    def evaluate_all(self) -> FloatArray:
+        """Evaluate f at all 2^m moves, but for rounding: number k has the binary digits of k."""
+        bits = np.append(np.int64(1) << np.arange(self.size), 0)
+        places = bits[self.members].sum(axis=1)
+        ratios = self.ratios[:-1].tolist()
+        return measure_all_moves(places, self.weights, [1.0] * self.size, ratios)
+
     def find_slopes(self, move: BoolArray) -> FloatArray:
         """Compute sum over T with a of w_T prod_{b in T - a} s_b for each attribute a, (m,)."""
         rest = _leave_one_out(self.place(move)[self.members]) * self.weights[:, None]
@@ -129,9 +140,14 @@ class MoveCosts:
     def search(self, starts: Iterable[BoolArray]) -> BoolArray:
         """Climb from each start, and return the different moves found, the costliest first.
 
+        Where all moves can be tried, the costliest of all is one of the starts.
+
         Returns:
             The moves, shape (v, m). Nothing rests on whether one of them is the costliest of all.
         """
+        if self.size <= MOST_LISTED:
+            costliest = int(np.argmax(self.evaluate_all()))
+            starts = [*starts, (costliest >> np.arange(self.size) & 1).astype(np.bool_)]
         found = np.unique(np.array([self.climb(start) for start in starts]), axis=0)
         return found[np.argsort(-self.evaluate(found), kind="stable")]
 
@@ -139,6 +155,31 @@ class MoveCosts:
         """List moves from which a search begins: along all attributes, none, and some."""
         numbers = np.arange(self.size)
         return [numbers >= 0, numbers < 0, *(numbers % k > 0 for k in (2, 3, 5)), numbers % 2 == 0]
+
+
+def measure_all_moves(
+    places: IntArray,
+    squares: AnyArray,
+    same: Sequence[int] | Sequence[float],
+    other: Sequence[int] | Sequence[float],
+) -> AnyArray:
+    """Compute what all moves along m attributes cost, exactly if the numbers are integers.
+
+    Args:
+        places: The set T of attributes of each block, as binary digits, shape (b,).
+        squares: What each block measures apart from them, shape (b,).
+        same: |H e_i|^2 of each attribute, shape (m,).
+        other: (H e_i)' H e_j for two cells of each attribute.
+
+    Returns:
+        2 sum_T squares_T (prod_{a in T} same_a - prod_{a in T} (other_a if a is in D, else
+        same_a)) for each set D, whose attributes are the binary digits of its index, shape (2^m,).
+    """
+    table = np.zeros(2 ** len(same), dtype=squares.dtype)
+    np.add.at(table, to_positions(places), squares)
+    for bit, (square, product) in enumerate(zip(same, other, strict=True)):
+        table = mix_sets(table, (1, square), (1, product), bit)
+    return np.asarray(2 * (table[0] - table))
 
 
 def scale_weights(weights: AnyArray) -> tuple[FloatArray, int]:

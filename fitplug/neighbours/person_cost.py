@@ -1,7 +1,7 @@
 """The largest cost of a person with several records: exact where that can be, else bounded.
 
 The cost of a difference is the sum of the products of all pairs of its records
-(`fitplug.neighbours.record_products`), and the largest over all differences is wanted. There may be
+(`fitplug.neighbours.persons`), and the largest over all differences is wanted. There may be
 more differences than can be listed. Four ways are tried in this order:
 
 1. There is no symmetric attribute, and the differences are few. Then they are listed.
@@ -22,9 +22,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fitplug.neighbours.person_records import PersonRecords, RecordSets
 from fitplug.neighbours.person_search import MOST_WORK, search_costliest
-from fitplug.neighbours.record_products import RecordProducts
+from fitplug.neighbours.persons import (
+    PersonRecords,
+    Record,
+    RecordProducts,
+    RecordSets,
+    ascend,
+    list_starts,
+    pack_records,
+)
 from fitplug.numeric import AnyArray, BoolArray, IntArray
 
 MOST_PERIODS, MOST_LISTED = 16, 1_000_000
@@ -190,3 +197,60 @@ def _upper_by_rows(paired: AnyArray, most: int) -> AnyArray:
     ordered = np.sort(of_row)[::-1]
     # A period that is not among the k largest takes the place of the last of them.
     return np.asarray(ordered[: most - 1].sum() + np.minimum(ordered[most - 1], of_row))
+
+
+_SEARCHED = 20_000_000
+"""The most sums of a branch and bound."""
+
+_MOST_LISTED = 20_000
+"""The most differences that are listed: a design searches some tens of times."""
+
+
+def find_costly_differences(products: RecordProducts, most: int) -> RecordSets:
+    """Find differences of large cost, the costliest first.
+
+    Args:
+        products: The products of records, as floats.
+        most: How many differences are wanted, about.
+
+    Returns:
+        At least one. The first is a difference of the largest cost but for rounding, where there is
+        no symmetric attribute and the differences are few.
+    """
+    if _can_list(products.person):
+        found = _search_all(products, most)
+    else:
+        found = [ascend(products, start) for start in list_starts(products, most)]
+    different = list(dict.fromkeys(tuple(sorted(records)) for records in found))
+    sets = pack_records(products.person, different)
+    order = np.argsort(-products.compute_costs(sets), kind="stable")
+    return sets.take(order)
+
+
+def find_missed_differences(products: RecordProducts) -> RecordSets | None:
+    """Find differences by branch and bound, where the search record by record may miss some.
+
+    Returns:
+        Some differences; None where the search misses none.
+    """
+    if _can_list(products.person):
+        return None
+    searched = search_costliest(products, _SEARCHED)
+    return None if searched is None else searched.costly
+
+
+def _can_list(person: PersonRecords) -> bool:
+    """Tell whether all differences are listed."""
+    return not len(person.differing_sets) and count_differences(person) <= _MOST_LISTED
+
+
+def _search_all(products: RecordProducts, most: int) -> list[list[Record]]:
+    """List all differences, and take the costliest ones, and the costliest at each cell."""
+    members, costs = list_differences(products)
+    order = np.argsort(-costs, kind="stable")
+    chosen = dict.fromkeys(order[:most].tolist())
+    for cell in range(len(products.person.periods)):
+        has = (members[order] == cell).any(axis=1)
+        chosen[int(order[np.argmax(has)])] = None
+    unlabelled = (0,) * len(products.person.sizes)
+    return [[(cell, unlabelled) for cell in members[v].tolist() if cell >= 0] for v in chosen]

@@ -23,9 +23,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fitplug.neighbours.person_ascent import ascend, list_starts, pack_records
-from fitplug.neighbours.person_records import RecordSets
-from fitplug.neighbours.record_products import RecordProducts
+from fitplug.neighbours.persons import RecordProducts, RecordSets, ascend, list_starts, pack_records
 from fitplug.numeric import BoolArray, IntArray, find_largest_entry
 
 MOST_WORK = 400_000_000

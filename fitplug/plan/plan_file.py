@@ -262,11 +262,12 @@ def read_strategy(workload: Workload, header: Header, arrays: Arrays) -> Integer
     named = structure.names_in_files
     if named != {key: tuple(header[key]) for key in named}:
         raise PlanError("the attributes it takes for symmetric are not")
-    if isinstance(structure, (PersonStructure, PersonTreeStructure)) and structure.sets is not None:
+    names_differences = "records.cells" in arrays
+    if names_differences and isinstance(
+        structure, (MoveStructure, PersonStructure, PersonTreeStructure)
+    ):
         sets = RecordSets(arrays["records.cells"], arrays["records.labels"])
         structure = replace(structure, named=sets)
-    if isinstance(structure, MoveStructure):
-        structure = replace(structure, named=arrays["moves"])
     matrices = read_attribute_matrices(
         structure,
         [_read_prefixed(arrays, f"split{a}.") for a in range(len(structure.block_attributes))],

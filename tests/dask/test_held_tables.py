@@ -25,7 +25,7 @@ import fitplug_dask as fpd
 from fitplug.errors import DataError
 from fitplug_dask.files.frames import convert_frame
 from fitplug_dask.schema import list_columns
-from fitplug_dask.sources import streams
+from fitplug_dask.sources import library_tables
 
 DOMAIN = fp.Domain(
     {
@@ -181,7 +181,7 @@ def test_columns_that_a_fragment_lacks_are_null_as_the_schema_says(tmp_path: Pat
 
 
 def test_a_stream_is_pulled_by_all_threads_each_batch_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "_BATCH_ROWS", 7)
+    monkeypatch.setattr(library_tables, "_BATCH_ROWS", 7)
     table = draw(5000)
     for _ in range(3):
         with dask.config.set(num_workers=4):

@@ -32,7 +32,7 @@ from fitplug_dask.kernel import Job, reading
 from fitplug_dask.persons import buckets, row_collector, shuffle
 from fitplug_dask.persons.packing import Packing, Rows
 from fitplug_dask.persons.selection import Selection
-from fitplug_dask.sources import streams
+from fitplug_dask.sources import library_tables
 from tests.helpers.counting import STRINGS, WRITERS, make_array
 from tests.helpers.siphash import scalar_siphash128
 
@@ -267,7 +267,7 @@ def number_persons(seed: int, share_of_nobody: float) -> list[dict[str, Any]]:
 def test_slices_of_every_type_keep_the_rows_that_a_loop_keeps(
     name: str, share_of_nobody: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (streams, held_tables):
+    for module in (library_tables, held_tables):
         monkeypatch.setattr(module, "SHARES", 1)
     kind, identify = IDENTIFIERS[name]
     rows = number_persons(8, share_of_nobody)[:200]

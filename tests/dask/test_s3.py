@@ -21,7 +21,7 @@ from distributed import Client, LocalCluster
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import DataError
-from fitplug_dask.sources import find_files, retries
+from fitplug_dask.sources import find_files, range_requests, retries
 from tests.helpers import lakes
 from tests.helpers.store_server import StoreServer, serve
 
@@ -229,6 +229,19 @@ def test_what_fails_forever_is_not_damage(
     server.behave(password="another", denial=403)
     denied = fails(URLS, storage_options=reach(server))
     assert denied == f"{URLS[0]} may not be read; check the credentials in storage_options"
+
+
+@pytest.mark.slow
+def test_a_store_that_takes_requests_and_never_answers(
+    server: StoreServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(range_requests, "LEAST_SECONDS", 0.2)
+    monkeypatch.setattr(retries, "_ATTEMPTS", 2)
+    server.behave(silent=10**6)
+    told = fails("s3://bucket/p/state=01/a.parquet", storage_options=reach(server))
+    assert "its store failed to answer or broke off" in told
+    # The client itself makes two attempts at each of ours.
+    assert server.tell()["HEAD"] + server.tell()["GET"] <= 8
 
 
 def test_a_store_that_does_not_look_at_the_precondition(

@@ -164,9 +164,25 @@ def test_many_answers_fail_in_passing(server: StoreServer, urls: list[str], exac
 def test_an_answer_that_does_not_come(
     server: StoreServer, urls: list[str], exact: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(range_requests, "_LEAST_SECONDS", 0.5)
+    monkeypatch.setattr(range_requests, "LEAST_SECONDS", 0.5)
     server.behave(faults=["hang", "hang"])
     np.testing.assert_array_equal(fpd.count(urls, WANTED)[JOINT], exact)
+    server.behave(silent=6)
+    np.testing.assert_array_equal(fpd.count(urls, WANTED)[JOINT], exact)
+
+
+def test_a_server_that_takes_requests_and_never_answers(
+    server: StoreServer, urls: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(range_requests, "LEAST_SECONDS", 0.2)
+    monkeypatch.setattr(retries, "_ATTEMPTS", 2)
+    server.behave(silent=10**6)
+    assert fails(urls[0]) == (
+        f"{urls[0]} cannot be listed now: its store failed to answer or broke off, again and "
+        "again; check the URL, or try again later"
+    )
+    assert server.tell()["HEAD"] == server.tell()["GET"] == 2
+    server.behave()
 
 
 @pytest.mark.parametrize("fault", ["503", "reset", "truncate"])

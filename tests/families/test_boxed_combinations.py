@@ -7,9 +7,9 @@ import pytest
 
 import fitplug as fp
 from fitplug.families import (
+    MatrixStructure,
     Product,
     ProductStructure,
-    ScalarStructure,
     TreeStructure,
     compute_boxed_covariance,
     compute_combined_covariance,
@@ -108,7 +108,8 @@ def test_every_structure(make, rng):
 
 
 def test_the_structures_are_all_there():
-    assert isinstance(symmetric_plan().structure, ScalarStructure)
+    assert isinstance(symmetric_plan().structure, MatrixStructure)
+    assert not symmetric_plan().structure.dense
     assert isinstance(product_plan().structure, ProductStructure)
 
 

@@ -14,9 +14,7 @@ from fitplug.families import (
     PersonTreeStructure,
     ProductPairStructure,
     ProductStructure,
-    ScalarStructure,
     Structure,
-    SymmetricPairStructure,
     TreePairStructure,
     TreeStructure,
     analyse_structure,
@@ -29,14 +27,12 @@ from tests.helpers.plans import MIXED, PRODUCTS
 def test_every_structure_is_registered_everywhere() -> None:
     structures = {
         MatrixStructure,
-        ScalarStructure,
         ProductStructure,
         TreeStructure,
         ChainStructure,
         PairStructure,
         PersonStructure,
         PersonTreeStructure,
-        SymmetricPairStructure,
         MoveStructure,
         ProductPairStructure,
         TreePairStructure,
@@ -55,7 +51,7 @@ def test_every_structure_is_registered_everywhere() -> None:
     ("workload", "family", "tree", "kind"),
     [
         (MIXED["pyramid"], None, None, MatrixStructure),
-        (MIXED["marginals"], None, None, ScalarStructure),
+        (MIXED["marginals"], None, None, MatrixStructure),
         (PRODUCTS["prefixes"], None, None, MatrixStructure),
         (PRODUCTS["prefixes"], True, None, ProductStructure),
         (PRODUCTS["geography"], True, None, ProductStructure),
@@ -67,7 +63,7 @@ def test_every_structure_is_registered_everywhere() -> None:
 def test_the_structure_is_chosen_once(workload, family, tree, kind) -> None:
     structure = analyse_structure(workload(), family=family, tree=tree)
     assert type(structure) is kind
-    holds_optimum = kind in (MatrixStructure, ScalarStructure)
+    holds_optimum = kind is MatrixStructure
     assert structure.holds_optimum == holds_optimum
     assert bool(structure.remedy) != holds_optimum
     # What a plan file says of the structure finds it again.

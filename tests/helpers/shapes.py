@@ -169,13 +169,13 @@ _PAIRS = ((pair_blocks, "MOST_PAIR_CELLS", 0),)
 
 
 SMALL: dict[str, Shape] = {
-    "one cell": Shape(_ask({"a": ["1"]}, _query(a="identity")), "ScalarStructure"),
-    "total of one cell": Shape(_ask({"a": ["1"]}, _total()), "ScalarStructure"),
-    "total alone": Shape(_ask({"a": A, "b": B}, _total()), "ScalarStructure"),
+    "one cell": Shape(_ask({"a": ["1"]}, _query(a="identity")), "MatrixStructure"),
+    "total of one cell": Shape(_ask({"a": ["1"]}, _total()), "MatrixStructure"),
+    "total alone": Shape(_ask({"a": A, "b": B}, _total()), "MatrixStructure"),
     "one query": Shape(
         _ask({"b": B}, _query(b=fp.ranges([(1, 2)]))), "MatrixStructure", periods="b"
     ),
-    "one attribute": Shape(_ask({"a": A}, _query(a="identity")), "ScalarStructure"),
+    "one attribute": Shape(_ask({"a": A}, _query(a="identity")), "MatrixStructure"),
     "an attribute without queries": Shape(
         _ask({"a": A, "b": B}, _query(b="prefix")), "MatrixStructure"
     ),
@@ -193,7 +193,7 @@ SMALL: dict[str, Shape] = {
     "one path": Shape(
         _ask({"p": PATH}, _query("t", p="tract"), _query("s", p="state")), "MatrixStructure"
     ),
-    "total of a hierarchy": Shape(_ask({"p": PLACE}, _total()), "ScalarStructure"),
+    "total of a hierarchy": Shape(_ask({"p": PLACE}, _total()), "MatrixStructure"),
     "chain of one": Shape(
         _ask({"x": fp.Integers(0, 0)}, _query(x="prefix")), "ChainStructure", limits=_CHAIN
     ),
@@ -201,7 +201,7 @@ SMALL: dict[str, Shape] = {
         _ask({"x": fp.Integers(0, 1)}, _query(x="prefix")), "ChainStructure", limits=_CHAIN
     ),
     "measure": Shape(_ask({"m": MEASURE}, _query(m="sum")), "MatrixStructure"),
-    "total of a measure": Shape(_ask({"m": MEASURE}, _total()), "ScalarStructure"),
+    "total of a measure": Shape(_ask({"m": MEASURE}, _total()), "MatrixStructure"),
     "measure by cell": Shape(
         _ask({"m": MEASURE, "a": A}, _query(m="sum", a="identity"), _total()), "MatrixStructure"
     ),
@@ -224,7 +224,7 @@ STRUCTURES: dict[str, Shape] = {
         _ask({"a": A, "b": B}, _query(a="identity", b="prefix"), _total()), "MatrixStructure"
     ),
     "scalar": Shape(
-        _ask({"a": A, "b": B}, _query(a="identity", b="identity"), _total()), "ScalarStructure"
+        _ask({"a": A, "b": B}, _query(a="identity", b="identity"), _total()), "MatrixStructure"
     ),
     "product": Shape(
         _ask({"a": B, "b": B}, _query("ab", a="prefix", b="prefix"), _total()),
@@ -261,7 +261,7 @@ STRUCTURES: dict[str, Shape] = {
         {"unit": fp.AddRemove(records=3)},
     ),
     "total of records": Shape(
-        _ask({"a": A}, _total()), "ScalarStructure", {"unit": fp.AddRemove(records=3)}
+        _ask({"a": A}, _total()), "MatrixStructure", {"unit": fp.AddRemove(records=3)}
     ),
     "distinct": Shape(
         _ask({"a": A, "b": B}, _query(a="identity", b="prefix")),
@@ -313,7 +313,7 @@ STRUCTURES: dict[str, Shape] = {
     ),
     "total of pairs": Shape(
         _ask({"a": A}, _query(a="identity"), _total()),
-        "SymmetricPairStructure",
+        "MoveStructure",
         {"unit": fp.ReplaceOne()},
     ),
     "pairs within": Shape(
@@ -350,12 +350,12 @@ STRUCTURES: dict[str, Shape] = {
     ),
     "symmetric pairs": Shape(
         _ask({"a": A, "b": B}, _query(a="identity", b="identity")),
-        "SymmetricPairStructure",
+        "MoveStructure",
         {"unit": fp.ReplaceOne()},
     ),
     "symmetric pairs within": Shape(
         _ask({"a": A, "b": B}, _query(a="identity", b="identity")),
-        "SymmetricPairStructure",
+        "MoveStructure",
         {"unit": fp.ReplaceOne(within=("a",))},
     ),
     "split pairs": Shape(

@@ -47,6 +47,7 @@ class Behaviour:
         denial: The status without it.
         swap: After so many answers with bytes, each file becomes the one with ".new" behind its
             name.
+        silent: So many requests, also for headers, are taken and never answered.
     """
 
     latency: float = 0.0
@@ -59,6 +60,7 @@ class Behaviour:
     password: str = ""
     denial: int = 401
     swap: int = -1
+    silent: int = 0
 
 
 class State:
@@ -163,6 +165,13 @@ class Handler(BaseHTTPRequestHandler):
             "weak": {"ETag": f'W/"{tag}"'},
             "none": {"Last-Modified": "Sun, 22 Nov 2026 00:00:00 GMT"},
         }[behaviour.etag]
+        with self.state.lock:
+            behaviour.silent -= 1
+            is_silent = behaviour.silent >= 0
+        if is_silent:
+            time.sleep(5)
+            self.close_connection = True
+            return
         if not body:
             self._send(200, content, headers, body=False)
             return

@@ -5,9 +5,17 @@ Nothing here reads a row of a file, and nothing here imports Dask or PyArrow bef
 
 from fitplug_dask.sources.catalog import Source, find_files
 from fitplug_dask.sources.delta_tables import DeltaTable
-from fitplug_dask.sources.file_search import FolderKey, FoundFile
-from fitplug_dask.sources.formats import HELD_FORMATS, TEXT_FORMATS, Format
+from fitplug_dask.sources.file_names import HELD_FORMATS, TEXT_FORMATS, Format
+from fitplug_dask.sources.found_files import (
+    FolderKey,
+    FoundFile,
+    StoredColumn,
+    TableEntry,
+    find_remaining,
+    unpack_rows,
+)
 from fitplug_dask.sources.iceberg_tables import IcebergTable
+from fitplug_dask.sources.library_tables import SHARES
 from fitplug_dask.sources.locations import (
     UNTRACKED,
     Location,
@@ -19,13 +27,6 @@ from fitplug_dask.sources.locations import (
 from fitplug_dask.sources.range_requests import StoredObject, get_request_pool
 from fitplug_dask.sources.store_errors import ChangedError, StoreError
 from fitplug_dask.sources.stored_bytes import open_stored_blocks
-from fitplug_dask.sources.streams import SHARES
-from fitplug_dask.sources.table_entries import (
-    StoredColumn,
-    TableEntry,
-    find_remaining,
-    unpack_rows,
-)
 
 __all__ = [
     "HELD_FORMATS",

@@ -1,8 +1,8 @@
 """Catalog: what each kind of source means, by its type.
 
-Another kind of source goes in as one new module beside `streams`, and as one entry here. The
-libraries that make sources are imported by whoever has made one, so that nothing is imported here
-to recognize it.
+Another kind of source goes in as a function of `library_tables` or as a new module, and as one
+entry here. The libraries that make sources are imported by whoever has made one, so that nothing is
+imported here to recognize it.
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from fitplug.errors import DataError
-from fitplug_dask.sources.dask_partitions import find_dask_partitions
-from fitplug_dask.sources.datasets import find_fragments
 from fitplug_dask.sources.delta_tables import DeltaTable, find_delta_files
-from fitplug_dask.sources.file_search import FoundFile, Paths, check_each_once, find_by_path
+from fitplug_dask.sources.file_search import Paths, check_each_once, find_by_path
+from fitplug_dask.sources.found_files import FoundFile
 from fitplug_dask.sources.iceberg_tables import IcebergTable, find_iceberg_files
-from fitplug_dask.sources.locations import Options
-from fitplug_dask.sources.streams import (
+from fitplug_dask.sources.library_tables import (
     find_arrow_stream,
+    find_dask_partitions,
     find_duckdb_stream,
+    find_fragments,
     find_polars_stream,
 )
+from fitplug_dask.sources.locations import Options
 
 Source: TypeAlias = Paths | DeltaTable | IcebergTable | Any
 """What `count` counts: paths, tables of lakes, or the tables of other libraries."""

@@ -17,10 +17,16 @@ from urllib.parse import unquote
 import numpy as np
 
 from fitplug.errors import DataError
-from fitplug_dask.sources.file_search import FolderKey, FoundFile
-from fitplug_dask.sources.formats import Format
+from fitplug_dask.sources.file_names import Format
+from fitplug_dask.sources.found_files import (
+    FolderKey,
+    FoundFile,
+    StoredColumn,
+    TableEntry,
+    pack_rows,
+    spell_value,
+)
 from fitplug_dask.sources.locations import Options, is_url, locate, redact_url
-from fitplug_dask.sources.table_entries import StoredColumn, TableEntry, pack_rows, spell_value
 
 _ZONED = "is a time with a zone that partitions the table, which is not supported"
 

@@ -18,10 +18,15 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug.errors import DataError
-from fitplug_dask.sources.file_search import FoundFile
-from fitplug_dask.sources.formats import Format
+from fitplug_dask.sources.file_names import Format
+from fitplug_dask.sources.found_files import (
+    FoundFile,
+    StoredColumn,
+    TableEntry,
+    pack_rows,
+    spell_value,
+)
 from fitplug_dask.sources.locations import Location, Options, locate, redact_url
-from fitplug_dask.sources.table_entries import StoredColumn, TableEntry, pack_rows, spell_value
 
 _SPELLED_TYPES = ("boolean", "int", "long", "string")
 _READERS = 16

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from fitplug_dask.sources import range_requests
 from fitplug_dask.sources.range_requests import (
     REQUESTS,
     StoredObject,
@@ -30,6 +31,7 @@ State: TypeAlias = tuple[int, str]
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(::.*)?://")
 _S3_SCHEMES = ("s3://", "s3a://")
+_HTTP_SCHEMES = ("http://", "https://")
 _LOCAL_SCHEMES = ("file://", "local://")
 _SECRETS = re.compile(r"(?<=://).*:.*@|(?<=://)[^/@]*@|[?#].*")
 
@@ -179,7 +181,21 @@ def open_file_system(url: str, options: Options) -> tuple[Any, str]:
 
     if url.startswith(_S3_SCHEMES):
         # Its client allows 10 connections otherwise, and makes attempts of its own beside ours.
-        client = {"max_pool_connections": REQUESTS, "retries": {"total_max_attempts": 2}}
+        client = {
+            "max_pool_connections": REQUESTS,
+            "retries": {"total_max_attempts": 2},
+            "connect_timeout": range_requests.LEAST_SECONDS,
+            "read_timeout": range_requests.LEAST_SECONDS,
+        }
         options = {**options, "config_kwargs": {**client, **options.get("config_kwargs", {})}}
+    elif url.startswith(_HTTP_SCHEMES):
+        # Its client waits 300 seconds otherwise for a server that takes requests and is silent.
+        from aiohttp import ClientTimeout
+
+        limit = range_requests.LEAST_SECONDS
+        client = {"timeout": ClientTimeout(total=None, sock_connect=limit, sock_read=limit)}
+        options = {**options, "client_kwargs": {**client, **options.get("client_kwargs", {})}}
     system, path = url_to_fs(url, **options)
+    if url.startswith(_S3_SCHEMES):
+        system.retries = 1  # as its file system does, too
     return system, path

@@ -22,8 +22,9 @@ from fitplug_dask.sources.store_errors import ChangedError, StoreError, Transien
 REQUESTS = 32
 """Requests that one process has in flight at once. A request mostly waits for the store."""
 
-_LEAST_SECONDS, _BYTES_PER_SECOND = 30.0, 2**17
-"""A request may take so many seconds, and one more for so many bytes."""
+LEAST_SECONDS, _BYTES_PER_SECOND = 30.0, 2**17
+"""A request may take so many seconds, and one more for so many bytes. A store that does not send
+anything for so long has failed to answer."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class StoredObject:
 
     def _request(self, start: int, end: int) -> bytes:
         ask = _REQUESTS.get(find_kind(self.system), _request_plain)
-        seconds = _LEAST_SECONDS + (end - start) / _BYTES_PER_SECOND
+        seconds = LEAST_SECONDS + (end - start) / _BYTES_PER_SECOND
         answer = ask(self, start, end, seconds)
         if self.tag is not None and answer.tag != self.tag:
             raise ChangedError

@@ -9,14 +9,16 @@ from typing import Any, TypeAlias
 
 from fitplug.errors import DataError
 from fitplug_dask._compat import find_install_hint
-from fitplug_dask.sources.folder_contents import (
+from fitplug_dask.sources.file_names import (
+    IGNORED_PREFIXES,
+    SUFFIX_LIST,
+    SUFFIXES,
     describe_lake,
     describe_stray,
     find_stored_lake,
     is_stray,
     names_suffix,
 )
-from fitplug_dask.sources.formats import IGNORED_PREFIXES, SUFFIX_LIST, SUFFIXES
 from fitplug_dask.sources.locations import (
     Location,
     Options,

@@ -157,9 +157,6 @@ class PartedBlocks:
         )
 
 
-# fitplug.families.blocks.estimates.count_pieces
-
-
 class BlockCountSplit:
     def make_piece(self, part):
         one = self._cut.parts[part]

@@ -32,8 +32,31 @@ def count_in_shares(cost, structure):
 # fitplug.families.blocks.strategy.matrices
 
 
+class BlockSetForm:
+    def compute_cost(self, structure, integers):
+        column = []
+        entry = 1
+        for block_set in integers.block_sets:
+            squares = structure.subsets.multiply(
+                [matrix.column_square for matrix in integers.attribute_matrices],
+                block_set.blocks,
+            )
+            entries = structure.subsets.multiply(
+                [matrix.largest_entry for matrix in integers.attribute_matrices],
+                block_set.blocks,
+            )
+            m = block_set.M[:, 0, 0].astype(object)
+            column.append(
+                (int((squares * m * m).sum()), np.ones((1, 1), dtype=np.int64))  # `\label{line:onecell}`
+            )
+            entry = max(entry, int((entries * m).max()))
+        return StrategyCost(*sum_column_squares(column), SATURATION // entry)
+
+
 class MatrixForm:
     def compute_cost(self, structure, integers):
+        if not structure.dense:
+            return super().compute_cost(structure, integers)
         columns = []
         entry = 1
         for block_set in integers.block_sets:
@@ -45,13 +68,17 @@ class MatrixForm:
                 [matrix.largest_entry for matrix in integers.attribute_matrices],
                 block_set.blocks,
             )
-            matrix = structure.build_block_matrix(int(block_set.blocks[0]))
-            A = multiply_exactly(  # `\label{line:A}`
-                block_set.M[0], block_set.basis.build_matrix(matrix)
-            )
+            A = multiply_basis(structure, block_set)
             columns.append((int(square), A))
             entry = max(entry, int(largest_entry) * find_largest_entry(A))
         return StrategyCost(*sum_column_squares(columns), SATURATION // entry)
+
+
+def multiply_basis(structure, block_set):
+    matrix = structure.build_block_matrix(int(block_set.blocks[0]))
+    return multiply_exactly(  # `\label{line:A}`
+        block_set.M[0], block_set.basis.build_matrix(matrix)
+    )
 
 
 def sum_column_squares(parts):
@@ -77,68 +104,45 @@ def sum_column_squares(parts):
     return (exact, np.asarray(near * (1 + error)))
 
 
-# fitplug.families.blocks.strategy.scalars
-
-
-class OneCellForm:
-    def compute_cost(self, structure, integers):
-        column = []
-        entry = 1
-        for block_set in integers.block_sets:
-            squares = structure.subsets.multiply(
-                [matrix.column_square for matrix in integers.attribute_matrices],
-                block_set.blocks,
-            )
-            entries = structure.subsets.multiply(
-                [matrix.largest_entry for matrix in integers.attribute_matrices],
-                block_set.blocks,
-            )
-            m = block_set.M[:, 0, 0].astype(object)
-            column.append(
-                (int((squares * m * m).sum()), np.ones((1, 1), dtype=np.int64))  # `\label{line:onecell}`
-            )
-            entry = max(entry, int((entries * m).max()))
-        return StrategyCost(*sum_column_squares(column), SATURATION // entry)
-
-
-# fitplug.families.blocks.strategy.pairs
+# fitplug.families.blocks.strategy.differences
 
 
 class PairForm:
     def compute_cost(self, structure, integers):
-        contrasts = [build_contrasts(n) for n in structure.sizes]
-        own = [matrix.column_square for matrix in contrasts]
-        between = [-(matrix.precision // matrix.n) for matrix in contrasts]  # `\label{line:between}`
-        assert all(
-            b * m.n == -m.precision for b, m in zip(between, contrasts, strict=True)
-        )
+        same, other = multiply_contrasts(structure)
+        entries = [build_contrasts(n).largest_entry for n in structure.sizes]
         block_sets = sorted(
             integers.block_sets, key=lambda block_set: int(block_set.blocks[0])
         )
         grams, bound, entry = [], 0, 1
         for block_set in block_sets:
-            matrix = structure.build_block_matrix(int(block_set.blocks[0]))
-            A = multiply_exactly(
-                block_set.M[0], block_set.basis.build_matrix(matrix)
-            )
+            A = multiply_basis(structure, block_set)
             columns = A[:, structure.pairs.cells]  # `\label{line:columns}`
             gram = multiply_exactly(columns.T, columns)  # `\label{line:gram}`
             grams.append(gram)
-            (square,) = structure.subsets.multiply(own, block_set.blocks)
+            (square,) = structure.subsets.multiply(same, block_set.blocks)
             bound += int(square) * find_largest_entry(gram)
-            (largest,) = structure.subsets.multiply(
-                [matrix.largest_entry for matrix in contrasts], block_set.blocks
-            )
+            (largest,) = structure.subsets.multiply(entries, block_set.blocks)
             entry = max(entry, int(largest) * find_largest_entry(A))
         kind = np.int64 if bound < 2**60 else object  # `\label{line:wide}`
         products = structure.sum_products(
-            [g.astype(kind) for g in grams], own, between
+            [g.astype(kind) for g in grams], same, other
         )
         costs = structure.pairs.measure_pairs(products[0].diagonal(), products)
         above = structure.pairs.find_largest(costs).astype(np.float64) * (
             1 + 4 * UNIT_ROUNDOFF
         )
         return StrategyCost(int(costs.max()), above, SATURATION // entry)
+
+
+def multiply_contrasts(structure):
+    contrasts = make_contrasts(structure)
+    same = [matrix.column_square for matrix in contrasts]
+    other = [-(matrix.precision // matrix.n) for matrix in contrasts]  # `\label{line:between}`
+    assert all(
+        b * m.n == -m.precision for b, m in zip(other, contrasts, strict=True)
+    )
+    return (same, other)
 
 
 # fitplug.families.blocks.shape.pairs

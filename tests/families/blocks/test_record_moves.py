@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -17,7 +19,6 @@ from fitplug.families import (
     IntegerStrategy,
     MoveStructure,
     Objective,
-    SymmetricPairStructure,
     analyse_structure,
     build_strategy,
     certify_bound,
@@ -25,7 +26,10 @@ from fitplug.families import (
     make_contrasts,
     upper_overstatement,
 )
+from fitplug.families.blocks.shape import moves
+from fitplug.families.blocks.strategy import differences
 from fitplug.families.designs import find_design
+from fitplug.neighbours import move_bound, move_costs
 from fitplug.solve import Options
 
 OPTIONS = Options("dual", 1e-4, 2000, refine=True, progress=None)
@@ -61,13 +65,20 @@ def draw_workload(rng: np.random.Generator, most: int = 8) -> tuple[fp.Workload,
     return workload, fp.ReplaceOne(within=within)
 
 
-def take_all_and_named(
-    workload: fp.Workload, unit: fp.ReplaceOne
-) -> tuple[SymmetricPairStructure, MoveStructure]:
-    """The structure that lists all sets of attributes, and the one that bounds them."""
-    listed = analyse_structure(workload, unit=unit)
-    assert type(listed) is SymmetricPairStructure
-    return listed, MoveStructure(workload, unit, listed.symmetric, (), listed.subsets)
+def analyse(workload: fp.Workload, unit: fp.ReplaceOne) -> MoveStructure:
+    structure = analyse_structure(workload, unit=unit)
+    assert type(structure) is MoveStructure
+    return structure
+
+
+@contextlib.contextmanager
+def too_many_to_list() -> Iterator[None]:
+    """All moves are tried for no number of attributes, and none has a weight unless it is named."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (move_costs, move_bound, moves, differences):
+            patch.setattr(module, "MOST_LISTED", 0)
+        patch.setattr(moves, "MOST_FREE", 0)
+        yield
 
 
 def draw_integers(rng: np.random.Generator, count: int) -> np.ndarray:
@@ -90,17 +101,20 @@ def compare_costs(seed: int, strategies: int) -> list[float]:
     """Compare the bound with the costliest of all moves, for random integers."""
     rng, ratios = np.random.default_rng(seed), []
     while len(ratios) < strategies:
-        listed, named = take_all_and_named(*draw_workload(rng))
+        structure = analyse(*draw_workload(rng))
         for _ in range(5):
-            numbers = draw_integers(rng, len(listed.noisy_blocks))
-            truth = build(listed, numbers)
-            strategy = build(named, numbers)
+            numbers = draw_integers(rng, len(structure.noisy_blocks))
+            truth = build(structure, numbers)
+            with too_many_to_list():
+                strategy = build(structure, numbers)
+                overstatement = upper_overstatement(strategy)
             above = strategy.sensitivity_squared / truth.sensitivity_squared
             assert strategy.sensitivity_squared >= truth.sensitivity_squared
             assert strategy.max_records == truth.max_records
             assert strategy.column_squares[0] >= strategy.sensitivity_squared
             # What it may be above the truth by is stated for the sensitivity.
-            assert (1 + upper_overstatement(strategy)) ** 2 >= above * (1 - 1e-15)
+            assert (1 + overstatement) ** 2 >= above * (1 - 1e-15)
+            assert upper_overstatement(truth) == 0
             ratios.append(above - 1)
     return ratios
 
@@ -123,13 +137,16 @@ def test_equal_targets_lose_next_to_nothing():
     rng = np.random.default_rng(3)
     domain = build_domain([2, 3, 3, 5, 8, 9, 12, 20, 20])
     tables = [t for k in (1, 2, 3) for t in itertools.combinations(domain.names, k)]
-    listed, named = take_all_and_named(ask(domain, tables, [4.0] * len(tables)), fp.ReplaceOne())
-    counts = [int(sum(a >= 0 for a in own)) for own in listed.blocks[listed.noisy_blocks].tolist()]
+    structure = analyse(ask(domain, tables, [4.0] * len(tables)), fp.ReplaceOne())
+    blocks = structure.blocks[structure.noisy_blocks]
+    counts = (blocks >= 0).sum(axis=1)
     numbers = (
         2**20 * np.array([0, 9, 3, 1])[counts] * (1 + 1e-3 * rng.random(len(counts)))
     ).astype(np.int64)
-    truth = build(listed, numbers).sensitivity_squared
-    assert truth <= build(named, numbers).sensitivity_squared <= truth * 1.002
+    truth = build(structure, numbers).sensitivity_squared
+    with too_many_to_list():
+        bound = build(structure, numbers).sensitivity_squared
+    assert truth <= bound <= truth * 1.002
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -138,10 +155,12 @@ def test_the_optimum_is_that_of_all_moves(seed):
     workload, unit = draw_workload(rng, 6)
     names = [group.attributes for group in workload.groups]
     workload = ask(workload.domain, names, rng.uniform(0.3, 3, len(names)))
-    listed, named = take_all_and_named(workload, unit)
+    listed = analyse(workload, unit)
     exact = find_design(listed, Objective(), OPTIONS, 1e-6)
-    found = find_design(named, Objective(), OPTIONS, 1e-6)
+    with too_many_to_list():
+        found = find_design(analyse(workload, unit), Objective(), OPTIONS, 1e-6)
     structure = found.strategy.structure
+    assert len(structure.named) < listed.differences or listed.differences < 8
     bounds = [
         certify_bound(own, Objective(), 1.0, design.duals)
         for own, design in ((listed, exact), (structure, found))
@@ -177,14 +196,46 @@ def test_thirty_attributes_are_designed_for(tmp_path):
     assert again.digest == plan.digest
     assert again.gap == plan.gap
     np.testing.assert_array_equal(again.structure.moves, plan.structure.moves)
-    for wrong in (plan.structure.moves[:, 1:], plan.structure.moves * 2):
-        structure = replace(plan.structure, named=wrong)
+    sets = plan.structure.named
+    for labels in (sets.labels[:, :, 1:], sets.labels * 2):
+        structure = replace(plan.structure, named=replace(sets, labels=labels))
         changed = replace(plan, strategy=replace(plan.strategy, structure=structure))
         with pytest.raises(fp.PlanError, match="not sets of attributes"):
             changed.verify()
     claimed = replace(plan.strategy, sensitivity_squared=plan.strategy.sensitivity_squared - 1)
     with pytest.raises(fp.PlanError, match="privacy cost"):
         replace(plan, strategy=claimed).verify()
+
+
+def test_moves_along_eighteen_attributes_are_tried():
+    """No bound is needed, and the plan is as near to the least cost as with all weights."""
+    domain = build_domain([2, 3, 4] * 6)
+    workload = ask(
+        domain, list(itertools.combinations(domain.names, 2)), itertools.repeat(9.0, 153)
+    )
+    plan = fp.design(workload, unit=fp.ReplaceOne())
+    plan.verify()
+    assert plan.overstatement == 0
+    assert plan.gap <= plan.tolerance
+    structure = plan.structure
+    assert isinstance(structure, MoveStructure)
+    assert len(structure.moves) < 1000
+    # The costliest is none of those that the design has tried.
+    (block_set,) = plan.strategy.block_sets
+    M = block_set.M[:, 0, 0].astype(object)
+    contrasts = make_contrasts(structure)
+    rng, costs = np.random.default_rng(0), []
+    for move in [np.ones(18, dtype=bool), *(rng.random((200, 18)) < 0.5)]:
+        cost = 0
+        for m, names in zip(M, structure.blocks[block_set.blocks].tolist(), strict=True):
+            square, product = 1, 1
+            for a in (a for a in names if a >= 0):
+                square *= contrasts[a].column_square
+                other = -(contrasts[a].precision // contrasts[a].n)
+                product *= other if move[a] else contrasts[a].column_square
+            cost += 2 * (square - product) * m * m
+        costs.append(cost)
+    assert max(costs) <= plan.strategy.sensitivity_squared
 
 
 def test_releases_keep_the_public_totals():

@@ -13,8 +13,8 @@ import fitplug_opendp as fpo
 from fitplug.families import (
     NO_FRAME,
     Duals,
+    MoveStructure,
     Objective,
-    SymmetricPairStructure,
     analyse_structure,
     build_dense_strategy,
     certify_bound,
@@ -54,9 +54,9 @@ def random_workload(rng: np.random.Generator) -> fp.Workload:
     return fp.Workload(DOMAIN, groups)
 
 
-def analyse(workload: fp.Workload, unit: fp.ReplaceOne) -> SymmetricPairStructure:
+def analyse(workload: fp.Workload, unit: fp.ReplaceOne) -> MoveStructure:
     structure = analyse_structure(workload, unit=unit)
-    assert isinstance(structure, SymmetricPairStructure)
+    assert isinstance(structure, MoveStructure)
     return structure
 
 

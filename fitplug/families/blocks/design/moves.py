@@ -1,39 +1,39 @@
-"""The optimum where a record moves along many attributes: moves are added as they are needed.
+"""The optimum where a record moves along the attributes: all moves have weights, or some.
 
-The dual has a weight for each move that is named (`fitplug.families.blocks.design.pairs`). It is
-solved for some moves. Then costly moves of its covariance are searched for, and join the others
-until none costs more than those do. The lower bound of each of these solves is one for all moves.
+The dual has a weight for each move that is named, and P_A = sum_D p_D c_A(D) in block A
+(docs/theory/units.md, (U9)).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from fitplug.families.base.design import PRODUCT_BOUND_MARGIN, Design
-from fitplug.families.base.family import Duals
 from fitplug.families.base.objective import Objective
-from fitplug.families.blocks.design.pairs import MovedBlocks
-from fitplug.families.blocks.design.rounding import round_blocks
-from fitplug.families.blocks.shape.moves import MoveStructure
-from fitplug.neighbours import LARGEST_SUM, MoveCosts, upper_costliest_move
-from fitplug.numeric import BoolArray, FloatArray, IntArray
-from fitplug.solve import Options, explain_end_of_bounds
-
-_ROUNDS = 40
-"""The most times that moves are added."""
-
-_COARSE = 0.02
-"""The gap of the first solve. Those after it are solved to a part of the gap that is left."""
-
-_PARTS = (1.0, 0.5, 0.2)
-"""The parts of a new precision in the mixtures with the best one that are tried."""
-
-_NEW_SHARE = 0.1
-"""The part of all weight that new moves begin with."""
+from fitplug.families.blocks.design.columns import ColumnProblem, Costs, UpperCost, generate_columns
+from fitplug.families.blocks.design.optimum import round_one_tier
+from fitplug.families.blocks.design.rounding import (
+    share_basis,
+)
+from fitplug.families.blocks.shape.moves import MoveStructure, list_first_moves, name_moves
+from fitplug.neighbours import (
+    LARGEST_SUM,
+    MoveCosts,
+    RecordSets,
+    upper_costliest_move,
+)
+from fitplug.numeric import BoolArray, FloatArray, IndexArray
+from fitplug.solve import (
+    DualValue,
+    Options,
+    Problem,
+    Solution,
+    solve_dual,
+)
 
 _LEAST_SHARE = 1e-7
 """Moves of less weight than this are left out again."""
@@ -42,7 +42,148 @@ _MOST_ENTRIES = 40_000_000
 """The most pairs of a block and a move."""
 
 _DRAWN = 12
-"""How many starts of a search are drawn, by a generator with a fixed seed."""
+"""How many starts of a search for moves are drawn, by a generator with a fixed seed."""
+
+_MOST_ENTRIES = 40_000_000
+"""The most pairs of a block and a move."""
+
+_DRAWN = 12
+"""How many starts of a search for moves are drawn, by a generator with a fixed seed."""
+
+_DRAWN = 12
+"""How many starts of a search for moves are drawn, by a generator with a fixed seed."""
+
+
+@dataclass(frozen=True, eq=False)
+class _CostsInUnits:
+    """The costs of moves, in units in which all weights are integers."""
+
+    costs: MoveCosts
+    unit: float
+
+    def compute_costs(self, sets: RecordSets) -> FloatArray:
+        return self.costs.evaluate(sets.labels[:, 0].astype(np.bool_)) * self.unit
+
+
+@dataclass(frozen=True, eq=False)
+class MoveProblem(ColumnProblem):
+    """Blocks that are numbers, and the queries that they add noise to, for moves of a record.
+
+    Attributes:
+        structure: The structure.
+        rows: The queries that public totals do not answer.
+        incidence: Their variances over targets are incidence @ z, for the noise z of the noisy
+            blocks.
+        generator: Draws starts of searches.
+    """
+
+    structure: MoveStructure
+    rows: IndexArray
+    incidence: csr_array
+    generator: np.random.Generator
+
+    least_share = _LEAST_SHARE
+
+    @classmethod
+    def select(cls, structure: MoveStructure) -> MoveProblem:
+        """Select the noisy blocks of a structure, and the queries that they are part of."""
+        of_targets = csr_array(structure.incidence / structure.targets[:, None])
+        incidence = of_targets[:, structure.noisy_blocks]
+        rows = np.flatnonzero(incidence.sum(axis=1))
+        return cls(structure, rows, csr_array(incidence[rows]), np.random.default_rng(0))
+
+    @property
+    def most(self) -> int:
+        return _MOST_ENTRIES // len(self.structure.noisy_blocks)
+
+    def solve(
+        self, sets: RecordSets, options: Options, start: tuple[FloatArray, FloatArray] | None
+    ) -> Solution:
+        if start is not None:
+            start = start[0], start[1][self.rows]
+        return self.solve_weights(replace(self.structure, named=sets).multiples, options, start)
+
+    def solve_weights(
+        self,
+        multiples: FloatArray,
+        options: Options,
+        start: tuple[FloatArray, FloatArray] | None = None,
+    ) -> Solution:
+        """Solve the dual with weights on some moves.
+
+        Args:
+            multiples: c_A(D) of each noisy block and each of these moves, shape (blocks, v).
+            options: How to solve.
+            start: Positive weights of the moves and of `rows` to begin from.
+
+        Returns:
+            The solution, in which queries that public totals answer have the weight 0.
+
+        Raises:
+            DesignError: If floating point cannot evaluate the dual.
+        """
+        transposed = csr_array(self.incidence.T)
+
+        def evaluate(problem: Problem, p: FloatArray, q: FloatArray) -> DualValue:
+            P, Q = multiples @ p, transposed @ q
+            if not min(P.min(), Q.min()) > 0:
+                raise np.linalg.LinAlgError("a weight is zero")
+            z = np.sqrt(P / Q)
+            value = float(np.sqrt(P * Q).sum())
+            return DualValue(value, multiples.T @ (1 / z), self.incidence @ z, (1 / np.sqrt(z),))
+
+        solution = solve_dual(
+            Problem(multiples.shape[1], len(self.rows), ()),
+            tolerance=options.tolerance,
+            max_iterations=options.max_iterations,
+            progress=options.progress,
+            start=start,
+            evaluate=evaluate,
+        )
+        q = np.zeros(self.structure.rows)
+        q[self.rows] = solution.q
+        return replace(solution, q=q)
+
+    def mix_precisions(
+        self, first: Sequence[FloatArray], second: Sequence[FloatArray], part: float
+    ) -> tuple[FloatArray, ...]:
+        if part == 1.0:
+            return tuple(first)
+        return (np.sqrt(part * first[0] ** 2 + (1 - part) * second[0] ** 2),)
+
+    def measure(self, whiteners: Sequence[FloatArray]) -> _CostsInUnits:
+        structure, (members, index) = self.structure, self.structure.sets
+        of_blocks = structure.subsets.profile_multiples[structure.noisy_blocks] * whiteners[0] ** 2
+        weights = np.bincount(index, of_blocks, minlength=len(members))
+        unit = float(weights.sum()) / (LARGEST_SUM / 2)
+        costs = MoveCosts(structure.ratios, members, np.ceil(weights / unit))
+        return _CostsInUnits(costs, unit)
+
+    def find_costly(
+        self, costs: Costs, sets: RecordSets, p: FloatArray, upper: float
+    ) -> RecordSets:
+        assert isinstance(costs, _CostsInUnits)
+        starts = [*costs.costs.list_starts(), *self._draw_starts()]
+        starts += list(sets.take(np.argsort(-p)[:_DRAWN]).labels[:, 0].astype(np.bool_))
+        return name_moves(costs.costs.search(starts))
+
+    def upper_cost(self, costs: Costs) -> UpperCost:
+        assert isinstance(costs, _CostsInUnits)
+        moves = costs.costs.search(costs.costs.list_starts())
+        return UpperCost(upper_costliest_move(costs.costs, moves) * costs.unit, None)
+
+    def list_first(self) -> RecordSets:
+        """List the first moves, and those along one attribute if blocks have no cost otherwise."""
+        m = len(self.structure.free)
+        sets = name_moves(list_first_moves(m))
+        if (replace(self.structure, named=sets).multiples.max(axis=1) > 0).all():
+            return sets
+        return sets.append(name_moves(np.eye(m, dtype=np.int64)))
+
+    def _draw_starts(self) -> list[BoolArray]:
+        """Draw moves along about a tenth to all of the attributes, to begin searches from."""
+        parts, m = np.linspace(0.1, 1.0, _DRAWN), len(self.structure.free)
+        return [self.generator.random(m) < part for part in parts]
 
 
 def design_moves(
@@ -55,93 +196,12 @@ def design_moves(
     Raises:
         DesignError: If floating point cannot evaluate the dual, or integers have no room.
     """
-    blocks = MovedBlocks.build(structure)
-    structure = replace(structure, named=_cover_blocks(structure))
-    rng = np.random.default_rng(0)
-    start: tuple[FloatArray, FloatArray] | None = None
-    lower, upper, iterations, tolerance = 0.0, math.inf, 0, _COARSE
-    best = np.zeros(0)
-    stopped = False
-    for _ in range(_ROUNDS):
-        own = replace(
-            options,
-            tolerance=max(tolerance, options.tolerance / 2),
-            max_iterations=max(options.max_iterations - iterations, 1),
-            progress=None,
-        )
-        found = blocks.solve(structure.multiples, own, start)
-        iterations += found.iterations
-        if found.lower > lower:
-            lower, best_weights = found.lower, (structure, found)
-        costly: list[BoolArray] = []
-        next_best = best
-        # All precisions between the new one and the best one meet the targets as well.
-        for part in _PARTS if len(best) else (1.0,):
-            precisions = found.whiteners[0] ** 2
-            if part < 1:
-                precisions = part * precisions + (1 - part) * best
-            costs, unit = _weigh_sets(structure, precisions)
-            starts = [*costs.list_starts(), *_draw_starts(costs.size, rng)]
-            starts += list(structure.moves[np.argsort(-found.p)[:_DRAWN]].astype(bool))
-            moves = costs.search(starts)
-            reached = costs.evaluate(moves) * unit
-            costly += list(moves[reached > found.lower**2 * (1 + options.tolerance / 4)])
-            if math.sqrt(reached.max()) < upper:
-                upper, next_best = math.sqrt(reached.max()), precisions
-        best = next_best
-        gap = upper / lower - 1
-        stopped = options.progress is not None and options.progress(iterations, gap) is True
-        if gap <= options.tolerance or stopped or iterations >= options.max_iterations:
-            break
-        kept = np.flatnonzero(found.p >= _LEAST_SHARE * found.p.max())
-        new = _leave_out(costly, structure.moves[kept])
-        room = _MOST_ENTRIES // len(structure.noisy_blocks) - len(kept)
-        new = new[: max(room, 1)]
-        share = _NEW_SHARE if len(new) else 0.0
-        old = found.p[kept] / found.p[kept].sum() * (1 - share)
-        start = np.concatenate([old, np.full(len(new), share / max(len(new), 1))]), found.q
-        structure = replace(structure, named=np.concatenate([structure.moves[kept], new]))
-        tolerance = min(tolerance, gap / 4) if len(new) else tolerance / 4
-    costs, unit = _weigh_sets(structure, best)
-    bound = math.sqrt(upper_costliest_move(costs, costs.search(costs.list_starts())) * unit)
-    structure, found = best_weights
-    kept = np.flatnonzero(found.p > 0)
-    structure = replace(structure, named=structure.moves[kept])
-    real_blocks = [blocks.scale_real(np.sqrt(best))]
-    return Design.in_one_tier(
-        round_blocks(structure, real_blocks, objective=objective, upper=bound, loss=loss),
-        Duals(found.p[kept], blocks.spread(found).q),
-        bound_margin=PRODUCT_BOUND_MARGIN,
-        iterations=iterations,
-        ended=explain_end_of_bounds(bound, upper, lower, options, stopped),
-    )
-
-
-def _cover_blocks(structure: MoveStructure) -> IntArray:
-    """List the first moves, and those along one attribute if blocks have no cost otherwise."""
-    moves = structure.moves
-    if (structure.multiples.max(axis=1) > 0).all():
-        return moves
-    return np.concatenate([moves, np.eye(len(structure.free), dtype=np.int64)])
-
-
-def _weigh_sets(structure: MoveStructure, precisions: FloatArray) -> tuple[MoveCosts, float]:
-    """Compute the costs of moves at precisions of the noisy blocks, and the unit they are in."""
-    members, index = structure.sets
-    exact = structure.subsets.profile_multiples[structure.noisy_blocks] * precisions
-    weights = np.bincount(index, exact, minlength=len(members))
-    unit = float(weights.sum()) / (LARGEST_SUM / 2)
-    return MoveCosts(structure.ratios, members, np.ceil(weights / unit)), unit
-
-
-def _draw_starts(m: int, rng: np.random.Generator) -> list[BoolArray]:
-    """Draw moves along about a tenth to all of the attributes, to begin searches from."""
-    parts = np.linspace(0.1, 1.0, _DRAWN)
-    return [rng.random(m) < part for part in parts]
-
-
-def _leave_out(found: Sequence[BoolArray], known: IntArray) -> IntArray:
-    """Join moves without those that are known, shape (v, m)."""
-    seen = {move.astype(bool).tobytes() for move in known}
-    new = {move.tobytes(): move for move in found if move.tobytes() not in seen}
-    return np.array(list(new.values()), dtype=np.int64).reshape(-1, known.shape[1])
+    problem = MoveProblem.select(structure)
+    if structure.fits:
+        solution = problem.solve_weights(structure.multiples, options)
+        real_blocks = [share_basis(structure, solution.whiteners[0])]
+        return round_one_tier(structure, objective, real_blocks, solution, options, loss)
+    optimum = generate_columns(problem, problem.list_first(), options)
+    structure = replace(structure, named=optimum.sets)
+    real_blocks = [share_basis(structure, optimum.whiteners[0])]
+    return optimum.round(structure, objective, real_blocks, options, loss, PRODUCT_BOUND_MARGIN)

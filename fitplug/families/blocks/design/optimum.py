@@ -1,4 +1,11 @@
-"""The optimum of a workload: of all blocks and components of its structure together."""
+"""The optimum of a workload: of all blocks and components of its structure together.
+
+A block's part of the problem that the solvers see is in docs/theory/symmetry.md. Where neighbours
+replace a record, the dual is that of `fitplug.solve.dual` with P = B V diag(p) V' B' in each block,
+where V has a column e_i - e_j for each pair. V is not written down: V diag(p) V' comes from the
+Laplacians of the weights of each set D, and the profile (e_i - e_j)' G (e_i - e_j) of all pairs
+from the blocks' G = B' S^-1 B (docs/theory/units.md).
+"""
 
 from __future__ import annotations
 
@@ -7,13 +14,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from fitplug.certify import Tiers, make_one_tier
-from fitplug.families.base.design import CLAIM_MARGIN, Design
+from fitplug.families.base.design import CLAIM_MARGIN, PRODUCT_BOUND_MARGIN, Design
 from fitplug.families.base.family import Duals
 from fitplug.families.base.objective import Objective
 from fitplug.families.base.structure import Structure
-from fitplug.families.blocks.design.reduction import reduce_matrices, reduce_scalars
 from fitplug.families.blocks.design.rounding import (
     RealBlocks,
     choose_bases,
@@ -21,20 +28,25 @@ from fitplug.families.blocks.design.rounding import (
     share_basis,
 )
 from fitplug.families.blocks.shape.matrices import MatrixStructure
-from fitplug.families.blocks.shape.scalars import ScalarStructure
+from fitplug.families.blocks.shape.pairs import PairStructure
+from fitplug.numeric import FloatArray, IndexArray
 from fitplug.solve import (
     SOLVERS,
+    Block,
     Component,
+    DualValue,
     Options,
     Problem,
     ScalarBlocks,
     Solution,
+    compute_mean_of_product,
     explain_end,
     find_components,
     join_solutions,
     merge_tiers,
     reduce_block,
     refine,
+    solve_dual,
 )
 
 _REFINING = 1e12
@@ -44,7 +56,7 @@ _REFINING = 1e12
 def design_matrices(
     structure: MatrixStructure, objective: Objective, options: Options, loss: float
 ) -> Design:
-    """Minimise the objective at the targets, for blocks that are matrices.
+    """Minimise the objective at the targets, for single records.
 
     The arguments are those of `fitplug.families.designs.find_design`.
 
@@ -55,24 +67,101 @@ def design_matrices(
     # A total error couples all queries, and so do the soft maxima of the paper's own solver.
     is_coupled = len(structure.blocks) > 1 or objective.weight or options.solver == "sm2"
     solve = _solve_matrices if is_coupled else _solve_components
+    if not structure.dense:
+        solve = _solve_numbers
     real_blocks, solution, tiers = solve(structure, objective, options)
     return _round_optimum(structure, objective, real_blocks, solution, tiers, options, loss)
 
 
-def design_scalars(
-    structure: ScalarStructure, objective: Objective, options: Options, loss: float
+def design_pairs(
+    structure: PairStructure, objective: Objective, options: Options, loss: float
 ) -> Design:
-    """Minimise the objective at the targets, for blocks that are numbers.
+    """Minimise the privacy cost at the targets, for classes of pairs of cells.
 
     The arguments are those of `fitplug.families.designs.find_design`.
 
     Raises:
+        WorkloadError: If the rank of a block cannot be decided.
         DesignError: If floating point cannot evaluate the dual, or integers have no room.
     """
-    problem = reduce_scalars(structure, objective.budgets)
-    solution, tiers = _solve_coupled(problem, structure, objective, options)
-    real_blocks = [share_basis(structure, solution.whiteners[0])]
-    return _round_optimum(structure, objective, real_blocks, solution, tiers, options, loss)
+    pairs, multiples = structure.pairs, structure.subsets.profile_multiples
+    ones = [1.0] * len(structure.sizes)
+    between = [-1.0 / (n - 1) if n > 1 else 0.0 for n in structure.sizes]
+    blocks, independent = reduce_blocks(structure)
+    noisy = np.unique(np.concatenate([block.rows for block in blocks]))
+    places = [np.searchsorted(noisy, block.rows) for block in blocks]
+    bases = [block.basis[:, pairs.cells] for block in blocks]
+    weights = multiples[structure.noisy_blocks].tolist()
+
+    def evaluate(problem: Problem, p: FloatArray, q: FloatArray) -> DualValue:
+        moments, _ = structure.sum_moments(p)
+        value, ratios, whiteners, grams = 0.0, np.zeros(len(noisy)), [], []
+        for block, B, place, weight, moment in zip(
+            blocks, bases, places, weights, moments, strict=True
+        ):
+            P = weight * (B @ moment @ B.T)
+            mean = compute_mean_of_product(P, block.representation, q[place])
+            value += mean.value
+            ratios[place] += mean.ratios
+            whiteners.append(mean.compute_whitener())
+            strategy = whiteners[-1] @ B
+            grams.append(weight * (strategy.T @ strategy))
+        products = structure.sum_products(grams, ones, between)
+        profile = pairs.measure_pairs(products[0].diagonal(), products)
+        return DualValue(value, profile, ratios, tuple(whiteners))
+
+    solution = solve_dual(
+        Problem(structure.differences, len(noisy), ()),
+        tolerance=options.tolerance,
+        max_iterations=options.max_iterations,
+        progress=options.progress,
+        evaluate=evaluate,
+    )
+    q = np.zeros(structure.rows)
+    q[noisy] = solution.q
+    reals = [
+        whitener @ block.basis for whitener, block in zip(solution.whiteners, blocks, strict=True)
+    ]
+    return round_one_tier(
+        structure,
+        objective,
+        choose_bases(structure, reals, independent),
+        replace(solution, q=q),
+        options,
+        loss,
+    )
+
+
+def reduce_blocks(
+    structure: MatrixStructure, budgets: FloatArray | None = None
+) -> tuple[list[Block], list[IndexArray]]:
+    """Reduce the noisy blocks, which are matrices, to what the solvers see of them.
+
+    Args:
+        structure: The structure of a workload.
+        budgets: The largest profile allowed for each cell, shape (D,), or None.
+
+    Returns:
+        The blocks, and for each of them k linearly independent rows of its matrix.
+
+    Raises:
+        WorkloadError: If the rank of a block cannot be decided.
+    """
+    blocks, independent = [], []
+    for number in structure.noisy_blocks.tolist():
+        queries = structure.gather_queries(number)
+        matrix, rows, multiples = queries.matrix, queries.rows, queries.variance_multiples
+        asked = np.arange(len(rows))
+        if structure.public_attributes is not None:
+            # Rows that public totals answer have no variance and no weight.
+            asked = np.flatnonzero(matrix.any(axis=1))
+            matrix, rows, multiples = matrix[asked], rows[asked], multiples[asked]
+        if budgets is not None:
+            matrix = matrix / np.sqrt(budgets)
+        block, chosen = reduce_block(matrix, structure.targets[rows] / multiples)
+        blocks.append(replace(block, rows=rows))
+        independent.append(asked[chosen])
+    return blocks, independent
 
 
 def _round_optimum(
@@ -98,19 +187,54 @@ def _round_optimum(
     )
 
 
+def round_one_tier(
+    structure: PairStructure,
+    objective: Objective,
+    real_blocks: Sequence[RealBlocks],
+    solution: Solution,
+    options: Options,
+    loss: float,
+) -> Design:
+    """Round an optimum that is not refined to integers."""
+    return Design.in_one_tier(
+        round_blocks(structure, real_blocks, objective=objective, upper=solution.upper, loss=loss),
+        Duals(solution.p, solution.q),
+        bound_margin=PRODUCT_BOUND_MARGIN,
+        iterations=solution.iterations,
+        ended=explain_end(solution, options),
+    )
+
+
+def _solve_numbers(
+    structure: MatrixStructure, objective: Objective, options: Options
+) -> tuple[list[RealBlocks], Solution, Tiers]:
+    """Solve all blocks together, where they are numbers."""
+    incidence = csr_array(structure.incidence / structure.targets[:, None])
+    multiples = structure.subsets.profile_multiples
+    scalars = ScalarBlocks(multiples, incidence, csr_array(incidence.T))
+    problem = Problem(1, structure.rows, (scalars,))
+    if objective.budgets is not None:
+        problem = problem.divide_profile(objective.budgets)
+    solution, tiers = _solve_coupled(problem, structure, objective, options)
+    return [share_basis(structure, solution.whiteners[0])], solution, tiers
+
+
 def _solve_matrices(
     structure: MatrixStructure, objective: Objective, options: Options
 ) -> tuple[list[RealBlocks], Solution, Tiers]:
     """Solve all blocks together."""
-    problem, independent = reduce_matrices(structure, objective.budgets)
-    solution, tiers = _solve_coupled(problem, structure, objective, options)
     unscaled = 1.0 if objective.budgets is None else np.sqrt(objective.budgets)
     multiples = structure.subsets.profile_multiples
+    blocks, independent = reduce_blocks(structure, objective.budgets)
+    scaled = [
+        replace(block, basis=block.basis * np.sqrt(multiple))
+        for block, multiple in zip(blocks, multiples, strict=True)
+    ]
+    problem = Problem(structure.cells, structure.rows, tuple(scaled))
+    solution, tiers = _solve_coupled(problem, structure, objective, options)
     reals = [
         whitener @ block.basis * unscaled / math.sqrt(multiple)
-        for block, whitener, multiple in zip(
-            problem.matrices, solution.whiteners, multiples, strict=True
-        )
+        for block, whitener, multiple in zip(scaled, solution.whiteners, multiples, strict=True)
     ]
     return choose_bases(structure, reals, independent, options.periods), solution, tiers
 

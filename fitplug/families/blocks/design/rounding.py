@@ -28,7 +28,6 @@ from fitplug.families.base.strategy import BlockSet, IntegerStrategy
 from fitplug.families.base.structure import Structure
 from fitplug.families.blocks.shape.matrices import MatrixStructure
 from fitplug.families.blocks.shape.pairs import PairStructure
-from fitplug.families.blocks.shape.scalars import ScalarStructure
 from fitplug.families.blocks.strategy.causality import choose_causal_basis
 from fitplug.numeric import FloatArray, IndexArray, IntArray
 from fitplug.workload import classify_cells
@@ -109,21 +108,21 @@ def round_blocks(
     return add_claim_margins(best)
 
 
-def share_basis(structure: ScalarStructure, real: FloatArray) -> RealBlocks:
-    """Give all blocks that are numbers one basis, the one cell that is left.
+def share_basis(structure: MatrixStructure, real: FloatArray) -> RealBlocks:
+    """Give all noisy blocks one basis, the one cell that is left, where they are numbers.
 
     Args:
         structure: The structure of the workload.
-        real: real^2 is Sigma_A^-1 of each block, shape (b,).
+        real: real^2 is Sigma_A^-1 of each of these blocks, shape (b,).
 
     Returns:
-        The blocks.
+        The blocks. With public totals, the unit of their size is not the cost.
     """
-    every = np.arange(len(structure.blocks), dtype=np.int64)
-    unit = math.sqrt(float((structure.subsets.profile_multiples * real**2).sum()))
-    G = real / np.sqrt(compute_precisions(structure, every)) / unit
+    blocks = structure.noisy_blocks
+    unit = math.sqrt(float((structure.subsets.profile_multiples[blocks] * real**2).sum()))
+    G = real / np.sqrt(compute_precisions(structure, blocks)) / unit
     basis = Basis("cells", np.zeros(1, dtype=np.int64), np.ones(1))
-    return RealBlocks(every, basis, G[:, None, None])
+    return RealBlocks(blocks, basis, G[:, None, None])
 
 
 def choose_bases(

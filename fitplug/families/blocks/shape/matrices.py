@@ -1,6 +1,8 @@
-"""Blocks that are matrices: some attributes are dense, and each Sigma_A is over all their cells.
+"""Blocks that are matrices: each Sigma_A is over all cells of the dense attributes.
 
-Without symmetric attributes there is one block, the dense problem.
+Without symmetric attributes there is one block, the dense problem. Without dense attributes there
+is one dense cell, and nothing tells the rows of a block apart: each block is a number, and there
+may be a million.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from fitplug.domain import suggest_fewer_cells
 from fitplug.errors import WorkloadError
@@ -42,11 +45,13 @@ class MatrixStructure(Structure):
     """Blocks over the symmetric attributes' subsets, each a matrix over the dense cells."""
 
     def __str__(self) -> str:
-        if not self.symmetric:
+        if self.dense and not self.symmetric:
             return f"{self.cells:,} cells told apart, one block"
-        free = f"{len(self.symmetric)} symmetric attributes ({list_names(self.symmetric)})"
-        told = f"{self.cells:,} cells of {', '.join(self.dense)}"
-        return f"{free}: {len(self.blocks):,} blocks over the {told}"
+        blocks = f"{len(self.symmetric)} symmetric attributes ({list_names(self.symmetric)}): "
+        blocks += f"{len(self.blocks):,} blocks"
+        if not self.dense:
+            return f"{blocks} of one number"
+        return f"{blocks} over the {self.cells:,} cells of {', '.join(self.dense)}"
 
     @property
     def block_attributes(self) -> tuple[str, ...]:
@@ -87,10 +92,14 @@ class MatrixStructure(Structure):
         return self.group_matrices[group]
 
     def build_block_matrix(self, block: int) -> FloatArray:
+        if not self.dense:
+            return np.ones((1, 1))
         groups, _ = self.subsets.find_groups(block)
         return np.concatenate([self.group_matrices[g] for g in groups])
 
     def find_rows(self, block: int, group: int) -> slice:
+        if not self.dense:
+            return slice(0, 1)
         groups, _ = self.subsets.find_groups(block)
         lengths = np.diff(self.row_starts)[groups]
         at = int(np.flatnonzero(groups == group)[0])
@@ -111,3 +120,10 @@ class MatrixStructure(Structure):
     def gather_all_queries(self) -> Iterator[BlockQueries]:
         """Gather what each block answers, one block after another."""
         return map(self.gather_queries, range(len(self.blocks)))
+
+    @frozen_property
+    def incidence(self) -> csr_array:
+        """The variance multiples of all rows and blocks that are numbers, (rows, b), sparse."""
+        shape = (self.rows, len(self.blocks))
+        groups, blocks = self.subsets.pairs
+        return csr_array((self.subsets.variance_multiples, (groups, blocks)), shape=shape)

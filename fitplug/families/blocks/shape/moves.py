@@ -1,10 +1,18 @@
-"""Blocks that are numbers, where a record may move along too many attributes to try all sets.
+"""Blocks that are numbers, where neighbours replace a record: differences are sets of attributes.
 
-It is `fitplug.families.blocks.shape.symmetric_pairs` for more attributes. A move is the set D of
-the attributes along which a record is replaced, and there are 2^m - 1 of them for m attributes. So
-the structure names the moves that have dual weights, which the certificate needs
-(docs/theory/units.md, (U9)). What the costliest of all moves costs is bounded in
-`fitplug.neighbours.move_bound`.
+Every attribute is symmetric. What it costs to move a record from one cell to another depends only
+on the set D of the attributes along which the two cells differ, the *move*: block A adds the
+multiple
+
+    c_A(D) = 2 w_A (1 - prod_{a in A and D} -1 / (n_a - 1))
+
+of its precision, which is 0 where A and D have no attribute in common (docs/theory/units.md, (U8)).
+Blocks within the attributes that the unit keeps have no cost at all: public totals answer them.
+
+There are 2^m - 1 moves along m attributes. All of them have dual weights if they are few. Else the
+structure names those that have, which the certificate needs (docs/theory/units.md, (U9)). A move is
+named by the record that is added: its labels are 1 in the attributes of D, and those of the removed
+record are 0.
 """
 
 from __future__ import annotations
@@ -16,51 +24,81 @@ import numpy as np
 
 from fitplug.errors import PlanError, WorkloadError
 from fitplug.families.base.structure import TWO_CHANGES
-from fitplug.families.blocks.shape.symmetric_pairs import SymmetricPairStructure
-from fitplug.numeric import FloatArray, IntArray, frozen_property
+from fitplug.families.blocks.shape.pairs import PairStructure
+from fitplug.neighbours import MOST_LISTED, PersonRecords, RecordSets
+from fitplug.numeric import BoolArray, FloatArray, IntArray, frozen_property
+
+MOST_FREE = 14
+"""The most attributes along which a record may move, if all moves are to have dual weights."""
+
+MOST_ENTRIES = 20_000_000
+"""The most pairs of a block and a move, if all moves are to have dual weights."""
 
 MOST_MOVED_BLOCKS = 1_000_000
 """The most blocks whose costs are summed for each move that is named."""
 
+_CHUNK = 1_000_000
+"""The most pairs of a block and a move whose multiples are computed at once."""
+
 
 @dataclass(frozen=True, eq=False)
-class MoveStructure(SymmetricPairStructure):
+class MoveStructure(PairStructure):
     """Blocks of one number each, and the moves of a record that have dual weights.
 
     Attributes:
-        named: Which of the attributes `free` each move that has a dual weight is along, as ones and
-            zeros, shape (v, m); None for the moves that every design begins with.
+        named: The moves that have dual weights, as records with a label for each of the attributes
+            `free`; None for all moves, or for those that a design begins with.
     """
 
-    named: IntArray | None = None
+    named: RecordSets | None = None
 
     def __str__(self) -> str:
-        free = len(self.free)
-        return f"{super(SymmetricPairStructure, self).__str__()}, a record moves along up to {free}"
+        blocks = super(PairStructure, self).__str__()
+        return f"{blocks}, a record moves along up to {len(self.free)}"
+
+    @property
+    def fits(self) -> bool:
+        """Whether there are few enough moves to give all of them dual weights."""
+        few = len(self.free) <= MOST_FREE
+        return few and len(self.noisy_blocks) * (2 ** len(self.free) - 1) <= MOST_ENTRIES
 
     @frozen_property
     def moves(self) -> IntArray:
         """The moves that have dual weights, as ones and zeros, shape (v, m)."""
-        return list_first_moves(len(self.free)) if self.named is None else self.named
+        if self.named is not None:
+            return self.named.labels[:, 0]
+        m = len(self.free)
+        return list_moves(m) if self.fits else list_first_moves(m)
 
     @property
     def differences(self) -> int:
-        return len(self.moves)
+        return len(self.moves if self.named is None else self.named)
 
     @property
     def arrays_in_files(self) -> Mapping[str, IntArray]:
-        return {"moves": self.moves}
+        return {} if self.named is None else self.named.arrays_in_file
 
     @property
     def remedy(self) -> str:
+        if len(self.free) <= MOST_LISTED:
+            return ""
         return (
             "the moves of a record are too many to try, so that the privacy cost is a bound; ask "
             "tables of fewer attributes, or with equal targets"
         )
 
+    @frozen_property
+    def noisy_blocks(self) -> IntArray:
+        is_noisy = np.isin(self.blocks, self.free).any(axis=1)
+        return np.asarray(np.flatnonzero(is_noisy), dtype=np.int64)
+
+    def find_public(self, block: int, group: int) -> FloatArray | None:
+        return None if block in self.noisy_set else np.ones((1, 1))
+
     def check_size(self) -> None:
-        super().check_size()
-        if len(self.noisy_blocks) > MOST_MOVED_BLOCKS:
+        if not len(self.noisy_blocks):
+            raise self.make_public_error()
+        if len(self.noisy_blocks) > MOST_MOVED_BLOCKS and not self.fits:
             raise WorkloadError(
                 f"a record may move along {len(self.free)} attributes, and its moves change "
                 f"{len(self.noisy_blocks):,} tables; for the unit of privacy ReplaceOne up to "
@@ -73,10 +111,13 @@ class MoveStructure(SymmetricPairStructure):
         Raises:
             PlanError: If they are not.
         """
-        moves = self.moves
-        fits = moves.dtype == np.int64 and moves.ndim == 2 and len(moves) > 0
-        if not (fits and moves.shape[1] == len(self.free) and np.isin(moves, (0, 1)).all()):
-            raise PlanError("the moves that have dual weights are not sets of attributes")
+        if self.named is None:
+            return
+        cell = np.zeros(1, dtype=np.int64)
+        try:
+            self.named.check_form(PersonRecords(1, cell, (2,) * len(self.free)))
+        except ValueError:
+            raise PlanError("the moves that have dual weights are not sets of attributes") from None
 
     @frozen_property
     def members(self) -> IntArray:
@@ -99,19 +140,23 @@ class MoveStructure(SymmetricPairStructure):
 
     @frozen_property
     def multiples(self) -> FloatArray:
-        """c_A(D) of each noisy block and each move that is named, shape (noisy blocks, v).
+        """c_A(D) of each noisy block and each move with a dual weight, shape (noisy blocks, v).
 
-        As in `SymmetricPairStructure`, 1 - prod is 0 exactly, or at least 1/2.
+        Each is right to within `gamma(4 k + 8)`, for blocks of up to k attributes: the difference
+        1 - prod is 0 exactly, or at least 1/2.
         """
         weights = 2 * self.subsets.profile_multiples[self.noisy_blocks]
-        found = np.empty((self.differences, len(weights)))
-        for row, move in zip(found, self.moves, strict=True):
-            factors = np.append(np.where(move, self.ratios[:-1], 1.0), 1.0)
-            product = np.ones(len(weights))
+        found = np.empty((len(weights), self.differences))
+        step = max(1, _CHUNK // len(weights))
+        for start in range(0, self.differences, step):
+            moves = self.moves[start : start + step]
+            factors = np.ones((len(moves), len(self.ratios)))
+            factors[:, :-1] = np.where(moves, self.ratios[:-1], 1.0)
+            product = np.ones((len(moves), len(weights)))
             for place in self.members.T:
-                product *= factors[place]
-            row[:] = weights * (1 - product)
-        return found.T
+                product *= factors[:, place]
+            found[:, start : start + step] = (weights * (1 - product)).T
+        return found
 
 
 def select_members(blocks: IntArray, free: IntArray, attributes: int) -> IntArray:
@@ -136,12 +181,25 @@ def list_sets(members: IntArray) -> tuple[IntArray, IntArray]:
     return rows, index.ravel()
 
 
+def name_moves(moves: IntArray | BoolArray) -> RecordSets:
+    """Name moves (v, m), ones and zeros, by the record that is added."""
+    cells = np.zeros((len(moves), 1), dtype=np.int64)
+    return RecordSets(cells, np.asarray(moves[:, None], dtype=np.int64))
+
+
+def list_moves(m: int) -> IntArray:
+    """List all moves along m attributes, shape (2^m - 1, m): number k, from 0, has those of the
+    binary digits of k + 1."""
+    numbers = np.arange(1, 2**m, dtype=np.int64)
+    return np.asarray(numbers[:, None] >> np.arange(m) & 1)
+
+
 def list_first_moves(m: int) -> IntArray:
-    """List the moves that every design begins with, for m attributes, shape (v, m).
+    """List the moves that a design begins with, for m attributes, shape (v, m).
 
     They are the move along all attributes, and for each binary digit those along the attributes
     whose number has this digit, so that every pair of attributes is divided by one of them.
     """
     numbers = np.arange(m, dtype=np.int64)
     digits = [(numbers >> bit) & 1 for bit in range(max(m - 1, 1).bit_length())]
-    return np.array([np.ones(m, dtype=np.int64), *(own for own in digits if own.any())])
+    return np.array([np.ones(m, dtype=np.int64), *(digit for digit in digits if digit.any())])

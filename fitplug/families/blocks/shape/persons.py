@@ -63,7 +63,7 @@ class PersonStructure(MatrixStructure):
 
     @property
     def arrays_in_files(self) -> Mapping[str, IntArray]:
-        return {"records.cells": self.sets.cells, "records.labels": self.sets.labels}
+        return self.sets.arrays_in_file
 
     @property
     def has_room(self) -> bool:

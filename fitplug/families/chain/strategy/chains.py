@@ -13,14 +13,14 @@ from fitplug.families.base.contrasts import build_contrasts
 from fitplug.families.base.integers import SATURATION
 from fitplug.families.base.strategy import BlockSet, Integers, IntegerStrategy
 from fitplug.families.base.strategy_form import Mechanism, StrategyCost, make_mechanism
-from fitplug.families.blocks.strategy.scalars import OneCellForm
+from fitplug.families.blocks.strategy.matrices import BlockSetForm
 from fitplug.families.chain.shape import ChainStructure
 from fitplug.families.chain.strategy.convolutions import ChainMatrix
 from fitplug.families.chain.strategy.nested_chain import NestedChain, find_largest_column
 from fitplug.numeric import AnyArray, FloatArray, ceil_float, gamma
 
 
-class ChainForm(OneCellForm[ChainStructure]):
+class ChainForm(BlockSetForm[ChainStructure]):
     """The strategies of `ChainStructure`."""
 
     def upper_unit_variances(

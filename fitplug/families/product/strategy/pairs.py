@@ -22,15 +22,12 @@ from fitplug.families.base.attribute_matrices import AttributeMatrix, DenseMatri
 from fitplug.families.base.contrasts import build_contrasts
 from fitplug.families.base.strategy import Integers, IntegerStrategy
 from fitplug.families.base.strategy_form import StrategyCost, upper_excess
-from fitplug.families.blocks.strategy.public_totals import PublicTotalsForm
 from fitplug.families.product.shape.pairs import ProductPairStructure
 from fitplug.families.product.shape.products import ProductStructure
 from fitplug.families.product.strategy.products import ProductForm
 from fitplug.neighbours import (
-    MOST_LISTED,
     MoveCosts,
     undo_scale,
-    upper_all_moves,
     upper_costliest_move,
 )
 from fitplug.numeric import (
@@ -41,7 +38,7 @@ from fitplug.numeric import (
 )
 
 
-class ProductPairForm(PublicTotalsForm[ProductStructure], ProductForm):
+class ProductPairForm(ProductForm):
     """The strategies of `ProductPairStructure`."""
 
     def compute_cost(self, structure: ProductStructure, integers: Integers) -> StrategyCost:
@@ -49,10 +46,7 @@ class ProductPairForm(PublicTotalsForm[ProductStructure], ProductForm):
         assert isinstance(structure, ProductPairStructure)
         _, _, max_records = super().compute_cost(structure, integers)
         costs, shift = _weigh_sets(structure, integers)
-        if costs.size <= MOST_LISTED:
-            bound = upper_all_moves(costs)
-        else:
-            bound = upper_costliest_move(costs, costs.search(costs.list_starts()))
+        bound = upper_costliest_move(costs, costs.search(costs.list_starts()))
         # The cost of a pair is an integer.
         largest = undo_scale(bound, shift)
         return StrategyCost(largest, np.array([ceil_float(Fraction(largest))]), max_records)

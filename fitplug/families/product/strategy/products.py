@@ -11,7 +11,7 @@ from fitplug.families.base.attribute_matrices import AttributeMatrix, DenseMatri
 from fitplug.families.base.contrasts import make_contrasts
 from fitplug.families.base.strategy import Integers, IntegerStrategy
 from fitplug.families.base.strategy_form import Mechanism, StrategyCost, make_mechanism
-from fitplug.families.blocks.strategy.scalars import OneCellForm
+from fitplug.families.blocks.strategy.matrices import BlockSetForm
 from fitplug.families.product.shape.products import ProductStructure
 from fitplug.families.product.strategy.multiples import (
     check_multiples,
@@ -23,7 +23,7 @@ from fitplug.families.product.strategy.trees import TreeMatrix
 from fitplug.numeric import AnyArray, FloatArray, gamma
 
 
-class ProductForm(OneCellForm[ProductStructure]):
+class ProductForm(BlockSetForm[ProductStructure]):
     """The strategies of `ProductStructure`."""
 
     has_grades = True

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fitplug.families.blocks.certificate.person_bound import (
+from fitplug.families.blocks.certificate import (
     factor_moment,
     sum_moments,
     upper_residual,

@@ -29,7 +29,7 @@ from functools import partial
 import numpy as np
 
 from fitplug.certify import COARSE_STEP, STEP, lower_trace
-from fitplug.families.blocks.certificate.blocks import BlockCertifier
+from fitplug.families.blocks.certificate import BlockCertifier
 from fitplug.families.tree.certificate.block_weights import BlockWeights
 from fitplug.families.tree.certificate.dense_trees import DenseTree, RootPosterior
 from fitplug.families.tree.certificate.scalar_trees import LOGARITHM, ScalarTree

@@ -1,4 +1,4 @@
-"""Folder contents: which names in a folder hold rows, and which say that it may not be read.
+"""File names: which format a name means, and which names hold rows or forbid to read a folder.
 
 The files of a lake's table also hold rows that are deleted or replaced, and only its metadata say
 which. And a file that is passed over in silence would be missing from the counts.
@@ -8,9 +8,57 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Collection, Iterable
+from enum import Enum
 from pathlib import Path
 
-from fitplug_dask.sources.formats import IGNORED_PREFIXES, SUFFIXES
+
+class Format(Enum):
+    """How the rows of a file are stored; the value is the name of the format in messages."""
+
+    PARQUET = "Parquet"
+    ARROW = "Arrow"
+    CSV = "CSV"
+    CSV_GZ = "gzipped CSV"
+    STREAM = "stream"
+    FRAGMENT = "data set fragment"
+    DELAYED = "Dask partition"
+
+
+TEXT_FORMATS = (Format.CSV, Format.CSV_GZ)
+"""Formats whose columns have no type. The domain says how their text is read."""
+
+HELD_FORMATS = (Format.STREAM, Format.FRAGMENT, Format.DELAYED)
+"""Formats of what other libraries read, so that no path of a file is opened here."""
+
+_FORMAT_OF_SUFFIX = {
+    ".parquet": Format.PARQUET,
+    ".parq": Format.PARQUET,
+    ".arrow": Format.ARROW,
+    ".feather": Format.ARROW,
+    ".ipc": Format.ARROW,
+    ".arrows": Format.ARROW,
+    ".csv": Format.CSV,
+    ".csv.gz": Format.CSV_GZ,
+}
+
+SUFFIXES = tuple(_FORMAT_OF_SUFFIX)
+SUFFIX_LIST = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
+"""The suffixes as messages list them."""
+
+IGNORED_PREFIXES = ("_", ".")
+"""Files and folders whose names begin with these hold no rows."""
+
+
+def infer_format(path: str) -> Format:
+    """Return the format that the suffix of a file name means.
+
+    Files without a known suffix are read as Parquet.
+    """
+    for suffix, known in _FORMAT_OF_SUFFIX.items():
+        if path.lower().endswith(suffix):
+            return known
+    return Format.PARQUET
+
 
 _WITHOUT_ROWS = ("README", "LICENSE", "LICENCE", "NOTICE", "CHANGELOG", "COPYING", "MANIFEST")
 """Names without a suffix that usually hold no rows."""

@@ -1,4 +1,4 @@
-"""Table entries: what the metadata of a table say of one of its files.
+"""Found files: what a source means, and what its folders or its table say of each file.
 
 A table of a lake, or a data set, knows more of a file than the file itself: under which names its
 columns are stored, which values all its rows share, and which of its rows are deleted.
@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from fitplug_dask.sources.file_names import Format
 
 Rows = npt.NDArray[np.bool_]
 
@@ -82,6 +84,38 @@ class TableEntry:
     deleted: bytes | None = field(default=None, repr=False)
     size: int | None = None
     refused: Mapping[str, str] = field(default_factory=dict)
+
+
+class FolderKey(NamedTuple):
+    """One folder `name=value` on the way to a file.
+
+    Attributes:
+        name: The name of an attribute or of another column.
+        value: The value that all rows of the file have; None is null.
+        folder: The path of the folder, for messages.
+    """
+
+    name: str
+    value: str | None
+    folder: str
+
+
+class FoundFile(NamedTuple):
+    """A file, or a part of a table, that a source means.
+
+    Attributes:
+        path: The path as it was given or found, without credentials.
+        keys: The keys of the folders that the file lies in.
+        location: Where the file is opened. It is a Location, unless another library reads it.
+        format: The format of the file.
+        entry: What a table says of the file, None if it belongs to no table.
+    """
+
+    path: str
+    keys: tuple[FolderKey, ...]
+    location: Any
+    format: Format
+    entry: TableEntry | None = None
 
 
 def spell_value(value: Any) -> str | None:

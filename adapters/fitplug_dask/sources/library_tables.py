@@ -1,0 +1,343 @@
+"""Library tables: rows that other libraries hold, as parts that tasks read.
+
+The fragments of a pyarrow.dataset.Dataset, the partitions of a dask.dataframe or delayed frames,
+and streams: tables that only this process can read, as batches one after another. A query of
+DuckDB, a LazyFrame of Polars, or a reader or table of Arrow gives its batches in turn. All tasks of
+a count pull from one stream, so that each batch goes to exactly one of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from fitplug.errors import DataError
+from fitplug_dask.sources.file_names import Format
+from fitplug_dask.sources.found_files import (
+    FolderKey,
+    FoundFile,
+    StoredColumn,
+    TableEntry,
+    spell_value,
+)
+from fitplug_dask.sources.locations import UNTRACKED, Location
+
+OpenBatches: TypeAlias = Callable[[Sequence[str]], Iterator[Any]]
+"""From the names of columns to the batches of Arrow that hold them."""
+
+SHARES = 64
+"""How many tasks at most pull from a stream at once."""
+
+_BATCH_ROWS = 2**17
+
+_numbers = itertools.count(1)
+
+
+class SharedStream:
+    """The location of a table that is read as a stream, by several threads at once.
+
+    Attributes:
+        path: What the table is called in messages, with a number of its own.
+        options: None, as it lies in no store.
+        listed: None, as no store listed it.
+        schema: The Arrow schema.
+    """
+
+    options = None
+    listed = None
+
+    def __init__(self, called: str, schema: Any, open_batches: OpenBatches) -> None:
+        """Prepare a stream, which is opened when the first batch is pulled.
+
+        Args:
+            called: What the table is called in messages.
+            schema: The Arrow schema.
+            open_batches: Begins the stream anew, whenever it is called.
+        """
+        self.path = f"{called} ({next(_numbers)})"
+        self.schema = schema
+        self._open_batches = open_batches
+        self._lock = threading.Lock()
+        self._batches: Iterator[Any] | None = None
+        self._ended: set[int] = set()
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a stream cannot leave its process")
+
+    def read_state(self) -> tuple[int, str]:
+        """Return a size, which means nothing, and a stamp that says that changes are not seen."""
+        return 1, f"{UNTRACKED}{self.path}"
+
+    def pull_batches(self, share: int, columns: Sequence[str]) -> Iterator[Any]:
+        """Yield batches until the stream has ended, each to one share only.
+
+        When all shares have seen the end, the next one to pull begins a new reading.
+
+        Args:
+            share: The number of the share, below SHARES.
+            columns: The columns to read. If there are none, batches hold one that counts rows.
+        """
+        wanted = list(columns) or self.schema.names[:1]
+        while True:
+            with self._lock:
+                if self._batches is None:
+                    self._batches = iter(self._open_batches(wanted))
+                batch = None if self._ended else next(self._batches, None)
+                if batch is None:
+                    self._ended.add(share)
+                    if len(self._ended) == SHARES:
+                        self._batches, self._ended = None, set()
+                    return
+            yield batch
+
+
+def find_arrow_stream(source: Any) -> list[FoundFile]:
+    """Find the rows of a Table, RecordBatch, RecordBatchReader or Scanner of Arrow."""
+    import pyarrow as pa
+
+    if isinstance(source, pa.RecordBatch):
+        source = pa.Table.from_batches([source])
+    if isinstance(source, pa.Table):
+
+        def open_table(columns: Sequence[str]) -> Iterator[Any]:
+            return iter(source.select(list(columns)).to_batches(max_chunksize=_BATCH_ROWS))
+
+        return [make_stream("the Arrow table", source.schema, open_table)]
+    if not isinstance(source, pa.RecordBatchReader):  # a Scanner
+        return [make_stream("the scanner", source.projected_schema, lambda _: source.to_batches())]
+    unread = [source]
+
+    def open_reader(columns: Sequence[str]) -> Iterator[Any]:
+        if not unread:
+            raise ValueError("a reader can be read only once")
+        return (batch.select(list(columns)) for batch in unread.pop())
+
+    return [make_stream("the Arrow reader", source.schema, open_reader)]
+
+
+def find_polars_stream(source: Any) -> list[FoundFile]:
+    """Find the rows of a LazyFrame or DataFrame of Polars."""
+    import polars as pl
+
+    frame = source.lazy()
+    oldest = pl.CompatLevel.oldest()
+
+    def open_frame(columns: Sequence[str]) -> Iterator[Any]:
+        frames = frame.select(list(columns)).collect_batches(
+            chunk_size=_BATCH_ROWS, maintain_order=False, engine="streaming"
+        )
+        for part in frames:
+            yield from part.to_arrow(compat_level=oldest).to_batches()
+
+    schema = frame.collect_schema().to_frame().to_arrow(compat_level=oldest).schema
+    return [make_stream("the Polars frame", schema, open_frame)]
+
+
+def find_duckdb_stream(source: Any) -> list[FoundFile]:
+    """Find the rows of a relation of DuckDB."""
+    import duckdb
+
+    def read(relation: Any) -> Any:
+        if hasattr(relation, "to_arrow_reader"):
+            return relation.to_arrow_reader(_BATCH_ROWS)
+        return relation.fetch_record_batch(_BATCH_ROWS)
+
+    def open_relation(columns: Sequence[str]) -> Iterator[Any]:
+        return iter(read(source.select(*map(duckdb.ColumnExpression, columns))))
+
+    return [make_stream("the DuckDB relation", read(source.limit(0)).schema, open_relation)]
+
+
+def make_stream(called: str, schema: Any, open_batches: OpenBatches) -> FoundFile:
+    """Return a stream as what is found; the arguments are those of `SharedStream`."""
+    stream = SharedStream(called, schema, open_batches)
+    return FoundFile(called, (), stream, Format.STREAM)
+
+
+@dataclass(frozen=True, repr=False)
+class FragmentLocation:
+    """The location of a fragment that Arrow reads.
+
+    Attributes:
+        path: What the fragment is called in messages.
+        fragment: The fragment.
+        schema: The schema of the data set, which all fragments are read as.
+        options: None, as Arrow reaches its store itself.
+        listed: None, as its state is asked for.
+    """
+
+    path: str
+    fragment: Any
+    schema: Any
+    options: None = None
+    listed: None = None
+
+    def __repr__(self) -> str:
+        return f"FragmentLocation({self.path!r})"
+
+    def read_state(self) -> tuple[int, str]:
+        """Return the size and a stamp of the fragment's file, if it is one of a file."""
+        path = getattr(self.fragment, "path", None)
+        if not path:
+            return 1, f"{UNTRACKED}{self.path}"
+        info = self.fragment.filesystem.get_file_info(path)
+        if not info.is_file:
+            raise FileNotFoundError
+        return max(1, info.size), f"mtime={info.mtime_ns}"
+
+
+def find_fragments(source: Any) -> list[FoundFile]:
+    """Find the fragments of a data set.
+
+    Local files of Parquet and Arrow are read as if they were named by their paths, with all checks
+    of these. The other fragments are read by Arrow. A data set with a filter does not give out its
+    fragments, so that it is read as a stream.
+    """
+    import pyarrow.dataset as pd
+
+    try:
+        fragments = list(source.get_fragments())
+    except ValueError:
+
+        def scan(columns: Sequence[str]) -> Iterator[Any]:
+            batches: Iterator[Any] = source.to_batches(columns=list(columns))
+            return batches
+
+        return [make_stream("the filtered data set", source.schema, scan)]
+    plain = isinstance(source, pd.FileSystemDataset)
+    if plain and all(_is_plain(fragment) for fragment in fragments):
+        return [_find_file(fragment, source.schema) for fragment in fragments]
+    found = []
+    for number, fragment in enumerate(fragments):
+        path = getattr(fragment, "path", None) or f"fragment {number}"
+        location = FragmentLocation(f"{path} ({number})", fragment, source.schema)
+        found.append(FoundFile(path, (), location, Format.FRAGMENT))
+    return found
+
+
+def _is_plain(fragment: Any) -> bool:
+    """Return whether a fragment is all of a local file of Parquet or Arrow."""
+    import pyarrow.dataset as pd
+    from pyarrow.fs import LocalFileSystem
+
+    if not isinstance(fragment.filesystem, LocalFileSystem):
+        return False
+    if isinstance(fragment.format, pd.ParquetFileFormat):
+        every = len(fragment.row_groups) == fragment.metadata.num_row_groups
+        return every and fragment.format == pd.ParquetFileFormat()
+    return isinstance(fragment.format, pd.IpcFileFormat)
+
+
+def _find_file(fragment: Any, schema: Any) -> FoundFile:
+    """Return the file of a fragment, with the keys that its partition expression gives."""
+    import pyarrow.dataset as pd
+
+    keys = tuple(
+        FolderKey(name, spell_value(value), str(Path(fragment.path).parent))
+        for name, value in pd.get_partition_keys(fragment.partition_expression).items()
+    )
+    is_parquet = isinstance(fragment.format, pd.ParquetFileFormat)
+    return FoundFile(
+        fragment.path,
+        keys,
+        Location(str(Path(fragment.path).absolute())),
+        Format.PARQUET if is_parquet else Format.ARROW,
+        TableEntry({name: StoredColumn((name,)) for name in schema.names}),
+    )
+
+
+@dataclass(frozen=True, repr=False)
+class DaskPartition:
+    """The location of one partition, which a task computes.
+
+    A partition that is computed again, for instance because a worker was lost, must hold the same
+    rows: what computes it may depend on nothing that changes.
+
+    Attributes:
+        path: What the partition is called in messages.
+        delayed: A Delayed of Dask whose value is a frame of pandas, Polars or Arrow.
+        columns: What each column holds: "strings", "integers", or "" if that is known only when
+            rows are read. None if the columns are not known before.
+        options: None, as it lies in no store.
+        listed: None, as no store listed it.
+    """
+
+    path: str
+    delayed: Any
+    columns: Mapping[str, str] | None
+    options: None = None
+    listed: None = None
+
+    def __repr__(self) -> str:
+        return f"DaskPartition({self.path!r})"
+
+    def read_state(self) -> tuple[int, str]:
+        """Return a size, which means nothing, and a stamp that says that changes are not seen."""
+        return 1, f"{UNTRACKED}{self.path}"
+
+    def compute(self) -> Any:
+        """Compute the frame, in this thread or, within a task of a cluster, on the cluster."""
+        try:
+            from distributed import get_worker, worker_client
+
+            from fitplug_dask.workers import await_result  # it imports Dask
+
+            get_worker()
+        except (ImportError, ValueError):  # no task of a cluster
+            from dask import get
+
+            # The function and not its name, for which old versions warn beside a client.
+            return self.delayed.compute(scheduler=get)
+        with worker_client() as client:
+            return await_result(client, client.compute(self.delayed))
+
+
+def find_dask_partitions(source: Any) -> list[FoundFile]:
+    """Find the partitions of a dask.dataframe, a Delayed, or a sequence of Delayed.
+
+    Raises:
+        DataError: It is another collection of Dask.
+    """
+    from dask.delayed import Delayed
+
+    columns: dict[str, str] | None = None
+    if isinstance(source, Delayed):
+        delayed = [source]
+    elif isinstance(source, Sequence):
+        delayed = list(source)
+    elif hasattr(source, "to_delayed") and hasattr(source, "columns"):
+        columns = {str(name): _classify_dtype(dtype) for name, dtype in source.dtypes.items()}
+        delayed = list(source.to_delayed())
+    else:
+        raise DataError(
+            f"the data must be a dask.dataframe or delayed frames, not {type(source).__name__}"
+        )
+    return [
+        FoundFile(
+            f"partition {number}",
+            (),
+            DaskPartition(f"partition {number}", _cull(one, Delayed), columns),
+            Format.DELAYED,
+        )
+        for number, one in enumerate(delayed)
+    ]
+
+
+def _classify_dtype(dtype: Any) -> str:
+    """Return what a column of pandas holds by its type alone."""
+    if getattr(dtype, "kind", "") in ("i", "u"):
+        return "integers"
+    return "strings" if getattr(dtype, "na_value", None) is not None and dtype == "string" else ""
+
+
+def _cull(one: Any, make: Any) -> Any:
+    """Return a Delayed with only the tasks that it needs, so that each travels with its own."""
+    from dask.optimization import cull
+
+    graph: Mapping[Any, Any] = dict(one.__dask_graph__())
+    needed, _ = cull(graph, [one.key])
+    return make(one.key, needed)

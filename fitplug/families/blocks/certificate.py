@@ -1,0 +1,304 @@
+"""Certificates of blocks: the nuclear norm is a sum over the blocks, whatever the differences are.
+
+Where attributes are symmetric, p and q are taken equal for all that symmetry makes identical, and
+the norm is the sum over the blocks A of || diag(multiple q / c)^1/2 N P_A^1/2 ||_* where P_A sums
+the moments of the differences between neighbours, times their weights p (docs/theory/symmetry.md).
+Of single records P_A = diag(w_A p).
+
+With budgets s and a weight on the total squared error, p becomes p / s, q / c becomes
+q / c + weight sum q (times the queries that a row stands for), and the same bounds the square root
+of the objective (docs/theory/dual.md)
+
+    max_i (profile_i / s_i) * (max_j (variance_j / c_j) + weight * sum_j variance_j).
+
+**Pairs of cells.** With X = diag(multiple q / c)^1/2 N, P_A = w_A (diag(r) - K_A) over the nodes.
+Here r has the row sums of the weights S_D of all sets D, and |K_A| <= sum_D S_D entry by entry, so
+that K_A' with entries that are off by a relative e of these sums lies between K_A - e diag(r) and
+K_A + e diag(r). If R R' <= P_A in the order of positive semidefinite matrices, then || X R ||_* is
+at most || X P_A^1/2 ||_*, because the square root of matrices keeps this order. Nodes whose column
+of X is zero, such as those of the reference cells of regions, are left out of P_A.
+
+R is a Cholesky factor of the computed P with its diagonal lowered by e r. With n rows, and whatever
+order the sums are taken in, |R R' - P| <= gamma_(n+1) |R||R'| entry by entry (Higham, Accuracy and
+Stability of Numerical Algorithms, theorem 10.3), and row i of R has a norm of at most
+(P_ii / (1 - gamma_(n+1)))^1/2 with P_ii <= 2 r_i. So R R' <= P + e r wherever e is at least
+2 n gamma_(n+1) / (1 - gamma_(n+1)). To this the rounding of P itself is added, which is a sum of up
+to `terms` numbers.
+
+**Persons.** P_A = sum_v p_v M_A(v) (`fitplug.neighbours.persons`) for differences that are named.
+Others can only raise Delta, so it does not matter how many of them there are
+(docs/theory/persons.md). A computed F_A is a factor of P_A but for rounding. Single records are
+differences too: a weight e on each dense cell adds e w_A I to P_A, which covers the rounding if e
+is large enough. The bound is that of these larger weights, and grows with P_A.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+import numpy as np
+from scipy.linalg import cholesky
+
+from fitplug.certify import (
+    LowerBoundAt,
+    Tier,
+    TierClaims,
+    divide_by_mass,
+    scale_weights,
+    sum_nuclear_norms,
+)
+from fitplug.families.base.family import Certifier, Duals
+from fitplug.families.base.objective import Objective
+from fitplug.families.base.structure import Structure
+from fitplug.families.blocks.shape.matrices import MatrixStructure
+from fitplug.families.blocks.shape.moves import MoveStructure
+from fitplug.families.blocks.shape.pairs import PairStructure
+from fitplug.families.blocks.shape.persons import PersonStructure
+from fitplug.neighbours import RecordSets
+from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, gamma, to_positions, upper_norm
+
+S = TypeVar("S", bound=Structure)
+
+_LEAST_WEIGHT = 1e-30
+"""Smaller weights, where the largest is 1, are taken for 0, so that nothing underflows."""
+
+_MIXED = 1e-6
+"""The mass of uniform weights that is mixed into weights whose Laplacian is too near singular."""
+
+
+class BlockCertifier(Certifier[S]):
+    """What certificates of blocks that are summed over have in common."""
+
+    @abstractmethod
+    def lower_norm(self, structure: S, weights: FloatArray, row_weights: FloatArray) -> float:
+        """Bound the nuclear norm of all blocks from below.
+
+        Args:
+            structure: The structure.
+            weights: p over the budgets, shape (|V|,).
+            row_weights: q over the targets, shape (rows,).
+
+        Returns:
+            The lower bound.
+        """
+
+    def count_duals(self, structure: S) -> tuple[int, int]:
+        return structure.differences, structure.rows
+
+    def lower_cost(self, structure: S, objective: Objective, scale: float, duals: Duals) -> float:
+        p = scale_weights("p", duals.p, structure.differences)
+        q = scale_weights("q", duals.q, structure.rows)
+        row_weights = q / (scale * structure.targets)
+        if objective.weight:
+            row_weights = row_weights + objective.weight * structure.repeats * q.sum()
+        weights = p if objective.budgets is None else p / objective.budgets
+        return divide_by_mass(self.lower_norm(structure, weights, row_weights), p, q)
+
+    def share_weight(self, structure: S, duals: Duals) -> FloatArray:
+        sums = np.add.reduceat(duals.q, structure.row_starts[:-1])
+        return np.asarray(sums / sums.sum())
+
+
+class MatrixCertifier(BlockCertifier[MatrixStructure]):
+    """The certificate of `MatrixStructure`."""
+
+    takes_objectives = True
+
+    def lower_norm(
+        self, structure: MatrixStructure, weights: FloatArray, row_weights: FloatArray
+    ) -> float:
+        if not structure.dense:
+            # The sum over the blocks of (w_A p sum_t multiple_t q_t / c_t)^1/2.
+            Q = structure.incidence.T @ row_weights
+            norms = np.sqrt(structure.subsets.profile_multiples * weights[0] * Q)
+            return float(norms.sum()) * (1 - gamma(structure.rows + len(Q) + 64))
+        return sum_nuclear_norms(
+            (
+                queries.matrix,
+                queries.variance_multiples * row_weights[queries.rows],
+                queries.profile_multiple * weights,
+            )
+            for queries in structure.gather_all_queries()
+        )
+
+
+class OneTierCertifier(BlockCertifier[S]):
+    """What certificates of differences of several records have in common."""
+
+    def certify_tiers(self, claims: TierClaims, lower_bound_at: LowerBoundAt) -> Iterator[Tier]:
+        """Certify one tier: the profile is not refined."""
+        cells = int((claims.tiers.of_cell == 0).sum())
+        bound = claims.lower_bound**2 * (1 - 4 * UNIT_ROUNDOFF)
+        yield Tier(cells, float(claims.profile.max()), bound)
+
+
+class MoveCertifier(OneTierCertifier[MoveStructure]):
+    """The certificate of `MoveStructure`: p is over moves."""
+
+    def lower_norm(
+        self, structure: MoveStructure, weights: FloatArray, row_weights: FloatArray
+    ) -> float:
+        # The sum over the blocks of (P Q)^1/2, with P = sum_D p_D c_A(D); all terms are positive.
+        P = structure.multiples @ weights
+        Q = (structure.incidence.T @ row_weights)[structure.noisy_blocks]
+        roundings = len(weights) + structure.rows + len(Q) + 4 * structure.blocks.shape[1] + 64
+        return float(np.sqrt(P * Q).sum()) * (1 - gamma(roundings))
+
+
+class PairCertifier(OneTierCertifier[PairStructure]):
+    """The certificate of `PairStructure`."""
+
+    def lower_norm(
+        self, structure: PairStructure, weights: FloatArray, row_weights: FloatArray
+    ) -> float:
+        p = np.where(weights >= _LEAST_WEIGHT, weights, 0.0)
+        try:
+            return _lower_pair_norm(structure, p, row_weights)
+        except np.linalg.LinAlgError:
+            pass
+        # The bound at mixed weights holds too, and their sum is 1 + _MIXED times that of p.
+        mixed = p + _MIXED * (float(p.sum()) / len(p)) * (1 - gamma(len(p) + 4))
+        try:
+            return (
+                _lower_pair_norm(structure, mixed, row_weights)
+                / math.sqrt(1 + _MIXED)
+                * (1 - gamma(4))
+            )
+        except np.linalg.LinAlgError:
+            return 0.0
+
+
+class PersonCertifier(OneTierCertifier[PersonStructure]):
+    """The certificate of `PersonStructure`: any weights on differences that are named."""
+
+    def lower_norm(
+        self, structure: PersonStructure, weights: FloatArray, row_weights: FloatArray
+    ) -> float:
+        # The norm of the larger weights, as a norm of the given ones: their masses differ.
+        sets, d = structure.sets, structure.cells
+        sets.check_form(structure.person)
+        norm, cover = 0.0, 0.0
+        blocks = structure.subsets.list_attributes(np.arange(len(structure.blocks)))
+        for attributes, queries in zip(blocks, structure.gather_all_queries(), strict=True):
+            moment, error = sum_moments(sets, attributes, structure.person.sizes, weights, d)
+            factor = factor_moment(moment)
+            residual = upper_residual(moment, factor)
+            # c_A of a record with itself is w_A.
+            cover = max(cover, (error + residual) / queries.profile_multiple)
+            rows = np.sqrt(queries.variance_multiples * row_weights[queries.rows])
+            norm += _lower_product_norm(queries.matrix * rows[:, None], factor)
+        mass = float(weights.sum())
+        part = mass / (mass + d * cover) * (1 - 2 * gamma(len(weights) + d + 8))
+        return max(0.0, norm * math.sqrt(part) * (1 - gamma(len(blocks) + 4)))
+
+
+def _lower_pair_norm(structure: PairStructure, p: FloatArray, row_weights: FloatArray) -> float:
+    """Bound the sum over the blocks of || X V diag(p)^1/2 ||_* from below, for weights p (pairs,).
+
+    Raises:
+        LinAlgError: If a moment is too near a singular one.
+    """
+    total = 0.0
+    moments, degrees = structure.sum_moments(p)
+    terms = structure.pairs.sets * (structure.pairs.nodes + 4 * len(structure.free) + 4)
+    for block, moment in zip(structure.noisy_blocks.tolist(), moments, strict=True):
+        queries = structure.gather_queries(block)
+        weights = queries.variance_multiples * row_weights[queries.rows] * queries.profile_multiple
+        matrix = queries.matrix[:, structure.pairs.cells]
+        rows = np.flatnonzero((weights > 0) & matrix.any(axis=1))
+        kept = np.flatnonzero(matrix[rows].any(axis=0) & (degrees > 0))
+        if not len(kept):
+            continue
+        X = matrix[np.ix_(rows, kept)] * np.sqrt(weights[rows])[:, None]
+        A = moment[np.ix_(kept, kept)]
+        total += _lower_pair_block(X, A, degrees[kept], terms)
+    return total * (1 - gamma(len(moments)))
+
+
+def _lower_pair_block(X: FloatArray, moment: FloatArray, degrees: FloatArray, terms: int) -> float:
+    """Bound || X P^1/2 ||_* from below, for X (r, n) and P = diag(degrees) - K, |K| <= degrees.
+
+    Args:
+        X: The queries.
+        moment: P as it was computed, shape (n, n).
+        degrees: The sums of the weights whose entries K has, shape (n,).
+        terms: The most numbers that an entry of P is a sum of.
+
+    Raises:
+        LinAlgError: If P is too near a singular matrix.
+    """
+    n = len(moment)
+    shift = 2.2 * n * gamma(n + 4) + 4 * gamma(terms)
+    A = moment.copy()
+    A[np.diag_indices(n)] -= degrees * shift
+    R = cholesky(A, lower=True)
+    product = X @ R
+    # An entry of X carries the roundings of the difference W', and of the weights of up to 14
+    # attributes, each a product of three numbers that are rounded.
+    error = float(upper_norm(np.abs(X) @ np.abs(R))) * gamma(n + 128)
+    norm = sum_nuclear_norms([(product, np.ones(len(X)), np.ones(n))])
+    lost = math.sqrt(min(product.shape)) * error * (1 + gamma(8))
+    return max(0.0, (norm - lost) * (1 - gamma(4)))
+
+
+def sum_moments(
+    sets: RecordSets,
+    attributes: tuple[int, ...],
+    sizes: Sequence[float],
+    p: FloatArray,
+    d: int,
+) -> tuple[FloatArray, float]:
+    """Sum p_v M_A(v) over d dense cells, and bound the rounding error of the sum in the 2-norm.
+
+    Args:
+        sets: Differences v.
+        attributes: A.
+        sizes: n_a of all symmetric attributes, as `RecordSets.multiply_labels` takes them.
+        p: The weight of each difference, shape (v,).
+        d: The number of dense cells.
+
+    Returns:
+        The sum, shape (d, d), and the bound.
+    """
+    v = len(sets)
+    weighted = sets.multiply_labels(attributes, sizes) * p[:, None, None]
+    at = np.broadcast_to(sets.cells[:, :, None], weighted.shape)
+    flat = (at * d + at.transpose(0, 2, 1)).ravel()
+    kept = weighted.ravel() != 0  # padding, whose cell is -1, has a weight of zero
+    pairs = to_positions(flat[kept])
+    moment = np.bincount(pairs, weighted.ravel()[kept], minlength=d * d).reshape(d, d)
+    total = np.abs(weighted).sum(axis=(1, 2)).sum()
+    terms = v * sets.cells.shape[1] ** 2 + 4 * len(attributes) + 8
+    return (moment + moment.T) / 2, float(total) * gamma(terms) * 2
+
+
+def factor_moment(moment: FloatArray) -> FloatArray:
+    """Factor a matrix P (D, D) as F F' but for a residual, and return F."""
+    squares, vectors = np.linalg.eigh(moment)
+    kept = squares > 0
+    return np.asarray(vectors[:, kept] * np.sqrt(squares[kept]))
+
+
+def upper_residual(moment: FloatArray, F: FloatArray) -> float:
+    """Bound the 2-norm of P - F F' from above, for a matrix P (D, D) and any F (D, k)."""
+    product, size = F @ F.T, np.abs(F) @ np.abs(F.T)
+    error = np.abs(moment - product) + (gamma(F.shape[1] + 2) * size + UNIT_ROUNDOFF * abs(moment))
+    return math.sqrt(float((error * error).sum())) * (1 + gamma(error.size + 4))
+
+
+def _lower_product_norm(N: FloatArray, F: FloatArray) -> float:
+    """Bound the nuclear norm of N F from below."""
+    if not F.size or not N.any():
+        return 0.0
+    X = N @ F
+    # The rows of N carry two roundings each.
+    error = (np.abs(N) @ np.abs(F)) * gamma(F.shape[0] + 6)
+    r, n = min(X.shape), max(X.shape)
+    singular = np.linalg.svd(X, compute_uv=False)
+    # See `sum_nuclear_norms` for the rounding of singular values. |E|_* <= sqrt(r) |E|_F.
+    lost = r * (10 * (r + n) + 64) * UNIT_ROUNDOFF * math.sqrt(float((X * X).sum()))
+    lost += math.sqrt(r * float((error * error).sum())) * (1 + gamma(error.size + 4))
+    return max(0.0, float(singular.sum()) * (1 - gamma(r)) - lost)

@@ -1,1 +1,0 @@
-"""The certificate: a lower bound, proven without a solver (blocks)."""

@@ -1,0 +1,246 @@
+"""The optimum where neighbours differ in too many ways to list: differences are added as needed.
+
+The dual has a weight p_v for each difference v that is named: persons with several records
+(`fitplug.neighbours.persons`), or moves of a record along some of many attributes
+(`fitplug.neighbours.move_costs`). There may be more differences than can be listed, but the optimum
+has positive weights on a few. So the problem is solved with some differences. Then costly ones of
+its covariance are found, which join the others until none of them costs more than those do. The
+lower bound of each of these solves is one for all differences.
+
+See docs/theory/persons.md and docs/theory/units.md.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from fitplug.families.base.design import Design
+from fitplug.families.base.family import Duals
+from fitplug.families.base.objective import Objective
+from fitplug.families.blocks.design.rounding import (
+    RealBlocks,
+    round_blocks,
+)
+from fitplug.families.blocks.shape.matrices import MatrixStructure
+from fitplug.neighbours import (
+    RecordSets,
+)
+from fitplug.numeric import AnyArray, FloatArray
+from fitplug.solve import (
+    Options,
+    Solution,
+    explain_end_of_bounds,
+)
+
+_ROUNDS = 120
+"""The most times that differences are added."""
+
+_COARSE = 0.02
+"""The gap of the first solve. Those after it are solved to a part of the gap that is left."""
+
+_PARTS = (1.0, 0.5, 0.2)
+"""The parts of a new precision in the mixtures with the best one that are tried."""
+
+_TARGET = 0.99
+"""The part of the tolerance that is aimed at: bounds on the cost may be rounded up slightly."""
+
+_ROUNDING = 1e-9
+"""By how much a cost is larger than one that was found, relatively, if it is not rounding."""
+
+_NEW_SHARE = 0.1
+"""The part of all weight that new differences begin with."""
+
+
+class Costs(Protocol):
+    """What differences cost at some precisions of the blocks."""
+
+    def compute_costs(self, sets: RecordSets) -> AnyArray:
+        """Compute the costs of differences, shape (v,)."""
+
+
+class UpperCost(NamedTuple):
+    """A bound on the cost of all differences.
+
+    Attributes:
+        bound: No difference costs more.
+        costly: Costly differences that were found on the way, or None.
+    """
+
+    bound: float
+    costly: RecordSets | None
+
+
+class ColumnProblem(ABC):
+    """A design with dual weights on differences that are named.
+
+    Attributes:
+        least_share: Differences of less weight than this part of the largest are left out again.
+    """
+
+    least_share = 0.0
+
+    @property
+    def most(self) -> int:
+        """The most differences that have weights."""
+        return 2**62
+
+    @abstractmethod
+    def solve(
+        self, sets: RecordSets, options: Options, start: tuple[FloatArray, FloatArray] | None
+    ) -> Solution:
+        """Solve the dual with weights on some differences."""
+
+    @abstractmethod
+    def mix_precisions(
+        self, first: Sequence[FloatArray], second: Sequence[FloatArray], part: float
+    ) -> tuple[FloatArray, ...]:
+        """Compute the whiteners of precisions between two others, with a part of the first."""
+
+    @abstractmethod
+    def measure(self, whiteners: Sequence[FloatArray]) -> Costs:
+        """Compute what differences cost."""
+
+    @abstractmethod
+    def find_costly(
+        self, costs: Costs, sets: RecordSets, p: FloatArray, upper: float
+    ) -> RecordSets:
+        """Find costly differences, beside those that are named.
+
+        Args:
+            costs: What differences cost.
+            sets: The differences that are named.
+            p: Their weights.
+            upper: A search may take long if no difference costs more than the square of this.
+        """
+
+    @abstractmethod
+    def upper_cost(self, costs: Costs) -> UpperCost:
+        """Bound the cost of all differences from above."""
+
+
+@dataclass(frozen=True, eq=False)
+class NamedOptimum:
+    """The optimum with dual weights on differences that are named.
+
+    Attributes:
+        sets: The differences.
+        p: Their weights.
+        q: The weights of the rows.
+        whiteners: Those of the best precisions.
+        bound: The square root of a bound on the cost of all differences.
+        lower: The lower bound that the weights give.
+        upper: The square root of the largest cost that was found.
+        iterations: The iterations of all solves.
+        is_stopped: Whether the caller stopped it.
+    """
+
+    sets: RecordSets
+    p: FloatArray
+    q: FloatArray
+    whiteners: tuple[FloatArray, ...]
+    bound: float
+    lower: float
+    upper: float
+    iterations: int
+    is_stopped: bool
+
+    def round(
+        self,
+        structure: MatrixStructure,
+        objective: Objective,
+        real_blocks: Sequence[RealBlocks],
+        options: Options,
+        loss: float,
+        bound_margin: float,
+    ) -> Design:
+        """Round the optimum to integers."""
+        strategy = round_blocks(
+            structure, real_blocks, objective=objective, upper=self.bound, loss=loss
+        )
+        return Design.in_one_tier(
+            strategy,
+            Duals(self.p, self.q),
+            bound_margin=bound_margin,
+            iterations=self.iterations,
+            ended=explain_end_of_bounds(
+                self.bound, self.upper, self.lower, options, self.is_stopped
+            ),
+        )
+
+
+def generate_columns(problem: ColumnProblem, sets: RecordSets, options: Options) -> NamedOptimum:
+    """Find the optimum, beginning with some differences.
+
+    Raises:
+        DesignError: If floating point cannot evaluate the dual.
+    """
+    start: tuple[FloatArray, FloatArray] | None = None
+    lower, upper, iterations, tolerance = 0.0, math.inf, 0, _COARSE
+    best: tuple[FloatArray, ...] = ()
+    for _ in range(_ROUNDS):
+        limits = replace(
+            options,
+            tolerance=max(tolerance, options.tolerance / 2),
+            max_iterations=max(options.max_iterations - iterations, 1),
+            progress=None,
+        )
+        solution = problem.solve(sets, limits, start)
+        iterations += solution.iterations
+        if solution.lower > lower:
+            lower, best_weights = solution.lower, (sets, solution.p, solution.q)
+        violated = []
+        # All covariances between the new one and the best one meet the targets as well.
+        for part in _PARTS if best else (1.0,):
+            whiteners = problem.mix_precisions(solution.whiteners, best, part)
+            costs = problem.measure(whiteners)
+            costly = problem.find_costly(costs, sets, solution.p, upper)
+            squares = costs.compute_costs(costly)
+            # A search may miss a difference that is known.
+            reached = math.sqrt(max(squares.max(), costs.compute_costs(sets).max()))
+            violated.append(costly.take(squares > solution.lower**2 * (1 + options.tolerance / 4)))
+            if reached < upper:
+                upper, next_best = reached, whiteners
+        best, largest = next_best, None
+        if upper <= lower * (1 + _TARGET * options.tolerance):
+            costs = problem.measure(best)
+            largest = problem.upper_cost(costs)
+            if largest.costly is not None:
+                squares = costs.compute_costs(largest.costly)
+                violated.append(largest.costly.take(squares > upper**2 * (1 + _ROUNDING)))
+                upper = max(upper, math.sqrt(squares.max()))
+        gap = upper / lower - 1
+        is_stopped = options.progress is not None and options.progress(iterations, gap) is True
+        is_close = gap <= _TARGET * options.tolerance
+        if is_close or is_stopped or iterations >= options.max_iterations:
+            break
+        weighted = np.flatnonzero(solution.p >= problem.least_share * solution.p.max())
+        sets, p = sets.take(weighted), solution.p[weighted]
+        new = functools.reduce(RecordSets.append, violated).leave_out(sets)
+        new = new.take(np.arange(min(len(new), max(problem.most - len(sets), 1))))
+        share = _NEW_SHARE if len(new) else 0.0
+        p = p / p.sum() * (1 - share)
+        start = np.concatenate([p, np.full(len(new), share / max(len(new), 1))]), solution.q
+        sets = sets.append(new)
+        tolerance = min(tolerance, gap / 4) if len(new) else tolerance / 4
+    if largest is None:
+        largest = problem.upper_cost(problem.measure(best))
+    sets, p, q = best_weights
+    weighted = np.flatnonzero(p > 0)
+    return NamedOptimum(
+        sets=sets.take(weighted),
+        p=p[weighted],
+        q=q,
+        whiteners=best,
+        bound=math.sqrt(largest.bound),
+        lower=lower,
+        upper=upper,
+        iterations=iterations,
+        is_stopped=is_stopped,
+    )

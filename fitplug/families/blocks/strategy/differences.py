@@ -1,0 +1,253 @@
+"""Strategies whose neighbours differ by more than one record: what their integers cost.
+
+The cost is that of the costliest pair of cells, the costliest move or the costliest person.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+
+from fitplug.errors import PlanError
+from fitplug.families.base.contrasts import build_contrasts, make_contrasts
+from fitplug.families.base.integers import SATURATION
+from fitplug.families.base.strategy import BlockSet, Integers, IntegerStrategy
+from fitplug.families.base.strategy_form import StrategyCost, upper_excess
+from fitplug.families.base.structure import Structure
+from fitplug.families.blocks.shape.moves import MoveStructure
+from fitplug.families.blocks.shape.pairs import PairStructure
+from fitplug.families.blocks.shape.persons import PersonStructure
+from fitplug.families.blocks.strategy.matrices import MatrixForm, multiply_basis
+from fitplug.neighbours import (
+    MOST_LISTED,
+    MoveCosts,
+    RecordProducts,
+    build_record_products,
+    find_costly_differences,
+    measure_all_moves,
+    undo_scale,
+    upper_costliest_move,
+    upper_largest_cost,
+)
+from fitplug.numeric import (
+    UNIT_ROUNDOFF,
+    AnyArray,
+    BoolArray,
+    IntArray,
+    ceil_float,
+    find_largest_entry,
+    multiply_exactly,
+)
+from fitplug.workload import classify_cells
+
+
+class PairForm(MatrixForm[PairStructure]):
+    """The strategies of `PairStructure`."""
+
+    def compute_cost(self, structure: PairStructure, integers: Integers) -> StrategyCost:
+        same, other = multiply_contrasts(structure)
+        entries = [build_contrasts(n).largest_entry for n in structure.sizes]
+        block_sets = sorted(integers.block_sets, key=lambda block_set: int(block_set.blocks[0]))
+        grams, bound, entry = [], 0, 1
+        for block_set in block_sets:
+            A = multiply_basis(structure, block_set)
+            columns = A[:, structure.pairs.cells]
+            gram = multiply_exactly(columns.T, columns)
+            grams.append(gram)
+            (square,) = structure.subsets.multiply(same, block_set.blocks)
+            bound += int(square) * find_largest_entry(gram)
+            (largest,) = structure.subsets.multiply(entries, block_set.blocks)
+            entry = max(entry, int(largest) * find_largest_entry(A))
+        # No sum of products is larger than this bound, and no cost than four times of it.
+        kind = np.int64 if bound < 2**60 else object
+        products = structure.sum_products([g.astype(kind) for g in grams], same, other)
+        costs = structure.pairs.measure_pairs(products[0].diagonal(), products)
+        # The conversion of an integer to a float rounds by at most one unit roundoff.
+        above = structure.pairs.find_largest(costs).astype(np.float64) * (1 + 4 * UNIT_ROUNDOFF)
+        return StrategyCost(int(costs.max()), above, SATURATION // entry)
+
+    def check_block_set(self, structure: PairStructure, block_set: BlockSet) -> None:
+        super().check_block_set(structure, block_set)
+        block, basis = int(block_set.blocks[0]), block_set.basis
+        if basis.kind != "cells":
+            if block in structure.grounded:
+                raise PlanError("the basis is not the classes of cells that queries tell apart")
+            return
+        if not np.array_equal(basis.index, classify_cells(structure.build_block_matrix(block))):
+            # The cost is counted for the cells that the queries tell apart.
+            raise PlanError("the basis is not the classes of cells that queries tell apart")
+
+
+class MoveForm(MatrixForm[MoveStructure]):
+    """The strategies of `MoveStructure`."""
+
+    def compute_cost(self, structure: MoveStructure, integers: Integers) -> StrategyCost:
+        """Compute what the costliest move costs, or what no move costs more than.
+
+        It is exact for few attributes; for more see `fitplug.neighbours.move_bound`.
+        """
+        _, _, max_records = super().compute_cost(structure, integers)
+        if len(structure.free) <= MOST_LISTED:
+            largest = _find_largest_cost(structure, integers)
+        else:
+            costs, shift = _weigh_sets(structure, integers)
+            bound = upper_costliest_move(costs, costs.search(costs.list_starts()))
+            # The cost of a move is an integer.
+            largest = undo_scale(bound, shift)
+        above = np.array([float(largest) * (1 + 4 * UNIT_ROUNDOFF)])
+        return StrategyCost(largest, above, max_records)
+
+    def check_blocks(self, strategy: IntegerStrategy, structure: MoveStructure) -> None:
+        structure.check_moves()
+        super().check_blocks(strategy, structure)
+
+    def upper_overstatement(self, strategy: IntegerStrategy) -> float:
+        structure, integers = strategy.structure, strategy.integers
+        assert isinstance(structure, MoveStructure)
+        if len(structure.free) <= MOST_LISTED:
+            return 0.0
+        costs, _ = _weigh_sets(structure, integers)
+        move = costs.search(costs.list_starts())[0]
+        attained = _sum_cost(structure, integers, move)
+        return upper_excess(strategy.sensitivity_squared, attained)
+
+
+class PersonForm(MatrixForm[PersonStructure]):
+    """The strategies of `PersonStructure`."""
+
+    def compute_cost(self, structure: PersonStructure, integers: Integers) -> StrategyCost:
+        """Compute the cost of a person's records, which is exact or a bound from above.
+
+        The squares are the largest of persons who have a record in each cell.
+        """
+        return self._compute_cost(structure, integers, None)
+
+    def confirm_cost(
+        self, structure: PersonStructure, integers: Integers, claimed: int
+    ) -> StrategyCost:
+        return self._compute_cost(structure, integers, claimed)
+
+    def _compute_cost(
+        self, structure: PersonStructure, integers: Integers, claimed: int | None
+    ) -> StrategyCost:
+        """Compute the cost, which is the claimed one where it is a bound that can be proven."""
+        _, _, max_records = super().compute_cost(structure, integers)
+        largest = upper_largest_cost(_multiply_records(structure, integers), claimed)
+        squares = [int(square) for square in largest.of_cells]
+        floats = np.array([ceil_float(Fraction(square)) for square in squares])
+        return StrategyCost(max(squares), floats, max_records)
+
+    def upper_overstatement(self, strategy: IntegerStrategy) -> float:
+        assert isinstance(strategy.structure, PersonStructure)
+        products = _multiply_records(strategy.structure, strategy.integers)
+        largest = upper_largest_cost(products, strategy.sensitivity_squared)
+        if largest.is_exact:
+            return 0.0
+        costly = strategy.structure.sets.append(find_costly_differences(products.to_floats(), 1))
+        if largest.costly is not None:
+            costly = costly.append(largest.costly)
+        attained = products.compute_costs(costly).max()
+        return upper_excess(strategy.sensitivity_squared, int(attained))
+
+
+def multiply_contrasts(structure: Structure) -> tuple[list[int], list[int]]:
+    """Compute the products of the columns of each attribute's contrasts H.
+
+    Returns:
+        |H e_i|^2 and (H e_i)' H e_j for two cells, of each of `block_attributes`.
+    """
+    contrasts = make_contrasts(structure)
+    same = [matrix.column_square for matrix in contrasts]
+    # H'H = precision (I - J/n), and the precision of contrasts is a multiple of n.
+    other = [-(matrix.precision // matrix.n) for matrix in contrasts]
+    assert all(b * m.n == -m.precision for b, m in zip(other, contrasts, strict=True))
+    return same, other
+
+
+def _find_largest_cost(structure: MoveStructure, integers: Integers) -> int:
+    """Find what the costliest of all moves costs, exactly."""
+    same, other = multiply_contrasts(structure)
+    is_free = np.isin(np.arange(len(same)), structure.free)
+    bits = np.where(is_free, np.cumsum(is_free) - 1, 0)
+    place = np.append(np.where(is_free, np.int64(1) << bits, 0), 0)
+    places, squares, bound = [], [], 0
+    unmoved = [1 if free else square for free, square in zip(is_free, same, strict=True)]
+    for blocks, products in _square_numbers(structure, integers, unmoved):
+        places.append(place[structure.blocks[blocks]].sum(axis=1))
+        squares.append(products)
+    for _, products in _square_numbers(structure, integers, same):
+        bound += int(products.sum())
+    # No sum of products is larger than this bound, and no cost than four times of it.
+    kind = np.int64 if bound < 2**60 else object
+    costs = measure_all_moves(
+        np.concatenate(places),
+        np.concatenate(squares).astype(kind),
+        [same[a] for a in structure.free],
+        [other[a] for a in structure.free],
+    )
+    return int(costs.max())
+
+
+def _weigh_sets(structure: MoveStructure, integers: Integers) -> tuple[MoveCosts, int]:
+    """Sum what blocks measure of each set of attributes.
+
+    Returns:
+        The costs of moves, rounded up, and the binary logarithm of what they are multiplied by.
+    """
+    same, _ = multiply_contrasts(structure)
+    of_blocks = np.zeros(len(structure.blocks), dtype=object)
+    for blocks, squares in _square_numbers(structure, integers, same):
+        of_blocks[blocks] += squares
+    return MoveCosts.weigh(structure.ratios, structure.sets, of_blocks[structure.noisy_blocks])
+
+
+def _sum_cost(structure: MoveStructure, integers: Integers, move: BoolArray) -> int:
+    """Sum what a move (m,) costs, exactly."""
+    same, other = multiply_contrasts(structure)
+    moved = list(same)
+    for a in structure.free[move].tolist():
+        moved[a] = other[a]
+    before, between = (
+        sum(int(squares.sum()) for _, squares in _square_numbers(structure, integers, numbers))
+        for numbers in (same, moved)
+    )
+    return 2 * (before - between)
+
+
+def _square_numbers(
+    structure: MoveStructure, integers: Integers, numbers: Sequence[int]
+) -> list[tuple[IntArray, AnyArray]]:
+    """List the blocks of each set, and m^2 prod numbers[a] of each of these blocks."""
+    squares = []
+    for block_set in integers.block_sets:
+        m = block_set.M[:, 0, 0].astype(object)
+        products = structure.subsets.multiply(numbers, block_set.blocks)
+        squares.append((block_set.blocks, products * m * m))
+    return squares
+
+
+def _multiply_records(structure: PersonStructure, integers: Integers) -> RecordProducts:
+    """Compute the products of all pairs of records of an integer strategy, exactly.
+
+    Returns:
+        The products, int64 if no sum of those of a person can leave its range, else Python
+        integers.
+    """
+    same, other = multiply_contrasts(structure)
+    parts: list[tuple[Sequence[int], AnyArray]] = []
+    largest = 0
+    for block_set in integers.block_sets:
+        A = multiply_basis(structure, block_set)
+        gram = multiply_exactly(A.T, A)
+        (attributes,) = structure.subsets.list_attributes(block_set.blocks)
+        (square,) = structure.subsets.multiply(same, block_set.blocks)
+        largest += int(square) * find_largest_entry(gram)
+        parts.append((attributes, gram))
+    # A product is at most L, what attributes take away 2 L, and an excess (2 + 2 m) L. The ways of
+    # bounding the cost sum no more than (3 + 6 m) L over T^2 pairs.
+    factor = 16 * (1 + len(structure.sizes)) * (structure.person.period_count + 1) ** 2
+    dtype = np.int64 if factor * largest < 2**63 else object
+    converted = [(attributes, gram.astype(dtype)) for attributes, gram in parts]
+    return build_record_products(structure.person, converted, same, other)

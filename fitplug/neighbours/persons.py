@@ -1,0 +1,335 @@
+"""The records of a person with several of them, and what a strategy measures of them.
+
+In two units of privacy a person has up to k records, and no two of them in one period: a month, or
+whatever attribute `once_per` names. Where the records are distinct, each cell is such a period. A
+difference v is then a choice of at most k periods, of a dense cell in each of them, and of the cell
+of the symmetric attributes that each record is in. By symmetry only this matters: which of the
+records are in one cell of a symmetric attribute, and which are in different cells. Numbers called
+labels say this: records with equal labels are in one cell.
+
+For block A of a structure the difference v counts as a matrix over the dense cells,
+
+    M_A(v) = sum over pairs (r, s) of records of  c_A(r, s) e_r e_s'
+    c_A(r, s) = prod_{a in A} (1 - 1/n_a if the labels of r and s are equal, else - 1/n_a)
+
+so that v' Sigma^-1 v = sum_A tr(M_A(v) Sigma_A^-1) (docs/theory/persons.md). The cost of v is also
+the sum of the inner products of what is measured of two records, over all pairs of its records. Two
+records in given dense cells have one product for each set of symmetric attributes in which they
+differ. Floats and Python integers go through the same code: the optimizer needs the one, the exact
+cost of integers the other.
+
+Costly persons are found by ascent: records are exchanged one by one until no exchange adds to the
+cost. Nothing rests on its success.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fitplug.numeric import AnyArray, BoolArray, FloatArray, IndexArray, IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class PersonRecords:
+    """Which records one person may have.
+
+    Attributes:
+        most: k, the most records, which is at most the number of periods.
+        periods: The period of each dense cell, from 0, shape (D,).
+        sizes: n_a of each of the structure's `block_attributes`; 1 if no block has it.
+    """
+
+    most: int
+    periods: IndexArray
+    sizes: tuple[int, ...]
+
+    @property
+    def period_count(self) -> int:
+        """The number of periods."""
+        return int(self.periods.max()) + 1
+
+    @property
+    def has_one_cell_each(self) -> bool:
+        """Whether each period is one dense cell."""
+        return self.period_count == len(self.periods)
+
+    @property
+    def differing_sets(self) -> IntArray:
+        """The sets of symmetric attributes in which two records can differ, but the empty one.
+
+        They are numbered as in `RecordSets.compare_records`.
+        """
+        varying = [1 << a for a, size in enumerate(self.sizes) if size > 1]
+        found = [0]
+        for bit in varying:
+            found += [number + bit for number in found]
+        return np.array(found[1:], dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class RecordSets:
+    """Differences v that are named by the records that they are made of.
+
+    Attributes:
+        cells: The dense cells of each one's records, shape (v, k), padded with -1 at the end.
+        labels: Their labels for each symmetric attribute, from 0, shape (v, k, attributes). Labels
+            of padding are 0.
+    """
+
+    cells: IntArray
+    labels: IntArray
+
+    def __len__(self) -> int:
+        return len(self.cells)
+
+    @property
+    def arrays_in_file(self) -> Mapping[str, IntArray]:
+        """What a plan file holds of them, by name."""
+        return {"records.cells": self.cells, "records.labels": self.labels}
+
+    def find_differing(self) -> BoolArray:
+        """Find in which symmetric attributes two records differ, shape (v, k, k, attributes)."""
+        return np.asarray(self.labels[:, :, None] != self.labels[:, None])
+
+    def compare_records(self) -> IntArray:
+        """Number the set of symmetric attributes in which two records differ.
+
+        Returns:
+            Shape (v, k, k): the sum of 2^a over these attributes.
+        """
+        bits = 1 << np.arange(self.labels.shape[2], dtype=np.int64)
+        return np.asarray(self.find_differing() @ bits)
+
+    def multiply_labels(self, attributes: Sequence[int], sizes: Sequence[float]) -> FloatArray:
+        """Compute c_A of all pairs of records, shape (v, k, k); zero where a record is padding.
+
+        Args:
+            attributes: A.
+            sizes: n_a of all symmetric attributes; infinite if different labels have nothing in
+                common.
+        """
+        kept = self.cells >= 0
+        factors = (kept[:, :, None] & kept[:, None]).astype(np.float64)
+        differing = self.find_differing()
+        for a in attributes:
+            factors *= np.where(differing[..., a], 0.0, 1.0) - 1 / sizes[a]
+        return factors
+
+    def append(self, others: RecordSets) -> RecordSets:
+        """Append other sets."""
+        return RecordSets(
+            np.concatenate([self.cells, others.cells]),
+            np.concatenate([self.labels, others.labels]),
+        )
+
+    def take(self, index: IntArray | BoolArray) -> RecordSets:
+        """Take some of the sets."""
+        return RecordSets(self.cells[index], self.labels[index])
+
+    def normalise(self) -> RecordSets:
+        """Sort the records of each set by cell, and number labels as they first occur."""
+        given = self.cells >= 0
+        order = np.argsort(np.where(given, self.cells, np.iinfo(np.int64).max), axis=1)
+        cells = np.take_along_axis(self.cells, order, axis=1)
+        labels = np.take_along_axis(self.labels, order[..., None], axis=1)
+        is_equal = (labels[:, :, None] == labels[:, None]) & (cells >= 0)[:, None, :, None]
+        first = is_equal.argmax(axis=2)  # the first record with the same label
+        is_first = first == np.arange(cells.shape[1])[:, None]
+        numbers = np.take_along_axis(np.cumsum(is_first, axis=1) - 1, first, axis=1)
+        return RecordSets(cells, np.where((cells >= 0)[..., None], numbers, 0))
+
+    def leave_out(self, known: RecordSets | None = None) -> RecordSets:
+        """Leave out sets that are known, or that occur earlier."""
+        joined = self if known is None else known.append(self)
+        keys = np.concatenate([joined.cells, joined.labels.reshape(len(joined), -1)], axis=1)
+        _, first = np.unique(keys, axis=0, return_index=True)
+        return joined.take(np.sort(first[first >= len(joined) - len(self)]))
+
+    def check_form(self, person: PersonRecords) -> None:
+        """Check that a person may have these records.
+
+        Raises:
+            ValueError: If a shape, a type or a number is out of range, or two records of one set
+                are in one period, or a set is empty.
+        """
+        cells, labels, k, m = self.cells, self.labels, person.most, len(person.sizes)
+        fits = cells.dtype == np.int64 and cells.ndim == 2 and cells.shape[1] == k
+        fits = fits and labels.dtype == np.int64 and labels.shape == (*cells.shape, m)
+        fits = fits and bool(len(cells)) and bool((cells[:, 0] >= 0).all())
+        fits = fits and -1 <= int(cells.min()) <= int(cells.max()) < len(person.periods)
+        fits = fits and bool((labels >= 0).all()) and bool((labels < [*person.sizes]).all())
+        if fits:
+            # Padding is given periods of its own.
+            periods = np.where(cells < 0, -1 - np.arange(k), person.periods[cells])
+            fits = bool((np.diff(np.sort(periods, axis=1), axis=1) > 0).all())
+        if not fits:
+            raise ValueError("the differences are not sets of records that one person may have")
+
+
+def list_single_records(person: PersonRecords) -> RecordSets:
+    """List the differences of one record, one for each dense cell."""
+    d = len(person.periods)
+    cells = np.full((d, person.most), -1, dtype=np.int64)
+    cells[:, 0] = np.arange(d)
+    return RecordSets(cells, np.zeros((d, person.most, len(person.sizes)), dtype=np.int64))
+
+
+@dataclass(frozen=True, eq=False)
+class RecordProducts:
+    """The inner products of all pairs of records.
+
+    Attributes:
+        person: Which records a person may have.
+        products: Shape (2^m, D, D): the products of records in two dense cells that differ in a set
+            of the m symmetric attributes, which is numbered as in `RecordSets.compare_records`.
+    """
+
+    person: PersonRecords
+    products: AnyArray
+
+    @property
+    def same(self) -> AnyArray:
+        """The products of records that differ in no symmetric attribute, shape (D, D)."""
+        return np.asarray(self.products[0])
+
+    @property
+    def differing(self) -> AnyArray:
+        """The products of records that differ in a symmetric attribute, by set, (sets, D, D)."""
+        return np.asarray(self.products[self.person.differing_sets])
+
+    @property
+    def largest(self) -> AnyArray:
+        """The largest products of two records, shape (D, D)."""
+        return np.asarray(np.maximum.reduce([self.same, *self.differing]))
+
+    def to_floats(self) -> RecordProducts:
+        """Round to floats."""
+        return replace(self, products=self.products.astype(np.float64))
+
+    def compute_costs(self, sets: RecordSets) -> AnyArray:
+        """Compute the cost |A v|^2 of differences, shape (v,)."""
+        cells = sets.cells
+        kept = (cells >= 0)[:, :, None] & (cells >= 0)[:, None]
+        found = self.products[sets.compare_records(), cells[:, :, None], cells[:, None]]
+        return np.asarray(np.where(kept, found, 0).sum(axis=(1, 2)))
+
+
+def build_record_products(
+    person: PersonRecords,
+    parts: Iterable[tuple[Sequence[int], AnyArray]],
+    equal: Sequence[int | float],
+    other: Sequence[int | float],
+) -> RecordProducts:
+    """Build the products of all pairs of records from those of the blocks.
+
+    Args:
+        person: Which records a person may have.
+        parts: The attributes A of each block, and the products of its columns, shape (D, D).
+        equal: The product of two records that are equal in a symmetric attribute, as far as it
+            measures that attribute: 1 - 1/n times a factor.
+        other: The product of two records that differ in it, - 1/n times the same factor.
+    """
+    m, d = len(person.sizes), len(person.periods)
+    total: AnyArray | None = None
+    for attributes, gram in parts:
+        if total is None:
+            total = np.zeros((2**m, d, d), dtype=gram.dtype)
+        for differing in range(2**m):
+            factor: int | float = 1
+            for a in attributes:
+                factor = factor * (other[a] if differing >> a & 1 else equal[a])
+            total[differing] += factor * gram
+    assert total is not None
+    return RecordProducts(person, total)
+
+
+_SWEEPS = 20
+"""The most times that each record is tried anew."""
+
+Record = tuple[int, tuple[int, ...]]
+"""A dense cell, and a label for each symmetric attribute."""
+
+
+def pack_records(person: PersonRecords, found: Sequence[Sequence[Record]]) -> RecordSets:
+    """Pack differences that are given as records."""
+    cells = np.full((len(found), person.most), -1, dtype=np.int64)
+    labels = np.zeros((len(found), person.most, len(person.sizes)), dtype=np.int64)
+    for v, records in enumerate(found):
+        for r, (cell, own) in enumerate(records):
+            cells[v, r], labels[v, r] = cell, own
+    return RecordSets(cells, labels)
+
+
+def list_starts(products: RecordProducts, most: int) -> list[list[Record]]:
+    """List differences to begin a search from: single records, and one record of each period."""
+    person = products.person
+    unlabelled = (0,) * len(person.sizes)
+    own = np.diagonal(products.same)
+    costliest: list[int] = np.argsort(-own, kind="stable")[:most].tolist()
+    starts: list[list[Record]] = [[(cell, unlabelled)] for cell in costliest]
+    by_period = [
+        np.flatnonzero(person.periods == t)[np.argmax(own[person.periods == t])]
+        for t in range(person.period_count)
+    ]
+    kept = sorted(by_period, key=lambda cell: -float(own[cell]))[: person.most]
+    starts.append([(int(cell), unlabelled) for cell in kept])
+    different = [tuple(min(r, n - 1) for n in person.sizes) for r in range(len(kept))]
+    starts.append([(int(cell), label) for cell, label in zip(kept, different, strict=True)])
+    return starts
+
+
+def ascend(products: RecordProducts, start: Sequence[Record]) -> list[Record]:
+    """Take out one record after another, and put in the best one, until that changes nothing."""
+    person, records = products.person, list(start)
+    for _ in range(_SWEEPS):
+        before = sorted(records)
+        for record in [*before, None]:
+            if record is not None:
+                records.remove(record)
+            while len(records) < person.most:
+                gain, best = _find_best_record(products, records)
+                if best is None or gain <= 0:
+                    break
+                records.append(best)
+        if sorted(records) == before:
+            break
+    return records or [_find_best_record(products, [])[1] or start[0]]
+
+
+def _find_best_record(
+    products: RecordProducts, records: Sequence[Record]
+) -> tuple[float, Record | None]:
+    """Find the record in another period that adds the most, and how much it adds."""
+    person = products.person
+    cells = np.array([cell for cell, _ in records], dtype=np.int64)
+    taken = np.zeros(person.period_count, dtype=bool)
+    taken[person.periods[cells]] = True
+    free = ~taken[person.periods]
+    if not free.any():
+        return -np.inf, None
+    m = len(person.sizes)
+    labels = _list_labels(person, [label for _, label in records])
+    own = np.array([label for _, label in records], dtype=np.int64).reshape(len(records), m)
+    tried = np.array(labels, dtype=np.int64).reshape(len(labels), m)
+    numbers = (tried[:, None] != own) @ (1 << np.arange(m, dtype=np.int64))
+    gains = np.diagonal(products.same) + 2 * products.products[numbers, cells].sum(axis=1)
+    gains[:, ~free] = -np.inf
+    best, at = divmod(int(np.argmax(gains)), len(free))
+    return float(gains[best, at]), (at, labels[best])
+
+
+def _list_labels(person: PersonRecords, labels: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """List labels for a further record: those of another record, some or all of them new."""
+    m, labels = len(person.sizes), list(dict.fromkeys(labels))
+    unused = [
+        next((n for n in range(size) if all(label[a] != n for label in labels)), 0)
+        for a, size in enumerate(person.sizes)
+    ]
+    found = [tuple(unused), *labels]
+    for label in labels:
+        found += [(*label[:a], unused[a], *label[a + 1 :]) for a in range(m)]
+        found += [tuple(label[b] if a == b else unused[b] for b in range(m)) for a in range(m)]
+    return list(dict.fromkeys(found))
