@@ -2,9 +2,7 @@
 
 from fitplug.counts.columns import can_name_columns, suggest_column
 from fitplug.counts.consistency import AttributeSet, Counts, sum_out
-from fitplug.counts.seals import seal_slab, seal_slabs
-from fitplug.counts.tables import Tables
-from fitplug.counts.weights_and_filters import (
+from fitplug.counts.records import (
     WEIGHT,
     Filters,
     Where,
@@ -13,6 +11,8 @@ from fitplug.counts.weights_and_filters import (
     is_weighted,
     make_filters,
 )
+from fitplug.counts.seals import seal_slab, seal_slabs
+from fitplug.counts.tables import Tables
 
 __all__ = [
     "WEIGHT",

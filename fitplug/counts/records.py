@@ -1,26 +1,281 @@
-"""Records: the cells of records held in memory, column by column."""
+"""Records in memory: which rows are counted, how many records each stands for, and their cells.
+
+A row is one record, unless a column of weights says how many records it stands for. If there are
+filters, only rows are counted that hold, in each column that a filter names, one of its values.
+Weights and filters are public: they consist of names of columns, and of values that a user gives
+and that are never read from the rows.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import datetime
+import json
+import re
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from fitplug.counts.columns import count_values, read_column_names, read_values, suggest_column
-from fitplug.counts.weights_and_filters import (
-    WEIGHT,
-    Where,
-    check_weight,
-    describe_rows,
-    make_filters,
-    select_rows,
-)
-from fitplug.domain import Codes, Domain
-from fitplug.errors import DataError
-from fitplug.numeric import IntArray
+from fitplug.domain import OUTSIDE, TYPE_NAMES, Categories, Codes, Dates, Domain, Encoder
+from fitplug.errors import DataError, DomainError, InputError
+from fitplug.numeric import AnyArray, BoolArray, IntArray, read_array
+
+MOST_WEIGHT = 2**40
+"""The most records that one row stands for; a larger weight counts as this one."""
+
+Value: TypeAlias = str | int | bool | datetime.date
+Where: TypeAlias = Mapping[str, Value | Collection[Value]]
+"""The values, or the one value, that a row must hold, by the name of the column."""
+
+_VALUE_TYPES = (str, int, bool, datetime.date)
+
+
+@dataclass(frozen=True)
+class Weight:
+    """The number of records that a row stands for, an integer from 0 to MOST_WEIGHT.
+
+    A column of weights is read as a column of an attribute is: the codes are the weights. Null and
+    numbers below 0 count as 0, and numbers above MOST_WEIGHT as MOST_WEIGHT. So no weight is
+    refused because of its value, and one record more in a row changes the counts by at most one.
+    """
+
+    value_type: ClassVar[type] = int
+    null_code: ClassVar[int] = 0
+    code_count: ClassVar[int] = 1  # null has the code 0
+    integer_span: ClassVar[tuple[int, int] | None] = None
+
+    def codes(self, values: npt.ArrayLike) -> Codes:
+        """Compute the numbers of records that rows stand for.
+
+        Args:
+            values: Integers and nulls, shape (n,). Floats are refused, as none of them should
+                become a count silently.
+
+        Returns:
+            The numbers of records (n,).
+
+        Raises:
+            DataError: If a value is neither an integer nor null.
+        """
+        array = read_array(values)
+        if array.ndim != 1:
+            raise DataError("weights must be one list of numbers, one per row")
+        if array.dtype == np.uint64:
+            return np.minimum(array, np.uint64(MOST_WEIGHT)).astype(np.int64)
+        if array.dtype.kind in "iu":  # widened first, as bounds must fit the type of the array
+            return np.clip(array.astype(np.int64), 0, MOST_WEIGHT)
+        if array.dtype.kind != "O":
+            if not array.size:
+                return np.zeros(0, dtype=np.int64)
+            raise DataError(
+                _describe_wrong_weights("floats" if array.dtype.kind == "f" else "other values")
+            )
+        weights = np.zeros(len(array), dtype=np.int64)
+        for row, value in enumerate(array.tolist()):
+            if value is None or (isinstance(value, float) and value != value):
+                continue
+            if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
+                raise DataError(_describe_wrong_weights("other values"))
+            weights[row] = min(max(int(value), 0), MOST_WEIGHT)
+        return weights
+
+    def codes_of_numbers(self, numbers: AnyArray) -> Codes:
+        """Compute the numbers of records (n,) of the numbers (n,) that a file stores."""
+        return self.codes(numbers)
+
+
+WEIGHT: Encoder = Weight()
+"""How every column of weights is read."""
+
+
+def _describe_wrong_weights(found: str) -> str:
+    return f"weights must be integers, but the column holds {found}; convert it"
+
+
+@dataclass(frozen=True, init=False)
+class ChosenDays(Dates):
+    """Single days of the calendar. Days between them are outside.
+
+    Args:
+        values: The days, at least one.
+    """
+
+    values: tuple[datetime.date, ...]
+
+    def __init__(self, values: Sequence[datetime.date]) -> None:
+        super().__init__(min(values), max(values))
+        object.__setattr__(self, "values", tuple(values))
+
+    def codes_of_days(self, days: IntArray) -> Codes:
+        """Compute the codes (n,) of days since 1970-01-01 (n,), -1 for days that are not chosen."""
+        chosen = np.array(self.values, dtype="M8[D]").astype(np.int64)
+        return np.where(np.isin(days, chosen), super().codes_of_days(days), OUTSIDE)
+
+    def spec(self) -> Any:
+        """Describe the days."""
+        return {"days": [day.isoformat() for day in self.values]}
+
+
+Filters: TypeAlias = Mapping[str, Categories | ChosenDays]
+"""The attribute of each column to filter by. Its cells are the values of rows that are counted."""
+
+
+def make_filters(where: Where | None) -> Filters:
+    """Make the filters that `where` describes.
+
+    Args:
+        where: The values of rows that are counted, by the name of the column.
+
+    Returns:
+        The filters in the order of the columns' names. Filters that keep the same rows are equal,
+        no matter in which order the columns and values are given.
+
+    Raises:
+        DomainError: If `where` has another form, or names no value of a column.
+    """
+    if where is None:
+        return {}
+    if not isinstance(where, Mapping) or not all(isinstance(n, str) and n for n in where):
+        raise DomainError(
+            'where must give values by the name of a column, such as {"STATE": ["01", "02"]}'
+        )
+    return {name: _make_filter(name, where[name]) for name in sorted(where)}
+
+
+def _make_filter(name: str, given: Any) -> Categories | ChosenDays:
+    listed = list(given) if isinstance(given, (list, tuple, set, frozenset)) else [given]
+    values = [value.item() if isinstance(value, np.generic) else value for value in listed]
+    if not values:
+        raise DomainError(f"where gives no value of {name!r}, so no row would be counted; give one")
+    types = {type(value) for value in values}
+    if len(types) > 1 or not types <= set(_VALUE_TYPES):
+        raise DomainError(
+            f"where gives {name!r} the values {listed!r}, but they must be all strings, all "
+            "integers, all booleans or all dates"
+        )
+    try:
+        if types == {datetime.date}:
+            return ChosenDays(sorted(set(values)))
+        return Categories(sorted(values))
+    except DomainError as error:
+        raise DomainError(f"where: {name!r}: {error}") from None
+
+
+def check_weight(
+    weight: str | None, filters: Filters, used: Container[str], person: str | None = None
+) -> None:
+    """Refuse a column of weights that is used for something else, too.
+
+    Args:
+        weight: The name of the column of weights, or None if each row is one record.
+        filters: Which rows are counted.
+        used: The attributes that are counted.
+        person: The name of the column that tells persons apart, if there is one.
+
+    Raises:
+        DomainError: If the column is one of those counted or filtered by, or has no name.
+        InputError: If persons are told apart, as a row of several records is not one person's.
+    """
+    if weight is None:
+        return
+    if not isinstance(weight, str) or not weight:
+        raise DomainError(f"weight = {weight!r} must be the name of a column")
+    if weight in used:
+        raise DomainError(
+            f"weight = {weight!r} says how many records a row stands for, so it cannot be counted "
+            "too; leave it out of the queries or name another column of weights"
+        )
+    if weight in filters:
+        raise DomainError(
+            f"where cannot name {weight!r}, the column of weights: one record more would take all "
+            "records of its row in or out; leave it out of where"
+        )
+    if person is not None:
+        raise InputError(
+            f"weight = {weight!r} and person = {person!r} do not go together: a row that stands "
+            "for several records is no single person's; leave out one of them"
+        )
+
+
+_STANDS_FOR = "each row stands for "
+
+
+def describe_rows(weight: str | None, filters: Filters, most: int | None = None) -> str | None:
+    """Say how rows are understood.
+
+    Args:
+        weight: The name of the column of weights, if there is one.
+        filters: Which rows are counted.
+        most: The most values of a column to name; of more values the number is given. By default
+            all are named, so that different weights and filters have different words.
+
+    Returns:
+        The words, or None if each row is one record and all rows are counted.
+    """
+    parts = []
+    if weight is not None:
+        parts.append(f"{_STANDS_FOR}{_quote_name(weight)} records")
+    if filters:
+        conditions = [
+            f"{_quote_name(name)} is {_list_values(attribute.values, most)}"
+            for name, attribute in filters.items()
+        ]
+        parts.append(f"only rows where {' and '.join(conditions)} are counted")
+    return "; ".join(parts) or None
+
+
+def is_weighted(rows: str | None) -> bool:
+    """Return whether rows stand for several records each, by the words of `describe_rows`."""
+    return rows is not None and rows.startswith(_STANDS_FOR)
+
+
+def _quote_name(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False)
+
+
+def _list_values(values: Sequence[Value], most: int | None) -> str:
+    """Join the values by "or", or the first of them if there are more than `most`."""
+    shown = [
+        value.isoformat()
+        if isinstance(value, datetime.date)
+        else json.dumps(value, ensure_ascii=False)
+        for value in values
+    ]
+    if most is not None and len(shown) > most:
+        return f"{', '.join(shown[:most])} or one of {len(shown) - most:,} more"
+    return " or ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
+
+
+def select_rows(columns: Any, filters: Filters, rows: int) -> BoolArray:
+    """Find the rows that are counted.
+
+    Args:
+        columns: Rows in memory: a mapping or a frame of columns.
+        filters: Which rows are counted.
+        rows: The number of rows.
+
+    Returns:
+        Whether each row passes all filters, shape (rows,).
+
+    Raises:
+        DataError: If a column holds values of another type than its filter.
+    """
+    inside = np.ones(rows, dtype=bool)
+    for name, attribute in filters.items():
+        try:
+            codes = attribute.codes(read_values(columns[name]))
+        except (TypeError, ValueError, ArithmeticError):  # whose messages may quote values
+            codes = None
+        if codes is None or codes.shape != (rows,):
+            raise DataError(
+                f"column {name!r} holds other values than {TYPE_NAMES[attribute.value_type]}, the "
+                "type of the values in where; convert the column or change where"
+            )
+        inside &= codes != OUTSIDE
+    return inside
 
 
 @dataclass(frozen=True, eq=False)

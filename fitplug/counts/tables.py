@@ -18,9 +18,8 @@ from fitplug.counts.consistency import (
     check_shares,
     sum_out,
 )
-from fitplug.counts.records import encode_records
+from fitplug.counts.records import Where, encode_records
 from fitplug.counts.seals import NONCE_BYTES, draw_nonce, seal_counts
-from fitplug.counts.weights_and_filters import Where
 from fitplug.domain import OUTSIDE, Domain
 from fitplug.errors import TablesError, suggest_nearest
 from fitplug.numeric import freeze, is_positive_integer, read_array, to_positions

@@ -1,17 +1,12 @@
 """Domains: which attributes there are, and which cells each has."""
 
 from fitplug.domain.attribute import OUTSIDE, TYPE_NAMES, Attribute, Codes, Encoder
-from fitplug.domain.bins import Bins
-from fitplug.domain.categories import Categories
-from fitplug.domain.dates import Dates
-from fitplug.domain.days import BLANKS, EPOCH, find_day, find_days, parse_day, parse_moment
-from fitplug.domain.domain import Domain
+from fitplug.domain.categories import Categories, Prefix
+from fitplug.domain.dates import BLANKS, EPOCH, Dates, find_day, find_days, parse_day, parse_moment
+from fitplug.domain.domain import Domain, describe_measures, suggest_fewer_cells
 from fitplug.domain.hierarchy import Hierarchy
-from fitplug.domain.integers import Integers
 from fitplug.domain.measure import MOST_SHARES, Measure
-from fitplug.domain.measure_rules import describe_measures
-from fitplug.domain.prefix import Prefix
-from fitplug.domain.remedies import suggest_fewer_cells
+from fitplug.domain.numbers import Bins, Integers
 from fitplug.domain.texts import Texts
 from fitplug.domain.value_lookup import ValueLookup
 

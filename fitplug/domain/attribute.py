@@ -3,7 +3,7 @@
 An attribute divides values into cells 0..size-1. A value outside the domain, or null, has no cell
 (code -1), unless one cell of the attribute takes all other values.
 
-A new kind of attribute is a file with a subclass of `Attribute` and an entry in `kinds.KINDS`.
+A new kind of attribute is a subclass of `Attribute` with an entry in `domain.KINDS`.
 """
 
 from __future__ import annotations
@@ -12,14 +12,54 @@ import datetime
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from fitplug.domain.spec_form import SpecForm
 from fitplug.errors import DataError, DomainError, quote, suggest_nearest
 from fitplug.numeric import AnyArray, FloatArray, IntArray
+
+
+@dataclass(frozen=True)
+class SpecForm:
+    """The keys of a table in a spec file that describes an attribute of one kind.
+
+    Attributes:
+        example: The table as a message shows it.
+        names: Keys that tell this kind from the others; any of them is enough to tell.
+        required: Keys that must be there.
+        optional: Other keys that may be there.
+    """
+
+    example: str
+    names: tuple[str, ...]
+    required: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+
+    def check(self, spec: Mapping[str, Any]) -> None:
+        """Refuse a table with unknown keys, or without required ones.
+
+        Raises:
+            DomainError: For such a table.
+        """
+        allowed = sorted({*self.names, *self.required, *self.optional})
+        for key in spec:
+            if key not in allowed:
+                raise DomainError(f"unknown key {key!r}; {suggest_nearest(key, allowed)}")
+        for key in self.required:
+            if key not in spec:
+                raise DomainError(f"{key!r} is missing; write {self.example}")
+
+
+def read_ends(spec: Mapping[str, Any], key: str, described: str) -> tuple[Any, Any]:
+    """Read the two ends of a range, `key = [first, last]`; `described` says what they are."""
+    ends = spec[key]
+    if not isinstance(ends, list) or len(ends) != 2:
+        raise DomainError(f"{key} = {ends!r} must be two {described}")
+    return ends[0], ends[1]
+
 
 OUTSIDE = -1
 """The code of a value that has no cell."""
@@ -144,8 +184,6 @@ class Attribute(ABC):
         """
         return None
 
-    # The cells of values.
-
     @abstractmethod
     def codes(self, values: npt.ArrayLike) -> Codes:
         """Compute the codes of values.
@@ -228,8 +266,6 @@ class Attribute(ABC):
         """
         return np.asarray(codes[:, None] == np.arange(self.size), dtype=np.int64)
 
-    # The rows of queries.
-
     @property
     def ends(self) -> tuple[Any, Any]:
         """The first and the last value, or edge, that a range may name."""
@@ -303,8 +339,6 @@ class Attribute(ABC):
             A noun phrase, such as "coarser bins of AGE, INCOME".
         """
 
-    # Spec files.
-
     @abstractmethod
     def spec(self) -> Any:
         """Describe the attribute as a spec file writes it; plans and their digests hold this."""
@@ -359,6 +393,6 @@ def to_float(value: Any) -> float:
     return float(max(-MOST_NUMBER, min(MOST_NUMBER, value)))
 
 
-def describe_wrong_type(expected: type, found: str) -> str:
+def describe_wrong_type(expected: type, actual: str) -> str:
     """Say why a column cannot be coded, without a word about its values."""
-    return f"the domain expects {TYPE_NAMES[expected]}, but the column holds {found}"
+    return f"the domain expects {TYPE_NAMES[expected]}, but the column holds {actual}"

@@ -1,4 +1,4 @@
-"""Domains: which attributes there are, and which cells each has.
+"""Domains: which attributes there are, which cells each has, and what is said about them to people.
 
 Domains are public. They are never read from records.
 """
@@ -13,10 +13,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from fitplug.display import MOST_GROUPS, make_section, make_table
 from fitplug.domain.attribute import OUTSIDE, Attribute, Category
-from fitplug.domain.categories import Categories
-from fitplug.domain.kinds import make_attribute
-from fitplug.domain.notebook import render_domain
+from fitplug.domain.categories import Categories, Prefix
+from fitplug.domain.dates import Dates
+from fitplug.domain.hierarchy import Hierarchy
+from fitplug.domain.measure import Measure
+from fitplug.domain.numbers import Bins, Integers
 from fitplug.errors import DomainError, suggest_nearest
 
 
@@ -191,3 +194,103 @@ def _write_integers(spec: Any) -> Any:
     if isinstance(spec, list | tuple):
         return [_write_integers(value) for value in spec]
     return int(spec) if isinstance(spec, float) and spec.is_integer() else spec
+
+
+KINDS: tuple[type[Attribute], ...] = (
+    Integers,
+    Bins,
+    Dates,
+    Prefix,  # before Categories, as its tables have the key `categories`, too
+    Categories,
+    Hierarchy,
+    Measure,
+)
+"""The kinds that a spec file may describe. The first whose name is among the keys is taken."""
+
+
+def make_attribute(given: Any) -> Attribute:
+    """Make an attribute from what a spec file says of it.
+
+    Args:
+        given: A list of categories, a table of one of the KINDS, or an attribute, which is kept.
+
+    Raises:
+        DomainError: If it describes no attribute.
+    """
+    if isinstance(given, Attribute):
+        return given
+    if isinstance(given, list):
+        return Categories(given)
+    if not isinstance(given, Mapping):
+        forms = [kind.spec_form.example for kind in KINDS]
+        raise DomainError(
+            f"{given!r} is no attribute; write a list of categories, "
+            f"{', '.join(forms[:-1])} or {forms[-1]}"
+        )
+    for kind in KINDS:
+        if any(name in given for name in kind.spec_form.names):
+            kind.spec_form.check(given)
+            return kind.from_spec(given)
+    key = next(iter(given), "")
+    names = [name for kind in KINDS for name in kind.spec_form.names]
+    raise DomainError(f"unknown key {key!r}; {suggest_nearest(key, names)}")
+
+
+def render_domain(attributes: Sequence[tuple[str, Attribute]], size: int) -> str:
+    """Write a table of the attributes, with the number of cells of each."""
+    rows = [
+        (name, type(attribute).__name__, f"{attribute.size:,}")
+        for name, attribute in attributes[: MOST_GROUPS + 1]
+    ]
+    cells = f"{size:,}" if size < 10**15 else f"about 10^{len(str(size)) - 1}"
+    headings = ("attribute", "kind", "cells")
+    listed = make_table("attributes", headings, rows, MOST_GROUPS, len(attributes))
+    return make_section("Domain", [f"{cells} cells"], listed)
+
+
+_NOT_COVERED = (
+    "The bounds are public, and fitplug read none of them from the rows. What clamping and "
+    "rounding change in sums and means cannot be certified: no std, interval or certificate covers "
+    "it."
+)
+
+
+def describe_measures(domain: Domain, names: Collection[str]) -> tuple[str, ...]:
+    """Describe in sentences what becomes of the values of measures.
+
+    Args:
+        domain: The domain.
+        names: Names of attributes, of which some may be measures.
+
+    Returns:
+        A sentence for each measure, and what no margin of error covers; empty without measures.
+    """
+    measures = [name for name in domain.ordered(tuple(names)) if domain[name].rule]
+    if not measures:
+        return ()
+    return *(
+        f"A value of the measure {name} {domain[name].rule}." for name in measures
+    ), _NOT_COVERED
+
+
+_MOST_NAMED = 4
+
+
+def suggest_fewer_cells(domain: Domain, names: Sequence[str]) -> str:
+    """Say how attributes get fewer cells, such as "coarser bins of AGE, or a tree GEOID that ends
+    at county".
+
+    Args:
+        domain: The domain that has the attributes.
+        names: Attributes that have too many cells together. Only the largest few are named.
+
+    Returns:
+        A list of noun phrases. Attributes with the same remedy share one.
+    """
+    largest = sorted(names, key=lambda name: -domain[name].size)[:_MOST_NAMED]
+    # Ordered attributes come first: to merge neighbouring values costs the least detail.
+    by_remedy: dict[str, list[str]] = {}
+    for name in sorted(largest, key=lambda name: not domain[name].is_ordered):
+        by_remedy.setdefault(domain[name].remedy("them"), []).append(name)
+    phrases = [domain[same[0]].remedy(", ".join(same)) for same in by_remedy.values()]
+    return ", or ".join(phrases) or "fewer attributes"

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from fitplug.domain.attribute import Attribute, Category, make_level_error, suggest_name
+from fitplug.domain.attribute import Attribute, Category, SpecForm, make_level_error, suggest_name
 from fitplug.domain.categories import Categories
 from fitplug.domain.label_array import (
     LabelArray,
@@ -27,9 +27,14 @@ from fitplug.domain.leaf_columns import (
     read_leaves,
     read_level_names,
 )
-from fitplug.domain.packed_tree import pack_tree, unpack_tree
-from fitplug.domain.spec_form import SpecForm
-from fitplug.domain.tree_nodes import LevelNodes, find_runs, group_runs, name_nodes
+from fitplug.domain.tree_nodes import (
+    LevelNodes,
+    find_runs,
+    group_runs,
+    name_nodes,
+    pack_tree,
+    unpack_tree,
+)
 from fitplug.errors import DomainError
 from fitplug.numeric import AnyArray, IntArray, freeze
 
@@ -138,8 +143,8 @@ class Hierarchy(Categories):
             self.levels == other.levels
             and are_equal(self.value_array, other.value_array)
             and all(
-                np.array_equal(own.first, its.first) and are_equal(own.labels, its.labels)
-                for own, its in zip(self.coarser, other.coarser, strict=True)
+                np.array_equal(mine.first, theirs.first) and are_equal(mine.labels, theirs.labels)
+                for mine, theirs in zip(self.coarser, other.coarser, strict=True)
             )
         )
 

@@ -64,8 +64,8 @@ def find_first_equal(labels: LabelArray) -> IndexArray:
         Rows (n,). A label that was not there before has its own row.
     """
     keys, order = _sort(labels)
-    held = keys[order]
-    starts = np.flatnonzero(np.append(True, held[1:] != held[:-1]))
+    sorted_keys = keys[order]
+    starts = np.flatnonzero(np.append(True, sorted_keys[1:] != sorted_keys[:-1]))
     first = np.empty(len(labels), dtype=np.intp)
     # Rows with equal keys are in their order, so that the first of a group comes first.
     first[order] = np.repeat(order[starts], np.diff(np.append(starts, len(labels))))
@@ -130,12 +130,12 @@ class LabelIndex:
         """
         if isinstance(values, Texts):
             assert isinstance(self._labels, Texts)
-            rows, found = self._find_keys(values.hash_words(self._seed))
-            kept = np.flatnonzero(found)
-            found[kept] = ~values.take(kept).differ(self._labels.take(rows[kept]))
+            rows, equal = self._find_keys(values.hash_words(self._seed))
+            candidates = np.flatnonzero(equal)
+            equal[candidates] = ~values.take(candidates).differ(self._labels.take(rows[candidates]))
         else:
-            rows, found = self._find_keys(values.astype(np.int64))
-        return np.where(found, np.asarray(rows, dtype=np.int64), -1)
+            rows, equal = self._find_keys(values.astype(np.int64))
+        return np.where(equal, np.asarray(rows, dtype=np.int64), -1)
 
     def _find_keys(self, keys: Keys) -> tuple[IndexArray, BoolArray]:
         """Find for each key the row of the nearest key not below it, and whether it is equal."""

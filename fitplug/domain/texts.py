@@ -230,8 +230,8 @@ class Texts:
 
     def _count_starts(self) -> IntArray:
         """Count the characters that begin before each byte of the buffer."""
-        held = self.buffer[: self.offsets[-1]]
-        return _add_up(((held & 0xC0) != 0x80).astype(np.int64))
+        content = self.buffer[: self.offsets[-1]]
+        return _add_up(((content & 0xC0) != 0x80).astype(np.int64))
 
     def _copy(self, starts: IntArray, lengths: IntArray) -> Texts:
         """Copy the bytes that begin at `starts` (m,) and are as many as `lengths` (m,)."""
@@ -244,9 +244,9 @@ class Texts:
             buffer[:-_WORD].reshape(-1, width)[:] = windows[starts]
             return Texts(buffer, offsets)
         for first in range(0, len(lengths), _BLOCK_ROWS):
-            own = slice(first, first + _BLOCK_ROWS)
+            block = slice(first, first + _BLOCK_ROWS)
             begin, end = int(offsets[first]), int(offsets[min(first + _BLOCK_ROWS, len(lengths))])
-            moved = np.repeat(starts[own] - offsets[:-1][own], to_positions(lengths[own]))
+            moved = np.repeat(starts[block] - offsets[:-1][block], to_positions(lengths[block]))
             buffer[begin:end] = self.buffer[moved + np.arange(begin, end)]
         return Texts(buffer, offsets)
 
@@ -262,10 +262,10 @@ def join_texts(columns: Sequence[Texts], separator: str) -> Texts:
         The joined texts, n of them.
     """
     rows, parts = len(columns[0]), 2 * len(columns) - 1
-    held = Texts.from_parts([*columns, Texts.from_list([separator])])
-    order = np.full((rows, parts), len(held) - 1)
+    texts = Texts.from_parts([*columns, Texts.from_list([separator])])
+    order = np.full((rows, parts), len(texts) - 1)
     order[:, ::2] = np.arange(rows)[:, None] + rows * np.arange(len(columns))
-    pieces = held.take(order.ravel())
+    pieces = texts.take(order.ravel())
     return Texts(pieces.buffer, pieces.offsets[::parts])
 
 

@@ -27,14 +27,14 @@ class ValueLookup:
         """First and last cell of the nodes of a tree with each label, the coarsest node first.
         Attributes that are no trees have no nodes.
         """
-        found: dict[str, list[tuple[int, int]]] = {}
+        nodes: dict[str, list[tuple[int, int]]] = {}
         for level in self.attribute.levels:
             intervals = self.attribute.intervals(level).tolist()
             for label, (first, last) in zip(
                 self.attribute.labels_at(level), intervals, strict=True
             ):
-                found.setdefault(label, []).append((first, last))
-        return found
+                nodes.setdefault(label, []).append((first, last))
+        return nodes
 
     def find_end(self, text: str) -> int | None:
         """Find the cell that the text of a comparison names.

@@ -1,9 +1,7 @@
 """Expressions: sums and ratios of counts as people write them, and whom they select."""
 
-from fitplug.expressions.arithmetic import Terms
-from fitplug.expressions.cell_runs import Runs, union
-from fitplug.expressions.coefficients import SparseCoefficients, add_boxes
-from fitplug.expressions.formulas import Formula, Quotient
+from fitplug.expressions.arithmetic import Formula, Quotient, Terms
+from fitplug.expressions.coefficients import Runs, SparseCoefficients, add_boxes, union
 from fitplug.expressions.parser import (
     DenseTerms,
     Expression,

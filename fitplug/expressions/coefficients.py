@@ -1,13 +1,15 @@
-"""Coefficients of the answers of one query group in a sum.
+"""Coefficients of the answers of one query group in a sum, and the sets of cells that they count.
 
 What an expression selects of a group is a box: the product of what it selects along each axis. A
-box of any size is held by its factors, and its answers are listed only where there are few.
+box of any size is held by its factors, and its answers are listed only where there are few. A set
+of cells is a list of runs, sorted intervals: unions and intersections take time in proportion to
+their number, not to that of the cells.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
@@ -15,6 +17,44 @@ from typing import TypeAlias
 import numpy as np
 
 from fitplug.numeric import BoolArray, FloatArray, IntArray, to_positions
+
+Runs: TypeAlias = list[tuple[int, int]]
+"""A set of cells: sorted intervals that do not touch, each by its first cell and the cell after its
+last one.
+"""
+
+
+def union(runs: Iterable[tuple[int, int]]) -> Runs:
+    """Unite intervals in any order, which may overlap and be empty."""
+    united: Runs = []
+    for first, end in sorted(runs):
+        if united and first <= united[-1][1]:
+            united[-1] = united[-1][0], max(end, united[-1][1])
+        elif first < end:
+            united.append((first, end))
+    return united
+
+
+def intersection(left: Runs, right: Runs) -> Runs:
+    """Intersect two sets of cells."""
+    common: Runs = []
+    i = j = 0
+    while i < len(left) and j < len(right):
+        first, end = max(left[i][0], right[j][0]), min(left[i][1], right[j][1])
+        if first < end:
+            common.append((first, end))
+        if left[i][1] <= right[j][1]:
+            i += 1
+        else:
+            j += 1
+    return common
+
+
+def complement(runs: Runs, size: int) -> Runs:
+    """Return the cells of 0, ..., size - 1 that are not in a set."""
+    ends = [0, *(end for run in runs for end in run), size]
+    return [(a, b) for a, b in zip(ends[::2], ends[1::2], strict=True) if a < b]
+
 
 _FEW = 2**20
 """A sum of boxes with no more coefficients is computed from a list of its answers."""

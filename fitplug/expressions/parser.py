@@ -29,6 +29,8 @@ import numpy as np
 
 from fitplug.errors import WorkloadError, quote, suggest_nearest
 from fitplug.expressions.arithmetic import (
+    Formula,
+    Quotient,
     Terms,
     UnaddedTerms,
     Value,
@@ -38,12 +40,9 @@ from fitplug.expressions.arithmetic import (
     multiply,
     scale,
 )
-from fitplug.expressions.cell_runs import Runs
-from fitplug.expressions.coefficients import merge_boxes
-from fitplug.expressions.conditions import COMPARISONS, Clause, Condition
-from fitplug.expressions.formulas import Formula, Quotient
+from fitplug.expressions.coefficients import Runs, merge_boxes
 from fitplug.expressions.selections import Selector
-from fitplug.expressions.tokens import Token, split_tokens
+from fitplug.expressions.tokens import COMPARISONS, Clause, Condition, Token, split_tokens
 from fitplug.numeric import FloatArray
 from fitplug.workload import Workload
 

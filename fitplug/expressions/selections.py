@@ -27,13 +27,16 @@ import numpy as np
 
 from fitplug.domain import ValueLookup
 from fitplug.errors import WorkloadError, quote, suggest_nearest
-from fitplug.expressions.cell_runs import Runs, complement, intersection, union
 from fitplug.expressions.coefficients import (
     Box,
+    Runs,
     SparseCoefficients,
     add_coefficients,
+    complement,
+    intersection,
+    union,
 )
-from fitplug.expressions.conditions import MOST_SHOWN, ORDERS, Clause, Condition, write_value
+from fitplug.expressions.tokens import MOST_SHOWN, ORDERS, Clause, Condition, write_value
 from fitplug.numeric import IntArray
 from fitplug.workload import Factor, QueryGroup, Workload
 

@@ -1,10 +1,11 @@
 """Files: archives of arrays, Parquet, folders that appear all at once."""
 
-from fitplug.files.archive import Arrays, read_archive
-from fitplug.files.digested_archive import (
+from fitplug.files.archive import (
+    Arrays,
     EncodedJson,
     Header,
     compute_digest,
+    read_archive,
     read_with_digest,
     write_with_digest,
 )
@@ -12,6 +13,7 @@ from fitplug.files.folders import (
     fill_new_folder,
     make_partial_folder,
     move_into_place,
+    replace_file,
     set_aside,
     sync,
 )
@@ -27,7 +29,6 @@ from fitplug.files.parquet import (
     write_parquet,
 )
 from fitplug.files.places import LocalPlace, Place, hash_content, is_url, open_place
-from fitplug.files.replacement import replace_file
 
 __all__ = [
     "Arrays",

@@ -1,14 +1,18 @@
 """Ledgers: the privacy budget, kept in a file."""
 
-from fitplug.ledger.budget import Budget, make_budget
 from fitplug.ledger.cell_costs import CellCosts
-from fitplug.ledger.draws import DrawRequest
-from fitplug.ledger.entry import Entry
-from fitplug.ledger.fraction_text import decode_fraction, encode_fraction
-from fitplug.ledger.hash_chain import hash_values
+from fitplug.ledger.charges import ChargeReference, ChargeRequest, StagedCharge
 from fitplug.ledger.ledger import Ledger
-from fitplug.ledger.requests import ChargeReference, ChargeRequest, StagedCharge
-from fitplug.ledger.stages import Stage
+from fitplug.ledger.records import (
+    Budget,
+    Entry,
+    Stage,
+    decode_fraction,
+    encode_fraction,
+    hash_values,
+    make_budget,
+)
+from fitplug.ledger.release_charges import DrawRequest
 
 __all__ = [
     "Budget",

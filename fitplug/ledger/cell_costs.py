@@ -88,7 +88,7 @@ class CellCosts:
     def expand_axes(self, names: Sequence[str]) -> FloatArray:
         """Return the costs with an axis for each of `names`, of size 1 if costs do not differ.
 
-        `names` must hold the own names in their order.
+        `names` must hold all of `self.names`, in their order.
         """
         sizes = dict(zip(self.names, self.costs.shape, strict=True))
         return self.costs.reshape([sizes.get(name, 1) for name in names])
@@ -138,14 +138,16 @@ def find_excess(
     terms = [costs.expand_axes(names) for costs in (*earlier, new)]
     worst: tuple[float, tuple[int, ...], float, float] | None = None
     for first, slabs in _iterate_slabs(shape, terms):
-        before, own = _sum_up(slabs[:-1]), slabs[-1]
-        total = add_up(before, own)
+        before, new_costs = _sum_up(slabs[:-1]), slabs[-1]
+        total = add_up(before, new_costs)
         flat_index = int(np.argmax(total))
         highest = float(total.flat[flat_index])
         if highest <= largest or (worst and highest <= worst[0]):
             continue
         index = np.unravel_index(flat_index, total.shape)
-        added, used = (float(np.broadcast_to(term, total.shape)[index]) for term in (own, before))
+        added, used = (
+            float(np.broadcast_to(term, total.shape)[index]) for term in (new_costs, before)
+        )
         # Where costs do not differ along an attribute, its first cell stands for all.
         worst = (highest, (*first, *map(int, index)), added, used)
     if worst is None:
@@ -207,7 +209,7 @@ def _combine_axes(
     domain: Domain, costs: Sequence[CellCosts]
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """Return the attributes along which any of the costs differ, and their sizes."""
-    names = domain.ordered([name for one in costs for name in one.names])
+    names = domain.ordered([name for term in costs for name in term.names])
     shape = domain.shape_of(names)
     if math.prod(shape) > MOST_CELLS:
         raise BudgetError(

@@ -1,51 +1,204 @@
-"""Charges: what is verified before one is entered, and the entry that it makes."""
+"""Charges: what a ledger is asked to charge, in which unit of privacy, and what is verified before.
+
+A ledger adds up costs of one person in one unit of privacy. A release of cost rho in the unit u
+costs a person in the ledger's unit m^2 rho, if every change in the ledger's unit is made of m
+changes in u (group privacy of zCDP). The ledger is charged that. Where no m is known, as between
+adding a record and replacing one, the charge is refused. Units are compared with the cells that
+they are about; see `fitplug.workload.units`.
+
+If the count itself kept only so many records of each person, a release costs any person rho,
+however many records the person has: what the count keeps of them is one change in u. So this is
+what a ledger of persons who are added or removed is charged, whatever records it is kept for.
+
+The unit of a ledger may be given before its cells are known. The first charge for a unit that is
+alike then fixes them. Charges before that one add up whatever these cells are: they are for records
+anywhere, or are charged for each record of a person.
+"""
 
 from __future__ import annotations
 
 import sqlite3
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from fractions import Fraction
+from functools import cached_property
+from typing import TypeAlias
 
 from fitplug.display import format_down, format_up
+from fitplug.domain import Domain
 from fitplug.errors import BudgetError, InputError, OverBudget
 from fitplug.ledger import rows as rows
-from fitplug.ledger.budget import Budget
 from fitplug.ledger.cell_costs import CellCosts
-from fitplug.ledger.entry import Entry
 from fitplug.ledger.file import LedgerFile
+from fitplug.ledger.records import Budget, Entry, Stage
 from fitplug.numeric import ceil_float, ceil_written, floor_written
-from fitplug.workload import BoundUnit
+from fitplug.plan import Plan
+from fitplug.privacy import check_contributions
+from fitplug.workload import ONE_RECORD, AddRemove, BoundUnit, Unit
+
+ChargeReference: TypeAlias = int | str
+"""An earlier charge: its number, or its key."""
 
 
 @dataclass(frozen=True)
-class Charge:
-    """A charge that is allowed, and not entered yet. Its fields are those of `Entry`."""
+class ChargeRequest:
+    """A request to charge a ledger for the release of a plan, made for the first time or again.
 
+    Without a key, a release into a folder is a retry of an unfinished release of the same plan that
+    had no key either. A release in memory without a key is never a retry.
+
+    Attributes:
+        plan: The plan.
+        rho: The cost for all records of a person in rho of zCDP, exact.
+        what: What the charge pays for.
+        contributions: The largest number of records that one person may have.
+        key: The name of the release. A request with the key of an earlier one is a retry of it.
+        within: An earlier charge, within which the release is to be free.
+        again: Whether another draw of a plan that was released before is wanted, if there is no
+            key.
+        output: Where the release goes.
+        in_folder: Whether the release is published in the folder `output` exactly once. If not, it
+            is made in memory.
+        is_enforced: Whether the count kept no more records of a person than the unit says.
+        changes: The changes in the unit of the request that a change in the ledger's unit is made
+            of. The ledger finds it, and `rho` is then that for a person in the ledger's unit.
+    """
+
+    plan: Plan
     rho: Fraction
     what: str
-    key: str | None
-    plan_digest: str | None
-    output: str | None
-    within: int | None
-    costs: CellCosts | None
-    bound_unit: BoundUnit
+    contributions: int = 1
+    key: str | None = None
+    within: ChargeReference | None = None
+    again: bool = False
+    output: str | None = None
+    in_folder: bool = False
+    is_enforced: bool = False
+    changes: int = 1
 
-    def enter(self, database: sqlite3.Connection, budget: Budget) -> tuple[Entry, Budget]:
-        """Append the entry to the ledger, and return it with the budget after it."""
-        entry = Entry(
-            id=budget.entries + 1,
-            time=read_time(),
-            rho=self.rho,
-            what=self.what,
-            key=self.key,
-            plan_digest=self.plan_digest,
-            output=self.output,
-            within=self.within,
-            profile=None if self.costs is None else self.costs.digest,
-            bound_unit=self.bound_unit,
+    @property
+    def bound_unit(self) -> BoundUnit:
+        """The unit of privacy of the release with its cells: the plan's, or the contributions if it
+        is one record.
+
+        Raises:
+            BudgetError: The contributions are out of range.
+        """
+        check_contributions(self.contributions)
+        return self.plan.bind_unit(self.contributions)
+
+    @cached_property
+    def costs(self) -> CellCosts | None:
+        """The costs per cell, which are kept with the charge.
+
+        They are None in units of privacy where the costs of a person do not follow from those of
+        single cells.
+
+        Raises:
+            BudgetError: The contributions are out of range.
+        """
+        if not self.plan.unit.is_of_records:
+            return None
+        return CellCosts.from_plan(self.plan, self.contributions * self.changes)
+
+
+@dataclass(frozen=True)
+class StagedCharge:
+    """A charge, made now or before, and the stage that its release has reached.
+
+    The noise is to be drawn at stage "charged". At any other stage it must not be drawn again.
+    """
+
+    entry: Entry
+    stage: Stage
+
+
+def enter_charge(
+    database: sqlite3.Connection,
+    budget: Budget,
+    *,
+    rho: Fraction,
+    what: str,
+    key: str | None,
+    output: str | None,
+    bound_unit: BoundUnit,
+    plan_digest: str | None = None,
+    within: int | None = None,
+    costs: CellCosts | None = None,
+) -> tuple[Entry, Budget]:
+    """Enter a charge that is allowed; the fields are those of `Entry`.
+
+    Returns:
+        The entry, and the budget after it.
+    """
+    entry = Entry(
+        id=budget.entries + 1,
+        time=read_time(),
+        rho=rho,
+        what=what,
+        key=key,
+        plan_digest=plan_digest,
+        output=output,
+        within=within,
+        profile=None if costs is None else costs.digest,
+        bound_unit=bound_unit,
+    )
+    return entry, rows.append_entry(database, budget, entry, costs)
+
+
+def charge_amount(
+    file: LedgerFile,
+    amount: Fraction,
+    *,
+    what: str,
+    key: str | None,
+    plan_digest: str | None,
+    output: str | None,
+    costs: CellCosts | None,
+    unit: Unit | None,
+    domain: Domain | None,
+) -> Entry:
+    """Charge an amount that belongs to no release by fitplug: see `Ledger.charge`."""
+    check_texts(what, key, plan_digest, output)
+    if costs is not None:
+        check_covers(amount, costs)
+    with file.open_transaction("IMMEDIATE") as database:
+        budget = rows.read_budget(database)
+        check_key_is_new(file, database, key)
+        bound_unit = choose_unit(file, budget, unit, domain)
+        changes = count_changes(file, budget, bound_unit)
+        amount *= changes**2
+        check_fits(file, amount, budget.left, changes)
+        entry, _ = enter_charge(
+            database,
+            budget,
+            rho=amount,
+            what=what,
+            key=key,
+            output=output,
+            bound_unit=bound_unit,
+            plan_digest=plan_digest,
+            costs=None if costs is None else costs.multiply_records(changes),
         )
-        return entry, rows.append_entry(database, budget, entry, self.costs)
+    return entry
+
+
+def enter_release(
+    database: sqlite3.Connection, budget: Budget, request: ChargeRequest, within: Entry | None
+) -> tuple[Entry, Budget]:
+    """Enter the charge of a release that is allowed, or free within an earlier charge."""
+    return enter_charge(
+        database,
+        budget,
+        rho=request.rho if within is None else Fraction(0),
+        what=request.what,
+        key=request.key,
+        output=request.output,
+        bound_unit=request.bound_unit,
+        plan_digest=request.plan.digest,
+        within=None if within is None else within.id,
+        costs=request.costs,
+    )
 
 
 def check_fits(file: LedgerFile, amount: Fraction, left: Fraction, changes: int = 1) -> None:
@@ -89,10 +242,10 @@ def check_texts(what: str, *others: str | None) -> None:
 
 def check_key_is_new(file: LedgerFile, database: sqlite3.Connection, key: str | None) -> None:
     """Raise LedgerError if another charge has this key."""
-    found = None if key is None else rows.find_key(database, key)
-    if found is None:
+    taken = None if key is None else rows.find_key(database, key)
+    if taken is None:
         return
-    time, digest = found
+    time, digest = taken
     of_plan = f" for the plan {str(digest)[:12]}" if digest else ""
     raise file.make_error(
         f"has a charge under the key {key!r} already, of {time}{of_plan}: nothing was charged; "
@@ -103,3 +256,74 @@ def check_key_is_new(file: LedgerFile, database: sqlite3.Connection, key: str | 
 def read_time() -> str:
     """Read the clock: the time in UTC (ISO 8601)."""
     return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+
+
+def choose_unit(
+    file: LedgerFile, budget: Budget, unit: Unit | None, domain: Domain | None
+) -> BoundUnit:
+    """Choose the unit of a charge: the one that is given, or else the ledger's.
+
+    Raises:
+        DomainError: The domain does not have the attributes that the unit names.
+        LedgerError: The unit is about cells, and nothing says which.
+    """
+    known = budget.bound_unit
+    if unit is None and domain is None and known is not None:
+        bound_unit = known
+    else:
+        plain = unit or (ONE_RECORD if known is None else known.unit)
+        bound_unit = BoundUnit(plain) if domain is None else BoundUnit.bind(plain, domain)
+    if bound_unit.is_known or (known is not None and known.unit.is_of_records):
+        return bound_unit
+    remedy = (
+        "" if known is None or known.cells is None else ", or no unit for a cost in the ledger's"
+    )
+    raise file.make_error(
+        f"does not know which cells a cost in the unit of privacy ({bound_unit.unit}) is about: "
+        f"nothing was charged; give the domain of the charge{remedy}"
+    )
+
+
+def count_changes(
+    file: LedgerFile, budget: Budget, unit: BoundUnit, *, is_enforced: bool = False
+) -> int:
+    """Count the changes in the unit of a charge that a change in the ledger's unit is made of.
+
+    Args:
+        file: The ledger's file.
+        budget: The ledger's budget, with its unit; without one, the charge is its first.
+        unit: The unit of the charge.
+        is_enforced: Whether the count kept no more records of a person than the unit says.
+
+    Returns:
+        m: the ledger is charged m^2 times the cost in the unit of the charge.
+
+    Raises:
+        LedgerError: The two units cannot be compared.
+    """
+    ledger_unit = budget.complete_unit(unit)
+    if is_enforced and isinstance(unit.unit, AddRemove) and isinstance(ledger_unit.unit, AddRemove):
+        return 1
+    changes = unit.count_changes(ledger_unit)
+    if changes is None:
+        raise file.make_error(
+            f"is kept for the unit of privacy ({ledger_unit}), and this charge is for another one "
+            f"({unit}): costs of the two do not add up; charge another ledger, or design the plan "
+            "for the unit of this ledger and with its attributes and cells"
+        )
+    return changes
+
+
+def convert_request(file: LedgerFile, budget: Budget, request: ChargeRequest) -> ChargeRequest:
+    """Return a request with its cost for one person in the ledger's unit.
+
+    A person in the ledger's unit with m changes of k records each has m k records, which are those
+    that the costs per cell are for.
+
+    Raises:
+        LedgerError: The two units cannot be compared.
+    """
+    changes = count_changes(file, budget, request.bound_unit, is_enforced=request.is_enforced)
+    if changes == 1:
+        return request
+    return replace(request, rho=request.rho * changes**2, changes=changes)

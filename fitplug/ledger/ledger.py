@@ -1,9 +1,8 @@
 """The ledger: a budget of privacy in rho of zCDP, kept in a file that outlives every process.
 
 Amounts are rational numbers, kept and summed exactly, so that whether a charge fits never depends
-on rounding. As floats, `spent` is rounded up and `remaining` down. The ledger is one SQLite file in
-write-ahead mode, which needs a local disk. A charge is one transaction, which is on the disk before
-`charge` returns.
+on rounding. As floats, `spent` is rounded up and `remaining` down. The ledger is one SQLite file.
+A charge is one transaction, which is on the disk before `charge` returns.
 
 Damage, edits, and entries that were removed are noticed (see `fitplug.ledger.rows`). An older copy
 of the entire file that is put in its place cannot be noticed: it does not hold later charges.
@@ -21,25 +20,20 @@ from typing import Any
 from fitplug.domain import Domain
 from fitplug.ledger import release_charges
 from fitplug.ledger import rows as rows
-from fitplug.ledger.budget import Budget, check_amount
 from fitplug.ledger.cell_costs import CellCosts, compute_slack
-from fitplug.ledger.charge_units import choose_unit, count_changes
 from fitplug.ledger.charges import (
-    Charge,
-    check_covers,
+    ChargeReference,
+    ChargeRequest,
+    StagedCharge,
+    charge_amount,
     check_fits,
-    check_key_is_new,
-    check_texts,
     read_time,
 )
-from fitplug.ledger.draws import DrawRequest, begin_draw
-from fitplug.ledger.entry import Entry
-from fitplug.ledger.file import LedgerFile
-from fitplug.ledger.free_releases import read_charge_costs
+from fitplug.ledger.earlier_charges import read_charge_costs
+from fitplug.ledger.file import LedgerFile, open_ledger
 from fitplug.ledger.measurement_cost import evaluate_rho
-from fitplug.ledger.opening import open_ledger
-from fitplug.ledger.requests import ChargeReference, ChargeRequest, StagedCharge
-from fitplug.ledger.stages import Stage
+from fitplug.ledger.records import Budget, Entry, Stage, check_amount
+from fitplug.ledger.release_charges import DrawRequest, begin_draw
 from fitplug.numeric import FloatArray, ceil_written, floor_written
 from fitplug.plan import Plan
 from fitplug.workload import BoundUnit, Unit
@@ -203,20 +197,17 @@ class Ledger:
             LedgerError: The key was used before, the unit cannot be converted to the ledger's, its
                 cells are not known, or the file cannot be written.
         """
-        amount = check_amount(rho)
-        check_texts(what, key, plan_digest, output)
-        if profile is not None:
-            check_covers(amount, profile)
-        with self._file.open_transaction("IMMEDIATE") as database:
-            budget = rows.read_budget(database)
-            check_key_is_new(self._file, database, key)
-            own = choose_unit(self._file, budget, unit, domain)
-            changes = count_changes(self._file, budget, own)
-            amount *= changes**2
-            check_fits(self._file, amount, budget.left, changes)
-            costs = None if profile is None else profile.multiply_records(changes)
-            charge = Charge(amount, what, key, plan_digest, output, None, costs, own)
-            return charge.enter(database, budget)[0]
+        return charge_amount(
+            self._file,
+            check_amount(rho),
+            what=what,
+            key=key,
+            plan_digest=plan_digest,
+            output=output,
+            costs=profile,
+            unit=unit,
+            domain=domain,
+        )
 
     def charge_measurement(
         self,
@@ -364,12 +355,6 @@ class Ledger:
 
         Nothing is charged, and the seal of the counts is not compared.
 
-        Args:
-            request: What is to be charged.
-
-        Returns:
-            The charge and its stage, or None.
-
         Raises:
             FitplugError: As for `begin_release`.
         """
@@ -397,14 +382,11 @@ class Ledger:
         return release_charges.record_stage(self._file, drawn)
 
     def record_publication(self, drawn: Stage, output: str) -> Stage:
-        """Record that a release is in its folder, and return the stage that the release is at.
+        """Record that a release is in the folder `output`, and return the stage that it is at.
 
         Args:
             drawn: The stage that `record_draw` returned.
             output: The folder.
-
-        Returns:
-            The stage that the release is at.
 
         Raises:
             LedgerError: The file cannot be written.

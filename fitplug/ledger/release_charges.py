@@ -1,30 +1,37 @@
-"""Charges of releases that happen exactly once: they are begun, or found by a retry."""
+"""Charges of releases that happen exactly once: they are made, or found by a retry.
+
+Parts of one release may be drawn at different times, such as period by period. The release is
+charged as a whole, before its first part is drawn. Each part then has an entry of its own, at no
+cost, within that charge. Its stages say whether the part was drawn, so that no copy of a folder can
+draw it again. These entries name no plan and have no costs per cell: what they cost is in the
+charge, and no other release is ever taken for a retry of them.
+"""
 
 from __future__ import annotations
 
 import logging
 import sqlite3
 from collections.abc import Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 
 from fitplug.errors import KeyTaken
 from fitplug.ledger import rows as rows
-from fitplug.ledger.budget import Budget
-from fitplug.ledger.charge_units import convert_request
 from fitplug.ledger.charges import (
-    Charge,
+    ChargeRequest,
+    StagedCharge,
     check_covers,
     check_fits,
     check_key_is_new,
     check_texts,
+    convert_request,
+    enter_charge,
+    enter_release,
     read_time,
 )
-from fitplug.ledger.entry import Entry
+from fitplug.ledger.earlier_charges import check_counts, check_is_free, find_charge, find_retried
 from fitplug.ledger.file import LedgerFile
-from fitplug.ledger.free_releases import check_counts, check_is_free, find_charge
-from fitplug.ledger.requests import ChargeRequest, StagedCharge
-from fitplug.ledger.retries import find_retried
-from fitplug.ledger.stages import Stage
+from fitplug.ledger.records import Budget, Entry, Stage
 
 _LOG = logging.getLogger("fitplug.ledger")
 
@@ -37,23 +44,13 @@ def begin_release(
     with file.open_transaction("IMMEDIATE") as database:
         budget, entries, stages = rows.read_all(database)
         request = convert_request(file, budget, request)
-        found, within = _find_or_allow(file, database, budget, entries, stages, request)
+        retried, within = _find_or_allow(file, database, budget, entries, stages, request)
         if within is not None:
             check_counts(file, stages, within, counts)
-        if found is not None:
-            _check_seal(file, found, seal)
-            return found
-        charge = Charge(
-            rho=request.rho if within is None else Fraction(0),
-            what=request.what,
-            key=request.key,
-            plan_digest=request.plan.digest,
-            output=request.output,
-            within=None if within is None else within.id,
-            costs=request.costs,
-            bound_unit=request.bound_unit,
-        )
-        entry, budget = charge.enter(database, budget)
+        if retried is not None:
+            _check_seal(file, retried, seal)
+            return retried
+        entry, budget = enter_release(database, budget, request, within)
         folder = request.output if request.in_folder else None
         stage = Stage(entry.id, "charged", read_time(), counts=seal, output=folder)
         rows.append_stage(database, budget, stage)
@@ -68,17 +65,8 @@ def charge_free(file: LedgerFile, asked: ChargeRequest) -> Entry:
         budget, entries = rows.read_entries(database)
         check_key_is_new(file, database, asked.key)
         request = convert_request(file, budget, asked)
-        charge = Charge(
-            rho=Fraction(0),
-            what=request.what,
-            key=request.key,
-            plan_digest=request.plan.digest,
-            output=request.output,
-            within=check_is_free(file, database, entries, request).id,
-            costs=request.costs,
-            bound_unit=request.bound_unit,
-        )
-        return charge.enter(database, budget)[0]
+        within = check_is_free(file, database, entries, request)
+        return enter_release(database, budget, request, within)[0]
 
 
 def check_free(file: LedgerFile, asked: ChargeRequest) -> None:
@@ -88,13 +76,13 @@ def check_free(file: LedgerFile, asked: ChargeRequest) -> None:
         check_is_free(file, database, entries, convert_request(file, budget, asked))
 
 
-def _check_seal(file: LedgerFile, found: StagedCharge, seal: str | None) -> None:
+def _check_seal(file: LedgerFile, retried: StagedCharge, seal: str | None) -> None:
     """Raise KeyTaken if a release that is begun is made from other counts than those it began with.
 
     Parts of it may be drawn already, and answers from two counts cost more than the charge.
     """
-    begun = found.stage.counts
-    if found.stage.state != "charged" or begun == seal:
+    begun = retried.stage.counts
+    if retried.stage.state != "charged" or begun == seal:
         return
     why = "it was begun in parts: finish it by the same call"
     if begun is None:
@@ -106,11 +94,11 @@ def _check_seal(file: LedgerFile, found: StagedCharge, seal: str | None) -> None
         )
     raise KeyTaken(
         file.make_sentence(
-            f"has an unfinished release, number {found.entry.id} of {found.entry.time[:19]}, and "
-            f"{why}; nothing was charged; to draw all answers anew, at the whole cost, give "
+            f"has an unfinished release, number {retried.entry.id} of {retried.entry.time[:19]}, "
+            f"and {why}; nothing was charged; to draw all answers anew, at the whole cost, give "
             "another key"
         ),
-        number=found.entry.id,
+        number=retried.entry.id,
     )
 
 
@@ -163,3 +151,62 @@ def _find_or_allow(
     else:
         check_is_free(file, database, entries, request)
     return None, within
+
+
+@dataclass(frozen=True)
+class DrawRequest:
+    """A request to enter the draw of a part of a release, made for the first time or again.
+
+    Attributes:
+        charge: The charge of the whole release.
+        key: The name of the part. A request with the same charge and key is a retry.
+        what: What is drawn.
+        output: Where the part goes.
+    """
+
+    charge: Entry
+    key: str
+    what: str
+    output: str
+
+
+def begin_draw(file: LedgerFile, request: DrawRequest) -> StagedCharge:
+    """Enter the draw of a part, or find the entry that the request is a retry of.
+
+    Raises:
+        LedgerError: The ledger does not have the charge of the whole release, or the file cannot be
+            written.
+        KeyTaken: The key is that of something else.
+        InputError: A text is empty or broken Unicode.
+    """
+    check_texts(request.what, request.key, request.output)
+    with file.open_transaction("IMMEDIATE") as database:
+        budget, entries, stages = rows.read_all(database)
+        charge = request.charge
+        if charge not in entries or charge.within is not None:
+            raise file.make_error(
+                f"does not have the charge number {charge.id} as it was made; open the ledger that "
+                "the release was begun with"
+            )
+        entry = next((entry for entry in entries if entry.key == request.key), None)
+        if entry is not None:
+            if (entry.within, entry.plan_digest) != (charge.id, None) or entry.id not in stages:
+                raise KeyTaken(
+                    file.make_sentence(f"has the key {request.key!r} for something else already"),
+                    number=entry.id,
+                )
+            return StagedCharge(entry, stages[entry.id])
+        entry, budget = enter_charge(
+            database,
+            budget,
+            rho=Fraction(0),
+            what=request.what,
+            key=request.key,
+            output=request.output,
+            bound_unit=charge.bound_unit,
+            within=charge.id,
+        )
+        stage = Stage(entry.id, "charged", read_time(), output=request.output)
+        rows.append_stage(database, budget, stage)
+    _LOG.info("entered a draw as number %d of %s", entry.id, file.path)
+    return StagedCharge(entry, stage)

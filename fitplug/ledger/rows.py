@@ -12,22 +12,29 @@ import json
 import math
 import sqlite3
 import zlib
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import astuple, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from fitplug.ledger import stages as stage_rows
-from fitplug.ledger.budget import Budget
 from fitplug.ledger.cell_costs import CellCosts
-from fitplug.ledger.entry import Entry
-from fitplug.ledger.fraction_text import decode_fraction, encode_fraction
-from fitplug.ledger.hash_chain import DamagedError, find_newest, hash_values, verify_chain
-from fitplug.ledger.stages import Stage
-from fitplug.ledger.unit_text import decode_unit, encode_unit
+from fitplug.ledger.records import (
+    STATES,
+    Budget,
+    DamagedError,
+    Entry,
+    Stage,
+    decode_fraction,
+    decode_unit,
+    encode_fraction,
+    encode_unit,
+    hash_values,
+)
 from fitplug.numeric import ceil_float
+
+T = TypeVar("T")
 
 APPLICATION = int.from_bytes(b"fitp", "big")
 SCHEMA_VERSION = 1
@@ -48,7 +55,9 @@ SCHEMA = (
         rho_exact TEXT NOT NULL, what TEXT NOT NULL, key TEXT UNIQUE, plan_digest TEXT,
         output TEXT, within INTEGER REFERENCES entry (id),
         profile TEXT REFERENCES profile (digest), unit TEXT NOT NULL, chain TEXT NOT NULL)""",
-    stage_rows.SCHEMA,
+    """CREATE TABLE stage (id INTEGER PRIMARY KEY, entry INTEGER NOT NULL REFERENCES entry (id),
+        state TEXT NOT NULL, time TEXT NOT NULL, answers TEXT, counts TEXT, output TEXT,
+        chain TEXT NOT NULL)""",
 )
 
 
@@ -86,7 +95,9 @@ def append_entry(
 def append_stage(database: sqlite3.Connection, budget: Budget, stage: Stage) -> Budget:
     """Append a stage of a release, and return the budget after it."""
     number = budget.stages + 1
-    head = stage_rows.append_stage(database, number, budget.stage_head, stage)
+    head = _hash_stage(budget.stage_head, number, stage)
+    row = number, *astuple(stage), head
+    database.execute(f"INSERT INTO stage VALUES ({', '.join('?' * len(row))})", row)
     after = replace(budget, stages=number, stage_head=head)
     write_budget(database, after)
     return after
@@ -110,12 +121,9 @@ def read_budget(database: sqlite3.Connection) -> Budget:
         DamagedError: A row is missing or was edited.
     """
     with _detect_damage():
-        (row,) = database.execute("SELECT * FROM budget").fetchall()
-        budget = _parse_budget(row)
-        query = "SELECT * FROM entry WHERE id >= ? ORDER BY id"
-        newest = database.execute(query, (budget.entries - 1,)).fetchall()
-        _verify_entries(newest, find_newest(budget.entries), budget)
-        stage_rows.verify_newest_stages(database, budget)
+        budget = _read_budget_row(database)
+        _read_entries(database, budget, newest=True)
+        _read_stages(database, budget, newest=True)
     return budget
 
 
@@ -141,17 +149,21 @@ def read_all(
         DamagedError: A row is missing or was edited.
     """
     with _detect_damage():
-        (row,) = database.execute("SELECT * FROM budget").fetchall()
-        budget = _parse_budget(row)
-        rows = database.execute("SELECT * FROM entry ORDER BY id").fetchall()
-        entries = _verify_entries(rows, 1, budget)
+        budget = _read_budget_row(database)
+        entries = _read_entries(database, budget)
         keys = [entry.key for entry in entries if entry.key is not None]
         adds_up = sum(entry.rho for entry in entries) == budget.spent
         if not adds_up or len(set(keys)) != len(keys):
             raise DamagedError
         for digest in {entry.profile for entry in entries if entry.profile is not None}:
             read_costs(database, digest)
-        stages = stage_rows.read_stages(database, budget)
+        stages: dict[int, Stage] = {}
+        for stage in _read_stages(database, budget):
+            before = stages.get(stage.entry)
+            goes_back = before is not None and before.is_at_least(stage)
+            if goes_back or not 1 <= stage.entry <= budget.entries:
+                raise DamagedError
+            stages[stage.entry] = stage
     return budget, entries, stages
 
 
@@ -179,12 +191,13 @@ def find_key(database: sqlite3.Connection, key: str) -> tuple[str, str | None] |
     return database.execute(query, (key,)).fetchone()
 
 
-def _parse_budget(row: tuple[Any, ...]) -> Budget:
-    """Make the budget of its row, whose hash is verified.
+def _read_budget_row(database: sqlite3.Connection) -> Budget:
+    """Read the budget's row, whose hash is verified.
 
     Raises:
         DamagedError: The row was edited.
     """
+    (row,) = database.execute("SELECT * FROM budget").fetchall()
     _, rho, exact, epsilon, delta, spent, spent_exact, entries, head, own_hash, *rest = row
     stages, stage_head, unit = rest
     total, used = _decode_amount(rho, exact), _decode_amount(spent, spent_exact)
@@ -196,23 +209,66 @@ def _parse_budget(row: tuple[Any, ...]) -> Budget:
     return budget
 
 
-def _verify_entries(rows: list[tuple[Any, ...]], start: int, budget: Budget) -> tuple[Entry, ...]:
-    """Read rows of entries, from the row of this number to the last one.
+def _read_entries(
+    database: sqlite3.Connection, budget: Budget, *, newest: bool = False
+) -> tuple[Entry, ...]:
+    """Read and verify all entries, or the newest two. Raises DamagedError."""
+    chain = budget.first_hash, budget.entries, budget.head
+    return tuple(_read_chain(database, "entry", _parse_entry, _hash_entry, chain, newest))
+
+
+def _read_stages(
+    database: sqlite3.Connection, budget: Budget, *, newest: bool = False
+) -> list[Stage]:
+    """Read and verify the stages of all releases, or the newest two. Raises DamagedError."""
+    chain = budget.first_hash, budget.stages, budget.stage_head
+    return _read_chain(database, "stage", _parse_stage, _hash_stage, chain, newest)
+
+
+def _read_chain(
+    database: sqlite3.Connection,
+    table: str,
+    parse: Callable[..., T],
+    hash_item: Callable[[str, int, T], str],
+    chain: tuple[str, int, str],
+    newest: bool,
+) -> list[T]:
+    """Read the rows of a hash chain, and verify their hashes.
+
+    Args:
+        database: The open transaction.
+        table: The table of the rows. The first value of a row is its number, the last its hash.
+        parse: Makes an item of the values of a row without its hash.
+        hash_item: Computes the hash of an item from the hash before it, its number and itself.
+        chain: The hash that row 1 follows, the number of rows, and the hash of the last row.
+        newest: Whether only the newest two rows are read. The hash of the older one is then taken
+            as it is, unless it is row 1: the hash before it is not known.
+
+    Returns:
+        The items of the rows.
 
     Raises:
         DamagedError: A row is missing or was edited.
     """
-    return tuple(
-        verify_chain(
-            rows,
-            _parse_entry,
-            _hash_entry,
-            start=start,
-            first_hash=budget.first_hash,
-            count=budget.entries,
-            last_hash=budget.head,
-        )
-    )
+    first_hash, count, last_hash = chain
+    # Without a limit below, so that a row that was added before row 1 is noticed, too.
+    where = f"WHERE id >= {count - 1}" if newest else ""
+    number = max(1, count - 1) if newest else 1
+    before = first_hash if number == 1 else None
+    items = []
+    for position, *values, own_hash in database.execute(
+        f"SELECT * FROM {table} {where} ORDER BY id"
+    ):
+        item = parse(position, *values)
+        follows = before is None or hash_item(before, position, item) == own_hash
+        if not follows or position != number:
+            raise DamagedError
+        items.append(item)
+        before, number = str(own_hash), number + 1
+    # The hash of no rows is the first one.
+    if before != last_hash or number != count + 1:
+        raise DamagedError
+    return items
 
 
 def _decode_amount(rounded: float, text: str) -> Fraction:
@@ -264,3 +320,16 @@ def _list_descriptions(entry: Entry) -> tuple[str | int | None, ...]:
 def _encode_amount(exact: Fraction) -> tuple[float, str]:
     """Write an amount rounded up, and exactly."""
     return ceil_float(exact), encode_fraction(exact)
+
+
+def _parse_stage(_: int, *values: Any) -> Stage:
+    """Make a stage of the values of its row."""
+    stage = Stage(*values)
+    if stage.state not in STATES:
+        raise DamagedError
+    return stage
+
+
+def _hash_stage(before: str, number: int, stage: Stage) -> str:
+    """Compute the hash of a stage that follows another hash."""
+    return hash_values("stage", before, number, *astuple(stage))

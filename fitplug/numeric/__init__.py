@@ -1,10 +1,21 @@
 """Numbers and arrays: exact numbers, outward rounding, positions, frozen arrays, BLAS."""
 
-from fitplug.numeric.arguments import is_positive_integer, read_array
-from fitplug.numeric.arrays import AnyArray, BoolArray, FloatArray, IndexArray, IntArray
+from fitplug.numeric.arrays import (
+    AnyArray,
+    BoolArray,
+    FloatArray,
+    IndexArray,
+    IntArray,
+    freeze,
+    frozen_property,
+    is_positive_integer,
+    read_array,
+    to_positions,
+)
 from fitplug.numeric.blas import guard_linear_algebra
 from fitplug.numeric.convolution import (
     convolve,
+    convolve_exactly,
     convolve_with_bound,
     correlate,
     upper_convolution_error,
@@ -19,9 +30,6 @@ from fitplug.numeric.exact import (
     read_exact_number,
     read_python_number,
 )
-from fitplug.numeric.frozen import freeze, frozen_property
-from fitplug.numeric.number_transform import convolve_exactly
-from fitplug.numeric.positions import to_positions
 from fitplug.numeric.rounding import (
     UNIT_ROUNDOFF,
     ceil_float,

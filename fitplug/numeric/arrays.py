@@ -1,11 +1,24 @@
-"""Arrays: the types of arrays that annotations use."""
+"""Arrays: their types in annotations, frozen arrays, and positions that index arrays.
+
+The arrays of a plan cannot be changed in place. A plan's cost and variances are computed from its
+arrays once. If an array were changed after that, the release would have other noise than the
+reported rho says.
+
+NumPy takes positions, numbers of repetitions and bins as integers of the size of a memory address.
+These have 64 bits on most machines, and 32 bits in a browser, where NumPy refuses integers of 64
+bits in their place. Numbers that are stored, multiplied or added up have 64 bits everywhere.
+"""
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+import dataclasses
+from collections.abc import Callable, Mapping
+from functools import cached_property, wraps
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import issparse
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 """Floating-point numbers of 64 bits."""
@@ -21,3 +34,92 @@ IndexArray: TypeAlias = npt.NDArray[np.intp]
 
 AnyArray: TypeAlias = npt.NDArray[Any]
 """Numbers whose type differs from call to call, such as int64 or Python integers."""
+
+
+T = TypeVar("T")
+
+
+def freeze(value: T) -> T:
+    """Make every array in a value read-only, and return the value itself.
+
+    Arrays are found in data classes, mappings, tuples and lists. An array of which another is a
+    view is made read-only, too, because the view could be changed through it.
+    """
+    _freeze(value, set())
+    return value
+
+
+def frozen_property(compute: Callable[[Any], T]) -> cached_property[T]:
+    """Make a cached property whose arrays are read-only."""
+
+    @wraps(compute)
+    def compute_frozen(self: Any) -> T:
+        return freeze(compute(self))
+
+    return cached_property(compute_frozen)
+
+
+def _freeze(value: Any, seen: set[int]) -> None:
+    """Freeze the arrays in a value, except in objects whose id is in `seen`."""
+    if value is None or isinstance(value, (str, bytes, int, float)) or id(value) in seen:
+        return
+    seen.add(id(value))
+    if isinstance(value, np.ndarray):
+        value.setflags(write=False)
+        _freeze(value.base, seen)
+        return
+    inside: Any = ()
+    if issparse(value):
+        inside = (item for item in vars(value).values() if isinstance(item, np.ndarray))
+    elif isinstance(value, Mapping):
+        inside = value.values()
+    elif isinstance(value, (tuple, list)):
+        inside = value
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        inside = list(vars(value).values())  # the fields and the cached properties
+    for item in inside:
+        _freeze(item, seen)
+
+
+def read_array(given: Any) -> AnyArray:
+    """Convert lists or an array of any library to an array.
+
+    Args:
+        given: What a user gave as an array.
+
+    Returns:
+        The array. Its dtype is object if NumPy makes no array of what was given, such as a list of
+        rows of different lengths, so that callers need only check the dtype.
+    """
+    try:
+        return np.asarray(given)
+    except (TypeError, ValueError):
+        return np.asarray(None)
+
+
+def is_positive_integer(value: Any) -> bool:
+    """Return whether a value is an int >= 1, and neither a boolean nor another kind of number."""
+    return type(value) is int and value >= 1
+
+
+def to_positions(numbers: IntArray | IndexArray) -> IndexArray:
+    """Convert integers to positions. Where an address has 64 bits, they are not copied.
+
+    Args:
+        numbers: Positions, numbers of repetitions, or bins, of any shape.
+
+    Returns:
+        The same numbers.
+
+    Raises:
+        OverflowError: If an array on this machine cannot have such a position.
+    """
+    if not np.can_cast(numbers.dtype, np.intp) and numbers.size:
+        limits = np.iinfo(np.intp)
+        if not limits.min <= int(numbers.min()) <= int(numbers.max()) <= limits.max:
+            # The position is not named: it may be the cell of a person's record.
+            raise OverflowError(
+                f"a position is beyond the arrays of this machine, whose addresses have "
+                f"{limits.bits} bits; use a machine with addresses of 64 bits"
+            )
+    return np.asarray(numbers, dtype=np.intp)

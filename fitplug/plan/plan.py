@@ -9,16 +9,16 @@ from os import PathLike
 from fitplug.display import Figure, format_up
 from fitplug.families import Mechanism, build_dense_covariance, list_mechanisms
 from fitplug.numeric import FloatArray, IntArray, guard_linear_algebra
-from fitplug.plan.notebook import format_plan_html
 from fitplug.plan.plan_file import plan_digest, read_plan, write_plan
 from fitplug.plan.plan_record import PlanRecord
-from fitplug.plan.plots import plot_plan
 from fitplug.plan.summary import (
     GroupRow,
     describe_certificate,
     describe_groups,
     describe_status,
     find_causal_attributes,
+    format_plan_html,
+    plot_plan,
     summarise,
 )
 from fitplug.plan.verification import verify

@@ -1,4 +1,4 @@
-"""Texts about a plan for people: its status, its certificate, its groups, its summary."""
+"""What a plan says to people: its status, certificate and groups, as text, HTML and plots."""
 
 from __future__ import annotations
 
@@ -7,9 +7,28 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fitplug.display import format_down, format_up
+from fitplug.display import (
+    BLUE,
+    MOST_BARS,
+    MOST_GROUPS,
+    ORANGE,
+    SHOWN_DELTA,
+    Figure,
+    format_down,
+    format_std_range,
+    format_up,
+    label_powers,
+    make_section,
+    make_table,
+    open_figure,
+    separate_thousands,
+    shorten,
+)
+from fitplug.errors import DesignError
 from fitplug.families import is_causal, list_names
 from fitplug.plan.plan_record import PlanRecord
+from fitplug.plan.prices import price_groups
+from fitplug.workload import ONE_RECORD
 
 _NEXT_TO_NOTHING = 1e-9
 """A smaller overstatement of the privacy cost is that of roundings, which nobody needs to know."""
@@ -168,3 +187,86 @@ def describe_groups(plan: PlanRecord) -> list[GroupRow]:
             strict=True,
         )
     ]
+
+
+def format_plan_html(plan: PlanRecord, digest: str) -> str:
+    """Format the cost of a plan, and the target and accuracy of each group, as HTML."""
+    unit = "one record" if plan.unit == ONE_RECORD else plan.unit
+    facts = [
+        f"rho = {format_up(plan.rho)} (zCDP, {unit})",
+        f"epsilon {format_up(plan.epsilon(SHOWN_DELTA, 'zcdp'), 4)} at delta = {SHOWN_DELTA:g}",
+        describe_status(plan),
+    ]
+    if overstated := describe_overstatement(plan):
+        facts.append(overstated)
+    if public := describe_public_totals(plan):
+        facts.append(public)
+    if plan.scale != 1.0:
+        facts.append(f"all target variances scaled by {format_up(plan.scale)}")
+    groups = describe_groups(plan)
+    rows: list[tuple[str, ...]] = [
+        (row.name, f"{row.queries:,}", row.quantity, row.target,
+         format_std_range(row.smallest_std, row.largest_std),
+         f"{row.used:.1%}")
+        for row in groups
+    ]  # fmt: skip
+    headings: tuple[str, ...] = (
+        "group",
+        "queries",
+        "quantity",
+        "target",
+        "std it gets",
+        "of the target",
+    )
+    if not has_sums(groups):
+        rows = [(*row[:2], *row[3:]) for row in rows]
+        headings = (*headings[:2], *headings[3:])
+    facts += plan.workload.measure_rules
+    return make_section(
+        f"Plan {digest[:12]}", facts, make_table("groups of queries", headings, rows, MOST_GROUPS)
+    )
+
+
+def plot_plan(plan: PlanRecord) -> Figure:
+    """Draw for each group its targets, the accuracy of its answers and, if defined, its price.
+
+    See `Plan.plot`.
+    """
+    rows = describe_groups(plan)
+    try:
+        priced = price_groups(plan)
+    except DesignError:
+        priced = {}
+    if len(rows) > MOST_BARS:  # only those with the highest prices are drawn
+        kept = sorted(rows, key=lambda row: -priced.get(row.name, 0.0))[:MOST_BARS]
+        rows = [row for row in rows if row in kept]
+    targets = [np.sqrt(plan.scale * plan.targets[row.name]) for row in rows]
+    heights = np.arange(len(rows))[::-1]
+    size = 9.0 if priced else 6.0, 1.2 + 0.32 * len(rows)
+    with open_figure(*size, panels=2 if priced else 1) as (figure, axes):
+        left, right = axes if priced else (axes, None)
+        for height, row, target in zip(heights, rows, targets, strict=True):
+            first = {"label": "asked, at most"} if height == heights[0] else {}
+            ends = float(target.min()), float(target.max())
+            left.plot(ends, [height + 0.14] * 2, "|-", color=ORANGE, ms=11, mew=2.5, **first)
+            first = {"label": "of the answers"} if first else {}
+            ends = row.smallest_std, row.largest_std
+            left.plot(ends, [height - 0.14] * 2, "o-", color=BLUE, ms=5, **first)
+        left.set_yticks(heights, [shorten(row.name) for row in rows])
+        of = "the quantity's own units" if has_sums(rows) else "records"
+        left.set(xscale="log", xlabel=f"standard deviation ({of})")
+        separate_thousands(left.xaxis)
+        label_powers(left)
+        left.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
+        if right is not None:
+            shares = [100 * priced[row.name] for row in rows]
+            right.barh(heights, shares, color=BLUE, height=0.62)
+            for height, share in zip(heights, shares, strict=True):
+                text = f"{share:.1f} %"
+                right.annotate(
+                    text, (share, height), (4, 0), textcoords="offset points", va="center"
+                )
+            right.set_yticks([])
+            right.set(xlim=(0, 1.2 * max(shares)), xlabel="part of the privacy cost (%)")
+            right.set_ylim(left.get_ylim())
+    return figure

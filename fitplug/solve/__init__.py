@@ -1,6 +1,5 @@
 """Solvers: the dual, its fixed point and the methods around it. They know no family."""
 
-from fitplug.solve.components import Component, find_components, join_solutions, merge_tiers
 from fitplug.solve.dual import DualValue, Solution, solve_dual
 from fitplug.solve.fixed_point import (
     MIXING,
@@ -16,7 +15,7 @@ from fitplug.solve.geometric_mean import compute_mean, compute_mean_of_product
 from fitplug.solve.inverse_square_root import Poles, place_poles
 from fitplug.solve.options import SOLVERS, Options, Solver, explain_end, explain_end_of_bounds
 from fitplug.solve.problem import Block, Problem, ScalarBlocks, reduce_block, reduce_matrix
-from fitplug.solve.refinement import refine
+from fitplug.solve.refinement import Component, find_components, join_solutions, merge_tiers, refine
 from fitplug.solve.total_error import TotalErrorOptimum, minimise_total_error
 
 __all__ = [

@@ -1,9 +1,6 @@
 """Workloads: query groups, their factors and their targets."""
 
-from fitplug.workload.arrays_by_group import ArraysByGroup
-from fitplug.workload.bound_units import BoundUnit, read_bound_unit
 from fitplug.workload.cell_classes import CellClasses, classify_cells, find_classes
-from fitplug.workload.coefficients import check_coefficients, check_products
 from fitplug.workload.factors import (
     Factor,
     build_factor,
@@ -13,9 +10,15 @@ from fitplug.workload.factors import (
     read_matrix,
 )
 from fitplug.workload.labelled_rows import check_matrix_size, is_blank, is_misnamed, rows
-from fitplug.workload.marginal_sets import marginals
-from fitplug.workload.query_group import QueryGroup, UnboundQueryGroup, marginal, queries, total
-from fitplug.workload.query_groups import QueryGroups
+from fitplug.workload.query_group import (
+    QueryGroup,
+    UnboundQueryGroup,
+    marginal,
+    marginals,
+    queries,
+    total,
+)
+from fitplug.workload.query_groups import QueryGroups, check_coefficients, check_products
 from fitplug.workload.targets import (
     DEFAULT_CONFIDENCE,
     LEAST_CONFIDENCE,
@@ -23,8 +26,16 @@ from fitplug.workload.targets import (
     quantile,
     two_sided_quantile,
 )
-from fitplug.workload.units import ONE_RECORD, AddRemove, ReplaceOne, Unit, read_unit
-from fitplug.workload.workload import Workload, select_largest_sets
+from fitplug.workload.units import (
+    ONE_RECORD,
+    AddRemove,
+    BoundUnit,
+    ReplaceOne,
+    Unit,
+    read_bound_unit,
+    read_unit,
+)
+from fitplug.workload.workload import ArraysByGroup, Workload, select_largest_sets
 
 __all__ = [
     "DEFAULT_CONFIDENCE",

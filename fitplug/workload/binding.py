@@ -14,8 +14,7 @@ from fitplug.domain import Domain
 from fitplug.errors import WorkloadError, suggest_nearest
 from fitplug.numeric import FloatArray
 from fitplug.workload.factors import Factor, build_factor
-from fitplug.workload.marginal_sets import UnboundMarginals
-from fitplug.workload.query_group import UnboundQueryGroup
+from fitplug.workload.query_group import UnboundMarginals, UnboundQueryGroup
 from fitplug.workload.query_groups import QueryGroups
 from fitplug.workload.targets import Target, TargetForm
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -19,16 +19,13 @@ from fitplug.errors import WorkloadError, suggest_nearest
 from fitplug.numeric import AnyArray, FloatArray
 from fitplug.workload.binding import bind_groups
 from fitplug.workload.factors import read_matrix
-from fitplug.workload.marginal_sets import UnboundMarginals
-from fitplug.workload.notebook import show_workload
-from fitplug.workload.query_group import QueryGroup, UnboundQueryGroup, queries
-from fitplug.workload.query_groups import QueryGroups, gather_groups
+from fitplug.workload.query_group import QueryGroup, UnboundMarginals, UnboundQueryGroup, queries
+from fitplug.workload.query_groups import QueryGroups, gather_groups, show_workload
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from fitplug.workload.targets import TargetKeywords
-
 
 _MOST_NAMES = 20
 """The most names of groups that are printed."""
@@ -245,3 +242,30 @@ def _is_in_another(names: tuple[str, ...], holding: Mapping[str, set[int]], any_
     if not names:
         return any_set
     return bool(set.intersection(*(holding.get(name, set()) for name in names)))
+
+
+class ArraysByGroup(Mapping[str, AnyArray]):
+    """An array of each group, by name.
+
+    Args:
+        workload: The workload.
+        read: Returns the array of the group at a position, read-only.
+    """
+
+    def __init__(self, workload: Workload, read: Callable[[int], AnyArray]) -> None:
+        self._workload, self._read = workload, read
+
+    def __getitem__(self, name: str) -> AnyArray:
+        return self._read(self._workload.position(name))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._workload.positions
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._workload.names)
+
+    def __len__(self) -> int:
+        return len(self._workload.names)
+
+    def __repr__(self) -> str:
+        return f"<arrays of {len(self)} groups>"

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fitplug as fp
-from fitplug.counts.weights_and_filters import (
+from fitplug.counts.records import (
     MOST_WEIGHT,
     WEIGHT,
     check_weight,

@@ -23,7 +23,7 @@ from pyarrow import csv, feather
 
 import fitplug as fp
 import fitplug_dask as fpd
-from fitplug.counts.weights_and_filters import make_filters
+from fitplug.counts.records import make_filters
 from fitplug.errors import DataError, DomainError, InputError, TablesError
 from fitplug_dask import kernel, loops, numpy_loops
 from fitplug_dask.exchange import memory

@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-from fitplug.domain import kinds
-from fitplug.domain.attribute import OUTSIDE, TYPE_NAMES, Attribute
-from fitplug.domain.remedies import suggest_fewer_cells
-from fitplug.domain.spec_form import SpecForm
+from fitplug.domain import domain as domains
+from fitplug.domain.attribute import OUTSIDE, TYPE_NAMES, Attribute, SpecForm
+from fitplug.domain.domain import suggest_fewer_cells
 from fitplug.domain.value_lookup import ValueLookup
 from fitplug.expressions.parser import parse
 
@@ -102,16 +101,16 @@ def test_levels_are_those_of_trees(attribute: Attribute) -> None:
 
 
 def test_specs_are_read_by_the_kind_that_wrote_them(attribute: Attribute) -> None:
-    again = kinds.make_attribute(attribute.spec())
+    again = domains.make_attribute(attribute.spec())
     assert again == attribute
     assert type(again) is type(attribute)
-    assert kinds.make_attribute(attribute) is attribute
+    assert domains.make_attribute(attribute) is attribute
 
 
 def test_a_message_shows_every_kind() -> None:
     with pytest.raises(fp.DomainError, match=r"5 is no attribute; write a list") as caught:
-        kinds.make_attribute(5)
-    for kind in kinds.KINDS:
+        domains.make_attribute(5)
+    for kind in domains.KINDS:
         assert kind.spec_form.example in str(caught.value)
 
 
@@ -171,7 +170,7 @@ class Angles(Attribute):
 def test_a_new_kind_is_one_class_and_its_registration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kinds, "KINDS", (*kinds.KINDS, Angles))
+    monkeypatch.setattr(domains, "KINDS", (*domains.KINDS, Angles))
     domain = fp.Domain({"sex": ["1", "2"], "angle": Angles(4)})
     assert fp.Domain.from_spec(domain.spec()) == domain
     with pytest.raises(fp.DomainError, match="unknown key 'angel'; did you mean 'angles'"):

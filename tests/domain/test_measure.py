@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fitplug as fp
-from fitplug.domain import kinds
+from fitplug.domain import domain as domains
 from fitplug.errors import DataError
 
 UNITS = (1, 5, 100, 0.1, 0.25, 0.01, 2.5)
@@ -123,7 +123,7 @@ def test_days_are_their_number():
     ids=str,
 )
 def test_specs_are_read_back(measure):
-    assert kinds.make_attribute(measure.spec()) == measure
+    assert domains.make_attribute(measure.spec()) == measure
     assert [measure.find_cell(label) for label in measure.labels] == list(range(measure.size))
     assert measure.find_end(measure.labels[0]) is None
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fitplug as fp
-from fitplug.expressions.conditions import Condition
 from fitplug.expressions.parser import Expressions, parse
+from fitplug.expressions.tokens import Condition
 from tests.helpers import people
 
 X = people.histogram()

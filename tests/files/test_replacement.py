@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from fitplug.files import replacement
-from fitplug.files.replacement import replace_file
+from fitplug.files import folders
+from fitplug.files.folders import replace_file
 
 
 def test_a_file_is_replaced_when_the_block_succeeds(tmp_path):
@@ -42,9 +42,7 @@ def test_nothing_changes_when_the_block_fails(tmp_path):
 
 def test_the_content_is_on_the_disk_before_the_file_is_moved(tmp_path, monkeypatch):
     path, seen = tmp_path / "plan", []
-    monkeypatch.setattr(
-        replacement, "sync", lambda one: seen.append((one.read_text(), path.exists()))
-    )
+    monkeypatch.setattr(folders, "sync", lambda one: seen.append((one.read_text(), path.exists())))
     with replace_file(path) as partial:
         partial.write_text("new")
     assert seen == [("new", False)]

@@ -14,7 +14,7 @@ import fitplug as fp
 import fitplug_opendp as fpo
 from fitplug.errors import LedgerError, OverBudget
 from fitplug.ledger import ChargeRequest
-from fitplug.ledger.unit_text import decode_unit, encode_unit
+from fitplug.ledger.records import decode_unit, encode_unit
 from fitplug.workload import BoundUnit
 
 DOMAIN = fp.Domain({"site": fp.Integers(0, 4), "month": fp.Integers(1, 3)})

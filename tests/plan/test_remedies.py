@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import fitplug as fp
-from fitplug.domain.remedies import suggest_fewer_cells
+from fitplug.domain.domain import suggest_fewer_cells
 from fitplug.families import analysis as symmetry
 from fitplug.families.product.shape import products
 from tests.helpers.plans import geography

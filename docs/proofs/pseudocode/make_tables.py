@@ -104,7 +104,7 @@ def _identify_columns(by, number):
     return number  # `\label{line:number}`
 
 
-# fitplug.domain.days
+# fitplug.domain.dates
 
 
 def find_days(ticks, unit, step=1):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fitplug.certify import certify_dense_bound
 from fitplug.domain.domain import Domain
-from fitplug.domain.integers import Integers
+from fitplug.domain.numbers import Integers
 from fitplug.families.analysis import analyse_structure as structure
 from fitplug.families.product.certificate import factor_pinching as pinch
 from fitplug.families.product.certificate import gram_matrices as grams_module

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fitplug.domain.domain import Domain
-from fitplug.domain.integers import Integers
+from fitplug.domain.numbers import Integers
 from fitplug.errors import WorkloadError
 from fitplug.families.analysis import analyse_structure as structure
 from fitplug.families.product.design.bound_ascent import ascend_product_bound

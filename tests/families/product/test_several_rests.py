@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fitplug.domain.domain import Domain
 from fitplug.domain.hierarchy import Hierarchy
-from fitplug.domain.integers import Integers
+from fitplug.domain.numbers import Integers
 from fitplug.families.analysis import analyse_structure
 from fitplug.families.base import tree_shape
 from fitplug.families.product.certificate.product_bound import lower_product_cost

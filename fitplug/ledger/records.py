@@ -1,19 +1,136 @@
-"""Budget: how much privacy a ledger may spend, and how much is spent."""
+"""Records of a ledger: its budget, its entries, the stages of their releases, and their hashes.
+
+A release is "charged" once its cost is in the ledger, "drawn" once its noisy answers are durable
+(or in the hands of the caller), and "published" once its folder is in place. Nobody saw a release
+that is charged and not drawn, so its noise may be drawn anew at no further cost. What is drawn is
+never drawn again. Charges without a stage are those of `Ledger.charge`.
+
+Entries and stages form one hash chain each: every row holds the hash of itself and of the row
+before it. The number of rows and the hash of the last one are in the budget's row. So an edit, or a
+row that is missing anywhere, is noticed.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import Literal, TypeAlias, get_args
 
 from fitplug.errors import BudgetError
-from fitplug.ledger.fraction_text import encode_fraction
-from fitplug.ledger.hash_chain import hash_values
-from fitplug.ledger.unit_text import encode_unit
 from fitplug.numeric import ceil_written, read_exact_number
 from fitplug.privacy import check_budget, rho_at
-from fitplug.workload import BoundUnit
+from fitplug.workload import BoundUnit, Unit, read_bound_unit
+
+
+class DamagedError(Exception):
+    """The rows of a ledger are not as they were written."""
+
+
+def hash_values(*values: str | float | None) -> str:
+    """Compute the SHA-256, in hex, of a sequence of values."""
+    return hashlib.sha256(json.dumps(values, ensure_ascii=True).encode()).hexdigest()
+
+
+def encode_fraction(exact: Fraction) -> str:
+    """Write a fraction as numerator/denominator in hexadecimal.
+
+    The digits are hexadecimal because Python refuses to print decimal numbers as long as these
+    may be.
+    """
+    return f"{exact.numerator:x}/{exact.denominator:x}"
+
+
+def decode_fraction(text: str) -> Fraction:
+    """Read a fraction that `encode_fraction` wrote; other texts raise ValueError or TypeError."""
+    return Fraction(*(int(digits, 16) for digits in text.split("/")))
+
+
+def encode_unit(unit: BoundUnit) -> str:
+    """Write a unit with its cells as JSON, in one way only."""
+    return json.dumps(unit.to_spec(), sort_keys=True)
+
+
+def decode_unit(text: str) -> BoundUnit:
+    """Read a unit from its text.
+
+    Raises:
+        ValueError: The text is not what `encode_unit` writes.
+        TypeError: The value is no text.
+    """
+    unit = read_bound_unit(json.loads(text))
+    if encode_unit(unit) != text:
+        raise ValueError("not the text of a unit")
+    return unit
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One charge to a ledger.
+
+    Attributes:
+        id: The number of the charge, from 1.
+        time: When the ledger was charged, in UTC (ISO 8601).
+        rho: The charge in rho of zCDP, exact. It is 0 for a release that is free within an earlier
+            charge.
+        what: What the charge paid for.
+        key: The name of the charge, if it was given one. No two charges have one key.
+        plan_digest: The digest of the plan that is released.
+        output: Where the release went.
+        within: The number of the earlier charge within which this release is free.
+        profile: The digest of the costs per cell that the ledger keeps with the charge.
+        bound_unit: The unit of privacy of what was paid for, with the cells that it is about; rho
+            is what it costs in the ledger's unit.
+    """
+
+    id: int
+    time: str
+    rho: Fraction
+    what: str
+    key: str | None = None
+    plan_digest: str | None = None
+    output: str | None = None
+    within: int | None = None
+    profile: str | None = None
+    bound_unit: BoundUnit = field(kw_only=True)
+
+    @property
+    def unit(self) -> Unit:
+        """The unit of privacy of what was paid for, without its cells."""
+        return self.bound_unit.unit
+
+
+State: TypeAlias = Literal["charged", "drawn", "published"]
+STATES: tuple[State, ...] = get_args(State)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage that the release of a charge has reached.
+
+    Attributes:
+        entry: The number of the charge.
+        state: How far the release has come.
+        time: When the ledger recorded the stage, in UTC (ISO 8601).
+        answers: The digest of the noisy answers, once they are drawn.
+        counts: The seal of the exact counts that the answers were made from (`Tables.seal`), if the
+            records of a person were limited.
+        output: The folder of the release; None for a release in memory.
+    """
+
+    entry: int
+    state: State
+    time: str
+    answers: str | None = None
+    counts: str | None = None
+    output: str | None = None
+
+    def is_at_least(self, other: Stage) -> bool:
+        """Return whether this stage is as late as another one, or later."""
+        return STATES.index(self.state) >= STATES.index(other.state)
 
 
 @dataclass(frozen=True)

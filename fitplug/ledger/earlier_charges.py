@@ -1,0 +1,294 @@
+"""Earlier charges: a release may be free within one, or the retry of one."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from pathlib import Path
+
+from fitplug.display import format_up
+from fitplug.domain import Domain
+from fitplug.errors import AlreadyReleased, KeyTaken, OverBudget
+from fitplug.families import name_cell
+from fitplug.ledger import rows as rows
+from fitplug.ledger.cell_costs import CellCosts, digest_domain, find_excess
+from fitplug.ledger.charges import ChargeReference, ChargeRequest
+from fitplug.ledger.file import LedgerFile
+from fitplug.ledger.records import Entry, Stage
+from fitplug.numeric import ceil_float
+
+
+def check_is_free(
+    file: LedgerFile,
+    database: sqlite3.Connection,
+    entries: tuple[Entry, ...],
+    request: ChargeRequest,
+) -> Entry:
+    """Check that a release of these costs per cell is free within a charge.
+
+    Args:
+        file: The ledger's file.
+        database: The open transaction.
+        entries: All entries of the ledger.
+        request: The request for the release, which names the charge.
+
+    Returns:
+        The charge.
+
+    Raises:
+        OverBudget: The release is not free; the message names the cell.
+        LedgerError: There is no such charge, or its costs cannot be compared with these.
+        BudgetError: There are too many cells.
+    """
+    within, domain, costs = request.within, request.plan.domain, request.costs
+    if within is None:
+        raise file.make_error("is asked for a free release within no charge: name the charge")
+    if costs is None:
+        raise file.make_error(
+            f"has no free releases of plans for the unit of privacy ({request.bound_unit}), in "
+            "which the costs of cells do not say what a person costs: charge this release"
+        )
+    charge, earlier = read_charge_costs(file, database, entries, within, domain)
+    if costs.contributions != earlier[0].contributions:
+        raise file.make_error(
+            f"has the charge {within!r} for {earlier[0].contributions} record(s) a person, not "
+            f"{costs.contributions}: give the same contributions"
+        )
+    excess = find_excess(domain, charge.rho, earlier, costs)
+    if excess is not None:
+        names = tuple(name for name, _ in excess.cell)
+        indices = tuple(index for _, index in excess.cell)
+        place = f" at {name_cell(domain, names, indices)}" if names else ""
+        raise OverBudget(
+            f"rho = {excess.requested!r} is over budget{place}: within the charge {within!r} the "
+            f"ledger {file.path} has {excess.remaining!r} left there: this release is not free",
+            requested=excess.requested,
+            remaining=excess.remaining,
+        )
+    return charge
+
+
+def find_charge(file: LedgerFile, entries: Iterable[Entry], within: ChargeReference) -> Entry:
+    """Find the charge of this number or key.
+
+    Raises:
+        LedgerError: There is none, or it is itself free within another charge.
+    """
+    by_number = isinstance(within, int)
+    matching = [e for e in entries if within == (e.id if by_number else e.key)]
+    if not matching:
+        known = "number" if by_number else "key"
+        raise file.make_error(f"has no charge of the {known} {within!r}: see its entries")
+    (charge,) = matching
+    if charge.within is not None:
+        raise file.make_error(
+            f"has {within!r} as a free release: name the charge it is within, {charge.within}"
+        )
+    return charge
+
+
+def read_charge_costs(
+    file: LedgerFile,
+    database: sqlite3.Connection,
+    entries: tuple[Entry, ...],
+    within: ChargeReference,
+    domain: Domain,
+) -> tuple[Entry, list[CellCosts]]:
+    """Read a charge, with the costs per cell of it and of all releases that are free within it.
+
+    Args:
+        file: The ledger's file.
+        database: The open transaction.
+        entries: All entries of the ledger.
+        within: The charge, by its key or number.
+        domain: The domain of the charge's plan.
+
+    Returns:
+        The charge, and the costs per cell: those of the charge, then those of each release.
+
+    Raises:
+        LedgerError: There is no such charge, it has no costs per cell, or they are of another
+            domain.
+    """
+    charge = find_charge(file, entries, within)
+    # Draws of parts of the charged release have no costs: theirs are those of the charge.
+    free = (e for e in entries if e.within == charge.id and e.plan_digest is not None)
+    sharing = [charge, *free]
+    costs = [rows.read_costs(database, e.profile) for e in sharing if e.profile is not None]
+    if len(costs) != len(sharing):
+        raise file.make_error(
+            f"keeps no costs per cell with the charge {within!r}: name the release of a plan"
+        )
+    if costs[0].domain != digest_domain(domain):
+        raise file.make_error(
+            f"has the charge {within!r} for a plan of another domain: name one of this domain"
+        )
+    return charge, costs
+
+
+def check_counts(
+    file: LedgerFile, stages: Mapping[int, Stage], charge: Entry, seal: str | None
+) -> None:
+    """Check that exact counts are of the same records as those of an earlier charge.
+
+    This is so if both have one seal, or if both have none.
+
+    Args:
+        file: The ledger's file.
+        stages: The newest stage of each release, by the number of its entry.
+        charge: The earlier charge.
+        seal: The seal of counts that may be of other records than another count. It is None for
+            counts of all rows, which hold the same records whenever they are made.
+
+    Raises:
+        LedgerError: The counts are of other records, or the earlier release is not drawn yet.
+    """
+    stage = stages.get(charge.id)
+    named = f"the charge {charge.key or charge.id!r}"
+    if stage is not None and stage.state == "charged":
+        raise file.make_error(
+            f"has {named} for a release that is not drawn yet: finish that one first"
+        )
+    if (None if stage is None else stage.counts) != seal:
+        raise file.make_error(
+            f"does not know these counts as those of {named}: counting by person keeps other "
+            "records each time, and filtered rows may be others, so use the counts file that the "
+            "charge was released from, or charge this release"
+        )
+
+
+def find_retried(
+    file: LedgerFile,
+    entries: Sequence[Entry],
+    stages: Mapping[int, Stage],
+    request: ChargeRequest,
+    within: Entry | None,
+) -> Entry | None:
+    """Find the charge of which a request is a retry.
+
+    Args:
+        file: The ledger's file.
+        entries: All entries of the ledger.
+        stages: The newest stage of each release, by the number of its entry.
+        request: The request.
+        within: The charge that the request names to be free within.
+
+    Returns:
+        The charge; None if the request is no retry and is to be charged.
+
+    Raises:
+        KeyTaken: The key is that of another release.
+        AlreadyReleased: The plan was released before, and the request neither has a new key nor
+            asks for a second draw.
+    """
+    if request.key is not None:
+        of_key = next((entry for entry in entries if entry.key == request.key), None)
+        if of_key is not None:
+            _check_retry(file, of_key, stages.get(of_key.id), request, within)
+        return of_key
+    if not request.in_folder:
+        return None
+    of_plan = [entry for entry in entries if entry.plan_digest == request.plan.digest]
+    for entry in reversed(of_plan):
+        is_same = entry.key is None and entry.output == request.output
+        is_unfinished = _is_unfinished(stages.get(entry.id))
+        if is_same and is_unfinished and _has_same_costs(entry, request, within):
+            return entry
+    if of_plan and not request.again:
+        newest = of_plan[-1]
+        raise _make_already_released(file, newest, stages.get(newest.id), request, within)
+    return None
+
+
+def _has_same_costs(entry: Entry, request: ChargeRequest, within: Entry | None) -> bool:
+    """Return whether a charge is for what a request costs at every cell."""
+    cost = (request.rho, None) if within is None else (Fraction(0), within.id)
+    profile = None if request.costs is None else request.costs.digest
+    return (entry.rho, entry.within, entry.profile) == (*cost, profile)
+
+
+def _is_unfinished(stage: Stage | None) -> bool:
+    """Return whether the stage is of a release into a folder that is not published yet."""
+    return stage is not None and stage.state != "published" and stage.output is not None
+
+
+def _check_retry(
+    file: LedgerFile,
+    entry: Entry,
+    stage: Stage | None,
+    request: ChargeRequest,
+    within: Entry | None,
+) -> None:
+    """Raise KeyTaken unless the request is for the release that has its key."""
+    of_plan = f" for the plan {entry.plan_digest[:12]}" if entry.plan_digest else ""
+    why = None
+    if entry.plan_digest != request.plan.digest:
+        why = "this is another plan; if the spec is the same, give the plan file of that run"
+    elif stage is None:
+        why = "the ledger does not know whether its noise was drawn"
+    elif not _has_same_costs(entry, request, within):
+        wanted = _describe_request_price(request, within)
+        why = f"it was {_describe_price(entry)}, and this release is to be {wanted}"
+    elif (stage.output is not None) != request.in_folder:
+        places = {True: "into a folder", False: "in memory"}
+        begun, wanted = places[stage.output is not None], places[request.in_folder]
+        why = f"it was begun {begun}, and this is a release {wanted}"
+    if why is not None:
+        raise KeyTaken(
+            file.make_sentence(
+                f"has a charge under the key {entry.key!r} already, of {entry.time}{of_plan}, and "
+                f"{why}: nothing was charged; give another release another key"
+            ),
+            number=entry.id,
+        )
+
+
+def _describe_price(entry: Entry) -> str:
+    """Describe what a charge cost, in words."""
+    if entry.within is not None:
+        return f"free within the charge {entry.within}"
+    return f"charged rho = {format_up(ceil_float(entry.rho))}"
+
+
+def _describe_request_price(request: ChargeRequest, within: Entry | None) -> str:
+    """Describe what a request would cost, in words."""
+    records = f" for {request.contributions} record(s) a person"
+    if within is not None:
+        return f"free within the charge {within.id}{records}"
+    return f"charged rho = {format_up(ceil_float(request.rho))}{records}"
+
+
+def _describe_absence(place: str) -> str:
+    """Say that the folder of a release is gone, if it is a local one that does not exist."""
+    if not Path(place).is_absolute() or Path(place).exists():
+        return ""
+    return " (which is gone: put it back from a copy, as the same numbers are not drawn again)"
+
+
+def _make_already_released(
+    file: LedgerFile,
+    entry: Entry,
+    stage: Stage | None,
+    request: ChargeRequest,
+    within: Entry | None,
+) -> AlreadyReleased:
+    """Make the error for a plan that the ledger has as released already."""
+    place = stage.output if stage is not None and stage.output else entry.output
+    if _is_unfinished(stage):
+        named = f"under the key {entry.key!r}" if entry.key else f"for {place}"
+        predicate = (
+            f"has an unfinished release of this plan {named}: finish it as it was begun, or ask "
+            "for another draw with --again (again=True) or a new key"
+        )
+    else:
+        where = f", in {place}{_describe_absence(place)}" if place else ""
+        cost = (
+            "nothing" if within is not None else f"rho = {format_up(ceil_float(request.rho))} more"
+        )
+        predicate = (
+            f"has a release of this plan already, number {entry.id} of {entry.time[:19]}{where}: a "
+            f"second draw of the same plan costs {cost}; ask for it with --again (again=True) or a "
+            "new key"
+        )
+    return AlreadyReleased(file.make_sentence(predicate), number=entry.id)
