@@ -19,14 +19,14 @@ from fitplug.families import cut_strategy
 from fitplug.files import LocalPlace
 from fitplug.release import (
     AnswersPart,
-    complete_parted_folder,
+    complete_folder,
     describe_place,
     number_outputs,
     write_answers_part,
     write_manifest,
     write_table_part,
 )
-from fitplug.release.computed_estimates import compute_estimates
+from fitplug.release.verification import compute_estimates
 
 ABOUT = """# A release in parts
 
@@ -93,7 +93,7 @@ def make(plan: fp.Plan, directory: Path) -> None:
                     place, meta, own, estimates, answers_digest=digest, confidence=0.95
                 )
             )
-    complete_parted_folder(place, meta, digest, tables, confidence=0.95)
+    complete_folder(place, meta, digest, tables, confidence=0.95)
     report("compute and write the tables", begun)
 
 

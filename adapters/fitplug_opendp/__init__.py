@@ -8,27 +8,23 @@ OpenDP is imported when a function here is called for the first time, not before
 # | modules | task |
 # |---|---|
 # | `_compat` | holds every contact with the internals of OpenDP |
-# | `gaussian`, `noise_source` | draw the noise, and compute its cost for a person |
-# | `part_noise` | draws the noise of a part of the answers, for releases in parts |
+# | `gaussian`, `noise_source` | draw the noise, compute its cost for a person, and check the plan |
 # | `sampler_check`, `discrete_gaussian` | test the sampler against the exact distribution |
-# | `memory_release` | makes a release in memory: `release` |
-# | `folder_release` | makes a release into a folder exactly once: `publish` |
-# | `publication`, `release_folder`, `staged_answers` | hold its steps, its folder and its answers |
-# | `release_request`, `release_charge` | hold what is asked for, and the charge in the ledger |
-# | `counted_rows` | says which rows the counts were made of |
+# | `releases` | makes a release in memory, or into a folder exactly once: `release`, `publish` |
+# | `publication`, `release_folder`, `staging` | hold its steps, its folder and what is staged |
+# | `release_request` | holds what is asked for, and the charge in the ledger |
+# | `count_checks` | says which rows the counts were made of, and checks what callers give |
 # | `measurement`, `input_domains` | make a plan an OpenDP measurement, and its input domains |
-# | `lazyframes`, `lazyframe_counts` | count Polars LazyFrames, as an OpenDP transformation |
+# | `lazyframes` | counts Polars LazyFrames, as an OpenDP transformation |
 # | `context`, `noise_scale` | serve queries of OpenDP's Context API, and scale their noise |
 # | `accounting` | makes a plan an event of dp_accounting |
-# | `input_checks`, `folder_checks` | check what callers give, and the paths of release folders |
 
 from fitplug_opendp.accounting import dp_event
 from fitplug_opendp.context import as_query, preflight, register
-from fitplug_opendp.folder_release import publish
 from fitplug_opendp.input_domains import tables_domain
 from fitplug_opendp.lazyframes import make_tables, then_tables
 from fitplug_opendp.measurement import make_fitness_for_use, then_fitness_for_use
-from fitplug_opendp.memory_release import release
+from fitplug_opendp.releases import publish, release
 
 __all__ = [
     "as_query",

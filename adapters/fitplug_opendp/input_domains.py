@@ -1,9 +1,20 @@
-"""The OpenDP domains that a plan can be run on, and the exact answers from their members.
+"""The OpenDP domains and metrics that a plan can be run on, and exact answers from their members.
 
 The members are vectors of counts and `fitplug.Tables`. OpenDP calls the functions here on the data.
 They are defined on every member of their domains; the only refusals depend on what is the same for
 all neighbours. No error of theirs carries anything of the data, as OpenDP puts the full traceback
 of an exception into its own.
+
+OpenDP's distances count records. A plan for k records of a person, anywhere, costs (d / k)^2 rho
+for d records that are added or removed in any way: |A v| is at most d times the longest column. A
+plan for one record replaced costs d^2 rho where d records are replaced, `change_one_distance()`.
+The number of records is then the same in both data sets, and a release holds it.
+
+This is not so where a unit says more. Records that are each in another cell, of the domain or of
+an attribute, are at OpenDP's distance k from data in which they all lie in one cell. Also Bounds
+per group do not suffice: they hold as well where some records are added and others are removed,
+and such a difference v is not one of the unit. And a record that is replaced may leave its
+region.
 """
 
 from __future__ import annotations
@@ -20,15 +31,52 @@ import numpy.typing as npt
 
 from fitplug.counts import AttributeSet, Tables
 from fitplug.domain import Domain
-from fitplug.errors import TablesError
+from fitplug.errors import BudgetError, TablesError
 from fitplug.families import answer_exactly
 from fitplug.numeric import find_largest_entry
 from fitplug.plan import Plan
-from fitplug.workload import ReplaceOne, select_largest_sets
+from fitplug.workload import ReplaceOne, Unit, select_largest_sets
 from fitplug_opendp._compat import import_opendp
+from fitplug_opendp.count_checks import advise_counting
 from fitplug_opendp.gaussian import IntVector
-from fitplug_opendp.input_checks import advise_counting
-from fitplug_opendp.unit_metrics import check_metric_of_tables
+
+
+def check_unit_is_measurable(unit: Unit) -> None:
+    """Raise BudgetError unless OpenDP's distances say what a plan costs in its unit of privacy."""
+    if isinstance(unit, ReplaceOne):
+        if unit.within:
+            raise BudgetError(
+                f"a plan for the unit of privacy ({unit}) is no measurement of OpenDP, where a "
+                "record that is replaced may change all its values; design the plan for "
+                "fp.ReplaceOne()"
+            )
+    elif not unit.is_of_records:
+        raise BudgetError(
+            f"a plan for the unit of privacy ({unit}) is no measurement of OpenDP, whose distances "
+            "count records wherever they are: under symmetric_distance() design the plan for "
+            f"fp.AddRemove(records={unit.records})"
+        )
+
+
+def is_replacement(metric: Any) -> bool:
+    """Return whether a metric counts records that are replaced."""
+    return bool(metric == import_opendp().change_one_distance())
+
+
+def check_metric_of_tables(unit: Unit, metric: Any) -> None:
+    """Raise ValueError unless a metric of Tables counts what a unit of privacy changes."""
+    if isinstance(unit, ReplaceOne):
+        if not is_replacement(metric):
+            raise ValueError(
+                "Tables need change_one_distance() as their metric for a plan of the unit of "
+                f"privacy ({unit}), not {metric}: there d_in is the number of records replaced"
+            )
+    elif metric != import_opendp().symmetric_distance():
+        raise ValueError(
+            f"Tables need symmetric_distance() as their metric, not {metric}: "
+            "there d_in is the number of records added or removed"
+        )
+
 
 AnswerFunction: TypeAlias = Callable[[Any], IntVector]
 """A function of a member of the input domain that returns exact answers (n,). Confidential."""

@@ -3,20 +3,145 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fitplug.counts import can_name_columns, suggest_column
-from fitplug.domain import TYPE_NAMES, Attribute
-from fitplug.errors import suggest_nearest
+import numpy as np
+import numpy.typing as npt
+
+from fitplug.counts import Tables, can_name_columns, suggest_column
+from fitplug.domain import TYPE_NAMES, Attribute, find_days
+from fitplug.errors import DataError, suggest_nearest
 from fitplug.plan import Plan
 from fitplug.workload import ReplaceOne
 from fitplug_opendp._compat import import_opendp, make_empty_frame, make_partial_constructor
-from fitplug_opendp.frame_bounds import upper_records
-from fitplug_opendp.input_checks import check_space
-from fitplug_opendp.input_domains import tables_domain
-from fitplug_opendp.lazyframe_counts import count_frame
-from fitplug_opendp.unit_metrics import check_metric_of_tables
+from fitplug_opendp.count_checks import check_space
+from fitplug_opendp.input_domains import check_metric_of_tables, tables_domain
+
+
+def upper_records(bounds: Sequence[Any]) -> int:
+    """Return the largest number of records that differ where all of these Bounds hold.
+
+    If at most g groups by some columns differ, and at most p records in each group, at most g p
+    records differ. The two limits may be in different Bounds, as each step of truncation adds one.
+
+    Args:
+        bounds: OpenDP's Bounds.
+
+    Raises:
+        ValueError: The number of records is not limited.
+    """
+    groups: dict[Any, list[int]] = defaultdict(list)
+    per_group: dict[Any, list[int]] = defaultdict(list)
+    for number, bound in enumerate(bounds):
+        key = _identify_columns(bound.by, number)
+        if not bound.by:
+            groups[key].append(1)
+        elif bound.num_groups is not None:
+            groups[key].append(bound.num_groups)
+        if bound.per_group is not None:
+            per_group[key].append(bound.per_group)
+    products = [min(groups[key]) * min(per_group[key]) for key in groups.keys() & per_group.keys()]
+    if not products:
+        raise ValueError(
+            "no Bound limits the records of one person; give one with per_group, and with "
+            "num_groups if it has by"
+        )
+    return min(products)
+
+
+def _identify_columns(by: Sequence[Any], number: int) -> Any:
+    """Return what identifies the groups of a Bound: other expressions than columns, by its number.
+
+    Two expressions may print the same and group records differently, and two columns do not.
+    """
+    if all(expression.meta.is_column() for expression in by):
+        return frozenset(expression.meta.output_name() for expression in by)
+    return number
+
+
+def count_frame(plan: Plan, schema: Mapping[str, Any], frame: Any) -> Tables:
+    """Count the records of a LazyFrame, or their shares, into the tables that the plan needs.
+
+    Args:
+        plan: The plan.
+        schema: The Polars types that the columns must have, by name.
+        frame: The LazyFrame. It is collected, for the columns that the plan uses.
+
+    Returns:
+        The exact counts.
+
+    Raises:
+        DataError: The frame cannot be computed, or a column has another type. The error repeats
+            nothing of what Polars says, as Polars names values.
+    """
+    import polars as pl
+
+    names = plan.workload.attributes
+    try:
+        columns = frame.select(pl.col(names)) if names else frame.select(records=pl.len())
+        data = columns.collect()
+    except (Exception, pl.exceptions.PanicException):
+        data = None
+    if data is None or any(data.schema[name] != schema[name] for name in names):
+        raise DataError(
+            "the LazyFrame cannot be read, or it does not have the columns of the measurement's "
+            "input domain; collect it first and check it against the domain"
+        )
+    codes = {name: encode_column(plan.domain[name], data[name]) for name in names}
+    return Tables.from_codes(
+        plan.domain, codes, plan.tables, data.height if names else int(data.item())
+    )
+
+
+def encode_column(attribute: Attribute, column: Any) -> npt.NDArray[np.int64]:
+    """Find the code of each value of a Polars series.
+
+    Args:
+        attribute: The attribute, whose codes are numbered from 0.
+        column: A series (n,) of a type that the attribute accepts.
+
+    Returns:
+        The codes (n,), -1 for values that have none.
+    """
+    import polars as pl
+
+    if attribute.value_type is str or column.dtype == pl.String:
+        return _encode_texts(attribute, column.cast(pl.String))
+    missing = column.is_null().to_numpy()
+    if attribute.value_type is datetime.date:
+        filled, are_days = _find_days(column)
+        missing = missing | ~are_days
+    else:
+        filled = column.fill_null(False if column.dtype == pl.Boolean else 0).to_numpy()
+    return np.where(missing, attribute.null_code, attribute.codes_of_numbers(filled))
+
+
+def _find_days(column: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """Find the days since 1970-01-01 of a Polars series of dates, or of times without a zone.
+
+    Returns:
+        The days (n,), and whether each is one (n,), which nulls need not be asked.
+
+    Polars casts times to dates with a panic, which ends the process, if one time is too far away
+    for a date. One row would decide whether there is a release, so its cast is not used.
+    """
+    ticks = column.to_physical().fill_null(0).to_numpy().astype(np.int64)
+    return find_days(ticks, getattr(column.dtype, "time_unit", "D"))
+
+
+def _encode_texts(attribute: Attribute, texts: Any) -> npt.NDArray[np.int64]:
+    """Find the cells (n,) of a series (n,) of text; each different text is looked up once."""
+    import polars as pl
+
+    different = texts.drop_nulls().unique()
+    codes = attribute.codes(np.array([*different.to_list(), None], dtype=object))
+    # The cast to an Enum gives the index of each text among the different ones.
+    indices = texts.cast(pl.Enum(different)).to_physical().cast(pl.Int64)
+    found: npt.NDArray[np.int64] = codes[indices.fill_null(len(different)).to_numpy()]
+    return found
+
 
 _FRAME_METRIC = "FrameDistance<SymmetricDistance>"
 

@@ -9,18 +9,18 @@ import numpy as np
 from fitplug.plan import Plan
 from fitplug.release import Release
 from fitplug_opendp._compat import import_opendp, make_partial_constructor
+from fitplug_opendp.count_checks import check_space
 from fitplug_opendp.gaussian import make_noise, upper_sensitivity
-from fitplug_opendp.input_checks import check_space
 from fitplug_opendp.input_domains import (
     AnswerFunction,
     TablesDescriptor,
+    check_unit_is_measurable,
     make_answers_from_counts,
     make_answers_from_tables,
 )
 from fitplug_opendp.lazyframes import make_tables
-from fitplug_opendp.plan_checks import check_plan
+from fitplug_opendp.noise_source import check_plan
 from fitplug_opendp.sampler_check import check_sampler_once
-from fitplug_opendp.unit_metrics import check_unit_is_measurable
 
 
 def make_fitness_for_use(
@@ -32,7 +32,7 @@ def make_fitness_for_use(
     unit of privacy is k records of a person. For d_in = k and scale 1 it gives `plan.rho`. For a
     plan of `fp.ReplaceOne()` k is 1, and d_in is the number of records replaced, under
     change_one_distance() on Tables or a LazyFrame. Plans for other units are refused: see
-    `fitplug_opendp.unit_metrics`. The input may be
+    `fitplug_opendp.input_domains`. The input may be
 
     * counts of the cells, in C order, of the workload's attributes or of all attributes:
       vector_domain(atom_domain(T)) with T i32, i64 or u32, under l1_distance. OpenDP's

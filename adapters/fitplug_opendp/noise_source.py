@@ -1,10 +1,19 @@
-"""A plan's noise, ready to be drawn for counts of people with at most so many records each."""
+"""A plan's noise, what it costs, and what the charge rests on, which is checked before it is made.
+
+A plan may come from a file, and a file may be edited by somebody who computes its digest again. So
+every claim of a plan is proven anew by code that trusts no solver. Then the answers of neighbouring
+data sets are compared, by the path that will compute them, with what will be charged; that check
+trusts no code of costs either.
+"""
 
 from __future__ import annotations
 
+import threading
 import warnings
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -15,9 +24,9 @@ from fitplug.ledger import CellCosts, Entry
 from fitplug.numeric import ceil_float
 from fitplug.plan import Plan
 from fitplug.release import Release
-from fitplug.sensitivity import AnswerPath
+from fitplug.sensitivity import AnswerPath, SensitivityCheck, check_sensitivity, make_plan_error
 from fitplug_opendp._compat import enable_contrib
-from fitplug_opendp.counted_rows import find_limit, find_seal, list_outside_attributes
+from fitplug_opendp.count_checks import check_tables, find_limit, find_seal, list_outside_attributes
 from fitplug_opendp.gaussian import (
     IntVector,
     Progress,
@@ -27,9 +36,102 @@ from fitplug_opendp.gaussian import (
     make_sampler,
     upper_sensitivity,
 )
-from fitplug_opendp.input_checks import check_tables
-from fitplug_opendp.plan_checks import check_charge
 from fitplug_opendp.sampler_check import check_sampler
+
+_checked: WeakKeyDictionary[Plan, SensitivityCheck] = WeakKeyDictionary()
+"""What was found of the plans that this process has checked: no plan changes."""
+
+
+def check_plan(plan: Plan, path: AnswerPath | None = None) -> SensitivityCheck:
+    """Verify a plan and check the sensitivity of its answers, once in this process.
+
+    Args:
+        plan: The plan.
+        path: How the answers will be computed, if not in memory. Then they are always compared.
+
+    Returns:
+        What the check of the sensitivity has compared.
+
+    Raises:
+        PlanError: A claim of the plan does not hold.
+    """
+    found = _checked.get(plan)
+    if found is None:
+        plan.verify()
+    if found is None or path is not None:
+        found = check_sensitivity(path or AnswerPath.in_memory(plan))
+        _checked[plan] = found
+    return found
+
+
+def find_check(plan: Plan) -> SensitivityCheck | None:
+    """Return what this process has found of a plan; None if it has not checked the plan."""
+    return _checked.get(plan)
+
+
+def check_charge(
+    plan: Plan, charged: Fraction, changes: Fraction, path: AnswerPath | None = None
+) -> None:
+    """Check what a charge rests on.
+
+    Args:
+        plan: The plan.
+        charged: The charge in rho of zCDP.
+        changes: How many of the unit's differences the charge is for.
+        path: As for `check_plan`.
+
+    Raises:
+        PlanError: A claim of the plan does not hold, or the answers of two neighbouring data sets
+            cost more than the charge.
+    """
+    found = check_plan(plan, path)
+    if found.largest_squared * changes**2 / (2 * Fraction(plan.noise_std) ** 2) > charged:
+        raise make_plan_error(plan, "would be charged less than its answers cost")
+
+
+_LOCK = threading.Lock()
+
+
+def draw_part(answers: IntVector, noise_std: float, run: str) -> IntVector:
+    """Add noise to some exact answers, on this thread, after a test of this process's sampler.
+
+    The caller must have charged the ledger, if there is one, and must see to it that no other draw
+    of these answers is ever published.
+
+    Args:
+        answers: The exact answers of the part, shape (n,).
+        noise_std: The plan's standard deviation of the noise.
+        run: What distinguishes this run from others; a process tests its sampler once for each.
+
+    Returns:
+        The noisy answers, shape (n,).
+
+    Raises:
+        SamplerError: OpenDP's sampler does not draw the noise that privacy is proven for.
+        ImportError: OpenDP is not installed.
+    """
+    check_sampler_for(run, noise_std)
+    with enable_contrib():
+        sample = make_sampler(answers.size, noise_std, threads=1)
+    return sample(answers, None)
+
+
+def check_sampler_for(run: str, noise_std: float) -> None:
+    """Test this process's sampler, unless it was tested for this run before.
+
+    Raises:
+        SamplerError: OpenDP's sampler does not draw the noise that privacy is proven for.
+        ImportError: OpenDP is not installed.
+    """
+    with _LOCK:  # the other threads wait for the test that one of them makes
+        _check_once(run, noise_std)
+
+
+@lru_cache(maxsize=256)
+def _check_once(run: str, noise_std: float) -> None:
+    with enable_contrib():
+        check_sampler(noise_std)
+
 
 CLAMPED = (
     "some answers are as large as 64-bit integers hold, so estimates of this release may be far "

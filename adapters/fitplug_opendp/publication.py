@@ -1,16 +1,16 @@
 """The steps of a release into a folder, which happens exactly once even when processes are killed.
 
 1. Charged: the ledger is charged, or it finds the charge of the run that is retried.
-2. Made: the noise is drawn, and the noisy answers are staged. They are in one hidden file beside
-   the folder, which only its owner can read, and they are on the disk before the ledger enters
-   that they are made.
+2. Drawn: the noise is drawn, and the noisy answers are staged. They are in a hidden folder beside
+   that of the release, which only its owner can read, and they are on the disk before the ledger
+   enters that they are drawn.
 3. Published: the folder is written from the staged answers and moved into its place in one step.
    Then the ledger enters that it is there.
 
 A retry continues after the last step that was completed. Until the ledger has entered answers as
-made, nobody has seen any, so noise may be drawn anew at no further cost. From then on these answers
-are the release, and noise is never drawn again. When two processes make one release, the ledger
-takes the answers of the first, and the other process publishes the same answers.
+drawn, nobody has seen any, so noise may be drawn anew at no further cost. From then on these
+answers are the release, and noise is never drawn again. When two processes make one release, the
+ledger takes the answers of the first, and the other process publishes the same answers.
 
 A ledger may be an older copy of itself. So what lies in the folder and beside it is looked at
 before anything is charged or drawn: what the charge paid for is entered again, and what names a
@@ -23,31 +23,28 @@ import dataclasses
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
 
 from fitplug.counts import Tables
 from fitplug.errors import FitplugError, InputError
 from fitplug.files import LocalPlace, check_arrow
 from fitplug.ledger import ChargeRequest, Ledger, Stage, StagedCharge
-from fitplug.release import Release, TableFiles, read_folder_digest
+from fitplug.release import MoreFiles, Release, read_digest
 from fitplug.workload import DEFAULT_CONFIDENCE
-from fitplug_opendp.counted_rows import CountedRows, find_limit, find_seal
-from fitplug_opendp.folder_checks import RETRY, encode_path, report_write_errors
+from fitplug_opendp.count_checks import (
+    CountedRows,
+    check_declared,
+    check_is_enforced,
+    check_limit,
+    find_limit,
+    find_seal,
+)
 from fitplug_opendp.gaussian import Progress
-from fitplug_opendp.known_charges import is_held
-from fitplug_opendp.limit_checks import check_declared, check_is_enforced, check_limit
 from fitplug_opendp.noise_source import NoiseSource, compute_exact_answers
-from fitplug_opendp.release_charge import ReleaseCharge
 from fitplug_opendp.release_folder import ReleaseFolder
-from fitplug_opendp.release_request import ReleaseRequest, find_charge
-from fitplug_opendp.staged_answers import StagedAnswers
+from fitplug_opendp.release_request import ReleaseCharge, ReleaseRequest, ReleaseState, find_charge
+from fitplug_opendp.staging import RETRY, StagedAnswers, encode_path, is_held, report_write_errors
 
 _LOG = logging.getLogger(__name__)
-
-PublicationState: TypeAlias = Literal["new", "charged", "drawn", "published"]
-"""How far a release has come: nothing was charged; charged, and no answers were drawn; drawn,
-and not in its folder; published.
-"""
 
 
 @dataclass(frozen=True)
@@ -81,7 +78,7 @@ class Publication:
     noise_source: NoiseSource
     ledger_request: ChargeRequest
     folder: ReleaseFolder
-    state: PublicationState = "new"
+    state: ReleaseState = "new"
 
     @classmethod
     def prepare(cls, request: ReleaseRequest) -> Publication:
@@ -125,7 +122,7 @@ class Publication:
         *,
         rows: CountedRows | None = None,
         confidence: float = DEFAULT_CONFIDENCE,
-        files: TableFiles[Release] | None = None,
+        files: MoreFiles[Release] | None = None,
         progress: Progress | None = None,
     ) -> PublishedRelease:
         """Continue from the state that the release has come to, until it is published.
@@ -135,7 +132,7 @@ class Publication:
             rows: The rows that are to be released, where no tables are given. A release that was
                 drawn from other rows is not this one.
             confidence: The confidence of the intervals of groups whose target names none.
-            files: A writer of more files into the folder.
+            files: What the caller adds to the folder.
             progress: A function that is told how many answers are drawn.
 
         Returns:
@@ -168,28 +165,28 @@ class Publication:
         if begun is None or ledger is None:
             return self
         stage = self._adopt_published(ledger, begun)
-        state: PublicationState = stage.state
+        state: ReleaseState = stage.state
         directory = self.folder.locate(stage)
-        if stage.state == "drawn" and read_folder_digest(directory) == stage.answers:
+        if stage.state == "drawn" and read_digest(directory) == stage.answers:
             # A process was killed after it had put the folder in place.
             ledger.record_publication(stage, encode_path(directory))
             state = "published"
         return self._with_charge(ReleaseCharge(ledger, begun.entry), state)
 
     def _adopt_published(self, ledger: Ledger, found: StagedCharge) -> Stage:
-        """Enter a release that is in its folder as made, if the ledger has it as begun only.
+        """Enter a release that is in its folder as drawn, if the ledger has it as charged only.
 
-        The ledger is then a copy from before the release was made, which this charge paid for.
+        The ledger is then a copy from before the release was drawn, which this charge paid for.
         """
         stage = found.stage
         for directory in (self.folder.directory, self.folder.locate(stage)):
-            digest = read_folder_digest(directory) if stage.state == "charged" else None
+            digest = read_digest(directory) if stage.state == "charged" else None
             if digest is not None and is_held(LocalPlace(directory), found.entry):
                 seal, output = Release.read(directory).seal, encode_path(directory)
                 return ledger.record_draw(found.entry, digest, counts=seal, output=output)
         return stage
 
-    def _with_charge(self, charge: ReleaseCharge, state: PublicationState) -> Publication:
+    def _with_charge(self, charge: ReleaseCharge, state: ReleaseState) -> Publication:
         """Return the publication with this charge, in this state."""
         folder = dataclasses.replace(self.folder, charge=charge)
         return dataclasses.replace(self, folder=folder, state=state)
@@ -197,7 +194,7 @@ class Publication:
     def _check_can_continue(self) -> Publication:
         """Raise FitplugError if the release cannot be finished from its state.
 
-        Answers that were staged, and that the ledger has not entered yet, count as made in the
+        Answers that were staged, and that the ledger has not entered yet, count as drawn in the
         publication that is returned.
         """
         if self.state == "published":
@@ -216,7 +213,7 @@ class Publication:
         """Charge the ledger, draw the noise and stage the noisy answers, in this order.
 
         The results are the publication with its charge, and the answers that the ledger has as
-        made; None in their place if another process has published them already.
+        drawn; None in their place if another process has published them already.
         """
         check_is_enforced(find_limit(tables), self.request.is_enforced)
         check_limit(self.request.plan, tables, self.noise_source.contributions)
@@ -254,7 +251,7 @@ class Publication:
         return charged, charged._enter_answers(staged)
 
     def _enter_answers(self, staged: StagedAnswers) -> StagedAnswers | None:
-        """Enter staged answers as made, or adopt those that another process entered first."""
+        """Enter staged answers as drawn, or adopt those that another process entered first."""
         charge = self.folder.charge
         if charge is None:
             return staged
@@ -267,7 +264,7 @@ class Publication:
         if stage.state == "drawn" and stage.answers == staged.digest:
             return staged
         if stage.answers != staged.digest:
-            staged.path.unlink(missing_ok=True)
+            staged.discard()
         return self._adopt_answers()
 
     def _adopt_answers(self) -> StagedAnswers | None:
@@ -286,7 +283,7 @@ class Publication:
         return self._enter_answers(staged)
 
     def _write_folder(
-        self, staged: StagedAnswers, confidence: float, files: TableFiles[Release] | None
+        self, staged: StagedAnswers, confidence: float, files: MoreFiles[Release] | None
     ) -> PublishedRelease:
         """Write the folder from staged answers, and then enter that it is in its place."""
         earlier = self.folder.write(staged, confidence, files)
@@ -303,7 +300,7 @@ class Publication:
         assert charge is not None
         assert stage is not None
         directory = self.folder.locate(stage)
-        if read_folder_digest(directory) != stage.answers:
+        if read_digest(directory) != stage.answers:
             raise charge.make_lost_folder_error(stage, directory)
         release = Release.read(directory)
         self._check_rows(release, rows)
@@ -316,6 +313,6 @@ class Publication:
             self.folder.charge.check_rows(release, rows)
 
     def _make_lost_answers_error(self) -> FitplugError:
-        """Make the error for answers that the ledger has as made, and that are nowhere."""
+        """Make the error for answers that the ledger has as drawn, and that are nowhere."""
         assert self.folder.charge is not None
         return self.folder.charge.make_lost_answers_error()

@@ -11,16 +11,25 @@ from fitplug.errors import FitplugError, InputError
 from fitplug.files import LocalPlace, make_partial_folder, move_into_place, set_aside
 from fitplug.ledger import Entry, Ledger, Stage
 from fitplug.plan import Plan
-from fitplug.release import ANSWERS, Release, TableFiles, complete_folder, read_folder_digest
-from fitplug_opendp.folder_checks import (
+from fitplug.release import (
+    ANSWER_PARTS,
+    PLAN,
+    MoreFiles,
+    Release,
+    complete_folder,
+    read_digest,
+    write_tables,
+)
+from fitplug_opendp.release_request import ReleaseCharge
+from fitplug_opendp.staging import (
     RETRY,
+    StagedAnswers,
+    StagingArea,
+    check_charges_are_known,
     encode_path,
     find_held_release,
     report_write_errors,
 )
-from fitplug_opendp.known_charges import check_charges_are_known
-from fitplug_opendp.release_charge import ReleaseCharge
-from fitplug_opendp.staged_answers import StagedAnswers, StagingArea
 
 
 @dataclass(frozen=True)
@@ -62,7 +71,7 @@ class ReleaseFolder:
         return Path(stage.output)
 
     def find_staged(self) -> StagedAnswers | None:
-        """Find staged answers of this release; if the ledger has some as made, only those."""
+        """Find staged answers of this release; if the ledger has some as drawn, only those."""
         if self.charge is None:
             return None  # answers that nothing was charged for are never taken
         stage = self.read_stage()
@@ -89,7 +98,7 @@ class ReleaseFolder:
         if stage is None or first == self.directory:
             return
         check_charges_are_known(ledger, LocalPlace(first))
-        if first.is_dir() and any(first.iterdir()) and read_folder_digest(first) is None:
+        if first.is_dir() and any(first.iterdir()) and read_digest(first) is None:
             raise InputError(
                 f"{first}, where number {stage.entry} of the ledger {ledger.path} was begun, holds "
                 "files that may be its release, damaged; put the release back there, or move the "
@@ -124,14 +133,14 @@ class ReleaseFolder:
                 self.staging.keep_plan()
 
     def write(
-        self, staged: StagedAnswers, confidence: float, files: TableFiles[Release] | None
+        self, staged: StagedAnswers, confidence: float, files: MoreFiles[Release] | None
     ) -> Path | None:
         """Write the folder from staged answers, and move it into its place.
 
         Args:
-            staged: The answers, which the ledger has as made.
+            staged: The answers, which the ledger has as drawn.
             confidence: The confidence of the intervals of groups whose target names none.
-            files: A writer of more files into the folder.
+            files: What the caller adds to the folder.
 
         Returns:
             Where an earlier release was moved; None if there was none.
@@ -143,18 +152,32 @@ class ReleaseFolder:
         with report_write_errors(self.directory, RETRY):
             try:
                 with make_partial_folder(self.directory, self.staging.label) as partial:
-                    shutil.copyfile(staged.path, partial / ANSWERS)
-                    complete_folder(staged.release, partial, staged.digest, confidence, files)
+                    self._fill(partial, staged, confidence, files)
                     earlier = self._move_into_place(partial, staged.digest)
             except OSError:
-                if read_folder_digest(self.directory) != staged.digest:
+                if read_digest(self.directory) != staged.digest:
                     raise
                 # Another process published these answers first, and removed what this one wrote.
         return earlier
 
+    def _fill(
+        self,
+        partial: Path,
+        staged: StagedAnswers,
+        confidence: float,
+        files: MoreFiles[Release] | None,
+    ) -> None:
+        """Write a complete release into a new folder."""
+        (partial / ANSWER_PARTS).mkdir()
+        for path in (staged.path / ANSWER_PARTS).iterdir():
+            shutil.copyfile(path, partial / ANSWER_PARTS / path.name)
+        release, place = staged.release, LocalPlace(partial)
+        tables = write_tables(place, release, staged.digest, confidence)
+        complete_folder(place, release, staged.digest, tables, confidence=confidence, files=files)
+
     def _move_into_place(self, partial: Path, digest: str) -> Path | None:
         """Move a complete folder into its place; return where an earlier release was moved."""
-        held = read_folder_digest(self.directory)
+        held = read_digest(self.directory)
         if held == digest:
             return None
         earlier = None
@@ -163,9 +186,9 @@ class ReleaseFolder:
                 self.check_free()
             except InputError as error:  # another release came there since the first check
                 raise FitplugError(f"{error}; {RETRY}") from None
-            made = (self.directory / ANSWERS).stat().st_mtime
+            made = (self.directory / PLAN).stat().st_mtime
             earlier = set_aside(self.directory, made)
-            if read_folder_digest(earlier) == digest:  # another process put it there in between
+            if read_digest(earlier) == digest:  # another process put it there in between
                 earlier.replace(self.directory)
                 return None
         move_into_place(partial, self.directory)

@@ -25,7 +25,6 @@ from fitplug.files.parquet import (
     encode_parquet,
     import_library,
     open_parquet,
-    read_parquet,
     write_parquet,
 )
 from fitplug.files.places import LocalPlace, Place, hash_content, is_url, open_place
@@ -51,7 +50,6 @@ __all__ = [
     "open_parquet",
     "open_place",
     "read_archive",
-    "read_parquet",
     "read_with_digest",
     "replace_file",
     "set_aside",

@@ -17,9 +17,7 @@ ArrowTable: TypeAlias = "pyarrow.Table"
 ParquetFile: TypeAlias = Any
 """`pyarrow.parquet.ParquetFile`."""
 
-Column: TypeAlias = AnyArray
-
-Columns: TypeAlias = dict[str, Column]
+Columns: TypeAlias = dict[str, AnyArray]
 
 _EXTRAS = {
     "pyarrow": "arrow",
@@ -81,25 +79,11 @@ def decode_parquet(content: bytes, columns: Sequence[str] | None = None) -> Arro
         ImportError: pyarrow is not installed.
     """
     with open_parquet(content) as file:
-        return _read_all(file, columns).replace_schema_metadata(file.metadata.metadata or {})
-
-
-def read_parquet(path: Path) -> tuple[Columns, dict[str, str]]:
-    """Read the columns and the metadata of a Parquet file.
-
-    Returns:
-        Arrays by the names of their columns, and the texts of the footer by their keys.
-
-    Raises:
-        Exception: The file is damaged; the error is that of pyarrow, or a ValueError.
-        ImportError: pyarrow is not installed.
-    """
-    # All bytes are read first: pyarrow would map the file, or read half of a damaged one.
-    with open_parquet(path.read_bytes()) as file:
-        table = _read_all(file, None)
-        pairs = file.metadata.metadata or {}
-    metadata = {key.decode(): value.decode() for key, value in pairs.items()}
-    return {name: table[name].to_numpy() for name in table.column_names}, metadata
+        table = file.read(columns=columns, use_threads=False)
+        rows, pairs = file.metadata.num_rows, file.metadata.metadata
+    if table.num_rows != rows:
+        raise ValueError("other rows than the footer says")
+    return table.replace_schema_metadata(pairs or {})
 
 
 def open_parquet(content: bytes) -> ParquetFile:
@@ -115,13 +99,6 @@ def open_parquet(content: bytes) -> ParquetFile:
     return pyarrow.parquet.ParquetFile(
         pyarrow.BufferReader(content), page_checksum_verification=True
     )
-
-
-def _read_all(file: ParquetFile, columns: Sequence[str] | None) -> ArrowTable:
-    table = file.read(columns=columns, use_threads=False)
-    if table.num_rows != file.metadata.num_rows:
-        raise ValueError("other rows than the footer says")
-    return table
 
 
 def check_arrow() -> None:

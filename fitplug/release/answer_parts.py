@@ -1,4 +1,4 @@
-"""Noisy answers in parts: a file for each, made once, and a manifest that names all of them.
+"""Noisy answers in parts: a file for each, made once, and read when it is needed.
 
 A part is a NumPy file of integers of the narrowest type that holds them. Whoever writes a part
 first decides what it holds for ever, so that no answer is ever published with two draws of noise.
@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import io
 import math
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from fitplug.errors import InputError
 from fitplug.files import Place, hash_content
@@ -20,6 +24,12 @@ from fitplug.numeric import IntArray
 
 ANSWER_PARTS = "answers"
 """The folder of the parts."""
+
+_KEPT_BYTES = 2**26
+"""The most bytes of parts that are kept for the next reading."""
+
+_OF_PROCESS = ("_kept", "_lock")
+"""The attributes that do not travel to another process."""
 
 _WIDTHS = tuple(np.dtype(f"<i{size}") for size in (1, 2, 4, 8))
 
@@ -179,7 +189,7 @@ def write_answers_part(folder: Place, number: int, noisy: IntArray) -> WrittenPa
         InputError: The place cannot refuse a second writer, or a file there is damaged.
     """
     parts = folder.join(ANSWER_PARTS)
-    content = _encode_part(noisy)
+    content = encode_part(noisy)
     if parts.create(name_part(number), content):
         return WrittenPart(len(content), hash_content(content), is_mine=True)
     found = find_answers_part(folder, number, noisy.size)
@@ -238,7 +248,122 @@ def read_checked(folder: Place, name: str, digest: str) -> bytes:
     return content
 
 
-def _encode_part(noisy: IntArray) -> bytes:
+class PartedAnswers:
+    """The noisy answers of a plan, of which parts are read when they are needed.
+
+    It stands for an array of int64 of shape (n,): slices and lists of numbers are read as arrays,
+    and `numpy.asarray` reads all of it.
+
+    Attributes:
+        folder: The folder of the release.
+        parts: The parts.
+        size: The number of answers.
+    """
+
+    dtype = np.dtype(np.int64)
+    ndim = 1
+
+    def __init__(self, folder: Place, parts: Sequence[AnswersPart], size: int) -> None:
+        self.parts = tuple(parts)
+        self.size = size
+        self.folder = folder
+        self._kept: OrderedDict[int, IntArray] = OrderedDict()
+        self._lock = threading.Lock()  # the tasks of a worker share one object
+
+    @property
+    def shape(self) -> tuple[int]:
+        """The shape (n,)."""
+        return (self.size,)
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key not in _OF_PROCESS}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._kept, self._lock = OrderedDict(), threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"PartedAnswers({self.size:,} in {len(self.parts):,} parts)"
+
+    def __array__(
+        self, dtype: npt.DTypeLike | None = None, copy: bool | None = None
+    ) -> npt.NDArray[Any]:
+        return self[:].astype(self.dtype if dtype is None else dtype, copy=False)
+
+    def __getitem__(self, chosen: Any) -> Any:
+        if isinstance(chosen, slice) and chosen.step in (None, 1):
+            return self._read_range(*chosen.indices(self.size)[:2])
+        if isinstance(chosen, slice):
+            chosen = np.arange(*chosen.indices(self.size), dtype=np.int64)
+        numbers = np.asarray(chosen)
+        if numbers.dtype.kind not in "iu" and numbers.size:
+            raise IndexError("answers are read by slices, numbers or arrays of numbers")
+        numbers = np.where(numbers < 0, numbers + self.size, numbers).astype(np.int64)
+        if numbers.size and not 0 <= int(numbers.min()) <= int(numbers.max()) < self.size:
+            raise IndexError(f"there are {self.size} answers")
+        return self._read_numbers(numbers.ravel()).reshape(numbers.shape)[()]
+
+    def read_part(self, number: int) -> IntArray:
+        """Read a part, in its own order, and check its digest; the latest parts are kept.
+
+        Raises:
+            InputError: The file is missing, damaged or was edited.
+            OSError: The file cannot be read.
+        """
+        with self._lock:
+            found = self._kept.get(number)
+        if found is None:
+            found = read_answers_part(self.folder, self.parts[number])
+            found.setflags(write=False)
+        with self._lock:
+            self._kept[number] = found
+            self._kept.move_to_end(number)
+            while len(self._kept) > 1 and sum(a.nbytes for a in self._kept.values()) > _KEPT_BYTES:
+                self._kept.popitem(last=False)
+        return found
+
+    def _read_range(self, first: int, end: int) -> IntArray:
+        """Read the answers of the numbers from `first` to before `end`."""
+        found = np.zeros(max(end - first, 0), dtype=np.int64)
+        for part in self.parts:
+            at = 0
+            for stride in part.place:
+                least, most = stride.ends
+                if stride.size and least < end and most > first:
+                    values = self.read_part(part.number)[at : at + stride.size]
+                    if stride.is_run:
+                        kept = slice(max(first - least, 0), end - least)
+                        found[max(least - first, 0) : max(most - first, 0)] = values[kept]
+                    else:
+                        numbers = stride.list_numbers()
+                        own = (numbers >= first) & (numbers < end)
+                        found[numbers[own] - first] = values[own]
+                at += stride.size
+        return found
+
+    def _read_numbers(self, numbers: IntArray) -> IntArray:
+        """Read the answers of some numbers, shape (n,), from the parts that have them."""
+        found = np.zeros(len(numbers), dtype=np.int64)
+        for part in self.parts:
+            at = 0
+            for stride in part.place:
+                least, most = stride.ends
+                near = np.flatnonzero((numbers >= least) & (numbers < most))
+                if stride.size and len(near):
+                    own = stride.list_numbers()
+                    order = np.argsort(own, kind="stable")
+                    place = np.minimum(np.searchsorted(own[order], numbers[near]), len(own) - 1)
+                    place = order[place]
+                    has = own[place] == numbers[near]
+                    found[near[has]] = self.read_part(part.number)[at + place[has]]
+                at += stride.size
+        return found
+
+
+def encode_part(noisy: IntArray) -> bytes:
     """Encode answers as a NumPy file of the narrowest type that holds them."""
     low, high = (int(noisy.min()), int(noisy.max())) if noisy.size else (0, 0)
     narrow = next(

@@ -15,7 +15,7 @@ from typing import ClassVar, NamedTuple, TypeAlias
 import numpy as np
 
 from fitplug.numeric import BoolArray, FloatArray
-from fitplug.release.margins import find_quantile
+from fitplug.release.noisy_answers import find_quantile
 from fitplug.workload import DEFAULT_CONFIDENCE
 
 

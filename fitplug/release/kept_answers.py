@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
-from fitplug.files import is_url
-from fitplug.release.answers_file import write_answers
-from fitplug.release.file_names import ANSWERS, PLAN
+import numpy as np
+
+from fitplug.errors import InputError
+from fitplug.files import LocalPlace, is_url
+from fitplug.plan import Plan
+from fitplug.release.manifest import PLAN, read_manifest, write_answers
 from fitplug.release.noisy_answers import NoisyAnswers
 
 
@@ -63,11 +68,23 @@ def _write_elsewhere(release: NoisyAnswers, location: str | PathLike[str]) -> Pa
             continue
         try:
             release.plan.save(kept / PLAN)
-            write_answers(release, kept / ANSWERS, 0o600)
+            write_answers(LocalPlace(kept, 0o600), release)
         except OSError:
-            for path in kept.iterdir():
-                path.unlink(missing_ok=True)
-            kept.rmdir()
+            shutil.rmtree(kept, ignore_errors=True)
             continue
         return kept
     return None
+
+
+def read_kept_answers(directory: str | PathLike[str]) -> dict[str, Any]:
+    """Read the fields of the release that `keep_answers` kept in a folder.
+
+    Raises:
+        InputError: The folder is incomplete, damaged or was edited.
+        PlanError: The plan is damaged.
+    """
+    folder = Path(directory).absolute()
+    if not (folder / PLAN).is_file():
+        raise InputError(f"{folder}: {PLAN} is missing; name the folder that the error named")
+    fields, _ = read_manifest(LocalPlace(folder), Plan.load(folder / PLAN))
+    return fields | {"answers": np.asarray(fields["answers"])}

@@ -20,9 +20,8 @@ from fitplug.ledger import Entry
 from fitplug.numeric import UNIT_ROUNDOFF, AnyArray, FloatArray, IntArray, ceil_float, freeze
 from fitplug.plan import Plan
 from fitplug.privacy import Method, epsilon_at
-from fitplug.release.margins import compute_moe
 from fitplug.release.population import Limited, describe_population
-from fitplug.workload import DEFAULT_CONFIDENCE
+from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence, quantile
 
 ByGroup: TypeAlias = Mapping[str, AnyArray]
 
@@ -250,3 +249,31 @@ class NoisyAnswers:
         moe = compute_moe(confidence, stds, group.size if simultaneous else 1)
         estimates = self.estimates[name]
         return estimates - moe, estimates + moe
+
+
+def compute_moe(confidence: float, stds: float | AnyArray, together: int = 1) -> AnyArray:
+    """Compute margins of error.
+
+    Args:
+        confidence: The probability that an interval covers the exact answer.
+        stds: The standard deviations of the estimates.
+        together: The number of intervals that cover their exact answers all at once with this
+            probability; 1 for intervals one at a time.
+
+    Returns:
+        The margins of error, of the shape of the standard deviations.
+
+    Raises:
+        WorkloadError: The confidence is out of range.
+    """
+    return np.asarray(find_quantile(confidence, together) * stds)
+
+
+def find_quantile(confidence: float, together: int = 1) -> float:
+    """Return how many standard deviations a margin of error has; see `compute_moe`.
+
+    Raises:
+        WorkloadError: The confidence is out of range.
+    """
+    check_confidence(confidence)
+    return float(quantile(confidence, together))

@@ -17,8 +17,7 @@ from fitplug.expressions import Expressions, list_sums
 from fitplug.release.combination import combine
 from fitplug.release.combined_numbers import Combination, find_ratio_interval
 from fitplug.release.linear_combinations import read_combination
-from fitplug.release.margins import find_quantile
-from fitplug.release.noisy_answers import NoisyAnswers
+from fitplug.release.noisy_answers import NoisyAnswers, find_quantile
 from fitplug.workload import DEFAULT_CONFIDENCE, AddRemove, BoundUnit
 
 _MOST_LETTERS = 120

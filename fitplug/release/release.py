@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from typing import overload
 
+import numpy as np
 import numpy.typing as npt
 
 from fitplug.display import Figure, format_up
@@ -15,20 +16,16 @@ from fitplug.release import tables as exports
 from fitplug.release.adjusted import Adjusted, make_integers, make_nonnegative
 from fitplug.release.combination import combine, combine_all, combine_each
 from fitplug.release.combined_numbers import Combination, Combinations, CombinedNumber
-from fitplug.release.data_package import write_package
-from fitplug.release.folder import check_tables, read_folder, write_folder
-from fitplug.release.grids import Grid, make_grid
-from fitplug.release.kept_answers import keep_answers
+from fitplug.release.exports import Grid, make_grid, write_package
+from fitplug.release.folder import read_folder, write_folder
+from fitplug.release.kept_answers import keep_answers, read_kept_answers
 from fitplug.release.linear_combinations import CombinationLike
 from fitplug.release.mbi_measurements import MbiMeasurements, make_mbi
 from fitplug.release.noisy_answers import NoisyAnswers
-from fitplug.release.notebook import make_release_html
-from fitplug.release.parted_export import write_parted_folder
-from fitplug.release.parted_folder import is_parted_release, read_parted_folder
-from fitplug.release.plots import plot_release
+from fitplug.release.notebook import make_release_html, plot_release
 from fitplug.release.population import name_population
-from fitplug.release.sdmx_folder import write_sdmx
-from fitplug.release.verification import verify_parts
+from fitplug.release.sdmx import write_sdmx
+from fitplug.release.verification import is_of_one_part, verify_parts
 from fitplug.workload import DEFAULT_CONFIDENCE, ONE_RECORD, check_confidence
 
 
@@ -183,37 +180,27 @@ class Release(NoisyAnswers):
         return columns, exports.make_metadata(self, group, intervals)
 
     def write(
-        self,
-        directory: str | PathLike[str],
-        *,
-        confidence: float = DEFAULT_CONFIDENCE,
-        parts: bool = False,
+        self, location: str | PathLike[str], *, confidence: float = DEFAULT_CONFIDENCE
     ) -> None:
         """Write a new folder, which appears complete or not at all.
 
-        It holds a Parquet table for each group, the plan, and the noisy answers. `read` reads
-        everything from it again without the data. If the folder cannot be written, the plan and
-        the noisy answers are kept where they can be written, and the error names the place.
+        It holds the plan, the noisy answers, and a table for each group as a data set of Parquet
+        files, of about a million rows each. `read` reads everything from it again without the data.
+        If the folder cannot be written, the plan and the noisy answers are kept where they can be
+        written, and the error names the place.
 
         Args:
-            directory: The folder, which must be new or empty. With `parts` it may be a URL of
-                fsspec.
+            location: The folder, which must be new or empty: a path, or a URL of fsspec.
             confidence: The confidence of the intervals of groups whose target has none.
-            parts: Whether answers and tables are written in parts of about a million rows, which
-                `read` reads only when they are needed. Each table is then a folder of files.
 
         Raises:
             InputError: The folder is not empty.
-            WorkloadError: `parts` is asked for, and the plan's unit of privacy has public totals.
             ImportError: pyarrow is not installed.
             OSError: The folder cannot be written.
         """
         check_confidence(confidence)
-        with keep_answers(self, directory):
-            if parts:
-                write_parted_folder(self, directory, confidence)
-            else:
-                write_folder(self, directory, confidence)
+        with keep_answers(self, location):
+            write_folder(self, location, confidence)
 
     def write_data_package(
         self, directory: str | PathLike[str], *, confidence: float = DEFAULT_CONFIDENCE
@@ -266,30 +253,29 @@ class Release(NoisyAnswers):
         write_sdmx(self, directory, agency, version, confidence)
 
     @classmethod
-    def read(cls, directory: str | PathLike[str]) -> Release:
+    def read(cls, location: str | PathLike[str]) -> Release:
         """Read the release of a folder that `write` or the command line wrote.
 
         The files carry digests, rho is compared with the plan's integers, and every table with the
         answers. This notices accidents and edits. Anyone who makes a folder on purpose can make all
         of it agree.
 
-        A folder in parts is opened without reading its parts: each is read, and its digest checked,
-        when it is needed. `verify` checks all of it.
+        A release of which the answers or a table are in several parts is opened without reading
+        them: each is read, and its digest checked, when it is needed. `verify` checks all of it.
 
         Args:
-            directory: The folder, or for a release in parts the URL of one, as fsspec has it.
+            location: The folder, or the URL of one, as fsspec has it.
 
         Raises:
             InputError: The folder is incomplete, damaged or was edited.
             PlanError: The plan is damaged.
             ImportError: pyarrow is not installed.
         """
-        if is_parted_release(directory):
-            return cls(**read_parted_folder(directory)[0])
-        fields, digest = read_folder(directory)
-        release = cls(**fields)
-        check_tables(release, directory, digest)
-        return release
+        release = cls(**read_folder(location)[0])
+        if not is_of_one_part(release):
+            return release
+        release.verify()
+        return replace(release, answers=np.asarray(release.answers), tables=None)
 
     @classmethod
     def recover(cls, directory: str | PathLike[str]) -> Release:
@@ -302,10 +288,10 @@ class Release(NoisyAnswers):
             InputError: The folder is incomplete, damaged or was edited.
             PlanError: The plan is damaged.
         """
-        return cls(**read_folder(directory)[0])
+        return cls(**read_kept_answers(directory))
 
     def verify(self, *, sample: int | None = None, seed: int = 0) -> None:
-        """Check the parts of a release in parts: their digests, and the tables with the answers.
+        """Check the files of a release: their digests, and the tables with the answers.
 
         A release whose answers are in memory was checked when it was read.
 

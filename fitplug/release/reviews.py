@@ -18,16 +18,16 @@ from fitplug.ledger import Ledger
 from fitplug.numeric import ceil_float
 from fitplug.plan import Plan
 from fitplug.privacy import check_contributions
-from fitplug.release.about import About, ask_publisher
 from fitplug.release.population import Limited
 from fitplug.release.release import Release
-from fitplug.release.review_mechanisms import describe_implementation
-from fitplug.release.review_privacy import (
+from fitplug.release.review_sections import (
     compute_record_rho,
     describe_accounting,
+    describe_implementation,
     describe_loss,
     describe_variant,
 )
+from fitplug.release.review_texts import About, ask_publisher
 
 
 def review(

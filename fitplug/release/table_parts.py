@@ -1,73 +1,49 @@
 """Tables in parts: a data set of Parquet files for each group, which reads as one table.
 
 A part has the answers of a group whose index along one axis is in a range. Its columns and metadata
-are those of the group's whole table.
+are those of the group's whole table. A manifest has the digest of each part.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from fitplug.errors import InputError
-from fitplug.families import Output
 from fitplug.files import (
     ArrowTable,
     Place,
     decode_parquet,
     encode_parquet,
     hash_content,
-    import_library,
 )
 from fitplug.numeric import AnyArray, FloatArray
 from fitplug.release.answer_parts import read_checked
-from fitplug.release.file_names import name_files
+from fitplug.release.manifest import list_core_versions, name_files, read_manifest_header
 from fitplug.release.noisy_answers import NoisyAnswers
 from fitplug.release.tables import (
     RESULT_COLUMNS,
+    VERSION,
     Intervals,
-    check_names,
+    TableSlice,
     choose_intervals,
     make_metadata,
+    make_table_part,
 )
-from fitplug.release.versions import list_core_versions
-from fitplug.workload import QueryGroup
+from fitplug.workload import QueryGroup, Workload
+
+TABLES = "tables.json"
+"""The file name of the manifest."""
 
 REPEATED = ("std", "moe", "confidence")
 """The columns of numbers whose values repeat often."""
 
-
-class TableSlice(NamedTuple):
-    """Which answers of a group a part of its table has.
-
-    Attributes:
-        group: The name of the group.
-        number: The number of the part within its group, from 0.
-        axis: The axis of the group's shape that is cut.
-        start: The first index along this axis.
-        stop: The index after the last one.
-    """
-
-    group: str
-    number: int
-    axis: int
-    start: int
-    stop: int
-
-    def find_shape(self, group: QueryGroup) -> tuple[int, ...]:
-        """Return the shape of the part's answers."""
-        rows = self.stop - self.start
-        return tuple(rows if k == self.axis else n for k, n in enumerate(group.shape))
-
-    def take(self, values: AnyArray) -> AnyArray:
-        """Return the part's values, of an array of the group's shape."""
-        if not values.ndim:
-            return values
-        return values[(slice(None),) * self.axis + (slice(self.start, self.stop),)]
+_KIND, _FORMAT = "tables of fitplug", 1
 
 
 @dataclass(frozen=True)
@@ -133,34 +109,6 @@ def name_table_folder(release: NoisyAnswers, group: str) -> str:
 def name_table_part(number: int) -> str:
     """Return the file name of a part of a table."""
     return f"part-{number:05}.parquet"
-
-
-def cut_table(group: QueryGroup, most: int) -> Iterator[TableSlice]:
-    """Cut a table along one axis into parts of at most so many rows, where that is possible.
-
-    The first axis is taken if it has enough rows, so that the parts keep the order of the rows.
-    """
-    shape = group.shape or (1,)
-    wanted = math.ceil(group.size / most)
-    axis = 0 if shape[0] >= wanted else int(np.argmax(shape))
-    rows = max(1, min(shape[axis], most * shape[axis] // max(group.size, 1)))
-    for number, start in enumerate(range(0, shape[axis], rows)):
-        yield TableSlice(group.name, number, axis, start, min(start + rows, shape[axis]))
-
-
-def number_outputs(outputs: Sequence[Output]) -> tuple[TableSlice, ...]:
-    """Return the slice of a table that each output of a strategy in parts is, in their order."""
-    numbers: dict[str, int] = {}
-    slices = []
-    for output in outputs:
-        number = numbers.setdefault(output.group, 0)
-        numbers[output.group] += 1
-        if output.axis is None:
-            rows = output.shape[0] if output.shape else 1
-            slices.append(TableSlice(output.group, number, 0, 0, rows))
-        else:
-            slices.append(TableSlice(output.group, number, output.axis, output.start, output.stop))
-    return tuple(slices)
 
 
 def write_table_part(
@@ -230,45 +178,162 @@ def describe_table(
     release: NoisyAnswers, group: QueryGroup, intervals: Intervals, answers_digest: str
 ) -> dict[str, str]:
     """Make the metadata of a group's table in a folder."""
-    versions = {f"fitplug.version.{name}": text for name, text in list_core_versions().items()}
+    versions = {f"{VERSION}{name}": text for name, text in list_core_versions().items()}
     metadata = make_metadata(release, group, intervals)
     return metadata | {"fitplug.answers_digest": answers_digest} | versions
 
 
-def make_table_part(
-    release: NoisyAnswers,
-    chosen: TableSlice,
-    estimates: FloatArray,
-    intervals: Intervals,
-    metadata: dict[str, str],
-) -> ArrowTable:
-    """Make the Arrow table of a part, whose columns are those of the group's table.
+class PartedTables:
+    """The tables of a release in parts.
 
-    Columns of labels are dictionaries: a number for each row, and each label once.
+    Attributes:
+        answers_digest: The digest of the answers that the tables were made from.
+        parts: The parts of each group's table, in order.
+        intervals: The kind of intervals of each group's table.
     """
-    group = release.plan.workload[chosen.group]
-    shape = chosen.find_shape(group)
-    check_names(group)
-    columns: dict[str, Any] = {}
-    for axis, factor in enumerate(group.factors):
-        ends = (chosen.start, chosen.stop) if axis == chosen.axis else (0, group.shape[axis])
-        columns[factor.attribute] = _repeat_labels(
-            factor.labels_between(release.plan.domain[factor.attribute], *ends), shape, axis
+
+    def __init__(
+        self,
+        folder: Place,
+        workload: Workload,
+        answers_digest: str,
+        parts: Mapping[str, Sequence[TablePart]],
+        intervals: Mapping[str, Intervals],
+    ) -> None:
+        self.answers_digest = answers_digest
+        self.parts = parts
+        self.intervals = intervals
+        self._folder, self._workload = folder, workload
+        self._files = name_files(workload)
+
+    @cached_property
+    def estimates(self) -> Mapping[str, AnyArray]:
+        """The estimates by group, each read when it is asked for, and not kept."""
+        return _ReadEstimates(self, self._workload)
+
+    def find_folder(self, name: str) -> Place:
+        """Return the folder of a group's data set."""
+        return self._folder.join(f"{self._files[name]}.parquet")
+
+    def list_blocks(self, name: str) -> Sequence[TableBlock]:
+        """List the parts of a group's estimates."""
+        group, folder = self._workload[name], self.find_folder(name)
+        return [TableBlock(folder, part, part.slice.find_shape(group)) for part in self.parts[name]]
+
+    def iterate(self, name: str) -> Iterator[ArrowTable]:
+        """Read the parts of a group's table one after another.
+
+        Raises:
+            InputError: A part is missing, damaged or was edited.
+            OSError: A part cannot be read.
+            KeyError: There is no such group.
+        """
+        folder = self.find_folder(name)
+        for part in self.parts[name]:
+            yield read_table_part(folder, part)
+
+
+class _ReadEstimates(Mapping[str, AnyArray]):
+    """The estimates of all groups."""
+
+    def __init__(self, tables: PartedTables, workload: Workload) -> None:
+        self._tables, self._workload = tables, workload
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._workload.positions
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._workload.names)
+
+    def __len__(self) -> int:
+        return len(self._workload.names)
+
+    def __getitem__(self, name: str) -> FloatArray:
+        group = self._workload[name]
+        found = np.empty(group.shape)
+        for block in self._tables.list_blocks(name):
+            block.part.slice.take(found)[...] = block.read()
+        found.setflags(write=False)
+        return found
+
+
+def encode_tables(
+    release: NoisyAnswers, parts: Sequence[TablePart], answers_digest: str, confidence: float
+) -> bytes:
+    """Encode the manifest of all tables.
+
+    Raises:
+        InputError: The parts do not have each answer of each group once.
+    """
+    by_group: dict[str, list[TablePart]] = {name: [] for name in release.plan.workload.names}
+    for part in sorted(parts, key=lambda part: part.slice.number):
+        by_group[part.slice.group].append(part)
+    groups = []
+    for group in release.plan.workload.groups:
+        own = by_group[group.name]
+        _check_parts(group, own)
+        kind = choose_intervals(group, None, default=confidence)
+        groups.append(
+            {
+                "name": group.name,
+                "axis": own[0].slice.axis,
+                **kind._asdict(),
+                "parts": [[one.slice.start, one.slice.stop, one.bytes, one.digest] for one in own],
+            }
         )
-    estimate = np.asarray(estimates, dtype=np.float64).reshape(shape).ravel()
-    std = np.sqrt(chosen.take(release.variances[group.name])).ravel()
-    moe = intervals.compute_moe(group, std)
-    confidence = np.full(len(estimate), intervals.confidence)
-    results = (estimate, std, moe, estimate - moe, estimate + moe, confidence)
-    columns |= dict(zip(RESULT_COLUMNS, results, strict=True))
-    return import_library("pyarrow").table(columns).replace_schema_metadata(metadata)
+    header = {
+        "kind": _KIND,
+        "format": _FORMAT,
+        "answers_digest": answers_digest,
+        "groups": groups,
+    }
+    return json.dumps(header, ensure_ascii=True).encode()
 
 
-def _repeat_labels(labels: list[Any], shape: tuple[int, ...], axis: int) -> Any:
-    """Make an Arrow column that has the labels of an axis for all answers of a shape."""
-    arrow = import_library("pyarrow")
-    values = arrow.array(np.array(labels))
-    lengths = [-1 if k == axis else 1 for k in range(len(shape))]
-    numbers = np.arange(len(labels), dtype=np.int32).reshape(lengths)
-    numbers = np.broadcast_to(numbers, shape).ravel()
-    return arrow.DictionaryArray.from_arrays(arrow.array(numbers), values)
+def decode_tables(folder: Place, workload: Workload, content: bytes) -> PartedTables:
+    """Decode the manifest of all tables of a folder.
+
+    Raises:
+        InputError: It is damaged, of another format, or does not fit the workload.
+    """
+    name = f"{folder}/{TABLES}"
+    header = read_manifest_header(name, content, _KIND, _FORMAT)
+    try:
+        parts = {one["name"]: _parse_parts(one) for one in header["groups"]}
+        intervals = {
+            one["name"]: Intervals(float(one["confidence"]), bool(one["simultaneous"]))
+            for one in header["groups"]
+        }
+        for group in workload.groups:
+            _check_parts(group, parts[group.name])
+        return PartedTables(folder, workload, str(header["answers_digest"]), parts, intervals)
+    except Exception:  # entries that are missing or of another type raise many kinds of errors
+        raise InputError(
+            f"{name} does not fit the plan; get the folder again from whoever released it"
+        ) from None
+
+
+def _parse_parts(described: Mapping[str, Any]) -> list[TablePart]:
+    """Make the parts of a group of what a manifest says of them."""
+    return [
+        TablePart(
+            TableSlice(described["name"], number, int(described["axis"]), int(start), int(stop)),
+            int(size),
+            str(digest),
+        )
+        for number, (start, stop, size, digest) in enumerate(described["parts"])
+    ]
+
+
+def _check_parts(group: QueryGroup, parts: Sequence[TablePart]) -> None:
+    """Raise InputError unless parts have each answer of a group once, in order."""
+    shape = group.shape or (1,)
+    axis = parts[0].slice.axis if parts else 0
+    ends = [0, *(part.slice.stop for part in parts)]
+    fits = 0 <= axis < len(shape) and ends[-1] == shape[axis]
+    for number, (part, start) in enumerate(zip(parts, ends, strict=False)):
+        own = part.slice
+        fits = fits and (own.number, own.axis, own.start) == (number, axis, start)
+        fits = fits and own.start < own.stop
+    if not fits:
+        raise InputError(f"the parts of {group.name!r} do not have each answer once")

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from fitplug.domain import Domain
 from fitplug.errors import WorkloadError
+from fitplug.families import Output
 from fitplug.files import ArrowTable, Columns, import_library
-from fitplug.numeric import AnyArray
-from fitplug.release.margins import compute_moe
-from fitplug.release.noisy_answers import NoisyAnswers
+from fitplug.numeric import AnyArray, FloatArray
+from fitplug.release.noisy_answers import NoisyAnswers, compute_moe
 from fitplug.workload import DEFAULT_CONFIDENCE, ONE_RECORD, QueryGroup, check_confidence
 
 if TYPE_CHECKING:
@@ -40,6 +41,10 @@ POPULATION = "fitplug.population"
 """The key of the metadata that says which records a table is about."""
 
 
+VERSION = "fitplug.version."
+"""How the keys of the metadata begin that say which software made a table."""
+
+
 class Intervals(NamedTuple):
     """The kind of intervals that a table has.
 
@@ -58,6 +63,63 @@ class Intervals(NamedTuple):
     def compute_moe(self, group: QueryGroup, stds: AnyArray) -> AnyArray:
         """Compute the margins of error of a group's answers from their standard deviations."""
         return compute_moe(self.confidence, stds, group.size if self.simultaneous else 1)
+
+
+class TableSlice(NamedTuple):
+    """Which answers of a group a part of its table has.
+
+    Attributes:
+        group: The name of the group.
+        number: The number of the part within its group, from 0.
+        axis: The axis of the group's shape that is cut.
+        start: The first index along this axis.
+        stop: The index after the last one.
+    """
+
+    group: str
+    number: int
+    axis: int
+    start: int
+    stop: int
+
+    def find_shape(self, group: QueryGroup) -> tuple[int, ...]:
+        """Return the shape of the part's answers."""
+        rows = self.stop - self.start
+        return tuple(rows if k == self.axis else n for k, n in enumerate(group.shape))
+
+    def take(self, values: AnyArray) -> AnyArray:
+        """Return the part's values, of an array of the group's shape."""
+        if not values.ndim:
+            return values
+        return values[(slice(None),) * self.axis + (slice(self.start, self.stop),)]
+
+
+def cut_table(group: QueryGroup, most: int) -> Iterator[TableSlice]:
+    """Cut a table along one axis into parts of at most so many rows, where that is possible.
+
+    The first axis is taken if it has enough rows, so that the parts keep the order of the rows.
+    """
+    shape = group.shape or (1,)
+    wanted = math.ceil(group.size / most)
+    axis = 0 if shape[0] >= wanted else int(np.argmax(shape))
+    rows = max(1, min(shape[axis], most * shape[axis] // max(group.size, 1)))
+    for number, start in enumerate(range(0, shape[axis], rows)):
+        yield TableSlice(group.name, number, axis, start, min(start + rows, shape[axis]))
+
+
+def number_outputs(outputs: Sequence[Output]) -> tuple[TableSlice, ...]:
+    """Return the slice of a table that each output of a strategy in parts is, in their order."""
+    numbers: dict[str, int] = {}
+    slices = []
+    for output in outputs:
+        number = numbers.setdefault(output.group, 0)
+        numbers[output.group] += 1
+        if output.axis is None:
+            rows = output.shape[0] if output.shape else 1
+            slices.append(TableSlice(output.group, number, 0, 0, rows))
+        else:
+            slices.append(TableSlice(output.group, number, output.axis, output.start, output.stop))
+    return tuple(slices)
 
 
 def choose_intervals(
@@ -116,10 +178,53 @@ def make_columns(release: NoisyAnswers, group: QueryGroup, intervals: Intervals)
     labels = label_rows(release.plan.domain, group)
     estimate = release.estimates[group.name].ravel()
     std = np.sqrt(release.variances[group.name].ravel())
+    return labels | _make_results(group, intervals, estimate, std)
+
+
+def _make_results(
+    group: QueryGroup, intervals: Intervals, estimate: AnyArray, std: AnyArray
+) -> Columns:
+    """Make RESULT_COLUMNS of some answers of a group, each of shape (n,)."""
     moe = intervals.compute_moe(group, std)
-    confidence = np.full(group.size, intervals.confidence)
+    confidence = np.full(len(estimate), intervals.confidence)
     results = (estimate, std, moe, estimate - moe, estimate + moe, confidence)
-    return labels | dict(zip(RESULT_COLUMNS, results, strict=True))
+    return dict(zip(RESULT_COLUMNS, results, strict=True))
+
+
+def make_table_part(
+    release: NoisyAnswers,
+    chosen: TableSlice,
+    estimates: FloatArray,
+    intervals: Intervals,
+    metadata: dict[str, str],
+) -> ArrowTable:
+    """Make the Arrow table of a part, whose columns are those of the group's table.
+
+    Columns of labels are dictionaries: a number for each row, and each label once.
+    """
+    group = release.plan.workload[chosen.group]
+    shape = chosen.find_shape(group)
+    check_names(group)
+    columns: dict[str, Any] = {}
+    for axis, factor in enumerate(group.factors):
+        ends = (chosen.start, chosen.stop) if axis == chosen.axis else (0, group.shape[axis])
+        columns[factor.attribute] = _repeat_labels(
+            factor.labels_between(release.plan.domain[factor.attribute], *ends), shape, axis
+        )
+    estimate = np.asarray(estimates, dtype=np.float64).reshape(shape).ravel()
+    std = np.sqrt(chosen.take(release.variances[group.name])).ravel()
+    columns |= _make_results(group, intervals, estimate, std)
+    return import_library("pyarrow").table(columns).replace_schema_metadata(metadata)
+
+
+def _repeat_labels(labels: list[Any], shape: tuple[int, ...], axis: int) -> Any:
+    """Make an Arrow column that has the labels of an axis for all answers of a shape."""
+    arrow = import_library("pyarrow")
+    values = arrow.array(np.array(labels))
+    lengths = [-1 if k == axis else 1 for k in range(len(shape))]
+    numbers = np.arange(len(labels), dtype=np.int32).reshape(lengths)
+    numbers = np.broadcast_to(numbers, shape).ravel()
+    return arrow.DictionaryArray.from_arrays(arrow.array(numbers), values)
 
 
 def make_metadata(release: NoisyAnswers, group: QueryGroup, intervals: Intervals) -> dict[str, str]:
@@ -141,15 +246,14 @@ def make_metadata(release: NoisyAnswers, group: QueryGroup, intervals: Intervals
     return metadata
 
 
-def read_intervals(metadata: Mapping[str, str]) -> Intervals:
+def read_intervals(table: ArrowTable) -> Intervals:
     """Read the kind of intervals from the metadata of a table.
 
     Raises:
         Exception: The metadata are damaged; errors of any kind are possible.
     """
-    return Intervals(
-        float(metadata["fitplug.confidence"]), metadata["fitplug.simultaneous"] == "true"
-    )
+    said = table.schema.metadata
+    return Intervals(float(said[b"fitplug.confidence"]), said[b"fitplug.simultaneous"] == b"true")
 
 
 def make_arrow(columns: Columns, metadata: Mapping[str, str]) -> ArrowTable:
@@ -159,6 +263,33 @@ def make_arrow(columns: Columns, metadata: Mapping[str, str]) -> ArrowTable:
         ImportError: pyarrow is not installed.
     """
     return import_library("pyarrow").table(columns).replace_schema_metadata(dict(metadata))
+
+
+def are_equal_tables(found: ArrowTable, expected: ArrowTable) -> bool:
+    """Return whether a table that was read says what is expected.
+
+    Numbers are equal up to how another machine rounds sums. Other versions of fitplug may use other
+    sentences; the metadata that they are made from are compared.
+    """
+    said = found.schema.metadata or {}
+    for key, value in expected.schema.metadata.items():
+        is_compared = key != POPULATION.encode() and not key.startswith(VERSION.encode())
+        if is_compared and said.get(key) != value:
+            return False
+    if found.column_names != expected.column_names or len(found) != len(expected):
+        return False
+    std = expected["std"].to_numpy()
+    for name in expected.column_names:
+        own, column = found[name], expected[name]
+        if name in MEASURES:
+            own, column = own.to_numpy(), column.to_numpy()
+            if own.dtype != column.dtype:
+                return False
+            if not (np.abs(own - column) <= 1e-6 * (std + np.abs(column) * 1e-6)).all():
+                return False
+        elif not own.equals(column.cast(getattr(column.type, "value_type", column.type))):
+            return False
+    return True
 
 
 def make_pandas(columns: Columns, metadata: Mapping[str, str]) -> PandasFrame:

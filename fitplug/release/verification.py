@@ -1,31 +1,44 @@
-"""The verification of a release in parts: every digest, and every table against the answers."""
+"""The verification of a release: every digest, and every table against the answers.
+
+Estimates are computed again from the parts of the answers, within a bound of memory. Pieces of
+answers are gathered in temporary files. All of it is public.
+"""
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from fitplug.errors import InputError
-from fitplug.families import cut_strategy
-from fitplug.files import ArrowTable
-from fitplug.numeric import FloatArray
-from fitplug.release.computed_estimates import compute_estimates
+from fitplug.families import PartedStrategy, cut_strategy
+from fitplug.numeric import AnyArray, FloatArray, IntArray
+from fitplug.release.answer_parts import PartedAnswers
+from fitplug.release.folder import check_files
 from fitplug.release.noisy_answers import NoisyAnswers
-from fitplug.release.parted_answers import PartedAnswers
-from fitplug.release.parted_folder import check_files
-from fitplug.release.parted_tables import PartedTables
 from fitplug.release.table_parts import (
+    PartedTables,
     TablePart,
     describe_table,
-    make_table_part,
     name_table_part,
     read_table_part,
 )
-from fitplug.release.tables import MEASURES, POPULATION
+from fitplug.release.tables import (
+    TableSlice,
+    are_equal_tables,
+    make_table_part,
+    number_outputs,
+)
 
-_VERSION = "fitplug.version."
+
+def is_of_one_part(release: NoisyAnswers) -> bool:
+    """Return whether the answers in a folder are of one part, and so is each table."""
+    answers, tables = release.answers, release.tables
+    if not isinstance(answers, PartedAnswers) or not isinstance(tables, PartedTables):
+        return False
+    return len(answers.parts) == 1 and all(len(parts) == 1 for parts in tables.parts.values())
 
 
 def verify_parts(release: NoisyAnswers, sample: int | None = None, seed: int = 0) -> None:
@@ -70,34 +83,112 @@ def _verify_table_part(
     found = read_table_part(folder, part)
     metadata = describe_table(release, group, intervals, tables.answers_digest)
     expected = make_table_part(release, part.slice, estimates, intervals, metadata)
-    said = {key.decode(): value.decode() for key, value in found.schema.metadata.items()}
-    # Other versions may use other sentences. What they are made from is compared.
-    compared = {
-        key: value
-        for key, value in metadata.items()
-        if key != POPULATION and not key.startswith(_VERSION)
-    }
-    agrees = all(said.get(key) == value for key, value in compared.items())
-    if not agrees or not _are_equal(found, expected):
+    if not are_equal_tables(found, expected):
         raise InputError(
             f"{folder}/{name_table_part(part.slice.number)}: the table does not say what the "
             "answers do; it was edited, or is of another release"
         )
 
 
-def _are_equal(found: ArrowTable, expected: ArrowTable) -> bool:
-    """Return whether tables are equal, up to how another machine rounds sums."""
-    if found.column_names != expected.column_names or len(found) != len(expected):
-        return False
-    std = expected["std"].to_numpy()
-    for name in expected.column_names:
-        own, column = found[name], expected[name]
-        if name in MEASURES:
-            own, column = own.to_numpy(), column.to_numpy()
-            if own.dtype != column.dtype:
-                return False
-            if not (np.abs(own - column) <= 1e-6 * (std + np.abs(column) * 1e-6)).all():
-                return False
-        elif not own.equals(column.cast(own.type)):
-            return False
-    return True
+def compute_estimates(
+    parted: PartedStrategy,
+    answers: PartedAnswers,
+    slices: Sequence[TableSlice],
+    folder: Path,
+) -> Iterator[tuple[TableSlice, FloatArray]]:
+    """Compute the estimates of slices of tables.
+
+    Args:
+        parted: The plan's strategy in parts.
+        answers: The noisy answers.
+        slices: The slices, which may be cut in another way than the strategy's outputs.
+        folder: An empty folder for temporary files.
+
+    Yields:
+        Each slice with its estimates, of its shape.
+    """
+    groups = parted.strategy.structure.workload
+    outputs = number_outputs(parted.outputs)
+    needed: dict[TableSlice, list[int]] = {}
+    of_group: dict[str, list[int]] = {}
+    for number, output in enumerate(outputs):
+        of_group.setdefault(output.group, []).append(number)
+    for one in slices:
+        needed[one] = [k for k in of_group[one.group] if _overlap(outputs[k], one)]
+    pieces = _gather(parted, answers, {k for own in needed.values() for k in own}, folder)
+    latest: tuple[int, FloatArray] | None = None
+    for one in slices:
+        found = np.zeros(one.find_shape(groups[one.group]))
+        for k in needed[one]:
+            if latest is None or latest[0] != k:
+                latest = k, parted.estimate(k, _read_pieces(folder / str(k), pieces[k]))
+            _copy_overlap(outputs[k], latest[1], one, found)
+        yield one, found
+
+
+def _overlap(output: TableSlice, wanted: TableSlice) -> bool:
+    """Return whether two slices of a group have answers in common."""
+    if output.axis != wanted.axis:
+        return True
+    return output.start < wanted.stop and wanted.start < output.stop
+
+
+def _copy_overlap(
+    output: TableSlice, estimates: FloatArray, wanted: TableSlice, found: FloatArray
+) -> None:
+    """Copy the estimates of an output that a slice has."""
+    if not found.ndim:
+        found[...] = estimates.reshape(())
+        return
+    source: list[slice] = [slice(None)] * found.ndim
+    target: list[slice] = [slice(None)] * found.ndim
+    if output.axis == wanted.axis:
+        first, end = max(output.start, wanted.start), min(output.stop, wanted.stop)
+        source[output.axis] = slice(first - output.start, end - output.start)
+        target[output.axis] = slice(first - wanted.start, end - wanted.start)
+    else:
+        source[wanted.axis] = slice(wanted.start, wanted.stop)
+        target[output.axis] = slice(output.start, output.stop)
+    found[tuple(target)] = estimates[tuple(source)]
+
+
+PieceTypes = list[tuple[int, "np.dtype[np.generic]", int]]
+"""Of each piece of an output, in order: its part, its type and its length."""
+
+
+def _gather(
+    parted: PartedStrategy, answers: PartedAnswers, outputs: set[int], folder: Path
+) -> Mapping[int, PieceTypes]:
+    """Write the pieces of some outputs to a file each, part after part."""
+    found: dict[int, PieceTypes] = {output: [] for output in outputs}
+    for part in sorted({part for output in outputs for part in parted.list_parts(output)}):
+        split = parted.split_answers(part, _read_part(parted, answers, part))
+        for output in sorted(outputs.intersection(split)):
+            piece = np.ascontiguousarray(split[output])
+            with (folder / str(output)).open("ab") as file:
+                file.write(piece.data)
+            found[output].append((part, piece.dtype, len(piece)))
+    return found
+
+
+def _read_part(parted: PartedStrategy, answers: PartedAnswers, part: int) -> IntArray:
+    """Read the answers of a part of the strategy, however the folder was cut."""
+    place = parted.place(part)
+    if isinstance(place, slice):
+        return np.asarray(answers[place])
+    if part < len(answers.parts) and answers.parts[part].size == len(place):
+        own = [stride.list_numbers() for stride in answers.parts[part].place]
+        if np.array_equal(np.concatenate(own) if own else place, place):
+            return answers.read_part(part)
+    return np.asarray(answers[place])
+
+
+def _read_pieces(path: Path, types: PieceTypes) -> dict[int, AnyArray]:
+    """Read the pieces of an output."""
+    pieces: dict[int, AnyArray] = {}
+    content = path.read_bytes() if types else b""
+    at = 0
+    for part, dtype, length in types:
+        pieces[part] = np.frombuffer(content, dtype=dtype, count=length, offset=at)
+        at += length * dtype.itemsize
+    return pieces

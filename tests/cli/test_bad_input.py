@@ -23,7 +23,7 @@ import fitplug as fp
 from fitplug.counts.seals import seal_counts
 from fitplug.files import write_with_digest
 from fitplug_cli.output import read_counts
-from fitplug_dask.sources import retries
+from fitplug_dask.sources import store_errors
 from tests.helpers.command_line import (
     COST,
     NUMBER,
@@ -487,7 +487,7 @@ BAD_DATA = {
 @pytest.mark.parametrize("begun", [False, True], ids=["new ledger", "old ledger"])
 @pytest.mark.parametrize(("change", "says"), BAD_DATA.values(), ids=BAD_DATA)
 def test_bad_data(tmp_path, change, says, begun, monkeypatch):
-    monkeypatch.setattr(retries, "_ATTEMPTS", 2)
+    monkeypatch.setattr(store_errors, "_ATTEMPTS", 2)
     spec = make(tmp_path)
     change(tmp_path)
     if begun:

@@ -78,7 +78,8 @@ class TestRun:
         assert names(root) == {"people", "spec.toml", "budget.db", "release"}
         assert names(root / "release") == {
             "ages.csv", "ages.parquet", "income.csv", "income.parquet", "total.csv",
-            "total.parquet", "plan.npz", "answers.npz", "release.json", "review.md", "review.yaml",
+            "total.parquet", "plan.npz", "answers", "tables.json", "release.json", "review.md",
+            "review.yaml",
         }  # fmt: skip
 
     @pytest.mark.parametrize(
@@ -187,8 +188,8 @@ class TestRun:
         assert "spec.toml" in entry.what
 
     def test_nothing_released_shows_a_row(self, root):
-        for path in (root / "release").iterdir():
-            assert WORD.encode() not in path.read_bytes()
+        for path in (root / "release").rglob("*.*"):
+            assert path.is_dir() or WORD.encode() not in path.read_bytes()
 
 
 def test_a_second_draw_is_asked_for_and_the_first_is_kept(tmp_path):
@@ -410,7 +411,7 @@ def test_odd_group_names_get_files_of_their_own(tmp_path):
         table = pq.read_table(tmp_path / "release" / f"{file}.parquet")
         assert table.schema.metadata[b"fitplug.group"].decode() == name
         assert table["SEX"].to_pylist() == ["1", "2"]
-    assert len(names(tmp_path / "release")) == 2 * len(ODD) + 5
+    assert len(names(tmp_path / "release")) == 2 * len(ODD) + 6
     fp.Plan.load(tmp_path / "release" / "plan.npz").verify()
 
 
@@ -487,17 +488,17 @@ def test_a_failure_after_the_charge_is_finished_by_the_same_command(tmp_path, mo
 
     spec = make(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(pa.parquet, "write_table", fail)
+        patch.setattr(pa.parquet, "ParquetWriter", fail)
         ran = fitplug("run", spec)
     assert ran.code == 1
     assert ran.err.count("\n") == 1
     assert "run the same again, which charges nothing more" in ran.err
-    (staged,) = tmp_path.glob(".release.*.staged.npz")
-    assert stat.S_IMODE(staged.stat().st_mode) == 0o600
-    answers = staged.read_bytes()
+    (staged,) = tmp_path.glob(".release.*.parts")
+    assert stat.S_IMODE(staged.stat().st_mode) == 0o700
+    answers = (staged / "answers" / "manifest.json").read_bytes()
     ran = fitplug("run", spec)
     assert ran.code == 0
     assert "before, as number 1, and nothing more now" in ran.out
     assert len(fp.Ledger(tmp_path / "budget.db").entries()) == 1
-    assert (tmp_path / "release" / "answers.npz").read_bytes() == answers
+    assert (tmp_path / "release" / "answers" / "manifest.json").read_bytes() == answers
     assert names(tmp_path) == {"people", "spec.toml", "budget.db", "release"}

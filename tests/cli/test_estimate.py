@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 
 import numpy as np
 import pandas as pd
@@ -40,10 +41,10 @@ def test_the_release_of_a_run_is_read(tmp_path):
     assert row["std"] == pytest.approx(std)
     assert tree(tmp_path) == before
     # An edit of the folder is noticed.
-    (tmp_path / "release" / "total.parquet").unlink()
+    shutil.rmtree(tmp_path / "release" / "total.parquet")
     ran = fitplug("estimate", tmp_path / "release", "total")
     assert ran.code == 2
-    assert re.fullmatch(r"fitplug: .*total.parquet is missing.*\n", ran.err)
+    assert re.fullmatch(r"fitplug: .*total.parquet/part-00000.parquet is missing.*\n", ran.err)
 
 
 ASKED = ["pyramid[sex=1, age<=2] + total", '2 * total - "voting age"[age >= 2]',

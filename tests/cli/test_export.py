@@ -10,14 +10,15 @@ import pytest
 from pysdmx.io import read_sdmx
 
 import fitplug as fp
+from fitplug.release import write_folder
 from tests.helpers import people
 from tests.helpers.command_line import fitplug, tree
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["whole", "parts"])
+@pytest.fixture(scope="module", params=[2**20, 7], ids=["whole", "parts"])
 def stored(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("stored") / "out"
-    people.release(noise=1.0).write(folder, parts=request.param)
+    write_folder(people.release(noise=1.0), folder, 0.95, most=request.param)
     return folder
 
 

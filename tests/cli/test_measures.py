@@ -155,7 +155,7 @@ class TestRelease:
 
     def test_tables_say_their_units(self, root):
         for name, units in (("income", b"sum of INCOME"), ("earners", b"records")):
-            metadata = pq.read_schema(root / "release" / f"{name}.parquet").metadata
+            metadata = pq.read_table(root / "release" / f"{name}.parquet").schema.metadata
             assert metadata[b"fitplug.units"] == b"estimate, std, moe, lower, upper: " + units
             assert NOT_COVERED.encode() in metadata[b"fitplug.population"]
 

@@ -21,7 +21,7 @@ from fitplug.families import answer_exactly, cut_strategy
 from fitplug_dask.persons import shuffle
 from fitplug_dask.releases import counting_rows, drawing, parted_release
 from fitplug_dask.releases.stored_counts import CountStore
-from fitplug_opendp import part_noise
+from fitplug_opendp import noise_source
 from tests.helpers.audited_releases import (
     DOMAIN,
     PART,
@@ -391,7 +391,7 @@ def test_two_clients_at_once_make_one_release(people, tmp_path, ledger, audit):
 
 def test_noise_is_drawn_by_opendp(people, tmp_path, monkeypatch):
     """The answers are of counts with noise: none of the tests above would notice if it were not."""
-    assert drawing.draw_part is part_noise.draw_part
+    assert drawing.draw_part is noise_source.draw_part
     released = fpd.release(people, PLAN, tmp_path / "out")
     exact = answer_exactly(PLAN.strategy, fpd.count(people, PLAN).marginal)
     scaled = (np.asarray(released.answers) - exact) / PLAN.noise_std

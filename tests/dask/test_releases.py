@@ -320,7 +320,7 @@ class TestResuming:
         self, tmp_path, ledger, audit, monkeypatch
     ):
         with monkeypatch.context() as patch:
-            patch.setattr(publishing, "complete_parted_folder", lambda *_, **__: 1 / 0)
+            patch.setattr(publishing, "complete_folder", lambda *_, **__: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 fpd.release(TABLES, PLAN, tmp_path / "out", ledger=ledger)
         assert list_states(ledger) == ["drawn"]
@@ -411,7 +411,7 @@ class TestResuming:
 
     def test_a_part_of_a_table_that_another_client_replaces(self, tmp_path, ledger, monkeypatch):
         """Clients with another confidence, or other processors, write other bytes."""
-        real = publishing.complete_parted_folder
+        real = publishing.complete_folder
 
         def replace_and_complete(folder, *rest, **keywords):
             real(folder, *rest, **keywords)
@@ -419,7 +419,7 @@ class TestResuming:
             folder.join(part.parent.name).replace(part.name, b"other")
 
         with monkeypatch.context() as patch:
-            patch.setattr(publishing, "complete_parted_folder", replace_and_complete)
+            patch.setattr(publishing, "complete_folder", replace_and_complete)
             with pytest.raises(InputError, match="was replaced after it was listed"):
                 fpd.release(TABLES, PLAN, tmp_path / "out", ledger=ledger)
         fpd.release(TABLES, PLAN, tmp_path / "out", ledger=ledger).verify()
@@ -534,7 +534,7 @@ def test_on_a_cluster_of_processes(tmp_path, ledger):
 FORKED = """
 import os, sys
 import numpy as np
-from fitplug_opendp.part_noise import draw_part
+from fitplug_opendp.noise_source import draw_part
 
 def draw():
     return draw_part(np.zeros(20, dtype=np.int64), 1e6, "fork").tolist()

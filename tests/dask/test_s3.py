@@ -21,7 +21,7 @@ from distributed import Client, LocalCluster
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import DataError
-from fitplug_dask.sources import find_files, range_requests, retries
+from fitplug_dask.sources import find_files, range_requests, store_errors
 from tests.helpers import lakes
 from tests.helpers.store_server import StoreServer, serve
 
@@ -61,7 +61,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retries, "_FIRST_WAIT_SECONDS", 0.001)
+    monkeypatch.setattr(store_errors, "_FIRST_WAIT_SECONDS", 0.001)
 
 
 @pytest.fixture(scope="module")
@@ -222,7 +222,7 @@ def test_what_fails_in_passing_is_asked_again(
 def test_what_fails_forever_is_not_damage(
     server: StoreServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retries, "_ATTEMPTS", 3)
+    monkeypatch.setattr(store_errors, "_ATTEMPTS", 3)
     server.behave(share=1.0, drawn=["503"])
     told = fails(URLS, storage_options=reach(server))
     assert told.startswith(f"{URLS[0]} cannot be read now: its store failed to answer")
@@ -236,7 +236,7 @@ def test_a_store_that_takes_requests_and_never_answers(
     server: StoreServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(range_requests, "LEAST_SECONDS", 0.2)
-    monkeypatch.setattr(retries, "_ATTEMPTS", 2)
+    monkeypatch.setattr(store_errors, "_ATTEMPTS", 2)
     server.behave(silent=10**6)
     told = fails("s3://bucket/p/state=01/a.parquet", storage_options=reach(server))
     assert "its store failed to answer or broke off" in told

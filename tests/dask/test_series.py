@@ -23,8 +23,7 @@ from fitplug_dask.series.drawing import Drawing
 from fitplug_dask.series.period_counts import PeriodCounts, answer_newest, take_period
 from fitplug_dask.series.period_folders import PeriodFolders
 from fitplug_dask.series.record import SeriesRecord
-from fitplug_opendp.noise_source import compute_exact_answers
-from fitplug_opendp.part_noise import draw_part
+from fitplug_opendp.noise_source import compute_exact_answers, draw_part
 
 T = 4
 DOMAIN = fp.Domain({"REGION": fp.Integers(1, 3), "MONTH": fp.Integers(1, T)})

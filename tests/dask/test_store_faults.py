@@ -20,7 +20,7 @@ import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import DataError
 from fitplug_dask.files import parquet
-from fitplug_dask.sources import range_requests, retries
+from fitplug_dask.sources import range_requests, store_errors
 from tests.helpers.store_server import StoreServer, serve
 
 DOMAIN = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 99)})
@@ -60,7 +60,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]:
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retries, "_FIRST_WAIT_SECONDS", 0.001)
+    monkeypatch.setattr(store_errors, "_FIRST_WAIT_SECONDS", 0.001)
 
 
 @pytest.fixture
@@ -175,7 +175,7 @@ def test_a_server_that_takes_requests_and_never_answers(
     server: StoreServer, urls: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(range_requests, "LEAST_SECONDS", 0.2)
-    monkeypatch.setattr(retries, "_ATTEMPTS", 2)
+    monkeypatch.setattr(store_errors, "_ATTEMPTS", 2)
     server.behave(silent=10**6)
     assert fails(urls[0]) == (
         f"{urls[0]} cannot be listed now: its store failed to answer or broke off, again and "

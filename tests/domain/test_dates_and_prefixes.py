@@ -23,7 +23,7 @@ import fitplug as fp
 import fitplug_dask as fpd
 import fitplug_opendp as fpo
 from fitplug.domain import OUTSIDE
-from fitplug_opendp.lazyframe_counts import encode_column
+from fitplug_opendp.lazyframes import encode_column
 from tests.helpers.command_line import fitplug
 
 DAY = datetime.date

@@ -9,7 +9,7 @@ import pytest
 
 import fitplug as fp
 from fitplug.files import open_place
-from fitplug.release.parted_export import write_parted_folder
+from fitplug.release.folder import write_folder
 from tests.helpers import people
 
 
@@ -50,12 +50,12 @@ def test_a_release_in_a_store(options, monkeypatch):
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "k")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
     release = people.release(noise=1.0)
-    write_parted_folder(release, "s3://bucket/out", 0.95, most=7)
+    write_folder(release, "s3://bucket/out", 0.95, most=7)
     again = fp.Release.read("s3://bucket/out")
     again.verify()
     assert again.combine("total") == release.combine("total")
     with pytest.raises(fp.InputError, match="is there already"):
-        write_parted_folder(release, "s3://bucket/out", 0.95)
+        write_folder(release, "s3://bucket/out", 0.95)
     place = open_place("s3://bucket/out", options)
     place.join("answers").remove("part-00001.npy")
     with pytest.raises(fp.InputError, match="part-00001"):

@@ -10,7 +10,7 @@ import pytest
 
 import fitplug as fp
 import fitplug_opendp as fpo
-from fitplug_opendp.unit_metrics import check_unit_is_measurable
+from fitplug_opendp.input_domains import check_unit_is_measurable
 from tests.helpers.opendp_spaces import COUNTS, DOMAIN, EXACT, PLAN, RECORDS, SEX, features  # noqa: F401
 
 pl = pytest.importorskip("polars")

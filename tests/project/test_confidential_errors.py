@@ -212,8 +212,8 @@ class TestWrongFiles:
         silent(tmp_path, wrong, "count", spec, "--plan", wrong)
         silent(tmp_path, wrong, "ledger", "show", wrong)
         silent(tmp_path, wrong, "estimate", wrong, "total")
-        (tmp_path / "folder").mkdir()
-        for name in ("plan.npz", "answers.npz", "release.json"):
+        (tmp_path / "folder" / "answers").mkdir(parents=True)
+        for name in ("plan.npz", "answers/manifest.json", "tables.json", "release.json"):
             put(kind, tmp_path / "folder" / name)
         before = fitplug("estimate", tmp_path / "folder", "total")
         assert before.code in (1, 2)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-from fitplug.release import name_files
-from fitplug.release.data_package import DESCRIPTOR
+from fitplug.release import name_files, write_folder
+from fitplug.release.exports import DESCRIPTOR
 from tests.helpers import people
 from tests.helpers.unusual_labels import release_public, release_sums, release_unusual
 
@@ -98,7 +98,7 @@ def test_edits_are_found(tmp_path, old, new, kind):
 
 def test_a_release_in_parts_is_written_alike(tmp_path):
     release = people.release(noise=1.0)
-    release.write(tmp_path / "parts", parts=True)
+    write_folder(release, tmp_path / "parts", 0.95, most=7)
     release.write_data_package(tmp_path / "a")
     fp.Release.read(tmp_path / "parts").write_data_package(tmp_path / "b")
     described = [json.loads((tmp_path / one / DESCRIPTOR).read_text()) for one in "ab"]

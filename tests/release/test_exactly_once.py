@@ -12,7 +12,7 @@ import pytest
 import fitplug as fp
 import fitplug_opendp as fpo
 from fitplug.files.folders import make_partial_folder, move_into_place
-from fitplug_opendp import release_folder, staged_answers
+from fitplug_opendp import release_folder, staging
 from tests.helpers.killed_processes import run_script
 
 DOMAIN = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 4)})
@@ -26,7 +26,7 @@ DRIVER = """
 import json, os, resource, signal, sys, threading
 import numpy as np
 import fitplug as fp, fitplug_opendp as fpo
-from fitplug.release import read_folder_digest
+from fitplug.release import read_digest
 from pathlib import Path
 
 plan = fp.Plan.load(root / "plan.npz")
@@ -49,7 +49,7 @@ def state(folder):
     return {
         "charges": len(ledger.entries()),
         "stages": [[s.state, s.answers] for s in ledger.stages().values()],
-        "held": read_folder_digest(folder / "out"),
+        "held": read_digest(folder / "out"),
         "names": sorted(p.name for p in folder.iterdir()),
     }
 
@@ -215,11 +215,11 @@ class TestPublish:
     def test_answers_that_were_begun_and_not_made_are_drawn_by_a_retry(
         self, tmp_path, ledger, monkeypatch
     ):
-        def fail(*_: object) -> None:
+        def fail(*_: object, **__: object) -> None:
             raise OSError(28, "No space left on device")
 
         with monkeypatch.context() as patch:
-            patch.setattr(staged_answers, "write_answers", fail)
+            patch.setattr(staging, "write_answers", fail)
             with pytest.raises(fp.FitplugError, match="no space left on device; the"):
                 fpo.publish(PLAN, TABLES, tmp_path / "out", ledger=ledger)
         assert [s.state for s in ledger.stages().values()] == ["charged"]
@@ -227,14 +227,14 @@ class TestPublish:
         assert ledger.spent == made.rho
 
     def test_made_answers_that_are_gone_are_not_drawn_again(self, tmp_path, ledger, monkeypatch):
-        def fail(*_: object) -> None:
+        def fail(*_: object, **__: object) -> None:
             raise OSError(28, "No space left on device")
 
         with monkeypatch.context() as patch:
             patch.setattr(release_folder, "complete_folder", fail)
             with pytest.raises(fp.FitplugError, match="charges nothing more"):
                 fpo.publish(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
-        (staged,) = tmp_path.glob(".out.*.staged.npz")
+        (staged,) = tmp_path.glob(".out.*.parts")
         aside = staged.rename(tmp_path / "aside")
         with pytest.raises(fp.FitplugError, match="staged answers are gone"):
             fpo.publish(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
@@ -245,14 +245,14 @@ class TestPublish:
     def test_staged_answers_of_another_release_are_not_taken(self, tmp_path, ledger, monkeypatch):
         """Not those that nothing was charged for, nor those that were edited."""
 
-        def fail(*_: object) -> None:
+        def fail(*_: object, **__: object) -> None:
             raise OSError(28, "No space left on device")
 
         with monkeypatch.context() as patch:
             patch.setattr(release_folder, "complete_folder", fail)
             with pytest.raises(fp.FitplugError):
                 fpo.publish(PLAN, TABLES, tmp_path / "out")
-        (unpaid,) = tmp_path.glob(".out.*.staged.npz")
+        (unpaid,) = tmp_path.glob(".out.*.parts")
         paid = fpo.publish(PLAN, TABLES, tmp_path / "out", ledger=ledger)
         assert ledger.spent == paid.rho
         assert unpaid.exists()

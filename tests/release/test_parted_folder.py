@@ -30,22 +30,22 @@ from fitplug.release import (
     TablePart,
     TableSlice,
     WrittenPart,
-    complete_parted_folder,
+    answer_parts,
+    complete_folder,
     cut_table,
     describe_place,
     find_answers_part,
     linear_combinations,
     number_outputs,
-    parted_answers,
-    publish_parted_folder,
-    read_parted_digest,
-    read_parted_folder,
+    publish_folder,
+    read_digest,
+    read_folder,
     verification,
     write_answers_part,
     write_manifest,
     write_table_part,
 )
-from fitplug.release.parted_export import write_parted_folder
+from fitplug.release.folder import write_folder
 from tests.helpers import people
 from tests.helpers.command_line import fitplug
 from tests.helpers.plans import product_plan, symmetric_plan
@@ -62,13 +62,13 @@ def release():
 @pytest.fixture(params=["local", "memory"])
 def location(request, release, tmp_path):
     place = f"{tmp_path}/out" if request.param == "local" else f"memory://parted/{next(_NAMES)}"
-    write_parted_folder(release, place, 0.95, most=7)
+    write_folder(release, place, 0.95, most=7)
     return place
 
 
 @pytest.fixture
 def folder(release, tmp_path):
-    write_parted_folder(release, tmp_path / "out", 0.95, most=7)
+    write_folder(release, tmp_path / "out", 0.95, most=7)
     return tmp_path / "out"
 
 
@@ -131,12 +131,11 @@ class TestRoundTrip:
         fp.Release.read(folder).write(tmp_path / "whole")
         again = fp.Release.read(tmp_path / "whole")
         np.testing.assert_array_equal(again.answers, release.answers)
-        fp.Release.read(tmp_path / "whole").write(tmp_path / "parts", parts=True)
-        fp.Release.read(tmp_path / "parts").verify()
+        assert again.tables is None
 
     def test_a_folder_that_is_taken_stays_as_it_is(self, release, location):
         with pytest.raises(fp.InputError, match="is there already"):
-            release.write(location, parts=True)
+            release.write(location)
         fp.Release.read(location).verify()
 
     def test_other_answers_have_other_estimates(self, release, folder):
@@ -215,7 +214,7 @@ class TestDamage:
 
     def test_tables_of_other_answers(self, release, folder, tmp_path):
         other = people.release(noise=1.0, seed=1)
-        write_parted_folder(other, tmp_path / "other", 0.95, most=7)
+        write_folder(other, tmp_path / "other", 0.95, most=7)
         for name in ("tables.json", "plan.npz"):
             whole = (folder / name).read_bytes()
             (folder / name).write_bytes((tmp_path / "other" / name).read_bytes())
@@ -229,15 +228,15 @@ class TestDamage:
         forged = people.release(noise=1.0, seed=1)
         digest = write_answers(place, release)
         tables = write_tables(place, forged, digest)
-        complete_parted_folder(place, release, digest, tables, confidence=0.95)
+        complete_folder(place, release, digest, tables, confidence=0.95)
         with pytest.raises(fp.InputError, match="does not say what the answers do"):
             fp.Release.read(tmp_path).verify()
 
     def test_an_incomplete_folder_is_no_release(self, release, folder, tmp_path):
-        fields, digest = read_parted_folder(folder)
-        assert read_parted_digest(folder) == digest == fields["tables"].answers_digest
+        fields, digest = read_folder(folder)
+        assert read_digest(folder) == digest == fields["tables"].answers_digest
         assert isinstance(fields["answers"], PartedAnswers)
-        assert read_parted_digest(tmp_path) is None
+        assert read_digest(tmp_path) is None
         (tmp_path / "file").write_text("no folder")
         with pytest.raises(fp.InputError, match="no such release folder"):
             fp.Release.read(tmp_path / "file")
@@ -246,6 +245,14 @@ class TestDamage:
             fp.Release.read(tmp_path)
         with pytest.raises(fp.InputError, match=r"release\.json is missing"):
             fp.Release.read("memory://nothing/here")
+
+
+class Review:
+    def describe(self, release):
+        return {"epsilon": 1.0}
+
+    def add_files(self, folder, release):
+        folder.replace("review.md", b"# Review")
 
 
 def write_answers(place, release, most=9):
@@ -291,7 +298,7 @@ class TestPieces:
 
     def test_threads_read_parts_at_once(self, tmp_path, monkeypatch):
         """The tasks of a worker read one object, which keeps few of the parts."""
-        monkeypatch.setattr(parted_answers, "_KEPT_BYTES", 2**10)
+        monkeypatch.setattr(answer_parts, "_KEPT_BYTES", 2**10)
         place, parts = LocalPlace(tmp_path), []
         for k in range(10):
             written = write_answers_part(place, k, np.full(200, k))
@@ -343,13 +350,11 @@ class TestPieces:
         (staging / "answers" / ".part-00000.npy.0123.partial").write_bytes(b"another draw")
         (staging / "answers" / "part-00007.npy").write_bytes(b"of another run")
         with pytest.raises(fp.InputError, match=r"release\.json is missing"):
-            publish_parted_folder(staging, out)
-        complete_parted_folder(
-            place, release, digest, tables, confidence=0.95, record={"epsilon": 1.0},
-            add_files=lambda folder: folder.replace("review.md", b"# Review"),
+            publish_folder(staging, out)
+        complete_folder(
+            place, release, digest, tables, confidence=0.95, files=Review()
         )  # fmt: skip
-        publish_parted_folder(staging, out)
-        assert not staging.exists()
+        publish_folder(staging, out)
         assert sorted(path.name for path in (out / "answers").iterdir()) == [
             "manifest.json", "part-00000.npy", "part-00001.npy",
         ]  # fmt: skip
@@ -380,8 +385,8 @@ class TestPieces:
                 )
             )
         with pytest.raises(fp.InputError, match="pyramid"):
-            complete_parted_folder(place, release, digest, tables[:-1], confidence=0.95)
-        complete_parted_folder(place, release, digest, tables, confidence=0.95)
+            complete_folder(place, release, digest, tables[:-1], confidence=0.95)
+        complete_folder(place, release, digest, tables, confidence=0.95)
         again = fp.Release.read(tmp_path)
         again.verify()
         np.testing.assert_array_equal(again.estimates["pyramid"], release.estimates["pyramid"])
@@ -440,7 +445,7 @@ class TestPartsOfTheStrategy:
             )
             for output, chosen in zip(parted.outputs, number_outputs(parted.outputs), strict=True)
         ]
-        complete_parted_folder(place, release, digest, tables, confidence=0.95)
+        complete_folder(place, release, digest, tables, confidence=0.95)
         again = fp.Release.read(tmp_path)
         for name in plan.workload.names:
             np.testing.assert_array_equal(again.estimates[name], release.estimates[name])

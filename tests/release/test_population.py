@@ -19,12 +19,12 @@ import fitplug_opendp as fpo
 from fitplug.counts import describe_rows, make_filters
 from fitplug.errors import BudgetError, InputError
 from fitplug.families.base.strategies import answer_exactly
-from fitplug.files import read_with_digest, write_with_digest
 from fitplug.release.population import describe_population
-from fitplug.release.review_markdown import format_markdown
+from fitplug.release.review_texts import format_markdown
 from fitplug_cli.reporting import collect_facts, render_page
 from tests.helpers import people
 from tests.helpers.command_line import fitplug
+from tests.helpers.forged_folders import find_table, forge_manifest, forge_table
 from tests.helpers.many_releases import release_often
 
 RELEASES = 1000
@@ -238,7 +238,7 @@ def test_folders_keep_it_and_earlier_ones_are_read(tmp_path: Path) -> None:
     again = fp.Release.read(tmp_path / "now")
     assert again.limited == "declared"
     assert again.population == made.population
-    said = pq.read_schema(tmp_path / "now" / "total.parquet").metadata
+    said = pq.read_schema(find_table(tmp_path / "now", "total")).metadata
     assert said[b"fitplug.limited"] == b"declared"
     assert said[b"fitplug.population"].decode() == made.population
     assert made.to_arrow("total").schema.metadata[b"fitplug.population"]
@@ -247,8 +247,7 @@ def test_folders_keep_it_and_earlier_ones_are_read(tmp_path: Path) -> None:
 
     earlier = replace(made, limited=None)  # a folder as it was written before: without these words
     earlier.write(tmp_path / "before")
-    header, _, _ = read_with_digest(tmp_path / "before" / "answers.npz")
-    assert "limited" not in header
+    assert "limited" not in json.loads((tmp_path / "before/answers/manifest.json").read_text())
     assert fp.Release.read(tmp_path / "before").limited is None
     assert "fitplug.limited" not in earlier.to_pandas("total").attrs
 
@@ -268,11 +267,10 @@ def test_an_edited_limit_is_noticed(tmp_path: Path) -> None:
     made.write(tmp_path / "out")
     table = pq.read_table(tmp_path / "out" / "total.parquet")
     metadata = table.schema.metadata | {b"fitplug.limited": b"enforced"}
-    pq.write_table(table.replace_schema_metadata(metadata), tmp_path / "out" / "total.parquet")
+    forge_table(tmp_path / "out", "total", table.replace_schema_metadata(metadata))
     with pytest.raises(InputError, match="the table does not say what"):
         fp.Release.read(tmp_path / "out")
-    header, arrays, _ = read_with_digest(tmp_path / "out" / "answers.npz")
-    write_with_digest(tmp_path / "out" / "answers.npz", header | {"limited": "perhaps"}, arrays)
+    forge_manifest(tmp_path / "out", lambda header: header.update(limited="perhaps"))
     with pytest.raises(InputError, match="do not agree"):
         fp.Release.read(tmp_path / "out")
 

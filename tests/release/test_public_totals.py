@@ -11,6 +11,7 @@ import fitplug as fp
 import fitplug_dask as fpd
 import fitplug_opendp as fpo
 from fitplug.errors import LedgerError, TablesError, WorkloadError
+from fitplug.release import write_folder
 from fitplug_opendp.noise_source import NoiseSource, compute_exact_answers
 from tests.helpers.audited_releases import use_small_parts
 
@@ -208,19 +209,19 @@ class TestRefusals:
         assert not (tmp_path / "out").exists()
 
 
-def release_in_parts(plan, folder):
+def release_in_parts(plan, folder, most, monkeypatch):
+    use_small_parts(monkeypatch, most)
     fpd.release(count(plan), plan, folder)
 
 
-def write_in_parts(plan, folder):
-    fpo.release(plan, count(plan)).write(folder, parts=True)
+def write_in_parts(plan, folder, most, monkeypatch):
+    write_folder(fpo.release(plan, count(plan)), folder, 0.95, most)
 
 
 @pytest.mark.parametrize("most", [3, 2**20])
 @pytest.mark.parametrize("make", [release_in_parts, write_in_parts])
 def test_releases_in_parts_have_the_totals_without_noise(plan, make, most, tmp_path, monkeypatch):
-    use_small_parts(monkeypatch, most)
-    make(plan, tmp_path / "out")
+    make(plan, tmp_path / "out", most, monkeypatch)
     release = fp.Release.read(tmp_path / "out")
     release.verify()
     expected = HISTOGRAM.sum(axis=(1, 2)) if plan is PLANS["state"] else HISTOGRAM.sum()

@@ -13,8 +13,9 @@ import pytest
 
 import fitplug as fp
 import fitplug_opendp as fpo
-from fitplug.files import read_with_digest, write_with_digest
+from fitplug.files import hash_content
 from tests.helpers import people
+from tests.helpers.forged_folders import find_table, forge_manifest, forge_table
 
 
 def same(one: fp.Release, two: fp.Release) -> None:
@@ -50,9 +51,11 @@ class TestRoundTrip:
         assert again.combine(given) == charged.combine(given)
         assert sorted(p.name for p in folder.parent.iterdir()) == ["out"]
         assert {p.name for p in folder.iterdir()} == {
-            "answers.npz", "plan.npz", "pyramid.parquet", "voting_age.parquet", "regions.parquet",
-            "cities.parquet", "spans.parquet", "weighted.parquet", "total.parquet",
+            "release.json", "answers", "plan.npz", "tables.json", "pyramid.parquet",
+            "voting_age.parquet", "regions.parquet", "cities.parquet", "spans.parquet",
+            "weighted.parquet", "total.parquet",
         }  # fmt: skip
+        assert isinstance(again.answers, np.ndarray)
 
     @pytest.mark.parametrize("scale", [0.1, 1 / 3, 7.0])
     def test_other_noise_than_the_plans(self, tmp_path, scale):
@@ -76,16 +79,16 @@ class TestRoundTrip:
 
     def test_tables_can_be_read_alone(self, charged, folder):
         table = pq.read_table(folder / "cities.parquet")
-        assert table.equals(charged.to_arrow("cities"), check_metadata=False)
+        assert table.equals(charged.to_arrow("cities"))
         said = table.schema.metadata
         assert said[b"fitplug.plan_digest"].decode() == charged.plan_digest
         assert {b"fitplug.version.fitplug", b"fitplug.version.numpy", b"fitplug.units"} <= set(said)
 
     def test_a_folder_that_is_taken_stays_as_it_is(self, charged, folder):
-        before = {p.name: p.read_bytes() for p in folder.iterdir()}
+        before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
         with pytest.raises(fp.InputError, match="is there already"):
             charged.write(folder)
-        assert {p.name: p.read_bytes() for p in folder.iterdir()} == before
+        assert {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()} == before
 
     def test_an_empty_folder_is_used(self, charged, tmp_path):
         (tmp_path / "out").mkdir()
@@ -98,7 +101,7 @@ class TestRoundTrip:
         def fail(*_, **__):
             raise OSError(28, os.strerror(28))
 
-        monkeypatch.setattr(pa.parquet, "write_table", fail)
+        monkeypatch.setattr(pa.parquet, "ParquetWriter", fail)
         with pytest.raises(OSError, match=r"No space.*kept in .*recover"):
             charged.write(tmp_path / "out")
         (kept,) = tmp_path.iterdir()
@@ -123,11 +126,22 @@ class TestDamage:
 
     def test_missing(self, folder):
         self.refused(folder / "none", "no such release folder")
-        (folder / "answers.npz").rename(folder / "other.npz")
-        self.refused(folder, "answers.npz is missing")
+        (folder / "answers").rename(folder / "other")
+        self.refused(folder, r"manifest\.json is missing")
+        (folder / "release.json").unlink()
+        self.refused(folder, r"release\.json is missing")
 
     @pytest.mark.slow
-    @pytest.mark.parametrize("name", ["plan.npz", "answers.npz", "pyramid.parquet"])
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "plan.npz",
+            "tables.json",
+            "answers/manifest.json",
+            "answers/part-00000.npy",
+            "pyramid.parquet/part-00000.parquet",
+        ],
+    )
     def test_flipped_or_truncated_bytes_are_refused_or_change_nothing(self, charged, folder, name):
         path = folder / name
         whole, refused = path.read_bytes(), 0
@@ -146,67 +160,80 @@ class TestDamage:
                 same(charged, again)
         assert refused > 10
 
-    def forge(self, folder, change):
-        """Change the answers' file and mark it anew."""
-        header, arrays, _ = read_with_digest(folder / "answers.npz")
-        arrays = {name: array.copy() for name, array in arrays.items()}
-        change(header, arrays)
-        write_with_digest(folder / "answers.npz", header, arrays)
-
     @pytest.mark.parametrize(
         ("change", "says"),
         [
-            (lambda h, a: h.update(plan_digest="0" * 64), "of another plan"),
-            (lambda h, a: h.update(format=99), "format 99"),
-            (lambda h, a: h.update(kind="plan"), "answers of format"),
-            (lambda h, a: h.update(rho=(0.5).hex()), "do not agree"),
-            (lambda h, a: h.update(contributions=1), "do not agree"),
-            (lambda h, a: h.update(contributions=True), "do not agree"),
-            (lambda h, a: h.update(noise_scale=(2.0).hex()), "do not agree"),
-            (lambda h, a: h.update(noise_scale=(-1.0).hex()), "do not agree"),
-            (lambda h, a: h.update(noise_scale="nan"), "do not agree"),
-            (lambda h, a: h.update(rho="nan"), "do not agree"),
-            (lambda h, a: h["entry"].update(rho="1/0"), "do not agree"),
-            (lambda h, a: h["entry"].update(plan_digest="x"), "do not agree"),
-            (lambda h, a: h.pop("entry"), "do not agree"),
-            (lambda h, a: a.update(answers=a["answers"][:-1]), "do not agree"),
-            (lambda h, a: a.update(answers=a["answers"].astype(float)), "do not agree"),
-            (lambda h, a: a["answers"].__setitem__(0, 0), "does not say what answers.npz does"),
+            (lambda h: h.update(plan_digest="0" * 64), "of another plan"),
+            (lambda h: h.update(format=99), "format 99"),
+            (lambda h: h.update(kind="plan"), "answers of format"),
+            (lambda h: h.update(rho=(0.5).hex()), "do not agree"),
+            (lambda h: h.update(contributions=1), "do not agree"),
+            (lambda h: h.update(contributions=True), "do not agree"),
+            (lambda h: h.update(noise_scale=(2.0).hex()), "do not agree"),
+            (lambda h: h.update(noise_scale=(-1.0).hex()), "do not agree"),
+            (lambda h: h.update(noise_scale="nan"), "do not agree"),
+            (lambda h: h.update(rho="nan"), "do not agree"),
+            (lambda h: h["entry"].update(rho="1/0"), "do not agree"),
+            (lambda h: h["entry"].update(plan_digest="x"), "do not agree"),
+            (lambda h: h.pop("entry"), "do not agree"),
+            (lambda h: h["parts"].pop(), "do not agree"),
+            (lambda h: h["parts"][0].update(place=[[0, [3], [1]]]), "do not agree"),
+            (lambda h: h["parts"][0].update(place=[[1, [17], [1]]]), "do not agree"),
+            (lambda h: h.update(rows="adults"), "is of other answers than"),
         ],
     )
     def test_forged_answers(self, folder, change, says):
-        self.forge(folder, change)
+        forge_manifest(folder, change)
         self.refused(folder, says)
 
-    def test_edited_answers(self, folder):
-        with np.load(folder / "answers.npz") as archive:
-            arrays = dict(archive)
-        np.savez(folder / "answers.npz", **(arrays | {"answers": arrays["answers"] + 1}))
-        self.refused(folder, "edited")
+    @pytest.mark.parametrize("add", [1, 1.0, np.zeros(1, dtype=np.int64)])
+    def test_edited_answers(self, folder, add):
+        part = folder / "answers" / "part-00000.npy"
+        values = np.load(part)
+        edited = np.append(values, add) if np.ndim(add) else values + add
+        np.save(part, edited)
+        self.refused(folder, r"part-00000\.npy")
+
+        def agree(header):
+            header["parts"][0] |= {
+                "digest": hash_content(part.read_bytes()),
+                "bytes": part.stat().st_size,
+            }
+
+        forge_manifest(folder, agree)
+        self.refused(folder, "is of other answers than")
 
     def test_parts_of_another_release(self, charged, folder, tmp_path):
         people.release(noise=1.0).write(tmp_path / "other")
-        (tmp_path / "other" / "total.parquet").rename(folder / "total.parquet")
-        self.refused(folder, "total.parquet.*another release")
-        (folder / "total.parquet").unlink()
-        self.refused(folder, "total.parquet is missing")
+        for name in ("total.parquet", "answers"):
+            mine, other = folder / name, tmp_path / "other" / name
+            mine.rename(tmp_path / "mine")
+            self.refused(folder, f"{name}.*is missing")
+            other.rename(mine)
+            self.refused(folder, f"{name}.*get the folder again")
+            mine.rename(other)
+            (tmp_path / "mine").rename(mine)
+        fp.Release.read(folder)
 
     @pytest.mark.parametrize("column", ["estimate", "std", "lower", "sex"])
     def test_an_edited_table(self, folder, column):
-        table = pq.read_table(folder / "pyramid.parquet")
+        table = pq.read_table(find_table(folder, "pyramid"))
         at = table.column_names.index(column)
         values = table[column].to_pylist()
         values[3] = "2" if column == "sex" else values[3] + 0.01
         edited = table.set_column(at, column, pa.array(values))
-        pq.write_table(edited, folder / "pyramid.parquet")
-        self.refused(folder, "pyramid.parquet.*edited")
+        self.rewrite(folder, edited)
 
     def test_a_table_in_another_order_or_with_other_metadata(self, folder):
-        table = pq.read_table(folder / "pyramid.parquet")
-        pq.write_table(table.select(table.column_names[::-1]), folder / "pyramid.parquet")
-        self.refused(folder, "edited")
+        table = pq.read_table(find_table(folder, "pyramid"))
+        self.rewrite(folder, table.select(table.column_names[::-1]))
         said = {**table.schema.metadata, b"fitplug.rho": b"0.001"}
-        pq.write_table(table.replace_schema_metadata(said), folder / "pyramid.parquet")
-        self.refused(folder, "edited")
-        pq.write_table(table.replace_schema_metadata(None), folder / "pyramid.parquet")
-        self.refused(folder, "damaged")
+        self.rewrite(folder, table.replace_schema_metadata(said))
+        self.rewrite(folder, table.replace_schema_metadata(None))
+
+    def rewrite(self, folder, table):
+        """An edited table is refused, also if all digests are made to agree with it."""
+        pq.write_table(table, find_table(folder, "pyramid"))
+        self.refused(folder, r"pyramid\.parquet.*get the folder again")
+        forge_table(folder, "pyramid", table)
+        self.refused(folder, r"pyramid\.parquet.*edited")

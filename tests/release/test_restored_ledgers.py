@@ -90,7 +90,6 @@ def list_drawn(root: Path) -> dict[str, set[bytes]]:
     out = root / "data" / "out"
     hidden = ".out.*.parts/answers/part"
     places = {
-        "release": ["out/answers.npz", ".out.*.staged.npz"],
         "part 0": ["out/answers/part-00000.npy", f"{hidden}-00000.npy"],
         "part 1": ["out/answers/part-00001.npy", f"{hidden}-00001.npy"],
         "period 1": ["out/period-1/answers.npz", ".out.*.series/answers-00001.*.npz"],
@@ -173,7 +172,7 @@ class TestAReleaseIntoAFolder:
     ) -> None:
         shutil.copy(older[1], root / LEDGER)
         other, ledger = root / "data" / "other", fp.Ledger(root / LEDGER)
-        answers = root / "data" / "out" / "answers.npz"
+        answers = root / "data" / "out" / "answers" / "manifest.json"
         content = answers.read_bytes()
         answers.write_bytes(content[:-1])
         with pytest.raises(InputError, match="may be its release, damaged; put the release back"):
@@ -241,7 +240,7 @@ class TestAReleaseIntoAFolder:
             patch.setattr(fp.Ledger, "record_draw", lambda *_, **__: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 publish(root, key="a")
-        (staged,) = (root / "data").glob(".out.*.staged.npz")
+        (staged,) = (root / "data").glob(".out.*.parts/answers/part-00000.npy")
         content = staged.read_bytes()
         staged.write_bytes(content[:-1])
         before = read_ledger(root)
@@ -252,7 +251,7 @@ class TestAReleaseIntoAFolder:
         staged.write_bytes(content)
         publish(root, key="a")
         assert draws == []
-        assert (root / "data" / "out" / "answers.npz").read_bytes() == content
+        assert (root / "data" / "out" / "answers" / staged.name).read_bytes() == content
 
 
 @pytest.mark.parametrize("is_published", [True, False])
@@ -277,7 +276,7 @@ def test_staged_answers_whose_ledger_is_missing_are_not_followed_by_others(tmp_p
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(release_folder, "complete_folder", lambda *_, **__: 1 / 0)
         assert fitplug("run", spec).code == 1
-    assert list(tmp_path.glob(".release.*.staged.npz"))
+    assert list(tmp_path.glob(".release.*.parts"))
     (tmp_path / "budget.db").rename(tmp_path / "kept.db")
     ran = fitplug("run", spec)
     assert ran.code == 2

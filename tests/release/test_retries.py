@@ -127,8 +127,8 @@ def test_killed_between_the_folder_and_the_ledger_it_is_found(tmp_path, ledger, 
         patch.setattr(fp.Ledger, "record_publication", killed)
         with pytest.raises(KilledError):
             fpo.publish(MEN, TABLES, tmp_path / "m", ledger=ledger, key="k")
-    (staged,) = tmp_path.glob(".m.*.staged.npz")
-    staged.unlink()
+    (staged,) = tmp_path.glob(".m.*.parts")
+    shutil.rmtree(staged)
     made = fpo.publish(MEN, TABLES, tmp_path / "m", ledger=ledger, key="k")
     assert ledger.stages()[1].state == "published"
     assert ledger.spent == made.rho
@@ -242,7 +242,7 @@ def test_a_ledger_that_is_named_is_charged(spec, monkeypatch):
         patch.setattr(release_folder, "complete_folder", killed)
         with pytest.raises(KilledError):
             fitplug("run", spec)
-    assert list(spec.parent.glob(".release.*.staged.npz"))
+    assert list(spec.parent.glob(".release.*.parts"))
     spec.write_text(SPEC + LEDGER, encoding="utf-8")
     ran = fitplug("run", spec, "--key", "first")
     assert (ran.code, ran.err) == (0, "")

@@ -18,9 +18,8 @@ import yaml
 
 import fitplug as fp
 import fitplug_opendp as fpo
-from fitplug.release.about import MISSING
 from fitplug.release.release import Release
-from fitplug.release.review_markdown import format_markdown
+from fitplug.release.review_texts import MISSING, format_markdown
 from fitplug_cli.output import review_files
 
 # The schema of the OpenDP deployments registry, November 2026: the fields of each section.
@@ -272,7 +271,7 @@ class TestComposition:
 
 
 def test_long_lists_are_cut_and_summed_up(monkeypatch, tmp_path):
-    monkeypatch.setattr(sys.modules["fitplug.release.review_markdown"], "MOST_ROWS", 2)
+    monkeypatch.setattr(sys.modules["fitplug.release.review_texts"], "MOST_ROWS", 2)
     ledger = fp.Ledger(tmp_path / "b.db", rho=9.0)
     for i in range(3):
         ledger.charge(0.5, what=f"charge {i}")

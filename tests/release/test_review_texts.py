@@ -14,7 +14,7 @@ from markdown_it import MarkdownIt
 
 import fitplug as fp
 import fitplug_opendp as fpo
-from fitplug.release.review_markdown import format_markdown
+from fitplug.release.review_texts import format_markdown
 from fitplug_cli.output import review_files
 
 HOSTILE = (

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import fitplug as fp
+from tests.helpers.forged_folders import forge_table
 
 DOMAIN = fp.Domain(
     {
@@ -77,9 +78,9 @@ def test_a_folder_joins_in_sql(release, tmp_path):
 
 def test_an_edited_column_of_labels_is_noticed(release, tmp_path):
     release.write(tmp_path / "out")
-    path = tmp_path / "out" / "regions.parquet"
-    table = pq.read_table(path)
-    pq.write_table(table.set_column(0, "AREA", pa.array(["2", "1"])), path)
+    table = pq.read_table(tmp_path / "out" / "regions.parquet")
+    edited = table.set_column(0, "AREA", pa.array(["2", "1"]))
+    forge_table(tmp_path / "out", "regions", edited)
     with pytest.raises(fp.InputError, match="edited"):
         fp.Release.read(tmp_path / "out")
 

@@ -16,7 +16,7 @@ from fitplug_cli.output import out
 from fitplug_cli.output.release_record import read_release_record
 from fitplug_cli.person_costs import compute_rho
 from fitplug_cli.spec import Spec
-from fitplug_opendp.known_charges import find_unknown_charge
+from fitplug_opendp.staging import find_unknown_charge
 
 
 def open_ledger(spec: Spec) -> Ledger | None:

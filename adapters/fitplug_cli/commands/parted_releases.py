@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fitplug.counts import Tables
-from fitplug.files import Place
-from fitplug.ledger import Ledger
 from fitplug.plan import Plan
-from fitplug.release import Release
 from fitplug_cli.commands.budgets import check_first_charge, has_ledger_file, open_ledger
 from fitplug_cli.commands.clusters import connect
 from fitplug_cli.commands.counts import find_source, list_reading_options
 from fitplug_cli.commands.releases import (
     ChargeOptions,
     check_counts,
+    make_release_files,
     make_request,
-    review_release,
 )
 from fitplug_cli.output import (
     build_ledger_record,
@@ -29,31 +23,8 @@ from fitplug_cli.output import (
     print_release,
     print_row_rules,
 )
-from fitplug_cli.output.release_record import describe_release
-from fitplug_cli.output.review_files import write_review
-from fitplug_cli.software import describe_software
 from fitplug_cli.spec import Spec, SpecError
 from fitplug_opendp.publication import PublishedRelease
-
-
-@dataclass(frozen=True)
-class _PartedFiles:
-    """What the command line adds to a release in parts: entries of release.json, and the review."""
-
-    spec: Spec
-    ledger: Ledger | None
-
-    def describe(self, release: Release) -> Mapping[str, Any]:
-        """Return the entries of release.json."""
-        record = describe_release(release, self.spec.output.confidence, self.spec.privacy.delta)
-        return record | describe_software()
-
-    def add_files(self, folder: Place, release: Release) -> None:
-        """Write the review. Raises OSError if it cannot be written."""
-        with tempfile.TemporaryDirectory() as directory:
-            write_review(Path(directory), review_release(self.spec, release, self.ledger))
-            for path in sorted(Path(directory).iterdir()):
-                folder.replace(path.name, path.read_bytes())
 
 
 def publish_in_parts(
@@ -98,7 +69,7 @@ def publish_in_parts(
         **list_reading_options(spec),
     }
     print_row_rules(spec)
-    files = _PartedFiles(spec, ledger)
+    files = make_release_files(spec, ledger)
     with connect(spec) as client, open_progress_bar("release") as bar:
         release, state = make_release(
             find_source(spec) if tables is None else tables,

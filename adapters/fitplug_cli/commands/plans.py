@@ -17,7 +17,7 @@ from fitplug_cli.files import PUBLIC, check_target, replace_file
 from fitplug_cli.output import make_gap_reporter, open_progress_bar
 from fitplug_cli.person_costs import compute_rho
 from fitplug_cli.spec import Spec, SpecError, name_place
-from fitplug_opendp.staged_answers import find_kept_plan
+from fitplug_opendp.staging import find_kept_plan
 
 
 def design_within_limit(spec: Spec) -> Plan:

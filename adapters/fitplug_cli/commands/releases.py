@@ -33,9 +33,7 @@ from fitplug_cli.output.release_record import (
 )
 from fitplug_cli.software import describe_software
 from fitplug_cli.spec import Spec, SpecError
-from fitplug_opendp.counted_rows import CountedRows
-from fitplug_opendp.input_checks import check_tables
-from fitplug_opendp.limit_checks import check_limit
+from fitplug_opendp.count_checks import CountedRows, check_limit, check_tables
 from fitplug_opendp.publication import Publication
 from fitplug_opendp.release_request import ReleaseRequest
 
@@ -244,18 +242,12 @@ def publish_release(
     if publication.request.ledger is None and spec.ledger is not None:
         publication = _prepare_publication(spec, plan, options, open_ledger(spec))
     ledger = publication.request.ledger
-    files = ReleaseFiles(
-        spec.output.confidence,
-        spec.privacy.delta,
-        lambda release: review_release(spec, release, ledger),
-        spec.output.spreadsheet_safe,
-    )
     with open_progress_bar("draw") as bar:
         published = publication.publish(
             tables,
             rows=_describe_rows(spec),
             confidence=spec.output.confidence,
-            files=files,
+            files=make_release_files(spec, ledger),
             progress=lambda done, total: bar.show(done / total, f"{done:,} of {total:,}"),
         )
     print_charge(ledger, published.release, publication.state)
@@ -296,7 +288,23 @@ def check_counts(spec: Spec, plan: Plan, tables: Tables, counts_file: Path | Non
         )
 
 
-def review_release(spec: Spec, release: Release, ledger: Ledger | None) -> dict[str, Any]:
+def make_release_files(spec: Spec, ledger: Ledger | None) -> ReleaseFiles:
+    """Make what the command line adds to the folder of a release.
+
+    Args:
+        spec: The spec.
+        ledger: The ledger that the review tells of; None if there is none.
+    """
+    return ReleaseFiles(
+        spec.output.confidence,
+        spec.privacy.delta,
+        lambda release: _review_release(spec, release, ledger),
+        spec.output.spreadsheet_safe,
+        has_csv=not spec.output.parts,
+    )
+
+
+def _review_release(spec: Spec, release: Release, ledger: Ledger | None) -> dict[str, Any]:
     """Make the review of a release; a ledger that cannot be read any more is left out."""
     keywords: dict[str, Any] = {
         "about": spec.about.about,

@@ -24,7 +24,8 @@ from fitplug_cli.output.release_record import read_release_record
 if TYPE_CHECKING:
     from fitplug_cli.spec import Spec
     from fitplug_dask import Survey
-    from fitplug_opendp.publication import PublicationState, PublishedRelease
+    from fitplug_opendp.publication import PublishedRelease
+    from fitplug_opendp.release_request import ReleaseState
 
 _MOST_VALUES = 3
 """The largest number of a filter's values that a message names; others are only counted."""
@@ -149,9 +150,7 @@ def warn_of_formulas(workload: Workload, *, safe: bool) -> None:
         err.print(f"warning: {warning}")
 
 
-def print_release(
-    published: PublishedRelease, directory: Path | str, state: PublicationState
-) -> None:
+def print_release(published: PublishedRelease, directory: Path | str, state: ReleaseState) -> None:
     """Print what was released, and where it is.
 
     Args:
@@ -182,7 +181,7 @@ def print_release(
             )
 
 
-def print_charge(ledger: Ledger | None, release: Release, state: PublicationState) -> None:
+def print_charge(ledger: Ledger | None, release: Release, state: ReleaseState) -> None:
     """Print what a release was charged, and what the ledger has left.
 
     Args:

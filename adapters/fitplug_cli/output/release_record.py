@@ -1,12 +1,13 @@
 """The files that the command line adds to the folder of a release.
 
-These are a CSV beside each Parquet table, a JSON of what ran, and the review of the release.
+These are a CSV beside each Parquet table, what ran as entries of release.json, and the review.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fitplug.errors import InputError
+from fitplug.files import Place
 from fitplug.numeric import ceil_float
 from fitplug.plan import Plan
 from fitplug.release import Release, choose_intervals, name_files
@@ -22,7 +24,7 @@ from fitplug_cli.output.csv_tables import write_csv
 from fitplug_cli.output.json_records import build_measures_record
 from fitplug_cli.output.review_files import write_review
 from fitplug_cli.software import describe_software
-from fitplug_opendp.plan_checks import find_check
+from fitplug_opendp.noise_source import find_check
 
 _RECORD = "release.json"
 
@@ -57,47 +59,43 @@ def check_release_folder(directory: Path, others: Mapping[str, Path]) -> None:
 
 @dataclass(frozen=True)
 class ReleaseFiles:
-    """What the command line adds to a release folder; see `fitplug.release.TableFiles`.
+    """What the command line adds to a release folder; see `fitplug.release.MoreFiles`.
 
     Attributes:
         confidence: The confidence of the intervals of groups that do not name one.
         delta: The delta at which epsilon is given.
         review: A function that makes the review of the release.
         spreadsheet_safe: Whether texts of CSV tables that begin as formulas do get an apostrophe.
+        has_csv: Whether there is a CSV of each table.
     """
 
     confidence: float
     delta: float
     review: Callable[[Release], Mapping[str, Any]]
     spreadsheet_safe: bool = False
+    has_csv: bool = True
 
-    def add_table(self, folder: Path, name: str, table: Any) -> None:
-        """Write a table of the release as CSV.
+    def describe(self, release: Release) -> dict[str, Any]:
+        """Return the entries of release.json: what ran."""
+        return describe_release(release, self.confidence, self.delta) | describe_software()
 
-        Args:
-            folder: The folder of the release.
-            name: The name of the table's file, without its suffix.
-            table: The Arrow table.
+    def add_files(self, folder: Place, release: Release) -> None:
+        """Write the CSV tables and the review. Raises OSError if a file cannot be written."""
+        with tempfile.TemporaryDirectory() as directory:
+            if self.has_csv:
+                self._write_tables(Path(directory), release)
+            write_review(Path(directory), self.review(release))
+            for path in sorted(Path(directory).iterdir()):
+                folder.replace(path.name, path.read_bytes())
 
-        Raises:
-            OSError: If the file cannot be written.
-        """
-        write_csv(folder / f"{name}.csv", table, spreadsheet_safe=self.spreadsheet_safe)
-
-    def add_rest(self, folder: Path, release: Release) -> None:
-        """Write the JSON of what ran, and the review.
-
-        Args:
-            folder: The folder of the release.
-            release: The release.
-
-        Raises:
-            OSError: If a file cannot be written.
-        """
-        record = describe_release(release, self.confidence, self.delta)
-        text = json.dumps(record | describe_software(), indent=2) + "\n"
-        (folder / _RECORD).write_text(text, encoding="utf-8")
-        write_review(folder, self.review(release))
+    def _write_tables(self, directory: Path, release: Release) -> None:
+        """Write the table of each group as CSV."""
+        for name, file in name_files(release.plan.workload).items():
+            group = release.plan.workload[name]
+            kind = choose_intervals(group, None, default=self.confidence)
+            table = release.to_arrow(name, **kind._asdict())
+            path = directory / f"{file}.csv"
+            write_csv(path, table, spreadsheet_safe=self.spreadsheet_safe)
 
 
 def describe_release(release: Release, confidence: float, delta: float) -> dict[str, Any]:

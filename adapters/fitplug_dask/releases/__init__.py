@@ -20,8 +20,7 @@
 | `releasing` | checks what the caller gives, and counts: `release` |
 """
 
-from fitplug_dask.releases.parted_release import State
 from fitplug_dask.releases.releasing import make_release, release
 from fitplug_dask.releases.staging import Output
 
-__all__ = ["Output", "State", "make_release", "release"]
+__all__ = ["Output", "make_release", "release"]

@@ -21,7 +21,7 @@ from fitplug_dask.progress import Report, ignore
 from fitplug_dask.releases.failures import report_faults
 from fitplug_dask.releases.jobs import ReleaseJob
 from fitplug_dask.releases.slab_counts import SlabCounts
-from fitplug_opendp.part_noise import draw_part
+from fitplug_opendp.noise_source import draw_part
 
 
 class DurablePart(NamedTuple):

@@ -10,9 +10,13 @@ from fitplug.families import PartedStrategy
 from fitplug.plan import Plan
 from fitplug_dask.releases.slab_counts import SentSlab, SlabCounts, StoredSlab
 from fitplug_dask.releases.stored_counts import CountStore
-from fitplug_opendp.counted_rows import CountedRows, find_seal, list_outside_attributes
-from fitplug_opendp.input_checks import check_tables
-from fitplug_opendp.limit_checks import check_limit
+from fitplug_opendp.count_checks import (
+    CountedRows,
+    check_limit,
+    check_tables,
+    find_seal,
+    list_outside_attributes,
+)
 
 
 class ExactCounts(ABC):

@@ -21,8 +21,7 @@ from fitplug.release import PLAN
 from fitplug_dask.encryption import KEY_BYTES
 from fitplug_dask.key_file import KeyFile, derive_key
 from fitplug_dask.releases.parted_release import PartedRelease
-from fitplug_opendp.folder_checks import report_write_errors
-from fitplug_opendp.staged_answers import find_beside_ledger
+from fitplug_opendp.staging import find_beside_ledger, report_write_errors
 
 
 @dataclass(frozen=True, repr=False)

@@ -4,12 +4,12 @@
    the run that is resumed. A run whose counts have another seal is refused, because answers of
    which some are drawn from one dataset and some from another would cost more than was charged.
 2. Drawn: each part is drawn on a worker, and made durable by whoever writes it first. A part that
-   is durable is never drawn again.
-3. Made: the manifest has the digest of every part, and the ledger enters its digest.
-4. Published: estimates and tables are computed from the noisy answers, the folder is completed and
+   is durable is never drawn again. The manifest has the digest of every part, and the ledger enters
+   its digest.
+3. Published: estimates and tables are computed from the noisy answers, the folder is completed and
    put in its place, and the ledger enters that it is there.
 
-Steps 2 and 4 are safe to repeat, and safe for two clients at one time.
+Steps 2 and 3 are safe to repeat, and safe for two clients at one time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -30,12 +30,13 @@ from fitplug.families import PartedStrategy, cut_strategy
 from fitplug.ledger import ChargeRequest, StagedCharge, hash_values
 from fitplug.release import (
     AnswersPart,
+    MoreFiles,
     Release,
     check_names,
     describe_place,
     name_files,
+    read_folder,
     read_manifest,
-    read_parted_folder,
     write_manifest,
 )
 from fitplug_dask.exchange import Exchange, run_exchange
@@ -50,24 +51,20 @@ from fitplug_dask.releases.drawing import (
 from fitplug_dask.releases.exact_counts import ExactCounts
 from fitplug_dask.releases.failures import UNFINISHED
 from fitplug_dask.releases.jobs import PIECES_BYTES, RELEASE_PACKAGES, ReleaseJob
-from fitplug_dask.releases.publishing import MoreFiles, publish_answers
+from fitplug_dask.releases.publishing import publish_answers
 from fitplug_dask.releases.staging import Output
 from fitplug_dask.releases.worker_checks import check_workers
-from fitplug_opendp.counted_rows import CountedRows
-from fitplug_opendp.known_charges import check_charges_are_known, is_held
-from fitplug_opendp.limit_checks import (
+from fitplug_opendp.count_checks import (
+    CountedRows,
     check_declared,
     check_is_enforced,
     check_replaced_rows,
 )
 from fitplug_opendp.noise_source import CLAMPED, NoiseSource
-from fitplug_opendp.release_charge import ReleaseCharge
-from fitplug_opendp.release_request import ReleaseRequest, find_charge
-from fitplug_opendp.staged_answers import label_files
+from fitplug_opendp.release_request import ReleaseCharge, ReleaseRequest, ReleaseState, find_charge
+from fitplug_opendp.staging import check_charges_are_known, is_held, label_files
 
 _LOG = logging.getLogger(__name__)
-
-State: TypeAlias = Literal["new", "charged", "drawn", "published"]
 
 
 @dataclass(frozen=True)
@@ -98,7 +95,7 @@ class PartedRelease:
     client: Any
     progress: Progress
     rows: CountedRows
-    files: MoreFiles | None = None
+    files: MoreFiles[Release] | None = None
     charge: StagedCharge | None = None
     run: str = field(default_factory=lambda: secrets.token_hex(8))
 
@@ -113,7 +110,7 @@ class PartedRelease:
         client: Any,
         progress: Progress,
         rows: CountedRows,
-        files: MoreFiles | None = None,
+        files: MoreFiles[Release] | None = None,
     ) -> PartedRelease:
         """Refuse what can be refused without data. Nothing is charged.
 
@@ -144,7 +141,7 @@ class PartedRelease:
         return made._check_can_draw() if made.needs_counts else made
 
     @property
-    def state(self) -> State:
+    def state(self) -> ReleaseState:
         """How far the release has come."""
         return "new" if self.charge is None else self.charge.stage.state
 
@@ -264,7 +261,7 @@ class PartedRelease:
         held = self.output.read_digest() if stage.state == "charged" else None
         if held is not None and is_held(place, charge.entry):
             # The ledger is a copy from before this release was made, which the charge paid for.
-            seal = read_parted_folder(place)[0]["seal"]
+            seal = read_folder(place)[0]["seal"]
             stage = ledger.record_draw(charge.entry, held, counts=seal, output=self.output.text)
         if stage.state == "drawn" and self.output.read_digest() == stage.answers:
             # A process was killed after it had put the folder in place.
@@ -353,7 +350,7 @@ class PartedRelease:
         _LOG.info("the release is published in %s", self.output)
         if self.charge is not None and self.request.ledger is not None:
             self.request.ledger.record_publication(self.charge.stage, self.output.text)
-        return Release(**read_parted_folder(self.output.place)[0])
+        return Release(**read_folder(self.output.place)[0])
 
     def _read_published(self) -> Release:
         """Read the release that is published. Raises FitplugError if it is not there."""
@@ -365,7 +362,7 @@ class PartedRelease:
                 f"{stage.time[:19]}, which does not hold it any more; look where it was moved to, "
                 "or ask for another draw with a new key"
             )
-        release = Release(**read_parted_folder(self.output.place)[0])
+        release = Release(**read_folder(self.output.place)[0])
         self._check_rows(release)
         self._make_job().staging.remove()
         return release

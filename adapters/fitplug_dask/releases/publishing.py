@@ -5,26 +5,14 @@ All of it is computed from what is durable, so it may be done again, and by seve
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from fitplug.errors import InputError
-from fitplug.files import Place
-from fitplug.release import Release, TablePart, complete_parted_folder, read_manifest
+from fitplug.release import MoreFiles, Release, TablePart, complete_folder, read_manifest
 from fitplug_dask.exchange import Exchange, run_exchange
 from fitplug_dask.progress import Report
 from fitplug_dask.releases.estimating import split_answers, write_estimates
 from fitplug_dask.releases.jobs import PIECES_BYTES, RELEASE_PACKAGES, ReleaseJob, TablesJob
-
-
-class MoreFiles(Protocol):
-    """What a caller adds to the folder of a release."""
-
-    def describe(self, release: Release) -> Mapping[str, Any]:
-        """Return more entries of release.json."""
-
-    def add_files(self, folder: Place, release: Release) -> None:
-        """Write more files into the folder, which holds everything else."""
 
 
 def publish_answers(
@@ -33,7 +21,7 @@ def publish_answers(
     client: Any,
     report: Report,
     digest: str | None,
-    files: MoreFiles | None,
+    files: MoreFiles[Release] | None,
 ) -> None:
     """Compute and write all tables, complete the folder, and put it in its place.
 
@@ -70,13 +58,12 @@ def publish_answers(
     parts: list[TablePart] = run_exchange(
         exchange, write_estimates, range(job.parts), client=client, report=report
     )
-    complete_parted_folder(
+    complete_folder(
         place,
         release,
         found,
         parts,
         confidence=confidence,
-        record=None if files is None else files.describe(release),
-        add_files=None if files is None else lambda folder: files.add_files(folder, release),
+        files=files,
     )
     job.staging.publish()

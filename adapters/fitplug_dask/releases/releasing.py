@@ -12,18 +12,17 @@ from fitplug.errors import BudgetError, InputError
 from fitplug.families import PART
 from fitplug.ledger import ChargeReference, Ledger
 from fitplug.plan import Plan
-from fitplug.release import Release
+from fitplug.release import MoreFiles, Release
 from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
 from fitplug_dask.progress import Progress, choose_report
 from fitplug_dask.releases.counting_rows import find_counts, open_store
 from fitplug_dask.releases.kept_secret import KeptSecret
-from fitplug_dask.releases.parted_release import PartedRelease, State
-from fitplug_dask.releases.publishing import MoreFiles
+from fitplug_dask.releases.parted_release import PartedRelease
 from fitplug_dask.releases.staging import Output
 from fitplug_dask.request import check_client, check_libraries
 from fitplug_dask.sources import Options, Source
-from fitplug_opendp.counted_rows import CountedRows
-from fitplug_opendp.release_request import ReleaseRequest
+from fitplug_opendp.count_checks import CountedRows
+from fitplug_opendp.release_request import ReleaseRequest, ReleaseState
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -163,9 +162,9 @@ def make_release(
     client: Client | None,
     progress: Progress,
     confidence: float,
-    files: MoreFiles | None = None,
+    files: MoreFiles[Release] | None = None,
     key_file: str | os.PathLike[str] | None = None,
-) -> tuple[Release, State]:
+) -> tuple[Release, ReleaseState]:
     """Make a release in parts, as `release` does.
 
     Args:

@@ -18,11 +18,10 @@ from typing import Any
 
 from fitplug.errors import FitplugError, InputError
 from fitplug.files import LocalPlace, Place, open_place
-from fitplug.release import name_part, publish_parted_folder, read_parted_digest
-from fitplug_opendp.folder_checks import encode_path, find_held_release, report_write_errors
+from fitplug.release import ANSWER_PARTS, name_part, publish_folder, read_digest
+from fitplug_opendp.staging import encode_path, find_held_release, report_write_errors
 
 MARK = ".unfinished-release"
-_ANSWERS = "answers"
 _STAGED = ".parts"
 _LONGEST_LABEL = 40
 """As many characters as `label_files` makes, for charges of up to 18 digits."""
@@ -100,7 +99,7 @@ class Output:
 
     def read_digest(self) -> str | None:
         """Read the digest of the answers of the release that is there; None if there is none."""
-        return read_parted_digest(self.place)
+        return read_digest(self.place)
 
     def check_free(self, staging: Staging, tables: Collection[str]) -> None:
         """Check that a release can go here, and that a second writer of a part is refused.
@@ -139,7 +138,7 @@ class Output:
 
     def _check_empty(self, tables: Collection[str]) -> None:
         """Raise InputError if a store has anything where the release would go."""
-        folders = (self.place, *map(self.place.join, (_ANSWERS, *tables)))
+        folders = (self.place, *map(self.place.join, (ANSWER_PARTS, *tables)))
         if self._is_marked() or any(folder.list_sizes() for folder in folders):
             raise InputError(
                 f"{self} holds files that are no finished release of this charge; name another "
@@ -221,7 +220,7 @@ class Staging:
 
     def list_missing(self, parts: int) -> frozenset[int]:
         """List the parts of the answers that are not there, of so many."""
-        found = self.place.join(_ANSWERS).list_sizes()
+        found = self.place.join(ANSWER_PARTS).list_sizes()
         return frozenset(part for part in range(parts) if name_part(part) not in found)
 
     def publish(self) -> None:
@@ -232,7 +231,7 @@ class Staging:
             OSError: It cannot be moved.
         """
         if isinstance(self.place, LocalPlace) and isinstance(self.output.place, LocalPlace):
-            publish_parted_folder(self.place.path, self.output.place.path, self.label)
+            publish_folder(self.place.path, self.output.place.path, self.label)
         self.remove()
 
     def remove(self) -> None:
@@ -258,6 +257,6 @@ class Staging:
             self.remove()
             return
         with suppress(OSError):
-            answers = self.place.join(_ANSWERS)
+            answers = self.place.join(ANSWER_PARTS)
             for name in answers.list_sizes():
                 answers.remove(name)

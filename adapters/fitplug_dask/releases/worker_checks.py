@@ -13,7 +13,7 @@ from fitplug_dask.releases.jobs import RELEASE_PACKAGES
 from fitplug_dask.releases.staging import Output
 from fitplug_dask.scheduling import raise_fault
 from fitplug_dask.workers import SingleTasks, read_threads
-from fitplug_opendp.part_noise import check_sampler_for
+from fitplug_opendp.noise_source import check_sampler_for
 
 _SECONDS, _RESULT_SECONDS, _PAUSE = 120, 2, 0.05
 

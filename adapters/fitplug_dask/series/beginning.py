@@ -19,9 +19,9 @@ from fitplug_dask.series.period_counts import answer_by_period
 from fitplug_dask.series.period_folders import PeriodFolders
 from fitplug_dask.series.record import RECORD, SeriesRecord, read_plan
 from fitplug_dask.series.series import Series
-from fitplug_opendp.folder_checks import encode_path, report_write_errors
 from fitplug_opendp.noise_source import NoiseSource
 from fitplug_opendp.release_request import ReleaseRequest
+from fitplug_opendp.staging import encode_path, report_write_errors
 
 
 def begin_series(

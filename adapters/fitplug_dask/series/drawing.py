@@ -6,7 +6,7 @@ A call that was stopped is continued by the same call.
 2. Its exact counts are sealed. Later tries, and the answers of later periods, use these counts.
 3. The ledger enters that the period is to be drawn, within the charge of the series.
 4. The noise is drawn, and the noisy answers are staged.
-5. The ledger enters these answers as made. If it has others, these are discarded, unseen.
+5. The ledger enters these answers as drawn. If it has others, these are discarded, unseen.
 
 The folder of the period is published after that. A ledger that is an older copy of itself may lack
 what is in the folder. It enters these answers again if their seal is that of the sealed counts: the
@@ -30,9 +30,8 @@ from fitplug_dask.series.period_counts import PeriodCounts, answer_newest, take_
 from fitplug_dask.series.period_folders import PeriodFolders
 from fitplug_dask.series.record import SeriesRecord
 from fitplug_dask.series.sealed_counts import SealedCounts
-from fitplug_opendp.folder_checks import encode_path
-from fitplug_opendp.noise_source import CLAMPED
-from fitplug_opendp.part_noise import check_sampler_for, draw_part
+from fitplug_opendp.noise_source import CLAMPED, check_sampler_for, draw_part
+from fitplug_opendp.staging import encode_path
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,7 @@ class Drawing:
         check_sampler_for(self._run, self.plan.noise_std)
 
     def draw(self, find_tables: Callable[[], Tables]) -> None:
-        """Draw the period, unless that was done, and enter its answers as made.
+        """Draw the period, unless that was done, and enter its answers as drawn.
 
         Args:
             find_tables: Returns exact counts. It is called unless an earlier try has sealed some.
@@ -121,7 +120,7 @@ class Drawing:
             self.folders.discard(self.index, digest)
 
     def adopt(self, published: PeriodAnswers, digest: str) -> StagedCharge:
-        """Enter published answers as made, as the ledger is a copy from before they were.
+        """Enter published answers as drawn, as the ledger is a copy from before they were.
 
         Args:
             published: The answers.
@@ -148,7 +147,7 @@ class Drawing:
         return self.charge.ledger.begin_release(request)
 
     def _enter(self, begun: StagedCharge, digest: str, seal: str) -> Stage:
-        """Enter answers as made, and return the stage that the draw is at."""
+        """Enter answers as drawn, and return the stage that the draw is at."""
         output = encode_path(self.folders.folder)
         return self.charge.ledger.record_draw(begun.entry, digest, counts=seal, output=output)
 

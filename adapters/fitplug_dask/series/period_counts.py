@@ -20,8 +20,7 @@ from fitplug.plan import Plan
 from fitplug.release import Limited
 from fitplug.sensitivity import AnswerPath
 from fitplug.workload import AddRemove, select_largest_sets
-from fitplug_opendp.counted_rows import list_outside_attributes
-from fitplug_opendp.limit_checks import check_limit
+from fitplug_opendp.count_checks import check_limit, list_outside_attributes
 
 
 @dataclass(frozen=True, repr=False, eq=False)

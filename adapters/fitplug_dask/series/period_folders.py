@@ -17,13 +17,14 @@ from pathlib import Path
 from fitplug.errors import InputError
 from fitplug.files import LocalPlace, make_partial_folder, move_into_place
 from fitplug.release import (
-    ANSWERS,
     PartialRelease,
     PeriodAnswers,
     complete_period_folder,
     read_period_answers,
     write_period_answers,
 )
+
+ANSWERS = "answers.npz"
 
 _OWNER_ONLY = 0o600
 

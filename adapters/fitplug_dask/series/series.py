@@ -32,8 +32,8 @@ from fitplug_dask.series.period_folders import PeriodFolders
 from fitplug_dask.series.record import SeriesRecord
 from fitplug_dask.series.sealed_counts import SealedCounts
 from fitplug_dask.sources import Source
-from fitplug_opendp.folder_checks import encode_path, report_write_errors
-from fitplug_opendp.input_checks import check_are_tables
+from fitplug_opendp.count_checks import check_are_tables
+from fitplug_opendp.staging import encode_path, report_write_errors
 
 _RETRY = "the period is not finished: run the same again, which charges nothing more"
 
@@ -251,7 +251,7 @@ class Series:
         Args:
             index: The index of the period.
             earlier: The answers of the periods before it.
-            draw: Its draw in the ledger, which is made; None if the series can only be read.
+            draw: Its draw in the ledger, with its answers; None if the series can only be read.
         """
         held = self._folders.read(index)
         if draw is None:
@@ -271,7 +271,7 @@ class Series:
     def _publish(
         self, index: int, earlier: Sequence[PeriodAnswers], stage: Stage
     ) -> tuple[PeriodAnswers, str]:
-        """Publish the answers of a period that the ledger has as made."""
+        """Publish the answers of a period that the ledger has as drawn."""
         found = self._folders.find_staged(index, stage.answers)
         if found is None:
             held = self._folders.read(index)  # another process may just have published them

@@ -10,21 +10,19 @@ from fitplug_dask.sources.found_files import (
     FolderKey,
     FoundFile,
     StoredColumn,
-    TableEntry,
     find_remaining,
     unpack_rows,
 )
 from fitplug_dask.sources.iceberg_tables import IcebergTable
 from fitplug_dask.sources.library_tables import SHARES
 from fitplug_dask.sources.locations import (
-    UNTRACKED,
     Location,
     Options,
     State,
     describe_local_state,
     redact_url,
 )
-from fitplug_dask.sources.range_requests import StoredObject, get_request_pool
+from fitplug_dask.sources.range_requests import get_request_pool
 from fitplug_dask.sources.store_errors import ChangedError, StoreError
 from fitplug_dask.sources.stored_bytes import open_stored_blocks
 
@@ -32,7 +30,6 @@ __all__ = [
     "HELD_FORMATS",
     "SHARES",
     "TEXT_FORMATS",
-    "UNTRACKED",
     "ChangedError",
     "DeltaTable",
     "FolderKey",
@@ -45,8 +42,6 @@ __all__ = [
     "State",
     "StoreError",
     "StoredColumn",
-    "StoredObject",
-    "TableEntry",
     "describe_local_state",
     "find_files",
     "find_remaining",

@@ -24,7 +24,7 @@ from fitplug_dask.sources.found_files import (
     TableEntry,
     spell_value,
 )
-from fitplug_dask.sources.locations import UNTRACKED, Location
+from fitplug_dask.sources.locations import UNTRACKED, Location, State
 
 OpenBatches: TypeAlias = Callable[[Sequence[str]], Iterator[Any]]
 """From the names of columns to the batches of Arrow that hold them."""
@@ -37,18 +37,34 @@ _BATCH_ROWS = 2**17
 _numbers = itertools.count(1)
 
 
-class SharedStream:
+class LibraryLocation:
+    """Where rows lie that another library reads.
+
+    Attributes:
+        path: What they are called in messages.
+        options: None, as they lie in no store that is asked here.
+        listed: None, as no store listed them.
+    """
+
+    path: str
+    options = None
+    listed = None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.path!r})"
+
+    def read_state(self) -> State:
+        """Return a size, which means nothing, and a stamp that shows no changes."""
+        return 1, f"{UNTRACKED}{self.path}"
+
+
+class SharedStream(LibraryLocation):
     """The location of a table that is read as a stream, by several threads at once.
 
     Attributes:
         path: What the table is called in messages, with a number of its own.
-        options: None, as it lies in no store.
-        listed: None, as no store listed it.
         schema: The Arrow schema.
     """
-
-    options = None
-    listed = None
 
     def __init__(self, called: str, schema: Any, open_batches: OpenBatches) -> None:
         """Prepare a stream, which is opened when the first batch is pulled.
@@ -67,10 +83,6 @@ class SharedStream:
 
     def __reduce__(self) -> Any:
         raise TypeError("a stream cannot leave its process")
-
-    def read_state(self) -> tuple[int, str]:
-        """Return a size, which means nothing, and a stamp that says that changes are not seen."""
-        return 1, f"{UNTRACKED}{self.path}"
 
     def pull_batches(self, share: int, columns: Sequence[str]) -> Iterator[Any]:
         """Yield batches until the stream has ended, each to one share only.
@@ -159,31 +171,24 @@ def make_stream(called: str, schema: Any, open_batches: OpenBatches) -> FoundFil
 
 
 @dataclass(frozen=True, repr=False)
-class FragmentLocation:
-    """The location of a fragment that Arrow reads.
+class FragmentLocation(LibraryLocation):
+    """The location of a fragment of a data set that Arrow reads.
 
     Attributes:
         path: What the fragment is called in messages.
         fragment: The fragment.
         schema: The schema of the data set, which all fragments are read as.
-        options: None, as Arrow reaches its store itself.
-        listed: None, as its state is asked for.
     """
 
     path: str
     fragment: Any
     schema: Any
-    options: None = None
-    listed: None = None
 
-    def __repr__(self) -> str:
-        return f"FragmentLocation({self.path!r})"
-
-    def read_state(self) -> tuple[int, str]:
+    def read_state(self) -> State:
         """Return the size and a stamp of the fragment's file, if it is one of a file."""
         path = getattr(self.fragment, "path", None)
         if not path:
-            return 1, f"{UNTRACKED}{self.path}"
+            return super().read_state()
         info = self.fragment.filesystem.get_file_info(path)
         if not info.is_file:
             raise FileNotFoundError
@@ -251,7 +256,7 @@ def _find_file(fragment: Any, schema: Any) -> FoundFile:
 
 
 @dataclass(frozen=True, repr=False)
-class DaskPartition:
+class DaskPartition(LibraryLocation):
     """The location of one partition, which a task computes.
 
     A partition that is computed again, for instance because a worker was lost, must hold the same
@@ -262,22 +267,11 @@ class DaskPartition:
         delayed: A Delayed of Dask whose value is a frame of pandas, Polars or Arrow.
         columns: What each column holds: "strings", "integers", or "" if that is known only when
             rows are read. None if the columns are not known before.
-        options: None, as it lies in no store.
-        listed: None, as no store listed it.
     """
 
     path: str
     delayed: Any
     columns: Mapping[str, str] | None
-    options: None = None
-    listed: None = None
-
-    def __repr__(self) -> str:
-        return f"DaskPartition({self.path!r})"
-
-    def read_state(self) -> tuple[int, str]:
-        """Return a size, which means nothing, and a stamp that says that changes are not seen."""
-        return 1, f"{UNTRACKED}{self.path}"
 
     def compute(self) -> Any:
         """Compute the frame, in this thread or, within a task of a cluster, on the cluster."""

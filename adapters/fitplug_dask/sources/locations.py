@@ -19,8 +19,7 @@ from fitplug_dask.sources.range_requests import (
     find_kind,
     find_strong_tag,
 )
-from fitplug_dask.sources.retries import retry
-from fitplug_dask.sources.store_errors import StoreError, guard_secrets
+from fitplug_dask.sources.store_errors import StoreError, guard_secrets, retry
 from fitplug_dask.sources.stored_bytes import open_stored_file
 
 Options: TypeAlias = Mapping[str, Any]

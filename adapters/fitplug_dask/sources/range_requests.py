@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fitplug_dask._compat import request_s3_object
-from fitplug_dask.sources.retries import retry
-from fitplug_dask.sources.store_errors import ChangedError, StoreError, TransientError
+from fitplug_dask.sources.store_errors import ChangedError, StoreError, TransientError, retry
 
 REQUESTS = 32
 """Requests that one process has in flight at once. A request mostly waits for the store."""

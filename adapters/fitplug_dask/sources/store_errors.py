@@ -1,18 +1,27 @@
 """Store errors: what keeps a file in a store from being read, in words that hold no credentials.
 
 An exception of a store's client may hold credentials, and each client has exceptions of its own.
-So they are sorted here by what they mean, and their text is dropped.
+So they are sorted here by what they mean, and their text is dropped. Requests that fail in passing
+are made again, later and later.
 """
 
 from __future__ import annotations
 
 import errno
+import random
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from fitplug.errors import FitplugError
 
 T = TypeVar("T")
+
+_ATTEMPTS = 8
+_FIRST_WAIT_SECONDS = 0.2
+_LONGEST_WAIT_SECONDS = 10.0
+_LONGEST_SECONDS = 180.0
+"""After so many seconds no further attempt begins, as clients make attempts of their own, too."""
 
 
 class StoreError(Exception):
@@ -114,6 +123,29 @@ def guard_secrets(act: Callable[[], T]) -> T:
     except Exception as error:
         sorted_out = classify_error(error)
     raise sorted_out
+
+
+def retry(act: Callable[[], T]) -> T:
+    """Return what a request to a store returns; a transient error leads to another attempt.
+
+    The waits double. Each is drawn between half of its length and all of it, so that many threads
+    that a store turned away do not come back at the same moment.
+
+    Raises:
+        TransientError: All attempts failed in passing.
+        StoreError: As by `guard_secrets`, at once.
+        FileNotFoundError: As by `guard_secrets`, at once.
+    """
+    begun = time.monotonic()
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            return guard_secrets(act)
+        except TransientError:
+            if attempt == _ATTEMPTS or time.monotonic() - begun > _LONGEST_SECONDS:
+                raise
+        wait = min(_FIRST_WAIT_SECONDS * 2 ** (attempt - 1), _LONGEST_WAIT_SECONDS)
+        time.sleep(wait * random.uniform(0.5, 1.0))
+    raise AssertionError("the last attempt returns or raises")
 
 
 def classify_error(error: Exception) -> Exception:

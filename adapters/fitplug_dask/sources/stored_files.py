@@ -28,12 +28,12 @@ from fitplug_dask.sources.locations import (
     redact_url,
 )
 from fitplug_dask.sources.range_requests import find_strong_tag
-from fitplug_dask.sources.retries import retry
 from fitplug_dask.sources.store_errors import (
     AccessError,
     StoreError,
     TransientError,
     classify_error,
+    retry,
 )
 
 Info: TypeAlias = Mapping[str, Any]

@@ -66,7 +66,7 @@ def _is_frame_domain(domain):
     return isinstance(domain, LazyFrameDomain)
 
 
-# fitplug_opendp.unit_metrics
+# fitplug_opendp.input_domains
 
 
 def check_unit_is_measurable(unit):

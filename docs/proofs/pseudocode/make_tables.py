@@ -75,7 +75,7 @@ def _check_column(name, attribute, schema):
         raise ValueError(...)
 
 
-# fitplug_opendp.frame_bounds
+# fitplug_opendp.lazyframes
 
 
 def upper_records(bounds):
@@ -115,7 +115,7 @@ def find_days(ticks, unit, step=1):
     return days, (ticks != _NOT_A_TIME) & (days >= _FIRST) & (days <= _LAST)
 
 
-# fitplug_opendp.lazyframe_counts
+# fitplug_opendp.lazyframes
 
 
 def count_frame(plan, schema, frame):

@@ -1,6 +1,8 @@
-"""The structure message of SDMX-ML 3.0 that describes the structures of a release.
+"""SDMX: an SDMX-CSV 2.0 file for each group, and the message with the structures of all of them.
 
-Its elements stand in the order of the schemas of SDMX-ML 3.0.0
+The columns are those of the field guide of SDMX-CSV 2.0.0
+(https://github.com/sdmx-twg/sdmx-csv/blob/v2.0.0/data-message/docs/sdmx-csv-field-guide.md). The
+elements of the message stand in the order of the schemas of SDMX-ML 3.0.0
 (https://github.com/sdmx-twg/sdmx-ml/tree/v3.0.0/schemas).
 """
 
@@ -9,9 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import datetime, timezone
+from os import PathLike
 from pathlib import Path
 from xml.etree.ElementTree import Element, ElementTree, SubElement, indent, register_namespace
 
+from fitplug.files import fill_new_folder
+from fitplug.release.exports import check_export_names, iterate_answers, write_rows
+from fitplug.release.noisy_answers import NoisyAnswers
 from fitplug.release.sdmx_structures import (
     ATTRIBUTES,
     CONCEPTS,
@@ -21,7 +27,10 @@ from fitplug.release.sdmx_structures import (
     CodeList,
     Flow,
     Structures,
+    check_agency,
+    check_version,
 )
+from fitplug.release.tables import choose_intervals, make_metadata
 
 _SCHEMAS = "http://www.sdmx.org/resources/sdmxml/schemas/v3_0"
 _MESSAGE, _STRUCTURE, _COMMON = (
@@ -166,3 +175,40 @@ def _add_text(parent: Element, tag: str, text: str) -> None:
     own = SubElement(parent, f"{{{_COMMON}}}{tag}")
     own.set("{http://www.w3.org/XML/1998/namespace}lang", "en")
     own.text = _NO_XML.sub("\ufffd", text)
+
+
+STRUCTURES = "structures.xml"
+
+_ACTION = "I"
+"""The data are for information."""
+
+
+def write_sdmx(
+    release: NoisyAnswers,
+    directory: str | PathLike[str],
+    agency: str,
+    version: str,
+    confidence: float,
+) -> None:
+    """Write a release as SDMX-CSV with its structures; see `Release.write_sdmx`."""
+    check_agency(agency)
+    check_version(version)
+    for group in release.plan.workload.groups:
+        check_export_names(group)
+    structures, message = Structures(release.plan), MessageWriter(agency, version)
+    with fill_new_folder(directory) as folder:
+        notes = {}
+        for flow in structures.flows:
+            intervals = choose_intervals(flow.group, None, default=confidence)
+            notes[flow.id] = make_metadata(release, flow.group, intervals)
+            before = ("dataflow", message.name_structure(flow.id), _ACTION, flow.code)
+            simultaneous = str(intervals.simultaneous).lower()
+            after = (intervals.confidence, simultaneous, flow.group.quantity)
+            codes = [one.codes for one in flow.code_lists]
+            answers = iterate_answers(release, flow.group, intervals, codes)
+            write_rows(
+                folder / flow.file,
+                ["STRUCTURE", "STRUCTURE_ID", "ACTION", *flow.columns],
+                ((*before, *answer, *after) for answer in answers),
+            )
+        message.write(folder / STRUCTURES, structures, release.population, notes)

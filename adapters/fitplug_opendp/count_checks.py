@@ -1,10 +1,14 @@
-"""Checks that counts hold no more records of a person than the plan protects.
+"""Exact counts that callers give: which rows they were made of, and what is refused.
 
-Counts that do not say how many records of a person they hold are taken as they are: nothing checks
-them. They are refused where the unit is about a cell of other values, of which nobody can know it.
+The errors name types and attributes only, as a value that was given may be people's rows. Counts
+that do not say how many records of a person they hold are taken as they are: nothing checks them.
+They are refused where the unit is about a cell of other values, of which nobody can know it.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
 
 from fitplug.counts import Tables
 from fitplug.domain import OUTSIDE
@@ -12,7 +16,113 @@ from fitplug.errors import TablesError
 from fitplug.plan import Plan
 from fitplug.release import Limited
 from fitplug.workload import AddRemove, BoundUnit, ReplaceOne
-from fitplug_opendp.counted_rows import list_outside_attributes
+
+
+@dataclass(frozen=True)
+class CountedRows:
+    """The rows that a release was counted from, in public words.
+
+    Attributes:
+        rows: How rows were weighted and filtered (`Tables.rows`); None if each is one record.
+        limited: Whether the count enforced the limit on the records of a person, or the publisher
+            declared it.
+    """
+
+    rows: str | None
+    limited: Limited | None
+
+    @classmethod
+    def from_tables(cls, tables: Tables) -> CountedRows:
+        """Return the rows that these counts were made of."""
+        return cls(tables.rows, find_limit(tables))
+
+    def __str__(self) -> str:
+        limited = ", limited by person" if self.limited == "enforced" else ""
+        return f"{self.rows or 'rows that are one record each'}{limited}"
+
+
+def find_limit(tables: Tables) -> Limited:
+    """Return "enforced" if the count kept only so many records of each person, else "declared"."""
+    return "declared" if tables.contributions is None else "enforced"
+
+
+def find_seal(tables: Tables) -> str | None:
+    """Return the seal of counts that another count of the same people may not reproduce.
+
+    These are counts that kept records of a person by a secret hash, and counts of weighted or
+    filtered rows: in another count a person may be in other cells. Counts of all rows need no
+    seal, and the result is None.
+    """
+    return None if tables.contributions is None and tables.rows is None else tables.seal
+
+
+def list_outside_attributes(plan: Plan, tables: Tables) -> tuple[str, ...]:
+    """List the attributes without use in the plan by whose values the count left records out."""
+    used = {name for names in plan.tables for name in names}
+    unused = {name for names in tables for name in names} - used
+    return tables.domain.list_names_without_other(unused)
+
+
+def check_space(domain: object, metric: object) -> None:
+    """Raise ValueError unless these are a domain and a metric of OpenDP."""
+    from opendp.mod import Domain, Metric
+
+    if not isinstance(domain, Domain):
+        raise ValueError(
+            f"the input domain must be a domain of OpenDP, not {describe_type(domain)}; "
+            f"{advise_counting(domain)}, for which fitplug_opendp.tables_domain(plan) is the domain"
+        )
+    if not isinstance(metric, Metric):
+        raise ValueError(
+            f"the input metric must be a metric of OpenDP, not {describe_type(metric)}"
+        )
+
+
+def check_are_tables(tables: object) -> None:
+    """Raise TablesError unless the value is Tables; for frames and records it says how to count."""
+    if not isinstance(tables, Tables):
+        raise TablesError(
+            f"tables must be fitplug.Tables, exact counts, not {describe_type(tables)}; "
+            + advise_counting(tables)
+        )
+
+
+def check_tables(plan: Plan, tables: Tables) -> None:
+    """Raise TablesError unless the tables hold what the plan needs, in the plan's own cells.
+
+    The check does not look at how many records are counted, as a refusal would tell that exact
+    number. Answers beyond what the plan's integers hold are clamped, and the noisy answers tell it.
+    """
+    for names in plan.tables:
+        for name in names:
+            if name not in tables.domain or tables.domain[name] != plan.domain[name]:
+                raise TablesError(
+                    f"the tables do not match the plan: their attribute {name!r} is missing or "
+                    "has other cells; count them again with this plan"
+                )
+    for names in plan.tables:
+        tables.marginal(names)
+
+
+def describe_type(value: Any) -> str:
+    """Describe the type of a value with its article and library, such as "a polars LazyFrame"."""
+    kind = type(value)
+    library = kind.__module__.partition(".")[0]
+    return f"a {kind.__name__}" if library == "builtins" else f"a {library} {kind.__name__}"
+
+
+def advise_counting(value: Any) -> str:
+    """Write the clause that says how to count what was given in the place of exact counts."""
+    if hasattr(value, "collect") and hasattr(value, "collect_schema"):
+        return (
+            "count it by fitplug.Tables.from_records(plan.domain, frame.collect(), plan.tables), "
+            "or in OpenDP on its lazyframe_domain"
+        )
+    if hasattr(value, "columns") or hasattr(value, "column_names") or hasattr(value, "keys"):
+        return "count it by fitplug.Tables.from_records(plan.domain, records, plan.tables)"
+    if isinstance(value, str) or hasattr(value, "__fspath__"):
+        return "count it by fitplug_dask.count(path, plan)"
+    return "count the records by fitplug.Tables.from_records(plan.domain, records, plan.tables)"
 
 
 def check_limit(plan: Plan, tables: Tables, contributions: int) -> None:

@@ -1,0 +1,330 @@
+"""The manifest of a release's noisy answers: what the release is, and the digest of each part.
+
+Its own digest is that of the answers, which a ledger keeps.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import scipy
+
+from fitplug.errors import InputError, PlanError
+from fitplug.families import PART
+from fitplug.files import Header, LocalPlace, Place, hash_content, sync
+from fitplug.ledger import Entry, decode_fraction, encode_fraction
+from fitplug.numeric import IntArray
+from fitplug.plan import Plan
+from fitplug.privacy import check_contributions
+from fitplug.release.answer_parts import (
+    ANSWER_PARTS,
+    AnswersPart,
+    PartedAnswers,
+    Stride,
+    encode_part,
+    write_answers_part,
+)
+from fitplug.release.noisy_answers import NoisyAnswers
+from fitplug.release.population import LIMITS
+from fitplug.workload import Workload, read_bound_unit
+
+PLAN, MANIFEST = "plan.npz", "manifest.json"
+
+_KIND, _FORMAT = "answers of fitplug", 1
+_RESERVED = ("release", "plan", "answers", "review")
+
+
+def name_files(workload: Workload) -> Mapping[str, str]:
+    """Choose a file name, without its ending, for each group: its own name in plain letters."""
+    names: dict[str, str] = {}
+    taken = set(_RESERVED)
+    for group in workload.names:
+        base = re.sub(r"[^A-Za-z0-9]+", "_", group).strip("_").lower()[:80] or "group"
+        name, number = base, 2
+        while name in taken:
+            name, number = f"{base}_{number}", number + 1
+        names[group] = name
+        taken.add(name)
+    return names
+
+
+def list_core_versions() -> dict[str, str]:
+    """List the versions of Python and of the libraries that estimates are computed with."""
+    from fitplug import __version__  # imported here, as the package imports this module
+
+    return {
+        "python": platform.python_version(),
+        "fitplug": __version__,
+        "numpy": np.__version__,
+        "scipy": scipy.__version__,
+    }
+
+
+def read_manifest_header(name: str, content: bytes, kind: str, version: int) -> dict[str, Any]:
+    """Decode a manifest, and check its kind and its format.
+
+    Args:
+        name: The file, for messages.
+        content: The content of the file.
+        kind: The kind that it must be of, whose first word says what is in the folder.
+        version: The format that it must have.
+
+    Raises:
+        InputError: It is damaged, or of another kind or format.
+    """
+    try:
+        header = json.loads(content)
+        found_kind, found_version = header["kind"], header["format"]
+    except Exception:  # JSON and types each raise their own kinds on damage
+        raise InputError(
+            f"{name} is damaged; get the folder again from whoever released it"
+        ) from None
+    if (found_kind, found_version) != (kind, version):
+        what = kind.partition(" ")[0]
+        raise InputError(
+            f"{name}: {what} of format {found_version!r}; this fitplug reads {version}"
+        )
+    assert isinstance(header, dict)
+    return header
+
+
+def write_answers(
+    folder: Place, release: NoisyAnswers, most: int = PART
+) -> tuple[PartedAnswers, str]:
+    """Write noisy answers into a folder that has none: their parts, and the manifest.
+
+    Args:
+        folder: The folder.
+        release: The noisy answers.
+        most: The largest number of answers of a part.
+
+    Returns:
+        The answers, and their digest.
+
+    Raises:
+        InputError: The folder has answers.
+        OSError: The folder cannot be written.
+    """
+    parts = []
+    for part, values in _cut_answers(release, most):
+        if not write_answers_part(folder, part.number, values).is_mine:
+            raise InputError(f"{folder} is there already; name a folder that is new or empty")
+        parts.append(part)
+    return write_manifest(folder, release, parts)
+
+
+def compute_answers_digest(release: NoisyAnswers) -> str:
+    """Compute the digest that `write_answers` would return, and write nothing."""
+    parts = [part for part, _ in _cut_answers(release, PART)]
+    return hash_content(_encode_manifest(release, parts))
+
+
+def _cut_answers(release: NoisyAnswers, most: int) -> Iterator[tuple[AnswersPart, IntArray]]:
+    """Cut noisy answers into parts of neighbours."""
+    for number, start in enumerate(range(0, release.plan.strategy.released_size, most)):
+        values = np.asarray(release.answers[start : start + most])
+        content = encode_part(values)
+        place = (Stride(start, (len(values),), (1,)),)
+        yield AnswersPart(number, place, len(content), hash_content(content)), values
+
+
+def _encode_manifest(release: NoisyAnswers, parts: Sequence[AnswersPart]) -> bytes:
+    """Encode the manifest of parts. The answers of the release are not used."""
+    described = [
+        {
+            "place": [list(stride) for stride in part.place],
+            "bytes": part.bytes,
+            "digest": part.digest,
+        }
+        for part in parts
+    ]
+    header = {"kind": _KIND, "format": _FORMAT} | _describe_fields(release) | {"parts": described}
+    return json.dumps(header, sort_keys=True, ensure_ascii=True).encode()
+
+
+def write_manifest(
+    folder: Place, release: NoisyAnswers, parts: Sequence[AnswersPart]
+) -> tuple[PartedAnswers, str]:
+    """Write the manifest of all parts, unless it was written before.
+
+    Args:
+        folder: The folder of the release, or its staging area, with all parts.
+        release: The release; its answers are not used.
+        parts: All parts in order.
+
+    Returns:
+        The answers, and the digest of the manifest that is durable, which is that of the answers.
+
+    Raises:
+        InputError: The parts do not have each answer of the plan once, or a manifest of another
+            release is there.
+        OSError: The manifest cannot be written.
+    """
+    size = release.plan.strategy.released_size
+    _check_places(parts, size)
+    content = _encode_manifest(release, parts)
+    own = folder.join(ANSWER_PARTS)
+    is_first = own.create(MANIFEST, content)
+    if isinstance(folder, LocalPlace):
+        # The files are on the disk. So must be the names of the folders that they are in.
+        sync(folder.path)
+        sync(folder.path.parent)
+    if is_first:
+        return PartedAnswers(folder, parts, size), hash_content(content)
+    fields, digest = read_manifest(folder, release.plan)
+    found: PartedAnswers = fields["answers"]
+    if [part.digest for part in found.parts] != [part.digest for part in parts]:
+        raise InputError(f"{own}/{MANIFEST} is of other answers; name a folder that is new")
+    return found, digest
+
+
+def read_manifest(folder: Place, plan: Plan) -> tuple[dict[str, Any], str]:
+    """Read the manifest of a release's answers.
+
+    Returns:
+        The fields of the release by the names of `Release`'s attributes, with answers that are read
+        when they are needed; and the digest of the manifest.
+
+    Raises:
+        InputError: The manifest is missing, damaged, or of another plan.
+        OSError: The manifest cannot be read.
+    """
+    name = f"{folder}/{ANSWER_PARTS}/{MANIFEST}"
+    try:
+        content = folder.join(ANSWER_PARTS).read(MANIFEST)
+    except FileNotFoundError:
+        raise InputError(f"{name} is missing; a release is read from its whole folder") from None
+    header = read_manifest_header(name, content, _KIND, _FORMAT)
+    if header.get("plan_digest") != plan.digest:
+        raise InputError(f"{name} is of another plan than {PLAN}; use the files of one folder")
+    try:
+        parts = [_parse_part(k, one) for k, one in enumerate(header["parts"])]
+        _check_places(parts, plan.strategy.released_size)
+        answers = PartedAnswers(folder, parts, plan.strategy.released_size)
+        fields = _parse_fields(plan, header) | {"answers": answers}
+    except Exception:  # entries that are missing or of another type raise many kinds of errors
+        raise InputError(
+            f"{name}: the answers and what is said of them do not agree; get the folder again "
+            "from whoever released it"
+        ) from None
+    return fields, hash_content(content)
+
+
+def read_charge(folder: Place) -> Entry | None:
+    """Read the charge that the release in a folder names.
+
+    Returns:
+        The charge; None if the folder holds no answers that can be read, or no ledger recorded
+        them.
+    """
+    try:
+        content = folder.join(ANSWER_PARTS).read(MANIFEST)
+        return _read_entry(read_manifest_header(str(folder), content, _KIND, _FORMAT)["entry"])
+    except Exception:  # entries that are missing or of another type raise many kinds of errors
+        return None
+
+
+def _parse_part(number: int, described: Any) -> AnswersPart:
+    """Make a part of what a manifest says of it."""
+    place = tuple(
+        Stride(int(start), tuple(map(int, shape)), tuple(map(int, strides)))
+        for start, shape, strides in described["place"]
+    )
+    return AnswersPart(number, place, int(described["bytes"]), str(described["digest"]))
+
+
+def _check_places(parts: Sequence[AnswersPart], size: int) -> None:
+    """Check that parts may have each of n answers once: their number, and the range of each.
+
+    Raises:
+        InputError: They have not.
+    """
+    strides = [stride for part in parts for stride in part.place]
+    fits = sum(part.size for part in parts) == size
+    fits = fits and all(len(one.shape) == len(one.strides) for one in strides)
+    for one in strides:
+        first, end = one.ends
+        fits = (
+            fits and min(one.shape, default=0) >= 0 and (not one.size or 0 <= first < end <= size)
+        )
+    if not fits:
+        raise InputError(f"the parts do not have each of {size} answers once")
+
+
+def _describe_fields(release: NoisyAnswers) -> Header:
+    """Describe the fields of a release but its answers, for the header of a file of answers."""
+    entry = release.entry
+    header = {
+        "plan_digest": release.plan_digest,
+        "rho": release.rho.hex(),
+        "contributions": release.contributions,
+        "noise_scale": release.noise_scale.hex(),
+        "entry": None if entry is None else _describe_entry(entry),
+        "files": dict(name_files(release.plan.workload)),
+        "versions": list_core_versions(),
+    }
+    optional = {
+        "limited": release.limited,
+        "rows": release.rows,
+        "counts": release.seal,
+        "outside": list(release.outside) or None,
+    }
+    return header | {key: value for key, value in optional.items() if value is not None}
+
+
+def _describe_entry(entry: Entry) -> Header:
+    """Describe the charge of a release."""
+    exact = {"rho": encode_fraction(entry.rho), "bound_unit": entry.bound_unit.to_spec()}
+    return vars(entry) | exact
+
+
+def _read_entry(described: Header | None) -> Entry | None:
+    """Read the charge of a release; None if no ledger recorded it.
+
+    Raises:
+        InputError: Its unit of privacy is none.
+    """
+    if described is None:
+        return None
+    rho, unit = decode_fraction(described["rho"]), read_bound_unit(described["bound_unit"])
+    return Entry(**(described | {"rho": rho, "bound_unit": unit}))
+
+
+def _parse_fields(plan: Plan, header: Header) -> dict[str, Any]:
+    """Make the fields of the release but its answers.
+
+    Raises:
+        Exception: They do not fit the plan or each other; errors of any kind are possible.
+    """
+    contributions = header["contributions"]
+    if contributions is not None:
+        check_contributions(contributions)
+    limited = header.get("limited")
+    if limited not in LIMITS:
+        raise PlanError("a limit of another kind")
+    rho, noise_scale = float.fromhex(header["rho"]), float.fromhex(header["noise_scale"])
+    in_unit = plan.strategy.compute_rho(plan.noise_std * noise_scale)
+    exact = in_unit * plan.compare_records(contributions or 1) ** 2
+    # The rho of a release is rounded up, by little.
+    if noise_scale <= 0 or not exact <= Fraction(rho) <= exact * (1 + Fraction(1, 10**9)):
+        raise PlanError("not what these answers cost")
+    entry = _read_entry(header["entry"])
+    if entry is not None and entry.plan_digest != plan.digest:
+        raise PlanError("a charge for another plan")
+    return {
+        "plan": plan,
+        "rho": rho,
+        "contributions": contributions,
+        "noise_scale": noise_scale,
+        "entry": entry,
+        "limited": limited,
+        "rows": header.get("rows"),
+        "seal": header.get("counts"),
+        "outside": tuple(map(str, header.get("outside", ()))),
+    }
