@@ -1,17 +1,18 @@
 """Files: the headers and the rows of files, and the snapshot of all files before they are read."""
 
 from fitplug_dask.files.checked_file import CheckedFile
+from fitplug_dask.files.column_checks import ColumnRules
 from fitplug_dask.files.header import DamagedFileError
 from fitplug_dask.files.parquet import ReadAhead, sample_checksums
-from fitplug_dask.files.readers import describe_damage, open_file
 from fitplug_dask.files.snapshot import (
     CheckAll,
     CheckOne,
     check_on_threads,
+    describe_damage,
+    open_file,
     read_found_header,
     take_snapshot,
 )
-from fitplug_dask.files.wanted_columns import ColumnRules
 
 __all__ = [
     "CheckAll",

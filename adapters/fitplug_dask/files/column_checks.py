@@ -1,14 +1,15 @@
-"""Column checks: whether a file has what is counted, and how its columns are read."""
+"""Column checks: which columns a count reads, whether a file has them, and how they are read."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fitplug.counts import WEIGHT, can_name_columns, suggest_column
-from fitplug.domain import OUTSIDE, Encoder
+from fitplug.counts import WEIGHT, Filters, can_name_columns, suggest_column
+from fitplug.domain import OUTSIDE, Attribute, Encoder
 from fitplug.errors import DataError, suggest_nearest
 from fitplug_dask.encoding import (
     classify_person_type,
@@ -19,12 +20,49 @@ from fitplug_dask.encoding import (
     explain_person_mismatch,
     needs_conversion,
 )
-from fitplug_dask.files.adaptation import WRITTEN, Adaptation, RepeatedKey
-from fitplug_dask.files.checked_file import CheckedFile
-from fitplug_dask.files.header import Header
-from fitplug_dask.files.stored_columns import find_stored_column, lacks_numbers
-from fitplug_dask.files.wanted_columns import WantedColumns
+from fitplug_dask.files.checked_file import WRITTEN, Adaptation, CheckedFile, RepeatedKey
+from fitplug_dask.files.header import Header, find_stored_column, lacks_numbers
 from fitplug_dask.sources import TEXT_FORMATS, FolderKey, Format, FoundFile
+
+
+@dataclass(frozen=True)
+class ColumnRules:
+    """How columns are read that no type alone says how to read.
+
+    Attributes:
+        zone: The time zone in which times with a zone are read as days; None refuses them.
+        missing: For columns that a file may lack, the value that all of its rows then have; None
+            is null.
+    """
+
+    zone: str | None = None
+    missing: Mapping[str, Any] = field(default_factory=dict)
+
+
+PLAIN_RULES = ColumnRules()
+
+
+@dataclass(frozen=True)
+class WantedColumns:
+    """The columns that a count reads.
+
+    Attributes:
+        attributes: The attributes that are counted, by name.
+        person: The column that identifies persons, if there is one.
+        weight: The column of weights, if there is one.
+        filters: What rows must hold.
+        rules: How columns are read that no type alone says how to read.
+        checks: What was found for files of one folder and one schema, so that it is found once.
+        codes: The codes of the values that folders' names spell.
+    """
+
+    attributes: Mapping[str, Attribute]
+    person: str | None
+    weight: str | None
+    filters: Filters
+    rules: ColumnRules
+    checks: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+    codes: dict[Any, int] = field(default_factory=dict, repr=False, compare=False)
 
 
 class _Wording(NamedTuple):
