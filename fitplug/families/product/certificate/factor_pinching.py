@@ -169,14 +169,19 @@ def pinch_symmetric(n: int, t: int) -> Pinch:
     return Pinch(one / n, 0 * one, side, side, (), paired, np.full(1, rest), error)
 
 
-def choose_frame(X: FloatArray, e: FloatArray, tilt: float, t: int) -> FloatArray:
+def choose_frame(
+    X: FloatArray, e: FloatArray, tilt: float, t: int, sides: FloatArray | None = None
+) -> FloatArray:
     """Choose the frame: the Krylov space of e under |X|, where X couples e the most.
+
+    With sides s, it is the Krylov space of e and of s e, which is second in it.
 
     Args:
         X: The stacked factors of an attribute, shape (r, n).
         e: A unit vector, shape (n,).
         tilt: The weight of e against the rest in |X|.
         t: The number of columns.
+        sides: s, shape (n,); None if there are none.
 
     Returns:
         Orthonormal columns, shape (n, t), of which e is the first. Where the Krylov space has fewer
@@ -187,9 +192,13 @@ def choose_frame(X: FloatArray, e: FloatArray, tilt: float, t: int) -> FloatArra
     if t < 2:
         return frame
     _, s, V = _decompose_tilted(X / (np.abs(X).max() or 1.0), e, tilt)
+    started = 1 if sides is None else 2
     for width in range(1, t):
         known = frame[:, :width]
-        v = V.T @ (s * (V @ known[:, -1]))
+        if sides is not None and width == 1:
+            v = s[0] * (sides * e)
+        else:
+            v = V.T @ (s * (V @ known[:, -started]))
         for _ in range(2):
             v -= known @ (known.T @ v)
         size = float(np.linalg.norm(v))
@@ -271,13 +280,13 @@ def pinch_factor(
     # here but R and C has a Frobenius norm of at most 1.03 |X|_F.
     terms = gamma(len(X) + 2 * X.shape[1])
     sides = 1 + float(upper_norm(rows)) + float(upper_norm(columns))
-    off = _upper_departure(rows) + _upper_departure(columns)
+    off = upper_departure(rows) + upper_departure(columns)
     slack = 1.01 * (size * 3 * (terms * sides + off) + 2 * error) + UNDERFLOW
     rests = np.zeros(loose.shape[1])
     for k, (own, part, polar) in enumerate(zip(chosen[1:], parts, polars, strict=True)):
         value = math.fsum(np.einsum("ij,ij->i", own.T @ X @ part, polar))
         value -= float(upper_norm(polar)) * (slack + 2 * terms * size) * 1.01
-        rests[k] = max(0.0, value) / (1 + _upper_departure(polar.T)) * (1 - 4 * UNIT_ROUNDOFF)
+        rests[k] = max(0.0, value) / (1 + upper_departure(polar.T)) * (1 - 4 * UNIT_ROUNDOFF)
     for k, column in enumerate(further.T, start=len(parts)):
         rests[k] = math.fsum(column) * (1 - 4 * UNIT_ROUNDOFF)
     paired = chosen[0].T @ X @ frame
@@ -306,7 +315,7 @@ def _decompose_tilted(
     return U, s, V
 
 
-def _upper_departure(C: FloatArray) -> float:
+def upper_departure(C: FloatArray) -> float:
     """Bound |C'C - I|_F from above.
 
     Gram-Schmidt, C = Q (I + N) with N upper triangular, moves C by |N|_F: as

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -71,6 +71,14 @@ class StateColumns:
     first: IntArray
     position: IntArray
 
+    def multiply(self, numbers: FloatArray) -> FloatArray:
+        """Multiply the numbers (base,) of the digits of each column, of which that of 0 is 1."""
+        left, product = self.states, np.ones(len(self.states))
+        while left.any():
+            product *= numbers[(left % self.base).astype(np.int64)]
+            left = left // self.base
+        return product
+
     def find_totals(self, attribute: int, t: int) -> tuple[IntArray, IntArray]:
         """Find where columns meet those that have the state 0 of an attribute instead of another.
 
@@ -105,14 +113,12 @@ class GramTerms:
             (g, t_1^2 + K_1, ..., t_m^2 + K_m).
         sizes: The sizes of the matrices, ascending, and how many there are of each.
         roundings: The most roundings in an entry of the buffer.
-        projected: The entries of the buffer whose row or column is projected out.
         columns: The columns of all Gamma_b.
     """
 
     parts: tuple[tuple[IntArray, IntArray, IntArray], ...]
     sizes: tuple[tuple[int, int], ...]
     roundings: int
-    projected: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     columns: StateColumns | None = None
 
     @property
@@ -143,8 +149,18 @@ class GramTerms:
                 value = (value[:, :, None] * table[:, None, :]).reshape(len(groups), -1)
             places = to_positions(positions.ravel())
             buffer += np.bincount(places, value.ravel(), minlength=len(buffer))
-        buffer[self.projected] = 0.0
         return buffer
+
+    def multiply_columns(self, buffer: FloatArray, numbers: FloatArray) -> FloatArray:
+        """Multiply the columns of all Y_b by numbers (n,), and so the rows of Gamma_b too."""
+        assert self.columns is not None
+        arranged, start = numbers[np.argsort(self.columns.first)], 0
+        parts = []
+        for stack in self.split_by_size(buffer):
+            own = arranged[start : start + stack[:, :, 0].size].reshape(stack.shape[:2])
+            start += own.size
+            parts.append((stack * own[:, :, None] * own[:, None, :]).ravel())
+        return np.concatenate(parts)
 
     def split_by_size(self, buffer: FloatArray) -> list[FloatArray]:
         """Split a buffer into views: per size the matrices, shape (number, size, size)."""
@@ -199,7 +215,7 @@ def _upper_norms(stack: FloatArray) -> FloatArray:
 
 
 def place_terms(
-    batched: BatchedGroups, splits: Sequence[Split], used: BoolArray, moved: BoolArray | None = None
+    batched: BatchedGroups, splits: Sequence[Split], used: BoolArray
 ) -> GramTerms | None:
     """Place the terms of all Gamma_b in a buffer.
 
@@ -207,8 +223,6 @@ def place_terms(
         batched: The groups.
         splits: Into what the columns of every attribute are split.
         used: Whether each group counts, shape (groups,).
-        moved: Attributes of which the states with 0 for all of them are projected out, shape
-            (attributes,); None where nothing is. Their frames have columns.
 
     Returns:
         The positions, or None if they exceed the limits above.
@@ -260,44 +274,11 @@ def place_terms(
             )
         ),
         tuple(zip(different.tolist(), number.tolist(), strict=True)),
-        int(used.sum()) + len(found) + deepest * (widest + 4),
-        _list_projected(states, (before, digits), base, moved, (row, column, place)),
+        int(used.sum()) + len(found) + deepest * (widest + 4) + 4,
         StateColumns(states, base, before, start[block] + position * size[block], position),
     )
     fits = terms.work <= MAX_WORK and terms.length <= MAX_BUFFER
     return terms if fits else None
-
-
-def _list_projected(
-    states: AnyArray,
-    digits: tuple[IntArray, IntArray],
-    base: int,
-    moved: BoolArray | None,
-    entries: tuple[IntArray, IntArray, IntArray],
-) -> IntArray:
-    """List the entries of the buffer whose row or column is 0 for all attributes that are moved.
-
-    Args:
-        states: The states' numbers, whose digits are those of attributes that are not 0.
-        digits: The digits of each attribute begin after the first, and are as many as the second.
-        base: The base of the digits.
-        moved: See `place_terms`.
-        entries: The row, the column and the place of each term.
-
-    Returns:
-        The places.
-    """
-    if moved is None:
-        return np.zeros(0, dtype=np.int64)
-    is_moved = np.zeros(base + 1, dtype=np.bool_)
-    for first, number, own in zip(*digits, moved, strict=True):
-        is_moved[first + 1 : first + number + 1] = own
-    left, projected = states.copy(), np.ones(len(states), dtype=np.bool_)
-    while left.any():
-        projected &= ~is_moved[(left % base).astype(np.int64)]
-        left = left // base
-    row, column, place = entries
-    return np.unique(place[projected[row] | projected[column]])
 
 
 def _number_states(before: IntArray, shape: IntArray, base: int, kind: Any) -> AnyArray:

@@ -1,39 +1,54 @@
 """The certificate of the product family where neighbours replace a record.
 
-For product weights p of cells that sum to 1, let each pair (i, j) of one region have the weight
-p_i p_j over the sum P_r of p in the region. These weights sum to 1 at most, and with u_r the square
-roots of p in region r over P_r^1/2,
-
-    P = 2 diag(p)^1/2 (I - sum_r u_r u_r') diag(p)^1/2
-
-So the bound is that of `fitplug.families.product.certificate.product_bound` times the square root
-of 2, with the columns that the u_r span projected out. These are the columns whose states are 0 for
-all attributes along which a record may move (docs/theory/units.md).
+As plans have them, the weights p of cells come first, then the sides of the attributes that are not
+symmetric and along which a record may move, and the shares of its moves.
 """
 
 from __future__ import annotations
 
-import math
+from dataclasses import replace
 
 import numpy as np
 
 from fitplug.families.base.family import Duals
-from fitplug.families.base.objective import Objective
-from fitplug.families.product.certificate.product_bound import lower_product_cost
-from fitplug.families.product.certificate.products import ProductCertifier, unpack_duals
+from fitplug.families.product.certificate.product_duals import PairWeights, ProductDuals
+from fitplug.families.product.certificate.products import (
+    ProductCertifier,
+    pack_duals,
+    unpack_duals,
+)
 from fitplug.families.product.shape.pairs import ProductPairStructure
 from fitplug.families.product.shape.products import ProductStructure
-from fitplug.numeric import UNIT_ROUNDOFF
+from fitplug.numeric import IntArray
 
 
 class ProductPairCertifier(ProductCertifier):
     """The certificate of `ProductPairStructure`, for the plain objective."""
 
-    def lower_cost(
-        self, structure: ProductStructure, objective: Objective, scale: float, duals: Duals
-    ) -> float:
+    def count_duals(self, structure: ProductStructure) -> tuple[int, int]:
         assert isinstance(structure, ProductPairStructure)
-        moved = np.zeros(len(structure.block_attributes), dtype=np.bool_)
-        moved[structure.free] = True
-        bound = lower_product_cost(structure.batched, unpack_duals(structure, duals), moved)
-        return bound * math.sqrt(2 / scale) * (1 - 6 * UNIT_ROUNDOFF)
+        p, q = super().count_duals(structure)
+        return p + int(_count_sides(structure).sum()) + len(structure.moves), q
+
+    def unpack(self, structure: ProductStructure, duals: Duals) -> ProductDuals:
+        assert isinstance(structure, ProductPairStructure)
+        sizes = _count_sides(structure)
+        ends = np.cumsum([*sizes, len(structure.moves)])
+        first = len(duals.p) - int(ends[-1])
+        *sides, shares = np.split(duals.p[first:], ends[:-1])
+        found = unpack_duals(structure, duals._replace(p=duals.p[:first]))
+        return replace(found, pairs=PairWeights(structure.moves, shares, tuple(sides)))
+
+
+def pack_pair_duals(duals: ProductDuals) -> Duals:
+    """Put the factors of product weights one after another, as plans have them."""
+    assert duals.pairs is not None
+    packed = pack_duals(duals)
+    parts = packed.p, *duals.pairs.sides, duals.pairs.shares
+    return packed._replace(p=np.concatenate(parts))
+
+
+def _count_sides(structure: ProductPairStructure) -> IntArray:
+    """Count the sides of each attribute, shape (attributes,)."""
+    moved = structure.moves.any(axis=0) & ~np.array(structure.batched.symmetric)
+    return np.where(moved, np.array(structure.sizes, dtype=np.int64), 0)

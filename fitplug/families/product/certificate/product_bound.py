@@ -46,10 +46,11 @@ from fitplug.families.product.certificate.factor_pinching import (
     split_rest,
 )
 from fitplug.families.product.certificate.gram_matrices import place_terms
+from fitplug.families.product.certificate.pair_weights import PairSpectrum, find_spectrum
 from fitplug.families.product.certificate.product_duals import ProductDuals, check_duals
 from fitplug.families.product.certificate.splits import Split, plan_splits
 from fitplug.families.product.shape.batches import BatchedGroups
-from fitplug.numeric import UNIT_ROUNDOFF, BoolArray, FloatArray, IntArray, gamma
+from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, IntArray, gamma
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,12 +62,14 @@ class ScaledDuals:
         w: The weights of the groups in [0, 1], for X as the pinches scale it, shape (groups,).
         mass: No less than sum q / 4^power.
         power: The power of 4.
+        spectrum: How the Laplacian of weights of pairs multiplies columns.
     """
 
     pinches: dict[int, Pinch]
     w: FloatArray
     mass: float
     power: int
+    spectrum: PairSpectrum | None = None
 
     @cached_property
     def tables(self) -> dict[int, FloatArray]:
@@ -76,22 +79,20 @@ class ScaledDuals:
     def divide_by_mass(self, total: float) -> float:
         """Divide a total by sqrt(sum q), rounded down."""
         value = total / math.sqrt(self.mass) * (1 - 8 * UNIT_ROUNDOFF)
+        if self.spectrum is not None:
+            value *= self.spectrum.factor
         with np.errstate(over="ignore", under="ignore"):
             scaled = float(np.ldexp(value, -self.power))
         # What is subnormal may have been rounded up.
         return min(scaled, np.finfo(float).max) if scaled > 1e-300 else 0.0
 
 
-def lower_product_cost(
-    batched: BatchedGroups, duals: ProductDuals, moved: BoolArray | None = None
-) -> float:
+def lower_product_cost(batched: BatchedGroups, duals: ProductDuals) -> float:
     """Certify a lower bound on the privacy cost of every mechanism.
 
     Args:
         batched: The groups.
         duals: The weights.
-        moved: Where neighbours replace a record: along which attributes it may move, shape
-            (attributes,). None where one record is added or removed.
 
     Returns:
         The bound, rounding included.
@@ -100,18 +101,23 @@ def lower_product_cost(
         ValueError: If the weights are not of these groups, or take too much work.
     """
     check_duals(batched, duals)
-    splits = plan_splits(batched, duals, moved)
-    places = place_terms(batched, splits, duals.w > 0, moved)
+    splits = plan_splits(batched, duals)
+    places = place_terms(batched, splits, duals.w > 0)
     if places is None:
         raise ValueError(
             f"dual weights: frames of {duals.t} columns and {duals.rests} rests are too many"
         )
     try:
         here = scale_duals(batched, duals, splits)
-        total = places.lower_square_roots(places.fill(here.w, here.tables))
+        buffer, longest = places.fill(here.w, here.tables), 1.0
+        if here.spectrum is not None:
+            assert places.columns is not None
+            lengths = here.spectrum.lower_lengths(places.columns)
+            buffer, longest = places.multiply_columns(buffer, lengths), float(lengths.max())
+        total = places.lower_square_roots(buffer)
     except np.linalg.LinAlgError as error:
         raise ValueError(f"dual weights could not be evaluated: {error}") from None
-    return here.divide_by_mass(max(0.0, total - _upper_loss(batched, here)))
+    return here.divide_by_mass(max(0.0, total - _upper_loss(batched, here) * longest))
 
 
 def share_product_weight(batched: BatchedGroups, duals: ProductDuals) -> FloatArray:
@@ -190,14 +196,25 @@ def scale_duals(
             pinches |= dict.fromkeys(own, pinch_symmetric(batched.sizes[a], split.columns))
         elif own:
             weighted = np.concatenate([math.sqrt(mass[f]) * parts[f][0] for f in own])
-            frame = choose_frame(weighted, e[a], duals.tilt, split.columns)
+            sides = None if duals.pairs is None else duals.pairs.sides[a]
+            frame = choose_frame(
+                weighted,
+                e[a],
+                duals.tilt,
+                split.columns,
+                sides if sides is not None and len(sides) else None,
+            )
             rests = split_rest(frame, e[a], split.spaces)
             for f in own:
                 X, error, shift, loose = parts[f]
                 pinches[f] = pinch_factor(
                     X, frame, duals.tilt, rests, error=error, shift=shift, loose=loose
                 )
-    return ScaledDuals(pinches, w, *_upper_mass(batched, w, roots, shifts))
+    spectrum = None
+    if duals.pairs is not None:
+        by_attribute = {batched.factors[f].attribute: pinch for f, pinch in pinches.items()}
+        spectrum = find_spectrum(duals.pairs, batched.sizes, batched.symmetric, by_attribute)
+    return ScaledDuals(pinches, w, *_upper_mass(batched, w, roots, shifts), spectrum)
 
 
 def _scale_groups(batched: BatchedGroups, duals: ProductDuals, shifts: IntArray) -> FloatArray:

@@ -8,10 +8,31 @@ import numpy as np
 
 from fitplug.families.product.shape.batches import BatchedGroups
 from fitplug.families.product.shape.products import MAX_FACTORS
-from fitplug.numeric import FloatArray
+from fitplug.numeric import BoolArray, FloatArray
 
 MAX_RESTS = 4096
 """Most rests of an attribute of each kind."""
+
+
+@dataclass(frozen=True, eq=False)
+class PairWeights:
+    """Weights of pairs of cells; any numbers of these shapes give a bound.
+
+    Attributes:
+        moves: Along which attributes a record moves, shape (t, attributes).
+        shares: The weights of the moves, >= 0; only their ratios count, shape (t,).
+        sides: Per attribute any numbers s: v is the part of s e that is orthogonal to e, shape
+            (n_a,). There are none of a symmetric attribute, and of one along which none moves.
+    """
+
+    moves: BoolArray
+    shares: FloatArray
+    sides: tuple[FloatArray, ...]
+
+    @property
+    def moved(self) -> BoolArray:
+        """Along which attributes a record may move, shape (attributes,)."""
+        return np.asarray(self.moves.any(axis=0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +50,7 @@ class ProductDuals:
             Where it is 1, an attribute has one rest altogether.
         tilt: The weight in (0, 1] of e against the rest, in the polar factor that pairs rows with
             columns.
+        pairs: The weights of pairs of cells, where neighbours replace a record.
     """
 
     p: tuple[FloatArray, ...]
@@ -37,6 +59,7 @@ class ProductDuals:
     t: int
     rests: int
     tilt: float
+    pairs: PairWeights | None = None
 
 
 def check_duals(batched: BatchedGroups, duals: ProductDuals) -> None:
@@ -58,6 +81,8 @@ def check_duals(batched: BatchedGroups, duals: ProductDuals) -> None:
         raise ValueError(f"dual weights: rests must be an integer from 1 to {MAX_RESTS}")
     if type(tilt) is not float or not 0 < tilt <= 1:
         raise ValueError("dual weights: tilt must be a float in (0, 1]")
+    if duals.pairs is not None:
+        _check_pairs(duals.pairs, cells)
     shapes = [
         (max(len(factor.rows), n), n)
         for factor in batched.factors
@@ -65,6 +90,16 @@ def check_duals(batched: BatchedGroups, duals: ProductDuals) -> None:
     ]
     if sum(float(r) * n * min(r, n) for r, n in shapes) > MAX_FACTORS:
         raise ValueError("dual weights: the factors are too large to take singular values of")
+
+
+def _check_pairs(pairs: PairWeights, cells: list[int]) -> None:
+    """Check that weights of pairs are of these numbers of cells."""
+    _check_weights("of moves", pairs.shares, len(pairs.moves))
+    if pairs.moves.shape[1] != len(cells) or not pairs.moves.any(axis=1).all():
+        raise ValueError("dual weights: a move is along some of the attributes")
+    for a, (sides, n) in enumerate(zip(pairs.sides, cells, strict=True)):
+        if len(sides) and (sides.shape != (n,) or not np.isfinite(sides).all()):
+            raise ValueError(f"dual weights: the sides of attribute {a} must be {n} finite numbers")
 
 
 def _check_weights(name: str, weights: FloatArray, size: int) -> None:

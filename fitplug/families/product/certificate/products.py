@@ -34,14 +34,22 @@ class ProductCertifier(Certifier[ProductStructure]):
         cells, counts = _count_numbers(structure)
         return sum(cells), sum(counts)
 
+    def unpack(self, structure: ProductStructure, duals: Duals) -> ProductDuals:
+        """Split p and q into the factors of product weights.
+
+        Raises:
+            ValueError: If they are of other sizes.
+        """
+        return unpack_duals(structure, duals)
+
     def lower_cost(
         self, structure: ProductStructure, objective: Objective, scale: float, duals: Duals
     ) -> float:
-        bound = lower_product_cost(structure.batched, unpack_duals(structure, duals))
+        bound = lower_product_cost(structure.batched, self.unpack(structure, duals))
         return bound / math.sqrt(scale) * (1 - 4 * UNIT_ROUNDOFF)
 
     def share_weight(self, structure: ProductStructure, duals: Duals) -> FloatArray:
-        return share_product_weight(structure.batched, unpack_duals(structure, duals))
+        return share_product_weight(structure.batched, self.unpack(structure, duals))
 
     def certify_tiers(self, claims: TierClaims, lower_bound_at: LowerBoundAt) -> Iterator[Tier]:
         """Certify one tier: the family tells no cells apart."""

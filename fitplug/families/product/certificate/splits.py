@@ -10,7 +10,7 @@ import numpy as np
 from fitplug.families.product.certificate.product_duals import ProductDuals
 from fitplug.families.product.shape.batches import BatchedGroups
 from fitplug.families.product.shape.row_spaces import build_row_spaces, classify_nodes
-from fitplug.numeric import BoolArray, FloatArray, IntArray
+from fitplug.numeric import FloatArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,23 +36,22 @@ class Split:
         return max(len(self.spaces), 1) + self.classes[1]
 
 
-def plan_splits(
-    batched: BatchedGroups, duals: ProductDuals, moved: BoolArray | None = None
-) -> list[Split]:
+def plan_splits(batched: BatchedGroups, duals: ProductDuals) -> list[Split]:
     """Plan into what the columns of every attribute are split.
 
     Args:
         batched: The groups.
         duals: The dual weights.
-        moved: Attributes that need a frame in any case, shape (attributes,).
 
     Returns:
         One for each attribute.
     """
     splits, rests = [], duals.rests
     columns = _count_frame_columns(batched, duals)
-    if moved is not None:
-        columns = np.where(moved, np.maximum(columns, 1), columns)
+    if duals.pairs is not None:
+        # Of an attribute along which a record moves, the frame has e and v.
+        least = np.where(duals.pairs.moved, np.minimum(batched.widths, 2), 0)
+        columns = np.maximum(columns, least)
     for a, size in enumerate(columns.tolist()):
         tree = batched.trees[a]
         spaces: tuple[FloatArray, ...] = ()

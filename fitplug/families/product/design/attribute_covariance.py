@@ -114,7 +114,8 @@ class AttributeCovariance(Protocol):
         rows.
 
         Args:
-            cells: Weights p of the cells, shape (n,), positive, summing to 1.
+            cells: Weights p of the cells, shape (n,), positive, summing to 1; or a matrix (n, n),
+                whose product with Y stands for p'eta, if the covariance is dense.
             prices: What p'eta of each grade costs, shape (K,).
             pulls: For each factor of the attribute the prices of its rows' mu^2 and gammas,
                 (r, 1 + K).

@@ -25,7 +25,7 @@ from fitplug.families.product.certificate.product_bound import (
     lower_product_cost,
     scale_duals,
 )
-from fitplug.families.product.certificate.product_duals import ProductDuals
+from fitplug.families.product.certificate.product_duals import PairWeights, ProductDuals
 from fitplug.families.product.certificate.splits import plan_splits
 from fitplug.families.product.design.cell_ascent import (
     ascend_cells,
@@ -75,7 +75,7 @@ class _Climb:
 
 
 def ascend_product_bound(
-    batched: BatchedGroups, weights: FamilyWeights
+    batched: BatchedGroups, weights: FamilyWeights, pairs: PairWeights | None = None
 ) -> tuple[ProductDuals, float]:
     """Find dual weights with a high product bound, from weights of any origin.
 
@@ -85,6 +85,7 @@ def ascend_product_bound(
     Args:
         batched: The groups of the workload.
         weights: Weights to begin from.
+        pairs: Weights of pairs of cells, where neighbours replace a record. They do not ascend.
 
     Returns:
         The weights and their certified bound on the privacy cost of every mechanism.
@@ -92,7 +93,7 @@ def ascend_product_bound(
     Raises:
         ValueError: If the bound cannot be evaluated.
     """
-    duals = fit_product_duals(batched, weights)
+    duals = replace(fit_product_duals(batched, weights), pairs=pairs)
     largest = max(batched.widths, default=1)
     # If only one attribute has several columns, its frame has them all, which is exact.
     t = largest if sum(n > 1 for n in batched.widths) == 1 else 1
@@ -201,7 +202,11 @@ def _step(
     """Return the bound at the weights, without its rounding, and the weights after one step."""
     splits = plan_splits(batched, duals)
     here = scale_duals(batched, duals, splits)
-    total, by_w, by_table, roots = differentiate_norms(gram_matrices, here.w, here.tables)
+    lengths = None
+    if here.spectrum is not None:
+        assert gram_matrices.columns is not None
+        lengths = here.spectrum.lower_lengths(gram_matrices.columns)
+    total, by_w, by_table, roots = differentiate_norms(gram_matrices, here.w, here.tables, lengths)
     costs, by_y = _compute_costs(batched, duals)
     w = here.w * by_w / costs
     w = np.where(duals.w > 0, np.maximum(w / w.sum(), _LEAST_GROUP), 0.0)
@@ -222,6 +227,8 @@ def _step(
             gains[f] = rows = nodes * (rows.sum() / nodes.sum()) if nodes.any() else nodes
         if len(y[f]) > 1:
             y[f] = _normalise(rows / by_y[f])
+    if duals.pairs is not None:
+        return here.divide_by_mass(total), replace(duals, y=tuple(y), w=w)
     couplings = couple_totals(batched, here, gram_matrices, roots, by_table)
     p = ascend_cells(batched, duals.p, here, gains, couplings)
     return here.divide_by_mass(total), replace(duals, p=p, y=tuple(y), w=w)
@@ -237,7 +244,10 @@ def _normalise(gains: FloatArray) -> FloatArray:
 
 
 def differentiate_norms(
-    gram_matrices: GramTerms, w: FloatArray, tables: Mapping[int, FloatArray]
+    gram_matrices: GramTerms,
+    w: FloatArray,
+    tables: Mapping[int, FloatArray],
+    lengths: FloatArray | None = None,
 ) -> tuple[float, FloatArray, dict[int, FloatArray], FloatArray]:
     """Compute sum_b tr Gamma_b^1/2 (B7), not certified, and its derivatives.
 
@@ -245,13 +255,17 @@ def differentiate_norms(
         gram_matrices: Where the Gram matrices are, for these groups and frames.
         w: Weights of the groups, shape (groups,).
         tables: The table of each factor that is used.
+        lengths: What the columns of all Y_b are multiplied by, shape (columns,).
 
     Returns:
         The sum, its derivative by w, its derivatives by the tables, and the matrices Gamma_b^1/2 in
         the places of Gamma_b.
     """
     total, by_buffer, roots = 0.0, [], []
-    for stack in gram_matrices.split_by_size(gram_matrices.fill(w, tables)):
+    filled = gram_matrices.fill(w, tables)
+    if lengths is not None:
+        filled = gram_matrices.multiply_columns(filled, lengths)
+    for stack in gram_matrices.split_by_size(filled):
         squares, U = decompose_symmetric(stack)
         noise = 32 * stack.shape[-1] * UNIT_ROUNDOFF * squares.sum(axis=1, keepdims=True)
         singular = np.sqrt(np.where(squares > noise, squares, 0.0))
@@ -260,6 +274,8 @@ def differentiate_norms(
         halves = np.divide(0.5, singular, out=np.zeros_like(singular), where=singular > 0)
         by_buffer.append(((U * halves[:, None, :]) @ U.transpose(0, 2, 1)).ravel())
     slope = np.concatenate(by_buffer)
+    if lengths is not None:
+        slope = gram_matrices.multiply_columns(slope, lengths)
     by_w = np.zeros_like(w)
     by_table = {f: np.zeros_like(table) for f, table in tables.items()}
     for groups, factors, place in gram_matrices.parts:

@@ -17,7 +17,7 @@ The weights prove a lower bound on the privacy cost of every mechanism; see
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -126,22 +126,11 @@ def _descend(
     The last result is half of the Lagrangian before the iteration, which is the privacy cost if
     nothing can be gained.
     """
-    tables = batched.compute_tables(covariances)
     eta = [covariance.compute_eta() for covariance in covariances]
     mean_eta = [(p[:, None] * own).sum(axis=0) for p, own in zip(weights.cells, eta, strict=True)]
-    rows = _mix_rows(batched, tables, weights.shares)
-    q = np.concatenate([own.ravel() for own in weights.queries])
-    needed, costs = rows.multiply_transposed(q), batched.scales.multiply(mean_eta)
-    z, spent = compute_scales(costs, needed), np.sqrt(costs * needed)
-    total = float(spent.sum())
-    raised = mix_with_uniform(q * rows.multiply(z) / total, mixing)
-    cuts = np.cumsum([own.size for own in weights.queries])[:-1]
-    queries = [
-        new.reshape(old.shape)
-        for new, old in zip(np.split(raised / raised.sum(), cuts), weights.queries, strict=True)
-    ]
-    pulls, shares = _differentiate(batched, tables, rows, weights, q, z)
-    shares = tuple(mix_with_uniform(share, mixing) for share in shares)
+    costs = batched.scales.multiply(mean_eta)
+    ascent = ascend_queries(batched, covariances, weights, costs, mixing)
+    spent, total = ascent.spent, ascent.total
     moved, cells = list(covariances), list(weights.cells)
     for a, covariance in enumerate(covariances):
         # Symmetry keeps the weights of a symmetric attribute uniform.
@@ -153,13 +142,61 @@ def _descend(
         p = cells[a]
         own_pulls = [
             (factor, pull)
-            for factor, pull in zip(batched.factors, pulls, strict=True)
+            for factor, pull in zip(batched.factors, ascent.pulls, strict=True)
             if factor.attribute == a
         ]
         moved[a] = covariance.descend(p, prices, own_pulls)
         grown = p * (1 + (eta[a] @ prices - by_grade.sum()) / total)
         cells[a] = mix_with_uniform(grown / grown.sum(), mixing)
-    return tuple(moved), FamilyWeights(tuple(cells), tuple(queries), shares), total
+    return tuple(moved), FamilyWeights(tuple(cells), ascent.queries, ascent.shares), total
+
+
+@dataclass(frozen=True, eq=False)
+class QueryAscent:
+    """The best scales for weights of cells and queries, and a step of ascent of the latter.
+
+    Attributes:
+        z: The scales, shape (count,).
+        spent: The half of the Lagrangian that each scale has, shape (count,).
+        queries: The weights of rows after the step, as `FamilyWeights` has them.
+        shares: Those of the rows of factors, likewise.
+        pulls: The derivatives of the Lagrangian by mu^2 and gammas of each factor, (r, 1 + K).
+    """
+
+    z: FloatArray
+    spent: FloatArray
+    queries: tuple[FloatArray, ...]
+    shares: tuple[FloatArray, ...]
+    pulls: tuple[FloatArray, ...]
+
+    @property
+    def total(self) -> float:
+        """Half of the Lagrangian, which is the privacy cost if nothing can be gained."""
+        return float(self.spent.sum())
+
+
+def ascend_queries(
+    batched: BatchedGroups,
+    covariances: Sequence[AttributeCovariance],
+    weights: FamilyWeights,
+    costs: FloatArray,
+    mixing: float,
+) -> QueryAscent:
+    """Find the scales, and raise the weights of queries, for what scales cost at 1, (count,)."""
+    tables = batched.compute_tables(covariances)
+    rows = _mix_rows(batched, tables, weights.shares)
+    q = np.concatenate([own.ravel() for own in weights.queries])
+    needed = rows.multiply_transposed(q)
+    z, spent = compute_scales(costs, needed), np.sqrt(costs * needed)
+    raised = mix_with_uniform(q * rows.multiply(z) / float(spent.sum()), mixing)
+    cuts = np.cumsum([own.size for own in weights.queries])[:-1]
+    queries = tuple(
+        new.reshape(old.shape)
+        for new, old in zip(np.split(raised / raised.sum(), cuts), weights.queries, strict=True)
+    )
+    pulls, shares = _differentiate(batched, tables, rows, weights, q, z)
+    mixed = tuple(mix_with_uniform(share, mixing) for share in shares)
+    return QueryAscent(z, spent, queries, mixed, tuple(pulls))
 
 
 def _mix_rows(

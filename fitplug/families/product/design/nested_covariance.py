@@ -189,7 +189,7 @@ class NestedCovariance:
         R, E = list(self.precisions), list(self.estimates)
         G = [self.covariances[0]]
         for k, price in enumerate(prices.tolist(), 1):
-            root = cholesky(price * (R[k] * cells) @ R[k].T, lower=True)
+            root = cholesky(price * _weigh(R[k], cells, R[k]), lower=True)
             b = W @ E[k]
             squares, U = eigh(root.T @ ((b.T * pull[:, k]) @ b) @ root)
             factor = root @ U / np.maximum(squares, np.finfo(float).tiny) ** 0.25
@@ -199,11 +199,11 @@ class NestedCovariance:
                 b, lower = W @ E[k], W @ E[low]
                 weighted = b.T * pull[:, low]
                 D = _solve_move(
-                    price * (R[low] * cells) @ R[low].T,
+                    price * _weigh(R[low], cells, R[low]),
                     weighted @ b,
                     G[k],
                     G[low],
-                    price * (R[k] * cells) @ R[low].T - G[k] @ (weighted @ lower) @ G[low],
+                    price * _weigh(R[k], cells, R[low]) - G[k] @ (weighted @ lower) @ G[low],
                 )
                 R[k] = R[k] - D @ R[low]
                 E[low] = E[low] + E[k] @ D
@@ -264,6 +264,11 @@ class NestedCovariance:
             more = (rounded.matrix[mine].astype(np.float64) ** 2).sum(axis=0).max() / own.max()
             loss += math.log(float(squares.max())) + math.log(more)
         return loss
+
+
+def _weigh(left: FloatArray, cells: FloatArray, right: FloatArray) -> FloatArray:
+    """Compute left diag(p) right' for weights p (n,), or left P right' for moments P (n, n)."""
+    return (left * cells if cells.ndim == 1 else left @ cells) @ right.T
 
 
 def _solve_move(

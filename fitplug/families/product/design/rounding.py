@@ -22,8 +22,13 @@ from fitplug.families.base.integers import SATURATION
 from fitplug.families.base.strategies import build_strategy
 from fitplug.families.base.strategy import BlockSet, IntegerStrategy
 from fitplug.families.product.design.members import FamilyMember
+from fitplug.families.product.design.pair_profiles import PairProfiles
 from fitplug.families.product.design.profiles import build_profiles
-from fitplug.families.product.design.scales import build_extreme_rows, optimise_scales
+from fitplug.families.product.design.scales import (
+    Profiles,
+    build_extreme_rows,
+    optimise_scales,
+)
 from fitplug.families.product.shape.grades import BlockScales
 from fitplug.families.product.shape.products import ProductStructure
 from fitplug.numeric import FloatArray, IntArray, to_positions
@@ -48,7 +53,11 @@ class _Rounding:
 
 
 def round_member(
-    structure: ProductStructure, member: FamilyMember, *, loss: float
+    structure: ProductStructure,
+    member: FamilyMember,
+    *,
+    loss: float,
+    pairs: PairProfiles | None = None,
 ) -> IntegerStrategy:
     """Find the best integer strategy next to a real member of the family.
 
@@ -56,6 +65,7 @@ def round_member(
         structure: The structure of the workload.
         member: The member of the family.
         loss: The first strategy that costs at most (1 + loss) times as much is returned.
+        pairs: The costly pairs of cells, where neighbours replace a record.
 
     Returns:
         A strategy with room for `LEAST_RECORDS` records.
@@ -69,7 +79,7 @@ def round_member(
     for bits in _BITS:
         try:
             matrices = _round_attributes(member, bits)
-            found = _round_blocks(member, matrices, most, loss)
+            found = _round_blocks(member, matrices, most, loss, pairs)
         except DesignError:
             continue
         if best is None or found.cost < best.cost:
@@ -83,6 +93,9 @@ def round_member(
             "an integer strategy has no room for tables of so many attributes; ask tables of fewer"
         )
     blocks = make_block_set(batched.scales, best.multiples)
+    if pairs is not None:
+        noisy = structure.noisy_blocks
+        blocks = BlockSet(noisy, blocks.basis, blocks.M[noisy])
     return add_claim_margins(build_strategy(structure, (blocks,), best.matrices))
 
 
@@ -100,7 +113,11 @@ def _round_attributes(member: FamilyMember, bits: int) -> tuple[AttributeMatrix,
 
 
 def _round_blocks(
-    member: FamilyMember, matrices: tuple[AttributeMatrix, ...], most: float, loss: float
+    member: FamilyMember,
+    matrices: tuple[AttributeMatrix, ...],
+    most: float,
+    loss: float,
+    pairs: PairProfiles | None,
 ) -> _Rounding:
     """Choose the integer multiples of the scales for the integer matrices of the attributes.
 
@@ -116,7 +133,11 @@ def _round_blocks(
     if float(entry.max()) > most:
         raise DesignError("no room for so many records")
     rows = build_extreme_rows(batched, tables, loss / 10)
-    profiles = build_profiles(scales, [_list_squares(matrix) for matrix in matrices])
+    profiles: Profiles
+    if pairs is not None:
+        profiles = pairs.of_matrices(matrices)
+    else:
+        profiles = build_profiles(scales, [_list_squares(matrix) for matrix in matrices])
     best = optimise_scales(rows, profiles, tolerance=loss, near=member.scales)
     z = best.z
     real = np.divide(1.0, np.sqrt(z), out=np.zeros_like(z), where=z > 0)
@@ -124,7 +145,8 @@ def _round_blocks(
     M = _round_multiples(real, best.costs * real**2, room)
     if float((M * entry).max()) > 2 * most:
         raise DesignError("no room for so many records")
-    worst = float(rows.multiply(M**-2.0).max())
+    # Public totals answer blocks that have no cost.
+    worst = float(rows.multiply(np.where(z > 0, M**-2.0, 0.0)).max())
     cost = math.sqrt(worst * float(profiles.multiply(M**2).max()))
     return _Rounding(matrices, M.astype(np.int64), cost)
 

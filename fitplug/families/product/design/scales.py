@@ -16,11 +16,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 
 from fitplug.errors import WorkloadError
-from fitplug.families.product.design.profiles import ProfileMatrix
 from fitplug.families.product.design.row_hulls import find_hull, stack_hulls
 from fitplug.families.product.shape.batches import BatchedGroups, gather_tables
 from fitplug.numeric import FloatArray, IntArray, to_positions
@@ -87,6 +87,20 @@ class VarianceMatrix:
         return np.concatenate(ratios)
 
 
+class Profiles(Protocol):
+    """What scales add to the profile: of cells, or of pairs of cells."""
+
+    @property
+    def size(self) -> int:
+        """The number of rows."""
+
+    def multiply(self, precisions: FloatArray) -> FloatArray:
+        """Return the profile (size,) of precisions 1 / z (count,)."""
+
+    def multiply_transposed(self, p: FloatArray) -> FloatArray:
+        """Return the mean cost (count,) of each scale at 1, of weights p (size,)."""
+
+
 @dataclass(frozen=True, eq=False)
 class Scales:
     """Scales that meet every target.
@@ -149,7 +163,7 @@ def build_extreme_rows(
 
 def optimise_scales(
     rows: VarianceMatrix,
-    profiles: ProfileMatrix,
+    profiles: Profiles,
     *,
     tolerance: float,
     near: Scales | None = None,

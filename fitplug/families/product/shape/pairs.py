@@ -6,6 +6,7 @@ all pairs of them. Blocks within the attributes that the unit keeps are answered
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +15,10 @@ from fitplug.errors import WorkloadError
 from fitplug.families.base.structure import TWO_CHANGES
 from fitplug.families.blocks.shape.moves import list_sets, select_members
 from fitplug.families.product.shape.products import ProductStructure
-from fitplug.numeric import FloatArray, IntArray, frozen_property
+from fitplug.numeric import BoolArray, FloatArray, IntArray, frozen_property
+
+_MOST_LISTED = 5
+"""The most attributes of which all moves have weights of their own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +41,21 @@ class ProductPairStructure(ProductStructure):
 
     def find_public(self, block: int, group: int) -> FloatArray | None:
         return None if block in self.noisy_set else np.ones((1, 1))
+
+    @frozen_property
+    def moves(self) -> BoolArray:
+        """The moves of a record that have weights of their own, shape (t, attributes).
+
+        They are all if there are few; else along all attributes, all but one, and one.
+        """
+        places = [a for a in self.free.tolist() if self.sizes[a] > 1]
+        m = len(places)
+        counts = range(m, 0, -1) if m <= _MOST_LISTED else (m, m - 1, 1)
+        sets = [own for k in counts for own in itertools.combinations(places, k)]
+        moves = np.zeros((len(sets), len(self.sizes)), dtype=np.bool_)
+        for move, own in zip(moves, sets, strict=True):
+            move[list(own)] = True
+        return moves
 
     @frozen_property
     def sets(self) -> tuple[IntArray, IntArray]:
