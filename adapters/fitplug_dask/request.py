@@ -121,7 +121,7 @@ def prepare_request(
 
     demand = None
     if client is not None:
-        check_workers(client, warn=True)
+        check_workers(client)
         demand = demand_worker(client)
     used = domain.ordered(tuple({name for table in names for name in table}))
     attributes = {name: domain[name] for name in used}

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import cloudpickle
 import dask
@@ -30,12 +30,13 @@ from fitplug_dask import scheduling
 from fitplug_dask.files import take_snapshot
 from fitplug_dask.kernel import Fault, Job, PartialCounts, count_partition, partitions
 from fitplug_dask.kernel.partitions import Partition, cut_partitions
-from fitplug_dask.scheduling.counts import CountPartition
+from fitplug_dask.scheduling import counts
 from fitplug_dask.sources import find_files
 from tests.helpers.lost_workers import kill_one
 
 DOMAIN = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 99)})
 JOINT = ("sex", "age")
+CountPartition: TypeAlias = Callable[[Job, Partition], Any]
 WANTED = (DOMAIN, [JOINT, ("age",), ()])
 ROWS, GROUP_ROWS = 61_357, 300
 
@@ -132,9 +133,9 @@ def shares_of(people: Path) -> list[Partition]:
 
 def run_with(people: Path, client: Client | None, count: CountPartition) -> PartialCounts:
     job = Job(dict(DOMAIN.attributes), (JOINT,))
-    return scheduling.count_partitions(
-        job, shares_of(people), client, lambda done, total: None, count
-    )
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(counts, "count_partition", count)
+        return scheduling.count_partitions(job, shares_of(people), client, lambda done, total: None)
 
 
 def failing(folder: Path, act: Callable[[], None], times: int) -> CountPartition:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
+import importlib.util
 import signal
 import sys
-import sysconfig
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,9 +27,9 @@ from fitplug_dask.exchange import read_memory
 from fitplug_dask.files import take_snapshot
 from fitplug_dask.kernel import Fault, Job, count_partition, partitions
 from fitplug_dask.kernel.partitions import Partition, cut_partitions
-from fitplug_dask.loops import COMPILED
+from fitplug_dask.scheduling import counts
 from fitplug_dask.sources import find_files
-from fitplug_dask.workers import inspection, settings
+from fitplug_dask.workers import code, settings
 from tests.helpers.dask_processes import Processes, copy_packages, dask_processes, write_blocker
 
 DOMAIN = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 99)})
@@ -107,19 +106,17 @@ def test_workers_with_other_code_and_without_are_refused_by_name(
         processes.start_worker(scheduler, "same")
         bare, altered, same = (find_address(client, n) for n in ("bare", "altered", "same"))
         message = refuse(people, client)
-        assert f"{bare}: fitplug and fitplug_dask are not installed" in message
-        assert f"{altered}: its code of fitplug_dask is another (kernel/counters.py)" in message
+        assert f"{bare}: it cannot import fitplug_dask" in message
+        assert f"{altered}: another fitplug_dask" in message
         assert same not in message
         assert 'install the same version of "fitplug[dask]"' in message
 
         # Its files are put right, but it has imported the altered ones.
-        client.run(import_counters, workers=[altered])
         copy_packages(tmp_path / "right")
         right = tmp_path / "right" / "fitplug_dask" / "kernel" / "counters.py"
         (packages / "fitplug_dask" / "kernel" / "counters.py").write_text(right.read_text())
         message = refuse(people, client)
-        assert f"{altered}: it runs code that its files do not hold any more (" in message
-        assert "fitplug_dask.kernel.counters" in message
+        assert f"{altered}: another fitplug_dask" in message
 
         # A worker that is gone is not asked.
         altered_worker.kill()
@@ -129,36 +126,6 @@ def test_workers_with_other_code_and_without_are_refused_by_name(
     exact = fpd.count(people, WANTED)
     for names in exact:
         np.testing.assert_array_equal(counted[names], exact[names])
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not COMPILED, reason="this process has no compiled loops to compare with")
-def test_workers_without_compiled_loops_count_and_with_altered_ones_do_not(
-    people: Path, processes: Processes, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    packages = copy_packages(tmp_path / "other")
-    (loops,) = (packages / "fitplug_dask").glob(
-        f"compiled_loops*{sysconfig.get_config_var('EXT_SUFFIX')}"
-    )
-    content = loops.read_bytes()
-    loops.unlink()
-    scheduler, _ = processes.start_scheduler()
-    processes.start_worker(scheduler, "other", path=[packages])
-    with Client(scheduler) as client:
-        other = find_address(client, "other")
-        counted = fpd.count(people, WANTED, client=client)
-        exact = fpd.count(people, WANTED)
-        for names in exact:
-            np.testing.assert_array_equal(counted[names], exact[names])
-        warnings = [record.message for record in caplog.records if other in record.message]
-        assert warnings == [f"{other} lacks compiled modules: it counts with Python, slowly"]
-        loops.write_bytes(content + b"x")
-        said = f"{other}: its compiled module is another (fitplug_dask/{loops.name})"
-        assert said in refuse(people, client)
-
-
-def import_counters() -> None:
-    import fitplug_dask.kernel.counters  # noqa: F401
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
@@ -191,7 +158,7 @@ def test_a_worker_that_comes_later_is_refused_by_name(
         find_address(client, "same")
         with pytest.raises(FitplugError) as caught:
             count_slowly(people, client, add_worker)
-    said = "are not installed" if kind == "bare" else "is another (kernel/counters.py)"
+    said = "cannot import fitplug_dask" if kind == "bare" else "another fitplug_dask"
     assert late[0] in str(caught.value)
     assert said in str(caught.value)
     assert not isinstance(caught.value, DataError)
@@ -209,9 +176,10 @@ def count_slowly(people: Path, client: Client, report: Any, seconds: float = 0.0
         patched.setattr(partitions, "_MOST_ROWS", 100)
         patched.setattr(partitions, "_ROWS_PER_CELL", 1)
         cut = cut_partitions(files, 100, 1)
-    assert len(cut) > 100
-    job = Job(dict(DOMAIN.attributes), (("sex", "age"),))
-    return scheduling.count_partitions(job, cut, client, report, count)
+        assert len(cut) > 100
+        job = Job(dict(DOMAIN.attributes), (("sex", "age"),))
+        patched.setattr(counts, "count_partition", count)
+        return scheduling.count_partitions(job, cut, client, report)
 
 
 # How long
@@ -373,66 +341,48 @@ def test_the_dashboard_shows_what_tasks_do() -> None:
 # What is compared
 
 
-def test_the_code_of_this_process_is_that_of_its_files() -> None:
-    import fitplug_dask.counting
-    import fitplug_dask.persons  # noqa: F401
-    import fitplug_opendp  # noqa: F401
-
+def test_a_process_describes_what_it_counts_with() -> None:
     packages = ("fitplug", "fitplug_dask", "fitplug_opendp")
-    found = inspection.describe_code(packages, inspection.LIBRARIES)
-    assert found["loaded"] == []
-    assert found["versions"]["NumPy"] == np.__version__
-    assert found["versions"]["PyArrow"] == pa.__version__
-    assert inspection.list_differences(found, found) == []
-    assert len(found["compiled"]) <= 2  # the loops and Thrift, with a C compiler
+    here = code.describe_code(packages)
+    assert set(packages) < set(here)
+    assert (here["NumPy"], here["PyArrow"]) == (np.__version__, pa.__version__)
+    assert here["OpenDP"]
+    assert code.list_differences(here, here) == []
+    assert "OpenDP" not in code.describe_code()
 
 
 @pytest.mark.parametrize(
     ("there", "said"),
     [
-        ({"files": {"fitplug": {"a.py": "2"}}}, ["its code of fitplug is another (a.py)"]),
-        ({"files": {"fitplug": {}}}, ["its code of fitplug is another (a.py)"]),
-        (
-            {"files": {"fitplug": {"a.py": "1", "b.py": "1"}}},
-            ["its code of fitplug is another (b.py)"],
-        ),
-        ({"files": {"fitplug": None}}, ["fitplug is not installed"]),
-        ({"versions": {"NumPy": "1.26.4"}}, ["NumPy is 1.26.4 there and 2.4.6 here"]),
-        ({"versions": {"NumPy": None}}, ["NumPy is not installed"]),
-        ({"compiled": {"loops.so": "2"}}, ["its compiled module is another (loops.so)"]),
-        ({"compiled": {"other.so": "1"}}, ["its compiled module is another (other.so)"]),
-        ({"compiled": {}}, []),
+        ({"fitplug": "2"}, ["another fitplug"]),
+        ({"fitplug": None}, ["no fitplug"]),
+        ({"NumPy": "1.26.4"}, ["NumPy 1.26.4, not 2.4.6"]),
+        ({"NumPy": None}, ["no NumPy"]),
+        ({"compiled loops": ".so 2"}, ["another compiled loops"]),
+        ({"compiled loops": ".dll 2"}, []),
+        ({"compiled loops": None}, ["no compiled loops"]),
         ({}, []),
     ],
 )
 def test_what_differs_is_said_in_words(there: dict[str, Any], said: list[str]) -> None:
-    same = {"files": {"fitplug": {"a.py": "1"}}, "loaded": [], "versions": {"NumPy": "2.4.6"}}
-    expected = {**same, "compiled": {"loops.so": "1"}}
-    found = {**expected, **there}
-    assert inspection.list_differences(expected, found) == said
+    here = {"Python": "3.11", "NumPy": "2.4.6", "fitplug": "1", "compiled loops": ".so 1"}
+    other = {name: value for name, value in (here | there).items() if value is not None}
+    assert code.list_differences(here, other) == said
 
 
-def test_compiled_loops_that_are_altered_are_found(tmp_path: Path) -> None:
-    (tmp_path / "__init__.py").write_text("")
-    suffix = inspection.importlib.machinery.EXTENSION_SUFFIXES[0]
-    loops = tmp_path / f"compiled_loops{suffix}"
-    digests = set()
-    for content in (b"one", b"two"):
-        loops.write_bytes(content)
-        os.utime(loops, ns=(0, len(digests)))
-        digests.update(inspection._digest_compiled(tmp_path).values())
-    assert len(digests) == 2
-
-
-def test_a_function_that_is_replaced_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fitplug_dask.kernel import partial_counts
-
-    monkeypatch.setattr(partial_counts, "add_partial_counts", lambda *terms: terms[0])
-    found = inspection.describe_code(("fitplug_dask",), {})
-    assert found["loaded"] == ["fitplug_dask.kernel.partial_counts"]
-
-
-def test_a_method_that_is_replaced_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Partition, "rows", property(lambda partition: 0))
-    found = inspection.describe_code(("fitplug_dask",), {})
-    assert found["loaded"] == ["fitplug_dask.kernel.partitions"]
+@pytest.mark.parametrize(("name", "change"), [("a.py", "b.py"), ("a.pyx", "other content")])
+def test_every_source_is_in_the_digest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, change: str
+) -> None:
+    (tmp_path / "fitplug").mkdir()
+    (tmp_path / "fitplug" / "__init__.py").write_text("")
+    file = tmp_path / "fitplug" / name
+    file.write_text("content")
+    spec = importlib.util.spec_from_file_location("fitplug", tmp_path / "fitplug" / "__init__.py")
+    monkeypatch.setattr(code.util, "find_spec", {"fitplug": spec}.get)
+    before = dict(code._digest_code())
+    if change.endswith(".py"):
+        file.rename(file.with_name(change))
+    else:
+        file.write_text(change)
+    assert dict(code._digest_code()) != before

@@ -1,4 +1,4 @@
-"""Execution: a graph of tasks run on the inspected workers of a cluster."""
+"""Execution: a graph of tasks run on the workers of a cluster."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from dask import config
 
 from fitplug.errors import FitplugError
 from fitplug_dask.workers.faults import Fault
-from fitplug_dask.workers.graphs import Graph, Key, draw_run, guard_graph, watch_tasks
+from fitplug_dask.workers.graphs import Graph, Key, draw_run, seal_graph, watch_tasks
 from fitplug_dask.workers.handshake import check_workers
-from fitplug_dask.workers.patience import WorkerWatch, ask, read_threads
-from fitplug_dask.workers.tasks import draw_key, read_outcome
+from fitplug_dask.workers.patience import WorkerWatch, ask
+from fitplug_dask.workers.tasks import Run, read_outcome
 
 RETRIES = 3
 """How often a cluster runs a task again that raises; that of a lost worker runs again anyway."""
@@ -54,20 +54,18 @@ def run_on_cluster(
         All other tasks are cancelled after a fault.
     """
     try:
-        secret = draw_key()
-        expected = check_workers(client)
+        run = Run.begin()
     except FitplugError as error:
         return Fault(str(error), of_data=False)
-    run = draw_run()
-    watched = watch_tasks(rows, run)
-    tasks = {**guard_graph(graph, expected, run, secret), **watched}
+    watched = watch_tasks(rows, draw_run())
+    tasks = {**seal_graph(graph, run), **watched}
     submitted = attempt(lambda: _submit(client, tasks, [top, *watched]), client)
     if isinstance(submitted, Fault):
         return submitted
     ended, *checks = submitted
     amounts = dict(zip(checks, rows.values(), strict=True))
     try:
-        result = _await_result(client, ended, secret, amounts, report_rows)
+        result = _await_result(client, ended, run.key, amounts, report_rows)
     except BaseException:  # what `report_rows` raises, or the user's interrupt
         cancel(client, submitted)
         raise
@@ -92,7 +90,8 @@ def attempt(act: Callable[[], Any], client: Any = None) -> Any:
         failed = type(error).__name__
     if client is not None:
         # Dask cancels all futures when the scheduler is lost, which says nothing of workers.
-        answer = attempt(lambda: read_threads(client))
+        # A worker that came later and has no fitplug fails when it reads a task.
+        answer = attempt(lambda: check_workers(client))
         if isinstance(answer, Fault):
             return answer
     return Fault(

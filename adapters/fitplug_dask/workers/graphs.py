@@ -1,4 +1,4 @@
-"""Graphs: tasks by key as threads run them, and the same tasks behind the guard of a cluster."""
+"""Graphs: tasks by key as threads run them, and the same tasks as they travel on a cluster."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from uuid import uuid4
 
 import toolz
 
-from fitplug_dask.workers.handshake import make_guard
-from fitplug_dask.workers.tasks import Term, seal_held, seal_task
+from fitplug_dask.workers.tasks import ENTRY, Run, Term, seal_held, seal_task
 
 Key: TypeAlias = tuple[str, int]
 """What a task does, with the run it belongs to, and a number. See `name_tasks`."""
@@ -49,44 +48,30 @@ def hold(value: object) -> object:
     return value
 
 
-def guard_graph(
-    graph: Graph, expected: Mapping[str, Any], run: str, secret: bytes
-) -> dict[Key, tuple[Any, ...]]:
-    """Put the tasks of a graph behind a guard, which inspects each worker before its first task.
-
-    Args:
-        graph: The tasks.
-        expected: What `check_workers` returned.
-        run: The name of the run.
-        secret: The key under which results are encrypted.
-
-    Returns:
-        Tasks with the same keys that return an Outcome, and the task of the guard.
-    """
-    guard = (name_tasks("check-worker", run), 0)
-    guarded: dict[Key, tuple[Any, ...]] = {guard: (toolz.identity, make_guard(dict(expected)))}
+def seal_graph(graph: Graph, run: Run) -> dict[Key, tuple[Any, ...]]:
+    """Return tasks with the same keys in the form in which they travel; they return an Outcome."""
+    tasks: dict[Key, tuple[Any, ...]] = {}
     for key, (function, *arguments) in graph.items():
         if function is hold:
-            guarded[key] = (toolz.identity, seal_held(secret, arguments[0]))
+            tasks[key] = (toolz.identity, seal_held(run.key, arguments[0]))
             continue
         terms: list[Key] = []
         template = []
         for argument in arguments:
-            if not (is_key(argument) and argument in graph):
+            if is_key(argument) and argument in graph:
+                template.append(Term(len(terms)))
+                terms.append(argument)
+            else:
                 template.append(argument)
-                continue
-            held = repr(argument) if graph[argument][0] is hold else None
-            template.append(Term(len(terms), held))
-            terms.append(argument)
-        guarded[key] = (toolz.apply, guard, seal_task(secret, function, template), *terms)
-    return guarded
+        tasks[key] = (ENTRY, seal_task(run, function, template), *terms)
+    return tasks
 
 
 def watch_tasks(keys: Mapping[Key, Any], run: str) -> dict[Key, tuple[Any, ...]]:
     """Return tasks that return why a task failed, or None.
 
-    Their results are small, so that watching a task moves no counts. They need no guard, as they
-    are functions of Python itself.
+    Their results are small, so that watching a task moves no counts. They are functions of Python
+    itself, which every worker has.
     """
     name = name_tasks("watch-task", run)
     return {(name, i): (itemgetter(0), key) for i, key in enumerate(keys)}

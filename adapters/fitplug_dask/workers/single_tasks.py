@@ -1,4 +1,4 @@
-"""Single tasks: tasks that are submitted one by one to the inspected workers of a cluster."""
+"""Single tasks: tasks that are submitted one by one to the workers of a cluster."""
 
 from __future__ import annotations
 
@@ -11,41 +11,34 @@ from typing import Any
 import toolz
 from dask import config
 
+from fitplug_dask.workers.code import COUNTING_PACKAGES
 from fitplug_dask.workers.execution import RETRIES, attempt, cancel, gather_ended
 from fitplug_dask.workers.faults import Fault
 from fitplug_dask.workers.graphs import name_tasks
-from fitplug_dask.workers.handshake import COUNTING_PACKAGES, check_workers, make_guard
-from fitplug_dask.workers.patience import ask
-from fitplug_dask.workers.tasks import Term, draw_key, read_outcome, seal_held, seal_task
+from fitplug_dask.workers.patience import ask, read_threads
+from fitplug_dask.workers.tasks import ENTRY, Run, Term, read_outcome, seal_held, seal_task
 
 
 class SingleTasks:
-    """Tasks of one run, whose results decide which tasks come next.
-
-    Each worker is inspected before its first task, as those of a graph are.
-    """
+    """Tasks of one run, whose results decide which tasks come next."""
 
     def __init__(
-        self, client: Any, run: str, packages: tuple[str, ...] = COUNTING_PACKAGES
+        self, client: Any, name: str, packages: tuple[str, ...] = COUNTING_PACKAGES
     ) -> None:
-        """Inspect the workers.
+        """Prepare the tasks of a run.
 
         Args:
             client: A client of dask.distributed.
-            run: What distinguishes this run from all others.
+            name: What distinguishes this run from all others.
             packages: The packages whose code takes part.
 
         Raises:
-            FitplugError: A worker differs, none comes, or the cluster does not answer.
+            FitplugError: This process cannot encrypt results, or the cluster does not answer.
         """
-        self._client, self._run = client, run
+        read_threads(client)  # or a client that is closed would raise an error of Dask
+        self._client, self._name = client, name
         self._numbers = itertools.count()
-        self._held: set[Any] = set()
-        self._secret = draw_key()
-        guard = make_guard(check_workers(client, packages))
-        self._guard = client.submit(
-            toolz.identity, guard, key=name_tasks("check-worker", run), retries=RETRIES
-        )
+        self._run = Run.begin(packages)
 
     def hold(self, value: object, key: str | None = None) -> Any:
         """Have the cluster hold what many tasks take, and return its future, or a Fault.
@@ -54,18 +47,15 @@ class SingleTasks:
             value: The value.
             key: The key of the task that holds it; a new one if it is None.
         """
-        key = key or f"{name_tasks('send-job', self._run)}-{next(self._numbers)}"
+        key = key or f"{name_tasks('send-job', self._name)}-{next(self._numbers)}"
 
         def submit() -> Any:
             # What is held may be large, and is sent once.
             with config.set({"distributed.admin.large-graph-warning-threshold": "1 TB"}):
-                sealed = seal_held(self._secret, value)
+                sealed = seal_held(self._run.key, value)
                 return self._client.submit(toolz.identity, sealed, key=key, retries=RETRIES)
 
-        held = attempt(submit, self._client)
-        if not isinstance(held, Fault):
-            self._held.add(held.key)
-        return held
+        return attempt(submit, self._client)
 
     def submit(
         self,
@@ -90,15 +80,14 @@ class SingleTasks:
             if isinstance(argument, Fault):
                 return argument
             if isinstance(argument, Future):
-                held = str(argument.key) if argument.key in self._held else None
-                template.append(Term(len(terms), held))
+                template.append(Term(len(terms)))
                 terms.append(argument)
             else:
                 template.append(argument)
-        task = seal_task(self._secret, function, template)
-        key = f"{name_tasks(action, self._run)}-{next(self._numbers)}"
+        task = seal_task(self._run, function, template)
+        key = f"{name_tasks(action, self._name)}-{next(self._numbers)}"
         where = {} if worker is None else {"workers": [worker], "allow_other_workers": False}
-        submit = partial(self._client.submit, toolz.apply, self._guard, task, *terms, **where)
+        submit = partial(self._client.submit, ENTRY, task, *terms, **where)
         return attempt(lambda: submit(key=key, retries=RETRIES), self._client)
 
     def fetch(self, future: Any, seconds: float) -> Any:
@@ -118,7 +107,7 @@ class SingleTasks:
             FitplugError: The result does not come.
         """
         (outcome,) = ask(self._client, partial(self._client.gather, [future]), seconds)
-        return attempt(partial(read_outcome, self._secret, outcome))
+        return attempt(partial(read_outcome, self._run.key, outcome))
 
     def await_results(self, futures: Sequence[Any]) -> Iterator[tuple[int, Any]]:
         """Yield the number and the result of each task when it has ended; a Fault ends it.
@@ -146,7 +135,7 @@ class SingleTasks:
                     return
                 for future, outcome in batch.items():
                     del pending[future]
-                    yield numbers[future], attempt(partial(read_outcome, self._secret, outcome))
+                    yield numbers[future], attempt(partial(read_outcome, self._run.key, outcome))
         finally:
             if pending:
                 cancel(self._client, list(pending))

@@ -1,8 +1,7 @@
-"""Tasks: what workers run once they are inspected, and the form in which it travels.
+"""Tasks: what workers run if their code is that of the client, and the form in which it travels.
 
-What travels must be readable by a worker that lacks fitplug, as such a worker may be given a task
-before it is refused. Everything is therefore bytes in a `BytesIO`, a type of the standard library
-whose repr shows nothing: Dask logs the arguments of tasks that fail, and these hold counts.
+What travels is bytes in a `BytesIO`, a type of the standard library whose repr shows nothing: Dask
+logs the arguments of tasks that fail, and these hold counts.
 
 A worker that runs out of memory writes results of tasks to its disk. Results, and what many tasks
 take, are therefore encrypted, under a key that is drawn for each run. The key travels with the
@@ -16,7 +15,8 @@ import pickle
 import secrets
 import threading
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
+from weakref import WeakKeyDictionary
 
 from fitplug.errors import FitplugError
 from fitplug_dask.encryption import (
@@ -25,6 +25,13 @@ from fitplug_dask.encryption import (
     can_encrypt,
     decrypt_long,
     encrypt_long,
+)
+from fitplug_dask.workers.code import (
+    COUNTING_PACKAGES,
+    Code,
+    describe_code,
+    describe_refusal,
+    list_differences,
 )
 from fitplug_dask.workers.faults import OUT_OF_MEMORY, Fault
 
@@ -44,42 +51,65 @@ Outcome: TypeAlias = tuple[tuple[str, bool] | None, Sealed | None]
 
 _HELD_LOCK = threading.Lock()
 
+_OPENED: WeakKeyDictionary[Sealed, Any] = WeakKeyDictionary()
+"""What many tasks take, opened, for as long as this worker has it."""
 
-@dataclass(frozen=True)
-class Term:
-    """Stands for the result of another task among the arguments of a task.
 
-    Attributes:
-        number: The number of that result among those the task is given.
-        held: The key of that task, if its result is the same for many tasks.
-    """
+_TEXT = """type("Entry", (), {
+    "__call__": lambda self, *given: __import__(
+        "fitplug_dask.workers.tasks", fromlist=["run_task"]
+    ).run_task(*given),
+    "__reduce__": lambda self: (eval, (text, {"text": text})),
+})()"""
+
+ENTRY: Any = eval(_TEXT, {"text": _TEXT})
+"""What tasks call: `run_task`, which only the worker that runs it imports. It travels as text, as a
+scheduler need not have fitplug, and a worker that has none must fail when it runs the task."""
+
+
+class Term(NamedTuple):
+    """Stands for the result of another task, by its number among those that a task is given."""
 
     number: int
-    held: str | None
 
 
-def draw_key() -> bytes:
-    """Return a key for the results of a run.
+@dataclass(frozen=True, repr=False)
+class Run:
+    """What the tasks of a run share.
 
-    Raises:
-        FitplugError: This process cannot encrypt.
+    Attributes:
+        key: The key of their results.
+        packages: The packages that take part.
+        code: What a worker must have.
     """
-    if not can_encrypt():
-        raise FitplugError(_NO_ENCRYPTION.message)
-    return secrets.token_bytes(KEY_BYTES)
+
+    key: bytes
+    packages: tuple[str, ...]
+    code: Code
+
+    @classmethod
+    def begin(cls, packages: tuple[str, ...] = COUNTING_PACKAGES) -> Run:
+        """Draw a key, and describe the code of this process.
+
+        Raises:
+            FitplugError: This process cannot encrypt.
+        """
+        if not can_encrypt():
+            raise FitplugError(_NO_ENCRYPTION.message)
+        return cls(secrets.token_bytes(KEY_BYTES), packages, describe_code(packages))
 
 
-def seal_task(key: bytes, function: Any, template: list[Any]) -> Sealed:
+def seal_task(run: Run, function: Any, template: list[Any]) -> Sealed:
     """Return a task in the form in which it travels.
 
     Args:
-        key: The key of the results of its run.
+        run: The run.
         function: What it calls.
         template: The arguments, in which a Term stands for a result.
     """
     import cloudpickle
 
-    return io.BytesIO(cloudpickle.dumps((key, function, template)))
+    return io.BytesIO(cloudpickle.dumps((run, function, template)))
 
 
 def seal_held(key: bytes, value: object) -> Sealed:
@@ -94,21 +124,24 @@ def open_result(key: bytes, sealed: Sealed) -> Any:
     return pickle.loads(decrypt_long(key, sealed.getbuffer(), _CONTEXT))
 
 
-def run_task(held: dict[str, Any], task: Sealed, terms: tuple[Any, ...]) -> Outcome:
-    """Run a task.
+def run_task(task: Sealed, *terms: Any) -> Outcome:
+    """Run a task, or return why this worker may not: its code is another.
 
     Args:
-        held: The values that this worker keeps for all tasks.
         task: What `seal_task` returned.
-        terms: The results: an Outcome, or what `seal_held` returned.
+        terms: The results of other tasks: an Outcome, or what `seal_held` returned.
     """
     for term in terms:
         if isinstance(term, tuple) and term[0] is not None:
             return term[0], None
     try:
-        key, function, arguments = pickle.loads(task.getbuffer())
+        run, function, arguments = pickle.loads(task.getbuffer())
+        said = list_differences(run.code, describe_code(run.packages))
+        if said:
+            return _describe_fault(_refuse(said))
+        key = run.key
         taken = [
-            _take(key, held, argument, terms) if isinstance(argument, Term) else argument
+            _take(key, terms[argument.number]) if isinstance(argument, Term) else argument
             for argument in arguments
         ]
         result = function(*taken)
@@ -141,11 +174,18 @@ def _describe_fault(fault: Fault) -> Outcome:
     return (fault.message, fault.of_data), None
 
 
-def _take(key: bytes, held: dict[str, Any], term: Term, terms: tuple[Any, ...]) -> Any:
-    """Return the value that a Term stands for."""
-    if term.held is None:
-        return read_outcome(key, terms[term.number])
-    with _HELD_LOCK:  # read once by each worker
-        if term.held not in held:
-            held[term.held] = open_result(key, terms[term.number])
-        return held[term.held]
+def _refuse(said: list[str]) -> Fault:
+    """Say that this worker must not count."""
+    from distributed import get_worker
+
+    return Fault(describe_refusal({get_worker().address: said}), of_data=False)
+
+
+def _take(key: bytes, term: Any) -> Any:
+    """Return the result of another task, or what many tasks take, which a worker opens once."""
+    if isinstance(term, tuple):
+        return read_outcome(key, term)
+    with _HELD_LOCK:
+        if term not in _OPENED:
+            _OPENED[term] = open_result(key, term)
+        return _OPENED[term]
