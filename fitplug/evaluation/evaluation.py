@@ -106,10 +106,10 @@ class Evaluation:
         for group, target in zip(
             self.workload.groups, self.workload.groups.describe_targets(), strict=True
         ):
-            own = self.variances[group.name]
-            used = float((own / (self.plan.scale * self.plan.targets[group.name])).max())
+            variances = self.variances[group.name]
+            used = float((variances / (self.plan.scale * self.plan.targets[group.name])).max())
             best = slack * float(np.sqrt(self.plan.variances[group.name].max()))
-            std = float(np.sqrt(own.max()))
+            std = float(np.sqrt(variances.max()))
             table.append(
                 (group.name, f"{group.size:,}", target, f"{std:.4g}", f"{used:.1%}", f"{best:.4g}")
             )
@@ -140,7 +140,7 @@ class Evaluation:
             WorkloadError: An evaluation has another plan, or there are too many.
         """
         shown = [self, *others]
-        if any(one.plan is not self.plan for one in others):
+        if any(evaluation.plan is not self.plan for evaluation in others):
             raise WorkloadError(
                 "the evaluations have different plans; evaluate all strategies with one plan="
             )
@@ -155,11 +155,11 @@ class Evaluation:
 def _plot_evaluations(shown: list[Evaluation]) -> Figure:
     """Draw evaluations of the same plan; see `Evaluation.plot`."""
     plan = shown[0].plan
-    names = ["certified optimum", *(one.strategy.name for one in shown)]
-    costs = [plan.lower_bound**2 / 2, *(one.rho for one in shown)]
+    names = ["certified optimum", *(evaluation.strategy.name for evaluation in shown)]
+    costs = [plan.lower_bound**2 / 2, *(evaluation.rho for evaluation in shown)]
     # Of the optimum, the plan is drawn, as if its noise were scaled down to the bound.
     stds = [_list_largest_stds(plan.variances, plan.privacy_cost / plan.lower_bound)]
-    stds += [_list_largest_stds(one.variances, one.ratio) for one in shown]
+    stds += [_list_largest_stds(evaluation.variances, evaluation.ratio) for evaluation in shown]
     groups = [name for name, _ in zip(plan.workload.names, range(MOST_BARS), strict=False)]
     colours = [ORANGE, BLUE, *LINE_COLOURS[2:]]
     size = 10.0, 1.6 + max(0.32 * len(names), 0.4 * len(groups))
@@ -173,9 +173,11 @@ def _plot_evaluations(shown: list[Evaluation]) -> Figure:
         left.set_yticks(heights, [shorten(name) for name in names])
         left.set(xlim=(0, 1.2 * max(costs)), xlabel="rho at which every target holds")
         places = np.arange(len(groups))[::-1]
-        for i, (name, own, colour) in enumerate(zip(names, stds, colours, strict=False)):
+        for i, (name, largest, colour) in enumerate(zip(names, stds, colours, strict=False)):
             at = places + 0.5 * ((i + 0.5) / len(names) - 0.5) * -1
-            right.plot([own[g] for g in groups], at, "o", color=colour, ms=5, label=shorten(name))
+            right.plot(
+                [largest[g] for g in groups], at, "o", color=colour, ms=5, label=shorten(name)
+            )
         right.set_yticks(places, [shorten(name) for name in groups])
         units = "the quantity's own units" if _asks_sums(plan) else "records"
         right.set(xscale="log", xlabel=f"largest std ({units}), at the least rho")
@@ -186,7 +188,7 @@ def _plot_evaluations(shown: list[Evaluation]) -> Figure:
 
 def _list_largest_stds(variances: Mapping[str, FloatArray], factor: float) -> dict[str, float]:
     """List the largest standard deviation of each group times a factor."""
-    return {name: factor * float(np.sqrt(own.max())) for name, own in variances.items()}
+    return {name: factor * float(np.sqrt(of_group.max())) for name, of_group in variances.items()}
 
 
 def _asks_sums(plan: Plan) -> bool:

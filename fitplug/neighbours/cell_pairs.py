@@ -91,10 +91,10 @@ class CellPairs:
         """The two nodes of each pair of different nodes, the first before the second, (k,) each."""
         regions = self.regions[self.cells]
         sizes = np.bincount(to_positions(regions))
-        found = [np.triu_indices(size, 1) for size in sizes.tolist()]
+        pairs = [np.triu_indices(size, 1) for size in sizes.tolist()]
         starts = np.cumsum(sizes) - sizes
         first, second = (
-            np.concatenate([own[i] + start for own, start in zip(found, starts, strict=True)])
+            np.concatenate([ends[i] + start for ends, start in zip(pairs, starts, strict=True)])
             for i in (0, 1)
         )
         return first, second
@@ -112,26 +112,26 @@ class CellPairs:
         Each entry is a weight or, on the diagonal, twice a weight, without rounding.
         """
         first, second = self.ends
-        found = np.zeros((self.sets, self.nodes, self.nodes))
+        weights = np.zeros((self.sets, self.nodes, self.nodes))
         k, at = len(first), np.arange(self.nodes)
-        found[0, first, second] = p[:k]
+        weights[0, first, second] = p[:k]
         moved = p[k:].reshape(self.sets - 1, k + self.nodes)
-        found[1:, first, second] = moved[:, :k]
-        found += found.swapaxes(1, 2)
-        found[1:, at, at] = 2 * moved[:, k:]
-        return found
+        weights[1:, first, second] = moved[:, :k]
+        weights += weights.swapaxes(1, 2)
+        weights[1:, at, at] = 2 * moved[:, k:]
+        return weights
 
-    def measure_pairs(self, own: AnyArray, products: AnyArray) -> AnyArray:
-        """Compute the cost of each class, own_d + own_d' - 2 products_D(d, d'); shape (count,).
+    def measure_pairs(self, squares: AnyArray, products: AnyArray) -> AnyArray:
+        """Compute the cost of each class, squares_d + squares_d' - 2 products_D(d, d'), (count,).
 
         Args:
-            own: The squares of the columns of the nodes, shape (N,).
+            squares: The squares of the columns of the nodes, shape (N,).
             products: The products of the columns of two cells that differ along D, (2^m, N, N).
         """
         first, second = self.ends
         at = np.arange(self.nodes)
-        different = (own[first] + own[second]) - 2 * products[:, first, second]
-        same = 2 * own - 2 * products[1:, at, at]
+        different = (squares[first] + squares[second]) - 2 * products[:, first, second]
+        same = 2 * squares - 2 * products[1:, at, at]
         moved = np.concatenate([different[1:], same], axis=1)
         return np.concatenate([different[0], moved.ravel()])
 
@@ -177,8 +177,8 @@ def mix_sets(table: AnyArray, out: tuple[Any, Any], moved: tuple[Any, Any], bit:
         A table of the same shape.
     """
     halves = table.reshape(-1, 2, 2**bit, *table.shape[1:])
-    found = np.stack(
+    mixed = np.stack(
         [a * halves[:, 0] + b * halves[:, 1] for a, b in (out, moved)],
         axis=1,
     )
-    return found.reshape(table.shape)
+    return mixed.reshape(table.shape)

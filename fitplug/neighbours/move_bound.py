@@ -74,14 +74,14 @@ def upper_costliest_move(costs: MoveCosts, moves: BoolArray) -> int:
     attained = float(costs.evaluate(moves[:1])[0])
     # Of each set alone, no product is less than the least of its ratios.
     least = costs.ratios[costs.members].min(axis=1)
-    found = 2 * (total - int(np.floor(costs.weights * least * (1 + _SLACK)).sum()))
+    bound = 2 * (total - int(np.floor(costs.weights * least * (1 + _SLACK)).sum()))
     main = _fit_main_part(costs)
     tight = _select_different([*moves, np.ones(costs.size, dtype=bool)])
     for parts in (_PARTS[:1], _PARTS):
-        if main is not None and found > attained * (1 + _CLOSE):
+        if main is not None and bound > attained * (1 + _CLOSE):
             least_sum = _lower_sum(main, parts, tight, total - attained / 2)
-            found = min(found, 2 * (total - least_sum))
-    return found
+            bound = min(bound, 2 * (total - least_sum))
+    return bound
 
 
 def _select_different(moves: Sequence[BoolArray]) -> list[BoolArray]:
@@ -112,10 +112,10 @@ class _MainPart:
     def weights(self) -> FloatArray:
         """The main part of the weights, shape (t,)."""
         counts = _count_members(self.costs)
-        found = self.multiples[counts]
+        weights = self.multiples[counts]
         for place in self.costs.members.T:
-            found = found * self.values[place]
-        return np.asarray(found)
+            weights = weights * self.values[place]
+        return np.asarray(weights)
 
 
 def _fit_main_part(costs: MoveCosts) -> _MainPart | None:
@@ -132,8 +132,8 @@ def _fit_main_part(costs: MoveCosts) -> _MainPart | None:
         if have[j] < math.comb(m, j):
             costs = _add_absent(costs, j)
     counts = _count_members(costs)
-    own = counts == largest
-    members, weights = costs.members[own][:, :largest], costs.weights[own]
+    chosen = counts == largest
+    members, weights = costs.members[chosen][:, :largest], costs.weights[chosen]
     wanted = _add_by_attribute(members, weights, m)
     values = (wanted > 0).astype(np.float64)
     for _ in range(_FITTING):
@@ -210,10 +210,10 @@ def _lower_sum(
         before = float(bounds.min())
         cuts = np.linspace(low[worst], high[worst], _PIECES + 1)
         new_low, new_high = cuts[:-1].ravel(), cuts[1:].ravel()
-        kept = np.ones(len(low), dtype=bool)
-        kept[worst] = False
-        low, high = np.append(low[kept], new_low), np.append(high[kept], new_high)
-        bounds = np.append(bounds[kept], sums.lower_intervals(new_low, new_high))
+        is_undivided = np.ones(len(low), dtype=bool)
+        is_undivided[worst] = False
+        low, high = np.append(low[is_undivided], new_low), np.append(high[is_undivided], new_high)
+        bounds = np.append(bounds[is_undivided], sums.lower_intervals(new_low, new_high))
     return int(bounds.min()) - math.ceil(_SLACK * size)
 
 
@@ -228,8 +228,8 @@ def _lower_rest(costs: MoveCosts, rest: FloatArray, move: BoolArray) -> tuple[in
     here, there = costs.place(move), costs.place(~move)
     constant, changes = 0, np.zeros(m)
     for j in range(1, costs.members.shape[1] + 1):
-        own = counts == j
-        members, e = costs.members[own][:, :j], rest[own]
+        chosen = counts == j
+        members, e = costs.members[chosen][:, :j], rest[chosen]
         if j > _LARGEST_SET:
             # A main part has no sets as large, so that these are weights > 0.
             constant += int(np.floor(e * costs.ratios[members].min(axis=1)).sum())
@@ -296,23 +296,23 @@ class _Sums:
         least = float(self.entries[0][self.entries[0] > 0].min())
         most = min(float(size.max()) / least, 2.0**58 / largest_entries)
         below, above = np.full(size.shape, -most), np.full(size.shape, most)
-        found = np.full(size.shape, np.iinfo(np.int64).min // 2)
+        best = np.full(size.shape, np.iinfo(np.int64).min // 2)
         steering = np.rint(self.entries * 2.0**30).astype(np.int64)
         ends = np.floor(low * 2.0**30).astype(np.int64), np.ceil(high * 2.0**30).astype(np.int64)
         for _ in range(_BISECTIONS):
             # For each y, g is at least the sum of the least terms + y v_a s_a, less y L.
             y = (below + above) / 2
-            one = outside + y[:, :, None] * self.entries[0]
-            other = inside + y[:, :, None] * self.entries[1]
-            sums = np.floor(np.minimum(one, other)).astype(np.int64).sum(axis=2)
+            outer = outside + y[:, :, None] * self.entries[0]
+            inner = inside + y[:, :, None] * self.entries[1]
+            sums = np.floor(np.minimum(outer, inner)).astype(np.int64).sum(axis=2)
             limit = np.where(y > 0, y * high, y * low)
             slack = _SLACK * (size + 2 * np.abs(y) * largest_entries)
             bound = sums + np.floor(constant - limit - slack).astype(np.int64) - 1
-            found = np.maximum(found, bound)
-            reached = np.where(one <= other, steering[0], steering[1]).sum(axis=2)
+            best = np.maximum(best, bound)
+            reached = np.where(outer <= inner, steering[0], steering[1]).sum(axis=2)
             is_above = reached > np.where(y > 0, ends[1], ends[0])
             below, above = np.where(is_above, y, below), np.where(is_above, above, y)
-        return np.asarray((found + self.constants[:, None]).max(axis=0))
+        return np.asarray((best + self.constants[:, None]).max(axis=0))
 
 
 def _count_members(costs: MoveCosts) -> IntArray:

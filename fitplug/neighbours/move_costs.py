@@ -85,13 +85,13 @@ class MoveCosts:
 
     def evaluate(self, moves: BoolArray) -> FloatArray:
         """Evaluate f at moves (v, m), but for rounding, shape (v,)."""
-        found = []
+        costs = []
         for move in moves:
             product = self.weights.copy()
             for place in self.members.T:
                 product *= self.place(move)[place]
-            found.append(2 * add_in_order(self.weights - product))
-        return np.array(found)
+            costs.append(2 * add_in_order(self.weights - product))
+        return np.array(costs)
 
     def evaluate_all(self) -> FloatArray:
         """Evaluate f at all 2^m moves, but for rounding: number k has the binary digits of k."""
@@ -123,14 +123,14 @@ class MoveCosts:
             a = int(np.argmax(gains))
             if gains[a] <= least:
                 break
-            own = rows[starts[a] : starts[a + 1]]
-            members = self.members[own]
+            changed = rows[starts[a] : starts[a + 1]]
+            members = self.members[changed]
             move[a] = not move[a]
             before, s[a] = s[a], self.ratios[a] if move[a] else 1.0
             values = s[members]
             values[members == a] = 1.0
             # w_T prod of all but a and one more, times the change of s_a.
-            rest = _leave_one_out(values) * (self.weights[own] * (s[a] - before))[:, None]
+            rest = _leave_one_out(values) * (self.weights[changed] * (s[a] - before))[:, None]
             rest[members == a] = 0.0
             slopes = slopes + _add_by(members, rest, self.size)
         if not move.any():
@@ -148,8 +148,8 @@ class MoveCosts:
         if self.size <= MOST_LISTED:
             costliest = int(np.argmax(self.evaluate_all()))
             starts = [*starts, (costliest >> np.arange(self.size) & 1).astype(np.bool_)]
-        found = np.unique(np.array([self.climb(start) for start in starts]), axis=0)
-        return found[np.argsort(-self.evaluate(found), kind="stable")]
+        moves = np.unique(np.array([self.climb(start) for start in starts]), axis=0)
+        return moves[np.argsort(-self.evaluate(moves), kind="stable")]
 
     def list_starts(self) -> list[BoolArray]:
         """List moves from which a search begins: along all attributes, none, and some."""

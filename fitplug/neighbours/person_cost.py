@@ -142,8 +142,8 @@ def merge_periods(pairs: AnyArray, periods: IntArray) -> AnyArray:
     starts = np.searchsorted(periods[order], np.arange(int(periods.max()) + 1))
     ordered = pairs[np.ix_(order, order)]
     merged = np.maximum.reduceat(np.maximum.reduceat(ordered, starts, axis=0), starts, axis=1)
-    own = np.maximum.reduceat(np.diagonal(ordered), starts)
-    merged[np.arange(len(own)), np.arange(len(own))] = own
+    squares = np.maximum.reduceat(np.diagonal(ordered), starts)
+    merged[np.arange(len(squares)), np.arange(len(squares))] = squares
     return np.asarray(merged)
 
 
@@ -157,7 +157,7 @@ def list_differences(products: RecordProducts) -> tuple[IntArray, AnyArray]:
     order = np.argsort(person.periods, kind="stable")
     members = np.zeros((1, 0), dtype=np.int64)
     costs = np.zeros(1, dtype=pairs.dtype)
-    found, found_costs = [], []
+    listed, listed_costs = [], []
     for size in range(1, person.most + 1):
         longer, sums = [], []
         for cell in order.tolist():
@@ -167,15 +167,15 @@ def list_differences(products: RecordProducts) -> tuple[IntArray, AnyArray]:
                 if members.shape[1]
                 else np.ones(len(members), dtype=bool)
             )
-            own = members[earlier]
-            crossing = pairs[cell][own].sum(axis=1) if own.shape[1] else 0
-            longer.append(np.column_stack([own, np.full(len(own), cell)]))
+            shorter = members[earlier]
+            crossing = pairs[cell][shorter].sum(axis=1) if shorter.shape[1] else 0
+            longer.append(np.column_stack([shorter, np.full(len(shorter), cell)]))
             sums.append(costs[earlier] + 2 * crossing + pairs[cell, cell])
         members, costs = np.concatenate(longer), np.concatenate(sums)
         padding = np.full((len(members), person.most - size), -1, dtype=np.int64)
-        found.append(np.concatenate([members, padding], axis=1))
-        found_costs.append(costs)
-    return np.concatenate(found), np.concatenate(found_costs)
+        listed.append(np.concatenate([members, padding], axis=1))
+        listed_costs.append(costs)
+    return np.concatenate(listed), np.concatenate(listed_costs)
 
 
 def _list_costs(products: RecordProducts) -> AnyArray:
@@ -218,10 +218,10 @@ def find_costly_differences(products: RecordProducts, most: int) -> RecordSets:
         no symmetric attribute and the differences are few.
     """
     if _can_list(products.person):
-        found = _search_all(products, most)
+        persons = _search_all(products, most)
     else:
-        found = [ascend(products, start) for start in list_starts(products, most)]
-    different = list(dict.fromkeys(tuple(sorted(records)) for records in found))
+        persons = [ascend(products, start) for start in list_starts(products, most)]
+    different = list(dict.fromkeys(tuple(sorted(records)) for records in persons))
     sets = pack_records(products.person, different)
     order = np.argsort(-products.compute_costs(sets), kind="stable")
     return sets.take(order)

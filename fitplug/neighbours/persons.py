@@ -63,10 +63,10 @@ class PersonRecords:
         They are numbered as in `RecordSets.compare_records`.
         """
         varying = [1 << a for a, size in enumerate(self.sizes) if size > 1]
-        found = [0]
+        sets = [0]
         for bit in varying:
-            found += [number + bit for number in found]
-        return np.array(found[1:], dtype=np.int64)
+            sets += [number + bit for number in sets]
+        return np.array(sets[1:], dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,8 +111,8 @@ class RecordSets:
             sizes: n_a of all symmetric attributes; infinite if different labels have nothing in
                 common.
         """
-        kept = self.cells >= 0
-        factors = (kept[:, :, None] & kept[:, None]).astype(np.float64)
+        is_given = self.cells >= 0
+        factors = (is_given[:, :, None] & is_given[:, None]).astype(np.float64)
         differing = self.find_differing()
         for a in attributes:
             factors *= np.where(differing[..., a], 0.0, 1.0) - 1 / sizes[a]
@@ -212,9 +212,9 @@ class RecordProducts:
     def compute_costs(self, sets: RecordSets) -> AnyArray:
         """Compute the cost |A v|^2 of differences, shape (v,)."""
         cells = sets.cells
-        kept = (cells >= 0)[:, :, None] & (cells >= 0)[:, None]
-        found = self.products[sets.compare_records(), cells[:, :, None], cells[:, None]]
-        return np.asarray(np.where(kept, found, 0).sum(axis=(1, 2)))
+        is_given = (cells >= 0)[:, :, None] & (cells >= 0)[:, None]
+        products = self.products[sets.compare_records(), cells[:, :, None], cells[:, None]]
+        return np.asarray(np.where(is_given, products, 0).sum(axis=(1, 2)))
 
 
 def build_record_products(
@@ -253,13 +253,13 @@ Record = tuple[int, tuple[int, ...]]
 """A dense cell, and a label for each symmetric attribute."""
 
 
-def pack_records(person: PersonRecords, found: Sequence[Sequence[Record]]) -> RecordSets:
-    """Pack differences that are given as records."""
-    cells = np.full((len(found), person.most), -1, dtype=np.int64)
-    labels = np.zeros((len(found), person.most, len(person.sizes)), dtype=np.int64)
-    for v, records in enumerate(found):
-        for r, (cell, own) in enumerate(records):
-            cells[v, r], labels[v, r] = cell, own
+def pack_records(person: PersonRecords, persons: Sequence[Sequence[Record]]) -> RecordSets:
+    """Pack persons that are given as records."""
+    cells = np.full((len(persons), person.most), -1, dtype=np.int64)
+    labels = np.zeros((len(persons), person.most, len(person.sizes)), dtype=np.int64)
+    for v, records in enumerate(persons):
+        for r, (cell, label) in enumerate(records):
+            cells[v, r], labels[v, r] = cell, label
     return RecordSets(cells, labels)
 
 
@@ -267,17 +267,17 @@ def list_starts(products: RecordProducts, most: int) -> list[list[Record]]:
     """List differences to begin a search from: single records, and one record of each period."""
     person = products.person
     unlabelled = (0,) * len(person.sizes)
-    own = np.diagonal(products.same)
-    costliest: list[int] = np.argsort(-own, kind="stable")[:most].tolist()
+    squares = np.diagonal(products.same)
+    costliest: list[int] = np.argsort(-squares, kind="stable")[:most].tolist()
     starts: list[list[Record]] = [[(cell, unlabelled)] for cell in costliest]
     by_period = [
-        np.flatnonzero(person.periods == t)[np.argmax(own[person.periods == t])]
+        np.flatnonzero(person.periods == t)[np.argmax(squares[person.periods == t])]
         for t in range(person.period_count)
     ]
-    kept = sorted(by_period, key=lambda cell: -float(own[cell]))[: person.most]
-    starts.append([(int(cell), unlabelled) for cell in kept])
-    different = [tuple(min(r, n - 1) for n in person.sizes) for r in range(len(kept))]
-    starts.append([(int(cell), label) for cell, label in zip(kept, different, strict=True)])
+    chosen = sorted(by_period, key=lambda cell: -float(squares[cell]))[: person.most]
+    starts.append([(int(cell), unlabelled) for cell in chosen])
+    different = [tuple(min(r, n - 1) for n in person.sizes) for r in range(len(chosen))]
+    starts.append([(int(cell), label) for cell, label in zip(chosen, different, strict=True)])
     return starts
 
 
@@ -312,9 +312,9 @@ def _find_best_record(
         return -np.inf, None
     m = len(person.sizes)
     labels = _list_labels(person, [label for _, label in records])
-    own = np.array([label for _, label in records], dtype=np.int64).reshape(len(records), m)
+    given = np.array([label for _, label in records], dtype=np.int64).reshape(len(records), m)
     tried = np.array(labels, dtype=np.int64).reshape(len(labels), m)
-    numbers = (tried[:, None] != own) @ (1 << np.arange(m, dtype=np.int64))
+    numbers = (tried[:, None] != given) @ (1 << np.arange(m, dtype=np.int64))
     gains = np.diagonal(products.same) + 2 * products.products[numbers, cells].sum(axis=1)
     gains[:, ~free] = -np.inf
     best, at = divmod(int(np.argmax(gains)), len(free))
@@ -328,8 +328,8 @@ def _list_labels(person: PersonRecords, labels: Sequence[tuple[int, ...]]) -> li
         next((n for n in range(size) if all(label[a] != n for label in labels)), 0)
         for a, size in enumerate(person.sizes)
     ]
-    found = [tuple(unused), *labels]
+    listed = [tuple(unused), *labels]
     for label in labels:
-        found += [(*label[:a], unused[a], *label[a + 1 :]) for a in range(m)]
-        found += [tuple(label[b] if a == b else unused[b] for b in range(m)) for a in range(m)]
-    return list(dict.fromkeys(found))
+        listed += [(*label[:a], unused[a], *label[a + 1 :]) for a in range(m)]
+        listed += [tuple(label[b] if a == b else unused[b] for b in range(m)) for a in range(m)]
+    return list(dict.fromkeys(listed))

@@ -76,32 +76,32 @@ def check_sensitivity(path: AnswerPath) -> SensitivityCheck:
     Raises:
         PlanError: Two neighbouring data sets are answered farther apart than the plan says.
     """
-    found = _check_large(path) if path.work > _LARGE_WORK else _check_columns(path)
+    check = _check_large(path) if path.work > _LARGE_WORK else _check_columns(path)
     most = path.plan.strategy.sensitivity_squared
-    if found.largest_squared > most:
-        times = float(Fraction(found.largest_squared, most)) if most else math.inf
+    if check.largest_squared > most:
+        times = float(Fraction(check.largest_squared, most)) if most else math.inf
         what = f"{_UNPROTECTED}: two neighbouring data sets cost {times:.6g} times the stated rho"
         raise make_plan_error(path.plan, what)
-    return found
+    return check
 
 
 def _check_columns(path: AnswerPath) -> SensitivityCheck:
     """Measure differences between columns of A, and the costliest also by the path itself."""
     columns = read_columns(path)
-    found = measure_differences(columns, path.plan.unit)
-    if found.has_public_change:
+    measured = measure_differences(columns, path.plan.unit)
+    if measured.has_public_change:
         raise make_plan_error(path.plan, _TOTALS)
     # The path is also asked with other records present: it must be linear.
     shape = path.plan.workload.shape
     others = path.make_generator().integers(0, shape, (_OTHERS, len(shape)))
-    squares = [found.largest_squared]
-    for difference in found.costliest:
+    squares = [measured.largest_squared]
+    for difference in measured.costliest:
         added, removed = (
             np.concatenate([others, columns.cells[[c for c, sign in difference if sign == which]]])
             for which in (1, -1)
         )
-        squares.append(_measure_difference(path, added, removed) * found.repeats**2)
-    return SensitivityCheck(len(columns.cells), found.count, found.is_complete, max(squares))
+        squares.append(_measure_difference(path, added, removed) * measured.repeats**2)
+    return SensitivityCheck(len(columns.cells), measured.count, measured.is_complete, max(squares))
 
 
 def _check_large(path: AnswerPath) -> SensitivityCheck:
@@ -112,7 +112,7 @@ def _check_large(path: AnswerPath) -> SensitivityCheck:
     if isinstance(plan.unit, ReplaceOne):
         return SensitivityCheck(len(cells), 1, False, _measure_difference(path, first, second))
     repeats = plan.unit.records if plan.unit.is_of_records else 1
-    squares = [_measure_difference(path, own, cells[:0]) for own in (first, second)]
+    squares = [_measure_difference(path, cell, cells[:0]) for cell in (first, second)]
     return SensitivityCheck(len(cells), len(cells), False, max(squares) * repeats**2)
 
 
@@ -129,7 +129,11 @@ def _measure_difference(path: AnswerPath, added: IntArray, removed: IntArray) ->
     """
     size, squared = path.plan.strategy.size, 0
     for chunks in zip(
-        *(path.answer_in_chunks(path.make_tables(own)) for own in (added, removed) if len(own)),
+        *(
+            path.answer_in_chunks(path.make_tables(records))
+            for records in (added, removed)
+            if len(records)
+        ),
         strict=True,
     ):
         # Answers are at most 2^62.

@@ -79,7 +79,9 @@ class AnswerPath:
     @property
     def work(self) -> int:
         """About how many numbers are read and made for one histogram."""
-        read = sum(math.prod(self.plan.domain.shape_of(own)) + _TABLE_WORK for own in self.tables)
+        read = sum(
+            math.prod(self.plan.domain.shape_of(names)) + _TABLE_WORK for names in self.tables
+        )
         return self.plan.strategy.size + read
 
     def make_generator(self) -> np.random.Generator:
@@ -103,12 +105,12 @@ class AnswerPath:
         domain, names = self.plan.domain, self.plan.workload.attributes
         numbers = np.ones(len(cells), dtype=np.int64) if counts is None else counts
         tables = {}
-        for own in self.tables:
-            table = np.zeros(domain.shape_of(own), dtype=np.int64)
-            at = tuple(to_positions(cells[:, names.index(name)]) for name in own)
+        for attributes in self.tables:
+            table = np.zeros(domain.shape_of(attributes), dtype=np.int64)
+            at = tuple(to_positions(cells[:, names.index(name)]) for name in attributes)
             np.add.at(table, at, numbers if at else numbers.sum())
-            shares = domain.count_shares(own)
-            tables[own] = table if shares == 1 else table * shares
+            shares = domain.count_shares(attributes)
+            tables[attributes] = table if shares == 1 else table * shares
         return Tables(domain, tables, copy=False)
 
 
@@ -183,21 +185,21 @@ def _sample(path: AnswerPath) -> Columns:
     number = int(np.clip(_MOST_WORK // path.work, _FEWEST_CELLS, _MOST_CELLS))
     cells = choose_cells(plan, number, path.make_generator())
     is_used = np.zeros(plan.strategy.released_size, dtype=np.bool_)
-    found: list[tuple[IntArray, IntArray]] = []
+    answered: list[tuple[IntArray, IntArray]] = []
     for cell in cells:
         answers = path.answer_records(cell[None])
         used = np.flatnonzero(answers)
         is_used[used] = True
-        found.append((used, answers[used]))
-        if int(is_used.sum()) * len(found) > _MOST_ENTRIES and len(found) >= _FEWEST_CELLS:
+        answered.append((used, answers[used]))
+        if int(is_used.sum()) * len(answered) > _MOST_ENTRIES and len(answered) >= _FEWEST_CELLS:
             break
     rows = np.flatnonzero(is_used)
-    matrix = np.zeros((len(rows), len(found)), dtype=np.int64)
-    for c, (used, values) in enumerate(found):
+    matrix = np.zeros((len(rows), len(answered)), dtype=np.int64)
+    for c, (used, values) in enumerate(answered):
         matrix[np.searchsorted(rows, used), c] = values
     is_total = rows >= plan.strategy.size
     names = plan.workload.attributes
-    return Columns(names, cells[: len(found)], matrix[~is_total], matrix[is_total], False)
+    return Columns(names, cells[: len(answered)], matrix[~is_total], matrix[is_total], False)
 
 
 def choose_cells(plan: Plan, number: int, generator: np.random.Generator) -> IntArray:
@@ -211,8 +213,8 @@ def choose_cells(plan: Plan, number: int, generator: np.random.Generator) -> Int
     at = dict(zip(axes, np.unravel_index(int(profile.argmax()), profile.shape), strict=True))
     for a, name in enumerate(names):
         costliest[a] = at.get(name, 0)
-    kept = getattr(plan.unit, "within", ())
-    movable = [a for a, name in enumerate(names) if name not in kept and shape[a] > 1]
+    public = getattr(plan.unit, "within", ())
+    movable = [a for a, name in enumerate(names) if name not in public and shape[a] > 1]
     chosen: list[IntArray] = []
     bases = [costliest, shape - 1, 0 * shape]
     while len(chosen) < number:

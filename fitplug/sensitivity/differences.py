@@ -99,11 +99,11 @@ def _measure_records(columns: Columns, records: int) -> MeasuredDifferences:
 
 def _measure_pairs(columns: Columns, unit: ReplaceOne) -> MeasuredDifferences:
     """Measure pairs of cells between which a record may move."""
-    kept = [a for a, name in enumerate(columns.names) if name in unit.within]
-    _, regions = np.unique(columns.cells[:, kept], axis=0, return_inverse=True)
-    regions = regions.ravel() if kept else np.zeros(len(columns.cells), dtype=np.int64)
+    public = [a for a, name in enumerate(columns.names) if name in unit.within]
+    _, regions = np.unique(columns.cells[:, public], axis=0, return_inverse=True)
+    regions = regions.ravel() if public else np.zeros(len(columns.cells), dtype=np.int64)
     is_complete, count, has_public_change = columns.is_all, 0, False
-    found: list[Difference] = []
+    differences: list[Difference] = []
     for region in range(int(regions.max(initial=-1)) + 1):
         members = np.flatnonzero(regions == region)
         totals = columns.totals[:, members]
@@ -112,26 +112,26 @@ def _measure_pairs(columns: Columns, unit: ReplaceOne) -> MeasuredDifferences:
             most = math.isqrt(_MOST_PRODUCTS // len(columns.matrix))
             members, is_complete = _take_costliest(columns, members, most), False
         count += len(members) * (len(members) - 1) // 2
-        found += _rank_pairs(columns.matrix, members)
-    return _measure_exactly(columns, found, count, is_complete, has_public_change)
+        differences += _rank_pairs(columns.matrix, members)
+    return _measure_exactly(columns, differences, count, is_complete, has_public_change)
 
 
 def _rank_pairs(matrix: IntArray, members: IntArray) -> list[Difference]:
     """List the pairs of columns that are farthest apart, by distances in floating point."""
     # Distances do not change when all columns are moved, and fewer digits cancel then.
     moved = (matrix[:, members] - matrix[:, members[:1]]).astype(np.float64)
-    own = np.einsum("ij,ij->j", moved, moved)
+    squares = np.einsum("ij,ij->j", moved, moved)
     step = max(1, _CHUNK // max(len(members), 1))
     ranked: list[tuple[float, int, int]] = []
     for start in range(0, len(members), step):
         part, later = slice(start, start + step), slice(start, None)
-        squared = own[part, None] + own[later] - 2.0 * (moved[:, part].T @ moved[:, later])
+        squared = squares[part, None] + squares[later] - 2.0 * (moved[:, part].T @ moved[:, later])
         least = ranked[-1][0] if len(ranked) == _MEASURED_EXACTLY else 0.0
-        found = np.flatnonzero(squared > least)
-        if len(found) > _MEASURED_EXACTLY:
-            costly = np.argpartition(squared.ravel()[found], -_MEASURED_EXACTLY)
-            found = found[costly[-_MEASURED_EXACTLY:]]
-        first, second = np.unravel_index(found, squared.shape)
+        costly = np.flatnonzero(squared > least)
+        if len(costly) > _MEASURED_EXACTLY:
+            largest = np.argpartition(squared.ravel()[costly], -_MEASURED_EXACTLY)
+            costly = costly[largest[-_MEASURED_EXACTLY:]]
+        first, second = np.unravel_index(costly, squared.shape)
         ranked += zip(
             squared[first, second].tolist(),
             (start + first).tolist(),
@@ -178,7 +178,7 @@ def _search_persons(
     """
     members = _take_costliest(columns, np.arange(len(columns.cells)), _SEARCHED)
     matrix = columns.matrix[:, members].astype(np.float64)
-    own, products = periods[members], matrix.T @ matrix
+    of_member, products = periods[members], matrix.T @ matrix
     squares = products.diagonal()
     order = np.argsort(-squares, kind="stable")
     spread = np.linspace(0, len(order) - 1, _STARTS // 2).astype(np.int64)
@@ -192,7 +192,7 @@ def _search_persons(
             if turn >= records - 1:  # from now on, a record is taken out and added again
                 rest = person[1:]
             gains = squares + 2 * products[rest].sum(axis=0)
-            free = ~np.isin(own, own[rest])
+            free = ~np.isin(of_member, of_member[rest])
             looked_at += int(free.sum())
             gains[~free] = -np.inf
             best = int(gains.argmax())

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -120,23 +121,19 @@ def _open(root: str, version: int | None, options: Options | None) -> Any:
         unsupported = re.search(r"Feature '(\w+)' is not supported", str(error))
     if unsupported:
         raise _make_feature_error(shown, [unsupported[1]])
-    latest = None
-    try:
+    fault = (
+        f"the log of the Delta table {shown} is damaged or cannot be reached; check the table, and "
+        "storage_options if it is in a store"
+    )
+    with suppress(Exception):
         if not deltalake.DeltaTable.is_deltatable(path, storage_options=storage):
             fault = f"{shown} is no Delta table: it has no _delta_log; check the path"
-        else:
-            fault = f"the log of the Delta table {shown} is damaged; check the table"
+        elif version is not None:
             latest = deltalake.DeltaTable(path, storage_options=storage).version()
-    except Exception:
-        fault = (
-            f"the log of the Delta table {shown} is damaged or cannot be reached; check the table, "
-            "and storage_options if it is in a store"
-        )
-    if latest is not None:
-        fault = (
-            f"{shown} has no version {version}, or its log is incomplete; the latest version is "
-            f"{latest}"
-        )
+            fault = (
+                f"{shown} has no version {version}, or its log is incomplete; the latest version "
+                f"is {latest}"
+            )
     raise DataError(fault)
 
 

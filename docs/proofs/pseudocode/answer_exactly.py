@@ -145,47 +145,47 @@ class PartedBlocks:
 
     def _answer_part(self, part, pieces):
         counts = BlockCountGathering(self.strategy, self._cut, part).add_pieces(pieces)
-        one = self._cut.parts[part]
-        blocks = self._cut.blocks[one.first : one.last]
-        if one.columns is not None:
-            return self._answer_columns(blocks[0], one, counts[0])
+        cut_part = self._cut.parts[part]
+        blocks = self._cut.blocks[cut_part.first : cut_part.last]
+        if cut_part.columns is not None:
+            return self._answer_columns(blocks[0], cut_part, counts[0])
         return np.concatenate(
             [
-                measure_block(self.strategy, own.block_set, own.i, x)
-                for own, x in zip(blocks, counts, strict=True)
+                measure_block(self.strategy, block.block_set, block.i, x)
+                for block, x in zip(blocks, counts, strict=True)
             ]
         )
 
 
 class BlockCountSplit:
     def make_piece(self, part):
-        one = self._cut.parts[part]
-        if one.columns is not None:
-            first, last = one.columns
+        cut_part = self._cut.parts[part]
+        if cut_part.columns is not None:
+            first, last = cut_part.columns
             columns = self._multiply_columns(part)
-            return pack_integers([found[:, first:last] for found in columns])
+            return pack_integers([product[:, first:last] for product in columns])
         readers = self._cut.list_readers(self._table, part)
         return pack_integers([self._multiply(k, reading) for k, reading in readers])
 
     def _multiply(self, k, reading):
         structure = self._strategy.structure
         names = self._cut.tables[self._table].names
-        kept = [structure.block_attributes[a] for a in self._cut.blocks[k].own] + [
+        attributes = [structure.block_attributes[a] for a in self._cut.blocks[k].attributes] + [
             *reading.dense
         ]
-        return reading.multiply(sum_margin(self._counts, names, kept))
+        return reading.multiply(sum_margin(self._counts, names, attributes))
 
 
 class BlockCountGathering:
     def __init__(self, strategy, cut, part):
         self._strategy, self._cut, self._part = (strategy, cut, cut.parts[part])
         self._shapes = []
-        for own in cut.blocks[self._part.first : self._part.last]:
-            sizes = [strategy.structure.sizes[a] for a in own.own]
+        for block in cut.blocks[self._part.first : self._part.last]:
+            sizes = [strategy.structure.sizes[a] for a in block.attributes]
             if self._part.columns is not None:
                 first, last = self._part.columns
-                sizes = [sizes[cut.find_axis(own)], last - first]
-            self._shapes.append((*sizes, own.shape[-1]))
+                sizes = [sizes[cut.find_axis(block)], last - first]
+            self._shapes.append((*sizes, block.shape[-1]))
         self._sums = ExactTotals(self._shapes)
         self._number = part
 

@@ -96,8 +96,8 @@ def sum_column_squares(parts):
     multiples = [f for f, _ in parts]
     exact = max(  # `\label{line:exact}`
         sum(
-            f * sum(a * a for a in own)
-            for f, own in zip(multiples, column, strict=True)
+            f * sum(a * a for a in entries)
+            for f, entries in zip(multiples, column, strict=True)
         )
         for column in different
     )
@@ -149,17 +149,17 @@ def multiply_contrasts(structure):
 
 
 class PairStructure:
-    def sum_products(self, matrices, own, between):
+    def sum_products(self, matrices, same, other):
         table = np.zeros(
             (self.pairs.sets, *matrices[0].shape), dtype=matrices[0].dtype
         )
         for matrix, (place, others) in zip(matrices, self._places, strict=True):
             multiple = 1
             for a in others:
-                multiple = multiple * own[a]
+                multiple = multiple * same[a]
             table[place] += multiple * matrix  # `\label{line:place}`
         for bit, a in enumerate(self.free.tolist()):
-            table = mix_sets(table, (1, own[a]), (1, between[a]), bit)  # `\label{line:mix}`
+            table = mix_sets(table, (1, same[a]), (1, other[a]), bit)  # `\label{line:mix}`
         return table
 
 
@@ -168,17 +168,17 @@ class PairStructure:
 
 def mix_sets(table, out, moved, bit):
     halves = table.reshape(-1, 2, 2**bit, *table.shape[1:])
-    found = np.stack(
+    mixed = np.stack(
         [a * halves[:, 0] + b * halves[:, 1] for a, b in (out, moved)], axis=1
     )
-    return found.reshape(table.shape)
+    return mixed.reshape(table.shape)
 
 
 class CellPairs:
-    def measure_pairs(self, own, products):
+    def measure_pairs(self, squares, products):
         first, second = self.ends
         at = np.arange(self.nodes)
-        different = own[first] + own[second] - 2 * products[:, first, second]  # `\label{line:pair}`
-        same = 2 * own - 2 * products[1:, at, at]
+        different = squares[first] + squares[second] - 2 * products[:, first, second]  # `\label{line:pair}`
+        same = 2 * squares - 2 * products[1:, at, at]
         moved = np.concatenate([different[1:], same], axis=1)
         return np.concatenate([different[0], moved.ravel()])

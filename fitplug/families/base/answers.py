@@ -90,9 +90,11 @@ def estimate_block(
     block = int(block_set.blocks[i])
     (own,) = strategy.structure.subsets.list_attributes([block])
     n = block_set.basis.size
-    M = block_set.M[i].astype(np.float64)
-    flat = solve_triangular(M, answers.reshape(-1, n).astype(np.float64).T).T
-    found = np.asarray(flat.reshape(answers.shape))
+    M, values = block_set.M[i].astype(np.float64), answers.astype(np.float64)
+    if n == 1:
+        found = values / M[0, 0]  # there may be many such blocks, and this takes less time
+    else:
+        found = np.asarray(solve_triangular(M, values.reshape(-1, n).T).T.reshape(values.shape))
     multiples = strategy.spread_multiples(block)
     if multiples is not None:
         found = found / multiples[..., None]

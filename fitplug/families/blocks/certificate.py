@@ -209,12 +209,12 @@ def _lower_pair_norm(structure: PairStructure, p: FloatArray, row_weights: Float
         weights = queries.variance_multiples * row_weights[queries.rows] * queries.profile_multiple
         matrix = queries.matrix[:, structure.pairs.cells]
         rows = np.flatnonzero((weights > 0) & matrix.any(axis=1))
-        kept = np.flatnonzero(matrix[rows].any(axis=0) & (degrees > 0))
-        if not len(kept):
+        nodes = np.flatnonzero(matrix[rows].any(axis=0) & (degrees > 0))
+        if not len(nodes):
             continue
-        X = matrix[np.ix_(rows, kept)] * np.sqrt(weights[rows])[:, None]
-        A = moment[np.ix_(kept, kept)]
-        total += _lower_pair_block(X, A, degrees[kept], terms)
+        X = matrix[np.ix_(rows, nodes)] * np.sqrt(weights[rows])[:, None]
+        A = moment[np.ix_(nodes, nodes)]
+        total += _lower_pair_block(X, A, degrees[nodes], terms)
     return total * (1 - gamma(len(moments)))
 
 
@@ -267,9 +267,9 @@ def sum_moments(
     weighted = sets.multiply_labels(attributes, sizes) * p[:, None, None]
     at = np.broadcast_to(sets.cells[:, :, None], weighted.shape)
     flat = (at * d + at.transpose(0, 2, 1)).ravel()
-    kept = weighted.ravel() != 0  # padding, whose cell is -1, has a weight of zero
-    pairs = to_positions(flat[kept])
-    moment = np.bincount(pairs, weighted.ravel()[kept], minlength=d * d).reshape(d, d)
+    is_given = weighted.ravel() != 0  # padding, whose cell is -1, has a weight of zero
+    pairs = to_positions(flat[is_given])
+    moment = np.bincount(pairs, weighted.ravel()[is_given], minlength=d * d).reshape(d, d)
     total = np.abs(weighted).sum(axis=(1, 2)).sum()
     terms = v * sets.cells.shape[1] ** 2 + 4 * len(attributes) + 8
     return (moment + moment.T) / 2, float(total) * gamma(terms) * 2
@@ -278,8 +278,8 @@ def sum_moments(
 def factor_moment(moment: FloatArray) -> FloatArray:
     """Factor a matrix P (D, D) as F F' but for a residual, and return F."""
     squares, vectors = np.linalg.eigh(moment)
-    kept = squares > 0
-    return np.asarray(vectors[:, kept] * np.sqrt(squares[kept]))
+    is_positive = squares > 0
+    return np.asarray(vectors[:, is_positive] * np.sqrt(squares[is_positive]))
 
 
 def upper_residual(moment: FloatArray, F: FloatArray) -> float:

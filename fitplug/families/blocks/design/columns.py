@@ -16,28 +16,20 @@ import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from dataclasses import replace
+from typing import ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 
 from fitplug.families.base.design import Design
 from fitplug.families.base.family import Duals
 from fitplug.families.base.objective import Objective
-from fitplug.families.blocks.design.rounding import (
-    RealBlocks,
-    round_blocks,
-)
-from fitplug.families.blocks.shape.matrices import MatrixStructure
-from fitplug.neighbours import (
-    RecordSets,
-)
+from fitplug.families.blocks.design.rounding import RealBlocks, round_blocks
+from fitplug.families.blocks.shape.moves import MoveStructure
+from fitplug.families.blocks.shape.persons import PersonStructure
+from fitplug.neighbours import RecordSets
 from fitplug.numeric import AnyArray, FloatArray
-from fitplug.solve import (
-    Options,
-    Solution,
-    explain_end_of_bounds,
-)
+from fitplug.solve import Options, Solution, explain_end_of_bounds
 
 _ROUNDS = 120
 """The most times that differences are added."""
@@ -65,31 +57,31 @@ class Costs(Protocol):
         """Compute the costs of differences, shape (v,)."""
 
 
-class UpperCost(NamedTuple):
-    """A bound on the cost of all differences.
-
-    Attributes:
-        bound: No difference costs more.
-        costly: Costly differences that were found on the way, or None.
-    """
-
-    bound: float
-    costly: RecordSets | None
+C = TypeVar("C", bound=Costs)
+N = TypeVar("N", MoveStructure, PersonStructure)
 
 
-class ColumnProblem(ABC):
+class ColumnProblem(ABC, Generic[N, C]):
     """A design with dual weights on differences that are named.
 
     Attributes:
+        bound_margin: How far below the proven lower bound a plan's claim is, relatively.
         least_share: Differences of less weight than this part of the largest are left out again.
+        structure: The structure.
     """
 
-    least_share = 0.0
+    bound_margin: ClassVar[float]
+    least_share: ClassVar[float] = 0.0
+    structure: N
 
     @property
     def most(self) -> int:
         """The most differences that have weights."""
         return 2**62
+
+    @abstractmethod
+    def list_first(self) -> RecordSets:
+        """List the differences to begin with."""
 
     @abstractmethod
     def solve(
@@ -101,16 +93,14 @@ class ColumnProblem(ABC):
     def mix_precisions(
         self, first: Sequence[FloatArray], second: Sequence[FloatArray], part: float
     ) -> tuple[FloatArray, ...]:
-        """Compute the whiteners of precisions between two others, with a part of the first."""
+        """Compute the whiteners of precisions between two others, with a part < 1 of the first."""
 
     @abstractmethod
-    def measure(self, whiteners: Sequence[FloatArray]) -> Costs:
+    def measure(self, whiteners: Sequence[FloatArray]) -> C:
         """Compute what differences cost."""
 
     @abstractmethod
-    def find_costly(
-        self, costs: Costs, sets: RecordSets, p: FloatArray, upper: float
-    ) -> RecordSets:
+    def find_costly(self, costs: C, sets: RecordSets, p: FloatArray, upper: float) -> RecordSets:
         """Find costly differences, beside those that are named.
 
         Args:
@@ -121,69 +111,30 @@ class ColumnProblem(ABC):
         """
 
     @abstractmethod
-    def upper_cost(self, costs: Costs) -> UpperCost:
-        """Bound the cost of all differences from above."""
+    def upper_cost(self, costs: C) -> tuple[float, RecordSets | None]:
+        """Bound the cost of all differences from above, and return costly ones that are met."""
+
+    @abstractmethod
+    def make_real_blocks(
+        self, structure: N, whiteners: Sequence[FloatArray], options: Options
+    ) -> Sequence[RealBlocks]:
+        """Make the real strategies, with their bases, for a structure that names differences."""
 
 
-@dataclass(frozen=True, eq=False)
-class NamedOptimum:
-    """The optimum with dual weights on differences that are named.
+def design_columns(
+    problem: ColumnProblem[N, C], objective: Objective, options: Options, loss: float
+) -> Design:
+    """Minimise the privacy cost at the targets, for differences that are too many to list.
 
-    Attributes:
-        sets: The differences.
-        p: Their weights.
-        q: The weights of the rows.
-        whiteners: Those of the best precisions.
-        bound: The square root of a bound on the cost of all differences.
-        lower: The lower bound that the weights give.
-        upper: The square root of the largest cost that was found.
-        iterations: The iterations of all solves.
-        is_stopped: Whether the caller stopped it.
-    """
-
-    sets: RecordSets
-    p: FloatArray
-    q: FloatArray
-    whiteners: tuple[FloatArray, ...]
-    bound: float
-    lower: float
-    upper: float
-    iterations: int
-    is_stopped: bool
-
-    def round(
-        self,
-        structure: MatrixStructure,
-        objective: Objective,
-        real_blocks: Sequence[RealBlocks],
-        options: Options,
-        loss: float,
-        bound_margin: float,
-    ) -> Design:
-        """Round the optimum to integers."""
-        strategy = round_blocks(
-            structure, real_blocks, objective=objective, upper=self.bound, loss=loss
-        )
-        return Design.in_one_tier(
-            strategy,
-            Duals(self.p, self.q),
-            bound_margin=bound_margin,
-            iterations=self.iterations,
-            ended=explain_end_of_bounds(
-                self.bound, self.upper, self.lower, options, self.is_stopped
-            ),
-        )
-
-
-def generate_columns(problem: ColumnProblem, sets: RecordSets, options: Options) -> NamedOptimum:
-    """Find the optimum, beginning with some differences.
+    The arguments after the first are those of `fitplug.families.designs.find_design`.
 
     Raises:
-        DesignError: If floating point cannot evaluate the dual.
+        DesignError: If floating point cannot evaluate the dual, or integers have no room.
     """
     start: tuple[FloatArray, FloatArray] | None = None
     lower, upper, iterations, tolerance = 0.0, math.inf, 0, _COARSE
     best: tuple[FloatArray, ...] = ()
+    sets = problem.list_first()
     for _ in range(_ROUNDS):
         limits = replace(
             options,
@@ -198,7 +149,9 @@ def generate_columns(problem: ColumnProblem, sets: RecordSets, options: Options)
         violated = []
         # All covariances between the new one and the best one meet the targets as well.
         for part in _PARTS if best else (1.0,):
-            whiteners = problem.mix_precisions(solution.whiteners, best, part)
+            whiteners = solution.whiteners
+            if part < 1:
+                whiteners = problem.mix_precisions(whiteners, best, part)
             costs = problem.measure(whiteners)
             costly = problem.find_costly(costs, sets, solution.p, upper)
             squares = costs.compute_costs(costly)
@@ -210,10 +163,10 @@ def generate_columns(problem: ColumnProblem, sets: RecordSets, options: Options)
         best, largest = next_best, None
         if upper <= lower * (1 + _TARGET * options.tolerance):
             costs = problem.measure(best)
-            largest = problem.upper_cost(costs)
-            if largest.costly is not None:
-                squares = costs.compute_costs(largest.costly)
-                violated.append(largest.costly.take(squares > upper**2 * (1 + _ROUNDING)))
+            largest, missed = problem.upper_cost(costs)
+            if missed is not None:
+                squares = costs.compute_costs(missed)
+                violated.append(missed.take(squares > upper**2 * (1 + _ROUNDING)))
                 upper = max(upper, math.sqrt(squares.max()))
         gap = upper / lower - 1
         is_stopped = options.progress is not None and options.progress(iterations, gap) is True
@@ -230,17 +183,16 @@ def generate_columns(problem: ColumnProblem, sets: RecordSets, options: Options)
         sets = sets.append(new)
         tolerance = min(tolerance, gap / 4) if len(new) else tolerance / 4
     if largest is None:
-        largest = problem.upper_cost(problem.measure(best))
+        largest, _ = problem.upper_cost(problem.measure(best))
+    bound = math.sqrt(largest)
     sets, p, q = best_weights
     weighted = np.flatnonzero(p > 0)
-    return NamedOptimum(
-        sets=sets.take(weighted),
-        p=p[weighted],
-        q=q,
-        whiteners=best,
-        bound=math.sqrt(largest.bound),
-        lower=lower,
-        upper=upper,
+    structure = replace(problem.structure, named=sets.take(weighted))
+    real_blocks = problem.make_real_blocks(structure, best, options)
+    return Design.in_one_tier(
+        round_blocks(structure, real_blocks, objective=objective, upper=bound, loss=loss),
+        Duals(p[weighted], q),
+        bound_margin=problem.bound_margin,
         iterations=iterations,
-        is_stopped=is_stopped,
+        ended=explain_end_of_bounds(bound, upper, lower, options, is_stopped),
     )

@@ -14,11 +14,9 @@ from scipy.sparse import csr_array
 
 from fitplug.families.base.design import PRODUCT_BOUND_MARGIN, Design
 from fitplug.families.base.objective import Objective
-from fitplug.families.blocks.design.columns import ColumnProblem, Costs, UpperCost, generate_columns
+from fitplug.families.blocks.design.columns import ColumnProblem, design_columns
 from fitplug.families.blocks.design.optimum import round_one_tier
-from fitplug.families.blocks.design.rounding import (
-    share_basis,
-)
+from fitplug.families.blocks.design.rounding import RealBlocks, share_basis
 from fitplug.families.blocks.shape.moves import MoveStructure, list_first_moves, name_moves
 from fitplug.neighbours import (
     LARGEST_SUM,
@@ -66,11 +64,10 @@ class _CostsInUnits:
 
 
 @dataclass(frozen=True, eq=False)
-class MoveProblem(ColumnProblem):
+class MoveProblem(ColumnProblem[MoveStructure, _CostsInUnits]):
     """Blocks that are numbers, and the queries that they add noise to, for moves of a record.
 
     Attributes:
-        structure: The structure.
         rows: The queries that public totals do not answer.
         incidence: Their variances over targets are incidence @ z, for the noise z of the noisy
             blocks.
@@ -82,7 +79,7 @@ class MoveProblem(ColumnProblem):
     incidence: csr_array
     generator: np.random.Generator
 
-    least_share = _LEAST_SHARE
+    bound_margin, least_share = PRODUCT_BOUND_MARGIN, _LEAST_SHARE
 
     @classmethod
     def select(cls, structure: MoveStructure) -> MoveProblem:
@@ -147,8 +144,6 @@ class MoveProblem(ColumnProblem):
     def mix_precisions(
         self, first: Sequence[FloatArray], second: Sequence[FloatArray], part: float
     ) -> tuple[FloatArray, ...]:
-        if part == 1.0:
-            return tuple(first)
         return (np.sqrt(part * first[0] ** 2 + (1 - part) * second[0] ** 2),)
 
     def measure(self, whiteners: Sequence[FloatArray]) -> _CostsInUnits:
@@ -160,17 +155,20 @@ class MoveProblem(ColumnProblem):
         return _CostsInUnits(costs, unit)
 
     def find_costly(
-        self, costs: Costs, sets: RecordSets, p: FloatArray, upper: float
+        self, costs: _CostsInUnits, sets: RecordSets, p: FloatArray, upper: float
     ) -> RecordSets:
-        assert isinstance(costs, _CostsInUnits)
         starts = [*costs.costs.list_starts(), *self._draw_starts()]
         starts += list(sets.take(np.argsort(-p)[:_DRAWN]).labels[:, 0].astype(np.bool_))
         return name_moves(costs.costs.search(starts))
 
-    def upper_cost(self, costs: Costs) -> UpperCost:
-        assert isinstance(costs, _CostsInUnits)
+    def upper_cost(self, costs: _CostsInUnits) -> tuple[float, RecordSets | None]:
         moves = costs.costs.search(costs.costs.list_starts())
-        return UpperCost(upper_costliest_move(costs.costs, moves) * costs.unit, None)
+        return upper_costliest_move(costs.costs, moves) * costs.unit, None
+
+    def make_real_blocks(
+        self, structure: MoveStructure, whiteners: Sequence[FloatArray], options: Options
+    ) -> list[RealBlocks]:
+        return [share_basis(structure, whiteners[0])]
 
     def list_first(self) -> RecordSets:
         """List the first moves, and those along one attribute if blocks have no cost otherwise."""
@@ -197,11 +195,8 @@ def design_moves(
         DesignError: If floating point cannot evaluate the dual, or integers have no room.
     """
     problem = MoveProblem.select(structure)
-    if structure.fits:
-        solution = problem.solve_weights(structure.multiples, options)
-        real_blocks = [share_basis(structure, solution.whiteners[0])]
-        return round_one_tier(structure, objective, real_blocks, solution, options, loss)
-    optimum = generate_columns(problem, problem.list_first(), options)
-    structure = replace(structure, named=optimum.sets)
-    real_blocks = [share_basis(structure, optimum.whiteners[0])]
-    return optimum.round(structure, objective, real_blocks, options, loss, PRODUCT_BOUND_MARGIN)
+    if not structure.fits:
+        return design_columns(problem, objective, options, loss)
+    solution = problem.solve_weights(structure.multiples, options)
+    real_blocks = [share_basis(structure, solution.whiteners[0])]
+    return round_one_tier(structure, objective, real_blocks, solution, options, loss)

@@ -86,7 +86,7 @@ def design_pairs(
     """
     pairs, multiples = structure.pairs, structure.subsets.profile_multiples
     ones = [1.0] * len(structure.sizes)
-    between = [-1.0 / (n - 1) if n > 1 else 0.0 for n in structure.sizes]
+    other = [-1.0 / (n - 1) if n > 1 else 0.0 for n in structure.sizes]
     blocks, independent = reduce_blocks(structure)
     noisy = np.unique(np.concatenate([block.rows for block in blocks]))
     places = [np.searchsorted(noisy, block.rows) for block in blocks]
@@ -106,7 +106,7 @@ def design_pairs(
             whiteners.append(mean.compute_whitener())
             strategy = whiteners[-1] @ B
             grams.append(weight * (strategy.T @ strategy))
-        products = structure.sum_products(grams, ones, between)
+        products = structure.sum_products(grams, ones, other)
         profile = pairs.measure_pairs(products[0].diagonal(), products)
         return DualValue(value, profile, ratios, tuple(whiteners))
 
@@ -284,23 +284,23 @@ def _solve_coupled(
 
 def _solve(problem: Problem, refining: float, options: Options) -> tuple[Solution, Tiers, float]:
     """Solve, and refine with at most so many operations; the last result is how many were used."""
-    found = SOLVERS[options.solver](
+    solution = SOLVERS[options.solver](
         problem,
         tolerance=options.tolerance,
         max_iterations=options.max_iterations,
         progress=options.progress,
     )
-    tiers, first = make_one_tier(found.profile, problem.queries), found.iterations
+    tiers, first = make_one_tier(solution.profile, problem.queries), solution.iterations
     work = _estimate_work(problem)
-    if options.refine and refining > work and found.gap <= options.tolerance:
-        found, tiers = refine(
+    if options.refine and refining > work and solution.gap <= options.tolerance:
+        solution, tiers = refine(
             problem,
-            found,
+            solution,
             tolerance=options.tolerance,
             max_iterations=min(options.max_iterations, int(refining / work)),
             progress=options.progress,
         )
-    return found, tiers, work * (found.iterations - first)
+    return solution, tiers, work * (solution.iterations - first)
 
 
 def _estimate_work(problem: Problem) -> float:

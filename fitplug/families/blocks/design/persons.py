@@ -15,11 +15,9 @@ from scipy.linalg import cholesky
 
 from fitplug.families.base.design import CLAIM_MARGIN, Design
 from fitplug.families.base.objective import Objective
-from fitplug.families.blocks.design.columns import ColumnProblem, Costs, UpperCost, generate_columns
+from fitplug.families.blocks.design.columns import ColumnProblem, design_columns
 from fitplug.families.blocks.design.optimum import reduce_blocks
-from fitplug.families.blocks.design.rounding import (
-    choose_bases,
-)
+from fitplug.families.blocks.design.rounding import RealBlocks, choose_bases
 from fitplug.families.blocks.shape.persons import PersonStructure
 from fitplug.neighbours import (
     RecordProducts,
@@ -43,11 +41,10 @@ from fitplug.solve import (
 
 
 @dataclass(frozen=True, eq=False)
-class PersonProblem(ColumnProblem):
+class PersonProblem(ColumnProblem[PersonStructure, RecordProducts]):
     """Blocks that are matrices over the dense cells, and the records of a person.
 
     Attributes:
-        structure: The structure.
         blocks: The blocks, whose bases have a column for each dense cell.
         attributes: A of each block.
         independent: For each block k independent rows of its matrix.
@@ -58,6 +55,8 @@ class PersonProblem(ColumnProblem):
     attributes: tuple[tuple[int, ...], ...]
     independent: tuple[IndexArray, ...]
 
+    bound_margin = CLAIM_MARGIN
+
     @classmethod
     def reduce(cls, structure: PersonStructure) -> PersonProblem:
         """Reduce the blocks of a structure."""
@@ -65,13 +64,25 @@ class PersonProblem(ColumnProblem):
         attributes = structure.subsets.list_attributes(np.arange(len(structure.blocks)))
         return cls(structure, tuple(blocks), tuple(attributes), tuple(independent))
 
+    def list_first(self) -> RecordSets:
+        return list_single_records(self.structure.person)
+
     def solve(
         self, sets: RecordSets, options: Options, start: tuple[FloatArray, FloatArray] | None
     ) -> Solution:
         problem, owners = self._multiply_records(sets)
 
         def evaluate(_: Problem, p: FloatArray, q: FloatArray) -> DualValue:
-            return _evaluate(problem, owners, p, q)
+            # Each difference has several columns.
+            g, h = np.zeros(problem.cells), np.zeros(problem.queries)
+            value, whiteners = 0.0, []
+            for block, owner in zip(problem.matrices, owners, strict=True):
+                mean = compute_mean(block, p[owner], q)
+                value += mean.value
+                whiteners.append(mean.compute_whitener())
+                g += np.bincount(owner, mean.profile, minlength=problem.cells)
+                h[block.rows] += mean.ratios
+            return DualValue(value, g, h, tuple(whiteners))
 
         return solve_dual(
             problem,
@@ -85,37 +96,39 @@ class PersonProblem(ColumnProblem):
     def mix_precisions(
         self, first: Sequence[FloatArray], second: Sequence[FloatArray], part: float
     ) -> tuple[FloatArray, ...]:
-        if part == 1.0:
-            return tuple(first)
         return tuple(
-            cholesky(part * one.T @ one + (1 - part) * two.T @ two)
-            for one, two in zip(first, second, strict=True)
+            cholesky(part * a.T @ a + (1 - part) * b.T @ b)
+            for a, b in zip(first, second, strict=True)
         )
 
-    def build_reals(self, whiteners: Sequence[FloatArray]) -> tuple[FloatArray, ...]:
-        """Build the real strategy of each block."""
-        return tuple(w @ block.basis for w, block in zip(whiteners, self.blocks, strict=True))
-
     def measure(self, whiteners: Sequence[FloatArray]) -> RecordProducts:
-        reals, sizes = self.build_reals(whiteners), self.structure.person.sizes
+        reals, sizes = self._build_reals(whiteners), self.structure.person.sizes
         parts = [(a, real.T @ real) for a, real in zip(self.attributes, reals, strict=True)]
         equal, other = [1 - 1 / n for n in sizes], [-1 / n for n in sizes]
         return build_record_products(self.structure.person, parts, equal, other)
 
     def find_costly(
-        self, costs: Costs, sets: RecordSets, p: FloatArray, upper: float
+        self, costs: RecordProducts, sets: RecordSets, p: FloatArray, upper: float
     ) -> RecordSets:
-        assert isinstance(costs, RecordProducts)
         costly = find_costly_differences(costs, max(8, 2 * self.structure.person.period_count))
         reached = math.sqrt(costs.compute_costs(costly.append(sets)).max())
         if reached < upper and (missed := find_missed_differences(costs)) is not None:
             return costly.append(missed)
         return costly
 
-    def upper_cost(self, costs: Costs) -> UpperCost:
-        assert isinstance(costs, RecordProducts)
+    def upper_cost(self, costs: RecordProducts) -> tuple[float, RecordSets | None]:
         largest = upper_largest_cost(costs)
-        return UpperCost(float(largest.of_cells.max()), largest.costly)
+        return float(largest.of_cells.max()), largest.costly
+
+    def make_real_blocks(
+        self, structure: PersonStructure, whiteners: Sequence[FloatArray], options: Options
+    ) -> list[RealBlocks]:
+        reals = self._build_reals(whiteners)
+        return choose_bases(structure, reals, self.independent, options.periods)
+
+    def _build_reals(self, whiteners: Sequence[FloatArray]) -> tuple[FloatArray, ...]:
+        """Build the real strategy of each block."""
+        return tuple(w @ block.basis for w, block in zip(whiteners, self.blocks, strict=True))
 
     def _multiply_records(self, sets: RecordSets) -> tuple[Problem, tuple[IntArray, ...]]:
         """Build the problem of some differences.
@@ -149,24 +162,4 @@ def design_persons(
         WorkloadError: If the rank of a block cannot be decided.
         DesignError: If floating point cannot evaluate the dual, or integers have no room.
     """
-    problem = PersonProblem.reduce(structure)
-    optimum = generate_columns(problem, list_single_records(structure.person), options)
-    structure = replace(structure, named=optimum.sets)
-    reals = problem.build_reals(optimum.whiteners)
-    real_blocks = choose_bases(structure, reals, problem.independent, options.periods)
-    return optimum.round(structure, objective, real_blocks, options, loss, CLAIM_MARGIN)
-
-
-def _evaluate(
-    problem: Problem, owners: Sequence[IntArray], p: FloatArray, q: FloatArray
-) -> DualValue:
-    """Evaluate the dual, where each difference has several columns."""
-    g, h = np.zeros(problem.cells), np.zeros(problem.queries)
-    value, whiteners = 0.0, []
-    for block, owner in zip(problem.matrices, owners, strict=True):
-        mean = compute_mean(block, p[owner], q)
-        value += mean.value
-        whiteners.append(mean.compute_whitener())
-        g += np.bincount(owner, mean.profile, minlength=problem.cells)
-        h[block.rows] += mean.ratios
-    return DualValue(value, g, h, tuple(whiteners))
+    return design_columns(PersonProblem.reduce(structure), objective, options, loss)

@@ -150,7 +150,7 @@ def choose_bases(
     )
     unit = math.sqrt(float(profile.max()))
     grounded = structure.grounded if isinstance(structure, PairStructure) else {}
-    found = []
+    based = []
     for i, (real, rows) in enumerate(zip(reals, independent, strict=True)):
         matrix = structure.build_block_matrix(int(blocks[i]))
         if periods is not None:
@@ -162,8 +162,8 @@ def choose_bases(
         else:
             basis = choose_basis(matrix, rows, narrow=structure.shares > 1)
         G = triangulate(basis, matrix, real, structure.shares) / (math.sqrt(precision[i]) * unit)
-        found.append(RealBlocks(blocks[i : i + 1], basis, G[None]))
-    return found
+        based.append(RealBlocks(blocks[i : i + 1], basis, G[None]))
+    return based
 
 
 def _round(

@@ -32,29 +32,29 @@ class BlockAnswerSplit:
         """List the outputs that need the part, ascending."""
         subsets = self._strategy.structure.subsets
         groups: set[int] = set()
-        for own in self._cut.blocks[self._part.first : self._part.last]:
-            groups.update(subsets.find_groups(own.block)[0].tolist())
+        for block in self._cut.blocks[self._part.first : self._part.last]:
+            groups.update(subsets.find_groups(block.block)[0].tolist())
         return [o for g in sorted(groups) for o in self._cut.outputs_of_group[g]]
 
     def make_piece(self, output: int) -> FloatArray:
         """Make the piece of an output."""
         structure = self._strategy.structure
-        one = self._cut.outputs[output]
-        g = structure.workload.position(one.group)
-        found = []
+        cut_output = self._cut.outputs[output]
+        g = structure.workload.position(cut_output.group)
+        ranges = []
         for k in self._cut.list_positions(g):
             if self._part.first <= k < self._part.last:
                 values, axis = self._read_block(k, g)
-                found.append(take_range(values, axis, one).ravel())
-        return np.concatenate(found)
+                ranges.append(take_range(values, axis, cut_output).ravel())
+        return np.concatenate(ranges)
 
     def _read_block(self, k: int, g: int) -> tuple[FloatArray, int | None]:
         """Read what a group needs of a block, and the axis of the group's range of it."""
-        own = self._cut.blocks[k]
-        applied = self._cut.find_applied(own.block, g)
+        block = self._cut.blocks[k]
+        applied = self._cut.find_applied(block.block, g)
         if applied is None:
             return self._estimate_block(k), None
-        axis = own.own.index(applied) if self._part.columns is None else 0
+        axis = block.attributes.index(applied) if self._part.columns is None else 0
         values = self._apply_factor(k, g, applied, axis)
         return values, axis if applied == self._cut.group_cuts[g] else None
 
@@ -65,43 +65,43 @@ class BlockAnswerSplit:
         latest = self._of_group[1]
         if k not in latest:
             factor = self._strategy.structure.find_factors(g)[attribute]
-            found = self._estimate_block(k)
-            latest[k] = found if factor is None else factor.apply(found, axis)
+            estimates = self._estimate_block(k)
+            latest[k] = estimates if factor is None else factor.apply(estimates, axis)
         return latest[k]
 
     def _estimate_block(self, k: int) -> FloatArray:
         """Estimate B x of a block less what its margins say; of columns, along one attribute."""
-        own = self._cut.blocks[k]
+        block = self._cut.blocks[k]
         if self._part.columns is not None:
-            return self._estimates.remember(k, lambda: self._invert_columns(own))
-        start = own.start - self._cut.blocks[self._part.first].start
-        answers = self._noisy[start : start + own.size].reshape(own.shape)
-        estimate = partial(estimate_block, self._strategy, own.block_set, own.i, answers)
+            return self._estimates.remember(k, lambda: self._invert_columns(block))
+        start = block.start - self._cut.blocks[self._part.first].start
+        answers = self._noisy[start : start + block.size].reshape(block.shape)
+        estimate = partial(estimate_block, self._strategy, block.block_set, block.i, answers)
         return self._estimates.remember(k, estimate)
 
-    def _invert_columns(self, own: PlacedBlock) -> FloatArray:
+    def _invert_columns(self, block: PlacedBlock) -> FloatArray:
         """Invert M and the largest attribute's matrix on columns, (cells, columns, n)."""
-        axis, n = self._cut.find_axis(own), own.shape[-1]
+        axis, n = self._cut.find_axis(block), block.shape[-1]
         before, after = self._part.shape
-        noisy = self._noisy.reshape(before, own.shape[axis], after * n).swapaxes(0, 1)
-        M = own.block_set.M[own.i].astype(np.float64)
+        noisy = self._noisy.reshape(before, block.shape[axis], after * n).swapaxes(0, 1)
+        M = block.block_set.M[block.i].astype(np.float64)
         flat = solve_triangular(M, noisy.reshape(-1, n).astype(np.float64).T).T
-        shaped = np.asarray(flat.reshape(own.shape[axis], -1, n))
-        multiples = spread_column_multiples(self._strategy, self._cut, own, self._part)
+        shaped = np.asarray(flat.reshape(block.shape[axis], -1, n))
+        multiples = spread_column_multiples(self._strategy, self._cut, block, self._part)
         if multiples is not None:
             shaped = shaped / multiples[..., None]
-        return self._strategy.find_matrix(own.own[axis], own.block).invert(shaped, 0)
+        return self._strategy.find_matrix(block.attributes[axis], block.block).invert(shaped, 0)
 
 
 def spread_column_multiples(
-    strategy: IntegerStrategy, cut: BlockParts, own: PlacedBlock, part: BlockPart
+    strategy: IntegerStrategy, cut: BlockParts, block: PlacedBlock, part: BlockPart
 ) -> IntArray | None:
     """Spread a block's multiples over the rows and columns of a part of it, (rows, columns)."""
-    multiples = strategy.spread_multiples(own.block)
+    multiples = strategy.spread_multiples(block.block)
     if multiples is None or part.columns is None:
         return None
-    axis = cut.find_axis(own)
-    by_column = np.moveaxis(multiples, axis, 0).reshape(own.shape[axis], -1)
+    axis = cut.find_axis(block)
+    by_column = np.moveaxis(multiples, axis, 0).reshape(block.shape[axis], -1)
     return by_column[:, slice(*part.columns)]
 
 
@@ -115,9 +115,9 @@ class BlockTotalsSplit:
     def make_piece(self, output: int) -> FloatArray:
         """Make the piece of an output."""
         structure = self._strategy.structure
-        one = self._cut.outputs[output]
-        g = structure.workload.position(one.group)
-        found = [np.zeros(0)]
+        cut_output = self._cut.outputs[output]
+        g = structure.workload.position(cut_output.group)
+        ranges = [np.zeros(0)]
         for block in self._cut.list_public(g):
             values = self._sums.remember(block, partial(self._sum_totals, block))
             applied, axis = self._cut.find_applied(block, g), None
@@ -126,8 +126,8 @@ class BlockTotalsSplit:
                 factor = structure.find_factors(g)[applied]
                 values = values if factor is None else factor.apply(values, axis)
             is_cut = applied == self._cut.group_cuts[g]
-            found.append(take_range(values, axis if is_cut else None, one).ravel())
-        return np.concatenate(found)
+            ranges.append(take_range(values, axis if is_cut else None, cut_output).ravel())
+        return np.concatenate(ranges)
 
     def _sum_totals(self, block: int) -> FloatArray:
         """Sum the public totals to a block's attributes, less what its margins say.
@@ -140,16 +140,16 @@ class BlockTotalsSplit:
         assert public is not None
         totals = self._totals.astype(np.float64)
         totals = totals.reshape(structure.workload.domain.shape_of(public))
-        own = structure.name_attributes(block)
-        summed = [n for n in public if n in structure.block_attributes and n not in own]
+        names = structure.name_attributes(block)
+        summed = [n for n in public if n in structure.block_attributes and n not in names]
         totals = totals.sum(axis=tuple(public.index(name) for name in summed))
         left = [name for name in public if name not in summed]
-        totals = np.moveaxis(totals, [left.index(name) for name in own], range(len(own)))
-        for axis, name in enumerate(own):
+        totals = np.moveaxis(totals, [left.index(name) for name in names], range(len(names)))
+        for axis, name in enumerate(names):
             matrix = self._strategy.attribute_matrices[structure.block_attributes.index(name)]
             spread = matrix.compute_reference().reshape(-1, *(1,) * (totals.ndim - axis - 1))
             totals = totals - totals.sum(axis=axis, keepdims=True) * spread
-        return np.asarray(totals.reshape(*totals.shape[: len(own)], -1))
+        return np.asarray(totals.reshape(*totals.shape[: len(names)], -1))
 
 
 def take_range(values: FloatArray, axis: int | None, output: Output) -> FloatArray:
@@ -184,21 +184,27 @@ class BlockEstimation:
         """Add up what the blocks say; see `fitplug.families.base.estimates`."""
         g = self._group
         references = find_references(self._strategy, self._factors)
-        cut, kept = self._group_cut, slice(self._output.start, self._output.stop)
+        cut, chosen = self._group_cut, slice(self._output.start, self._output.stop)
         if cut is not None and len(references[cut]) > 1:
-            references[cut] = references[cut][kept]
+            references[cut] = references[cut][chosen]
+        m = len(self._factors)
+        spread = {
+            a: reference.reshape(-1, *(1,) * (m - axis))
+            for axis, (a, reference) in enumerate(references.items())
+        }
         # Pieces have their blocks in the order of positions, and that of totals in the group's.
         blocks = (self._cut.blocks[k].block for k in self._cut.list_positions(g))
         noisy = {block: self._gather(block) for block in blocks}
         known = {block: self._gather_totals(block) for block in self._cut.list_public(g)}
         total: FloatArray | float = 0.0
-        for block, own in self._attributes.items():
+        for block, attributes in self._attributes.items():
             part = self._estimate_rows(block, noisy.pop(block, None), known.pop(block, None))
             applied = self._cut.find_applied(block, g)
+            if len(attributes) < m:
+                part = part[tuple(slice(None) if a in attributes else None for a in spread)]
             for axis, (a, factor) in enumerate(self._factors.items()):
-                if a not in own:
-                    later = (1,) * (part.ndim - axis)
-                    part = np.expand_dims(part, axis) * references[a].reshape(-1, *later)
+                if a not in attributes:
+                    part = part * spread[a]
                 elif factor is not None and a != applied:
                     part = factor.apply(part, axis)
             total = total + part
@@ -224,18 +230,18 @@ class BlockEstimation:
             assert known is not None
             assert public is not None
             return np.asarray(known @ public.T)
-        found = noisy @ self._strategy.represent(block, self._group)[0].T
+        estimates = noisy @ self._strategy.represent(block, self._group)[0].T
         if known is None or public is None:
-            return np.asarray(found)
-        return np.asarray(known @ public.T + found)
+            return np.asarray(estimates)
+        return np.asarray(known @ public.T + estimates)
 
     def _find_rows(self, block: int) -> list[int]:
         """Find how many rows a block's pieces have of each of its attributes."""
-        own = self._attributes[block]
-        rows = [self._structure.sizes[a] for a in own]
+        attributes = self._attributes[block]
+        rows = [self._structure.sizes[a] for a in attributes]
         applied = self._cut.find_applied(block, self._group)
         if applied is not None:
-            factor, axis = self._factors[applied], own.index(applied)
+            factor, axis = self._factors[applied], attributes.index(applied)
             rows[axis] = rows[axis] if factor is None else factor.rows
             if applied == self._group_cut:
                 rows[axis] = self._output.stop - self._output.start
@@ -250,14 +256,14 @@ class BlockEstimation:
     def _gather(self, block: int) -> FloatArray:
         """Gather a block's estimates."""
         k = self._cut.position[block]
-        own, parts = self._cut.blocks[k], self._cut.parts_of_block[k]
-        cells, n = self._find_rows(block), own.shape[-1]
+        placed, parts = self._cut.blocks[k], self._cut.parts_of_block[k]
+        cells, n = self._find_rows(block), placed.shape[-1]
         if self._cut.parts[parts[0]].columns is None:
             return self._take(parts[0], (*cells, n))
-        axis = self._cut.find_axis(own)
+        axis = self._cut.find_axis(placed)
         rows = cells[axis]
         columns = [self._cut.parts[p].columns for p in parts]
-        found = np.concatenate(
+        estimates = np.concatenate(
             [
                 self._take(p, (rows, pair[1] - pair[0], n))
                 for p, pair in zip(parts, columns, strict=True)
@@ -265,12 +271,12 @@ class BlockEstimation:
             ],
             axis=1,
         )
-        measured = [own.shape[i] for i in range(len(own.own)) if i != axis]
-        found = np.moveaxis(found.reshape(rows, *measured, n), 0, axis)
-        for other, a in enumerate(own.own):
+        measured = [placed.shape[i] for i in range(len(placed.attributes)) if i != axis]
+        estimates = np.moveaxis(estimates.reshape(rows, *measured, n), 0, axis)
+        for other, a in enumerate(placed.attributes):
             if other != axis:
-                found = self._strategy.find_matrix(a, block).invert(found, other)
-        return found
+                estimates = self._strategy.find_matrix(a, block).invert(estimates, other)
+        return estimates
 
     def _take(self, part: int, shape: Sequence[int]) -> FloatArray:
         """Take the next numbers of a part's piece."""

@@ -35,14 +35,14 @@ class PlacedBlock:
     Attributes:
         block_set: The set that it is in.
         i: Its index in the set.
-        own: Its attributes, as indices.
+        attributes: Its attributes, as indices.
         shape: The shape of its answers: the rows of A_a for each attribute, and n.
         start: The index of its first answer.
     """
 
     block_set: BlockSet
     i: int
-    own: tuple[int, ...]
+    attributes: tuple[int, ...]
     shape: tuple[int, ...]
     start: int
 
@@ -113,8 +113,10 @@ class BlockParts:
         self, strategy: IntegerStrategy, tables: Sequence[tuple[str, ...]], most: int
     ) -> None:
         self.strategy, self.most = strategy, most
-        self.blocks = [PlacedBlock(*found) for found in _list_placed(strategy)]
-        self.position = {own.block: k for k, own in enumerate(self.blocks)}
+        # One group's positions are asked for several times in turn.
+        self._positions: tuple[int, list[int]] = (-1, [])
+        self.blocks = [PlacedBlock(*description) for description in _list_placed(strategy)]
+        self.position = {block.block: k for k, block in enumerate(self.blocks)}
         self.tables = self._cut_tables(select_largest_sets(tables))
         self.parts = self._cut_blocks()
         self.outputs = self._cut_groups()
@@ -124,11 +126,11 @@ class BlockParts:
         sizes = self.strategy.structure.sizes
         return max(attributes, key=lambda a: (sizes[a], a), default=None)
 
-    def find_axis(self, own: PlacedBlock) -> int:
+    def find_axis(self, block: PlacedBlock) -> int:
         """Find the axis of a block's largest attribute; it has one."""
-        cut = self.find_cut(own.own)
+        cut = self.find_cut(block.attributes)
         assert cut is not None
-        return own.own.index(cut)
+        return block.attributes.index(cut)
 
     @cached_property
     def slabs(self) -> tuple[Slab, ...]:
@@ -156,36 +158,36 @@ class BlockParts:
         of_attributes: dict[tuple[int, ...], list[int]] = {}
         sizes = [math.prod(structure.workload.domain.shape_of(t.names)) for t in self.tables]
         for t in sorted(range(len(self.tables)), key=lambda t: (sizes[t], t)):
-            held = [a for a, name in enumerate(names) if name in self.tables[t].names]
-            for k in range(len(held) + 1):
-                for own in itertools.combinations(held, k):
-                    of_attributes.setdefault(own, []).append(t)
-        found = []
+            held_attributes = [a for a, name in enumerate(names) if name in self.tables[t].names]
+            for k in range(len(held_attributes) + 1):
+                for attributes in itertools.combinations(held_attributes, k):
+                    of_attributes.setdefault(attributes, []).append(t)
+        readings = []
         shared: list[Reading] = []
-        for one in self.blocks:
-            if one.i == 0:  # the blocks of a set share their basis
-                shared = one.block_set.basis.list_readings(structure, one.block)
-            holding = of_attributes[one.own]
+        for block in self.blocks:
+            if block.i == 0:  # the blocks of a set share their basis
+                shared = block.block_set.basis.list_readings(structure, block.block)
+            holding = of_attributes[block.attributes]
             tables = (
                 next(t for t in holding if {*self.tables[t].names}.issuperset(reading.dense))
                 for reading in shared
             )
-            found.append(tuple(zip(tables, shared, strict=True)))
-        return found
+            readings.append(tuple(zip(tables, shared, strict=True)))
+        return readings
 
     @cached_property
     def readers(self) -> list[list[tuple[int, Reading]]]:
         """The positions of the blocks that read each table, ascending, and what they read."""
-        found: list[list[tuple[int, Reading]]] = [[] for _ in self.tables]
+        by_table: list[list[tuple[int, Reading]]] = [[] for _ in self.tables]
         for k, readings in enumerate(self.readings):
             for t, reading in readings:
-                found[t].append((k, reading))
-        return found
+                by_table[t].append((k, reading))
+        return by_table
 
     def list_readers(self, table: int, part: int) -> list[tuple[int, Reading]]:
         """List the blocks of a part that read a table, ascending, and what they read."""
-        readers, one = self.readers[table], self.parts[part]
-        ends = [bisect_left(readers, k, key=itemgetter(0)) for k in (one.first, one.last)]
+        readers, cut_part = self.readers[table], self.parts[part]
+        ends = [bisect_left(readers, k, key=itemgetter(0)) for k in (cut_part.first, cut_part.last)]
         return readers[slice(*ends)]
 
     @cached_property
@@ -201,29 +203,29 @@ class BlockParts:
     @cached_property
     def parts_of_table(self) -> list[list[int]]:
         """The parts that read each table, ascending."""
-        found: list[dict[int, None]] = [{} for _ in self.tables]
-        for own, readers in zip(found, self.readers, strict=True):
+        by_table: list[dict[int, None]] = [{} for _ in self.tables]
+        for parts, readers in zip(by_table, self.readers, strict=True):
             for k, _ in readers:
-                own.update(dict.fromkeys(self.parts_of_block[k]))
-        return [sorted(own) for own in found]
+                parts.update(dict.fromkeys(self.parts_of_block[k]))
+        return [sorted(parts) for parts in by_table]
 
     @cached_property
     def outputs_of_group(self) -> list[range]:
         """The numbers of each group's outputs."""
         position = self.strategy.structure.workload.positions
-        groups = [position[one.group] for one in self.outputs]
+        groups = [position[output.group] for output in self.outputs]
         ends = np.searchsorted(groups, np.arange(len(position) + 1)).tolist()
         return [range(*pair) for pair in itertools.pairwise(ends)]
 
     @cached_property
     def group_cuts(self) -> list[int | None]:
         """The attribute along which each group's outputs are ranges; None for one output."""
-        found: list[int | None] = []
+        cuts: list[int | None] = []
         for g, outputs in enumerate(self.outputs_of_group):
             is_whole = self.outputs[outputs[0]].axis is None
             cut = None if is_whole else self._find_group_axis(g)
-            found.append(None if cut is None else cut[0])
-        return found
+            cuts.append(None if cut is None else cut[0])
+        return cuts
 
     @cached_property
     def in_columns(self) -> frozenset[int]:
@@ -232,8 +234,12 @@ class BlockParts:
 
     def list_positions(self, group: int) -> list[int]:
         """List the positions of a group's blocks that are measured, ascending."""
-        blocks = self.strategy.structure.subsets.find_blocks(group)
-        return sorted(self.position[block] for block in blocks if block in self.position)
+        latest = self._positions
+        if latest[0] != group:
+            blocks = self.strategy.structure.subsets.find_blocks(group)
+            positions = [self.position[block] for block in blocks if block in self.position]
+            self._positions = latest = group, sorted(positions)
+        return latest[1]
 
     def list_public(self, group: int) -> list[int]:
         """List the blocks of a group of which public totals tell."""
@@ -247,80 +253,80 @@ class BlockParts:
         """Find the attribute along which a block's pieces for a group have its factor applied."""
         k, cut = self.position.get(block), self.group_cuts[group]
         if k is not None and k in self.in_columns:
-            return self.find_cut(self.blocks[k].own)
+            return self.find_cut(self.blocks[k].attributes)
         if cut is None:
             return None
-        (own,) = self.strategy.structure.subsets.list_attributes([block])
-        return cut if cut in own else None
+        (attributes,) = self.strategy.structure.subsets.list_attributes([block])
+        return cut if cut in attributes else None
 
     def list_indices(self, part: int) -> slice | IntArray:
         """List the indices of a part's answers; see `PartedStrategy.place`."""
-        one = self.parts[part]
-        own, last = self.blocks[one.first], self.blocks[one.last - 1]
-        columns = one.columns
+        cut_part = self.parts[part]
+        block, last = self.blocks[cut_part.first], self.blocks[cut_part.last - 1]
+        columns = cut_part.columns
         if columns is None:
-            return slice(own.start, last.start + last.size)
-        rows, after = self._find_strides(own)
-        n = own.shape[-1]
-        lengths = one.shape[0], rows, one.shape[1] * n
+            return slice(block.start, last.start + last.size)
+        rows, after = self._find_strides(block)
+        n = block.shape[-1]
+        lengths = cut_part.shape[0], rows, cut_part.shape[1] * n
         before, row, column = np.ix_(*(np.arange(length, dtype=np.int64) for length in lengths))
         first, offset = divmod(columns[0] * n, after)
         column = offset + column
-        return np.asarray(own.start + ((first + before) * rows + row) * after + column).ravel()
+        return np.asarray(block.start + ((first + before) * rows + row) * after + column).ravel()
 
-    def _find_strides(self, own: PlacedBlock) -> tuple[int, int]:
+    def _find_strides(self, block: PlacedBlock) -> tuple[int, int]:
         """Find the rows of a block's largest attribute, and the answers of each of them."""
-        axis = self.find_axis(own)
-        return own.shape[axis], math.prod(own.shape[axis + 1 :])
+        axis = self.find_axis(block)
+        return block.shape[axis], math.prod(block.shape[axis + 1 :])
 
     def _cut_tables(self, tables: Sequence[tuple[str, ...]]) -> tuple[TableCut, ...]:
         structure = self.strategy.structure
         domain, names = structure.workload.domain, structure.block_attributes
-        found: list[TableCut] = []
+        tables_cut: list[TableCut] = []
         first = 0
         for table in tables:
             size = math.prod(domain.shape_of(table))
             cut = self.find_cut([a for a, name in enumerate(names) if name in table])
             if size <= self.most or cut is None:
-                one = TableCut(table, None, first, ((0, 0),))
+                table_cut = TableCut(table, None, first, ((0, 0),))
             else:
                 n = structure.sizes[cut]
                 check_unit(size // n, _describe(table), whole=size, most=self.most)
                 ranges = cut_evenly(n, self.most // (size // n))
-                one = TableCut(table, cut, first, tuple(ranges))
-            found.append(one)
-            first += len(one.ranges)
-        return tuple(found)
+                table_cut = TableCut(table, cut, first, tuple(ranges))
+            tables_cut.append(table_cut)
+            first += len(table_cut.ranges)
+        return tuple(tables_cut)
 
     def _cut_blocks(self) -> tuple[BlockPart, ...]:
-        found: list[BlockPart] = []
+        parts: list[BlockPart] = []
         first, total, together = 0, 0, min(self.most, PART)
-        for k, own in enumerate(self.blocks):
-            cut = self.find_cut(own.own) if own.size > self.most else None
-            if k > first and (cut is not None or total + own.size > together):
-                found.append(BlockPart(first, k, None))
+        for k, block in enumerate(self.blocks):
+            cut = self.find_cut(block.attributes) if block.size > self.most else None
+            if k > first and (cut is not None or total + block.size > together):
+                parts.append(BlockPart(first, k, None))
                 first, total = k, 0
-            total += own.size
+            total += block.size
             if cut is not None:
-                found += self._cut_columns(k)
+                parts += self._cut_columns(k)
                 first, total = k + 1, 0
         if first < len(self.blocks):
-            found.append(BlockPart(first, len(self.blocks), None))
-        return tuple(found)
+            parts.append(BlockPart(first, len(self.blocks), None))
+        return tuple(parts)
 
     def _cut_columns(self, k: int) -> list[BlockPart]:
         """Cut a block that is larger than a part."""
-        own = self.blocks[k]
-        n = own.shape[-1]
-        rows, stride = self._find_strides(own)
+        block = self.blocks[k]
+        n = block.shape[-1]
+        rows, stride = self._find_strides(block)
         check_unit(
             rows * n,
-            _describe(self.strategy.structure.name_attributes(own.block)),
-            whole=own.size,
+            _describe(self.strategy.structure.name_attributes(block.block)),
+            whole=block.size,
             most=self.most,
         )
         most, after = self.most // (rows * n), stride // n
-        before = own.size // (rows * stride)
+        before = block.size // (rows * stride)
         if most >= after:
             return [
                 BlockPart(k, k + 1, (start * after, stop * after), (stop - start, after))
@@ -333,21 +339,21 @@ class BlockParts:
         ]
 
     def _cut_groups(self) -> tuple[Output, ...]:
-        found: list[Output] = []
+        outputs: list[Output] = []
         for g, group in enumerate(self.strategy.structure.workload.groups):
             cut = self._find_group_axis(g) if group.size > self.most else None
             what = f"the group {group.name!r}"
             if cut is None:
                 check_unit(group.size, what, whole=group.size, most=self.most)
-                found.append(Output(group.name, None, 0, 0, group.shape))
+                outputs.append(Output(group.name, None, 0, 0, group.shape))
                 continue
             axis = cut[1]
             unit = group.size // group.shape[axis]
             check_unit(unit, what, whole=group.size, most=self.most)
             for start, stop in cut_evenly(group.shape[axis], self.most // unit):
                 shape = (*group.shape[:axis], stop - start, *group.shape[axis + 1 :])
-                found.append(Output(group.name, axis, start, stop, shape))
-        return tuple(found)
+                outputs.append(Output(group.name, axis, start, stop, shape))
+        return tuple(outputs)
 
     def _find_group_axis(self, g: int) -> tuple[int, int] | None:
         """Find the attribute along which a group can be cut, and its axis in the group's shape."""
@@ -365,12 +371,15 @@ def _list_placed(
     strategy: IntegerStrategy,
 ) -> list[tuple[BlockSet, int, tuple[int, ...], tuple[int, ...], int]]:
     """List what a `PlacedBlock` holds of each block."""
-    found = []
+    placed = []
     subsets = strategy.structure.subsets
-    owns = {id(one): subsets.list_attributes(one.blocks) for one in strategy.block_sets}
+    attributes = {
+        id(block_set): subsets.list_attributes(block_set.blocks)
+        for block_set in strategy.block_sets
+    }
     for block_set, i, shape, start in list_blocks(strategy):
-        found.append((block_set, i, owns[id(block_set)][i], shape, start))
-    return found
+        placed.append((block_set, i, attributes[id(block_set)][i], shape, start))
+    return placed
 
 
 def _describe(names: Sequence[str]) -> str:

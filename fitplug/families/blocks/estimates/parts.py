@@ -49,11 +49,11 @@ class BlockCountSplit:
 
     def make_piece(self, part: int) -> IntArray:
         """Make the piece of a part."""
-        one = self._cut.parts[part]
-        if one.columns is not None:
-            first, last = one.columns
+        cut_part = self._cut.parts[part]
+        if cut_part.columns is not None:
+            first, last = cut_part.columns
             columns = self._multiply_columns(part)
-            return pack_integers([found[:, first:last] for found in columns])
+            return pack_integers([product[:, first:last] for product in columns])
         readers = self._cut.list_readers(self._table, part)
         return pack_integers([self._multiply(k, reading) for k, reading in readers])
 
@@ -61,8 +61,10 @@ class BlockCountSplit:
         """Multiply rows of a block's basis by the slab's counts, (cells, rows)."""
         structure = self._strategy.structure
         names = self._cut.tables[self._table].names
-        kept = [structure.block_attributes[a] for a in self._cut.blocks[k].own] + [*reading.dense]
-        return reading.multiply(sum_margin(self._counts, names, kept))
+        attributes = [structure.block_attributes[a] for a in self._cut.blocks[k].attributes] + [
+            *reading.dense
+        ]
+        return reading.multiply(sum_margin(self._counts, names, attributes))
 
     def _multiply_columns(self, part: int) -> list[AnyArray]:
         """Multiply by all matrices of a part's one block but that of its largest attribute.
@@ -73,22 +75,22 @@ class BlockCountSplit:
         k = self._cut.parts[part].first
         if self._latest[0] == k:
             return self._latest[1]
-        own = self._cut.blocks[k]
-        axis, table = self._cut.find_axis(own), self._cut.tables[self._table]
-        sizes = [self._strategy.structure.sizes[a] for a in own.own]
-        if table.cut == own.own[axis]:
+        block = self._cut.blocks[k]
+        axis, table = self._cut.find_axis(block), self._cut.tables[self._table]
+        sizes = [self._strategy.structure.sizes[a] for a in block.attributes]
+        if table.cut == block.attributes[axis]:
             start, stop = table.ranges[self._slab - table.first]
             sizes[axis] = stop - start
-        found = []
+        products = []
         for _, reading in self._cut.list_readers(self._table, part):
             y = self._multiply(k, reading).reshape(*sizes, len(reading.rows))
-            for other, a in enumerate(own.own):
+            for other, a in enumerate(block.attributes):
                 if other != axis:
-                    matrix = self._strategy.find_matrix(a, own.block)
+                    matrix = self._strategy.find_matrix(a, block.block)
                     y = matrix.apply(make_room(y, matrix.growth), other)
-            found.append(np.moveaxis(y, axis, 0).reshape(sizes[axis], -1, len(reading.rows)))
-        self._latest = k, found
-        return found
+            products.append(np.moveaxis(y, axis, 0).reshape(sizes[axis], -1, len(reading.rows)))
+        self._latest = k, products
+        return products
 
 
 class BlockCountGathering:
@@ -97,12 +99,12 @@ class BlockCountGathering:
     def __init__(self, strategy: IntegerStrategy, cut: BlockParts, part: int) -> None:
         self._strategy, self._cut, self._part = strategy, cut, cut.parts[part]
         self._shapes = []
-        for own in cut.blocks[self._part.first : self._part.last]:
-            sizes = [strategy.structure.sizes[a] for a in own.own]
+        for block in cut.blocks[self._part.first : self._part.last]:
+            sizes = [strategy.structure.sizes[a] for a in block.attributes]
             if self._part.columns is not None:
                 first, last = self._part.columns
-                sizes = [sizes[cut.find_axis(own)], last - first]
-            self._shapes.append((*sizes, own.shape[-1]))
+                sizes = [sizes[cut.find_axis(block)], last - first]
+            self._shapes.append((*sizes, block.shape[-1]))
         self._sums = ExactTotals(self._shapes)
         self._number = part
 
@@ -143,10 +145,10 @@ class BlockCountGathering:
 
     def _find_range_axis(self, k: int, cut: int | None) -> int | None:
         """Find the axis of a block's counts of which a slab has a range; None if it has all."""
-        own = self._cut.blocks[k]
-        if cut is None or cut not in own.own:
+        block = self._cut.blocks[k]
+        if cut is None or cut not in block.attributes:
             return None
-        return own.own.index(cut) if self._part.columns is None else 0
+        return block.attributes.index(cut) if self._part.columns is None else 0
 
 
 class PartedBlocks(PartedStrategy):
@@ -166,8 +168,8 @@ class PartedBlocks(PartedStrategy):
         super().__init__(strategy, self._cut.slabs, self._cut.outputs, sizes)
 
     def _list_slabs(self, part: int) -> Sequence[int]:
-        one = self._cut.parts[part]
-        tables = {t for k in range(one.first, one.last) for t, _ in self._cut.readings[k]}
+        cut_part = self._cut.parts[part]
+        tables = {t for k in range(cut_part.first, cut_part.last) for t, _ in self._cut.readings[k]}
         return [s for t in sorted(tables) for s in self._cut.tables[t].slabs]
 
     def _list_parts(self, output: int) -> Sequence[int]:
@@ -185,14 +187,14 @@ class PartedBlocks(PartedStrategy):
 
     def _answer_part(self, part: int, pieces: Mapping[int, IntArray]) -> IntArray:
         counts = BlockCountGathering(self.strategy, self._cut, part).add_pieces(pieces)
-        one = self._cut.parts[part]
-        blocks = self._cut.blocks[one.first : one.last]
-        if one.columns is not None:
-            return self._answer_columns(blocks[0], one, counts[0])
+        cut_part = self._cut.parts[part]
+        blocks = self._cut.blocks[cut_part.first : cut_part.last]
+        if cut_part.columns is not None:
+            return self._answer_columns(blocks[0], cut_part, counts[0])
         return np.concatenate(
             [
-                measure_block(self.strategy, own.block_set, own.i, x)
-                for own, x in zip(blocks, counts, strict=True)
+                measure_block(self.strategy, block.block_set, block.i, x)
+                for block, x in zip(blocks, counts, strict=True)
             ]
         )
 
@@ -208,21 +210,23 @@ class PartedBlocks(PartedStrategy):
 
     def _count_answers(self, part: int) -> int:
         """Count the answers of a part."""
-        one = self._cut.parts[part]
-        own, last = self._cut.blocks[one.first], self._cut.blocks[one.last - 1]
-        if one.columns is None:
-            return last.start + last.size - own.start
-        rows = own.shape[self._cut.find_axis(own)]
-        return rows * (one.columns[1] - one.columns[0]) * own.shape[-1]
+        cut_part = self._cut.parts[part]
+        first, last = self._cut.blocks[cut_part.first], self._cut.blocks[cut_part.last - 1]
+        if cut_part.columns is None:
+            return last.start + last.size - first.start
+        rows = first.shape[self._cut.find_axis(first)]
+        return rows * (cut_part.columns[1] - cut_part.columns[0]) * first.shape[-1]
 
-    def _answer_columns(self, own: PlacedBlock, one: BlockPart, x: AnyArray) -> IntArray:
+    def _answer_columns(self, block: PlacedBlock, part: BlockPart, x: AnyArray) -> IntArray:
         """Compute the answers of columns (n_c, columns, n) of a block, clamped."""
-        matrix = self.strategy.find_matrix(own.own[self._cut.find_axis(own)], own.block)
+        matrix = self.strategy.find_matrix(
+            block.attributes[self._cut.find_axis(block)], block.block
+        )
         y = matrix.apply(make_room(x, matrix.growth), 0)
         rows, _, n = y.shape
-        y = multiply_exactly(y.reshape(-1, n), own.block_set.M[own.i].T)
-        multiples = spread_column_multiples(self.strategy, self._cut, own, one)
+        y = multiply_exactly(y.reshape(-1, n), block.block_set.M[block.i].T)
+        multiples = spread_column_multiples(self.strategy, self._cut, block, part)
         if multiples is not None:
             y = multiply_numbers(y, multiples.reshape(-1, 1))
-        y = np.clip(y, -SATURATION, SATURATION).reshape(rows, *one.shape, n)
+        y = np.clip(y, -SATURATION, SATURATION).reshape(rows, *part.shape, n)
         return np.asarray(y.swapaxes(0, 1).ravel(), dtype=np.int64)

@@ -84,9 +84,9 @@ class MatrixStructure(Structure):
             WorkloadError: If all coefficients are zero, or some are out of range.
         """
         groups = range(len(self.workload.groups))
-        found = tuple(self.build_rows(g, self.dense) for g in groups)
-        check_coefficients(found)
-        return found
+        matrices = tuple(self.build_rows(g, self.dense) for g in groups)
+        check_coefficients(matrices)
+        return matrices
 
     def build_group_matrix(self, group: int) -> FloatArray:
         return self.group_matrices[group]

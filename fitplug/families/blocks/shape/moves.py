@@ -146,7 +146,7 @@ class MoveStructure(PairStructure):
         1 - prod is 0 exactly, or at least 1/2.
         """
         weights = 2 * self.subsets.profile_multiples[self.noisy_blocks]
-        found = np.empty((len(weights), self.differences))
+        multiples = np.empty((len(weights), self.differences))
         step = max(1, _CHUNK // len(weights))
         for start in range(0, self.differences, step):
             moves = self.moves[start : start + step]
@@ -155,8 +155,8 @@ class MoveStructure(PairStructure):
             product = np.ones((len(moves), len(weights)))
             for place in self.members.T:
                 product *= factors[:, place]
-            found[:, start : start + step] = (weights * (1 - product)).T
-        return found
+            multiples[:, start : start + step] = (weights * (1 - product)).T
+        return multiples
 
 
 def select_members(blocks: IntArray, free: IntArray, attributes: int) -> IntArray:

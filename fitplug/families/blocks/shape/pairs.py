@@ -59,17 +59,17 @@ class PairStructure(MatrixStructure):
     def free(self) -> IntArray:
         """The symmetric attributes along which a record may move, as indices of `symmetric`."""
         public = self.public_attributes or ()
-        found = [
+        free = [
             a
             for a, (name, n) in enumerate(zip(self.symmetric, self.sizes, strict=True))
             if name not in public and n > 1
         ]
-        return np.array(found, dtype=np.int64)
+        return np.array(free, dtype=np.int64)
 
     @frozen_property
     def noisy_blocks(self) -> IntArray:
-        found = [b for b in range(len(self.blocks)) if self.build_block_matrix(b).any()]
-        return np.array(found, dtype=np.int64)
+        noisy = [b for b in range(len(self.blocks)) if self.build_block_matrix(b).any()]
+        return np.array(noisy, dtype=np.int64)
 
     @property
     def fits(self) -> bool:
@@ -123,9 +123,9 @@ class PairStructure(MatrixStructure):
     @frozen_property
     def grounded(self) -> Mapping[int, GroundedQueries]:
         """By block, those of which public totals answer a part, modulo these totals."""
-        kept = np.flatnonzero(~np.isin(self.blocks, self.free).any(axis=1)).tolist()
+        unmoved = np.flatnonzero(~np.isin(self.blocks, self.free).any(axis=1)).tolist()
         return {b: ground_queries(super(PairStructure, self).build_block_matrix(b), self.regions)
-                for b in kept}  # fmt: skip
+                for b in unmoved}  # fmt: skip
 
     def build_block_matrix(self, block: int) -> FloatArray:
         """Build N, shape (r, D), without what public totals answer of it."""
@@ -139,26 +139,26 @@ class PairStructure(MatrixStructure):
         return self.grounded[block].public[self.find_rows(block, group)]
 
     def sum_products(
-        self, matrices: Sequence[AnyArray], own: Sequence[Any], between: Sequence[Any]
+        self, matrices: Sequence[AnyArray], same: Sequence[Any], other: Sequence[Any]
     ) -> AnyArray:
         """Sum products of the columns of two cells over the noisy blocks, for each set D.
 
         Args:
             matrices: Of each noisy block the products over nodes, shape (N, N).
-            own: |H_a e_i|^2 of each attribute, in the order of `symmetric`.
-            between: (H_a e_i)' H_a e_j for two cells of each attribute.
+            same: |H_a e_i|^2 of each attribute, in the order of `symmetric`.
+            other: (H_a e_i)' H_a e_j for two cells of each attribute.
 
         Returns:
-            sum_A prod_{a in A} (between_a if a in D, else own_a) matrices_A, shape (2^m, N, N).
+            sum_A prod_{a in A} (other_a if a in D, else same_a) matrices_A, shape (2^m, N, N).
         """
         table = np.zeros((self.pairs.sets, *matrices[0].shape), dtype=matrices[0].dtype)
         for matrix, (place, others) in zip(matrices, self._places, strict=True):
             multiple: Any = 1
             for a in others:
-                multiple = multiple * own[a]
+                multiple = multiple * same[a]
             table[place] += multiple * matrix
         for bit, a in enumerate(self.free.tolist()):
-            table = mix_sets(table, (1, own[a]), (1, between[a]), bit)
+            table = mix_sets(table, (1, same[a]), (1, other[a]), bit)
         return table
 
     def sum_moments(self, p: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -185,6 +185,6 @@ class PairStructure(MatrixStructure):
         """Of each noisy block the set of its movable attributes, and its other attributes."""
         bit = {int(a): 1 << i for i, a in enumerate(self.free)}
         return [
-            (sum(bit.get(a, 0) for a in own), [a for a in own if a not in bit])
-            for own in self.subsets.list_attributes(self.noisy_blocks)
+            (sum(bit.get(a, 0) for a in attributes), [a for a in attributes if a not in bit])
+            for attributes in self.subsets.list_attributes(self.noisy_blocks)
         ]

@@ -128,6 +128,6 @@ def find_person_records(structure: Structure, unit: Unit) -> PersonRecords:
             f"attributes asked for as identity or total alone, not {len(structure.sizes)}; ask "
             "fewer attributes, or give records alone"
         )
-    own = {a for attributes in structure.subsets.blocks.tolist() for a in attributes}
-    sizes = tuple(n if a in own else 1 for a, n in enumerate(structure.sizes))
+    used = {a for attributes in structure.subsets.blocks.tolist() for a in attributes}
+    sizes = tuple(n if a in used else 1 for a, n in enumerate(structure.sizes))
     return PersonRecords(min(unit.records, int(periods.max()) + 1), periods, sizes)

@@ -61,8 +61,8 @@ def is_causal(strategy: IntegerStrategy, attribute: str) -> bool:
             return False
     # The integers of a plan have this form. It is looked at last, as they may be many.
     return not any(
-        np.tril(own.M, -1).any() or not np.diagonal(own.M, axis1=1, axis2=2).all()
-        for own in strategy.block_sets
+        np.tril(block_set.M, -1).any() or not np.diagonal(block_set.M, axis1=1, axis2=2).all()
+        for block_set in strategy.block_sets
     )
 
 

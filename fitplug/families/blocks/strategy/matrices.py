@@ -129,7 +129,9 @@ class BlockSetForm(StrategyForm[S]):
     def check_blocks(self, strategy: IntegerStrategy, structure: S) -> None:
         for block_set in strategy.block_sets:
             self._check_integers(structure, block_set)
-        measured = [block for own in strategy.block_sets for block in own.blocks.tolist()]
+        measured = [
+            block for block_set in strategy.block_sets for block in block_set.blocks.tolist()
+        ]
         if sorted(measured) != structure.noisy_blocks.tolist() or strategy.tree_blocks:
             raise PlanError("the strategy does not measure each block once")
 
@@ -259,7 +261,7 @@ def sum_column_squares(parts: list[tuple[int, AnyArray]]) -> tuple[int, FloatArr
     different = {tuple(map(tuple, column)) for column in zip(*(A for _, A in stacked), strict=True)}
     multiples = [f for f, _ in parts]
     exact = max(
-        sum(f * sum(a * a for a in own) for f, own in zip(multiples, column, strict=True))
+        sum(f * sum(a * a for a in entries) for f, entries in zip(multiples, column, strict=True))
         for column in different
     )
     return exact, np.asarray(near * (1 + error))
