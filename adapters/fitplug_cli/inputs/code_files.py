@@ -212,7 +212,7 @@ def _parse_rows(path: Path, text: str, error: ErrorClass) -> tuple[list[list[str
 def _open_parquet(path: Path, what: str, error: ErrorClass) -> tuple[list[str], ColumnReader]:
     """Open a Parquet file: the names of its columns, and a reader of a column."""
     try:
-        file, _ = open_parquet(path.read_bytes())
+        file = open_parquet(path.read_bytes())
         schema = file.schema_arrow
     except FileNotFoundError:
         raise error(f"{path}: there is no such {what}") from None
