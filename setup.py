@@ -65,15 +65,9 @@ def digest(held: bytes) -> str:
     return base64.urlsafe_b64encode(hashlib.sha256(held).digest()).rstrip(b"=").decode()
 
 
-# There is no need for these: where there is no C compiler, NumPy does the work of the loops, and
-# the module of Thrift runs as it is.
+# There is no need for these: where there is no C compiler, NumPy does the work of the loops.
 loops = Extension("fitplug_dask.compiled_loops", ["adapters/fitplug_dask/compiled_loops.pyx"])
-thrift = Extension("fitplug.files.thrift", ["fitplug/files/thrift.py"])
-compiled = [
-    *cythonize([loops]),
-    # The types are those of thrift.pxd.
-    *cythonize([thrift], compiler_directives={"annotation_typing": False}),
-]
+compiled = cythonize([loops])
 for extension in compiled:
     extension.optional = True  # only now: `cythonize` would lose it
 

@@ -1,6 +1,6 @@
 """Check what an sdist and a wheel hold: python .ci/check_files.py SDIST WHEEL.
 
-Both hold all source files of the four packages. Beside them, the wheel holds both compiled parts,
+Both hold all source files of the four packages. Beside them, the wheel holds the compiled loops,
 and the sdist no tests, examples or data. Sources of compiled parts are in the wheel on purpose: a
 count compares them between a client and its workers.
 """
@@ -12,8 +12,8 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-SUFFIXES = (".py", ".pyi", ".pyx", ".pxd", ".j2")
-COMPILED = {"fitplug/files/thrift", "fitplug_dask/compiled_loops"}
+SUFFIXES = (".py", ".pyi", ".pyx", ".j2")
+COMPILED = {"fitplug_dask/compiled_loops"}
 BESIDE = re.compile(
     r"setup\.(py|cfg)|pyproject\.toml|README\.md|LICENSE|MANIFEST\.in|PKG-INFO"
     r"|fitplug\.egg-info/[\w.-]+"

@@ -1,16 +1,14 @@
 """Software: the versions of what runs, and which parts of fitplug are compiled.
 
-Two parts are compiled where fitplug was installed from a wheel, or with a C compiler. Without them
-Python and NumPy do the same, with the same results but more slowly.
+The loops that count rows are compiled where fitplug was installed from a wheel, or with a C
+compiler. Without them NumPy does the same, with the same results but more slowly.
 """
 
 from __future__ import annotations
 
 from importlib.metadata import version
-from types import FunctionType
 from typing import Any
 
-from fitplug.files import read_struct
 from fitplug.release import list_core_versions
 
 _LIBRARIES = ("opendp", "dask", "pyarrow")
@@ -24,10 +22,7 @@ def find_compiled() -> dict[str, bool]:
     """
     from fitplug_dask.loops import COMPILED  # imported here, as Dask takes long to import
 
-    return {
-        "fitplug_dask.compiled_loops": COMPILED,
-        "fitplug.files.thrift": not isinstance(read_struct, FunctionType),
-    }
+    return {"fitplug_dask.compiled_loops": COMPILED}
 
 
 def print_version() -> None:

@@ -27,37 +27,18 @@ from fitplug.files.parquet import (
     open_parquet,
     write_parquet,
 )
-from fitplug.files.parquet_footer import (
-    EncryptedError,
-    Footer,
-    SummaryError,
-    decode_footer,
-    read_footer,
-)
-from fitplug.files.parquet_schema import ColumnChunk, MovedGroup, ParquetSchema, RowGroup
 from fitplug.files.places import LocalPlace, Place, hash_content, is_url, open_place
-from fitplug.files.thrift import ThriftFields, WantedFields, read_struct
 
 __all__ = [
     "Arrays",
     "ArrowTable",
-    "ColumnChunk",
     "Columns",
     "EncodedJson",
-    "EncryptedError",
-    "Footer",
     "Header",
     "LocalPlace",
-    "MovedGroup",
-    "ParquetSchema",
     "Place",
-    "RowGroup",
-    "SummaryError",
-    "ThriftFields",
-    "WantedFields",
     "check_arrow",
     "compute_digest",
-    "decode_footer",
     "decode_parquet",
     "encode_parquet",
     "fill_new_folder",
@@ -69,8 +50,6 @@ __all__ = [
     "open_parquet",
     "open_place",
     "read_archive",
-    "read_footer",
-    "read_struct",
     "read_with_digest",
     "replace_file",
     "set_aside",

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from fitplug.files.parquet_footer import Footer, read_footer
 from fitplug.numeric import AnyArray
 
 if TYPE_CHECKING:
@@ -80,30 +78,27 @@ def decode_parquet(content: bytes, columns: Sequence[str] | None = None) -> Arro
         Exception: The file is damaged; the error is that of pyarrow, or a ValueError.
         ImportError: pyarrow is not installed.
     """
-    file, footer = open_parquet(content)
-    with file:
+    with open_parquet(content) as file:
         table = file.read(columns=columns, use_threads=False)
-    return table.replace_schema_metadata(dict(footer.metadata))
+        rows, pairs = file.metadata.num_rows, file.metadata.metadata
+    if table.num_rows != rows:
+        raise ValueError("other rows than the footer says")
+    return table.replace_schema_metadata(pairs or {})
 
 
-def open_parquet(content: bytes) -> tuple[ParquetFile, Footer]:
-    """Open a Parquet file in memory.
-
-    Arrow may end the process on a damaged footer, so it is given one that was written anew.
-
-    Returns:
-        The file, to be read by pyarrow, and its own footer.
+def open_parquet(content: bytes) -> ParquetFile:
+    """Open a Parquet file in memory, to be read by pyarrow.
 
     Raises:
-        Exception: The file is damaged; the error is that of pyarrow, or a ValueError.
+        Exception: The file is damaged; the error is that of pyarrow.
         ImportError: pyarrow is not installed.
     """
     import_library("pyarrow")
     import pyarrow.parquet
 
-    footer = read_footer(io.BytesIO(content))
-    metadata = pyarrow.parquet.read_metadata(pyarrow.BufferReader(footer.for_arrow))
-    return pyarrow.parquet.ParquetFile(pyarrow.BufferReader(content), metadata=metadata), footer
+    return pyarrow.parquet.ParquetFile(
+        pyarrow.BufferReader(content), page_checksum_verification=True
+    )
 
 
 def check_arrow() -> None:

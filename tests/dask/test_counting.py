@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug_dask import kernel
-from fitplug_dask.files import take_snapshot
+from fitplug_dask.files import open_file, take_snapshot
 from fitplug_dask.kernel import partitions, reading
 from fitplug_dask.kernel.counters import JointCounters
 from fitplug_dask.kernel.joint_tables import MERGED_CELLS, choose_joint_tables
@@ -85,13 +85,22 @@ def test_dictionaries_that_writers_gave_up_on(
     assert_equal(fpd.count(path, (domain, [("name", "sex")])), expected)
 
 
-def test_columns_of_many_distinct_strings_are_not_read_as_dictionaries(tmp_path: Path) -> None:
+@pytest.mark.parametrize("use_dictionary", [True, False])
+def test_columns_of_many_distinct_strings_are_not_read_as_dictionaries(
+    tmp_path: Path, use_dictionary: bool
+) -> None:
     names = [f"a long enough name to fill the dictionary {i}" for i in range(60_000)]
     path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"name": names, "sex": ["1"] * len(names)}), path)
+    table = pa.table({"name": names, "sex": ["1"] * len(names)})
+    pq.write_table(table, path, row_group_size=40_000, use_dictionary=use_dictionary)
     domain = fp.Domain({"name": fp.Categories(names[:2], other="rest"), "sex": ["1"]})
     (file,) = take_snapshot(find_files(path), dict(domain.attributes))
-    assert file.dictionaries == ("sex",)
+    with open_file(file) as read_row_group:
+        batches = [batch for group in (0, 1) for batch in read_row_group(group, 2**15)]
+    assert sum(batch.num_rows for batch in batches) == len(names)
+    names_read = [pa.types.is_dictionary(batch.column("name").type) for batch in batches]
+    assert names_read == [True, *[False] * (len(batches) - 1)]
+    assert all(pa.types.is_dictionary(batch.column("sex").type) for batch in batches)
     counted = fpd.count(path, (domain, [("name",)]))["name"]
     np.testing.assert_array_equal(counted, [1, 1, 59_998])
 

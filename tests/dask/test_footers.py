@@ -40,9 +40,8 @@ def test_workers_take_the_same_snapshot(people: Path, client: Any) -> None:
     expected = take_snapshot(found, attributes)
     told = take_snapshot(found, attributes, check_all=check_where(client))
     assert told == expected
-    assert all(file.layout for file in told)
-    # Equal schemas are one again, so that their row groups are decoded together.
-    assert len({id(file.layout.schema) for file in pickle.loads(pickle.dumps(told))}) == 1
+    # Arrow ends the process where damaged metadata are pickled, so none of it travels.
+    assert b"FileMetaData" not in pickle.dumps(told)
     counted = fpd.count(people, WANTED, client=client)
     np.testing.assert_array_equal(counted["sex", "age"], fpd.count(people, WANTED)["sex", "age"])
 

@@ -21,7 +21,7 @@ import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import TablesError
 from fitplug_dask import kernel, loops, numpy_loops
-from fitplug_dask.files import portions, take_snapshot
+from fitplug_dask.files import take_snapshot
 from fitplug_dask.kernel import counters, partitions
 from fitplug_dask.kernel.counters import JointCounters
 from fitplug_dask.kernel.joint_tables import choose_joint_tables, split_into_atoms, sum_to_tables
@@ -204,18 +204,13 @@ def test_shares_are_as_many_for_every_worker(tmp_path: Path) -> None:
         assert max(s.rows for s in cut) - min(s.rows for s in cut) <= 1
 
 
-@pytest.mark.parametrize("reader", ["portion", "slice"])
-def test_the_spy_sees_each_row_group_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str
-) -> None:
-    """Tests that say what is not read mean something only if the spy sees both ways to read."""
-    if reader == "slice":
-        monkeypatch.setattr(portions, "_LARGEST_LOCAL_GROUP", 0)
+def test_the_spy_sees_each_row_group_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that say what is not read mean something only if the spy sees all that is read."""
     for name in ("1", "2"):
         table = pa.table({"a": ["x", "y", "z"] * 10})
         pq.write_table(table, tmp_path / f"{name}.parquet", row_group_size=10)
     read = watch_reading(monkeypatch)
     fpd.count(tmp_path, (DOMAIN, [("a",)]))
     assert sorted(read) == [
-        (tmp_path / f"{name}.parquet", group, reader) for name in ("1", "2") for group in range(3)
+        (tmp_path / f"{name}.parquet", group) for name in ("1", "2") for group in range(3)
     ]

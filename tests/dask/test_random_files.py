@@ -1,4 +1,4 @@
-"""Random files, read in portions and by and by, against the cells of the values written."""
+"""Random files, in batches of every size, against the cells of the values written."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fitplug_dask as fpd
-from fitplug_dask.files import portions
+from fitplug_dask.files import parquet
 from fitplug_dask.kernel import reading
 from tests.helpers.random_files import DOMAIN, write_files
 
@@ -23,9 +23,9 @@ def test_random_files_are_counted_exactly(
     rng = random.Random(seed)
     names = tuple(name for name in DOMAIN.names if rng.random() < 0.6) or ("text",)
     expected = write_files(rng, tmp_path, names)
-    monkeypatch.setattr(portions, "_PORTION_GROUPS", rng.choice([1, 3, 2**8]))
-    monkeypatch.setattr(portions, "_LARGEST_LOCAL_GROUP", rng.choice([0, 500, 2**20]))
-    monkeypatch.setattr(portions, "_DICTIONARY_ROWS", rng.choice([1, 2**12]))
+    monkeypatch.setattr(parquet, "_LOCAL_BUFFER", rng.choice([500, 2**20]))
+    monkeypatch.setattr(parquet, "_DICTIONARY_BYTES", rng.choice([1, 2**20]))
+    monkeypatch.setattr(reading, "_SMALL_BATCH_ROWS", rng.choice([0, 20, 2**13]))
     monkeypatch.setattr(reading, "_BATCH_ROWS", rng.choice([7, 2**16]))
     counted = fpd.count(tmp_path, (DOMAIN, [names, names[:1]]))
     np.testing.assert_array_equal(counted[names], expected)

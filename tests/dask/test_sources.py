@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 import shutil
@@ -13,21 +14,25 @@ from types import SimpleNamespace
 from typing import Any
 
 import duckdb
+import fsspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.feather as pf
 import pyarrow.parquet as pq
+import pyarrow.parquet.encryption as pe
 import pytest
 
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import DataError, DomainError, TablesError
-from fitplug_dask.files import fetching, take_snapshot
-from fitplug_dask.kernel import Fault, Job, count_partition
+from fitplug_dask.files import take_snapshot
+from fitplug_dask.kernel import Fault, Job, count_partition, reading
 from fitplug_dask.kernel.partitions import FileSlice, Partition
 from fitplug_dask.sources import find_files
 
 DOMAIN = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 9)})
 BOTH = (DOMAIN, [("sex", "age")])
+NARROW = pa.dictionary(pa.int8(), pa.string())
 
 
 def write(path: Path, rows: int = 4, **columns: Any) -> Path:
@@ -369,6 +374,20 @@ def test_many_small_files(tmp_path: Path) -> None:
     assert fpd.count(tmp_path, BOTH)["sex", "age"].sum(axis=1).tolist() == [200, 100]
 
 
+def test_small_files_of_other_dictionaries(tmp_path: Path) -> None:
+    """Together they have more entries than the indices of one of them could number."""
+    codes = [f"{i:03}" for i in range(400)]
+    for i in range(4):
+        column = pa.array([*codes[100 * i : 100 * i + 100], None])
+        table = pa.table({"code": column.dictionary_encode().cast(NARROW)})
+        pq.write_table(table, tmp_path / f"{i}.parquet")
+        (tmp_path / "arrow").mkdir(exist_ok=True)
+        pf.write_feather(table, tmp_path / "arrow" / f"{i}.arrow")
+    wanted = (fp.Domain({"code": codes}), [("code",)])
+    assert fpd.count(str(tmp_path / "*.parquet"), wanted)["code"].tolist() == [1] * 400
+    assert fpd.count(tmp_path / "arrow", wanted)["code"].tolist() == [1] * 400
+
+
 def at_start(act: Callable[[], object]) -> Callable[[int, int], None]:
     def told(done: int, total: int) -> None:
         if not done:
@@ -407,12 +426,13 @@ def test_a_file_that_changes_while_it_is_open(
 ) -> None:
     path = write(tmp_path / "a.parquet", rows=2)
 
-    def read(*args: Any) -> bytes:
+    def read(*args: Any) -> Any:
+        fault = read_row_groups(*args)
         os.utime(path, (1, 1))
-        return read_exactly(*args)
+        return fault
 
-    read_exactly = fetching._read_exactly
-    monkeypatch.setattr(fetching, "_read_exactly", read)
+    read_row_groups = reading._read_row_groups
+    monkeypatch.setattr(reading, "_read_row_groups", read)
     assert "changed while it was counted" in fails(path)
 
 
@@ -427,7 +447,7 @@ def test_rows_that_the_footer_does_not_count(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet")
     job = Job({"sex": DOMAIN["sex"]}, (("sex",),))
     (file,) = take_snapshot(find_files(path), job.attributes)
-    wrong = replace(file, rows=(2, 3), layout=None)
+    wrong = replace(file, rows=(2, 3), footer=None)
     fault = count_partition(job, Partition((FileSlice(wrong, (0, 1)),)))
     assert isinstance(fault, Fault)
     assert re.search("row group 1 does not hold as many rows as the footer says", fault.message)
@@ -541,3 +561,38 @@ def test_a_summary_of_other_files_is_refused(tmp_path: Path) -> None:
     summary.write_metadata_file(tmp_path / "summary.parquet")
     with pytest.raises(DataError, match=r"summary\.parquet only sums up other files"):
         fpd.count(tmp_path, wanted)
+
+
+class _Keys(pe.KmsClient):
+    """Keys that are wrapped by writing them down: the files need only be encrypted."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+
+    def wrap_key(self, key: bytes, master: str) -> bytes:
+        return base64.b64encode(key)
+
+    def unwrap_key(self, wrapped: bytes, master: str) -> bytes:
+        return base64.b64decode(wrapped)
+
+
+@pytest.mark.parametrize("in_store", [False, True])
+def test_encrypted_columns_are_refused_where_they_are_counted(
+    tmp_path: Path, in_store: bool
+) -> None:
+    path = tmp_path / "a.parquet"
+    table = pa.table({"sex": ["1", "2"] * 50, "age": [3, 4] * 50})
+    encryption = pe.CryptoFactory(_Keys).file_encryption_properties(
+        pe.KmsConnectionConfig(),
+        pe.EncryptionConfiguration("footer", column_keys={"key": ["age"]}, plaintext_footer=True),
+    )
+    with pq.ParquetWriter(path, table.schema, encryption_properties=encryption) as writer:
+        writer.write_table(table)
+    source = str(path)
+    if in_store:
+        memory = fsspec.filesystem("memory")
+        memory.pipe("/encrypted/a.parquet", path.read_bytes())
+        source = "memory://encrypted/a.parquet"
+    assert total(source, (DOMAIN, [("sex",)])) == 100
+    message = fails(source, (DOMAIN, [("age",)]))
+    assert message.endswith("has encrypted columns, and fitplug takes no keys; store it decrypted")

@@ -5,7 +5,6 @@ The server is a process of its own; what it was asked, and how many bytes it sen
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -20,7 +19,7 @@ import pytest
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import DataError
-from fitplug_dask.files import fetching, portions
+from fitplug_dask.files import parquet
 from fitplug_dask.sources import range_requests, store_errors
 from tests.helpers.store_server import StoreServer, serve
 
@@ -124,31 +123,26 @@ def test_only_the_columns_are_read_at_once_and_each_byte_once(
     assert told["most_in_flight"] > 8
 
 
-def test_ranges_are_joined_over_small_gaps_only() -> None:
-    rng = np.random.default_rng(5)
-    for _ in range(200):
-        cuts = np.cumsum(rng.choice([1, 10, 100, 5000, 10**5, 10**6], 20))
-        wanted = [
-            fetching.Range(int(a), int(b)) for a, b in zip(cuts[::2], cuts[1::2], strict=True)
-        ]
-        joined = fetching.join_ranges([wanted[i] for i in rng.permutation(len(wanted))])
-        for start, end in wanted:
-            assert sum(j.start <= start and end <= j.end for j in joined) == 1
-        assert all(a.end < b.start for a, b in itertools.pairwise(joined))
-        size = sum(end - start for start, end in wanted)
-        small = len(wanted) * fetching._LEAST_GAP
-        assert sum(end - start for start, end in joined) <= size * 17 / 16 + small
-
-
+@pytest.mark.parametrize("etag", ["strong", "none"])
+@pytest.mark.parametrize("whole", [0, 2**30])
 def test_little_is_held_at_once(
-    urls: list[str], exact: Any, monkeypatch: pytest.MonkeyPatch
+    server: StoreServer,
+    urls: list[str],
+    exact: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    etag: str,
+    whole: int,
 ) -> None:
-    monkeypatch.setattr(portions, "_PORTION_BYTES", 20_000)
-    monkeypatch.setattr(fetching, "_AHEAD_BYTES", 40_000)
-    monkeypatch.setattr(fetching, "_REQUEST_BYTES", 3_000)
+    """Row groups one by one, of small files in one request, and larger ones by and by."""
+    server.behave(etag=etag)
+    monkeypatch.setattr(parquet, "_WHOLE_FILE", whole)
+    for most in (2 * GROUP_ROWS, 1):
+        monkeypatch.setattr(parquet, "_AHEAD_VALUES", most)
+        np.testing.assert_array_equal(fpd.count(urls, WANTED)[JOINT], exact)
+    monkeypatch.setattr(parquet, "_STORE_BUFFER", 3000)
+    monkeypatch.setattr(parquet, "_LOCAL_BUFFER", 3000)
     np.testing.assert_array_equal(fpd.count(urls, WANTED)[JOINT], exact)
-    monkeypatch.setattr(portions, "_LARGEST_STORED_GROUP", 1)  # all groups are read by and by
-    np.testing.assert_array_equal(fpd.count(urls, WANTED)[JOINT], exact)
+    assert server.tell()["bytes"] < 1.3 * 3 * count_wanted_bytes(server) + 2**24
 
 
 # Faults that pass

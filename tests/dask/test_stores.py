@@ -19,8 +19,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import DataError
-from fitplug.files.parquet_footer import read_footer
-from fitplug_dask.files import parquet_pages, take_snapshot
+from fitplug_dask.files import take_snapshot
 from fitplug_dask.sources import Location, find_files, redact_url
 from tests.helpers.local_workers import start_workers
 from tests.helpers.row_reading import watch_reading
@@ -297,12 +296,13 @@ def varint(number: int) -> bytes:
     return out + bytes([number])
 
 
-@pytest.mark.parametrize("told", [1236, 1238])
-@pytest.mark.parametrize("everywhere", [True, False])
+@pytest.mark.parametrize(
+    ("told", "places"), [(1236, "first"), (1236, "last"), (1238, "totals"), (1238, "all")]
+)
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 @pytest.mark.parametrize("use_dictionary", [True, False])
 def test_a_footer_that_tells_other_rows_than_the_pages_hold(
-    tmp_path: Path, told: int, everywhere: bool, version: str, use_dictionary: bool
+    tmp_path: Path, told: int, places: str, version: str, use_dictionary: bool
 ) -> None:
     path = tmp_path / "a.parquet"
     rows = pa.table({"sex": ["1"] * 1237, "state": ["01"] * 1237, "age": list(range(1237))})
@@ -318,33 +318,12 @@ def test_a_footer_that_tells_other_rows_than_the_pages_hold(
     content = path.read_bytes()
     start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
     parts = content[start:-8].split(varint(1237))
-    new = varint(told)
-    if everywhere:
-        footer = new.join(parts)
-    else:  # in the totals, not in the column chunks
-        footer = parts[0] + new + varint(1237).join(parts[1:-1]) + new + parts[-1]
+    # The rows of the file come first, then those of each column chunk, and of the row group.
+    counts = [varint(1237)] * (len(parts) - 1)
+    for at in {"first": [0], "last": [-1], "totals": [0, -1]}.get(places, range(len(counts))):
+        counts[at] = varint(told)
+    footer = b"".join(part + count for part, count in zip(parts, [*counts, b""], strict=True))
     path.write_bytes(content[:start] + footer + content[-8:])
-    assert pq.read_metadata(path).num_rows == told
     message = fails(path)
     assert message.startswith(str(path))
     assert "damaged" in message
-
-
-@pytest.mark.parametrize("statistics", [True, False])
-def test_many_pages_with_long_statistics_are_walked(tmp_path: Path, statistics: bool) -> None:
-    path = tmp_path / "a.parquet"
-    column = pa.array([f"{i:03}" * 900 for i in range(40)] + [None] * 3)
-    pq.write_table(
-        pa.table({"x": column}),
-        path,
-        data_page_size=3000,
-        write_batch_size=1,
-        use_dictionary=False,
-        write_statistics=statistics,
-    )
-    with path.open("rb") as file:
-        ((chunk,),) = read_footer(file).chunks
-    for ahead in (0, 2**20):
-        with path.open("rb") as file:
-            assert parquet_pages.holds_rows(file, chunk, 43, ahead)
-            assert not parquet_pages.holds_rows(file, chunk, 42, ahead)

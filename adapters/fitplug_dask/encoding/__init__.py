@@ -5,9 +5,7 @@ errors.
 """
 
 from fitplug_dask.encoding.array_memory import compact_batch, view_numbers, view_stretches
-from fitplug_dask.encoding.code_reader import CodeReader
-from fitplug_dask.encoding.column_codes import convert_to_days
-from fitplug_dask.encoding.column_encoder import ColumnEncoder
+from fitplug_dask.encoding.column_encoder import CodeReader, ColumnEncoder, convert_to_days
 from fitplug_dask.encoding.column_types import (
     classify_person_type,
     classify_type,

@@ -1,16 +1,42 @@
-"""Checked file: one file of the snapshot, which was checked against the domain."""
+"""Checked file: one file of the snapshot, and how its batches become the columns that are counted.
+
+Most files need no adaptation. A file of a lake may hold a column under another name, and rows that
+are deleted; a column may hold decimals for integers; and the value that a folder's name gives may
+also be stored in each row.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import datetime
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
 from typing import Any, TypeAlias
 
-from fitplug.files import Footer, ParquetSchema, RowGroup
-from fitplug_dask.encoding import compact_batch
-from fitplug_dask.files.adaptation import Adapt, Adaptation
-from fitplug_dask.sources import Format, State
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from fitplug.domain import parse_day
+from fitplug_dask.encoding import (
+    classify_person_type,
+    compact_batch,
+    convert_persons,
+    convert_to_days,
+    convert_values,
+    explain_person_mismatch,
+    explain_value_mismatch,
+    holds_integers_only,
+    is_text,
+    parse_text,
+    spell_persons,
+    unify_written_persons,
+)
+from fitplug_dask.files.header import DamagedFileError
+from fitplug_dask.sources import Format, State, find_remaining, unpack_rows
+
+Adapt: TypeAlias = Callable[[Any, int], Any]
+"""From a batch (n,) and the position of its first row in the file to the batch to count."""
 
 Batches: TypeAlias = Iterator[Any]
 """Arrow record batches that hold at least the columns wanted."""
@@ -18,61 +44,158 @@ Batches: TypeAlias = Iterator[Any]
 ReadRowGroup: TypeAlias = Callable[[int, int], Batches]
 """From the number of a row group and the largest number of rows of a batch to its batches."""
 
-
-_MOST_CHUNKS = 2**9
-"""Column chunks that a layout may have, as it travels with every task that reads the file."""
+WRITTEN = "written"
 
 
 @dataclass(frozen=True)
-class ParquetLayout:
-    """Where the columns that are wanted lie in a Parquet file.
+class RepeatedKey:
+    """A key of a folder that the files also hold as a column.
+
+    The folder's value is that of all rows. Rows whose own value is another contradict it, and are
+    in no table: no error may tell that there are any.
 
     Attributes:
-        schema: All columns of the file.
-        positions: The positions of the wanted columns in the schema.
-        groups: The row groups, with the chunks of the wanted columns. CONFIDENTIAL.
+        column: The name of the column in the file.
+        value_type: The type of the values, as the attribute or the filter has it.
+        text: The value that the folder's name spells; None is null.
     """
 
-    schema: ParquetSchema
-    positions: tuple[int, ...]
-    groups: tuple[RowGroup, ...]
-
-    @classmethod
-    def create(cls, footer: Footer, columns: tuple[str, ...]) -> ParquetLayout | None:
-        """Return the layout that a footer tells, checked.
-
-        Args:
-            footer: The footer.
-            columns: The wanted columns.
-
-        Returns:
-            The layout; None if a column has not one value a row, or two have one name.
-
-        Raises:
-            ValueError: The footer contradicts itself.
-            IndexError: The footer ends early.
-        """
-        positions = _find_positions(footer.schema, columns)
-        if positions is None:
-            return None
-        return cls(footer.schema, positions, footer.read_groups(positions))
-
-    @cached_property
-    def bytes(self) -> tuple[int, ...]:
-        """The number of bytes of the wanted columns in each row group."""
-        return tuple(sum(chunk.bytes for chunk in g.chunks.values()) for g in self.groups)
-
-    def can_travel(self) -> bool:
-        """Return whether tasks take the layout along, and do not read the footer again."""
-        return len(self.groups) * len(self.positions) <= _MOST_CHUNKS
+    column: str
+    value_type: type
+    text: str | None
 
 
-@lru_cache(2**7)
-def _find_positions(schema: ParquetSchema, columns: tuple[str, ...]) -> tuple[int, ...] | None:
-    """Return the positions of some columns, None if they are not flat or share a name."""
-    wanted = tuple(i for i, column in enumerate(schema.columns) if column.path in columns)
-    flat = all(schema.columns[i].flat for i in wanted)
-    return wanted if flat and len(wanted) == len(columns) else None
+@dataclass(frozen=True)
+class Adaptation:
+    """How the batches of one file become columns as the count names and reads them.
+
+    Attributes:
+        stored: The name of each column to count in the file.
+        value_types: The type of the values that each column is read as, where it is converted.
+        person: The column that identifies persons, if it is converted.
+        person_held: What that column holds, as `classify_person_type` says; "" if it may hold text
+            as well as integers, and `WRITTEN` if it is text that may be written numbers.
+        weight: The column of weights, if its type is unchecked.
+        zone: The time zone in which times with a zone are read as days.
+        repeated: The keys of folders that the file also holds as columns.
+        filled: Integers that stand for a column which the file lacks, by its name.
+        deleted: Which rows are deleted, for `unpack_rows`; None if there are none. CONFIDENTIAL.
+        unchecked: Whether the types of the columns are known only when they are read.
+        missing: If they are: what stands for a column that is not there.
+    """
+
+    stored: Mapping[str, str]
+    value_types: Mapping[str, type] = field(default_factory=dict)
+    person: str | None = None
+    person_held: str = ""
+    weight: str | None = None
+    zone: str | None = None
+    repeated: tuple[RepeatedKey, ...] = ()
+    filled: Mapping[str, int | None] = field(default_factory=dict)
+    deleted: bytes | None = field(default=None, repr=False)
+    unchecked: bool = False
+    missing: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def read_columns(self) -> tuple[str, ...]:
+        """The columns to read, by their names in the file."""
+        names = [*self.stored.values(), *(key.column for key in self.repeated)]
+        return tuple(dict.fromkeys(names))
+
+    def load(self) -> Adapt:
+        """Return what adapts a batch."""
+        bits = None if self.deleted is None else unpack_rows(self.deleted)
+        return lambda batch, first: self._adapt(batch, first, bits)
+
+    def _adapt(self, batch: Any, first: int, bits: Any) -> Any:
+        kept = [] if bits is None else [find_remaining(bits, first, batch.num_rows)]
+        kept += [_find_agreeing(batch.column(key.column), key, self.zone) for key in self.repeated]
+        masks = [mask for mask in kept if mask is not None]
+        if masks:
+            batch = batch.filter(pa.array(np.logical_and.reduce(masks)))
+        columns = {name: self._read_column(batch, name) for name in self.stored}
+        for name, value in self.filled.items():
+            columns[name] = pa.repeat(pa.scalar(value, pa.int64()), batch.num_rows)
+        if not columns:
+            return pa.RecordBatch.from_arrays([pa.nulls(batch.num_rows)], names=[""])
+        return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+    def _read_column(self, batch: Any, name: str) -> Any:
+        stored = self.stored[name]
+        if self.unchecked and stored not in batch.schema.names:
+            return self._fill_column(name, batch.num_rows)
+        column = batch.column(stored)
+        if name == self.person:
+            return self._read_persons(name, column)
+        value_type = self.value_types.get(name)
+        if value_type is None:
+            return column
+        if self.unchecked:
+            why = explain_value_mismatch(value_type, column.type, "the count expects", self.zone)
+            if name == self.weight and not (why or holds_integers_only(column.type)):
+                why = f"holds {column.type}, but weights are integers"
+            if why:
+                raise DamagedFileError(f"cannot be counted: column {name!r} {why}")
+        return convert_values(column, value_type, self.zone)
+
+    def _read_persons(self, name: str, column: Any) -> Any:
+        if self.person_held == WRITTEN:
+            return unify_written_persons(column)
+        if not self.unchecked:
+            return convert_persons(column)
+        why = explain_person_mismatch(column.type, floats=True)
+        if not why and self.person_held == "":
+            return spell_persons(column)
+        read = convert_persons(convert_values(column, int))
+        if why or classify_person_type(read.type) not in (self.person_held, "null"):
+            why = why or f"holds {column.type}, but the table says that it holds {self.person_held}"
+            raise DamagedFileError(f"cannot be counted: column {name!r} {why}")
+        return read
+
+    def _fill_column(self, name: str, rows: int) -> Any:
+        """Return what stands for a column that is not there."""
+        if name not in self.missing:
+            raise DamagedFileError(
+                f"has no column {name!r}; check the spelling, or say by missing= what stands for it"
+            )
+        return pa.repeat(pa.scalar(self.missing[name]), rows)
+
+
+def _find_agreeing(column: Any, key: RepeatedKey, zone: str | None) -> Any:
+    """Return whether each row (n,) of a repeated key holds the value of the folder."""
+    column = convert_values(column, key.value_type, zone)
+    if key.text is None:
+        return column.is_null().to_numpy(zero_copy_only=False)
+    if pt.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if is_text(column.type) and key.value_type is not str:
+        # The text of CSV files: another spelling of the value is another text.
+        texts = column.cast(pa.large_binary()).to_pylist()
+        value = parse_text(key.value_type, key.text)
+        return np.array([t is not None and _parse(key.value_type, t) == value for t in texts], bool)
+    if key.value_type is datetime.date:
+        column = convert_to_days(column)
+        wanted = pa.scalar(parse_day(key.text), pa.int64())
+    elif is_text(column.type):
+        column = column.cast(pa.large_binary())
+        wanted = pa.scalar(key.text.encode(), pa.large_binary())
+    else:
+        wanted = _make_scalar(parse_text(key.value_type, key.text), column.type)
+        if wanted is None:
+            return np.zeros(len(column), dtype=bool)
+    return pc.equal(column, wanted).fill_null(False).to_numpy(zero_copy_only=False)
+
+
+def _parse(value_type: type, raw: bytes) -> Any:
+    return parse_text(value_type, raw.decode("utf-8", "surrogateescape"))
+
+
+def _make_scalar(value: Any, arrow_type: Any) -> Any:
+    """Return the value as a scalar of a type, or None if the type cannot hold it."""
+    try:
+        return pa.scalar(value, arrow_type)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        return None
 
 
 @dataclass(frozen=True)
@@ -94,7 +217,7 @@ class CheckedFile:
         person: What the column that identifies persons holds, if there is one.
         left_out: Whether its folders say that no row of the file passes the filters.
         adaptation: How its batches become the columns to count; None if they are these columns.
-        layout: Where the columns of a Parquet file lie, None if the footer tells it again.
+        footer: The footer of a Parquet file in a store, None if it is read again. CONFIDENTIAL.
     """
 
     display_path: str
@@ -111,12 +234,7 @@ class CheckedFile:
     person: str | None = None
     left_out: bool = False
     adaptation: Adaptation | None = None
-    layout: ParquetLayout | None = field(default=None, repr=False)
-
-    @property
-    def has_deletions(self) -> bool:
-        """Whether the file's table says that some of its rows are deleted."""
-        return self.adaptation is not None and self.adaptation.deleted is not None
+    footer: bytes | None = field(default=None, repr=False)
 
     @property
     def state(self) -> State:

@@ -1,16 +1,16 @@
-"""Column checks: whether a file has what is counted, and how its columns are read."""
+"""Column checks: which columns a count reads, whether a file has them, and how they are read."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from fitplug.counts import WEIGHT, can_name_columns, suggest_column
-from fitplug.domain import OUTSIDE, Encoder
+from fitplug.counts import WEIGHT, Filters, can_name_columns, suggest_column
+from fitplug.domain import OUTSIDE, Attribute, Encoder
 from fitplug.errors import DataError, suggest_nearest
-from fitplug.files import EncryptedError
 from fitplug_dask.encoding import (
     classify_person_type,
     classify_type,
@@ -20,16 +20,49 @@ from fitplug_dask.encoding import (
     explain_person_mismatch,
     needs_conversion,
 )
-from fitplug_dask.files.adaptation import WRITTEN, Adaptation, RepeatedKey
-from fitplug_dask.files.checked_file import CheckedFile, ParquetLayout
-from fitplug_dask.files.header import Header
-from fitplug_dask.files.parquet import DAMAGED_FOOTER_FAULT, ENCRYPTED_COLUMNS_FAULT
-from fitplug_dask.files.stored_columns import find_stored_column, lacks_numbers
-from fitplug_dask.files.wanted_columns import ColumnRules, WantedColumns
-from fitplug_dask.sources import TEXT_FORMATS, FolderKey, FoundFile
+from fitplug_dask.files.checked_file import WRITTEN, Adaptation, CheckedFile, RepeatedKey
+from fitplug_dask.files.header import Header, find_stored_column, lacks_numbers
+from fitplug_dask.sources import TEXT_FORMATS, FolderKey, Format, FoundFile
 
-_DICTIONARY_BYTES = 2**20
-_INDEX_BYTES = 2.25  # 18 bits: more entries than a dictionary of 1 MB has
+
+@dataclass(frozen=True)
+class ColumnRules:
+    """How columns are read that no type alone says how to read.
+
+    Attributes:
+        zone: The time zone in which times with a zone are read as days; None refuses them.
+        missing: For columns that a file may lack, the value that all of its rows then have; None
+            is null.
+    """
+
+    zone: str | None = None
+    missing: Mapping[str, Any] = field(default_factory=dict)
+
+
+PLAIN_RULES = ColumnRules()
+
+
+@dataclass(frozen=True)
+class WantedColumns:
+    """The columns that a count reads.
+
+    Attributes:
+        attributes: The attributes that are counted, by name.
+        person: The column that identifies persons, if there is one.
+        weight: The column of weights, if there is one.
+        filters: What rows must hold.
+        rules: How columns are read that no type alone says how to read.
+        checks: What was found for files of one folder and one schema, so that it is found once.
+        codes: The codes of the values that folders' names spell.
+    """
+
+    attributes: Mapping[str, Attribute]
+    person: str | None
+    weight: str | None
+    filters: Filters
+    rules: ColumnRules
+    checks: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+    codes: dict[Any, int] = field(default_factory=dict, repr=False, compare=False)
 
 
 class _Wording(NamedTuple):
@@ -69,8 +102,30 @@ def check_file(
             f"{found.path} does not have the size that its table says; the file is damaged or was "
             "replaced, check the table"
         )
-    check = _ColumnCheck(found, header, wanted.rules)
+    found_before = (found.keys, found.format, header.schema, header.unchecked)
+    columns = wanted.checks.get(found_before) if found.entry is None else None
+    if columns is None:
+        columns = _check_columns(found, header, wanted)
+        if found.entry is None:
+            wanted.checks[found_before] = columns
     has_deletions = found.entry is not None and found.entry.deleted is not None
+    return CheckedFile(
+        display_path=found.path,
+        location=found.location,
+        format=found.format,
+        size=size,
+        stamp=stamp,
+        rows=header.rows,
+        exact=header.exact,
+        records=None if has_deletions else header.records,
+        footer=header.footer,
+        **columns,
+    )
+
+
+def _check_columns(found: FoundFile, header: Header, wanted: WantedColumns) -> dict[str, Any]:
+    """Check the columns of a file, and return the fields of its `CheckedFile` that tell of them."""
+    check = _ColumnCheck(found, header, wanted)
     for name, attribute in wanted.attributes.items():
         check.add_column(name, attribute, _DOMAIN)
     codes = tuple(check.codes.items())
@@ -81,26 +136,14 @@ def check_file(
     if wanted.weight is not None:
         check.add_weight(wanted.weight)
     person_type = None if wanted.person is None else check.add_person(wanted.person)
-    adaptation = check.make_adaptation(wanted.person, wanted.weight)
-    stored = check.stored.values() if adaptation is None else adaptation.read_columns
-    layout = _find_layout(found, header, tuple(stored))
-    return CheckedFile(
-        display_path=found.path,
-        location=found.location,
-        format=found.format,
-        size=size,
-        stamp=stamp,
-        rows=header.rows,
-        exact=header.exact,
-        records=None if has_deletions else header.records,
-        columns=(*check.stored, *check.filled),
-        dictionaries=check.list_dictionaries(layout),
-        folder_codes=codes,
-        person=person_type,
-        left_out=left_out,
-        adaptation=adaptation,
-        layout=layout if layout is not None and layout.can_travel() else None,
-    )
+    return {
+        "columns": (*check.stored, *check.filled),
+        "dictionaries": check.list_dictionaries(),
+        "folder_codes": codes,
+        "person": person_type,
+        "left_out": left_out,
+        "adaptation": check.make_adaptation(wanted.person, wanted.weight),
+    }
 
 
 class _ColumnCheck:
@@ -112,8 +155,9 @@ class _ColumnCheck:
         filled: The weight that stands for a missing column.
     """
 
-    def __init__(self, found: FoundFile, header: Header, rules: ColumnRules) -> None:
-        self._found, self._header, self._rules = found, header, rules
+    def __init__(self, found: FoundFile, header: Header, wanted: WantedColumns) -> None:
+        self._found, self._header = found, header
+        self._rules, self._known_codes = wanted.rules, wanted.codes
         self._schema = header.schema
         self.codes: dict[str, int] = {}
         self.stored: dict[str, str] = {}
@@ -128,7 +172,10 @@ class _ColumnCheck:
         key = self._find_folder_key(name)
         stored = self._find_stored(name)
         if key is not None:
-            self.codes[name] = _encode_folder_key(key, attribute, wording)
+            known = (name, key.value, wording)
+            if known not in self._known_codes:
+                self._known_codes[known] = _encode_folder_key(key, attribute, wording)
+            self.codes[name] = self._known_codes[known]
             if stored is not None and self._schema is not None:
                 self._check_type(stored, attribute, wording)
                 self._repeated.append(RepeatedKey(stored, attribute.value_type, key.value))
@@ -172,15 +219,14 @@ class _ColumnCheck:
             self._person_held = held
         return held
 
-    def list_dictionaries(self, layout: ParquetLayout | None) -> tuple[str, ...]:
-        """List the columns that are stored, and so read, as dictionaries."""
-        if layout is None:
+    def list_dictionaries(self) -> tuple[str, ...]:
+        """List the columns of texts, which a reader of Parquet reads as dictionaries."""
+        if self._found.format is not Format.PARQUET:
             return ()
         return tuple(
             name
             for name, stored in self.stored.items()
             if classify_type(self._schema.field(stored).type) == "strings"
-            and _is_dictionary(layout, stored)
         )
 
     def make_adaptation(self, person: str | None, weight: str | None) -> Adaptation | None:
@@ -349,32 +395,3 @@ def check_person_types(files: Sequence[CheckedFile], person: str | None) -> None
         raise DataError(
             f"{b}: column {person!r} holds {other}, but {one} in {a}; store persons in one type"
         )
-
-
-def _find_layout(
-    found: FoundFile, header: Header, columns: tuple[str, ...]
-) -> ParquetLayout | None:
-    """Return where the columns lie if the file is of Parquet. Raise DataError if it is damaged."""
-    if header.footer is None:
-        return None
-    try:
-        return ParquetLayout.create(header.footer, columns)
-    except EncryptedError:
-        fault = ENCRYPTED_COLUMNS_FAULT
-    except (ValueError, IndexError):
-        fault = DAMAGED_FOOTER_FAULT
-    raise DataError(f"{found.path} {fault}")
-
-
-def _is_dictionary(layout: ParquetLayout, name: str) -> bool:
-    """Return whether all pages of a column of strings are stored with a dictionary.
-
-    Writers give up on a dictionary of about 1 MB and go on with plain values. If these were read
-    as a dictionary, every batch would repeat all distinct values so far.
-    """
-    position = layout.schema.positions[name]
-    return all(
-        chunk.dictionary and chunk.plain_bytes <= _DICTIONARY_BYTES + _INDEX_BYTES * chunk.values
-        for group in layout.groups
-        for chunk in (group.chunks[position],)
-    )

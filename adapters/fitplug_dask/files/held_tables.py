@@ -1,22 +1,29 @@
 """Held tables: rows that other libraries read: streams, fragments of data sets, Dask's partitions.
 
-What they raise may quote values: callers drop it.
+Partitions are tables of pandas, Polars or Arrow that a task computed. A column of pandas may hold
+objects of any type. Which of them are values is decided by the type that the attribute expects; the
+others become null, as no error may tell what rows hold. What the libraries raise may quote values:
+callers drop it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import datetime
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+from fitplug.domain import EPOCH, find_day
 from fitplug_dask.files.arrow_ipc import validate_batch, validate_column
 from fitplug_dask.files.checked_file import Batches, CheckedFile, ReadRowGroup
-from fitplug_dask.files.frames import convert_frame
-from fitplug_dask.files.header import Header
+from fitplug_dask.files.header import DamagedFileError, Header
 from fitplug_dask.sources import SHARES, State
 
+_INT64 = range(-(2**63), 2**63)
 _GUESSED_ROWS = 2**18  # of a share, a fragment or a partition, none of which says how many it has
 
 _TYPES = {"strings": pa.large_string(), "integers": pa.int64(), "": pa.null()}
@@ -85,3 +92,136 @@ def open_dask_partition(file: CheckedFile) -> Iterator[ReadRowGroup]:
             yield pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
     yield compute
+
+
+def convert_frame(
+    frame: Any,
+    columns: Sequence[str],
+    value_types: Mapping[str, type],
+    zone: str | None,
+) -> Any:
+    """Convert a frame to a table of Arrow with those of the columns that it has.
+
+    Args:
+        frame: A frame of pandas or Polars, or a Table or RecordBatch of Arrow.
+        columns: The names of the columns; if there are none, the table only has as many rows.
+        value_types: The types of the values that attributes expect. A column without one
+            identifies persons.
+        zone: The time zone in which times with a zone are read as days.
+
+    Raises:
+        DamagedFileError: It is no frame, or has a column twice.
+    """
+    package = type(frame).__module__.partition(".")[0]
+    if package == "polars" and hasattr(frame, "to_arrow"):
+        frame = frame.to_arrow()
+    if isinstance(frame, pa.RecordBatch):
+        frame = pa.Table.from_batches([frame])
+    if isinstance(frame, pa.Table):
+        names = frame.schema.names
+    elif package == "pandas" and hasattr(frame, "columns"):
+        names = list(frame.columns)
+    else:
+        raise DamagedFileError("is no frame of pandas, Polars or Arrow; compute one")
+    for name in columns:
+        if names.count(name) > 1:
+            raise DamagedFileError(f"has two columns {name!r}; rename or drop one")
+    known = [name for name in columns if name in names]
+    if not known:
+        return pa.table({"": pa.nulls(len(frame))})
+    if isinstance(frame, pa.Table):
+        return frame.select(known)
+    return pa.table(
+        {name: _convert_series(frame[name], value_types.get(name), zone) for name in known}
+    )
+
+
+def _convert_series(series: Any, value_type: type | None, zone: str | None) -> Any:
+    """Convert a column of pandas to an array of Arrow."""
+    if hasattr(series.dtype, "categories"):
+        codes = series.cat.codes.to_numpy()
+        entries = _convert_series(series.cat.categories.to_series(), value_type, zone)
+        if isinstance(entries, pa.ChunkedArray):
+            entries = entries.combine_chunks()
+        return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), entries)
+    if series.dtype == object:
+        read = _read_person if value_type is None else _READ[value_type]
+        values = [read(value, zone) for value in series.tolist()]
+        return pa.array(values, _ARROW_TYPES[value_type])
+    return pa.array(series, from_pandas=True)
+
+
+def _read_text(value: Any, zone: str | None) -> bytes | None:
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogatepass")
+    return value if isinstance(value, bytes) else None
+
+
+def _read_integer(value: Any, zone: str | None) -> int | None:
+    if isinstance(value, (bool, np.bool_)) or not isinstance(
+        value, (int, np.integer, float, np.floating, Decimal)
+    ):
+        return None
+    try:
+        whole = int(value)
+    except (ValueError, OverflowError):  # NaN and infinity
+        return None
+    return whole if whole == value and whole in _INT64 else None
+
+
+def _read_number(value: Any, zone: str | None) -> float | None:
+    if isinstance(value, (bool, np.bool_)) or not isinstance(
+        value, (int, np.integer, float, np.floating, Decimal)
+    ):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
+
+
+def _read_boolean(value: Any, zone: str | None) -> bool | None:
+    return bool(value) if isinstance(value, (bool, np.bool_)) else None
+
+
+def _read_day(value: Any, zone: str | None) -> bytes | None:
+    """Return a day as text. Other text is the attribute's to read, as a month is no day; so is a
+    time with a zone, if its day is to be found in another one.
+    """
+    if isinstance(value, str):
+        return _read_text(value, zone)
+    if value != value:  # pandas' NaT, which is a time
+        return None
+    if isinstance(value, datetime.datetime) and value.tzinfo is not None:
+        return None if zone is None else value.isoformat().encode()
+    try:
+        day = find_day(value)
+    except TypeError:
+        return None
+    return None if day is None else datetime.date.fromordinal(day + EPOCH).isoformat().encode()
+
+
+def _read_person(value: Any, zone: str | None) -> bytes | None:
+    """Return what identifies a person as text, whether it is text or an integer."""
+    if isinstance(value, (str, bytes)):
+        return _read_text(value, zone)
+    whole = _read_integer(value, zone)
+    return None if whole is None else str(whole).encode()
+
+
+_READ: dict[type, Callable[[Any, str | None], Any]] = {
+    str: _read_text,
+    int: _read_integer,
+    float: _read_number,
+    bool: _read_boolean,
+    datetime.date: _read_day,
+}
+
+_ARROW_TYPES: dict[type | None, Any] = {
+    None: pa.large_binary(),
+    str: pa.large_binary(),
+    int: pa.int64(),
+    float: pa.float64(),
+    bool: pa.bool_(),
+    datetime.date: pa.large_binary(),
+}

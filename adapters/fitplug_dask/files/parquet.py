@@ -1,119 +1,149 @@
-"""Parquet: the header and the row groups of a Parquet file.
+"""Parquet: the header and the row groups of a Parquet file, as Arrow reads them.
 
-What PyArrow raises may quote values: callers drop it.
+Arrow ends the process on some damaged footers where it is asked for one column of a row group:
+`metadata.row_group(g).column(c)`, and where metadata are pickled. Nothing here does so, and tests
+forbid it. All else raises on damage. What PyArrow raises may quote values: callers drop it.
+
+Row groups of files in stores are read ahead by threads that mostly wait for the store, each column
+by itself, so that as many requests are under way as there are threads.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from functools import lru_cache
-from typing import Any
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import closing, contextmanager
+from types import TracebackType
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyarrow.types as pt
 
-from fitplug.files import (
-    ColumnChunk,
-    EncryptedError,
-    Footer,
-    ParquetSchema,
-    RowGroup,
-    SummaryError,
-    decode_footer,
-    read_footer,
-)
 from fitplug_dask.files.checked_file import Batches, CheckedFile, ReadRowGroup
 from fitplug_dask.files.header import DamagedFileError, Header
-from fitplug_dask.files.local_reads import open_local, read_at
-from fitplug_dask.files.parquet_pages import holds_rows
-from fitplug_dask.files.portions import INT96_UNIT
-from fitplug_dask.sources import Location, State, open_stored_regions
+from fitplug_dask.sources import Format, Location, State, get_request_pool, open_stored_blocks
 
 ENCRYPTED_FAULT = "is encrypted, and fitplug takes no keys; store it decrypted"
 DAMAGED_FOOTER_FAULT = "has a damaged footer; write it again"
-ENCRYPTED_COLUMNS_FAULT = "has encrypted columns, and fitplug takes no keys; store it decrypted"
+_ENCRYPTED_COLUMNS_FAULT = "has encrypted columns, and fitplug takes no keys; store it decrypted"
 _SUMMARY_FAULT = "only sums up other files, which hold the rows; remove it, or count those files"
 
+_INT96_UNIT = "us"  # of old timestamps: nanoseconds would wrap beyond the year 2262
+_FOOTER_ENDS = 12  # bytes: the magic ones at both ends of a file, and the length of the footer
+_MOST_ROWS = 2**48  # Sums over files then stay below 2^63.
+_LARGEST_FOOTER = 2**14
+"""Bytes of a footer up to which it travels with every task that reads the file."""
+
+_TAIL = 2**16  # bytes at the end of a file in a store, which hold most footers
 _LOCAL_BUFFER = 2**20
-_LOCAL_READ_AHEAD = 2**10  # the header of a page
 _STORE_BUFFER = 2**22  # a request to a store takes as long as reading a few MB
 _STORE_BUFFERS = 2**25
+
+_DICTIONARY_BYTES = 2**20
+"""Bytes of a dictionary from which the column is read as plain texts. Writers give up on a
+dictionary of about that size, and every batch would repeat all distinct values so far."""
+
+_AHEAD_VALUES = 2**23
+"""Values that one task has requested from a store and not yet used, about; a larger row group is
+read by and by."""
+_WHOLE_FILE = 2**18  # bytes of a file in a store that one request reads whole
 
 
 def read_parquet_header(location: Location, state: State) -> Header:
     """Return the header of a Parquet file.
 
     Raises:
-        DamagedFileError: The file is encrypted, or its rows are in other files.
+        DamagedFileError: The rows are in other files.
         Exception: The footer is damaged.
     """
-    try:
-        footer = _read_footer(location, state)
-    except EncryptedError:
-        raise DamagedFileError(ENCRYPTED_COLUMNS_FAULT) from None
-    except SummaryError:
-        raise DamagedFileError(_SUMMARY_FAULT) from None
-    schema = _read_arrow_schema(footer.schema)
-    return Header(schema, footer.rows, True, sum(footer.rows), footer)
+    content = None if location.options is None else _read_footer(location, state)
+    source = pa.OSFile(location.path) if content is None else pa.BufferReader(content)
+    with source, _open_parquet(source) as parquet:
+        footer, schema = parquet.metadata, parquet.schema_arrow
+    rows = tuple(footer.row_group(group).num_rows for group in range(footer.num_row_groups))
+    if min(rows, default=0) < 0 or not sum(rows) == footer.num_rows <= _MOST_ROWS:
+        raise ValueError("row groups that hold other rows than the file")
+    if sum(rows) and footer.num_columns and footer.serialized_size + _FOOTER_ENDS >= state[0]:
+        raise DamagedFileError(_SUMMARY_FAULT)
+    travels = content is not None and len(content) <= _LARGEST_FOOTER
+    return Header(schema, rows, True, sum(rows), content if travels else None)
 
 
-def _read_footer(location: Location, state: State) -> Footer:
-    """Return the footer of a file. It raises what `read_footer` and the file system do."""
-    if location.options is not None:
-        with location.open(sequential=False, state=state) as file:
-            return read_footer(file)
-    # Of many small files, file objects would take as long as all else.
-    descriptor = open_local(location.path)
-    try:
-        size = os.fstat(descriptor).st_size
-        return decode_footer(size, lambda length: read_at(descriptor, length, size - length))
-    finally:
-        os.close(descriptor)
+def _read_footer(location: Location, state: State) -> bytes:
+    """Return the footer of a file in a store, as a file without rows, by one request for most.
+
+    It travels as bytes: Arrow ends the process where damaged metadata are pickled.
+    """
+    size, stored = state[0], location.store(state)
+    tail = stored.read_range(max(0, size - _TAIL), size)
+    length = int.from_bytes(tail[-8:-4], "little") + 8
+    if length > size:
+        raise ValueError("no footer")
+    if length > len(tail):
+        tail = stored.read_range(size - length, size)
+    return b"PAR1" + tail[-length:]
 
 
-@lru_cache(2**7)
-def _read_arrow_schema(schema: ParquetSchema) -> Any:
-    """Return the names and the Arrow types of all columns, by Arrow's own rules."""
-    with pq.ParquetFile(
-        pa.BufferReader(schema.encode_file([])), coerce_int96_timestamp_unit=INT96_UNIT
-    ) as parquet:
-        return parquet.schema_arrow
+def _open_parquet(source: Any, footer: bytes | None = None, **options: Any) -> pq.ParquetFile:
+    return pq.ParquetFile(
+        source,
+        metadata=None if footer is None else pq.read_metadata(pa.BufferReader(footer)),
+        coerce_int96_timestamp_unit=_INT96_UNIT,
+        pre_buffer=False,  # it would hold an entire row group, read by threads of Arrow's own
+        page_checksum_verification=True,
+        **options,
+    )
 
 
 @contextmanager
 def open_parquet_row_groups(file: CheckedFile) -> Iterator[ReadRowGroup]:
     """Open a Parquet file for reading its row groups, from disk or store by and by."""
-    with file.open(sequential=False) as opened:
-        footer = read_footer(opened)
-    flat = [
-        index
-        for index, column in enumerate(footer.columns)
-        if column.flat and column.path in file.columns
-    ]
-    groups = footer.read_groups(flat)
+    dictionaries = set(file.dictionaries)
+    opened: dict[frozenset[str], pq.ParquetFile] = {}  # by the columns read as dictionaries
     in_store = file.location.options is not None
-    with pq.ParquetFile(
-        _open_chunks(file, groups) if in_store else file.location.path,
-        # Arrow looks at no footer but this one.
-        metadata=pq.read_metadata(pa.BufferReader(footer.for_arrow)),
-        coerce_int96_timestamp_unit=INT96_UNIT,
-        read_dictionary=list(file.dictionaries),
-        buffer_size=_choose_store_buffer(len(flat)) if in_store else _LOCAL_BUFFER,
-        pre_buffer=False,  # it would hold an entire row group, read by threads of Arrow's own
-        page_checksum_verification=True,
-    ) as parquet:
+    buffer = _choose_store_buffer(len(file.columns)) if in_store else _LOCAL_BUFFER
+    with closing(
+        _open_blocks(file, buffer) if in_store else pa.OSFile(file.location.path)
+    ) as source:
 
-        def read_row_group(row_group: int, rows: int) -> Batches:
-            if flat:
-                _check_pages(file, list(groups[row_group].chunks.values()), footer.rows[row_group])
+        def read_batches(row_group: int, rows: int) -> Batches:
+            wanted = frozenset(dictionaries)
+            if wanted not in opened:
+                opened[wanted] = _open_parquet(
+                    source,
+                    file.footer,
+                    read_dictionary=list(wanted),
+                    buffer_size=buffer if file.size > buffer else 0,
+                )
             # Threads of Arrow's own would only compete with the scheduler's.
-            yield from parquet.iter_batches(
+            return opened[wanted].iter_batches(
                 rows, [row_group], list(file.columns), use_threads=False
             )
 
-        yield read_row_group
+        def read_row_group(row_group: int, rows: int) -> Batches:
+            done = 0
+            while True:
+                end = 0
+                for batch in read_batches(row_group, rows):
+                    begin, end = end, end + batch.num_rows
+                    if end > done:
+                        yield batch.slice(max(0, done - begin))
+                        done = end
+                    if large := dictionaries.intersection(_list_large_dictionaries(batch)):
+                        dictionaries.difference_update(large)
+                        if done < file.rows[row_group]:
+                            break  # and read the row group again, without the rows that were given
+                else:
+                    return
+
+        yield lambda row_group, rows: _explain_encryption(read_row_group(row_group, rows))
+
+
+def _open_blocks(file: CheckedFile, buffer: int) -> Any:
+    return open_stored_blocks(file.location.store(file.state), buffer)
 
 
 def _choose_store_buffer(columns: int) -> int:
@@ -121,23 +151,151 @@ def _choose_store_buffer(columns: int) -> int:
     return max(_LOCAL_BUFFER // 4, min(_STORE_BUFFER, _STORE_BUFFERS // max(1, columns)))
 
 
-def _open_chunks(file: CheckedFile, groups: Sequence[RowGroup]) -> Any:
-    """Open a file in a store whose column chunks are read in turns."""
-    chunks = [chunk for group in groups for chunk in group.chunks.values()]
-    regions = [(chunk.start, chunk.start + chunk.bytes) for chunk in chunks]
-    return open_stored_regions(file.location.store(file.state), regions)
+def _list_large_dictionaries(batch: Any) -> list[str]:
+    return [
+        name
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+        if pt.is_dictionary(column.type) and column.dictionary.nbytes > _DICTIONARY_BYTES
+    ]
 
 
-def _check_pages(file: CheckedFile, chunks: Sequence[ColumnChunk], rows: int) -> None:
-    """Raise ValueError if the pages of a row group do not hold the rows that the footer says.
+def _explain_encryption(batches: Batches) -> Batches:
+    """Yield batches. Raise DamagedFileError for encrypted columns, of which no header warns."""
+    try:
+        yield from batches
+        return
+    except OSError as error:  # Arrow's, without a number
+        if error.errno is not None or "decrypt" not in str(error).lower():
+            raise
+    raise DamagedFileError(_ENCRYPTED_COLUMNS_FAULT)
 
-    This happens before Arrow reads the pages. Of a file in a store only the smallest column is
-    checked, since the headers of pages cost as much there as all that lies between them.
+
+class ReadAhead:
+    """Row groups of Parquet files in stores, read before they are used, one after the other.
+
+    Closing it gives up all requests.
     """
-    in_store = file.location.options is not None
-    if in_store:
-        chunks = [min(chunks, key=lambda chunk: chunk.bytes)]
-    read_ahead = _STORE_BUFFER if in_store else _LOCAL_READ_AHEAD
-    with file.open(sequential=False) as pages:
-        if not all(holds_rows(pages, chunk, rows, read_ahead) for chunk in chunks):
-            raise ValueError("the pages hold other rows than the footer says")
+
+    def __init__(self, row_groups: Iterable[tuple[CheckedFile, int]]) -> None:
+        """Plan to read row groups of files for which `reads` is true, in this order."""
+        self._waiting = deque(row_groups)
+        self._requested: deque[list[Future[Any]]] = deque()
+        self._values = 0
+
+    def __enter__(self) -> ReadAhead:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for futures in self._requested:
+            for future in futures:
+                future.cancel()
+
+    @staticmethod
+    def reads(file: CheckedFile) -> bool:
+        """Return whether the row groups of a file are read ahead: where each is small enough."""
+        return (
+            file.format is Format.PARQUET
+            and file.location.options is not None
+            and bool(file.columns)
+            and max(file.rows, default=0) * len(file.columns) <= _AHEAD_VALUES
+        )
+
+    def read(self, file: CheckedFile, row_group: int, rows: int) -> Batches:
+        """Yield the batches of the row group that is next, of at most so many rows.
+
+        Raises:
+            StoreError: The store does not send the bytes.
+            Exception: The row group is damaged.
+        """
+        yield from _explain_encryption(self._await_next(file, row_group, rows))
+
+    def _await_next(self, file: CheckedFile, row_group: int, rows: int) -> Batches:
+        self._request()
+        tables = [future.result() for future in self._requested.popleft()]
+        self._values -= file.rows[row_group] * len(file.columns)
+        columns = {name: table[name] for table in tables for name in table.column_names}
+        yield from pa.table(columns).to_batches(rows)
+
+    def _request(self) -> None:
+        """Request row groups, as long as little is on its way."""
+        pool = get_request_pool()
+        while self._waiting and (not self._requested or self._values < _AHEAD_VALUES):
+            file, row_group = self._waiting.popleft()
+            self._values += file.rows[row_group] * len(file.columns)
+            stored = file.name_stored()
+            # One request reads a small file, and one each column of a row group of others.
+            asked = [stored.columns]
+            if stored.size > _WHOLE_FILE:
+                asked = [(name,) for name in stored.columns]
+            self._requested.append(
+                [pool.submit(_read_columns, stored, row_group, names) for names in asked]
+            )
+
+
+def _read_columns(file: CheckedFile, row_group: int, columns: Sequence[str]) -> Any:
+    """Read columns of a row group of a file in a store; the file names them as it stores them."""
+    with (
+        closing(file.open(sequential=False)) as source,
+        _open_parquet(
+            source if file.size <= _WHOLE_FILE else source.raw,
+            file.footer,
+            read_dictionary=list(file.dictionaries),
+        ) as parquet,
+    ):
+        table = parquet.read_row_group(row_group, list(columns), use_threads=False)
+    for batch in table.to_batches()[-1:]:
+        for name in _list_large_dictionaries(batch):
+            plain = table[name].cast(table[name].type.value_type)
+            table = table.set_column(table.column_names.index(name), name, plain)
+    return table
+
+
+# The header of a page: four integers, the fourth the checksum, if the page has one; without it,
+# the number of another field follows the third.
+_CHECKED_PAGE = re.compile(rb"(?:\x15[\x80-\xff]*[\x00-\x7f]){4}")
+_FIRST_PAGE = 4  # after the magic bytes; writers put nothing else there
+_HEADER_BYTES = 2**10
+_LOCAL_FILES, _STORED_FILES = 100, 2
+
+
+class ChecksumSample(NamedTuple):
+    """How many files lack checksums.
+
+    Attributes:
+        lacking: The Parquet files, of those looked at, whose first page has no checksum.
+        files: The Parquet files that were looked at.
+    """
+
+    lacking: int
+    files: int
+
+
+def sample_checksums(files: Sequence[CheckedFile]) -> ChecksumSample:
+    """Look for a checksum in the first page of some files; files of one writer are alike in this.
+
+    Writers may leave the checksums out. A bit that changes within such a page, where nothing else
+    is damaged, changes a value unnoticed. This is told once a count; most files are so.
+    """
+    parquet = [file for file in files if file.format is Format.PARQUET and not file.left_out]
+    in_store = any(file.location.options is not None for file in parquet)
+    step = -(-len(parquet) // (_STORED_FILES if in_store else _LOCAL_FILES)) or 1
+    found = [_has_checksum(file) for file in parquet[::step]]
+    known = [has for has in found if has is not None]
+    return ChecksumSample(known.count(False), len(known))
+
+
+def _has_checksum(file: CheckedFile) -> bool | None:
+    """Return whether the first page of a file has a checksum; None if that cannot be told."""
+    if not any(file.rows):
+        return None
+    try:
+        with closing(file.open(sequential=False)) as source:
+            source.raw.seek(_FIRST_PAGE)  # the buffer would read more
+            return _CHECKED_PAGE.match(source.raw.read(_HEADER_BYTES)) is not None
+    except Exception:  # whoever reads the file says what is wrong with it
+        return None

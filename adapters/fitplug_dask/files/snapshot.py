@@ -1,23 +1,63 @@
-"""Snapshot: the files as they are before any row is read, checked against the domain."""
+"""Snapshot: the files as they are before any row is read, checked against the domain.
+
+Another format goes in as one new module beside `parquet`, and as one entry in each table here.
+"""
 
 from __future__ import annotations
 
+import io
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from contextlib import AbstractContextManager
+from functools import lru_cache, partial
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from fitplug.counts import Filters
 from fitplug.domain import Attribute
 from fitplug.errors import DataError
-from fitplug_dask.files.checked_file import CheckedFile
-from fitplug_dask.files.column_checks import check_file, check_person_types
-from fitplug_dask.files.header import Header
-from fitplug_dask.files.readers import read_header
-from fitplug_dask.files.wanted_columns import PLAIN_RULES, ColumnRules, WantedColumns
-from fitplug_dask.sources import FoundFile, State, StoreError
+from fitplug_dask.encoding import classify_type
+from fitplug_dask.files.arrow_ipc import END_OF_STREAM, open_arrow_row_groups, read_arrow_header
+from fitplug_dask.files.checked_file import CheckedFile, ReadRowGroup
+from fitplug_dask.files.column_checks import (
+    PLAIN_RULES,
+    ColumnRules,
+    WantedColumns,
+    check_file,
+    check_person_types,
+)
+from fitplug_dask.files.csv_text import (
+    open_csv_row_groups,
+    read_csv_header,
+    read_gzipped_csv_header,
+)
+from fitplug_dask.files.header import DamagedFileError, Header
+from fitplug_dask.files.held_tables import (
+    open_dask_partition,
+    open_fragment,
+    open_stream,
+    read_fragment_header,
+    read_partition_header,
+    read_stream_header,
+)
+from fitplug_dask.files.parquet import (
+    DAMAGED_FOOTER_FAULT,
+    ENCRYPTED_FAULT,
+    open_parquet_row_groups,
+    read_parquet_header,
+)
+from fitplug_dask.sources import (
+    HELD_FORMATS,
+    TEXT_FORMATS,
+    Format,
+    FoundFile,
+    Location,
+    State,
+    StoreError,
+)
+
+_GONE = "does not exist; check the path"
 
 _READERS = 32
 """Files of a store, or of a slow file system, that are read at once."""
@@ -32,6 +72,119 @@ CheckOne: TypeAlias = Callable[[FoundFile], CheckedFile]
 
 CheckAll: TypeAlias = Callable[[CheckOne, Sequence[FoundFile]], Sequence[CheckedFile]]
 """Checks many files in their order. It raises what the check of the first bad file raises."""
+
+
+def read_header(location: Location, file_format: Format, state: State) -> Header | str:
+    """Return the header of a file in a known state, or what is wrong with the file.
+
+    The words about what is wrong quote nothing of the file's content.
+    """
+    try:
+        if not state[0]:
+            return _explain_unreadable(location, file_format, state)
+        header = _READ_HEADER[file_format](location, state)
+        if header.schema is not None:
+            _check_schema(header.schema)
+        return header
+    except (DamagedFileError, StoreError) as error:
+        return str(error)
+    except FileNotFoundError:
+        return _GONE
+    except Exception:
+        pass
+    # What a reader says may quote the file's content.
+    return _explain_unreadable(location, file_format, state)
+
+
+@lru_cache(2**7)
+def _check_schema(schema: Any) -> None:
+    """Raise if names are damaged, of columns or of time zones: here and not when they are used."""
+    _ = schema.names, str(schema), [classify_type(held) for held in schema.types]
+
+
+def open_file(file: CheckedFile) -> AbstractContextManager[ReadRowGroup]:
+    """Open a file of the snapshot for reading its columns."""
+    return _OPEN[file.format](file.name_stored())
+
+
+def describe_damage(file: CheckedFile, row_group: int, what: str = "cannot be read") -> str:
+    """Return a sentence that names the file and the damaged row group, and says what to do."""
+    if file.format in TEXT_FORMATS:
+        return (
+            f"{file.display_path} cannot be read as CSV to its end: records must have as many "
+            "values as there are column names, and quotes must close; it may be truncated, write "
+            "it again"
+        )
+    if file.format in HELD_FORMATS:
+        return f"{file.display_path} {what}; see that what makes its rows works, and count again"
+    name = "row group" if file.format is Format.PARQUET else "record batch"
+    return f"{file.display_path}: {name} {row_group} {what}; the file is damaged, write it again"
+
+
+_READ_HEADER: dict[Format, Callable[[Location, State], Header]] = {
+    Format.PARQUET: read_parquet_header,
+    Format.ARROW: read_arrow_header,
+    Format.CSV: read_csv_header,
+    Format.CSV_GZ: read_gzipped_csv_header,
+    Format.STREAM: read_stream_header,
+    Format.FRAGMENT: read_fragment_header,
+    Format.DELAYED: read_partition_header,
+}
+
+_OPEN: dict[Format, Callable[[CheckedFile], AbstractContextManager[ReadRowGroup]]] = {
+    Format.PARQUET: open_parquet_row_groups,
+    Format.ARROW: open_arrow_row_groups,
+    Format.CSV: open_csv_row_groups,
+    Format.CSV_GZ: open_csv_row_groups,
+    Format.STREAM: open_stream,
+    Format.FRAGMENT: open_fragment,
+    Format.DELAYED: open_dask_partition,
+}
+
+# The first and the last bytes of a file of each format, and what is wrong if both are there.
+_MAGIC = {
+    Format.PARQUET: (b"PAR1", b"PAR1", DAMAGED_FOOTER_FAULT),
+    Format.ARROW: (b"ARRO", b"ROW1", "has a damaged footer or schema; write it again"),
+    Format.CSV: (b"", b"", "has no readable line of column names; write one"),
+    Format.CSV_GZ: (b"\x1f\x8b", b"", "is damaged or truncated; write it again"),
+}
+
+_NAME_WITH_ARTICLE = {
+    Format.PARQUET: "a Parquet",
+    Format.ARROW: "an Arrow",
+    Format.CSV: "a CSV",
+    Format.CSV_GZ: "a gzipped CSV",
+}
+
+
+def _explain_unreadable(location: Location, file_format: Format, state: State) -> str:
+    """Return why no header can be read, by the file's size and its first and last four bytes."""
+    if file_format in HELD_FORMATS:
+        return "cannot be read; see that what makes its rows works"
+    try:
+        with location.open(sequential=False, state=state) as file:
+            head = file.read(4)
+            size = file.seek(0, io.SEEK_END)
+            file.seek(max(0, size - 4))
+            tail = file.read(4)
+    except FileNotFoundError:
+        return _GONE
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    except StoreError as error:
+        return str(error)
+    start, end, fault = _MAGIC[file_format]
+    if not size:
+        return "is empty (0 bytes); write it again or remove it"
+    if file_format is Format.PARQUET and b"PARE" in (head, tail):
+        return ENCRYPTED_FAULT
+    if file_format is Format.ARROW and head == b"FEA1":
+        return "is Feather version 1; write it again as version 2"
+    if file_format is Format.ARROW and head == END_OF_STREAM[:4]:
+        return fault
+    if not head.startswith(start):
+        return f"is not {_NAME_WITH_ARTICLE[file_format]} file; convert it or remove it"
+    return "is truncated; write it again" if not tail.endswith(end) else fault
 
 
 def take_snapshot(
@@ -104,7 +257,7 @@ def read_found_header(found: FoundFile) -> tuple[State, Header]:
     except StoreError as error:
         fault = str(error)
     except FileNotFoundError:
-        fault = "does not exist; check the path"
+        fault = _GONE
     except OSError as error:
         fault = f"cannot be read: {error.strerror}"
     except ImportError:

@@ -24,7 +24,7 @@ from fitplug_dask.sources.locations import (
 )
 from fitplug_dask.sources.range_requests import get_request_pool
 from fitplug_dask.sources.store_errors import ChangedError, StoreError
-from fitplug_dask.sources.stored_bytes import open_stored_regions
+from fitplug_dask.sources.stored_bytes import open_stored_blocks
 
 __all__ = [
     "HELD_FORMATS",
@@ -46,7 +46,7 @@ __all__ = [
     "find_files",
     "find_remaining",
     "get_request_pool",
-    "open_stored_regions",
+    "open_stored_blocks",
     "redact_url",
     "unpack_rows",
 ]

@@ -7,9 +7,7 @@ threads, and some read far ahead, again and again where columns are read in turn
 from __future__ import annotations
 
 import io
-from bisect import bisect_right
 from collections import deque
-from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -28,14 +26,12 @@ def open_stored_file(stored: StoredObject, *, sequential: bool) -> Any:
     return io.BufferedReader(_RangeReader(stored), _RANDOM_ACCESS_BYTES)
 
 
-def open_stored_regions(stored: StoredObject, regions: Sequence[tuple[int, int]]) -> Any:
-    """Open a file in a store of which some regions are each read from beginning to end, in turns.
+def open_stored_blocks(stored: StoredObject, block: int) -> Any:
+    """Open a file in a store for reading regions of it in turns, each in blocks of so many bytes.
 
-    Args:
-        stored: The file.
-        regions: Where each region begins and ends. They do not overlap.
+    Reading fewer bytes ends a region.
     """
-    return _RegionReader(stored, regions)
+    return _BlockReader(stored, block)
 
 
 class _RangeReader(io.RawIOBase):
@@ -65,12 +61,12 @@ class _RangeReader(io.RawIOBase):
         return len(read)
 
 
-class _RegionReader(_RangeReader):
-    """A file in a store, where the range behind each that is read is requested ahead."""
+class _BlockReader(_RangeReader):
+    """A file in a store, where the block behind each that is read is requested ahead."""
 
-    def __init__(self, stored: StoredObject, regions: Sequence[tuple[int, int]]) -> None:
+    def __init__(self, stored: StoredObject, block: int) -> None:
         super().__init__(stored)
-        self._regions = sorted(regions)
+        self._block = block
         self._ahead: dict[int, Future[bytes]] = {}
 
     def read(self, size: int = -1) -> bytes:
@@ -84,7 +80,9 @@ class _RegionReader(_RangeReader):
             held = self._ahead.pop(start).result()
         if start + len(held) < end:
             held += self._stored.read_range(start + len(held), end)
-        self._request_behind(end, end - start)
+        behind = min(end + self._block, self._stored.size)
+        if size == self._block and end < behind:
+            self._ahead[end] = get_request_pool().submit(self._stored.read_range, end, behind)
         return held[: end - start]
 
     def close(self) -> None:
@@ -92,14 +90,6 @@ class _RegionReader(_RangeReader):
             request.cancel()
         self._ahead.clear()
         super().close()
-
-    def _request_behind(self, start: int, size: int) -> None:
-        """Request as many bytes again, as far as the region goes."""
-        index = bisect_right(self._regions, (start, self._stored.size)) - 1
-        end = min(start + size, self._regions[index][1] if index >= 0 else 0)
-        if start < end:
-            pool = get_request_pool()
-            self._ahead[start] = pool.submit(self._stored.read_range, start, end)
 
 
 class _SequentialReader(io.RawIOBase):

@@ -1,0 +1,197 @@
+"""The plan of a spec: it is designed, loaded from a file, or found in the ledger."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fitplug.errors import InputError
+from fitplug.files import compute_digest
+from fitplug.numeric import floor_float
+from fitplug.plan import Plan, describe_workload
+from fitplug.plan import design as design_plan
+from fitplug.privacy import read_rho
+from fitplug.workload import ONE_RECORD
+from fitplug_cli.commands.budgets import check_max_rho, has_ledger_file, open_ledger
+from fitplug_cli.files import PUBLIC, check_target, replace_file
+from fitplug_cli.options import JsonOption, QuietOption, SpecArgument, VerboseOption
+from fitplug_cli.render import (
+    build_plan_record,
+    make_gap_reporter,
+    open_progress_bar,
+    out,
+    print_json,
+    print_plan,
+    set_up_output,
+)
+from fitplug_cli.render.json_records import compute_rho
+from fitplug_cli.spec import Spec, SpecError, load_spec, name_place
+from fitplug_opendp.staging import find_kept_plan
+
+
+def design(
+    spec_file: SpecArgument,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", help="Where to write the plan. [default: SPEC.plan.npz]"),
+    ] = None,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Design the plan, show it and write it to a file. No data is read."""
+    set_up_output(quiet=quiet, as_json=as_json, verbose=verbose)
+    spec = load_spec(spec_file)
+    path = output or spec_file.with_suffix(".plan.npz")
+    check_target(path, Plan.load)
+    plan = design_within_limit(spec)
+    print_plan(plan, spec.privacy.delta)
+    with replace_file(path, PUBLIC) as partial:
+        plan.save(partial)
+    out.print(f"plan {plan.digest[:12]} written: {path}")
+    if as_json:
+        record = build_plan_record(plan, spec.privacy.delta)
+        print_json({"plan": str(path), **record})
+
+
+def design_within_limit(spec: Spec) -> Plan:
+    """Design the plan for a spec.
+
+    Args:
+        spec: The spec.
+
+    Returns:
+        The plan.
+
+    Raises:
+        SpecError: If there is no plan for the spec.
+        OverBudget: If the targets cost more than max_rho.
+    """
+    plan = design_at_any_cost(spec)
+    check_max_rho(spec, plan)
+    return plan
+
+
+def design_at_any_cost(spec: Spec) -> Plan:
+    """Design the plan for a spec, even if it costs more than max_rho.
+
+    Args:
+        spec: The spec.
+
+    Returns:
+        The plan.
+
+    Raises:
+        SpecError: If there is no plan for the spec.
+    """
+    rho = spec.privacy.rho
+    if rho is not None and spec.unit != ONE_RECORD:
+        # What is left out is more than the amount by which OpenDP's map for k records rounds up.
+        rho = floor_float(read_rho(rho) * (1 - Fraction(1, 2**49)))
+    with open_progress_bar("design") as bar:
+        try:
+            plan = design_plan(
+                spec.workload,
+                unit=spec.unit,
+                rho=rho,
+                **spec.design.model_dump(),
+                progress=make_gap_reporter(bar, spec.design.tolerance),
+            )
+        except InputError as error:
+            raise SpecError(f"{spec.path}: {name_place(str(error))}") from None
+    return plan
+
+
+def get_plan(spec: Spec, path: Path | None, key: str | None) -> Plan:
+    """Get the plan of a release.
+
+    Args:
+        spec: The spec.
+        path: A plan file to load, if one is given.
+        key: The key of the release, if it has one. An interrupted release of this key is finished
+            with the plan that it began with, if that plan fits the spec.
+
+    Returns:
+        The plan from the file, that of the interrupted release, or a new one.
+
+    Raises:
+        InputError: If the file is damaged or of another spec.
+        SpecError: If there is no plan for the spec.
+        OverBudget: If the plan costs more than max_rho.
+    """
+    if path is not None:
+        return load_plan(spec, path)
+    if has_ledger_file(spec):
+        ledger = open_ledger(spec)
+        assert ledger is not None
+        folder = spec.output.path if spec.output.is_url else spec.output_dir
+        interrupted = find_kept_plan(ledger, folder, key)
+        if (
+            interrupted is not None
+            and _fits(spec, interrupted)
+            and _has_design_options(spec, interrupted)
+        ):
+            return interrupted
+    return design_within_limit(spec)
+
+
+def _fits(spec: Spec, plan: Plan) -> bool:
+    return plan.unit == spec.unit and _fits_budget(spec, plan) and has_queries(spec, plan)
+
+
+def _has_design_options(spec: Spec, plan: Plan) -> bool:
+    """Return whether a plan was designed with the options of the spec's [design]."""
+    weight, periods = plan.objective.weight, spec.design.periods
+    if periods is not None and periods not in plan.causal_attributes:
+        return False
+    return (plan.tolerance, weight) == (spec.design.tolerance, spec.design.total_error_weight)
+
+
+def has_queries(spec: Spec, plan: Plan) -> bool:
+    """Return whether a plan is for the spec's queries and targets."""
+    return compute_digest(*describe_workload(plan.workload)) == compute_digest(
+        *describe_workload(spec.workload)
+    )
+
+
+def _fits_budget(spec: Spec, plan: Plan) -> bool:
+    """Return whether a plan meets the targets, or spends the rho that the spec gives."""
+    rho, spent = spec.privacy.rho, compute_rho(plan)
+    return plan.scale == 1.0 if rho is None else rho * (1 - 1e-9) <= spent <= rho
+
+
+def load_plan(spec: Spec, path: Path) -> Plan:
+    """Load a plan from a file, and verify it.
+
+    Args:
+        spec: The spec that the plan is for.
+        path: The file.
+
+    Returns:
+        The plan.
+
+    Raises:
+        InputError: If the file is damaged, or was designed for another spec.
+        OverBudget: If the plan costs more than max_rho.
+    """
+    plan = Plan.load(path)
+    try:
+        plan.verify()
+    except InputError as error:
+        raise InputError(f"{path}: {error}; design the plan again") from None
+    if plan.unit != spec.unit:
+        raise InputError(
+            f"{path}: this plan was designed for another unit of privacy ({plan.unit}) than "
+            f"{spec.path} ({spec.unit}); design it again"
+        )
+    is_same = has_queries(spec, plan)
+    if not is_same or not _fits_budget(spec, plan):
+        what = "rho" if is_same else "spec"
+        raise InputError(
+            f"{path}: this plan was designed for another {what} than {spec.path}; design it again"
+        )
+    check_max_rho(spec, plan)
+    return plan

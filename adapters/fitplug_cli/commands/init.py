@@ -1,0 +1,298 @@
+"""`fitplug init`: it writes a spec to fill in, from the names and types of the columns alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fitplug.domain import Domain
+from fitplug.errors import DomainError, InputError
+from fitplug_cli.files import PUBLIC, check_parent_folder, replace_file
+from fitplug_cli.inputs import read_codebook
+from fitplug_cli.render import out
+from fitplug_cli.spec import UNDECIDED
+from fitplug_dask.schema import FOLDER, list_columns
+
+_HEAD = """\
+# What is published about the people in {path}, and how accurate it must be.
+# Made from the names and types of the columns: no row was read, and no value is here.
+#
+#     fitplug report {spec}    what the targets cost; reads no data
+#     fitplug run {spec}       counts, charges the ledger and releases
+
+[data]
+path = {path}
+# person = "..."                # the column that identifies persons: counting then keeps no more
+#                               # rows of a person than the unit below allows
+# weight = "..."                # if rows are aggregates: the column of how many records each is
+# where = {{ COLUMN = ["..."] }}  # count only the rows that hold one of these values
+
+[privacy]
+unit = {unit:<25}# who is protected, which only you know: {{ records = 1 }} if each
+                                # row is another person, {{ records = K }} if one may have up to K
+                                # rows, which cost K^2 times the rho of one row
+# max_rho = 0.5                 # refuse if the targets cost more
+delta = 1e-9                    # at which epsilon is reported
+
+[domain]                        # what exists, from a codebook and never from the rows
+# A column that identifies persons belongs into [data] person, and not into the domain.
+"""
+
+_TAIL = """
+[[query]]                       # a table. ATTRIBUTE = "identity" asks for each value of it; others
+name = "total"                  # are "prefix", {{ ranges = [[18, 64]] }} and a level of a tree. It
+                                # counts the people of all values of an attribute not named here.
+std = 10.0                      # or moe = 20.0 with confidence = 0.90, or targets = "targets.csv"
+{more}
+[ledger]
+path = "budget.db"
+rho = 1.0                       # the whole budget for these people, for ever
+
+[output]
+path = "release/"
+
+[about]                         # what only you know, for the reviewers of a release
+# name = "..."                  # of the data product
+# curators = ["..."]            # who publishes it
+# description = "..."
+# intended_use = "..."
+# region = "..."                # that it describes, or whose law applies
+# sector = "..."                # Technology, Healthcare, Education, Government, Energy or Finance
+# unit = "person"               # whose records are protected together
+# actors = "..."                # who holds the data, and who receives the release
+# preprocessing = "..."         # what was done with the rows before they were counted
+# sources = "..."               # where more is said
+# notes = "..."
+# authors = ["..."]             # of the review
+"""
+
+_SECOND_QUERY = """
+# [[query]]
+# name = {name}
+# {table}
+# std = 20.0
+"""
+
+_SUM_QUERY = """
+# [[query]]
+# name = {name}
+# {key} = "sum"                  # in the units of the measure
+# std = ...
+"""
+
+_HINTS = {
+    "integers": "{ integers = [0, 120] }, { bins = [0, 18, 65, 121] } or a list of codes, [1, 2]; "
+    "for sums { measure = [0, 200000], unit = 100 }",
+    "floats": "{ bins = [0, 10000, 50000] } or, of whole numbers, { integers = [0, 120] }; "
+    "for sums { measure = [0, 200000], unit = 100 }",
+    "decimals": "{ bins = [0, 10000, 50000] } or, of whole numbers, { integers = [0, 120] }; "
+    "for sums { measure = [0, 200000], unit = 100 }",
+    "strings": '["...", "..."], { codebook = "codes.csv" } or { prefix = 2, categories = [...] }',
+    "text": '["...", "..."], { integers = [0, 120] }, { bins = [...] }, { dates = [...] }; '
+    "for sums { measure = [0, 200000], unit = 100 }",
+    "booleans": "[false, true]",
+    "dates": '{ dates = ["1920-01-01", "2026-12-31"], by = "year" }',
+    "folder": 'the folders\' values: ["...", "..."]',
+    "null": "a column without values cannot be counted",
+}
+
+
+_NUMBERS = ("integers", "floats", "decimals", "text")
+"""The types of columns that may hold numbers, which sums are of."""
+
+_MANY = 1000
+"""A codebook's range of more integers than this becomes a measure, of at least so many units."""
+
+_LARGEST_EXPONENT = 9
+
+
+def init(
+    data: Annotated[str, typer.Argument(help="File, folder, glob or URL.", metavar="DATA")],
+    output: Annotated[Path, typer.Option("--output", help="Where to write the spec.")] = Path(
+        "release.toml"
+    ),
+    codebook: Annotated[
+        Path | None, typer.Option("--codebook", help="Codebook of the attributes' values.")
+    ] = None,
+    records: Annotated[
+        int | None,
+        typer.Option("--records", min=1, help="The most rows that one person may have."),
+    ] = None,
+    header: Annotated[
+        bool,
+        typer.Option(
+            "--header", help="The first line names the columns, although it looks like data."
+        ),
+    ] = False,
+) -> None:
+    """Begin a spec from the names and types of the columns. No row is read."""
+    if not data:
+        raise InputError("DATA is empty; name a file, folder, glob or URL")
+    _check_is_new(output)
+    folder = output.absolute().parent
+    path = data if "://" in data else os.path.relpath(data, folder)
+    types = list_columns(data, header=header)
+    content = _build_text(path, types, output.name, codebook, folder, records)
+    with replace_file(output, PUBLIC) as partial:
+        partial.write_text(content, encoding="utf-8")
+    asked = "domain and queries" if records else "unit of privacy, domain and queries"
+    out.print(f"new spec: {output}. Fill in its {asked}.")
+
+
+def _build_text(
+    path: str,
+    types: Mapping[str, str],
+    spec: str,
+    codebook: Path | None,
+    folder: Path,
+    records: int | None,
+) -> str:
+    """Build the text of a spec; attributes that the codebook does not have are comments.
+
+    Args:
+        path: The path of the rows in the spec.
+        types: The type of each column.
+        spec: The file name of the spec.
+        codebook: A codebook of the attributes, if there is one.
+        folder: The folder of the spec.
+        records: The largest number of rows of one person; None if it is to be decided.
+    """
+    known = {} if codebook is None else read_codebook(codebook)
+    if codebook is not None and not known.keys() & types.keys():
+        raise InputError(
+            f"{codebook} names none of the {len(types)} columns of the data; check that it is "
+            "their codebook, and that the first line of a CSV file names its columns"
+        )
+    lines = [
+        _write_known(name, kind, known[name], codebook, folder)
+        if name in known
+        else _write_unknown(name, kind)
+        for name, kind in types.items()
+    ]
+    described = [name for name in types if name in known]
+    sums = [name for name in described if _convert_to_measure(known[name], types[name])]
+    first = next((name for name in described if name not in sums), "ATTRIBUTE")
+    more = _SECOND_QUERY.format(
+        name=_quote(f"by {first}"), table=f'{_write_key(first)} = "identity"'
+    )
+    if sums:
+        more += _SUM_QUERY.format(name=_quote(f"sum of {sums[0]}"), key=_write_key(sums[0]))
+    unit = f'"{UNDECIDED}"' if records is None else f"{{ records = {records} }}"
+    head = _HEAD.format(path=_quote(path), spec=spec, unit=unit)
+    return head + "\n".join(lines) + "\n" + _TAIL.format(more=more)
+
+
+def _convert_values(value: Any, kind: str) -> Any:
+    """Convert a codebook's values to the type of their column.
+
+    Codebooks often write codes of digits as numbers, or numbers as texts.
+    """
+    if not isinstance(value, list):
+        return value
+    if kind in ("strings", "text", FOLDER):
+        return [str(v) if type(v) is int else v for v in value]
+    if kind == "integers" and all(
+        isinstance(v, str) and re.fullmatch("-?[0-9]+", v) for v in value
+    ):
+        return [int(v) for v in value]
+    return value
+
+
+def _write_known(name: str, kind: str, given: Any, codebook: Path | None, folder: Path) -> str:
+    """Write the line of an attribute that the codebook has; `given` is its value there."""
+    value = _convert_values(given, kind)
+    measure = _convert_to_measure(value, kind)
+    if measure is not None:
+        low, high = measure["measure"]
+        return (
+            f"{_write_key(name)} = {{ measure = [{low}, {high}], unit = {measure['unit']} }}  "
+            "# for sums; or bins = [...], to count"
+        )
+    try:
+        size = Domain.from_spec({name: value})[name].size
+    except DomainError:
+        return (
+            f"# {_write_key(name)} = ...  # in {codebook}, but its values there make no attribute"
+        )
+    shown = json.dumps(value, ensure_ascii=False)
+    if isinstance(value, dict):
+        if "measure" in value:  # of a column that holds no numbers
+            return _write_unknown(name, kind)
+        shown = f"{{ integers = {value['integers']} }}"
+    elif value == given and len(shown) > 60:
+        assert codebook is not None
+        path = codebook if codebook.is_absolute() else _make_relative(codebook, folder)
+        shown = f"{{ codebook = {_quote(str(path))} }}"
+    return f"{_write_key(name)} = {shown}  # {size:,} cells"
+
+
+def _convert_to_measure(value: Any, kind: str) -> dict[str, Any] | None:
+    """Convert a codebook's range of very many numbers to a measure.
+
+    Args:
+        value: What the codebook says of an attribute.
+        kind: The type of its column.
+
+    Returns:
+        A table such as `{ measure = [0, 200000], unit = 100 }`, with the codebook's unit or else
+        the largest power of ten that divides the range into enough units; None if the value is no
+        range, or one of few numbers.
+    """
+    if not isinstance(value, dict) or kind not in _NUMBERS:
+        return None
+    if "measure" in value:
+        return _check_spec(value)
+    low, high = value["integers"]
+    are_integers = type(low) is type(high) is int
+    if are_integers and high - low < _MANY:
+        return None
+    for exponent in range(_LARGEST_EXPONENT, -_LARGEST_EXPONENT - 1, -1):
+        unit = 10**exponent if exponent >= 0 else float(f"1e{exponent}")
+        measure = _check_spec({"measure": [low, high], "unit": unit}, _MANY)
+        if measure is not None:
+            return measure
+    return None
+
+
+def _check_spec(measure: dict[str, Any], least: int = 1) -> dict[str, Any] | None:
+    """Return the spec of a measure if there is such a measure, of at least so many units."""
+    try:
+        made = Domain.from_spec({"measure": measure})["measure"]
+    except DomainError:
+        return None
+    return measure if made.shares >= least else None
+
+
+def _write_unknown(name: str, kind: str) -> str:
+    """Write the comment for an attribute that the codebook does not have."""
+    hint = _HINTS.get(kind, "columns of this type cannot be counted: convert it")
+    return f"# {_write_key(name)} = ...  # {kind}: {hint}"
+
+
+def _make_relative(path: Path, folder: Path) -> Path:
+    try:
+        return path.resolve().relative_to(folder.resolve())
+    except ValueError:
+        return path.absolute()
+
+
+def _write_key(name: str) -> str:
+    """Write a name as a key of TOML."""
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _quote(name)
+
+
+def _quote(value: str) -> str:
+    """Write a text as a basic string of TOML, in which the escapes of JSON are valid."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _check_is_new(target: Path) -> None:
+    if target.exists():
+        raise InputError(f"{target} exists already; name another with --output")
+    check_parent_folder(target)

@@ -1,0 +1,108 @@
+"""`fitplug lost`: how many records a limit on the records of a person left out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from fitplug.families import list_names
+from fitplug.release import Lost, Release, estimate_lost
+from fitplug.workload import check_confidence
+from fitplug_cli.options import ConfidenceOption, JsonOption
+from fitplug_cli.render import out, print_json, print_table
+from fitplug_cli.render.facts import format_percent
+
+
+def lost(
+    limited: Annotated[
+        Path, typer.Argument(help="Folder of the release limited by person.", metavar="KEPT")
+    ],
+    coarse: Annotated[
+        Path,
+        typer.Argument(
+            help="Folder of a coarse release with more records of each person.", metavar="WHOLE"
+        ),
+    ],
+    expression: Annotated[
+        str, typer.Argument(help="What to count in both.", metavar="EXPRESSION")
+    ] = "total",
+    of: Annotated[
+        str | None,
+        typer.Option("--of", help="What to count in WHOLE instead, if it has other groups."),
+    ] = None,
+    confidence: ConfidenceOption = 0.95,
+    as_json: JsonOption = False,
+) -> None:
+    """Estimate how many records a limit by person left out. No data is read."""
+    truncated = estimate_lost(Release.read(limited), Release.read(coarse), expression, of=of)
+    if as_json:
+        print_json(build_lost_record(truncated, confidence))
+    else:
+        print_records_lost(truncated, confidence)
+
+
+def build_lost_record(lost: Lost, confidence: float) -> dict[str, Any]:
+    """Build the JSON record of an estimate.
+
+    Args:
+        lost: The estimate.
+        confidence: The confidence of the intervals.
+
+    Returns:
+        The record.
+
+    Raises:
+        WorkloadError: If the confidence is out of range.
+        InputError: If the coarse count is too near to zero for its std.
+    """
+    check_confidence(confidence)
+    return {
+        "confidence": confidence,
+        "kept": {"limit": lost.limit, **lost.kept._asdict()},
+        "whole": {"limit": lost.whole_limit, **lost.whole._asdict()},
+        "lost": {**lost.records._asdict(), "interval": lost.records.interval(confidence)},
+        "share": {"value": lost.share, "interval": lost.share_interval(confidence)},
+        "left_out_by_one_only": list(lost.apart),
+    }
+
+
+def print_records_lost(lost: Lost, confidence: float) -> None:
+    """Print a table of an estimate.
+
+    Args:
+        lost: The estimate.
+        confidence: The confidence of the intervals.
+
+    Raises:
+        WorkloadError: If the confidence is out of range.
+        InputError: If the coarse count is too near to zero for its std.
+    """
+    low, high = lost.share_interval(confidence)
+    table = Table(box=None)
+    table.add_column("records")
+    for column in ("estimate", "std", "lower", "upper"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for name, count in (
+        (f"with at most {lost.limit} of each person{lost.kept_apart}", lost.kept),
+        (f"with at most {lost.whole_limit} of each person{lost.whole_apart}", lost.whole),
+        (f"lost by the limit of {lost.limit}{lost.kept_apart}", lost.records),
+    ):
+        numbers = (count.value, count.std, *count.interval(confidence))
+        table.add_row(name, *(f"{number:,.0f}" for number in numbers))
+    share, lower, upper = map(format_percent, (lost.share, low, high))
+    table.add_row("share of them lost", share, "", lower, upper)
+    print_table(table)
+    out.print(f"each interval at {100 * confidence:g}% confidence")
+    apart = f" ({lost.whole_apart.removeprefix(', ')})" if lost.whole_apart else ""
+    out.print(
+        f"what a person has beyond {lost.whole_limit} records{apart} is in neither release, unless "
+        "nobody has more"
+    )
+    if lost.apart:
+        out.print(
+            f"the two releases differ in the domain of {list_names(list(lost.apart))}: rows that "
+            "one leaves out as outside its domain, and the other counts, are in the difference too"
+        )

@@ -1,0 +1,151 @@
+"""`fitplug report`: the report of a plan, and how its targets can be relaxed to fit a budget."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fitplug.display import format_up
+from fitplug.errors import InputError, OverBudget
+from fitplug.plan import Plan, Relaxation, relax
+from fitplug.privacy import check_delta
+from fitplug.release import Limited
+from fitplug_cli.commands.budgets import find_budget_warning
+from fitplug_cli.commands.design import design_at_any_cost
+from fitplug_cli.files import PUBLIC, check_target, replace_file
+from fitplug_cli.inputs import match_rows
+from fitplug_cli.options import JsonOption, QuietOption
+from fitplug_cli.render import (
+    err,
+    find_formula_warning,
+    open_progress_bar,
+    out,
+    print_json,
+    set_up_output,
+)
+from fitplug_cli.render.facts import collect_facts
+from fitplug_cli.render.page import render_page
+from fitplug_cli.render.terminal import build_report_record, print_relaxation, print_report
+from fitplug_cli.spec import Spec, load_spec
+
+
+def report(
+    plan_file: Annotated[Path, typer.Argument(help="Plan file, or spec file.", metavar="PLAN")],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", help="Write it as one HTML page, to open in a browser."),
+    ] = None,
+    delta: Annotated[
+        float | None, typer.Option("--delta", help="The delta at which epsilon is reported.")
+    ] = None,
+    max_rho: Annotated[
+        float | None,
+        typer.Option(
+            "--max-rho",
+            help="If the targets cost more, show how to relax them, and exit with code 3.",
+        ),
+    ] = None,
+    full: Annotated[
+        bool,
+        typer.Option(
+            "--full",
+            help="Also print what other limits and deltas cost, and the usual mechanisms.",
+        ),
+    ] = False,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Report what a plan asks, gets and costs. No data is read."""
+    set_up_output(quiet=quiet, as_json=as_json)
+    if output is not None:
+        check_target(output, _check_is_page)
+    plan, spec = _load_plan(plan_file)
+    limited: Limited | None = None
+    if spec is not None:
+        delta = spec.privacy.delta if delta is None else delta
+        max_rho = spec.privacy.max_rho if max_rho is None else max_rho
+        limited = "declared" if spec.data.person is None else "enforced"
+    delta = 1e-9 if delta is None else delta
+    check_delta(delta)
+    relaxation = None if max_rho is None else _relax(plan, max_rho)
+    with open_progress_bar("compare") as bar:
+        facts = collect_facts(
+            plan,
+            delta=delta,
+            limited=limited,
+            rows=None if spec is None else spec.data.rows,
+            about=None if spec is None else spec.about.about,
+            compare=full or as_json or output is not None,
+            progress=bar.show,
+        )
+    safe = spec is not None and spec.output.spreadsheet_safe
+    of_formulas = None if safe else find_formula_warning(plan.workload)
+    of_data = None if spec is None else _find_data_warning(spec)
+    of_budget = None
+    if spec is not None and max_rho is None:
+        of_budget = find_budget_warning(spec, plan)
+    warnings = [warning for warning in (of_formulas, of_data, of_budget) if warning is not None]
+    if as_json:
+        print_json(build_report_record(facts, relaxation) | {"warnings": warnings})
+    if output is None:
+        print_report(facts, full=full)
+        if not full:
+            out.print(
+                "no data was opened; the same command with --full shows the rest of the report, "
+                "and with --output report.html all of it with plots"
+            )
+    else:
+        text = render_page(facts, of_formulas)
+        with replace_file(output, PUBLIC) as partial:
+            partial.write_text(text, encoding="utf-8")
+        out.print(f"report written: {output}")
+    for warning in warnings:
+        err.print(f"warning: {warning}")
+    if relaxation is not None:
+        assert max_rho is not None
+        print_relaxation(relaxation, max_rho)
+        needed = relaxation.rho
+        raise OverBudget(
+            f"{plan_file}: the targets cost rho = {format_up(needed)}, more than {max_rho:g}",
+            requested=needed,
+            remaining=max_rho,
+        )
+
+
+def _load_plan(path: Path) -> tuple[Plan, Spec | None]:
+    """Load the plan of a plan file, or design that of a spec file, even above its max_rho."""
+    if zipfile.is_zipfile(path):
+        return Plan.load(path), None
+    spec = load_spec(path)
+    return design_at_any_cost(spec), spec
+
+
+def _find_data_warning(spec: Spec) -> str | None:
+    """Return a warning if nothing lies at the local path of the rows, which is not opened."""
+    data = spec.data.local_path
+    if data is None or any(path.exists() for path in match_rows(spec.path.parent, data)):
+        return None
+    return (
+        f"{spec.path}: nothing lies at [data] path = {spec.data.path!r}; the report needs no "
+        "data, but a count does"
+    )
+
+
+def _relax(plan: Plan, max_rho: float) -> Relaxation | None:
+    """Find how to relax the targets; None if they cost no more than max_rho."""
+    with open_progress_bar("relax") as bar:
+        return relax(
+            plan.workload,
+            max_rho,
+            plan=plan,
+            tolerance=plan.tolerance,
+            progress=lambda count, _: bar.show(None, f"design {count}"),
+        )
+
+
+def _check_is_page(html: Path) -> None:
+    if not html.read_bytes()[:15].lower().startswith(b"<!doctype html"):
+        raise InputError(f"{html} is no page")

@@ -1,0 +1,52 @@
+"""What commands print and write: the console, messages, JSON records, reports, and files.
+
+Modules that few commands need are imported by themselves, as what they need takes long to import:
+`estimate_tables`, `release_record`, and those of a plan's report, `facts`, `terminal` and `page`.
+"""
+
+from __future__ import annotations
+
+from fitplug_cli.render.console import (
+    ProgressBar,
+    err,
+    make_gap_reporter,
+    open_progress_bar,
+    out,
+    print_json,
+    print_table,
+    set_up_output,
+)
+from fitplug_cli.render.counts_file import read_counts, write_counts
+from fitplug_cli.render.csv_tables import find_formula_warning, neutralise_record
+from fitplug_cli.render.json_records import build_ledger_record, build_plan_record
+from fitplug_cli.render.messages import (
+    print_charge,
+    print_plan,
+    print_release,
+    print_row_rules,
+    print_survey,
+    warn_of_formulas,
+)
+
+__all__ = [
+    "ProgressBar",
+    "build_ledger_record",
+    "build_plan_record",
+    "err",
+    "find_formula_warning",
+    "make_gap_reporter",
+    "neutralise_record",
+    "open_progress_bar",
+    "out",
+    "print_charge",
+    "print_json",
+    "print_plan",
+    "print_release",
+    "print_row_rules",
+    "print_survey",
+    "print_table",
+    "read_counts",
+    "set_up_output",
+    "warn_of_formulas",
+    "write_counts",
+]

@@ -1,0 +1,172 @@
+"""CSV tables, whose texts may be protected from spreadsheets that would run them as formulas.
+
+A cell that begins with one of = + - @, a tab or a line end may be run as a formula by the program
+that opens the file (OWASP, "CSV injection"). An apostrophe before it makes it a text.
+
+Numbers are rounded to the decimals that are meaningful given the std, the same number of decimals
+in all columns of a table. The Parquet tables have all digits.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.csv
+
+from fitplug.release import MEASURES
+from fitplug.workload import Workload
+
+DIGITS = 4
+"""The number of digits of a table's smallest std; all numbers have as many decimals as it."""
+
+_MOST_DECIMALS = 15
+
+_MOST_NAMED = 3
+
+# The characters in full width count too, as some programs fold them, and so do characters after
+# spaces or after characters that are not seen.
+_BEGINS = r"[\s\x00-\x1f\u200b-\u200f\u2060\ufeff]*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n]"
+# A program may split lines at other separators than commas, so that a cell begins after each.
+_CELL_STARTS = re.compile(rf"(?:^|(?<=[,;\t\r\n|'\"]))(?={_BEGINS})")
+_NUMBER = r"[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
+_NUMBERS = re.compile(rf"{_NUMBER}(?:\.\.{_NUMBER})?")
+
+
+def write_csv(path: Path, table: Any, *, spreadsheet_safe: bool = False) -> None:
+    """Write an Arrow table as CSV, with estimates and their spread rounded.
+
+    Args:
+        path: The file.
+        table: The table.
+        spreadsheet_safe: Whether texts that begin as formulas do get an apostrophe.
+
+    Raises:
+        OSError: If the file cannot be written.
+    """
+    table = _round_measures(table)
+    if spreadsheet_safe:
+        columns = [_neutralise_column(column) for column in table.columns]
+        table = pa.table(columns, names=[neutralise(name) for name in table.column_names])
+    pa.csv.write_csv(table, path)
+
+
+def count_table_decimals(stds: npt.NDArray[np.float64]) -> int:
+    """Return the number of decimals that show DIGITS digits of the smallest std above zero.
+
+    Args:
+        stds: The stds of a table.
+
+    Returns:
+        The number of decimals, the largest one if no std is above zero.
+    """
+    least = stds[stds > 0].min(initial=np.inf)
+    return count_decimals(least, DIGITS, _MOST_DECIMALS) if np.isfinite(least) else _MOST_DECIMALS
+
+
+def count_decimals(std: float, digits: int, most: int) -> int:
+    """Return the number of decimals that show so many digits of a std.
+
+    Args:
+        std: The std, which must be positive.
+        digits: The number of its digits to show.
+        most: The largest number of decimals to return.
+    """
+    # The std is rounded first, so that 9.9999 has the decimals of 10.
+    exponent = int(f"{std:.{digits - 1}e}".partition("e")[2])
+    return min(max(digits - 1 - exponent, 0), most)
+
+
+def _round_measures(table: Any) -> Any:
+    """Round the columns of MEASURES in an Arrow table, if it has a std."""
+    if "std" not in table.column_names:
+        return table
+    decimals = count_table_decimals(table["std"].to_numpy())
+    for name in set(MEASURES) & set(table.column_names):
+        # Adding 0.0 turns -0.0 into 0.0. A nan becomes an empty cell.
+        values = np.round(table[name].to_numpy(), decimals) + 0.0
+        column = pa.array(values, mask=np.isnan(values))
+        table = table.set_column(table.column_names.index(name), name, column)
+    return table
+
+
+def neutralise(text: str) -> str:
+    """Put an apostrophe wherever a spreadsheet might begin a formula.
+
+    Numbers, and intervals of numbers such as -5..-1, stay as they are, because they compute
+    nothing.
+
+    Args:
+        text: The text of a cell.
+
+    Returns:
+        The text with its apostrophes.
+    """
+    return text if _NUMBERS.fullmatch(text) else _CELL_STARTS.sub("'", text)
+
+
+def neutralise_record(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Neutralise the texts among the values of a record.
+
+    Args:
+        record: The record.
+
+    Returns:
+        The record in which each text has its apostrophes.
+    """
+    return {
+        name: neutralise(value) if isinstance(value, str) else value
+        for name, value in record.items()
+    }
+
+
+def find_formula_warning(workload: Workload) -> str | None:
+    """Find the names and labels of a workload's tables that spreadsheets may run as formulas.
+
+    Labels are public, as they are those of the domain.
+
+    Args:
+        workload: The workload.
+
+    Returns:
+        A sentence that names them and says what to do; None if there are none.
+    """
+    by_attribute: dict[str, list[str]] = {}
+    for group in workload.groups:
+        for factor in group.factors:
+            texts = (factor.attribute, *factor.labels(workload.domain[factor.attribute]))
+            formulas = by_attribute.setdefault(factor.attribute, [])
+            formulas += [
+                text
+                for text in texts
+                if isinstance(text, str) and neutralise(text) != text and text not in formulas
+            ]
+    named = [f"{name!r} ({_name_some(texts)})" for name, texts in by_attribute.items() if texts]
+    if not named:
+        return None
+    shown = ", ".join(named[:_MOST_NAMED]) + (", ..." if len(named) > _MOST_NAMED else "")
+    return (
+        f"spreadsheets may take labels of {shown} for formulas when they open the CSV tables; "
+        "write [output] spreadsheet_safe = true to put an apostrophe before them"
+    )
+
+
+def _name_some(texts: list[str]) -> str:
+    """List the first few texts, and the number of the others."""
+    more = len(texts) - _MOST_NAMED
+    named = ", ".join(map(repr, texts[:_MOST_NAMED]))
+    return named if more <= 0 else f"{named} and {more:,} more"
+
+
+def _neutralise_column(column: Any) -> Any:
+    """Neutralise the texts of an Arrow column; each distinct text is looked at once."""
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        return column
+    codes = column.combine_chunks().dictionary_encode()
+    texts = [neutralise(text) for text in codes.dictionary.to_pylist()]
+    return pa.array(texts, column.type).take(codes.indices)

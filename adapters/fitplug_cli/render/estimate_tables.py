@@ -1,0 +1,212 @@
+"""Estimates of expressions, printed as a table or JSON, and written as CSV or Parquet."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet
+from rich.table import Table
+
+from fitplug.errors import InputError
+from fitplug.release import MEASURES
+from fitplug_cli.files import check_target, replace_file
+from fitplug_cli.inputs import PARQUET_SUFFIXES, CodeFile, NamedExpression
+from fitplug_cli.render.console import err, out, print_json, print_table
+from fitplug_cli.render.csv_tables import count_decimals, write_csv
+
+Array: TypeAlias = npt.NDArray[np.float64]
+
+_DIGITS = 3
+"""The digits of the std that people read; the other numbers have as many decimals."""
+
+_MOST_DECIMALS = 12
+
+
+@dataclass(frozen=True, eq=False)
+class Estimates:
+    """The estimates of k expressions.
+
+    Attributes:
+        expressions: The expression of each estimate (k,).
+        region_column: The name of the column of regions; None without regions.
+        regions: The region of each estimate (k,), empty without regions.
+        values: The estimates (k,); nan for a ratio whose denominator is too near to zero.
+        stds: Their stds (k,); nan for the same ratios.
+        moes: The margins of error (k,): the distances to the farther ends of the intervals.
+        lower: The lower ends of the intervals (k,); -inf where they have no bound.
+        upper: The upper ends (k,).
+        approximate: Which estimates are ratios, or formulas, whose stds are approximate (k,).
+        confidence: The confidence of the intervals.
+        simultaneous: Whether all intervals hold together with this confidence.
+        population: Which records the estimates are about; see `Release.population`.
+    """
+
+    expressions: Sequence[NamedExpression]
+    region_column: str | None
+    regions: Sequence[str]
+    values: Array
+    stds: Array
+    moes: Array
+    lower: Array
+    upper: Array
+    approximate: npt.NDArray[np.bool_]
+    confidence: float
+    simultaneous: bool
+    population: str
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """The columns (k,) of a table: first the labels, then the results.
+
+        With regions, the labels leave out the text of the expression, which may be long.
+        """
+        labels: dict[str, Any] = {}
+        if self.region_column is not None:
+            labels[self.region_column] = list(self.regions)
+        labels["name"] = [expression.name for expression in self.expressions]
+        if self.region_column is None:
+            labels["expression"] = [expression.text for expression in self.expressions]
+        return labels | {
+            "estimate": self.values,
+            "std": self.stds,
+            "moe": self.moes,
+            "lower": self.lower,
+            "upper": self.upper,
+            "confidence": np.full(len(self.expressions), self.confidence),
+            "approximate": self.approximate,
+        }
+
+
+def check_estimates_target(path: Path | None, *, spreadsheet_safe: bool) -> None:
+    """Check, before estimates are computed, that they can be written to a file.
+
+    Args:
+        path: The file; None if they are only printed.
+        spreadsheet_safe: Whether texts that begin as formulas shall get an apostrophe.
+
+    Raises:
+        InputError: If the file cannot be written, or has another format.
+    """
+    if spreadsheet_safe and (path is None or path.suffix.lower() in PARQUET_SUFFIXES):
+        raise InputError("--spreadsheet-safe is of CSV; give --output FILE.csv")
+    if path is None:
+        return
+    if path.suffix.lower() not in (".csv", *PARQUET_SUFFIXES):
+        raise InputError(f"{path}: estimates are written as CSV or Parquet; end it in .csv")
+    check_target(path, _check_has_estimates)
+
+
+def _check_has_estimates(path: Path) -> None:
+    """Raise InputError for a file that has no estimates, which therefore must not be replaced."""
+    names = CodeFile(path, "file of estimates", InputError).names
+    if not {"name", "estimate", "std"} <= set(names):
+        raise InputError(f"{path}: these are no estimates")
+
+
+def write_estimates(path: Path, estimates: Estimates, *, spreadsheet_safe: bool = False) -> None:
+    """Write a table with a row for each estimate.
+
+    Args:
+        path: The file. A CSV has rounded numbers, and Parquet has all digits.
+        estimates: The estimates.
+        spreadsheet_safe: Whether texts that begin as formulas get an apostrophe, in CSV.
+
+    Raises:
+        WriteError: If the file cannot be written. An earlier file is then unchanged.
+    """
+    table = pa.table(estimates.columns)
+    # Estimates are public: they have the permissions that other programs give their files.
+    with replace_file(path, 0o666 & ~_read_umask()) as partial:
+        if path.suffix.lower() in PARQUET_SUFFIXES:
+            pa.parquet.write_table(table, partial)
+        else:
+            write_csv(partial, table, spreadsheet_safe=spreadsheet_safe)
+    err.print(f"{len(estimates.expressions):,} estimates written: {path}")
+
+
+def _read_umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def _iterate_rows(estimates: Estimates) -> Iterator[dict[str, Any]]:
+    """Yield the labels and results of each estimate; None stands for a result without a value."""
+    columns = {
+        ("value" if name == "estimate" else name): c for name, c in estimates.columns.items()
+    }
+    lists = [c if isinstance(c, list) else c.tolist() for c in columns.values()]
+    for values in zip(*lists, strict=True):
+        row = dict(zip(columns, values, strict=True))
+        del row["confidence"]
+        finite = (not isinstance(v, float) or math.isfinite(v) for v in row.values())
+        yield {k: v if known else None for (k, v), known in zip(row.items(), finite, strict=True)}
+
+
+def print_estimates_as_json(estimates: Estimates) -> None:
+    """Print all estimates as one JSON object, with all digits.
+
+    Args:
+        estimates: The estimates.
+    """
+    print_json(
+        {
+            "confidence": estimates.confidence,
+            "simultaneous": estimates.simultaneous,
+            "population": estimates.population,
+            "estimates": list(_iterate_rows(estimates)),
+        }
+    )
+
+
+def print_estimates(estimates: Estimates) -> None:
+    """Print a table of the estimates, with the digits that are meaningful given the std.
+
+    Args:
+        estimates: The estimates.
+    """
+    table = Table(box=None)
+    if estimates.region_column is not None:
+        table.add_column(estimates.region_column, overflow="fold")
+    table.add_column("estimate of", overflow="fold")
+    for column in ("value", *MEASURES[1:]):
+        table.add_column(column, justify="right", no_wrap=True)
+    any_without_value = False
+    for row in _iterate_rows(estimates):
+        labels = [] if estimates.region_column is None else [row[estimates.region_column]]
+        labels.append(row["name"] + (" (approximate)" if row["approximate"] else ""))
+        if row["std"] is None:
+            numbers = ["-"] * len(MEASURES)
+            any_without_value = True
+        else:
+            std = row["std"]
+            decimals = count_decimals(std, _DIGITS, _MOST_DECIMALS) if std > 0 else _DIGITS
+            numbers = [
+                "-" if row[column] is None else f"{row[column]:.{decimals}f}"
+                for column in ("value", *MEASURES[1:])
+            ]
+        table.add_row(*labels, *numbers)
+    print_table(table)
+    each = "all intervals together" if estimates.simultaneous else "each interval"
+    out.print(f"{each} at {100 * estimates.confidence:g}% confidence; the std is that of the noise")
+    if estimates.approximate.any():
+        out.print("approximate: ratios, whose std is that of the delta method")
+    if np.isinf(estimates.upper).any():
+        out.print(
+            "- in place of a margin: the denominator is within its own margin of error of zero, so "
+            "that the ratio has no bounds"
+        )
+    if any_without_value:
+        out.print(
+            "-: ratios whose denominator is less than 3 stds from zero; ask for numerator and "
+            "denominator separately"
+        )
+    out.print(estimates.population)

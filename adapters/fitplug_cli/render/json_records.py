@@ -1,0 +1,115 @@
+"""The JSON records that commands print with --json, and the costs that every command reports.
+
+Their amounts have all digits.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from fractions import Fraction
+from typing import Any
+
+from fitplug.ledger import Ledger
+from fitplug.numeric import ceil_float
+from fitplug.plan import Plan, describe_public_totals
+from fitplug.privacy import epsilon_at
+
+
+def compute_rho(plan: Plan, records: int | None = None) -> float:
+    """Compute the rho that is charged for one person.
+
+    Args:
+        plan: The plan.
+        records: The number of records of a person, who may have them anywhere; None for a person
+            in the plan's unit of privacy.
+
+    Returns:
+        The rho, rounded up.
+    """
+    from fitplug_opendp.noise_source import compute_charged_rho
+
+    return compute_charged_rho(plan, records or plan.structure.changes)
+
+
+def compute_privacy_cost(plan: Plan, records: int | None = None) -> float:
+    """Compute Delta for one person.
+
+    Args:
+        plan: The plan.
+        records: As for `compute_rho`.
+
+    Returns:
+        Delta, rounded up.
+    """
+    changes = plan.compare_records(records or plan.structure.changes)
+    return ceil_float(Fraction(plan.privacy_cost) * changes)
+
+
+def build_plan_record(plan: Plan, delta: float) -> dict[str, Any]:
+    """Build the record of a plan.
+
+    Args:
+        plan: The plan.
+        delta: The delta at which epsilon is given.
+
+    Returns:
+        The record.
+    """
+    cost = compute_privacy_cost(plan)
+    return {
+        "plan_digest": plan.digest,
+        "unit": plan.unit.to_spec(),
+        "publishes_exactly": describe_public_totals(plan) or None,
+        "contributions": plan.unit.choose_records(1),
+        "rho": compute_rho(plan),
+        "privacy_cost": cost,
+        "delta": delta,
+        "epsilon_zcdp": epsilon_at(cost, delta, "zcdp"),
+        "epsilon_gaussian_curve": epsilon_at(cost, delta),
+        "plan_rho": plan.rho,
+        "overstatement": plan.overstatement,
+        "plan_rho_exact": str(plan.rho_exact),
+        "plan_privacy_cost": plan.privacy_cost,
+        "lower_bound": plan.lower_bound,
+        "certified_gap": plan.gap,
+        "status": plan.status,
+        "target_scale": plan.scale,
+        "counts_needed": [list(names) for names in plan.tables],
+        "groups": [dataclasses.asdict(row) for row in plan.group_rows()],
+        **build_measures_record(plan),
+    }
+
+
+def build_measures_record(plan: Plan) -> dict[str, Any]:
+    """Build the record of the measures of a plan, and of what no margin of error covers.
+
+    Returns:
+        The record, which is empty without measures.
+    """
+    rules, domain = plan.workload.measure_rules, plan.domain
+    if not rules:
+        return {}
+    measures = [name for name in plan.workload.attributes if domain[name].quantities]
+    return {
+        "measures": {name: domain[name].spec() for name in measures},
+        "measure_rules": list(rules),
+    }
+
+
+def build_ledger_record(ledger: Ledger | None) -> dict[str, Any] | None:
+    """Build the record of a ledger.
+
+    Args:
+        ledger: The ledger, if there is one.
+
+    Returns:
+        Its budget in rho and what is left; None without a ledger.
+    """
+    if ledger is None:
+        return None
+    return {
+        "path": str(ledger.path),
+        "total": ledger.total,
+        "spent": ledger.spent,
+        "remaining": ledger.remaining,
+    }

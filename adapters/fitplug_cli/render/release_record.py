@@ -1,0 +1,228 @@
+"""The files that the command line adds to the folder of a release.
+
+These are a CSV beside each Parquet table, what ran as entries of release.json, and the review.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fitplug.errors import InputError
+from fitplug.files import Place
+from fitplug.numeric import ceil_float
+from fitplug.plan import Plan
+from fitplug.release import Release, choose_intervals, format_markdown, name_files
+from fitplug_cli.render.csv_tables import write_csv
+from fitplug_cli.render.json_records import build_measures_record
+from fitplug_cli.software import describe_software
+from fitplug_opendp.noise_source import find_check
+
+_RECORD = "release.json"
+
+
+def check_release_folder(directory: Path, others: Mapping[str, Path]) -> None:
+    """Check that a release can be written into a folder.
+
+    Args:
+        directory: The folder, which need not exist.
+        others: Paths that must neither contain the folder nor lie in it, by what they are.
+
+    Raises:
+        InputError: If the folder cannot be written, or overlaps with another path.
+    """
+    try:
+        directory.exists()  # this raises OSError for an invalid name
+        parent = directory.absolute().parent
+        while not parent.exists():
+            parent = parent.parent
+    except OSError:
+        raise InputError(f"{directory} cannot be a folder; name another [output] path") from None
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
+        raise InputError(f"{directory} cannot be written; name another [output] path")
+    here = directory.resolve()
+    for what, path in others.items():
+        there = path.resolve()
+        if here in (there, *there.parents) or there in here.parents:
+            raise InputError(
+                f"{directory} overlaps with {what}, {path}; name another [output] path"
+            )
+
+
+@dataclass(frozen=True)
+class ReleaseFiles:
+    """What the command line adds to a release folder; see `fitplug.release.MoreFiles`.
+
+    Attributes:
+        confidence: The confidence of the intervals of groups that do not name one.
+        delta: The delta at which epsilon is given.
+        review: A function that makes the review of the release.
+        spreadsheet_safe: Whether texts of CSV tables that begin as formulas do get an apostrophe.
+        has_csv: Whether there is a CSV of each table.
+    """
+
+    confidence: float
+    delta: float
+    review: Callable[[Release], Mapping[str, Any]]
+    spreadsheet_safe: bool = False
+    has_csv: bool = True
+
+    def describe(self, release: Release) -> dict[str, Any]:
+        """Return the entries of release.json: what ran."""
+        return describe_release(release, self.confidence, self.delta) | describe_software()
+
+    def add_files(self, folder: Place, release: Release) -> None:
+        """Write the CSV tables and the review. Raises OSError if a file cannot be written."""
+        with tempfile.TemporaryDirectory() as directory:
+            if self.has_csv:
+                self._write_tables(Path(directory), release)
+            write_review(Path(directory), self.review(release))
+            for path in sorted(Path(directory).iterdir()):
+                folder.replace(path.name, path.read_bytes())
+
+    def _write_tables(self, directory: Path, release: Release) -> None:
+        """Write the table of each group as CSV."""
+        for name, file in name_files(release.plan.workload).items():
+            group = release.plan.workload[name]
+            kind = choose_intervals(group, None, default=self.confidence)
+            table = release.to_arrow(name, **kind._asdict())
+            path = directory / f"{file}.csv"
+            write_csv(path, table, spreadsheet_safe=self.spreadsheet_safe)
+
+
+def describe_release(release: Release, confidence: float, delta: float) -> dict[str, Any]:
+    """Build the content of release.json, except for the software."""
+    plan = release.plan
+    files = name_files(plan.workload)
+    return {
+        "rho": release.rho,
+        "rho_charged": None if release.entry is None else ceil_float(release.entry.rho),
+        "ledger_entry": None if release.entry is None else release.entry.id,
+        "contributions": release.most_records,
+        "limited": release.limited,
+        "population": release.population,
+        "rows": release.rows or "each row is one record",
+        "unit": plan.bound_unit.to_spec(),
+        "neighbours": _describe_neighbours(plan),
+        **_describe_public_totals(release),
+        **build_measures_record(plan),
+        "delta": delta,
+        "epsilon_gaussian_curve": release.epsilon(delta),
+        "epsilon_zcdp": release.epsilon(delta, "zcdp"),
+        "plan_digest": plan.digest,
+        "plan_rho": plan.rho,
+        "plan_rho_exact": str(plan.rho_exact),
+        **_describe_check(plan),
+        "certified_gap": plan.gap,
+        "target_scale": plan.scale,
+        "released": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "groups": [
+            {
+                "name": row.name,
+                "file": files[row.name],
+                "queries": row.queries,
+                "quantity": row.quantity,
+                "target": row.target,
+                "largest_std": row.largest_std,
+                **choose_intervals(plan.workload[row.name], None, default=confidence)._asdict(),
+            }
+            for row in plan.group_rows()
+        ],
+    }
+
+
+def _describe_neighbours(plan: Plan) -> str:
+    """Describe which data sets are neighbours."""
+    if plan.unit.is_of_records:
+        return "add or remove one record; rho is for all records of one person"
+    return f"{plan.bound_unit}; rho is for all records of one person"
+
+
+def _describe_check(plan: Plan) -> dict[str, Any]:
+    """Describe what the check before the charge has compared, if this process has drawn."""
+    check = find_check(plan)
+    if check is None:
+        return {}
+    return {
+        "sensitivity_check": {
+            "meaning": "answers of neighbouring data sets were computed as for the release, and "
+            "the largest squared distance between them was compared with what is charged",
+            "cells": check.cells,
+            "neighbours": check.neighbours,
+            "all_neighbours": check.is_complete,
+            "largest_squared_distance": str(check.largest_squared),
+            "charged_squared_distance": str(plan.strategy.sensitivity_squared),
+        }
+    }
+
+
+def _describe_public_totals(release: Release) -> dict[str, Any]:
+    """Describe the exact totals of a release, which its unit of privacy does not protect."""
+    totals = release.public_totals
+    if totals is None:
+        return {}
+    names = release.plan.structure.public_attributes
+    return {
+        "public_totals": {
+            "protected": False,
+            "meaning": "exact numbers of counted records, published without noise: the unit of "
+            "privacy does not protect them",
+            "attributes": list(names or ()),
+            "counts": totals.tolist(),
+        }
+    }
+
+
+def read_release_record(directory: Path) -> dict[str, Any]:
+    """Read release.json of a release.
+
+    Args:
+        directory: The folder of the release.
+
+    Returns:
+        What it says, and the folder; only the folder if there is no file that can be read, as in
+        releases that were published without the command line.
+    """
+    record: Any = None
+    with suppress(OSError, ValueError):
+        record = json.loads((directory / _RECORD).read_text(encoding="utf-8"))
+    return {"folder": str(directory), **(record if isinstance(record, dict) else {})}
+
+
+YAML, MARKDOWN = "review.yaml", "review.md"
+
+
+class _Dumper(yaml.SafeDumper):
+    """It writes texts of several lines as blocks, which the registry wants."""
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
+def write_review(folder: Path, record: Mapping[str, Any]) -> None:
+    """Write the review of a release into a folder.
+
+    Args:
+        folder: The folder.
+        record: The review, by `fitplug.release.review`.
+
+    Raises:
+        OSError: If a file cannot be written.
+    """
+    text = yaml.dump(record, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+    (folder / YAML).write_text(text, encoding="utf-8")
+    (folder / MARKDOWN).write_text(format_markdown(record), encoding="utf-8")

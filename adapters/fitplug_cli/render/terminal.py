@@ -1,0 +1,184 @@
+"""The report of a plan in a terminal, with the same facts as the page, and as a JSON record."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from rich.table import Table
+
+from fitplug.display import format_up
+from fitplug.plan import LARGEST_FACTOR, Relaxation
+from fitplug_cli.render import build_plan_record, out, print_plan, print_table
+from fitplug_cli.render.contribution_limits import explain_limits
+from fitplug_cli.render.facts import DELTAS, RELAXED, Facts, format_factor
+
+_SHOWN_DELTAS = DELTAS[::3]
+
+
+def print_report(facts: Facts, *, full: bool) -> None:
+    """Print the cost of a plan, what each group gets and what its targets cost.
+
+    Args:
+        facts: The facts of the plan.
+        full: Whether everything is printed that the page shows, except for the plots.
+    """
+    print_plan(facts.plan, facts.delta)
+    _print_prices(facts)
+    if full:
+        _print_limits(facts)
+        _print_curve(facts)
+        _print_slack(facts)
+        _print_usual_mechanisms(facts)
+    else:
+        for sentence in (facts.population, facts.measure_note):
+            if sentence:
+                out.print(sentence)
+    out.print(f"plan {facts.plan.digest}")
+
+
+def print_relaxation(relaxation: Relaxation, most: float) -> None:
+    """Print how to relax the targets.
+
+    Args:
+        relaxation: The relaxation.
+        most: The rho that the targets may then cost at most, for all records of one person.
+    """
+    out.print(f"to cost no more than rho = {most:g}")
+    out.print(f"  multiply every std and moe by {relaxation.proportional:.4g}")
+    if relaxation.groups and max(relaxation.groups.values()) <= LARGEST_FACTOR:
+        out.print("  or leave all as they are but those of")
+        for name, by in relaxation.groups.items():
+            out.print(f"    {name}: multiply by {by:.4g}")
+
+
+def _print_prices(facts: Facts) -> None:
+    if facts.groups[0].price is None:
+        out.print(facts.price_note)
+        return
+    table = _make_table(
+        "group",
+        "price of its targets",
+        f"rho saved, at most about, if std {RELAXED - 1:.0%} larger",
+        "held by their target",
+    )
+    for group in facts.groups:
+        assert group.price is not None
+        assert group.saves is not None
+        tight = f"{group.binding:,} of {group.queries:,}"
+        table.add_row(group.name, f"{group.price:.1%}", f"{group.saves:.1%}", tight)
+    print_table(table)
+    if facts.price_note:
+        out.print(facts.price_note)
+
+
+def _print_limits(facts: Facts) -> None:
+    if facts.limits:
+        _print_limits_table(facts)
+    for sentence in explain_limits(facts.plan, facts.population, facts.limited):
+        out.print(sentence)
+
+
+def _print_limits_table(facts: Facts) -> None:
+    table = _make_table(
+        "rows per person",
+        "rho",
+        f"epsilon at delta {facts.delta:g}",
+        "every std, to keep this plan's rho",
+    )
+    for limit in facts.limits:
+        note = " (this plan)" if limit.contributions == facts.most_records else ""
+        table.add_row(
+            f"{limit.contributions:,}{note}",
+            format_up(limit.rho),
+            format_up(limit.epsilon, 4),
+            f"x {limit.std_factor:.3g}",
+        )
+    print_table(table)
+
+
+def _print_curve(facts: Facts) -> None:
+    table = _make_table("delta", *(f"{delta:g}" for delta in _SHOWN_DELTAS))
+    for name, proven in (("epsilon, proven", True), ("on the Gaussian curve", False)):
+        table.add_row(
+            name, *(format_up(facts.epsilon(delta, proven), 4) for delta in _SHOWN_DELTAS)
+        )
+    print_table(table)
+
+
+def _print_slack(facts: Facts) -> None:
+    if facts.measure_note:
+        out.print(facts.measure_note)
+    if facts.even_note is not None:
+        out.print(facts.even_note)
+        return
+    cost = facts.profile
+    out.print(
+        f"of the cells told apart, {len(cost):,}, the least costs {cost[-1]:.1%} of rho and the "
+        f"mean {cost.mean():.1%}"
+    )
+    for free in facts.free_counts:
+        out.print(
+            f"free beside it: {free.cells:,} of the {free.of:,} counts by {free.attribute}, with a "
+            f"std of {_format_interval(free.least_std, free.largest_std)}"
+        )
+
+
+def _format_interval(least: float, most: float) -> str:
+    low, high = format_up(least, 4), format_up(most, 4)
+    return low if low == high else f"{low} to {high}"
+
+
+def _print_usual_mechanisms(facts: Facts) -> None:
+    table = _make_table("usual mechanism", "what it is", "rho over this plan's")
+    for usual in facts.usual_mechanisms:
+        needs = usual.why or "-" if usual.factor is None else format_factor(usual.factor)
+        table.add_row(usual.short, usual.name, needs)
+    print_table(table)
+
+
+def _make_table(*columns: str) -> Table:
+    return Table(*columns, box=None)
+
+
+def build_report_record(facts: Facts, relaxation: Relaxation | None) -> dict[str, Any]:
+    """Build the record of everything that a report shows.
+
+    Args:
+        facts: The facts of the plan.
+        relaxation: How to relax the targets, if the report says so.
+
+    Returns:
+        The record.
+    """
+    record = build_plan_record(facts.plan, facts.delta)
+    cost = facts.profile
+    return record | {
+        "groups": [
+            {
+                ("saves_at_most" if key == "saves" else key): value
+                for key, value in dataclasses.asdict(group).items()
+            }
+            for group in facts.groups
+        ],
+        "curve": [
+            {
+                "delta": delta,
+                "epsilon_zcdp": facts.epsilon(delta),
+                "epsilon_gaussian_curve": facts.epsilon(delta, proven=False),
+            }
+            for delta in DELTAS
+        ],
+        "limits": [dataclasses.asdict(limit) for limit in facts.limits],
+        "limited": facts.limited,
+        "profile": {
+            "cells": len(cost),
+            "least_share_of_rho": float(cost[-1]),
+            "mean_share_of_rho": float(cost.mean()),
+        },
+        "free": [dataclasses.asdict(free) for free in facts.free_counts],
+        "usual_mechanisms": [dataclasses.asdict(usual) for usual in facts.usual_mechanisms],
+        "relaxation": None
+        if relaxation is None
+        else {"proportional": relaxation.proportional, "groups": dict(relaxation.groups)},
+    }
