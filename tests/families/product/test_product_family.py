@@ -11,11 +11,10 @@ from fitplug.domain.domain import Domain
 from fitplug.domain.numbers import Integers
 from fitplug.errors import WorkloadError
 from fitplug.families.analysis import analyse_structure as structure
+from fitplug.families.product.design.attribute_covariance import SymmetricCovariance
 from fitplug.families.product.design.bound_ascent import ascend_product_bound
 from fitplug.families.product.design.descent import descend_product_family
-from fitplug.families.product.design.row_hulls import find_hull
-from fitplug.families.product.design.scales import build_extreme_rows
-from fitplug.families.product.design.symmetric_covariance import SymmetricCovariance
+from fitplug.families.product.design.scales import build_extreme_rows, find_hull
 from fitplug.solve import dual
 from fitplug.solve.problem import reduce_matrix
 from fitplug.workload.factors import ranges

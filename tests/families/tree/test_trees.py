@@ -17,12 +17,11 @@ from fitplug.domain.hierarchy import Hierarchy
 from fitplug.errors import DesignError, DomainError
 from fitplug.families.base.attribute_matrices import DenseMatrix
 from fitplug.families.base.tree_shape import find_tree_shape
-from fitplug.families.product.certificate.tree_pinching import pinch_tree
+from fitplug.families.product.certificate.factor_pinching import pinch_tree
 from fitplug.families.product.design.cell_ascent import share_among_nodes
 from fitplug.families.product.design.dense_covariance import DenseCovariance
-from fitplug.families.product.design.tree_covariance import TreeCovariance
-from fitplug.families.product.design.tree_optimum import optimise_tree
-from fitplug.families.product.shape.row_spaces import classify_nodes
+from fitplug.families.product.design.tree_covariance import TreeCovariance, optimise_tree
+from fitplug.families.product.shape.batches import classify_nodes
 from fitplug.families.product.strategy.trees import TreeMatrix
 from fitplug.solve import dual
 from fitplug.solve.problem import reduce_matrix

@@ -21,7 +21,7 @@ and ||Y_b||_* = tr Gamma_b^1/2 with its Gram matrix
 (`fitplug.families.product.certificate.gram_matrices`). A frame of all columns is exact. An
 attribute of which all groups have the same factor needs no frame, and a symmetric attribute needs
 none but e_a. The rests are spaces of rows that are asked for, and the contrasts at the nodes of a
-tree (`fitplug.families.product.shape.row_spaces`). The proofs, and what rounding can amount to, are
+tree (`fitplug.families.product.shape.batches`). The proofs, and what rounding can amount to, are
 in docs/theory/product-bound.md: all of the rounding loses about 1e-9 of the bound, and more where
 Gram matrices are nearly singular.
 """

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fitplug.families.product.certificate.product_duals import ProductDuals
-from fitplug.families.product.shape.batches import BatchedGroups
-from fitplug.families.product.shape.row_spaces import build_row_spaces, classify_nodes
+from fitplug.families.product.shape.batches import BatchedGroups, build_row_spaces, classify_nodes
 from fitplug.numeric import FloatArray, IntArray
 
 

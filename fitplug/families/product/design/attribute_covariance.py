@@ -4,10 +4,14 @@ An attribute of n cells has a reference u (n,) with 1'u = 1, and a covariance C 
 contrasts with C 1 = 0. Its precision Y (F2) has Y u = 0 and Y C = I - 1 u'. The family needs
 eta_i = Y_ii of each cell, and mu = w'u and gamma = w'C w of each row w of a factor.
 
-Each kind of covariance is a class in a file of its own that implements `AttributeCovariance`, and
-one entry in `fitplug.families.product.design.initial_member.COVARIANCE_KINDS`.
+Each kind of covariance is a class that implements `AttributeCovariance`, and one entry in
+ `fitplug.families.product.design.members.COVARIANCE_KINDS`.
 
-See docs/theory/product-family.md, which calls the pair (u, C) a split.
+Two kinds, which are here, have nothing to choose. A symmetric attribute has u = 1/n and C = Y =
+I - J/n for all weights (docs/theory/symmetry.md). In a hierarchy whose nodes are grades, the
+contrasts of the children of node v, spread below in equal shares, have the covariance
+E_v (I - J/k_v) E_v' times the scales of the blocks, which a number c_v at each node would only
+multiply. See docs/theory/product-family.md, which calls the pair (u, C) a split.
 """
 
 from __future__ import annotations
@@ -19,9 +23,11 @@ from typing import Protocol
 import numpy as np
 
 from fitplug.families.base.attribute_matrices import AttributeMatrix
+from fitplug.families.base.contrasts import build_contrasts
 from fitplug.families.base.tree_shape import TreeShape
 from fitplug.families.product.shape.batches import DistinctFactor
 from fitplug.families.product.shape.grades import AttributeGrades
+from fitplug.families.product.strategy.trees import NodeTreeMatrix
 from fitplug.numeric import FloatArray
 
 
@@ -142,3 +148,110 @@ def make_uniform_optimum(
     n = queries.size
     rows = tuple(np.full(factor.count, 1 / factor.count) for factor in queries.factors)
     return AttributeOptimum(covariance, np.full(n, 1 / n), rows)
+
+
+@dataclass(frozen=True)
+class SymmetricCovariance:
+    """An attribute whose cells may be permuted freely.
+
+    Attributes:
+        size: n, the number of cells.
+    """
+
+    size: int
+
+    @classmethod
+    def fits(cls, queries: AttributeQueries) -> bool:
+        """Tell whether the attribute is symmetric."""
+        return queries.symmetric
+
+    @classmethod
+    def optimise(cls, queries: AttributeQueries) -> AttributeOptimum:
+        """Return the covariance with uniform weights."""
+        return make_uniform_optimum(cls(queries.size), queries)
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for covariances that are identical."""
+        return type(self), self.size
+
+    def compute_eta(self) -> FloatArray:
+        """Return Y_ii, which all cells share, shape (1, 1)."""
+        return np.array([[1 - 1 / self.size]])
+
+    def compute_variance_parts(self, factor: DistinctFactor) -> FloatArray:
+        """Return mu^2 and gamma of a cell, which all rows share, shape (1, 2)."""
+        return np.array([[self.size**-2.0, 1 - 1 / self.size]])
+
+    def descend(
+        self,
+        cells: FloatArray,
+        prices: FloatArray,
+        pulls: Sequence[tuple[DistinctFactor, FloatArray]],
+    ) -> SymmetricCovariance:
+        """Return the covariance itself, which no weights change."""
+        return self
+
+    def round_to_integers(self, factors: Sequence[DistinctFactor], bits: int) -> AttributeMatrix:
+        """Return the integer contrasts of n cells, which are exact with any number of bits."""
+        return build_contrasts(self.size)
+
+
+@dataclass(frozen=True, eq=False)
+class NodeTreeCovariance:
+    """A hierarchy whose V nodes with several children are grades.
+
+    Attributes:
+        shape: The nodes below one root.
+    """
+
+    shape: TreeShape
+
+    @classmethod
+    def fits(cls, queries: AttributeQueries) -> bool:
+        """Tell whether the nodes are grades."""
+        return queries.grades.tree is not None
+
+    @classmethod
+    def optimise(cls, queries: AttributeQueries) -> AttributeOptimum:
+        """Return the covariance with uniform weights."""
+        assert queries.grades.tree is not None
+        return make_uniform_optimum(cls(queries.grades.tree), queries)
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for covariances that are identical."""
+        return type(self), self.shape
+
+    def compute_eta(self) -> FloatArray:
+        """Return (Y_v)_ii of each leaf and node, shape (n, V)."""
+        matrix = NodeTreeMatrix.from_shape(self.shape)
+        columns = matrix.grades.column_squares / self._precisions
+        return np.asarray(columns[self.shape.parents[-1]])
+
+    def compute_variance_parts(self, factor: DistinctFactor) -> FloatArray:
+        """Return mu^2 and the gammas of the nodes of a level, or of "total", (nodes, 1 + V)."""
+        found = NodeTreeMatrix.from_shape(self.shape).upper_variance_parts(factor.factor)
+        found[:, 1:] *= self._precisions
+        return found
+
+    @property
+    def _precisions(self) -> FloatArray:
+        """The factor in H_v'H_v of each node, shape (V,)."""
+        found = np.ones(self.shape.branching)
+        for group in self.shape.siblings:
+            found[group.positions] = build_contrasts(group.k).precision
+        return found
+
+    def descend(
+        self,
+        cells: FloatArray,
+        prices: FloatArray,
+        pulls: Sequence[tuple[DistinctFactor, FloatArray]],
+    ) -> NodeTreeCovariance:
+        """Return the covariance itself, which no weights change."""
+        return self
+
+    def round_to_integers(self, factors: Sequence[DistinctFactor], bits: int) -> NodeTreeMatrix:
+        """Return the integer contrasts of each node, which are exact with any number of bits."""
+        return NodeTreeMatrix.from_shape(self.shape)

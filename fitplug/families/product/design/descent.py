@@ -22,13 +22,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fitplug.families.product.design.attribute_covariance import AttributeCovariance
-from fitplug.families.product.design.initial_member import optimise_attributes
-from fitplug.families.product.design.members import FamilyMember, FamilyWeights
-from fitplug.families.product.design.profiles import build_profiles
+from fitplug.families.product.design.members import FamilyMember, FamilyWeights, optimise_attributes
 from fitplug.families.product.design.scales import (
     Scales,
     VarianceMatrix,
     build_extreme_rows,
+    build_profiles,
     compute_scales,
     optimise_scales,
 )

@@ -23,8 +23,7 @@ import numpy as np
 from fitplug.families.product.certificate.product_duals import PairWeights
 from fitplug.families.product.design.attribute_covariance import AttributeCovariance
 from fitplug.families.product.design.descent import ascend_queries
-from fitplug.families.product.design.initial_member import optimise_attributes
-from fitplug.families.product.design.members import FamilyMember, FamilyWeights
+from fitplug.families.product.design.members import FamilyMember, FamilyWeights, optimise_attributes
 from fitplug.families.product.design.pair_profiles import (
     PairProfiles,
     list_pair_products,

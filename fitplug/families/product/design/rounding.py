@@ -23,10 +23,10 @@ from fitplug.families.base.strategies import build_strategy
 from fitplug.families.base.strategy import BlockSet, IntegerStrategy
 from fitplug.families.product.design.members import FamilyMember
 from fitplug.families.product.design.pair_profiles import PairProfiles
-from fitplug.families.product.design.profiles import build_profiles
 from fitplug.families.product.design.scales import (
     Profiles,
     build_extreme_rows,
+    build_profiles,
     optimise_scales,
 )
 from fitplug.families.product.shape.grades import BlockScales

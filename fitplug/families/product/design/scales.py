@@ -9,6 +9,15 @@ the attributes of block A, the problem
 is convex (F14). Its dual (F15) is the largest sum_A sqrt(E_A (K'q)_A) over weights q that sum to
 1, which is the diagonal case of the dual solver. See docs/theory/product-family.md, "The best
 scales for given splits".
+
+With grades, eta_(a,k) of the cells of every attribute is given too, and the profile is
+G z^-1 for a factored G >= 0
+with a row for each combination of cells and a column for each scale. Attributes with one grade have
+their largest eta in all rows: where that is, the other cells' profile is no larger.
+
+If targets do not vary along an attribute, the variance (F10) of a group's queries along it is
+alpha mu^2 + beta gamma with alpha, beta >= 0. It is largest at a vertex of the upper right hull of
+the points (mu^2, gamma). See docs/theory/product-family.md, "Queries that can be left out".
 """
 
 from __future__ import annotations
@@ -21,8 +30,8 @@ from typing import Protocol
 import numpy as np
 
 from fitplug.errors import WorkloadError
-from fitplug.families.product.design.row_hulls import find_hull, stack_hulls
 from fitplug.families.product.shape.batches import BatchedGroups, gather_tables
+from fitplug.families.product.shape.grades import BlockScales
 from fitplug.numeric import FloatArray, IntArray, to_positions
 from fitplug.solve import DualValue, Problem, mix_with_uniform, solve_dual
 
@@ -214,3 +223,113 @@ def compute_scales(costs: FloatArray, needed: FloatArray) -> FloatArray:
         needed: K'q, shape (count,).
     """
     return np.sqrt(np.divide(costs, needed, out=np.zeros_like(costs), where=needed > 0))
+
+
+@dataclass(frozen=True, eq=False)
+class ProfileMatrix:
+    """G, factored.
+
+    Attributes:
+        scales: The scales.
+        undivided: The product of the largest eta of a scale's undivided attributes, shape (count,).
+        tables: 1 and eta of the different cells of each divided attribute, shape (c_i, 1 + K_i).
+    """
+
+    scales: BlockScales
+    undivided: FloatArray
+    tables: tuple[FloatArray, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The numbers of different cells (c_1, ...)."""
+        return tuple(map(len, self.tables))
+
+    @property
+    def size(self) -> int:
+        """The number of rows."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    def multiply(self, precisions: FloatArray) -> FloatArray:
+        """Return the profile (size,) of precisions 1 / z (count,)."""
+        grid = np.bincount(
+            to_positions(self.scales.places),
+            self.undivided * precisions,
+            int(np.prod(self.scales.grid, dtype=np.int64)),
+        )
+        shaped = grid.reshape(self.scales.grid).astype(np.float64)
+        return _multiply_axes(shaped, self.tables).ravel()
+
+    def multiply_transposed(self, p: FloatArray) -> FloatArray:
+        """Return the mean cost (count,) of each scale at 1, of weights p (size,) of the rows."""
+        grid = _multiply_axes(p.reshape(self.shape), [table.T for table in self.tables])
+        return np.asarray(self.undivided * grid.ravel()[self.scales.places])
+
+
+def build_profiles(scales: BlockScales, eta: Sequence[FloatArray]) -> ProfileMatrix:
+    """Build G.
+
+    Args:
+        scales: The scales.
+        eta: Of each attribute, shape (n, K), or of all its cells, shape (1, K).
+    """
+    largest = [
+        own.max(axis=0, initial=0.0) if k == 1 else np.ones(k)
+        for own, k in zip(eta, scales.counts, strict=True)
+    ]
+    tables = tuple(_add_total(np.unique(eta[a], axis=0)) for a in scales.divided.tolist())
+    return ProfileMatrix(scales, scales.multiply(largest).astype(np.float64), tables)
+
+
+def _add_total(eta: FloatArray) -> FloatArray:
+    """Add the total's column of ones to eta (c, K) of different cells."""
+    return np.concatenate([np.ones((len(eta), 1)), eta], axis=1)
+
+
+def _multiply_axes(array: FloatArray, tables: Sequence[FloatArray]) -> FloatArray:
+    """Multiply each axis of an array (m_1, m_2, ...) by a table (r_i, m_i)."""
+    for table in tables:
+        # The first axis is contracted, and the new one comes last.
+        array = np.tensordot(array, table, (0, 1))
+    return np.asarray(array)
+
+
+def find_hull(table: FloatArray, slack: float) -> FloatArray:
+    """Find points (h, 2) whose mixtures dominate all rows (mu^2, gamma) of a table (r, 2).
+
+    Args:
+        table: Numbers >= 0, shape (r, 2).
+        slack: The points may exceed the hull by a factor of 1 + slack. More slack leaves fewer.
+    """
+    points = table[np.lexsort((-table[:, 1], -table[:, 0]))]
+    # Most rows have less gamma than a row with more mu^2, and are dropped in one step.
+    highest = np.maximum.accumulate(points[:, 1])
+    points = points[np.append(True, highest[1:] > highest[:-1])]
+    hull: list[FloatArray] = []
+    for point in points:
+        while len(hull) > 1 and _measure_excess(hull[-2], point, hull[-1]) <= 1:
+            hull.pop()
+        hull.append(point)
+    kept = [0]
+    for j in range(2, len(hull)):
+        last, between = hull[kept[-1]], hull[kept[-1] + 1 : j]
+        if any(_measure_excess(last, hull[j], point) > 1 + slack for point in between):
+            kept.append(j - 1)
+    if len(hull) > 1:
+        kept.append(len(hull) - 1)
+    return np.array(hull)[kept] * (1 + slack)
+
+
+def _measure_excess(a: FloatArray, b: FloatArray, point: FloatArray) -> float:
+    """Return how many times as far from zero `point` is as the line through a and b, all (2,).
+
+    a has more mu^2 than b, and b has more gamma.
+    """
+    normal = b[1] - a[1], a[0] - b[0]
+    at_line = normal[0] * a[0] + normal[1] * a[1]
+    return float((normal[0] * point[0] + normal[1] * point[1]) / at_line)
+
+
+def stack_hulls(hulls: Sequence[FloatArray]) -> FloatArray:
+    """Stack hulls (h, 1 + K) to (g, most, 1 + K); shorter ones repeat their points."""
+    most = max(map(len, hulls))
+    return np.stack([np.resize(hull, (most, hull.shape[1])) for hull in hulls])

@@ -1,27 +1,35 @@
-"""Strategies of the product family: any integer matrix for each attribute, a number per block."""
+"""Strategies of the product family: any integer matrix for each attribute, a number per block.
+
+Where attributes have grades, the answers of block A to the rows of the grades k of its attributes
+are multiplied by m_(A,k). A record in the cells i_a costs
+
+    sum_A sum_k m_(A,k)^2 prod_{a in A} eta_(a,k_a)(i_a)
+
+with eta_(a,k)(i) the squared norm of column i in the rows of grade k. All terms are >= 0, so an
+attribute with one grade attains its largest eta whatever the others' cells are. The largest sum
+over the different columns of the others is computed in integers, by products of tables.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
 from fitplug.errors import PlanError
 from fitplug.families.base.attribute_matrices import AttributeMatrix, DenseMatrix
 from fitplug.families.base.contrasts import make_contrasts
-from fitplug.families.base.strategy import Integers, IntegerStrategy
+from fitplug.families.base.integers import MAX_ENTRY, SATURATION
+from fitplug.families.base.strategy import BlockSet, Integers, IntegerStrategy
 from fitplug.families.base.strategy_form import Mechanism, StrategyCost, make_mechanism
 from fitplug.families.blocks.strategy.matrices import BlockSetForm
+from fitplug.families.product.shape.grades import BlockScales
 from fitplug.families.product.shape.products import ProductStructure
-from fitplug.families.product.strategy.multiples import (
-    check_multiples,
-    compute_graded_cost,
-    gather_multiples,
-)
-from fitplug.families.product.strategy.node_trees import NodeTreeMatrix
-from fitplug.families.product.strategy.trees import TreeMatrix
+from fitplug.families.product.strategy.trees import NodeTreeMatrix, TreeMatrix
 from fitplug.families.product.strategy.variants import VariantMatrix
-from fitplug.numeric import AnyArray, FloatArray, gamma
+from fitplug.numeric import AnyArray, FloatArray, IntArray, ceil_float, gamma, multiply_exactly
 
 
 class ProductForm(BlockSetForm[ProductStructure]):
@@ -97,3 +105,63 @@ class ProductForm(BlockSetForm[ProductStructure]):
             else:
                 matrices[a] = TreeMatrix.from_arrays(tree, arrays[a])
         return tuple(matrices)
+
+
+def gather_multiples(scales: BlockScales, block_sets: Sequence[BlockSet]) -> IntArray:
+    """Gather the multiple of every scale, 0 for blocks that are not measured, shape (count,)."""
+    found = np.zeros(scales.count, dtype=np.int64)
+    for block_set in block_sets:
+        for i, block in enumerate(block_set.blocks.tolist()):
+            own = slice(int(scales.starts[block]), int(scales.starts[block + 1]))
+            if block_set.multiples:
+                found[own] = block_set.multiples[i].ravel()
+            else:
+                found[own] = block_set.M[i, 0, 0]
+    return found
+
+
+def compute_graded_cost(scales: BlockScales, integers: Integers) -> StrategyCost:
+    """Compute the largest cost of a record exactly, and how many records the integers hold."""
+    multiples = gather_multiples(scales, integers.block_sets).astype(object)
+    whole: list[AnyArray] = []
+    entries: list[AnyArray] = []
+    tables: list[AnyArray] = []
+    for matrix in integers.attribute_matrices:
+        if (grades := matrix.grades) is None:
+            whole.append(np.array([matrix.column_square], dtype=object))
+            entries.append(np.array([matrix.largest_entry], dtype=object))
+        else:
+            whole.append(np.ones(grades.count, dtype=object))
+            entries.append(grades.largest_entries.astype(object))
+            columns = sorted({(1, *own) for own in grades.column_squares.tolist()})
+            tables.append(np.array(columns, dtype=object))
+    costs: Any = np.zeros(int(np.prod(scales.grid, dtype=np.int64)), dtype=object)
+    np.add.at(costs, scales.places, scales.multiply(whole) * multiples**2)
+    costs = costs.reshape(scales.grid)
+    for table in tables:
+        # The first axis is contracted, and that of the columns comes last.
+        flat = costs.reshape(len(costs), -1)
+        costs = multiply_exactly(flat.T, table.T).reshape(*costs.shape[1:], len(table))
+    largest = int(costs.max())
+    entry = max(int((scales.multiply(entries) * multiples).max()), 1)
+    return StrategyCost(largest, np.array([ceil_float(Fraction(largest))]), SATURATION // entry)
+
+
+def check_multiples(scales: BlockScales, block_set: BlockSet) -> None:
+    """Check the multiples of a block set.
+
+    Raises:
+        PlanError: If a shape or a type is another one, or an integer is out of range.
+    """
+    if not len(scales.divided):
+        if block_set.multiples:
+            raise PlanError("the strategy has multiples of grades that the workload does not have")
+        return
+    if (block_set.M != 1).any() or len(block_set.multiples) != len(block_set.blocks):
+        raise PlanError("the strategy does not have multiples of each block's grades")
+    shapes = [own.shape for own in scales.split(np.zeros(scales.count))]
+    for block, own in zip(block_set.blocks.tolist(), block_set.multiples, strict=True):
+        if own.dtype != np.int64 or own.shape != shapes[block]:
+            raise PlanError("the strategy's multiples are not integers of each block's grades")
+        if not 1 <= int(own.min()) <= int(own.max()) < MAX_ENTRY:
+            raise PlanError("the strategy's multiples are out of range")
