@@ -67,7 +67,7 @@ from fitplug.families.product.shape.products import ProductStructure
 from fitplug.families.registry import register_families
 from fitplug.families.tree.certificate.block_weights import average_weights
 from fitplug.families.tree.shape.blocks import TreeStructure
-from fitplug.families.tree.shape.node_tree import DistinctChildren, IdenticalLeaves
+from fitplug.families.tree.shape.node_tree import TreeStep
 from fitplug.families.tree.shape.pairs import TreePairStructure
 from fitplug.families.tree.shape.persons import PersonTreeStructure
 from fitplug.families.tree.strategy.blocks import StepMatrices, TreeBlock
@@ -90,10 +90,8 @@ __all__ = [
     "ChainMatrix",
     "ChainStructure",
     "DenseMatrix",
-    "DistinctChildren",
     "Duals",
     "Frame",
-    "IdenticalLeaves",
     "IntegerStrategy",
     "MatrixStructure",
     "Mechanism",
@@ -113,6 +111,7 @@ __all__ = [
     "Structure",
     "TreeBlock",
     "TreePairStructure",
+    "TreeStep",
     "TreeStructure",
     "analyse_structure",
     "answer_exactly",

@@ -101,7 +101,7 @@ def write_out_moment(structure, p, of_kinds):
     share = share / sizes[finest][:, None]
     parents = np.full(tree.size, -1)
     for step in tree.steps:
-        parents[step.children.reshape(len(step.parents), -1)] = step.parents[:, None]
+        parents[step.children] = step.parents[:, None]
 
     def find_cluster(cell, depth):
         node = int(tree.leaf_nodes[cell])

@@ -9,7 +9,6 @@ import numpy as np
 import fitplug as fp
 from fitplug.errors import WorkloadError
 from fitplug.families import (
-    IdenticalLeaves,
     StepMatrices,
     TreeBlock,
     TreePairStructure,
@@ -116,7 +115,7 @@ def random_blocks(rng, structure, most=5):
             if step.depth > structure.find_block_depth(block):
                 continue
             b, r = len(step.parents), classes[step.depth].size
-            if isinstance(step, IdenticalLeaves):
+            if step.counts is not None:
                 children = rng.integers(1, most + 1, b)
             else:
                 k = step.children.shape[1]
@@ -187,14 +186,14 @@ def write_out(strategy):
         for step, matrices in zip(tree.steps, own.steps, strict=False):
             C = indicators[step.depth]
             order = range(len(step.parents))
-            if isinstance(step, IdenticalLeaves):
+            if step.counts is not None:
                 order = np.argsort(step.counts, kind="stable").tolist()
             for i in order:
-                if isinstance(step, IdenticalLeaves):
+                if step.counts is not None:
                     k = int(step.counts[i])
                     H = build_contrasts(k).apply(np.eye(k, dtype=np.int64), 0)
                     A = matrices.children[i].astype(object) * H
-                    children = leaf_rows[leaf_rows @ below[int(step.children[i])] > 0]
+                    children = leaf_rows[leaf_rows @ below[int(step.children[i, 0])] > 0]
                 else:
                     A = matrices.children[i].astype(object)
                     children = np.stack([below[v] for v in step.children[i].tolist()])

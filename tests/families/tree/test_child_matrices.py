@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fitplug.errors import DesignError
-from fitplug.families import IdenticalLeaves, StepMatrices
+from fitplug.families import StepMatrices, TreeStep
 from fitplug.families.tree.strategy.child_matrices import LeafMatrices, SiblingMatrices
 from fitplug.numeric import invert_each_with_residual, multiply_exactly
 from tests.helpers.exact import rationals, solve_left
@@ -49,7 +49,7 @@ def test_variances_of_siblings_are_bounded(k, spread) -> None:
 def test_variances_of_identical_leaves_are_bounded(k) -> None:
     m = np.array([1, 3, 2**40])
     nodes = np.arange(3)
-    step = IdenticalLeaves(0, 1, nodes, nodes + 3, np.full(3, k))
+    step = TreeStep(0, 1, nodes, nodes[:, None] + 3, np.full(3, k))
     matrices = StepMatrices(m, np.ones((3, 1, 1), dtype=np.int64))
     spreads, added = matrices.upper_child_variances(step)
     H = LeafMatrices(np.ones(1, dtype=np.int64), k).write_out()[0].astype(object)

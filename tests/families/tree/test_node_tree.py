@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fitplug as fp
-from fitplug.families import DistinctChildren, IdenticalLeaves, TreeStructure, analyse_structure
+from fitplug.families import TreeStructure, analyse_structure
 from fitplug.families.tree.shape import node_tree as node_tree
 from fitplug.families.tree.shape.node_tree import build_node_tree
 
@@ -72,12 +72,12 @@ def test_only_leaves_of_equal_weights_are_one_node(seed) -> None:
     weights = {level: np.zeros((len(own), 0)) for level, own in first.items()}
     weights[finest] = rng.integers(0, 2, (len(first[finest]), 1)).repeat(1, axis=1) * 1.0
     tree = build_node_tree(first, n, weights)
-    for step in tree.identical:
-        for child in step.children.tolist():
+    for step in tree.steps:
+        for child in step.children[:, 0].tolist() if step.counts is not None else ():
             own = weights[finest][tree.level_nodes[finest] == child]
             assert len(np.unique(own)) == 1
     separate = build_node_tree(first, n, weights, merge=False)
-    assert not separate.identical
+    assert all(step.counts is None for step in separate.steps)
     assert len(separate.leaves) == len(first[finest])
 
 
@@ -90,7 +90,7 @@ def test_wide_nodes_get_nodes_below_them(children) -> None:
     assert max(widths) <= node_tree.MOST_CHILDREN
     # As even as can be, so that no node has one child or two.
     assert min(widths) >= min(children // node_tree.MOST_CHILDREN, 2)
-    assert all(isinstance(step, DistinctChildren) for step in tree.steps)
+    assert all(step.counts is None for step in tree.steps)
     assert len(np.unique(tree.leaf_nodes)) == children
 
 
@@ -98,7 +98,6 @@ def test_identical_leaves_are_one_node_however_many_they_are() -> None:
     tree = build_node_tree({"leaf": np.arange(10**6)}, 10**6, {"leaf": np.zeros((10**6, 0))})
     assert tree.size == 2
     (step,) = tree.steps
-    assert isinstance(step, IdenticalLeaves)
     assert step.counts.tolist() == [10**6]
 
 

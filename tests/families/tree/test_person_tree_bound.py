@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from fitplug.families import NO_FRAME, Duals, Objective, certify_bound
+from fitplug.families.tree.design.leaf_descent import find_varied_differences
+from fitplug.neighbours import PersonRecords, RecordProducts
 from tests.helpers.person_trees import (
     compute_norm,
     random_person_structure,
@@ -70,3 +72,17 @@ def test_dense_periods_have_the_bound_of_records_in_random_leaves(apart: bool) -
         assert np.mean(ratios) > 0.99, ratios
     else:
         assert min(ratios) > 1 - 1e-5
+
+
+def test_costly_differences_are_with_and_without_each_period() -> None:
+    rng = np.random.default_rng(9)
+    factors = rng.normal(size=(2, 8, 8))
+    same, other = (F @ F.T for F in factors)
+    person = PersonRecords(3, np.repeat(np.arange(4), 2), (5,))
+    found = find_varied_differences(RecordProducts(person, np.stack([same + other, other])), 4)
+    periods = np.where(found.cells >= 0, person.periods[found.cells], -1)
+    for period in range(4):
+        has = (periods == period).any(axis=1)
+        assert has.any()
+        assert not has.all()
+    assert len(found.leave_out()) == len(found)

@@ -21,7 +21,6 @@ from fitplug.families.tree.certificate.scalar_trees import (
     order_nodes,
 )
 from fitplug.families.tree.shape.blocks import GroupPart, TreeStructure
-from fitplug.families.tree.shape.node_tree import IdenticalLeaves
 from fitplug.numeric import AnyArray, BoolArray, FloatArray, IntArray, gamma
 from fitplug.workload import CellClasses
 
@@ -68,9 +67,7 @@ class BlockWeights:
         sizes = [one.size for one in self.classes]
         self.last = max((d for d, size in enumerate(sizes) if size), default=-1)
         if self.last >= 0:
-            masses = np.zeros((self.tree.size, sizes[0]))
-            masses[self.tree.leaves] = self.classes[0].merge_counts(p)
-            self.masses = self.tree.add_upwards(masses)
+            self.masses = self.tree.sum_leaves(self.classes[0].merge_counts(p))
 
     @property
     def rounding(self) -> float:
@@ -98,10 +95,10 @@ class BlockWeights:
         steps = tuple(
             DenseStep(
                 position[step.parents],
-                position[step.children].reshape(len(step.parents), -1),
-                step.counts.astype(np.float64)
-                if isinstance(step, IdenticalLeaves)
-                else np.ones(len(step.parents)),
+                position[step.children],
+                np.ones(len(step.parents))
+                if step.counts is None
+                else step.counts.astype(np.float64),
             )
             for step in self.tree.steps
             if step.depth < min(totals.depth, self.last + 1)
@@ -155,7 +152,7 @@ class BlockWeights:
             if step.depth < depth:
                 continue
             top = np.where(above[step.parents] < 0, step.parents, above[step.parents])
-            above[step.children] = top if step.children.ndim == 1 else top[:, None]
+            above[step.children] = top[:, None]
             if step.depth <= self.last:
                 is_bottom[step.parents] = False
                 is_bottom[step.children] = True

@@ -34,6 +34,7 @@ from fitplug.families.tree.certificate.trees import (
     TreeCertifier,
     lower_block_norm,
     scale_by_power,
+    scale_rows,
 )
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.persons import PersonTreeStructure
@@ -222,9 +223,8 @@ def _lower_scalar_norm(
     row_weights: FloatArray,
 ) -> float:
     """Bound the norm of a block with one class of dense cells from below."""
-    most = max(part.multiple * row_weights[part.rows].max() for part in structure.parts[block])
-    power = math.frexp(float(most))[1] // 2
-    weights = BlockWeights(structure, block, p, np.ldexp(row_weights, -2 * power))
+    power, rows = scale_rows(structure, block, row_weights)
+    weights = BlockWeights(structure, block, p, rows)
     if weights.last < 0:
         return 0.0
     tree = weights.build_scalar()
@@ -258,9 +258,7 @@ def _upper_known_norm(
         row_weights: q / c, shape (rows,).
     """
     tree = structure.tree
-    masses = np.zeros((tree.size, structure.cells))
-    masses[tree.leaves] = p
-    tree.add_upwards(masses)
+    masses = tree.sum_leaves(p)
     total, operations = 0.0, tree.size + structure.cells + len(tree.steps) + 64
     for cell in range(structure.cells):
         square = 0.0

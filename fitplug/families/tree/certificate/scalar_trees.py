@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fitplug.families.tree.shape.node_tree import IdenticalLeaves, NodeTree
+from fitplug.families.tree.shape.node_tree import NodeTree
 from fitplug.numeric import BoolArray, FloatArray, IntArray, gamma
 
 LOGARITHM = 256
@@ -97,7 +97,7 @@ def order_nodes(tree: NodeTree, tops: IntArray, first: int, last: int) -> SweepO
             continue
         children = step.children.T.ravel()  # in C order of (k, b)
         counts = None
-        if isinstance(step, IdenticalLeaves):
+        if step.counts is not None:
             counts = step.counts[:, None].astype(np.float64)
         at, k = slice(size, size + len(children)), len(children) // len(step.parents)
         steps.append(SweepStep(position[step.parents], at, k, counts))

@@ -114,10 +114,7 @@ class _BlockGradient:
 
     def spread_to_cells(self) -> FloatArray:
         """Spread g of the lowest nodes that the block asks for to leaves and cells, (leaves, D)."""
-        for step in self.tree.steps:
-            if step.depth > self.weights.last:
-                above = self.by_class[step.parents]
-                self.by_class[step.children] = above if step.children.ndim == 1 else above[:, None]
+        self.tree.repeat_downwards(self.by_class, self.weights.last)
         of_cell = self.weights.classes[0].of_cell
         padded = np.pad(self.by_class[self.tree.leaves], ((0, 0), (0, 1)))
         return np.asarray(padded[:, of_cell])

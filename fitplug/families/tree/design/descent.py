@@ -33,7 +33,7 @@ from fitplug.solve import (
     normalise_pair,
 )
 
-_MERIT_ERROR = 1e-6
+MERIT_ERROR = 1e-6
 """How much one sweep may miss the best member's Lagrangian by, relatively."""
 
 RELAXATION = 1.7
@@ -128,7 +128,7 @@ def descend_trees(structure: TreeStructure, objective: Objective, options: Optio
     best = found.best_upper
     p, q = descent.split(best.x)
     return TreeMember(
-        sweeps=descent.sweep(best.found, p, q),
+        sweeps=descent.sweep(best.evaluation, p, q),
         p=p,
         q=q,
         upper=best.upper,
@@ -138,12 +138,53 @@ def descend_trees(structure: TreeStructure, objective: Objective, options: Optio
     )
 
 
-class TreeDescent:
-    """The fixed-point map. It keeps what the last sweeps found, from which the next ones start."""
+class SweepMap:
+    """A fixed-point map. It keeps what the last sweeps found, from which the next ones start.
+
+    Args:
+        structure: The structure.
+        mixing: The part of all weight that is spread evenly in each iteration.
+        start: What the first sweep starts from.
+    """
+
+    def __init__(self, structure: TreeStructure, mixing: float, start: Start) -> None:
+        self.mixing = mixing
+        # Every group has the same part of the first weights, however many queries it has.
+        repeats = structure.repeats
+        sums = np.add.reduceat(repeats, structure.row_starts[:-1])
+        shares = repeats / np.repeat(sums, np.diff(structure.row_starts))
+        self.row_shares: FloatArray = shares / shares.sum()
+        self._start = start
+        self._merit = math.inf
+
+    def conclude(
+        self,
+        x: FloatArray,
+        following: FloatArray,
+        sweeps: Sequence[Sweep],
+        squares: tuple[float, float],
+    ) -> Iterate[Start]:
+        """Conclude an evaluation.
+
+        Args:
+            x: Where the map was evaluated.
+            following: The weights that follow.
+            sweeps: What the sweeps found.
+            squares: The squares of the Lagrangian's merit and of the cost of the member.
+        """
+        start, self._start = self._start, tuple(sweep.steps for sweep in sweeps)
+        merit, upper = map(math.sqrt, squares)
+        # A sweep that has not reached the best member says too much of the bound.
+        lower = merit - 2 * abs(merit - self._merit) if merit <= upper else 0.0
+        self._merit = merit
+        return Iterate(x, following, max(lower, _LEAST_BOUND * upper), upper, merit, start)
+
+
+class TreeDescent(SweepMap):
+    """The fixed-point map for one record."""
 
     def __init__(self, structure: TreeStructure, objective: Objective, mixing: float) -> None:
         self.structure = structure
-        self.mixing = mixing
         self.blocks: list[int] = structure.noisy_blocks.tolist()
         self.families = [self.build_family(block) for block in self.blocks]
         self.budgets = objective.budgets
@@ -153,13 +194,7 @@ class TreeDescent:
         leaves = structure.tree.multiplicities[structure.tree.leaves].astype(np.float64)
         shares = np.repeat(leaves, structure.cells)
         self.cell_shares: FloatArray = shares / shares.sum()
-        # Every group has the same part of the first weights, however many queries it has.
-        repeats = structure.repeats
-        sums = np.add.reduceat(repeats, structure.row_starts[:-1])
-        shares = repeats / np.repeat(sums, np.diff(structure.row_starts))
-        self.row_shares: FloatArray = shares / shares.sum()
-        self._start: Start = tuple(family.start() for family in self.families)
-        self._merit = math.inf
+        super().__init__(structure, mixing, tuple(family.start() for family in self.families))
         self._evaluations = 0
         self.early: BoundWeights | None = None
 
@@ -187,7 +222,7 @@ class TreeDescent:
             tolerance=tolerance,
             max_iterations=max_iterations,
             progress=progress,
-            merit_error=_MERIT_ERROR,
+            merit_error=MERIT_ERROR,
             relaxation=RELAXATION,
         )
 
@@ -225,10 +260,8 @@ class TreeDescent:
     def sweep(self, start: Start, p: FloatArray, q: FloatArray) -> tuple[Sweep, ...]:
         """Sweep over the trees of all blocks at weights p (|V|,) and q (rows,)."""
         structure = self.structure
-        cells = np.zeros((structure.tree.size, structure.cells))
         weights = p if self.budgets is None else p / self.budgets
-        cells[structure.tree.leaves] = weights.reshape(-1, structure.cells)
-        structure.tree.add_upwards(cells)
+        cells = structure.tree.sum_leaves(weights.reshape(-1, structure.cells))
         rows = q / structure.targets + self.total_weight
         multiples = self.multiples
         return tuple(
@@ -242,10 +275,9 @@ class TreeDescent:
         self._evaluations += 1
         if self._evaluations == _EARLY:
             self.early = BoundWeights(p, q)
-        start = self._start
         with np.errstate(all="ignore"):
             try:
-                sweeps = self.sweep(start, p, q)
+                sweeps = self.sweep(self._start, p, q)
             except np.linalg.LinAlgError:
                 return None
             g, h, total = self._measure(sweeps)
@@ -258,13 +290,8 @@ class TreeDescent:
                     (q * (h + total) / spread + self.mixing * self.row_shares) / (1 + self.mixing),
                 ]
             )
-        self._start = tuple(sweep.steps for sweep in sweeps)
-        merit = math.sqrt(cost * spread)
-        upper = math.sqrt(float(g.max()) * (float(h.max()) + total))
-        # A sweep that has not reached the best member says too much of the bound.
-        lower = merit - 2 * abs(merit - self._merit) if merit <= upper else 0.0
-        self._merit = merit
-        return Iterate(x, following, max(lower, _LEAST_BOUND * upper), upper, merit, start)
+        upper = float(g.max()) * (float(h.max()) + total)
+        return self.conclude(x, following, sweeps, (cost * spread, upper))
 
     def _measure(self, sweeps: Sequence[Sweep]) -> tuple[FloatArray, FloatArray, float]:
         """Measure the profile over the budgets, variances over targets, and the weighted total."""

@@ -26,7 +26,7 @@ from fitplug.families.tree.design.child_covariances import (
     get_diagonals,
 )
 from fitplug.families.tree.shape.blocks import GroupPart, TreeStructure
-from fitplug.families.tree.shape.node_tree import IdenticalLeaves, TreeStep
+from fitplug.families.tree.shape.node_tree import TreeStep
 from fitplug.numeric import FloatArray, IntArray
 
 
@@ -153,16 +153,15 @@ class TreeFamily:
             at, above = self._places[step.children], self._places[step.parents]
             T = self._restrict(step, S[step.parent_depth][above])
             found = before.solve(
-                _add_axis(P[step.depth][at], step),
-                _add_axis(K[step.depth][at], step),
+                P[step.depth][at],
+                K[step.depth][at],
                 T,
                 self._get_factor(step.depth),
             )
             steps.append(found)
-            S[step.depth][at] = found.spread(T).reshape(*at.shape, *T.shape[1:])
+            S[step.depth][at] = found.spread(T)
             own = self._expand(step.depth, found.add_profile())
-            profile = g[step.parent_depth][above][:, None] + own
-            g[step.depth][at] = profile.reshape(*at.shape, -1)
+            g[step.depth][at] = g[step.parent_depth][above][:, None] + own
         return Sweep(
             steps=tuple(steps),
             root=(S[0][0], precision[0]),
@@ -202,7 +201,7 @@ class TreeFamily:
         found = np.zeros((depths, self._tree.size, cells))
         found[0, 0] = self._expand(0, get_diagonals(sweep.root[1][None]))[0]
         for i, step in enumerate(self._tree.steps):
-            at = step.children.reshape(len(step.parents), -1)
+            at = step.children
             found[:, at] = found[:, step.parents, None]
             if i < len(self.steps):
                 found[step.depth, at] += self._expand(step.depth, sweep.steps[i].add_profile())
@@ -212,7 +211,7 @@ class TreeFamily:
         """Make the covariances that spread the nodes of a step evenly."""
         b, r = len(step.parents), self.classes[step.depth].size
         unit = np.broadcast_to(np.eye(r), (b, r, r))
-        if isinstance(step, IdenticalLeaves):
+        if step.counts is not None:
             return IdenticalCovariances(step.counts.astype(np.float64), unit, unit)
         k = step.children.shape[1]
         return KroneckerCovariances(ScalarSiblings.make_even(b, k), unit, unit)
@@ -239,7 +238,7 @@ class TreeFamily:
                 _add_at(K[own.depth], own.places, own.charge(q[own.rows]))
         for step, before in zip(reversed(self.steps), reversed(start), strict=True):
             at = self._places[step.children]
-            below = before.collect(_add_axis(K[step.depth][at], step))
+            below = before.collect(K[step.depth][at])
             if (F := self._find_merging(step)) is not None:
                 below = F.T @ below @ F
             _add_at(K[step.parent_depth], self._places[step.parents], below)
@@ -278,10 +277,7 @@ class TreeFamily:
         found = np.zeros((self._tree.size, g[0].shape[1]))
         for nodes, own in zip(self._nodes, g, strict=True):
             found[nodes] = own
-        for step in self._tree.steps:
-            if step.depth >= len(self.classes):
-                above = found[step.parents]
-                found[step.children] = above if step.children.ndim == 1 else above[:, None]
+        self._tree.repeat_downwards(found, len(self.classes) - 1)
         return np.asarray(found[self._tree.leaves])
 
 
@@ -307,8 +303,3 @@ def _add_at(values: FloatArray, at: IntArray, more: FloatArray) -> None:
         values += more  # without a copy of all entries
     else:
         values[at] += more
-
-
-def _add_axis(values: FloatArray, step: TreeStep) -> FloatArray:
-    """Give the values of identical leaves an axis of one child."""
-    return values[:, None] if isinstance(step, IdenticalLeaves) else values

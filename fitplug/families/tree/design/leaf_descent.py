@@ -8,6 +8,7 @@ where blocks are matrices (`fitplug.families.blocks.design.persons`).
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,9 +17,9 @@ from fitplug.families.tree.design.child_covariances import (
     IdenticalCovariances,
     KroneckerCovariances,
 )
-from fitplug.families.tree.design.descent import TreeMember
+from fitplug.families.tree.design.descent import MERIT_ERROR, Start, TreeMember
 from fitplug.families.tree.design.family import Sweep, TreeFamily
-from fitplug.families.tree.design.person_descent import MERIT_ERROR, PersonDescent, Start
+from fitplug.families.tree.design.person_descent import PersonDescent
 from fitplug.families.tree.shape.persons import PersonTreeStructure
 from fitplug.neighbours import (
     RecordProducts,
@@ -84,12 +85,11 @@ class LeafFamily(TreeFamily):
         found = np.zeros((self._tree.size, len(moments[0])))
         found[0] = np.tensordot(merged[0], sweep.root[1], 2)
         for i, step in enumerate(self._tree.steps):
-            at = step.children.reshape(len(step.parents), -1)
-            found[at] = found[step.parents, None]
+            found[step.children] = found[step.parents, None]
             if i < len(self.steps):
                 multiples, precisions = _divide(sweep.steps[i])
                 own = np.tensordot(precisions, merged[step.depth], ((1, 2), (1, 2)))
-                found[at] += multiples[:, :, None] * own[:, None]
+                found[step.children] += multiples[:, :, None] * own[:, None]
         return found[self._tree.leaves]
 
     def average_precisions(self, sweep: Sweep, masses: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -101,8 +101,7 @@ class LeafFamily(TreeFamily):
         total = np.zeros((len(self.classes[0].of_cell),) * 2)
         for step, own in zip(self.steps, sweep.steps, strict=True):
             multiples, precisions = _divide(own)
-            at = step.children.reshape(len(step.parents), -1)
-            weights = (masses[at] * multiples).sum(axis=1) / masses[0]
+            weights = (masses[step.children] * multiples).sum(axis=1) / masses[0]
             total = total + _expand(self.classes[step.depth], np.tensordot(weights, precisions, 1))
         return _expand(self.classes[0], sweep.root[1]), total
 
@@ -200,9 +199,9 @@ def descend_leaf_persons(structure: PersonTreeStructure, options: Options) -> Tr
             lower, proving = found.best_lower.lower, (sets, found.best_lower.x)
         x = found.best_upper.x
         p, of_sets, q = descent.split(x)
-        here = descent.sweep(found.best_upper.found, p, of_sets, q)
+        here = descent.sweep(found.best_upper.evaluation, p, of_sets, q)
         products = descent.multiply_records(here, p)
-        costly = find_costly_differences(products, max(8, 2 * structure.period_count))
+        costly = find_varied_differences(products, max(8, 2 * structure.period_count))
         costs = products.compute_costs(costly) * float(descent.measure_variances(here).max())
         reached = max(found.best_upper.upper, math.sqrt(float(costs.max())))
         least = found.best_upper.merit**2 * (1 + _VIOLATED * tolerance)
@@ -227,6 +226,29 @@ def descend_leaf_persons(structure: PersonTreeStructure, options: Options) -> Tr
         stopped=stopped,
         sets=sets,
     )
+
+
+def find_varied_differences(products: RecordProducts, most: int) -> RecordSets:
+    """Find costly differences that differ from each other.
+
+    They are costly ones of all, and with and without each period. The costliest of all are almost
+    equal to each other, and a design that heeds them alone makes others costly.
+
+    Args:
+        products: The products of records, as floats.
+        most: How many of all are wanted, about.
+    """
+    found = find_costly_differences(products, most)
+    # More than what all records of a person can gain or cost together.
+    size = 2 * products.person.most * float(np.abs(products.products).max())
+    for period in range(products.person.period_count):
+        at = np.flatnonzero(products.person.periods == period)
+        for more in (size, -size):
+            changed = products.products.copy()
+            changed[:, at, at] += more
+            costly = find_costly_differences(replace(products, products=changed), 1)
+            found = found.append(costly.leave_out(found))
+    return found
 
 
 def _estimate_work(structure: PersonTreeStructure) -> float:
@@ -273,16 +295,14 @@ class LeafDescent(PersonDescent):
             write_moments(structure, sets, attributes) for attributes in structure.block_sets
         ]
         leaves = structure.tree.multiplicities[structure.tree.leaves].astype(np.float64)
-        super().__init__(structure, mixing, leaves, len(sets))
+        start = tuple(family.start() for family in self.families)
+        super().__init__(structure, mixing, start, leaves, len(sets))
         self.kind_mixing = max(mixing, _LEAST_MIXING)
-
-    def _make_start(self) -> Start:
-        return tuple(family.start() for family in self.families)
 
     def sweep(
         self, start: Start, p: FloatArray, kinds: FloatArray, q: FloatArray
     ) -> tuple[Sweep, ...]:
-        masses, rows = self._sum_masses(p), q / self.structure.targets
+        masses, rows = self.structure.tree.sum_leaves(p), q / self.structure.targets
         return tuple(
             family.sweep_moment(
                 own, masses, (np.tensordot(kinds, root, 1), np.tensordot(kinds, below, 1)), rows
@@ -302,7 +322,7 @@ class LeafDescent(PersonDescent):
 
     def multiply_records(self, sweeps: tuple[Sweep, ...], p: FloatArray) -> RecordProducts:
         """Compute the products of records, on average over the leaves."""
-        structure, masses = self.structure, self._sum_masses(p)
+        structure, masses = self.structure, self.structure.tree.sum_leaves(p)
         person = structure.person
         parts, leaf = [], len(person.sizes) - 1
         for attributes, family, sweep in zip(
@@ -312,13 +332,6 @@ class LeafDescent(PersonDescent):
             parts += [(attributes, root), ((*attributes, leaf), below)]
         equal, other = ([x - 1 / n for n in person.sizes[:-1]] for x in (1, 0))
         return build_record_products(person, parts, [*equal, 1.0], [*other, 0.0])
-
-    def _sum_masses(self, p: FloatArray) -> FloatArray:
-        """Sum the weights of the leaves below each node, shape (N,)."""
-        tree = self.structure.tree
-        masses = np.zeros(tree.size)
-        masses[tree.leaves] = p
-        return np.asarray(tree.add_upwards(masses))
 
 
 def write_moments(

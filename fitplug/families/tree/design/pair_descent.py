@@ -83,13 +83,6 @@ def find_full_mean(P: FloatArray, K: FloatArray) -> FloatArray:
     return np.asarray((half / np.sqrt(np.maximum(values, _RIDGE * values[-1]))) @ half.T)
 
 
-_MERIT_ERROR = 1e-6
-"""How much one sweep may miss the best member's Lagrangian by, relatively."""
-
-_LEAST_BOUND = 0.01
-"""The least bound that a sweep is said to give, relative to the cost of the member it finds."""
-
-
 def descend_tree_pairs(structure: TreePairStructure, options: Options) -> TreeMember:
     """Find the member of least mean cost of pairs of cells at the targets.
 
@@ -110,7 +103,7 @@ def descend_tree_pairs(structure: TreePairStructure, options: Options) -> TreeMe
     most = min(options.max_iterations, descent.count_worthwhile())
     found = descent.run(descent.first_weights, tolerance, most, progress)
     best, iterations = found.best_upper, found.iterations
-    sweeps = descent.sweep_at(best.found, *descent.split_all(best.x))
+    sweeps = descent.sweep_at(best.evaluation, *descent.split_all(best.x))
     proving = [best.x]
     if descent.split_totals(sweeps):
         # The weights of a larger family prove a better bound.
@@ -187,9 +180,7 @@ class _PairDescent(TreeDescent):
         structure = self.pairs
         D, rows = structure.cells, q / structure.targets
         kappas, thetas = (own[self.blocks] for own in structure.weigh_blocks(kinds))
-        cells = np.zeros((structure.tree.size, D))
-        cells[structure.tree.leaves] = p.reshape(-1, D) * D
-        structure.tree.add_upwards(cells)
+        cells = structure.tree.sum_leaves(p.reshape(-1, D) * D)
         sweeps = []
         for i, (family, own) in enumerate(zip(self.families, start, strict=True)):
             assert isinstance(family, TreePairFamily)
@@ -201,10 +192,9 @@ class _PairDescent(TreeDescent):
 
     def evaluate(self, x: FloatArray) -> Iterate[Start] | None:
         p, q, kinds = self.split_all(x)
-        start = self._start
         with np.errstate(all="ignore"):
             try:
-                sweeps = self.sweep_at(start, p, q, kinds)
+                sweeps = self.sweep_at(self._start, p, q, kinds)
             except np.linalg.LinAlgError:
                 return None
             _, h, _ = self._measure(sweeps)
@@ -220,13 +210,8 @@ class _PairDescent(TreeDescent):
                     mix_with_uniform(kinds * np.maximum(of_kinds, 0) / cost, mixing),
                 ]
             )
-        self._start = tuple(sweep.steps for sweep in sweeps)
-        merit = math.sqrt(cost * spread)
-        upper = math.sqrt(largest * float(h.max()))
-        # A sweep that has not reached the best member says too much of the bound.
-        lower = merit - 2 * abs(merit - self._merit) if merit <= upper else 0.0
-        self._merit = merit
-        return Iterate(x, following, max(lower, _LEAST_BOUND * upper), upper, merit, start)
+        upper = largest * float(h.max())
+        return self.conclude(x, following, sweeps, (cost * spread, upper))
 
     def _measure_kinds(
         self, sweeps: tuple[Sweep, ...], p: FloatArray, kinds: FloatArray

@@ -11,32 +11,21 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import TypeAlias
 
 import numpy as np
 
-from fitplug.families.tree.design.child_covariances import ChildCovariances
-from fitplug.families.tree.design.descent import TreeMember
+from fitplug.families.tree.design.descent import MERIT_ERROR, Start, SweepMap, TreeMember
 from fitplug.families.tree.design.family import Sweep, TreeFamily, sum_variances
 from fitplug.families.tree.shape.persons import PersonTreeStructure
 from fitplug.numeric import FloatArray
 from fitplug.solve import MIXING, Iterate, Options, find_fixed_point, normalise_logarithms
 
-MERIT_ERROR = 1e-6
-"""How much one sweep may miss the best member's Lagrangian by, relatively."""
-
 _MOST_ITERATIONS, _FEWEST_ITERATIONS, _MOST_NUMBERS = 400, 60, 4e9
 """The most and fewest iterations, and the most numbers of all iterations, about two minutes."""
-
-_LEAST_BOUND = 0.01
-"""The least bound that a sweep is said to give, relative to the cost of the member it finds."""
 
 _LEAST_WEIGHT = 1e-9
 """The least weight of a depth, relative to that of the last one: months that nobody's records tell
 apart would be measured with infinite precision."""
-
-Start: TypeAlias = tuple[tuple[ChildCovariances, ...], ...]
-"""Of each block, what a sweep starts from."""
 
 
 def descend_person_trees(structure: PersonTreeStructure, options: Options) -> TreeMember:
@@ -68,7 +57,7 @@ def descend_person_trees(structure: PersonTreeStructure, options: Options) -> Tr
     best = found.best_upper
     p, kinds, q = descent.split(best.x)
     return TreeMember(
-        sweeps=descent.sweep(best.found, p, kinds, q),
+        sweeps=descent.sweep(best.evaluation, p, kinds, q),
         p=np.concatenate([p, kinds]),
         q=q,
         upper=best.upper,
@@ -77,33 +66,29 @@ def descend_person_trees(structure: PersonTreeStructure, options: Options) -> Tr
     )
 
 
-class PersonDescent(ABC):
-    """The fixed-point map. It keeps what the last sweeps found, from which the next ones start.
+class PersonDescent(SweepMap, ABC):
+    """The fixed-point map for some kinds of persons, or differences.
 
     Args:
         structure: The structure.
         mixing: The part of all weight that is spread evenly in each iteration.
+        start: What the first sweep starts from.
         cell_shares: The parts of the leaves, or of the leaves and dense cells, in this.
         kinds: The number of kinds of persons, or of differences.
     """
 
     def __init__(
-        self, structure: PersonTreeStructure, mixing: float, cell_shares: FloatArray, kinds: int
+        self,
+        structure: PersonTreeStructure,
+        mixing: float,
+        start: Start,
+        cell_shares: FloatArray,
+        kinds: int,
     ) -> None:
-        self.structure = structure
-        self.mixing = self.kind_mixing = mixing
+        super().__init__(structure, mixing, start)
+        self.structure, self.kind_mixing = structure, mixing
         self.cell_shares = cell_shares / cell_shares.sum()
         self.kind_shares: FloatArray = np.full(kinds, 1 / kinds)
-        repeats = structure.repeats
-        sums = np.add.reduceat(repeats, structure.row_starts[:-1])
-        shares = repeats / np.repeat(sums, np.diff(structure.row_starts))
-        self.row_shares: FloatArray = shares / shares.sum()
-        self._start: Start = self._make_start()
-        self._merit = math.inf
-
-    @abstractmethod
-    def _make_start(self) -> Start:
-        """Make what the first sweep starts from."""
 
     @abstractmethod
     def sweep(
@@ -142,10 +127,9 @@ class PersonDescent(ABC):
     def evaluate(self, x: FloatArray) -> Iterate[Start] | None:
         """Evaluate the fixed-point map at logarithms of weights."""
         p, kinds, q = self.split(x)
-        start = self._start
         with np.errstate(all="ignore"):
             try:
-                sweeps = self.sweep(start, p, kinds, q)
+                sweeps = self.sweep(self._start, p, kinds, q)
             except np.linalg.LinAlgError:
                 return None
             of_cells, of_kinds, most = self.measure_costs(sweeps, p, kinds)
@@ -163,12 +147,8 @@ class PersonDescent(ABC):
                     )
                 ]
             )
-        self._start = tuple(sweep.steps for sweep in sweeps)
-        merit = math.sqrt(cost * spread)
-        upper = math.sqrt(most * float(h.max()))
-        lower = merit - 2 * abs(merit - self._merit) if merit <= upper else 0.0
-        self._merit = merit
-        return Iterate(x, following, max(lower, _LEAST_BOUND * upper), upper, merit, start)
+        upper = most * float(h.max())
+        return self.conclude(x, following, sweeps, (cost * spread, upper))
 
     def measure_variances(self, sweeps: tuple[Sweep, ...]) -> FloatArray:
         """Measure the variances of the rows over their targets."""
@@ -184,18 +164,14 @@ class KindDescent(PersonDescent):
         self.scales = [structure.weigh_kinds(block) for block in blocks]
         leaves = structure.tree.multiplicities[structure.tree.leaves].astype(np.float64)
         shares = np.repeat(leaves, structure.cells)
-        super().__init__(structure, mixing, shares, len(structure.kinds))
-
-    def _make_start(self) -> Start:
-        return tuple(family.start() for family in self.families)
+        start = tuple(family.start() for family in self.families)
+        super().__init__(structure, mixing, start, shares, len(structure.kinds))
 
     def sweep(
         self, start: Start, p: FloatArray, kinds: FloatArray, q: FloatArray
     ) -> tuple[Sweep, ...]:
         structure = self.structure
-        cells = np.zeros((structure.tree.size, structure.cells))
-        cells[structure.tree.leaves] = p.reshape(-1, structure.cells)
-        structure.tree.add_upwards(cells)
+        cells = structure.tree.sum_leaves(p.reshape(-1, structure.cells))
         rows = q / structure.targets
         multiples = structure.subsets.profile_multiples
         found = []

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
@@ -42,42 +42,39 @@ there are dimensions, so that these leaves are nodes of their own."""
 
 
 @dataclass(frozen=True, eq=False)
-class DistinctChildren:
-    """The b nodes of one depth that have k > 1 children each.
+class TreeStep:
+    """The b nodes of one depth that have k > 1 children each, or identical leaves as children.
 
     Attributes:
         parent_depth: The depth of the nodes.
         depth: The depth of the children.
         parents: The nodes, shape (b,).
-        children: Their children, shape (b, k).
+        children: Their children, shape (b, k). One node stands for identical leaves, so k is 1.
+        counts: The number of identical leaves of each, at least 2, shape (b,); None if each child
+            is a node of its own.
     """
 
     parent_depth: int
     depth: int
     parents: IntArray
     children: IntArray
+    counts: IntArray | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class IdenticalLeaves:
-    """The b nodes of one depth whose children are identical leaves.
+class NodePlaces(NamedTuple):
+    """Where each node is in the steps of its tree, shape (N,) each; -1 for the root.
 
     Attributes:
-        parent_depth: The depth of the nodes.
-        depth: The depth of the leaves.
-        parents: The nodes, shape (b,).
-        children: The node that stands for the leaves of each, shape (b,).
-        counts: The number of the leaves of each, at least 2, shape (b,).
+        steps: The index of the step in which the node is a child.
+        positions: The index of its parent among the parents of the step.
+        children: Its index among the children of its parent.
+        parents: Its parent.
     """
 
-    parent_depth: int
-    depth: int
-    parents: IntArray
+    steps: IntArray
+    positions: IntArray
     children: IntArray
-    counts: IntArray
-
-
-TreeStep: TypeAlias = DistinctChildren | IdenticalLeaves
+    parents: IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,11 +101,6 @@ class NodeTree:
     level_depths: Mapping[str, int]
     steps: tuple[TreeStep, ...]
 
-    @cached_property
-    def identical(self) -> tuple[IdenticalLeaves, ...]:
-        """The steps whose nodes have identical leaves."""
-        return tuple(step for step in self.steps if isinstance(step, IdenticalLeaves))
-
     @frozen_property
     def leaves(self) -> IntArray:
         """The nodes without children, ascending, shape (leaves,)."""
@@ -121,8 +113,9 @@ class NodeTree:
     def multiplicities(self) -> IntArray:
         """The number of identical nodes that each node stands for, shape (N,)."""
         found = np.ones(self.size, dtype=np.int64)
-        for step in self.identical:
-            found[step.children] = step.counts
+        for step in self.steps:
+            if step.counts is not None:
+                found[step.children[:, 0]] = step.counts
         return found
 
     @frozen_property
@@ -143,11 +136,34 @@ class NodeTree:
             The same array.
         """
         for step in reversed(self.steps):
-            below = values[step.children]
-            values[step.parents] += (
-                below.sum(axis=1) if isinstance(step, DistinctChildren) else below
-            )
+            values[step.parents] += values[step.children].sum(axis=1)
         return values
+
+    def sum_leaves(self, values: FloatArray) -> FloatArray:
+        """Sum values of the leaves (leaves, ...) to all nodes, (N, ...)."""
+        found = np.zeros((self.size, *values.shape[1:]))
+        found[self.leaves] = values
+        return np.asarray(self.add_upwards(found))
+
+    def repeat_downwards(self, values: FloatArray, depth: int) -> FloatArray:
+        """Give all nodes below a depth the values of the nodes there, in place, (N, ...)."""
+        for step in self.steps:
+            if step.depth > depth:
+                values[step.children] = values[step.parents, None]
+        return values
+
+    @cached_property
+    def places(self) -> NodePlaces:
+        """Where each node is in the steps."""
+        steps, positions, children, parents = (
+            np.full(self.size, -1, dtype=np.int64) for _ in range(4)
+        )
+        for i, step in enumerate(self.steps):
+            steps[step.children] = i
+            positions[step.children] = np.arange(len(step.parents))[:, None]
+            children[step.children] = np.arange(step.children.shape[1])
+            parents[step.children] = step.parents[:, None]
+        return NodePlaces(steps, positions, children, parents)
 
 
 def build_node_tree(
@@ -238,11 +254,11 @@ class _Builder:
                 for parent_depth, chosen in self._group_by_depth(above[parents]):
                     at = parents[chosen]
                     self.steps.append(
-                        IdenticalLeaves(
+                        TreeStep(
                             parent_depth,
                             depth + 1,
                             above[at],
-                            children[chosen],
+                            children[chosen, None],
                             counts[at].astype(np.int64),
                         )
                     )
@@ -289,7 +305,7 @@ class _Builder:
             for parent_depth, chosen in self._group_by_depth(parents[same]):
                 own = same[chosen]
                 children = made[start[own, None] + np.arange(k)]
-                self.steps.append(DistinctChildren(parent_depth, depth, parents[own], children))
+                self.steps.append(TreeStep(parent_depth, depth, parents[own], children))
         return made
 
     def _group_by_depth(self, nodes: IntArray) -> Iterator[tuple[int, IntArray]]:
@@ -374,11 +390,11 @@ def unfold_tree(tree: NodeTree) -> UnfoldedTree:
     ordered, rows = nodes[is_identical][order], leaves[is_identical][order]
     siblings = []
     for i, step in enumerate(tree.steps):
-        if isinstance(step, DistinctChildren):
+        if step.counts is None:
             every = np.arange(len(step.parents))
             siblings.append(UnfoldedSiblings(i, step.depth, every, step.parents, step.children))
             continue
-        first = np.searchsorted(ordered, step.children)
+        first = np.searchsorted(ordered, step.children[:, 0])
         for k, positions in list_by_count(step.counts):
             children = rows[first[positions, None] + np.arange(k)]
             siblings.append(

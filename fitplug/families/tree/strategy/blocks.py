@@ -33,7 +33,6 @@ from fitplug.families.base.integers import MAX_ENTRY
 from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.tree.shape.blocks import GroupPart, TreeStructure
 from fitplug.families.tree.shape.node_tree import (
-    IdenticalLeaves,
     TreeStep,
     UnfoldedSiblings,
     UnfoldedTree,
@@ -98,8 +97,8 @@ class StepMatrices:
 
     def count_answers(self, step: TreeStep) -> int:
         """Count what the nodes measure of their children."""
-        if isinstance(step, IdenticalLeaves):
-            rows = int(_list_by_leaf(step, lambda contrasts: contrasts.rows).sum())
+        if step.counts is not None:
+            rows = int(_list_by_leaf(step.counts, lambda contrasts: contrasts.rows).sum())
         else:
             rows = math.prod(self.children.shape[:2])
         return rows * self.dense.shape[1]
@@ -110,8 +109,8 @@ class StepMatrices:
         Identical leaves are one child.
         """
         squares = self.children.astype(np.float64) ** 2
-        if isinstance(step, IdenticalLeaves):
-            own = _list_by_leaf(step, lambda contrasts: contrasts.column_square)
+        if step.counts is not None:
+            own = _list_by_leaf(step.counts, lambda contrasts: contrasts.column_square)
             return np.asarray((squares * own)[:, None])
         return np.asarray(squares.sum(axis=1))
 
@@ -126,8 +125,8 @@ class StepMatrices:
         Returns:
             Python integers, shape (n,).
         """
-        if isinstance(step, IdenticalLeaves):
-            own = _list_by_leaf(step, lambda contrasts: contrasts.column_square)[positions]
+        if step.counts is not None:
+            own = _list_by_leaf(step.counts, lambda contrasts: contrasts.column_square)[positions]
             return np.asarray(self.children[positions].astype(object) ** 2 * own.astype(object))
         return square_columns(self.children, positions, children)
 
@@ -139,10 +138,12 @@ class StepMatrices:
         Raises:
             DesignError: If they cannot be bounded.
         """
-        if not isinstance(step, IdenticalLeaves):
+        if step.counts is None:
             return self._siblings.upper_variance_parts()
         k, m = step.counts.astype(np.float64), self.children.astype(np.float64)
-        precision = _list_by_leaf(step, lambda contrasts: contrasts.precision).astype(np.float64)
+        precision = _list_by_leaf(step.counts, lambda contrasts: contrasts.precision).astype(
+            np.float64
+        )
         spread = 1 / (k * k)
         own = (k - 1) / (k * precision * m * m)
         return (spread * (1 + gamma(8)))[:, None], (own * (1 + gamma(8)))[:, None]
@@ -172,8 +173,8 @@ class StepMatrices:
 
     def find_largest_entry(self, step: TreeStep) -> int:
         """Find the largest entry of A_v (x) M_v of all nodes."""
-        if isinstance(step, IdenticalLeaves):
-            own = _list_by_leaf(step, lambda contrasts: contrasts.largest_entry)
+        if step.counts is not None:
+            own = _list_by_leaf(step.counts, lambda contrasts: contrasts.largest_entry)
             largest = self.children.astype(object) * own.astype(object)
         else:
             largest = np.abs(self.children).max(axis=(1, 2)).astype(object)
@@ -214,6 +215,12 @@ class TreeBlock:
         """M_0^-1, shape (n, n)."""
         M = self.root.astype(np.float64)
         return np.asarray(solve_triangular(M, np.eye(len(M)))) if len(M) else M
+
+    def spread_root(self, structure: TreeStructure) -> IntArray:
+        """Give the root's classes that are not measured columns of zeros, shape (n, r)."""
+        found = np.zeros((len(self.root), structure.classes[self.block][0].size), dtype=np.int64)
+        found[:, structure.find_totals(self.block).measured] = self.root
+        return found
 
     def list_steps(self, structure: TreeStructure) -> Iterator[tuple[TreeStep, StepMatrices]]:
         """List the steps of the tree that the block has matrices for, from the root downwards."""
@@ -258,13 +265,13 @@ class TreeBlock:
         if len(expected) != len(self.steps):
             raise PlanError("the strategy does not measure the nodes that its queries ask for")
         for step, matrices in zip(expected, self.steps, strict=True):
-            (b, *k), r = step.children.shape, classes[step.depth].size
+            (b, k), r = step.children.shape, classes[step.depth].size
             _check_triangular(matrices.dense, (b, r, r))
             own = matrices.children
-            shape = (b, k[0] - 1, k[0]) if k else (b,)
+            shape = (b, k - 1, k) if step.counts is None else (b,)
             if own.dtype != np.int64 or own.shape != shape or find_largest_entry(own) >= MAX_ENTRY:
                 raise PlanError("what it measures of a node's children is not an integer matrix")
-            if not k and int(own.min()) < 1:
+            if step.counts is not None and int(own.min()) < 1:
                 raise PlanError("what it measures of identical leaves is no multiple of contrasts")
 
 
@@ -285,9 +292,9 @@ def square_columns(matrices: IntArray, positions: IntArray, columns: IntArray) -
     return np.asarray((chosen * chosen).sum(axis=1)[inverse.ravel()])
 
 
-def _list_by_leaf(step: IdenticalLeaves, find: Callable[[ContrastMatrix], int]) -> AnyArray:
+def _list_by_leaf(counts: IntArray, find: Callable[[ContrastMatrix], int]) -> AnyArray:
     """List a number of the contrasts of each node's identical leaves, shape (b,)."""
-    different, inverse = np.unique(step.counts, return_inverse=True)
+    different, inverse = np.unique(counts, return_inverse=True)
     numbers = [find(build_contrasts(k)) for k in different.tolist()]
     return np.array(numbers, dtype=np.int64)[inverse.ravel()]
 

@@ -80,14 +80,16 @@ def estimate_column_squares(
     found = np.zeros((tree.size, structure.cells))
     for own, multiple in zip(tree_blocks, multiples, strict=True):
         classes = structure.classes[own.block]
-        found[0] += float(multiple) * spread_classes(_square_floats(own.root[None]), classes[0])[0]
+        found[0] += (
+            float(multiple)
+            * spread_classes(_square_floats(own.spread_root(structure)[None]), classes[0])[0]
+        )
         for step, matrices in own.list_steps(structure):
             squares = spread_classes(_square_floats(matrices.dense), classes[step.depth])
             children = matrices.estimate_child_squares(step)
-            at = step.children.reshape(children.shape)
-            found[at] += float(multiple) * children[:, :, None] * squares[:, None]
+            found[step.children] += float(multiple) * children[:, :, None] * squares[:, None]
     for step in tree.steps:
-        found[step.children.reshape(len(step.parents), -1)] += found[step.parents, None]
+        found[step.children] += found[step.parents, None]
     return found[tree.leaves]
 
 
@@ -111,12 +113,6 @@ def _sum_column_squares(
 ) -> AnyArray:
     """Compute |A e_i|^2 of some leaf nodes (n,) and dense cells (n,), exactly, shape (n,)."""
     tree = structure.tree
-    step_of, position_of, child_of = (np.full(tree.size, -1) for _ in range(3))
-    for i, step in enumerate(tree.steps):
-        children = step.children.reshape(len(step.parents), -1)
-        step_of[children] = i
-        position_of[children] = np.arange(len(children))[:, None]
-        child_of[children] = np.arange(children.shape[1])
     total = np.zeros(len(nodes), dtype=object)
     for own, multiple in zip(tree_blocks, multiples, strict=True):
         kept, classes = _find_kept(structure, own, 0, cells)
@@ -125,10 +121,10 @@ def _sum_column_squares(
     current = nodes.copy()
     for i in reversed(range(len(tree.steps))):
         step = tree.steps[i]
-        chosen = np.flatnonzero(step_of[current] == i)
+        chosen = np.flatnonzero(tree.places.steps[current] == i)
         if not len(chosen):
             continue
-        at, child = position_of[current[chosen]], child_of[current[chosen]]
+        at, child = (own[current[chosen]] for own in tree.places[1:3])
         for own, multiple in zip(tree_blocks, multiples, strict=True):
             if i >= len(own.steps):
                 continue
@@ -215,8 +211,7 @@ def _upper_part(
         if step.depth > depth:
             break
         norms = matrices.upper_row_norms(classes[step.depth].restrict(part.matrix))
-        at = step.children.reshape(spread.shape)
-        found[at] = (
+        found[step.children] = (
             spread[:, :, None] * found[step.parents, None]
             + added[:, :, None] * (norms * norms)[:, None]
         )

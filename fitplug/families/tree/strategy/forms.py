@@ -59,7 +59,6 @@ from fitplug.families.tree.strategy.estimates import (
     TreeEstimation,
     TreeTotalsSplit,
 )
-from fitplug.families.tree.strategy.pair_blocks import list_pair_blocks
 from fitplug.families.tree.strategy.pair_cost import upper_costliest_pair
 from fitplug.families.tree.strategy.pair_search import compute_attained_cost
 from fitplug.families.tree.strategy.person_cost import RecordBounds, TreeProducts, upper_person_cost
@@ -141,9 +140,7 @@ def list_matrices(
     rows = _build_rows(structure)
     for own in tree_blocks:
         classes = structure.classes[own.block]
-        measured = structure.find_totals(own.block).measured
-        root = np.zeros((len(measured), classes[0].size), dtype=np.int64)
-        root[:, measured] = own.root
+        root = own.spread_root(structure)
         parts: list[AnyArray] = [_multiply(rows[:1], root, classes[0])]
         for siblings, matrices in own.list_siblings(structure.unfolded, rows.shape[1]):
             of_children = matrices.take(siblings.positions, siblings.children.shape[1])
@@ -300,8 +297,9 @@ class TreePairForm(TreeForm):
     ) -> StrategyCost:
         """Bound the cost; it is the claimed one if that is proven, and no looser than need be."""
         assert isinstance(structure, TreePairStructure)
-        blocks = list_pair_blocks(structure, integers.tree_blocks, integers.attribute_matrices)
-        least, largest, _ = upper_costliest_pair(structure, blocks)
+        least, largest, _ = upper_costliest_pair(
+            structure, integers.tree_blocks, integers.attribute_matrices
+        )
         if claimed is not None and least <= claimed <= 2 * largest - least:
             largest = claimed
         records = count_most_records(structure, integers.tree_blocks, integers.attribute_matrices)
@@ -310,9 +308,9 @@ class TreePairForm(TreeForm):
     def upper_overstatement(self, strategy: IntegerStrategy) -> float:
         structure = strategy.structure
         assert isinstance(structure, TreePairStructure)
-        blocks = list_pair_blocks(structure, strategy.tree_blocks, strategy.attribute_matrices)
-        _, _, costly = upper_costliest_pair(structure, blocks)
-        attained = compute_attained_cost(structure, blocks, costly)
+        integers = strategy.tree_blocks, strategy.attribute_matrices
+        _, _, costly = upper_costliest_pair(structure, *integers)
+        attained = compute_attained_cost(structure, *integers, costly)
         return upper_excess(strategy.sensitivity_squared, attained)
 
     def list_tables(self, strategy: IntegerStrategy) -> list[tuple[str, ...]]:

@@ -21,15 +21,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fitplug.families.base.contrasts import build_contrasts
-from fitplug.families.tree.shape.node_tree import IdenticalLeaves, TreeStep
+from fitplug.families.base.attribute_matrices import AttributeMatrix
+from fitplug.families.tree.shape.node_tree import TreeStep
 from fitplug.families.tree.shape.pairs import TreePairStructure
+from fitplug.families.tree.strategy.blocks import TreeBlock
 from fitplug.families.tree.strategy.cost import count_operations
-from fitplug.families.tree.strategy.pair_blocks import (
-    PairBlock,
+from fitplug.families.tree.strategy.pair_search import (
+    CostlyPair,
+    JointClasses,
     find_joint_classes,
     list_allowed,
-    merge_pairs,
+)
+from fitplug.families.tree.strategy.products import (
+    find_block_factors,
+    multiply_children,
+    multiply_dense,
 )
 from fitplug.numeric import FloatArray, IntArray, gamma
 
@@ -41,44 +47,48 @@ _MOST_WORK = 4e9
 bounded without them."""
 
 
-class CostlyPair(NamedTuple):
-    """Where the costliest pair that floats found is.
-
-    Attributes:
-        move: The number of the set D of attributes; see `PairBlock`.
-        nodes: A node above or at the leaf of each of the two cells.
-        classes: The class of each cell at the depth of these nodes, among those of `JointClasses`.
-        are_apart: Whether the cells have different leaves.
-    """
-
-    move: int
-    nodes: tuple[int, int]
-    classes: tuple[int, int]
-    are_apart: bool
-
-
 _NOT_FOUND = CostlyPair(0, (0, 0), (0, 0), False)
 
 
 def upper_costliest_pair(
-    structure: TreePairStructure, blocks: Sequence[PairBlock]
+    structure: TreePairStructure,
+    tree_blocks: Sequence[TreeBlock],
+    attribute_matrices: Sequence[AttributeMatrix],
 ) -> tuple[int, int, CostlyPair]:
     """Bound the largest cost of a pair of cells from above.
+
+    Args:
+        structure: The structure.
+        tree_blocks: The integer matrices of its blocks.
+        attribute_matrices: Those of its symmetric attributes.
 
     Returns:
         The bound, which is proven; a bound above those that other machines prove, which round
         otherwise; and where the costliest pair is that was found.
     """
-    sweep = _Sweep(structure, blocks)
+    sweep = _Sweep(structure, tree_blocks, attribute_matrices)
     sweep.run()
-    trees = [one.own for one in blocks]
     # Of each term, the factor is rounded once, and twice more terms are added than in a square.
-    roundings = 2 * count_operations(structure, trees) + 64
+    roundings = 2 * count_operations(structure, tree_blocks) + 64
     # The sizes of all terms, of a cost or of the bound on those of a node's children, are together
     # no more than eight times the largest square of a column.
     error = gamma(roundings) * 8.2 * sweep.largest_square
     above = [math.ceil(Fraction(sweep.largest) + times * Fraction(error)) for times in (1, 3)]
     return above[0], above[1], sweep.costly
+
+
+class _PairBlock(NamedTuple):
+    """A block that is measured.
+
+    Attributes:
+        own: Its matrices.
+        square: h_A.
+        between: h_A(D) of each set D of the attributes along which records may move, (moves,).
+    """
+
+    own: TreeBlock
+    square: float
+    between: FloatArray
 
 
 class _StepBlock(NamedTuple):
@@ -91,7 +101,7 @@ class _StepBlock(NamedTuple):
         dense: (M_v e_i)'(M_v e_i') of the classes, shape (n, m, m).
     """
 
-    block: PairBlock
+    block: _PairBlock
     products: FloatArray
     dense: FloatArray
 
@@ -106,11 +116,24 @@ class _StepBlock(NamedTuple):
 class _Sweep:
     """The sweep, and the largest cost so far."""
 
-    def __init__(self, structure: TreePairStructure, blocks: Sequence[PairBlock]) -> None:
-        self.structure, self.blocks = structure, blocks
+    def __init__(
+        self,
+        structure: TreePairStructure,
+        tree_blocks: Sequence[TreeBlock],
+        attribute_matrices: Sequence[AttributeMatrix],
+    ) -> None:
+        self.structure = structure
+        single, pairs = find_block_factors(
+            structure, tree_blocks, attribute_matrices, structure.free.tolist()
+        )
+        between = np.array(pairs, dtype=np.float64)
+        self.blocks = [
+            _PairBlock(own, float(square), between[:, b])
+            for b, (own, square) in enumerate(zip(tree_blocks, single, strict=True))
+        ]
         self.tree = structure.tree
         self.joint = find_joint_classes(structure)
-        self.moves = 2 ** len(structure.free)
+        self.moves = structure.moves
         self.largest, self.work = 0.0, 0.0
         self.costly = _NOT_FOUND
         self.places = np.zeros(self.tree.size, dtype=np.int64)
@@ -129,7 +152,7 @@ class _Sweep:
     @property
     def largest_square(self) -> float:
         """The largest square of a column, but for rounding."""
-        own = sum(float(one.square) * np.diagonal(self._multiply_root(one)) for one in self.blocks)
+        own = sum(one.square * np.diagonal(self._multiply_root(one)) for one in self.blocks)
         return float((own + self.below[0][0]).max())
 
     def run(self) -> None:
@@ -153,18 +176,15 @@ class _Sweep:
 
     def _measure_node(self, step: TreeStep) -> int:
         """Measure how many numbers an array for one node of a step has at most."""
-        k = 1 if step.children.ndim == 1 else step.children.shape[1]
+        k = step.children.shape[1]
         m = len(self.joint[min(step.parent_depth, len(self.joint) - 1)].first)
         return k * (self.moves * m * m + k)
 
-    def _multiply_root(self, one: PairBlock) -> FloatArray:
+    def _multiply_root(self, one: _PairBlock) -> FloatArray:
         """Multiply the columns of the root's matrix, for the classes of all blocks, (m, m)."""
-        totals = self.structure.find_totals(one.own.block)
         classes = self.structure.classes[one.own.block][0]
-        root = np.zeros((len(one.own.root), classes.size + 1))
-        root[:, totals.measured] = one.own.root
-        root = root[:, classes.of_cell[self.joint[0].first]]
-        return np.asarray(root.T @ root)
+        root = one.own.spread_root(self.structure)
+        return multiply_dense(root[None], classes.of_cell[self.joint[0].first])[0]
 
     def _take(self, i: int, positions: IntArray) -> Iterator[_StepBlock]:
         """Take what each block measures of the children of some nodes of step i."""
@@ -174,27 +194,22 @@ class _Sweep:
                 continue
             matrices = one.own.steps[i]
             classes = self.structure.classes[one.own.block][step.depth]
-            M = matrices.dense[positions].astype(np.float64)
-            M = np.pad(M, ((0, 0), (0, 0), (0, 1)))
-            M = M[:, :, classes.of_cell[self.joint[step.depth].first]]
-            children = matrices.children[positions].astype(np.float64)
-            if isinstance(step, IdenticalLeaves):
-                contrasts = [build_contrasts(k) for k in step.counts[positions].tolist()]
-                own = np.array([[H.column_square, -(H.precision // H.n)] for H in contrasts])
-                products = (children[:, None] ** 2 * own)[:, None]
-            else:
-                products = children.transpose(0, 2, 1) @ children
-            yield _StepBlock(one, products, M.transpose(0, 2, 1) @ M)
+            of_cell = classes.of_cell[self.joint[step.depth].first]
+            yield _StepBlock(
+                one,
+                multiply_children(step, matrices, positions),
+                multiply_dense(matrices.dense[positions], of_cell),
+            )
 
     def _sum_own(self, i: int, positions: IntArray, parts: Sequence[_StepBlock]) -> FloatArray:
         """Sum what children and all below them add to the square of a column, (n, k, m)."""
         step = self.tree.steps[i]
-        children = step.children[positions].reshape(len(positions), -1)
+        children = step.children[positions]
         if step.depth >= len(self.joint):
             return np.zeros((*children.shape, len(self.joint[-1].first)))
         found = self.below[step.depth][self.places[children]]
         for part in parts:
-            own = np.diagonal(part.dense, axis1=1, axis2=2) * float(part.block.square)
+            own = np.diagonal(part.dense, axis1=1, axis2=2) * part.block.square
             found = found + part.squares[:, :, None] * own[:, None]
         return found
 
@@ -223,11 +238,11 @@ class _Sweep:
         if step.depth >= len(self.joint):
             return
         positions = self.position[nodes]
-        above = merge_pairs(above, self.joint[step.parent_depth], self.joint[step.depth])
+        above = _merge_pairs(above, self.joint[step.parent_depth], self.joint[step.depth])
         parts = list(self._take(i, positions))
         if not self.structure.keeps_tree:
             self._compare_children(i, positions, above, parts)
-        children = step.children[positions].reshape(len(nodes), -1)
+        children = step.children[positions]
         n, k = children.shape
         down = np.repeat(above[:, None], k, axis=1)
         for part in parts:
@@ -252,13 +267,11 @@ class _Sweep:
         bound = above + (most[:, None, :, None] + most[:, None, None, :])
         for part in parts:
             off = _find_largest_product(part.products)
-            between = np.abs(np.array(part.block.between, dtype=np.float64))
+            between = np.abs(part.block.between)
             size = 2 * off[:, None, None] * np.abs(part.dense)
             bound += between[:, None, None] * size[:, None]
         most_of_nodes = bound.reshape(len(bound), -1).max(axis=1)
         k, m = own.shape[1:]
-        if isinstance(step, IdenticalLeaves):
-            k = 1
         for at in np.argsort(-most_of_nodes).tolist():
             if most_of_nodes[at] <= self.largest:
                 break
@@ -282,14 +295,14 @@ class _Sweep:
     ) -> None:
         """Compare the costs of pairs of cells below different children of one node."""
         k, m = own.shape
-        is_identical = isinstance(step, IdenticalLeaves)
+        is_identical = step.counts is not None
         together = max(1, _MOST_NUMBERS // (k * m * m))
         for start in range(0, k, together):
             rows = slice(start, min(start + together, k))
             for move in range(self.moves):
                 found = own[rows, None, :, None] + own[None, :, None, :] + above[move]
                 for part in parts:
-                    between = 2 * float(part.block.between[move])
+                    between = 2 * part.block.between[move]
                     # Of identical leaves, the second number is the product of two of them.
                     X = part.products[at, :, 1:] if is_identical else part.products[at, rows]
                     found -= X[:, :, None, None] * (between * part.dense[at])
@@ -325,10 +338,10 @@ class _Sweep:
         return CostlyPair(move, (int(nodes[at]),) * 2, (c, d), False)
 
 
-def _weigh(one: PairBlock, dense: FloatArray) -> FloatArray:
+def _weigh(one: _PairBlock, dense: FloatArray) -> FloatArray:
     """Compute h (y_cc + y_dd) - 2 h(D) y_cd from products y (n, m, m), shape (n, moves, m, m)."""
-    own = np.diagonal(dense, axis1=1, axis2=2) * float(one.square)
-    between = 2 * np.array(one.between, dtype=np.float64)
+    own = np.diagonal(dense, axis1=1, axis2=2) * one.square
+    between = 2 * one.between
     found = own[:, None, :, None] + own[:, None, None, :]
     return np.asarray(found - between[:, None, None] * dense[:, None])
 
@@ -341,3 +354,14 @@ def _find_largest_product(products: FloatArray) -> FloatArray:
     at = np.arange(off.shape[1])
     off[:, at, at] = 0
     return np.asarray(off.max(axis=(1, 2)))
+
+
+def _merge_pairs(values: FloatArray, above: JointClasses, below: JointClasses) -> FloatArray:
+    """Take the largest of values (n, moves, m, m) of pairs whose classes are merged below."""
+    merged = below.of_cell[above.first]
+    if np.array_equal(merged, np.arange(len(merged))):
+        return values
+    order = np.argsort(merged, kind="stable")
+    starts = np.searchsorted(merged[order], np.arange(len(below.first)))
+    values = np.maximum.reduceat(values[..., order, :], starts, axis=2)
+    return np.asarray(np.maximum.reduceat(values[..., order], starts, axis=3))

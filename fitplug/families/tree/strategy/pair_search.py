@@ -7,159 +7,96 @@ and the costs of all pairs of dense cells on these leaves are computed with inte
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from fitplug.families.base.contrasts import build_contrasts
-from fitplug.families.tree.shape.node_tree import IdenticalLeaves
+from fitplug.families.base.attribute_matrices import AttributeMatrix
 from fitplug.families.tree.shape.pairs import TreePairStructure
-from fitplug.families.tree.strategy.pair_blocks import PairBlock, find_joint_classes, list_allowed
-from fitplug.families.tree.strategy.pair_cost import CostlyPair
-from fitplug.numeric import AnyArray, IntArray, multiply_exactly
-from fitplug.workload import CellClasses
+from fitplug.families.tree.strategy.blocks import TreeBlock
+from fitplug.families.tree.strategy.cost import estimate_column_squares
+from fitplug.families.tree.strategy.products import PathProducts, find_block_factors
+from fitplug.numeric import BoolArray, IntArray
 
 
-class _Turn(NamedTuple):
-    """Where a path goes at a node: the step of the tree, the node's index in it, and its child."""
+class CostlyPair(NamedTuple):
+    """Where the costliest pair that floats found is.
 
-    step: int
-    position: int
-    child: int
+    Attributes:
+        move: The number of the set D of attributes; see `BlockFactors`.
+        nodes: A node above or at the leaf of each of the two cells.
+        classes: The class of each cell at the depth of these nodes, among those of `JointClasses`.
+        are_apart: Whether the cells have different leaves.
+    """
+
+    move: int
+    nodes: tuple[int, int]
+    classes: tuple[int, int]
+    are_apart: bool
+
+
+class JointClasses(NamedTuple):
+    """The classes of dense cells of a depth in all blocks, with one for cells that none counts.
+
+    Attributes:
+        of_cell: The class of each dense cell, shape (D,).
+        first: The first cell of each class, shape (m,).
+    """
+
+    of_cell: IntArray
+    first: IntArray
+
+
+def find_joint_classes(structure: TreePairStructure) -> tuple[JointClasses, ...]:
+    """Find the classes of each depth. The block of no attribute tells all apart that any does."""
+    found = []
+    for classes in structure.classes[0]:
+        of_cell = np.where(classes.of_cell >= 0, classes.of_cell, classes.size)
+        _, first = np.unique(of_cell, return_index=True)
+        found.append(JointClasses(np.minimum(of_cell, len(first) - 1), first))
+    return tuple(found)
 
 
 def compute_attained_cost(
-    structure: TreePairStructure, blocks: Sequence[PairBlock], costly: CostlyPair
+    structure: TreePairStructure,
+    tree_blocks: Sequence[TreeBlock],
+    attribute_matrices: Sequence[AttributeMatrix],
+    costly: CostlyPair,
 ) -> int:
-    """Compute the largest cost of a pair of cells on the leaves of a costly pair, exactly."""
-    joint = find_joint_classes(structure)
-    depths = structure.tree.depths
-    paths = [
-        _find_path(structure, blocks, node, int(joint[int(depths[node])].first[own]))
-        for node, own in zip(costly.nodes, costly.classes, strict=True)
-    ]
-    if not costly.are_apart:
-        paths[1] = paths[0]
-    cells = joint[0].first
-    total: Any = np.zeros((len(cells), len(cells)), dtype=object)
-    for one in blocks:
-        both = _multiply_root(structure, one, cells)
-        squares = []
-        for path in paths:
-            own = np.diagonal(_multiply_root(structure, one, cells))
-            for turn in path:
-                products = _multiply_dense(structure, one, turn, cells)
-                own = own + _multiply_children(structure, one, turn, turn, False) * np.diagonal(
-                    products
-                )
-            squares.append(own)
-        for here, there in zip(*paths, strict=False):
-            is_identical = isinstance(structure.tree.steps[here.step], IdenticalLeaves)
-            parts = here.child != there.child or (is_identical and costly.are_apart)
-            product = _multiply_children(structure, one, here, there, parts)
-            both = both + product * _multiply_dense(structure, one, here, cells)
-            if parts:
-                break
-        total = total + one.square * (squares[0][:, None] + squares[1][None, :])
-        total = total - 2 * one.between[costly.move] * both
-    return int(total[list_allowed(structure, joint[0])].max())
+    """Compute the largest cost of a pair of cells on the leaves of a costly pair, exactly.
 
-
-def _find_path(
-    structure: TreePairStructure, blocks: Sequence[PairBlock], node: int, cell: int
-) -> list[_Turn]:
-    """Find the path from the root to a node and to the costliest leaf below it for a dense cell."""
-    tree = structure.tree
-    turns: dict[int, tuple[int, _Turn]] = {}  # by child, its parent and the turn
-    below: dict[int, _Turn] = {}
-    most: AnyArray = np.zeros(tree.size, dtype=object)
-    for i in reversed(range(len(tree.steps))):
-        step = tree.steps[i]
-        children = step.children.reshape(len(step.parents), -1)
-        added = most[children]
-        for one in blocks:
-            if i < len(one.own.steps):
-                added = added + one.square * _square_children(structure, one, i, cell)
-        best = np.argmax(added, axis=1)
-        most[step.parents] = added[np.arange(len(added)), best]
-        below.update(
-            (parent, _Turn(i, at, child))
-            for at, (parent, child) in enumerate(
-                zip(step.parents.tolist(), best.tolist(), strict=True)
-            )
-        )
-        for at, parent in enumerate(step.parents.tolist()):
-            for child, own in enumerate(children[at].tolist()):
-                turns[own] = parent, _Turn(i, at, child)
-    found: list[_Turn] = []
-    current = node
-    while current:
-        current, turn = turns[current]
-        found.insert(0, turn)
-    current = node
-    while current in below:
-        turn = below[current]
-        found.append(turn)
-        children = tree.steps[turn.step].children
-        current = int(children[turn.position].ravel()[turn.child])
-    return found
-
-
-def _square_children(structure: TreePairStructure, one: PairBlock, i: int, cell: int) -> AnyArray:
-    """Compute |A_v e_j|^2 |M_v e_c|^2 for the nodes v of a step and their children, (b, k)."""
-    step, matrices = structure.tree.steps[i], one.own.steps[i]
-    own = structure.classes[one.own.block][step.depth].of_cell[cell]
-    if own < 0:
-        return np.zeros((len(step.parents), 1), dtype=object)
-    column = matrices.dense[:, :, own].astype(object)
-    dense = (column * column).sum(axis=1)[:, None]
-    if isinstance(step, IdenticalLeaves):
-        squares = [build_contrasts(k).column_square for k in step.counts.tolist()]
-        children = matrices.children.astype(object)
-        return np.asarray((children * children * squares)[:, None] * dense)
-    children = matrices.children.astype(object)
-    return np.asarray((children * children).sum(axis=1) * dense)
-
-
-def _multiply_root(structure: TreePairStructure, one: PairBlock, cells: IntArray) -> AnyArray:
-    """Multiply the columns of the root's matrix for some dense cells, (m, m)."""
-    totals = structure.find_totals(one.own.block)
-    classes = structure.classes[one.own.block][0]
-    root = np.zeros((len(one.own.root), classes.size), dtype=np.int64)
-    root[:, totals.measured] = one.own.root
-    return _multiply_columns(root, classes, cells)
-
-
-def _multiply_dense(
-    structure: TreePairStructure, one: PairBlock, turn: _Turn, cells: IntArray
-) -> AnyArray:
-    """Multiply the columns of a node's M_v for some dense cells, (m, m)."""
-    if turn.step >= len(one.own.steps):
-        return np.zeros((len(cells), len(cells)), dtype=object)
-    classes = structure.classes[one.own.block][structure.tree.steps[turn.step].depth]
-    return _multiply_columns(one.own.steps[turn.step].dense[turn.position], classes, cells)
-
-
-def _multiply_columns(M: IntArray, classes: CellClasses, cells: IntArray) -> AnyArray:
-    """Multiply the columns that cells have in a matrix over classes, zero where they have none."""
-    padded = np.pad(M, ((0, 0), (0, 1)))[:, classes.of_cell[cells]]
-    if not padded.size:
-        return np.zeros((len(cells), len(cells)), dtype=object)
-    return multiply_exactly(padded.T, padded).astype(object)
-
-
-def _multiply_children(
-    structure: TreePairStructure, one: PairBlock, here: _Turn, there: _Turn, are_apart: bool
-) -> int:
-    """Multiply the columns of a node's A_v for two children, which may be one."""
-    if here.step >= len(one.own.steps):
-        return 0
-    A = one.own.steps[here.step].children[here.position]
-    step = structure.tree.steps[here.step]
-    if isinstance(step, IdenticalLeaves):
-        contrasts = build_contrasts(int(step.counts[here.position]))
-        off = -(contrasts.precision // contrasts.n)
-        return int(A) ** 2 * (off if are_apart else contrasts.column_square)
-    return sum(
-        x * y for x, y in zip(A[:, here.child].tolist(), A[:, there.child].tolist(), strict=True)
+    The leaves are the costliest below its two nodes.
+    """
+    joint, tree = find_joint_classes(structure), structure.tree
+    factors = find_block_factors(
+        structure, tree_blocks, attribute_matrices, structure.free.tolist()
     )
+    squares = estimate_column_squares(structure, tree_blocks, factors.single)
+    leaves = []
+    for node, joint_class in zip(costly.nodes, costly.classes, strict=True):
+        is_below = (np.arange(tree.size) == node).astype(np.float64)
+        below = np.flatnonzero(tree.repeat_downwards(is_below, int(tree.depths[node]))[tree.leaves])
+        cell = joint[int(tree.depths[node])].first[joint_class]
+        leaves.append(int(tree.leaves[below[np.argmax(squares[below, cell])]]))
+    x, y = leaves if costly.are_apart else (leaves[0], leaves[0])
+    products = PathProducts(structure, tree_blocks, joint[0].first)
+    first, second = (products.multiply(leaf, leaf, False) for leaf in (x, y))
+    total = sum(
+        single * (np.diagonal(a)[:, None] + np.diagonal(b)) - 2 * pair * between
+        for single, pair, a, b, between in zip(
+            factors.single,
+            factors.pairs[costly.move],
+            first,
+            second,
+            products.multiply(x, y, costly.are_apart),
+            strict=True,
+        )
+    )
+    return int(np.asarray(total)[list_allowed(structure, joint[0])].max())
+
+
+def list_allowed(structure: TreePairStructure, joint: JointClasses) -> BoolArray:
+    """Tell between which classes (m, m) of the root a record may move within a region."""
+    holds = np.zeros((len(joint.first), int(structure.regions.max()) + 1))
+    holds[joint.of_cell, structure.regions] = 1
+    return np.asarray(holds @ holds.T > 0)

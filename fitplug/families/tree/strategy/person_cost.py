@@ -5,14 +5,9 @@ a_x of the strategy, each record of a person adds at most
 
     h(x) = |a_x|^2 + the sum over k - 1 other periods of max(0, the largest a_x'a_y with y there)
 
-so that k times the largest h bounds the cost, or the sum of the k largest if periods are dense. Two
-records x, y have the product, with K_A that of the symmetric attributes, which depends on those in
-which the records differ, and with the nodes v above both of them,
-
-    a_x'a_y = sum_A K_A ( (M_0'M_0)_xy + sum_v (A_v'A_v)_jj' (M_v'M_v)_xy )
-
-where x is below the child j of v, and y below j' (docs/theory/persons.md). One sweep down the tree
-finds the largest product of each cell with others below a different child of a node on its path.
+so that k times the largest h bounds the cost, or the sum of the k largest if periods are dense
+(docs/theory/persons.md). One sweep down the tree finds the largest product of each cell with others
+below a different child of a node on its path (`fitplug.families.tree.strategy.products`).
 
 Where the products are too many, two bounds by Cauchy's inequality remain. If the periods are an
 attribute with the contrasts H, H'H = f (I - J / T), their blocks add at most what f I would.
@@ -27,13 +22,17 @@ import numpy as np
 
 from fitplug.families.base.attribute_matrices import AttributeMatrix
 from fitplug.families.base.contrasts import build_contrasts
-from fitplug.families.tree.shape.node_tree import IdenticalLeaves, TreeStep
+from fitplug.families.tree.shape.node_tree import TreeStep
 from fitplug.families.tree.shape.persons import PersonTreeStructure
-from fitplug.families.tree.strategy.blocks import StepMatrices, TreeBlock
+from fitplug.families.tree.strategy.blocks import TreeBlock
 from fitplug.families.tree.strategy.cost import count_operations, estimate_column_squares
+from fitplug.families.tree.strategy.products import (
+    find_block_factors,
+    multiply_children,
+    multiply_dense,
+)
 from fitplug.neighbours import PersonRecords, RecordProducts, upper_largest_cost
 from fitplug.numeric import FloatArray, IntArray, gamma
-from fitplug.workload import CellClasses
 
 MOST_PRODUCTS = 3e9
 """The most products of two records that a sweep computes: they take about half a minute."""
@@ -143,34 +142,26 @@ class TreeProducts:
         attribute_matrices: Sequence[AttributeMatrix],
     ) -> None:
         self.structure, self.blocks = structure, tree_blocks
-        self._squares = [matrix.column_square for matrix in attribute_matrices]
-        own = [block.block for block in tree_blocks]
-        self._attributes = structure.subsets.list_attributes(own)
-        # Sets of the attributes in which records differ, all of them; the first one is empty.
-        differing = structure.differing
-        self.sets = [
-            {a for i, a in enumerate(differing) if number >> i & 1}
-            for number in range(2 ** len(differing))
-        ]
         period = structure.period_index
-        pairs = [own | {period} for own in self.sets] if period is not None else self.sets
-        self.pair_factors = [self._multiply(own) for own in pairs]
+        always = () if period is None else (period,)
+        factors = find_block_factors(
+            structure, tree_blocks, attribute_matrices, structure.differing, always
+        )
+        self.single, self.pair_factors = factors
         self.factors = np.array(self.pair_factors, dtype=np.float64)
-        self.single = self._multiply(set())
 
     @property
     def crosses(self) -> list[bool]:
         """Whether each block has the attribute of the periods."""
-        return [self.structure.period_index in attributes for attributes in self._attributes]
+        sets = self.structure.block_sets
+        return [self.structure.period_index in sets[own.block] for own in self.blocks]
 
     @property
     def fits(self) -> bool:
         """Whether the products are few enough for a sweep."""
-        structure, D, sets = self.structure, self.structure.cells, len(self.sets)
+        structure, D, sets = self.structure, self.structure.cells, len(self.factors)
         pairs = sum(
-            float(step.children.size) * step.children.shape[-1]
-            if step.children.ndim == 2
-            else 2.0 * len(step.children)
+            float(step.children.size) * (step.children.shape[1] if step.counts is None else 2)
             for step in structure.tree.steps
         )
         kept = structure.tree.size * D * (D * sets + self._period_classes)
@@ -200,18 +191,20 @@ class TreeProducts:
         """Find the largest products of two records, but for rounding."""
         structure = self.structure
         tree, D = structure.tree, structure.cells
-        other = np.full((len(self.sets), D, D), -np.inf)
+        other = np.full((len(self.factors), D, D), -np.inf)
         best = np.full((tree.size, D, self._period_classes), -np.inf)
-        prefix = np.zeros((len(self.sets), tree.size, D, D))
+        prefix = np.zeros((len(self.factors), tree.size, D, D))
         prefix[:, 0] = self._sum_blocks(
             [
-                _spread_pairs(_multiply_columns(own.root[None]), structure.classes[own.block][0])
+                multiply_dense(
+                    own.spread_root(structure)[None], structure.classes[own.block][0].of_cell
+                )
                 for own in self.blocks
             ]
         )[:, 0]
         for i, step in enumerate(tree.steps):
-            k = step.children.shape[1] if step.children.ndim == 2 else 2
-            together = max(1, _MOST_NUMBERS // (k * k * D * D * len(self.sets)))
+            k = step.children.shape[1] if step.counts is None else 2
+            together = max(1, _MOST_NUMBERS // (k * k * D * D * len(self.factors)))
             for start in range(0, len(step.parents), together):
                 some = slice(start, start + together)
                 self._sweep_step(i, step, some, prefix, best, other)
@@ -233,12 +226,12 @@ class TreeProducts:
         parents = step.parents[some]
         grams = [self._multiply_children(own, i, step, some) for own in self.blocks]
         children = step.children[some]
-        if children.ndim == 1:
+        if step.counts is not None:
             own, another = (
                 self._sum_blocks([gram[:, 0, part % gram.shape[2]] for gram in grams])
                 for part in (0, 1)
             )
-            above = prefix[:, parents]
+            above, children = prefix[:, parents], children[:, 0]
             prefix[:, children] = above + own
             another = above + another
             np.maximum(other, another.max(axis=1), out=other)
@@ -263,13 +256,9 @@ class TreeProducts:
         if i >= len(own.steps):
             return np.zeros((1, 1, 1, D, D))
         matrices = own.steps[i]
-        dense = _spread_pairs(
-            _multiply_columns(matrices.dense[some]),
-            self.structure.classes[own.block][step.depth],
-        )
-        X = _multiply_leaves(step, matrices, some)
-        if X is None:
-            X = _multiply_columns(matrices.children[some])
+        of_cell = self.structure.classes[own.block][step.depth].of_cell
+        dense = multiply_dense(matrices.dense[some], of_cell)
+        X = multiply_children(step, matrices, some)
         return np.asarray(X[:, :, :, None, None] * dense[:, None, None])
 
     def _sum_blocks(self, grams: Sequence[FloatArray]) -> FloatArray:
@@ -290,18 +279,6 @@ class TreeProducts:
     @property
     def _period_classes(self) -> int:
         return int(self.structure.periods.max()) + 1
-
-    def _multiply(self, differing: set[int]) -> list[int]:
-        """Multiply what blocks measure of the symmetric attributes of two records."""
-        found = []
-        for attributes in self._attributes:
-            factor = 1
-            for a in attributes:
-                square = self._squares[a]
-                other = -(square // max(self.structure.sizes[a] - 1, 1))
-                factor *= other if a in differing else square
-            found.append(factor)
-        return found
 
 
 def _upper_by_products(products: TreeProducts, claimed: int | None) -> RecordBounds:
@@ -382,24 +359,3 @@ def _upper_by_cauchy(products: TreeProducts) -> RecordBounds:
             factors[number] *= k
     found = estimate_column_squares(structure, products.blocks, factors) * (1 + products.error)
     return RecordBounds(found, structure.periods, k, period is not None)
-
-
-def _multiply_leaves(step: TreeStep, matrices: StepMatrices, some: slice) -> FloatArray | None:
-    """Multiply the contrasts of identical leaves, with itself and with another, (b, 1, 2)."""
-    if not isinstance(step, IdenticalLeaves):
-        return None
-    counts = step.counts[some]
-    same = matrices.estimate_child_squares(step)[some, 0]
-    return np.stack([same, -same / (counts - 1)], axis=-1)[:, None]
-
-
-def _multiply_columns(matrices: IntArray) -> FloatArray:
-    """Compute the products of all columns of matrices (b, m, n), shape (b, n, n)."""
-    numbers = matrices.astype(np.float64)
-    return np.asarray(numbers.transpose(0, 2, 1) @ numbers)
-
-
-def _spread_pairs(values: FloatArray, classes: CellClasses) -> FloatArray:
-    """Spread values (b, r, r) of classes to the dense cells, (b, D, D); 0 where there is none."""
-    padded = np.pad(values, ((0, 0), (0, 1), (0, 1)))
-    return np.asarray(padded[:, classes.of_cell[:, None], classes.of_cell[None, :]])

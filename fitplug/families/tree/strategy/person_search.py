@@ -11,10 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fitplug.families.base.contrasts import build_contrasts
-from fitplug.families.tree.shape.node_tree import IdenticalLeaves
 from fitplug.families.tree.strategy.person_cost import RecordBounds, TreeProducts
-from fitplug.numeric import AnyArray, FloatArray, IntArray
+from fitplug.families.tree.strategy.products import PathProducts
+from fitplug.numeric import FloatArray, IntArray
 
 _LEAVES, _NEIGHBOURS, _OTHERS, _CELLS, _CANDIDATES = 6, 3, 8, 6, 400
 """How many leaves are taken for each of the reasons, cells of each of them, and all together."""
@@ -42,10 +41,21 @@ class Record(NamedTuple):
 def find_costly_person(products: TreeProducts, bounds: RecordBounds) -> int:
     """Find a costly person, and compute what it costs, exactly."""
     structure = products.structure
-    paths = _Paths(products)
+    paths = PathProducts(structure, products.blocks, np.arange(structure.cells))
     records = _list_candidates(products, bounds)
-    pairs = np.array([[float(paths.multiply(x, y, False)) for y in records] for x in records])
-    own = np.array([float(paths.multiply(x, x, True)) for x in records])
+
+    def multiply(x: Record, y: Record, is_same: bool) -> int:
+        """Multiply what is measured of two records of one person, or of a record with itself."""
+        differing = [a != b for a, b in zip(x.labels, y.labels, strict=True)]
+        number = sum(1 << i for i, differs in enumerate(differing) if differs)
+        factors = products.single if is_same else products.pair_factors[number]
+        found = paths.multiply(x.leaf, y.leaf, x.copy != y.copy)
+        return sum(
+            factor * int(own[x.cell, y.cell]) for factor, own in zip(factors, found, strict=True)
+        )
+
+    pairs = np.array([[float(multiply(x, y, False)) for y in records] for x in records])
+    own = np.array([float(multiply(x, x, True)) for x in records])
     periods = structure.periods[[record.cell for record in records]]
     is_symmetric = structure.period_index is not None
     best, chosen = -np.inf, [0]
@@ -55,7 +65,7 @@ def find_costly_person(products: TreeProducts, bounds: RecordBounds) -> int:
             best, chosen = cost, found
     total = 0
     for i, j in itertools.product(range(len(chosen)), repeat=2):
-        total += int(paths.multiply(records[chosen[i]], records[chosen[j]], i == j))
+        total += multiply(records[chosen[i]], records[chosen[j]], i == j)
     return total
 
 
@@ -99,84 +109,3 @@ def _list_candidates(products: TreeProducts, bounds: RecordBounds) -> list[Recor
         copies = range(2 if tree.multiplicities[node] > 1 else 1)
         found += [Record(node, *one) for one in itertools.product(copies, cells, labels)]
     return found[:_CANDIDATES]
-
-
-class _Paths:
-    """The nodes above leaves, and products of records along them, in integers."""
-
-    def __init__(self, products: TreeProducts) -> None:
-        self._products = products
-        structure = products.structure
-        size = structure.tree.size
-        self._step, self._place, self._child, self._parent = (
-            np.full(size, -1, dtype=np.int64) for _ in range(4)
-        )
-        for i, step in enumerate(structure.tree.steps):
-            children = step.children.reshape(len(step.parents), -1)
-            self._step[children] = i
-            self._place[children] = np.arange(len(children))[:, None]
-            self._child[children] = np.arange(children.shape[1])
-            self._parent[children] = step.parents[:, None]
-        self._known: dict[tuple[int, int, int, int, bool], list[int]] = {}
-
-    def multiply(self, x: Record, y: Record, is_same: bool) -> int:
-        """Multiply what is measured of two records of one person, or of a record with itself."""
-        own = self._multiply_blocks(x, y)
-        if is_same:
-            factors = self._products.single
-        else:
-            bits = sum(
-                1 << i for i, (a, b) in enumerate(zip(x.labels, y.labels, strict=True)) if a != b
-            )
-            factors = self._products.pair_factors[bits]
-        return sum(factor * product for factor, product in zip(factors, own, strict=True))
-
-    def _multiply_blocks(self, x: Record, y: Record) -> list[int]:
-        """Multiply what blocks measure of two records along the tree, without their factors."""
-        key = (x.leaf, y.leaf, x.cell, y.cell, x.copy == y.copy)
-        if key in self._known:
-            return self._known[key]
-        structure = self._products.structure
-        above_x, above_y = self._list_path(x.leaf), self._list_path(y.leaf)
-        found = []
-        for own in self._products.blocks:
-            classes = structure.classes[own.block]
-            total = _multiply_cells(own.root, classes[0].of_cell, x.cell, y.cell)
-            for one, other in zip(above_x, above_y, strict=False):
-                i, place = int(self._step[one]), int(self._place[one])
-                if i < len(own.steps):
-                    step, matrices = structure.tree.steps[i], own.steps[i]
-                    dense = _multiply_cells(
-                        matrices.dense[place], classes[step.depth].of_cell, x.cell, y.cell
-                    )
-                    if isinstance(step, IdenticalLeaves):
-                        contrasts = build_contrasts(int(step.counts[place]))
-                        square = contrasts.column_square
-                        if x.copy != y.copy:
-                            square = -(square // (contrasts.n - 1))
-                        dense *= int(matrices.children[place]) ** 2 * square
-                    else:
-                        columns = matrices.children[place].astype(object)
-                        left, right = (columns[:, self._child[node]] for node in (one, other))
-                        dense *= int(left @ right)
-                    total += dense
-                if one != other:
-                    break
-            found.append(total)
-        self._known[key] = found
-        return found
-
-    def _list_path(self, leaf: int) -> list[int]:
-        """List the nodes from below the root down to a leaf."""
-        found = [leaf]
-        while self._parent[found[-1]] >= 0:
-            found.append(int(self._parent[found[-1]]))
-        return found[-2::-1]
-
-
-def _multiply_cells(matrix: AnyArray, of_cell: IntArray, i: int, j: int) -> int:
-    """Multiply the columns of two dense cells, exactly; 0 where a cell has none."""
-    if of_cell[i] < 0 or of_cell[j] < 0:
-        return 0
-    columns = matrix.astype(object)
-    return int(columns[:, of_cell[i]] @ columns[:, of_cell[j]])

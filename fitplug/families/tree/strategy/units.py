@@ -15,7 +15,6 @@ import numpy as np
 
 from fitplug.families.base.contrasts import build_contrasts
 from fitplug.families.tree.shape.blocks import TreeStructure
-from fitplug.families.tree.shape.node_tree import IdenticalLeaves
 from fitplug.numeric import AnyArray, IntArray, to_positions
 
 
@@ -62,7 +61,7 @@ class TreeUnits:
         first = 1
         for siblings in unfolded.siblings:
             k = siblings.children.shape[1]
-            is_identical = isinstance(structure.tree.steps[siblings.step], IdenticalLeaves)
+            is_identical = structure.tree.steps[siblings.step].counts is not None
             self.kinds.append(
                 UnitKind(
                     step=siblings.step,

@@ -1,0 +1,178 @@
+"""Products of what a strategy of tree blocks measures of two records.
+
+Two records x and y in dense cells c and c' have the product, with K_A that of the symmetric
+attributes, which depends on those in which the records differ, and with the nodes v above both,
+
+    a_x'a_y = sum_A K_A ( (M_0'M_0)_cc' + sum_v (A_v'A_v)_jj' (M_v'M_v)_cc' )
+
+where x is below the child j of v, and y below j'. Sweeps over the tree compute them in floats, and
+`PathProducts` exactly, for some leaves. The cost of every difference between neighbours is a sum of
+such products.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from fitplug.families.base.attribute_matrices import AttributeMatrix
+from fitplug.families.base.contrasts import build_contrasts
+from fitplug.families.tree.shape.blocks import TreeStructure
+from fitplug.families.tree.shape.node_tree import TreeStep
+from fitplug.families.tree.strategy.blocks import StepMatrices, TreeBlock
+from fitplug.numeric import AnyArray, FloatArray, IntArray, multiply_exactly
+
+
+class BlockFactors(NamedTuple):
+    """K_A of each block, as Python integers.
+
+    Attributes:
+        single: Of a record with itself, by block.
+        pairs: Of two records, by the set of attributes in which they differ, and by block: set
+            number k has the attributes of the binary digits of k.
+    """
+
+    single: list[int]
+    pairs: list[list[int]]
+
+
+def find_block_factors(
+    structure: TreeStructure,
+    tree_blocks: Sequence[TreeBlock],
+    attribute_matrices: Sequence[AttributeMatrix],
+    differing: Sequence[int],
+    always: Collection[int] = (),
+) -> BlockFactors:
+    """Find what blocks multiply the products of records along the tree by.
+
+    Args:
+        structure: The structure.
+        tree_blocks: The integer matrices of its blocks.
+        attribute_matrices: Those of its symmetric attributes.
+        differing: The symmetric attributes in which two records may differ, as indices.
+        always: Those in which any two records differ.
+    """
+    squares = [matrix.column_square for matrix in attribute_matrices]
+    # H'H = precision (I - J / n), and the precision of contrasts is a multiple of n.
+    others = [-(build_contrasts(n).precision // n) for n in structure.sizes]
+    attributes = structure.subsets.list_attributes([own.block for own in tree_blocks])
+
+    def multiply(apart: Collection[int]) -> list[int]:
+        return [
+            math.prod(others[a] if a in apart else squares[a] for a in block)
+            for block in attributes
+        ]
+
+    sets = [
+        {a for i, a in enumerate(differing) if number >> i & 1} | set(always)
+        for number in range(2 ** len(differing))
+    ]
+    return BlockFactors(multiply(()), [multiply(apart) for apart in sets])
+
+
+def multiply_children(
+    step: TreeStep, matrices: StepMatrices, chosen: slice | IntArray
+) -> FloatArray:
+    """Compute (A_v e_j)'(A_v e_j') of all children of some nodes of a step, shape (n, k, k).
+
+    Of identical leaves, they are those of one with itself and with another one, (n, 1, 2).
+    """
+    children = matrices.children[chosen].astype(np.float64)
+    if step.counts is None:
+        return np.asarray(children.transpose(0, 2, 1) @ children)
+    contrasts = [build_contrasts(k) for k in step.counts[chosen].tolist()]
+    products = np.array([[H.column_square, -(H.precision // H.n)] for H in contrasts])
+    return np.asarray((children[:, None] ** 2 * products)[:, None])
+
+
+def multiply_dense(matrices: IntArray, of_cell: IntArray) -> FloatArray:
+    """Compute (M_v e_c)'(M_v e_c') of some cells, shape (n, m, m).
+
+    Args:
+        matrices: M_v of some nodes, shape (n, r, r).
+        of_cell: The class of each cell, -1 where it has none, shape (m,).
+    """
+    numbers = matrices.astype(np.float64)
+    products = np.pad(numbers.transpose(0, 2, 1) @ numbers, ((0, 0), (0, 1), (0, 1)))
+    return np.asarray(products[:, of_cell[:, None], of_cell])
+
+
+class PathProducts:
+    """Products of records on some leaves, in integers, without the factors K_A.
+
+    Args:
+        structure: The structure.
+        tree_blocks: The integer matrices of its blocks.
+        cells: The dense cells of the records, shape (m,).
+    """
+
+    def __init__(
+        self, structure: TreeStructure, tree_blocks: Sequence[TreeBlock], cells: IntArray
+    ) -> None:
+        self._structure, self._blocks, self._cells = structure, tree_blocks, cells
+        self._dense: dict[tuple[int, int, int], AnyArray] = {}
+        self._pairs: dict[tuple[int, int, bool], list[AnyArray]] = {}
+
+    def multiply(self, x: int, y: int, are_apart: bool) -> list[AnyArray]:
+        """Multiply what each block measures of the cells on two leaves.
+
+        Args:
+            x: The node of a leaf.
+            y: That of another one, or the same.
+            are_apart: Whether these are two leaves, where one node stands for identical ones.
+
+        Returns:
+            By block, Python integers, shape (m, m).
+        """
+        key = (x, y, are_apart)
+        if key not in self._pairs:
+            self._pairs[key] = [self._multiply_block(own, x, y, are_apart) for own in self._blocks]
+        return self._pairs[key]
+
+    def _multiply_block(self, own: TreeBlock, x: int, y: int, are_apart: bool) -> AnyArray:
+        structure, places = self._structure, self._structure.tree.places
+        root = own.spread_root(structure)
+        total = self._multiply_columns(root, structure.classes[own.block][0].of_cell)
+        for here, there in zip(self._list_path(x), self._list_path(y), strict=False):
+            i, at = int(places.steps[here]), int(places.positions[here])
+            if i >= len(own.steps):
+                break
+            pair = int(places.children[here]), int(places.children[there])
+            A, counts = own.steps[i].children[at], structure.tree.steps[i].counts
+            if counts is not None:
+                H = build_contrasts(int(counts[at]))
+                product = -(H.precision // H.n) if are_apart else H.column_square
+                product *= int(A) ** 2
+            else:
+                left, right = (A[:, child].astype(object) for child in pair)
+                product = int(left @ right)
+            total = total + product * self._multiply_node(own, i, at)
+            if here != there:
+                break
+        return total
+
+    def _multiply_node(self, own: TreeBlock, i: int, at: int) -> AnyArray:
+        """Multiply the columns of M_v of a node of step i, (m, m)."""
+        key = (own.block, i, at)
+        if key not in self._dense:
+            classes = self._structure.classes[own.block][self._structure.tree.steps[i].depth]
+            self._dense[key] = self._multiply_columns(own.steps[i].dense[at], classes.of_cell)
+        return self._dense[key]
+
+    def _multiply_columns(self, M: IntArray, of_cell: IntArray) -> AnyArray:
+        """Multiply the columns that the cells have in a matrix over classes, zero without one."""
+        m = len(self._cells)
+        columns = np.pad(M, ((0, 0), (0, 1)))[:, of_cell[self._cells]]
+        if not columns.size:
+            return np.zeros((m, m), dtype=object)
+        return multiply_exactly(columns.T, columns).astype(object)
+
+    def _list_path(self, leaf: int) -> list[int]:
+        """List the nodes from below the root down to a leaf."""
+        parents, found = self._structure.tree.places.parents, [leaf]
+        while parents[found[-1]] >= 0:
+            found.append(int(parents[found[-1]]))
+        return found[-2::-1]
