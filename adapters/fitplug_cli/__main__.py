@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fitplug_cli.exit_codes import INTERRUPTED, explain_import_error, fail
+from fitplug_cli.errors import INTERRUPTED, explain_import_error, fail
 
 
 def main() -> None:

@@ -57,8 +57,8 @@ def factor_sum(S: FloatArray, counts: FloatArray) -> tuple[FloatArray, FloatArra
     if again.size:
         refined = np.tril(invert_lower(_factor(G[again])) @ Zt[again])
         better, _ = _prove_sum(refined, S[again], counts[again], empty[again])
-        kept = better < departure[again]
-        Zt[again[kept]], departure[again[kept]] = refined[kept], better[kept]
+        improved = better < departure[again]
+        Zt[again[improved]], departure[again[improved]] = refined[improved], better[improved]
     return Zt, departure
 
 
@@ -104,11 +104,11 @@ def invert_lower(stack: FloatArray) -> FloatArray:
         except np.linalg.LinAlgError:
             return np.full_like(stack, np.nan)
     h = r // 2
-    found = np.zeros_like(stack)
-    found[:, :h, :h] = first = invert_lower(stack[:, :h, :h])
-    found[:, h:, h:] = last = invert_lower(stack[:, h:, h:])
-    found[:, h:, :h] = -(last @ (stack[:, h:, :h] @ first))
-    return found
+    inverse = np.zeros_like(stack)
+    inverse[:, :h, :h] = first = invert_lower(stack[:, :h, :h])
+    inverse[:, h:, h:] = last = invert_lower(stack[:, h:, h:])
+    inverse[:, h:, :h] = -(last @ (stack[:, h:, :h] @ first))
+    return inverse
 
 
 def sum_logarithms(diagonals: FloatArray) -> tuple[FloatArray, FloatArray]:

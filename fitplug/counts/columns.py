@@ -174,20 +174,20 @@ def read_values(column: Any) -> npt.ArrayLike:
     Raises:
         DataError: The type of the column is one that no attribute reads.
     """
-    held: Any = getattr(column, "dtype", getattr(column, "type", None))
-    if hasattr(held, "pyarrow_dtype"):  # pandas' columns of Arrow
+    kind: Any = getattr(column, "dtype", getattr(column, "type", None))
+    if hasattr(kind, "pyarrow_dtype"):  # pandas' columns of Arrow
         return read_values(getattr(column, "array", column).__arrow_array__())
-    if hasattr(held, "index_type"):  # Arrow's dictionaries
-        return read_values(column.cast(held.value_type))
-    if _TIMES.fullmatch(str(held)):
+    if hasattr(kind, "index_type"):  # Arrow's dictionaries
+        return read_values(column.cast(kind.value_type))
+    if _TIMES.fullmatch(str(kind)):
         return np.asarray(column)
     # The type is refused, and not the first value that is not null: no error may tell of one.
-    if _ZONED.fullmatch(str(held)):
+    if _ZONED.fullmatch(str(kind)):
         raise DataError(
             "the column holds times of a zone, whose day depends on the zone; convert it to dates"
         )
-    if _DURATIONS.fullmatch(str(held)):
-        raise DataError(f"the column holds {held}, which no attribute reads; convert it")
+    if _DURATIONS.fullmatch(str(kind)):
+        raise DataError(f"the column holds {kind}, which no attribute reads; convert it")
     if isinstance(column, (list, tuple)):
         return _read_list(column)
     if hasattr(column, "to_pylist"):  # Arrow

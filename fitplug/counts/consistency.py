@@ -80,20 +80,20 @@ def check_shares(domain: Domain, names: AttributeSet, records: int) -> None:
         )
 
 
-def sum_out(domain: Domain, held: AttributeSet, counts: Counts, names: AttributeSet) -> Counts:
-    """Sum a table with the axes `held` over all attributes that are not among `names`.
+def sum_out(domain: Domain, axes: AttributeSet, counts: Counts, names: AttributeSet) -> Counts:
+    """Sum a table with these axes over all attributes that are not among `names`.
 
     Raises:
         TablesError: If a record has not all its shares of a measure that is summed out.
     """
-    out = tuple(axis for axis, name in enumerate(held) if name not in names)
+    out = tuple(axis for axis, name in enumerate(axes) if name not in names)
     sums = np.asarray(counts.sum(axis=out, dtype=np.int64))
-    shares = domain.count_shares(held[axis] for axis in out)
+    shares = domain.count_shares(axes[axis] for axis in out)
     if shares == 1:
         return sums
     if (sums % shares).any():
         raise TablesError(
-            f"table {held} does not hold whole records, of which each has {shares} shares of the "
+            f"table {axes} does not hold whole records, of which each has {shares} shares of the "
             "measures; count again"
         )
     return np.asarray(sums // shares)

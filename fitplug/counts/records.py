@@ -91,8 +91,8 @@ WEIGHT: Encoder = Weight()
 """How every column of weights is read."""
 
 
-def _describe_wrong_weights(found: str) -> str:
-    return f"weights must be integers, but the column holds {found}; convert it"
+def _describe_wrong_weights(kind: str) -> str:
+    return f"weights must be integers, but the column holds {kind}; convert it"
 
 
 @dataclass(frozen=True, init=False)

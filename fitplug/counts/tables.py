@@ -233,15 +233,18 @@ class Tables(Mapping[AttributeSet, Counts]):
         """
         wanted = [domain.ordered(tuple(names)) for names in tables]
         inside = np.ones(records, dtype=bool)
-        for name in {name for names in wanted for name in names}:
+        used = {name for names in wanted for name in names}
+        for name in used:
             inside &= codes[name] != OUTSIDE
-        kept = None if weights is None else weights[inside]
+        row_weights = None if weights is None else weights[inside]
         # Before they are added up as integers, and in floating point, which cannot wrap.
-        if kept is not None and kept.sum(dtype=np.float64) > MAX_RECORDS:
+        if row_weights is not None and row_weights.sum(dtype=np.float64) > MAX_RECORDS:
             raise TablesError("the rows stand for more than 2**53 records; integers would overflow")
-        held = {name: codes[name][inside] for name in {name for names in wanted for name in names}}
+        row_codes = {name: codes[name][inside] for name in used}
         n = int(inside.sum())
-        counted = {names: _count_table(domain, names, held, n, kept) for names in wanted}
+        counted = {
+            names: _count_table(domain, names, row_codes, n, row_weights) for names in wanted
+        }
         return cls(domain, counted, rows=rows)
 
     def __getitem__(self, key: Sequence[str]) -> Counts:
@@ -273,16 +276,16 @@ class Tables(Mapping[AttributeSet, Counts]):
             TablesError: If no table has all these attributes.
         """
         names = tuple(names)
-        held = self._find_table(names)
-        if held is None:
+        table = self._find_table(names)
+        if table is None:
             raise TablesError(
                 f"the table {names} is needed, but there are only "
                 + ", ".join(map(str, self._counts))
                 + "; count again with the plan"
             )
-        left = [name for name in held if name in names]
-        found = sum_out(self.domain, held, self._counts[held], names)
-        return found.transpose([left.index(n) for n in names])
+        left = [name for name in table if name in names]
+        marginal = sum_out(self.domain, table, self._counts[table], names)
+        return marginal.transpose([left.index(n) for n in names])
 
     def _find_table(self, names: AttributeSet) -> AttributeSet | None:
         """Find a table that has these attributes: the one that has no others, if there is one."""
@@ -294,15 +297,15 @@ class Tables(Mapping[AttributeSet, Counts]):
             return next(iter(self._counts))
         wanted = set(names)
         candidates = min((self._tables_of.get(name, []) for name in names), key=len)
-        return next((held for held in candidates if wanted <= set(held)), None)
+        return next((table for table in candidates if wanted <= set(table)), None)
 
     @cached_property
     def _tables_of(self) -> Mapping[str, list[AttributeSet]]:
         """The tables that have each attribute."""
         tables: dict[str, list[AttributeSet]] = {}
-        for held in self._counts:
-            for name in held:
-                tables.setdefault(name, []).append(held)
+        for table in self._counts:
+            for name in table:
+                tables.setdefault(name, []).append(table)
         return tables
 
 
@@ -339,11 +342,11 @@ def _count_table(
     shares = {name: domain[name].count_shares(codes[name]) for name in measures}
     counts = np.zeros(size, dtype=np.int64)
     for corner in np.ndindex(*domain.shape_of(measures)):
-        own = np.ones(n, dtype=np.int64) if weights is None else weights
+        shares_of_row = np.ones(n, dtype=np.int64) if weights is None else weights
         for name, cell in zip(measures, corner, strict=True):
-            own = own * shares[name][:, cell]
+            shares_of_row = shares_of_row * shares[name][:, cell]
         offset = sum(cell * strides[name] for name, cell in zip(measures, corner, strict=True))
-        np.add.at(counts, cells + offset, own)
+        np.add.at(counts, cells + offset, shares_of_row)
     return counts.reshape(shape)
 
 

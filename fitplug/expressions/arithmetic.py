@@ -46,7 +46,7 @@ class Summand:
 
     def move(self, by: int) -> Summand:
         """Return the same of sums that stand so many positions later."""
-        above, below = (tuple(k + by for k in own) for own in (self.above, self.below))
+        above, below = (tuple(k + by for k in positions) for positions in (self.above, self.below))
         return Summand(self.weight, above, below)
 
     def multiply(self, other: Summand) -> Summand:
@@ -74,7 +74,7 @@ class Formula(Generic[T]):
     @property
     def denominators(self) -> list[int]:
         """The positions of the sums that something is divided by."""
-        return sorted({k for one in self.summands for k in one.below})
+        return sorted({k for summand in self.summands for k in summand.below})
 
     def evaluate(self, values: Sequence[float]) -> tuple[float, FloatArray]:
         """Compute the value and its first derivatives.
@@ -86,12 +86,12 @@ class Formula(Generic[T]):
             The value, and its derivative by each of the sums (k,).
         """
         value, gradient = 0.0, np.zeros(len(self.sums))
-        for one in self.summands:
-            factors = [values[k] for k in one.above] + [1 / values[k] for k in one.below]
-            value += one.weight * math.prod(factors)
-            for i, k in enumerate((*one.above, *one.below)):
-                rest = one.weight * math.prod(factors[:i] + factors[i + 1 :])
-                gradient[k] += rest if i < len(one.above) else -rest * factors[i] ** 2
+        for summand in self.summands:
+            factors = [values[k] for k in summand.above] + [1 / values[k] for k in summand.below]
+            value += summand.weight * math.prod(factors)
+            for i, k in enumerate((*summand.above, *summand.below)):
+                rest = summand.weight * math.prod(factors[:i] + factors[i + 1 :])
+                gradient[k] += rest if i < len(summand.above) else -rest * factors[i] ** 2
         return value, gradient
 
 
@@ -119,25 +119,25 @@ def add(left: Value, right: Value, token: Token) -> Value:
         return _add_counts(left, right)
     if isinstance(left, float) and isinstance(right, float):
         return left + right
-    for one, other in ((left, right), (right, left)):
-        if isinstance(one, dict) and isinstance(other, float):
+    for value, other in ((left, right), (right, left)):
+        if isinstance(value, dict) and isinstance(other, float):
             raise WorkloadError(
                 f"a number cannot be added to counts at column {token.column}; multiply by it"
             )
-        if isinstance(one, dict) and isinstance(other, Quotient):
+        if isinstance(value, dict) and isinstance(other, Quotient):
             raise WorkloadError(
                 f"a ratio cannot be added to counts at column {token.column}; ask for each apart"
             )
-        if isinstance(one, Quotient) and isinstance(other, float):
+        if isinstance(value, Quotient) and isinstance(other, float):
             # a / b + c = (a + c b) / b, of which the interval is exact, too.
-            above = _add_counts(one.numerator, _scale_counts(one.denominator, other))
-            return Quotient(above, one.denominator)
+            above = _add_counts(value.numerator, _scale_counts(value.denominator, other))
+            return Quotient(above, value.denominator)
     if isinstance(left, Quotient) and isinstance(right, Quotient):
         below = left.denominator
         if _count_the_same(below, right.denominator):
             return Quotient(_add_counts(left.numerator, right.numerator), below)
     a, b = _make_formula(left), _make_formula(right)
-    moved = (own.move(len(a.sums)) for own in b.summands)
+    moved = (summand.move(len(a.sums)) for summand in b.summands)
     return _check_size(Formula(a.sums + b.sums, (*a.summands, *moved)), token)
 
 
@@ -153,8 +153,8 @@ def multiply(left: Value, right: Value, token: Token) -> Value:
     if isinstance(left, dict) and isinstance(right, dict):
         raise WorkloadError(f"counts cannot be multiplied by counts at column {token.column}")
     a, b = _make_formula(left), _make_formula(right)
-    moved = [own.move(len(a.sums)) for own in b.summands]
-    products = tuple(one.multiply(own) for one in a.summands for own in moved)
+    moved = [summand.move(len(a.sums)) for summand in b.summands]
+    products = tuple(mine.multiply(theirs) for mine in a.summands for theirs in moved)
     return _check_size(Formula(a.sums + b.sums, products), token)
 
 
@@ -185,41 +185,41 @@ def divide(left: Value, right: Value, token: Token) -> Value:
     return multiply(left, Formula(below.sums, (below.summands[0].invert(),)), token)
 
 
-def scale(found: Value, factor: float) -> Value:
+def scale(value: Value, factor: float) -> Value:
     """Multiply a value by a factor."""
-    if isinstance(found, float):
-        return found * factor
-    if isinstance(found, Quotient):
-        return Quotient(_scale_counts(found.numerator, factor), found.denominator)
-    if isinstance(found, Formula):
+    if isinstance(value, float):
+        return value * factor
+    if isinstance(value, Quotient):
+        return Quotient(_scale_counts(value.numerator, factor), value.denominator)
+    if isinstance(value, Formula):
         weight = Summand(factor)
-        return Formula(found.sums, tuple(own.multiply(weight) for own in found.summands))
-    return _scale_counts(found, factor)
+        return Formula(value.sums, tuple(summand.multiply(weight) for summand in value.summands))
+    return _scale_counts(value, factor)
 
 
-def _make_formula(found: Value) -> Formula[UnaddedTerms]:
+def _make_formula(value: Value) -> Formula[UnaddedTerms]:
     """Write a value as a formula."""
-    if isinstance(found, Formula):
-        return found
-    if isinstance(found, Quotient):
-        return Formula((found.numerator, found.denominator), (Summand(1.0, (0,), (1,)),))
-    if isinstance(found, float):
-        return Formula((), (Summand(found),))
-    return Formula((found,), (Summand(1.0, (0,)),))
+    if isinstance(value, Formula):
+        return value
+    if isinstance(value, Quotient):
+        return Formula((value.numerator, value.denominator), (Summand(1.0, (0,), (1,)),))
+    if isinstance(value, float):
+        return Formula((), (Summand(value),))
+    return Formula((value,), (Summand(1.0, (0,)),))
 
 
-def _check_size(found: Formula[UnaddedTerms], token: Token) -> Formula[UnaddedTerms]:
+def _check_size(formula: Formula[UnaddedTerms], token: Token) -> Formula[UnaddedTerms]:
     """Check that a formula is not too long, and return it.
 
     Raises:
         WorkloadError: It has too many summands; the message names the column.
     """
-    if len(found.summands) > _MOST_SUMMANDS:
+    if len(formula.summands) > _MOST_SUMMANDS:
         raise WorkloadError(
             f"more than {_MOST_SUMMANDS:,} products of ratios are added at column {token.column}; "
             "ask for each apart"
         )
-    return found
+    return formula
 
 
 def _add_counts(left: UnaddedTerms, right: UnaddedTerms) -> UnaddedTerms:
@@ -232,8 +232,8 @@ def _add_counts(left: UnaddedTerms, right: UnaddedTerms) -> UnaddedTerms:
 def _count_the_same(left: UnaddedTerms, right: UnaddedTerms) -> bool:
     """Return whether two sums of counts were written with the same selections."""
     first, second = (
-        {name: [(box.weight, box.selection) for box in boxes] for name, boxes in one.items()}
-        for one in (left, right)
+        {name: [(box.weight, box.selection) for box in boxes] for name, boxes in counts.items()}
+        for counts in (left, right)
     )
     return first == second
 
@@ -241,7 +241,7 @@ def _count_the_same(left: UnaddedTerms, right: UnaddedTerms) -> bool:
 def _scale_counts(counts: UnaddedTerms, factor: float) -> UnaddedTerms:
     """Multiply a sum of counts by a factor."""
     return {
-        name: [Box(one.factors, factor * one.weight) for one in summands]
+        name: [Box(box.factors, factor * box.weight) for box in summands]
         for name, summands in counts.items()
     }
 

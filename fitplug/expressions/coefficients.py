@@ -111,9 +111,9 @@ class SparseCoefficients:
         inner = math.prod(shape[axis + 1 :])
         outer, within = np.divmod(self.positions, shape[axis] * inner)
         index, rest = np.divmod(within, inner)
-        kept = (index >= start) & (index < stop)
+        inside = (index >= start) & (index < stop)
         moved = (outer * (stop - start) + index - start) * inner + rest
-        return SparseCoefficients(moved[kept], self.values[kept])
+        return SparseCoefficients(moved[inside], self.values[inside])
 
     def multiply_values(self, values: FloatArray) -> float:
         """Compute the sum of the coefficients times values of the group's shape."""
@@ -135,7 +135,7 @@ class Box:
     @property
     def selection(self) -> tuple[bytes, ...]:
         """What is equal for boxes that differ in their weights only."""
-        arrays = (array for own in self.factors for array in (own.positions, own.values))
+        arrays = (array for factor in self.factors for array in (factor.positions, factor.values))
         return tuple(array.tobytes() for array in arrays)
 
     @property
@@ -145,8 +145,8 @@ class Box:
 
     def list_coefficients(self, shape: tuple[int, ...]) -> SparseCoefficients:
         """List the coefficients in an array of a shape."""
-        found = multiply_coefficients(self.factors, shape)
-        return found if self.weight == 1.0 else found.scale(self.weight)
+        coefficients = multiply_coefficients(self.factors, shape)
+        return coefficients if self.weight == 1.0 else coefficients.scale(self.weight)
 
     def multiply_values(self, values: FloatArray) -> float:
         """Compute the sum of the coefficients times values of the group's shape."""
@@ -154,8 +154,8 @@ class Box:
         for axis, factor in enumerate(self.factors):
             first = int(factor.positions[0])
             if np.array_equal(factor.positions, np.arange(first, first + factor.count)):
-                own = slice(first, first + factor.count)  # a view, without a copy
-                chosen = chosen[(slice(None),) * axis + (own,)]
+                positions = slice(first, first + factor.count)  # a view, without a copy
+                chosen = chosen[(slice(None),) * axis + (positions,)]
             else:
                 chosen = np.take(chosen, to_positions(factor.positions), axis=axis)
         for factor in reversed(self.factors):
@@ -166,11 +166,11 @@ class Box:
         """Keep the answers whose index along an axis is in a range; None if there are none."""
         if not self.factors:
             return self
-        own = self.factors[axis]
-        kept: BoolArray = (own.positions >= start) & (own.positions < stop)
-        if not kept.any():
+        factor = self.factors[axis]
+        inside: BoolArray = (factor.positions >= start) & (factor.positions < stop)
+        if not inside.any():
             return None
-        part = SparseCoefficients(own.positions[kept] - start, own.values[kept])
+        part = SparseCoefficients(factor.positions[inside] - start, factor.values[inside])
         return Box((*self.factors[:axis], part, *self.factors[axis + 1 :]), self.weight)
 
 
@@ -227,9 +227,9 @@ class BoxCoefficients:
         Returns:
             Their coefficients, in an array that has only the range of that axis.
         """
-        kept = [box.keep_range(axis, start, stop) for box in self.boxes]
-        own = tuple(stop - start if k == axis else n for k, n in enumerate(shape))
-        return BoxCoefficients(own, tuple(box for box in kept if box is not None))
+        boxes = [box.keep_range(axis, start, stop) for box in self.boxes]
+        range_shape = tuple(stop - start if k == axis else n for k, n in enumerate(shape))
+        return BoxCoefficients(range_shape, tuple(box for box in boxes if box is not None))
 
     def multiply_values(self, values: FloatArray) -> float:
         """Compute the sum of the coefficients times values of the group's shape."""
@@ -248,10 +248,12 @@ Coefficients: TypeAlias = SparseCoefficients | BoxCoefficients
 
 def add_boxes(summands: Sequence[Coefficients]) -> Coefficients:
     """Add several coefficients of one group, as boxes if all are."""
-    boxed = [one for one in summands if isinstance(one, BoxCoefficients)]
+    boxed = [summand for summand in summands if isinstance(summand, BoxCoefficients)]
     if len(boxed) == len(summands):
-        return merge_boxes(boxed[0].shape, [box for one in boxed for box in one.boxes])
-    return add_coefficients([SparseCoefficients(one.positions, one.values) for one in summands])
+        return merge_boxes(boxed[0].shape, [box for summand in boxed for box in summand.boxes])
+    return add_coefficients(
+        [SparseCoefficients(summand.positions, summand.values) for summand in summands]
+    )
 
 
 def merge_boxes(shape: tuple[int, ...], boxes: Sequence[Box]) -> BoxCoefficients:

@@ -87,29 +87,29 @@ class Expressions:
             raise WorkloadError(f"{text!r} is no expression; write for example: {example}")
         try:
             with np.errstate(over="ignore", invalid="ignore"):  # checked later
-                found = _Parser(self._workload, self.selector, text, within).parse()
-                if isinstance(found, float):
+                value = _Parser(self._workload, self.selector, text, within).parse()
+                if isinstance(value, float):
                     hint = suggest_nearest("", self._workload.names)
                     raise WorkloadError(f"it is a number and asks for no count; {hint}")
-                if isinstance(found, Quotient):
+                if isinstance(value, Quotient):
                     return Quotient(
-                        _add_up(self._workload, found.numerator),
-                        _add_up(self._workload, found.denominator),
+                        _add_up(self._workload, value.numerator),
+                        _add_up(self._workload, value.denominator),
                     )
-                if isinstance(found, Formula):
-                    sums = tuple(_add_up(self._workload, own) for own in found.sums)
-                    return Formula(sums, found.summands)
-                return _add_up(self._workload, found)
+                if isinstance(value, Formula):
+                    sums = tuple(_add_up(self._workload, terms) for terms in value.sums)
+                    return Formula(sums, value.summands)
+                return _add_up(self._workload, value)
         except WorkloadError as error:
             shown = text if len(text) <= 60 else f"{text[:57]}..."
             raise WorkloadError(f"expression {shown!r}: {error}") from None
 
 
-def list_sums(found: Expression) -> tuple[Terms, ...]:
+def list_sums(expression: Expression) -> tuple[Terms, ...]:
     """List the sums of counts that an expression is made of: two of a ratio."""
-    if isinstance(found, Quotient):
-        return found.numerator, found.denominator
-    return found.sums if isinstance(found, Formula) else (found,)
+    if isinstance(expression, Quotient):
+        return expression.numerator, expression.denominator
+    return expression.sums if isinstance(expression, Formula) else (expression,)
 
 
 def parse(workload: Workload, text: str) -> DenseTerms | Quotient[DenseTerms]:
@@ -118,24 +118,24 @@ def parse(workload: Workload, text: str) -> DenseTerms | Quotient[DenseTerms]:
     Raises:
         WorkloadError: The expression is not well formed, with the column, or is a sum of ratios.
     """
-    found = Expressions(workload).read(text)
-    if isinstance(found, Formula):
+    read = Expressions(workload).read(text)
+    if isinstance(read, Formula):
         raise WorkloadError(f"expression {text!r} is a sum of ratios; give counts")
-    if isinstance(found, Quotient):
+    if isinstance(read, Quotient):
         return Quotient(
-            expand_terms(workload, found.numerator), expand_terms(workload, found.denominator)
+            expand_terms(workload, read.numerator), expand_terms(workload, read.denominator)
         )
-    return expand_terms(workload, found)
+    return expand_terms(workload, read)
 
 
 def expand_terms(workload: Workload, terms: Terms) -> DenseTerms:
     """Expand terms to arrays of the groups' shapes."""
-    return {name: one.to_array(workload[name].shape) for name, one in terms.items()}
+    return {name: summed.to_array(workload[name].shape) for name, summed in terms.items()}
 
 
-def _add_up(workload: Workload, found: UnaddedTerms) -> Terms:
+def _add_up(workload: Workload, terms: UnaddedTerms) -> Terms:
     """Add the coefficients of each group."""
-    return {name: merge_boxes(workload[name].shape, boxes) for name, boxes in found.items()}
+    return {name: merge_boxes(workload[name].shape, boxes) for name, boxes in terms.items()}
 
 
 class _Parser:
@@ -152,10 +152,10 @@ class _Parser:
 
     def parse(self) -> Value:
         """Parse the complete expression."""
-        found = self._parse_sum()
+        value = self._parse_sum()
         if self._next.kind != "end":
             self._fail("an operator or the end", self._suggest_operators())
-        return found
+        return value
 
     def _suggest_operators(self) -> str:
         """Make a hint for what stands behind an expression that could have ended."""
@@ -189,8 +189,8 @@ class _Parser:
         factor = 1.0
         while self._is("+") or self._is("-"):
             factor *= -1.0 if self._take().text == "-" else 1.0
-        found = self._parse_atom()
-        return found if factor == 1.0 else scale(found, factor)
+        value = self._parse_atom()
+        return value if factor == 1.0 else scale(value, factor)
 
     def _parse_atom(self) -> Value:
         """Parse a number, counts, or an expression in parentheses."""
@@ -205,10 +205,10 @@ class _Parser:
         self._depth += 1
         if self._depth > _DEEPEST:
             raise WorkloadError(f"parentheses are nested more than {_DEEPEST} deep")
-        found = self._parse_sum()
+        value = self._parse_sum()
         self._expect(")")
         self._depth -= 1
-        return found
+        return value
 
     def _parse_counts(self) -> UnaddedTerms:
         """Parse the name of a group, with or without a selection."""
@@ -268,10 +268,10 @@ class _Parser:
         comparison, right = self._parse_comparison(), self._parse_value()
         if right not in attributes:
             self._fail_unknown(group, left, attributes, first)
-        found = [Condition(right, _FLIPPED[comparison], (left,))]
+        conditions = [Condition(right, _FLIPPED[comparison], (left,))]
         if self._next.kind == "sign" and self._next.text in (*COMPARISONS, "=="):
-            found.append(Condition(right, self._parse_comparison(), (self._parse_value(),)))
-        return tuple(found)
+            conditions.append(Condition(right, self._parse_comparison(), (self._parse_value(),)))
+        return tuple(conditions)
 
     def _is_or(self) -> bool:
         """Return whether the next token is an "or"."""
@@ -352,8 +352,8 @@ class _Parser:
     def _fail(self, wanted: str, hint: str = "") -> NoReturn:
         """Raise WorkloadError because another token than the next one is needed."""
         token = self._next
-        found = "the end" if token.kind == "end" else f"{token.text!r} at column {token.column}"
-        raise WorkloadError(f"expected {wanted}, found {found}{hint}")
+        actual = "the end" if token.kind == "end" else f"{token.text!r} at column {token.column}"
+        raise WorkloadError(f"expected {wanted}, found {actual}{hint}")
 
     def _fail_unknown(self, group: str, name: str, attributes: list[str], token: Token) -> NoReturn:
         """Raise WorkloadError for a name that is no attribute of a group."""

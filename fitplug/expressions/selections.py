@@ -95,10 +95,10 @@ class Selector:
         regions = {a: cells for a, cells in (within or {}).items() if a in group.attributes}
         coefficients = []
         for factor in group.factors:
-            own = [clause for clause in clauses if clause.attribute == factor.attribute]
+            of_factor = [clause for clause in clauses if clause.attribute == factor.attribute]
             lookup = self._find_lookup(group, factor)
             try:
-                coefficients.append(_select_rows(lookup, own, regions.get(factor.attribute)))
+                coefficients.append(_select_rows(lookup, of_factor, regions.get(factor.attribute)))
             except WorkloadError as error:
                 raise WorkloadError(f"{name!r}: {error}") from None
         return Box(tuple(coefficients))
@@ -218,13 +218,13 @@ def _select_matrix_rows(lookup: _RowLookup, clauses: list[Clause]) -> SparseCoef
         )
     chosen = set(range(factor.rows))
     for clause in clauses:
-        found: set[int] = set()
+        in_clause: set[int] = set()
         for option in clause.options:
-            kept = set(range(factor.rows))
+            in_option = set(range(factor.rows))
             for condition in option:
-                kept &= _find_named_rows(lookup, condition, by)
-            found |= kept
-        chosen &= found
+                in_option &= _find_named_rows(lookup, condition, by)
+            in_clause |= in_option
+        chosen &= in_clause
     if not chosen:
         raise WorkloadError(f"{', '.join(map(str, clauses))} selects no row")
     rows = np.array(sorted(chosen), dtype=np.int64)
@@ -282,13 +282,13 @@ class _RowLookup:
 
     def find_cells(self, clause: Clause) -> Runs:
         """Find the cells for which a clause holds."""
-        found: Runs = []
+        in_clause: Runs = []
         for option in clause.options:
-            kept: Runs = [(0, self.factor.size)]
+            in_option: Runs = [(0, self.factor.size)]
             for condition in option:
-                kept = intersection(kept, self._find_condition_cells(condition))
-            found += kept
-        return union(found)
+                in_option = intersection(in_option, self._find_condition_cells(condition))
+            in_clause += in_option
+        return union(in_clause)
 
     def _find_condition_cells(self, condition: Condition) -> Runs:
         """Find the cells for which a condition holds."""
@@ -322,21 +322,21 @@ class _RowLookup:
 
     def _find_interval(self, value: str) -> tuple[int, int]:
         """Find the cells of a value of the attribute, a node, or a row by its label."""
-        found: set[tuple[int, int]] = set()
+        intervals: set[tuple[int, int]] = set()
         if value in self.rows:
             first, last = self._intervals[self.rows[value]].tolist()
-            found.add((first, last))
+            intervals.add((first, last))
         # Codes may repeat from level to level: the level of the rows comes first, then the coarser.
         if not self._attribute.levels:
-            found |= self._values.find(value)
-        elif not found:
-            found.update(self._values.nodes.get(value, [])[:1])
-        if not found:
+            intervals |= self._values.find(value)
+        elif not intervals:
+            intervals.update(self._values.nodes.get(value, [])[:1])
+        if not intervals:
             raise WorkloadError(self._values.describe_unknown(value, self.factor.attribute))
-        if len(found) > 1:
+        if len(intervals) > 1:
             raise WorkloadError(
                 f"{self.factor.attribute} = {value!r} is both a value and a row of several; "
                 "rename the value"
             )
-        first, last = found.pop()
+        first, last = intervals.pop()
         return first, last + 1

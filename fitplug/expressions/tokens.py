@@ -36,7 +36,7 @@ def split_tokens(text: str) -> list[Token]:
     Raises:
         WorkloadError: A character belongs to no token; the message names its column.
     """
-    found, at = [], 0
+    tokens, at = [], 0
     end = len(text.rstrip())
     while at < end:
         match = _PATTERN.match(text, at)
@@ -52,9 +52,9 @@ def split_tokens(text: str) -> list[Token]:
         token = match[kind]
         if kind == "quoted":
             token = token[1:-1].replace(2 * token[0], token[0])
-        found.append(Token(kind, token, match.start(kind) + 1))
+        tokens.append(Token(kind, token, match.start(kind) + 1))
         at = match.end()
-    return [*found, Token("end", "", end + 1)]
+    return [*tokens, Token("end", "", end + 1)]
 
 
 ORDERS = ("<", "<=", ">", ">=")

@@ -108,12 +108,12 @@ def _read_array(
         # Only in this version is the length of the header bounded, by 2^16.
         if npy.read_magic(stream) != (1, 0):
             raise ValueError("another version of NumPy's format")
-        own, columns_first, dtype = npy.read_array_header_1_0(stream)
-        if dtype.kind not in "biufSU" or min(own, default=0) < 0:
+        claimed, columns_first, dtype = npy.read_array_header_1_0(stream)
+        if dtype.kind not in "biufSU" or min(claimed, default=0) < 0:
             raise ValueError("not an array of numbers")
-        if shape is not None and own != shape:
+        if shape is not None and claimed != shape:
             raise ValueError("an array of another shape")
-        size = math.prod(own) * dtype.itemsize
+        size = math.prod(claimed) * dtype.itemsize
         if size > room or size > info.file_size:
             raise ValueError("more than there is room for")
         content = np.empty(size, dtype=np.uint8)
@@ -127,8 +127,8 @@ def _read_array(
         if stream.read(1):  # At the end of a member, zipfile also checks its checksum.
             raise ValueError("more than the array")
     content.setflags(write=False)
-    array = content.view(dtype) if dtype.itemsize else np.zeros(own, dtype)
-    return array.reshape(own[::-1]).T if columns_first else array.reshape(own)
+    array = content.view(dtype) if dtype.itemsize else np.zeros(claimed, dtype)
+    return array.reshape(claimed[::-1]).T if columns_first else array.reshape(claimed)
 
 
 Header: TypeAlias = dict[str, Any]

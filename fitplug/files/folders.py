@@ -93,12 +93,12 @@ def set_aside(directory: Path, made: float) -> Path:
         OSError: The folder cannot be moved.
     """
     stamp = datetime.fromtimestamp(made, timezone.utc).strftime("%Y%m%dT%H%M%S")
-    kept, number = directory.with_name(f"{directory.name}-{stamp}"), 2
-    while kept.exists():
-        kept, number = directory.with_name(f"{directory.name}-{stamp}-{number}"), number + 1
-    directory.replace(kept)
+    moved, number = directory.with_name(f"{directory.name}-{stamp}"), 2
+    while moved.exists():
+        moved, number = directory.with_name(f"{directory.name}-{stamp}-{number}"), number + 1
+    directory.replace(moved)
     sync(directory.parent)
-    return kept
+    return moved
 
 
 def sync(path: Path) -> None:

@@ -280,12 +280,12 @@ class StorePlace(Place):
             entries = system.ls(self._locate(), detail=True)
         except FileNotFoundError:
             return {}
-        found = {
+        sizes = {
             str(entry["name"]).rstrip("/").rpartition("/")[2]: int(entry["size"] or 0)
             for entry in entries
             if entry["type"] == "file"
         }
-        return {name: size for name, size in found.items() if name and not name.startswith(".")}
+        return {name: size for name, size in sizes.items() if name and not name.startswith(".")}
 
     @_convert_client_errors
     def create(self, name: str, content: bytes) -> bool:

@@ -134,7 +134,7 @@ def convolve_exactly(a: IntArray, b: AnyArray) -> AnyArray:
 def _recover(residues: list[Residues], bound: int) -> AnyArray:
     """Recover numbers from their residues, by Garner's mixed digits, less the bound."""
     kind = np.int64 if bound < 2**62 else object
-    found = residues[0].astype(kind)
+    numbers = residues[0].astype(kind)
     digits, product = [residues[0]], _PRIMES[0][0]
     for i in range(1, len(residues)):
         p = _PRIMES[i][0]
@@ -147,10 +147,10 @@ def _recover(residues: list[Residues], bound: int) -> AnyArray:
         digit = _reduce(missing * np.uint64(pow(product, -1, p)), p)
         # Digits whose place is beyond 2^64 wrap, and the sum, which fits, is undone by that.
         place = product if kind is object else (product + 2**63) % 2**64 - 2**63
-        found = found + digit.astype(kind) * place
+        numbers = numbers + digit.astype(kind) * place
         digits.append(digit)
         product *= p
-    return np.asarray(found - bound)
+    return np.asarray(numbers - bound)
 
 
 def _pad(x: Residues, length: int) -> Residues:

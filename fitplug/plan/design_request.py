@@ -90,7 +90,7 @@ class DesignRequest:
         try:
             return analyse_structure(
                 self.workload,
-                self._list_attributes_told_apart(),
+                self._list_distinct_attributes(),
                 False if needing else None,
                 tree=() if is_causal or self.options.solver == "sm2" else None,
                 # k records are designed for as one, and multiplied afterwards.
@@ -126,7 +126,7 @@ class DesignRequest:
         }
         return [name for name, is_given in given.items() if is_given]
 
-    def _list_attributes_told_apart(self) -> tuple[str, ...]:
+    def _list_distinct_attributes(self) -> tuple[str, ...]:
         """List the attributes whose cells the arguments tell apart, by rules 3 and 6."""
         if self.options.solver == "sm2":
             return self.workload.attributes

@@ -165,14 +165,14 @@ def describe_strategy(strategy: IntegerStrategy) -> tuple[Header, Arrays]:
         arrays[f"family{i}.blocks"], arrays[f"family{i}.M"] = block_set.blocks, block_set.M
         arrays[f"family{i}.index"] = block_set.basis.index
         arrays[f"family{i}.scale"] = block_set.basis.scale
-        for block, own in zip(block_set.blocks.tolist(), block_set.multiples, strict=False):
-            arrays[f"family{i}.multiples{block}"] = own
+        for block, multiples in zip(block_set.blocks.tolist(), block_set.multiples, strict=False):
+            arrays[f"family{i}.multiples{block}"] = multiples
     for a, matrix in enumerate(strategy.attribute_matrices):
         arrays |= {f"split{a}.{name}": array for name, array in matrix.arrays_in_file.items()}
-    for i, own in enumerate(strategy.tree_blocks):
-        arrays[f"tree{i}.block"] = np.array(own.block, dtype=np.int64)
-        arrays[f"tree{i}.root"] = own.root
-        for j, step in enumerate(own.steps):
+    for i, block in enumerate(strategy.tree_blocks):
+        arrays[f"tree{i}.block"] = np.array(block.block, dtype=np.int64)
+        arrays[f"tree{i}.root"] = block.root
+        for j, step in enumerate(block.steps):
             arrays[f"tree{i}.step{j}.children"] = step.children
             arrays[f"tree{i}.step{j}.dense"] = step.dense
     header: Header = {
@@ -302,19 +302,22 @@ def read_strategy(workload: Workload, header: Header, arrays: Arrays) -> Integer
 
 def _read_tree_block(arrays: Arrays, i: int) -> TreeBlock:
     """Read the matrices of a block that is a tree."""
-    own = _read_prefixed(arrays, f"tree{i}.")
-    steps = range((len(own) - 2) // 2)
+    members = _read_prefixed(arrays, f"tree{i}.")
+    steps = range((len(members) - 2) // 2)
     return TreeBlock(
-        block=int(own["block"]),
-        root=own["root"],
-        steps=tuple(StepMatrices(own[f"step{j}.children"], own[f"step{j}.dense"]) for j in steps),
+        block=int(members["block"]),
+        root=members["root"],
+        steps=tuple(
+            StepMatrices(members[f"step{j}.children"], members[f"step{j}.dense"]) for j in steps
+        ),
     )
 
 
 def _read_multiples(arrays: Arrays, i: int) -> tuple[IntArray, ...]:
     """Read the multiples of the blocks of a set, in their order; none if there are none."""
-    own = _read_prefixed(arrays, f"family{i}.multiples")
-    return tuple(own[str(block)] for block in arrays[f"family{i}.blocks"].tolist()) if own else ()
+    multiples = _read_prefixed(arrays, f"family{i}.multiples")
+    blocks = arrays[f"family{i}.blocks"].tolist() if multiples else ()
+    return tuple(multiples[str(block)] for block in blocks)
 
 
 def _read_prefixed(arrays: Arrays, prefix: str) -> Arrays:
@@ -363,10 +366,10 @@ def describe_groups(groups: QueryGroups) -> tuple[EncodedJson, Arrays]:
     for name, count, form in zip(
         groups.names, groups.factor_counts.tolist(), groups.form_indices.tolist(), strict=True
     ):
-        own = indices[begin : begin + count]
+        places = indices[begin : begin + count]
         begin += count
-        asked = ", ".join([factors[f] for f in own])
-        labels = _describe_labels([groups.factors[f] for f in own]) if groups.with_labels else ""
+        asked = ", ".join([factors[f] for f in places])
+        labels = _describe_labels([groups.factors[f] for f in places]) if groups.with_labels else ""
         texts.append(
             f'{starts[form]}, "factors": [{asked}]{labels}, "name": {encode(name)}{ends[form]}'
         )

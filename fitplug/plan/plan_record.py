@@ -248,9 +248,10 @@ class PlanRecord:
             privacy_cost ** 2. In the product family, which tells no cells apart, it is that
             everywhere.
         """
-        own, cost = self.structure.profile_attributes, self.strategy.upper_profile(self.noise_std)
-        names = own if len(self.domain.names) > MAX_AXES else self.domain.names
-        shape = [self.domain[name].size if name in own else 1 for name in names]
+        varying = self.structure.profile_attributes
+        cost = self.strategy.upper_profile(self.noise_std)
+        names = varying if len(self.domain.names) > MAX_AXES else self.domain.names
+        shape = [self.domain[name].size if name in varying else 1 for name in names]
         return self.structure.arrange_by_cell(cost).reshape(shape)
 
     def slack(self) -> FloatArray:

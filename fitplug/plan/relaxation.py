@@ -122,9 +122,9 @@ def _relax_fewest_groups(search: _RelaxationSearch, groups: int) -> FloatArray |
         return None
     ranked = np.argsort(-of_all, kind="stable")
     for count in range(1, groups + 1):
-        found = search.find_cheapest(ranked[:count], 2 * math.log(LARGEST_FACTOR))
-        if found is not None:
-            return found
+        relaxation = search.find_cheapest(ranked[:count], 2 * math.log(LARGEST_FACTOR))
+        if relaxation is not None:
+            return relaxation
     return of_all
 
 

@@ -256,8 +256,8 @@ def check_files(folder: Place, answers: PartedAnswers, tables: PartedTables) -> 
     expected = {name_part(part.number): part.bytes for part in answers.parts}
     _check_sizes(folder.join(ANSWER_PARTS), expected)
     for name, parts in tables.parts.items():
-        own = {name_table_part(part.slice.number): part.bytes for part in parts}
-        _check_sizes(tables.find_folder(name), own)
+        expected = {name_table_part(part.slice.number): part.bytes for part in parts}
+        _check_sizes(tables.find_folder(name), expected)
 
 
 def _check_sizes(folder: Place, expected: Mapping[str, int]) -> None:
@@ -360,8 +360,8 @@ def _list_files(
     names |= {f"{ANSWER_PARTS}/{name_part(part.number)}" for part in answers.parts}
     files: dict[str, str | None] = dict.fromkeys(names)
     for name, parts in tables.parts.items():
-        own = tables.find_folder(name)
-        assert isinstance(own, LocalPlace)
+        table = tables.find_folder(name)
+        assert isinstance(table, LocalPlace)
         for part in parts:
-            files[f"{own.path.name}/{name_table_part(part.slice.number)}"] = part.digest
+            files[f"{table.path.name}/{name_table_part(part.slice.number)}"] = part.digest
     return files

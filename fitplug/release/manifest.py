@@ -169,8 +169,8 @@ def write_manifest(
     size = release.plan.strategy.released_size
     _check_places(parts, size)
     content = _encode_manifest(release, parts)
-    own = folder.join(ANSWER_PARTS)
-    is_first = own.create(MANIFEST, content)
+    answers = folder.join(ANSWER_PARTS)
+    is_first = answers.create(MANIFEST, content)
     if isinstance(folder, LocalPlace):
         # The files are on the disk. So must be the names of the folders that they are in.
         sync(folder.path)
@@ -178,10 +178,10 @@ def write_manifest(
     if is_first:
         return PartedAnswers(folder, parts, size), hash_content(content)
     fields, digest = read_manifest(folder, release.plan)
-    found: PartedAnswers = fields["answers"]
-    if [part.digest for part in found.parts] != [part.digest for part in parts]:
-        raise InputError(f"{own}/{MANIFEST} is of other answers; name a folder that is new")
-    return found, digest
+    earlier: PartedAnswers = fields["answers"]
+    if [part.digest for part in earlier.parts] != [part.digest for part in parts]:
+        raise InputError(f"{answers}/{MANIFEST} is of other answers; name a folder that is new")
+    return earlier, digest
 
 
 def read_manifest(folder: Place, plan: Plan) -> tuple[dict[str, Any], str]:

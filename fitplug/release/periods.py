@@ -30,7 +30,7 @@ from fitplug.files import (
 )
 from fitplug.numeric import AnyArray, IntArray, freeze
 from fitplug.plan import Plan
-from fitplug.release import tables as exports
+from fitplug.release import tables
 from fitplug.release.combination import combine, combine_all
 from fitplug.release.combined_numbers import Combinations, CombinedNumber
 from fitplug.release.linear_combinations import CombinationLike
@@ -115,17 +115,17 @@ class PartialRelease(NoisyAnswers):
             A table as `Release.to_arrow` makes it, with fewer rows.
         """
         group = self.plan.workload[name]
-        intervals = exports.choose_intervals(group, confidence)
-        return exports.make_arrow(*self.make_table(group, intervals, period))
+        intervals = tables.choose_intervals(group, confidence)
+        return tables.make_arrow(*self.make_table(group, intervals, period))
 
     def make_table(
-        self, group: QueryGroup, intervals: exports.Intervals, period: int | None
+        self, group: QueryGroup, intervals: tables.Intervals, period: int | None
     ) -> tuple[Columns, dict[str, str]]:
         """Make the columns and the metadata of the table of a group; see `to_arrow`."""
         dates = date_queries(group, self.periods, self.period_count).ravel()
         chosen = dates < self.drawn if period is None else dates == period
-        columns = exports.make_columns(self, group, intervals)
-        metadata = exports.make_metadata(self, group, intervals)
+        columns = tables.make_columns(self, group, intervals)
+        metadata = tables.make_metadata(self, group, intervals)
         metadata |= {"fitplug.periods": self.periods, "fitplug.drawn": str(self.drawn)}
         return {name: np.asarray(column)[chosen] for name, column in columns.items()}, metadata
 

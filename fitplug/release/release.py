@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from fitplug.display import Figure, format_up
 from fitplug.files import ArrowTable, Columns
-from fitplug.release import tables as exports
+from fitplug.release import tables
 from fitplug.release.adjusted import Adjusted, make_integers, make_nonnegative
 from fitplug.release.combination import combine, combine_all, combine_each
 from fitplug.release.combined_numbers import Combination, Combinations, CombinedNumber
@@ -113,19 +113,19 @@ class Release(NoisyAnswers):
             WorkloadError: The confidence is out of range, or an attribute has the name of a result
                 column.
         """
-        return exports.make_arrow(*self._make_table(name, confidence, simultaneous))
+        return tables.make_arrow(*self._make_table(name, confidence, simultaneous))
 
     def to_pandas(
         self, name: str, *, confidence: float | None = None, simultaneous: bool | None = None
-    ) -> exports.PandasFrame:
+    ) -> tables.PandasFrame:
         """Make the table of `to_arrow` as a pandas DataFrame, with the metadata as `attrs`."""
-        return exports.make_pandas(*self._make_table(name, confidence, simultaneous))
+        return tables.make_pandas(*self._make_table(name, confidence, simultaneous))
 
     def to_polars(
         self, name: str, *, confidence: float | None = None, simultaneous: bool | None = None
-    ) -> exports.PolarsFrame:
+    ) -> tables.PolarsFrame:
         """Make the table of `to_arrow` as a Polars DataFrame, without the metadata."""
-        return exports.make_polars(self._make_table(name, confidence, simultaneous)[0])
+        return tables.make_polars(self._make_table(name, confidence, simultaneous)[0])
 
     def to_xarray(
         self, name: str, *, confidence: float | None = None, simultaneous: bool | None = None
@@ -149,7 +149,7 @@ class Release(NoisyAnswers):
                 variable.
         """
         group = self.plan.workload[name]
-        return make_grid(self, group, exports.choose_intervals(group, confidence, simultaneous))
+        return make_grid(self, group, tables.choose_intervals(group, confidence, simultaneous))
 
     def to_mbi(self, *, total: float | None = None) -> MbiMeasurements:
         """Make measurements for mbi (private-pgm), which draws synthetic records from a model.
@@ -175,9 +175,9 @@ class Release(NoisyAnswers):
     ) -> tuple[Columns, dict[str, str]]:
         """Make the columns of a group's table, and its metadata."""
         group = self.plan.workload[name]
-        intervals = exports.choose_intervals(group, confidence, simultaneous)
-        columns = exports.make_columns(self, group, intervals)
-        return columns, exports.make_metadata(self, group, intervals)
+        intervals = tables.choose_intervals(group, confidence, simultaneous)
+        columns = tables.make_columns(self, group, intervals)
+        return columns, tables.make_metadata(self, group, intervals)
 
     def write(
         self, location: str | PathLike[str], *, confidence: float = DEFAULT_CONFIDENCE
@@ -260,8 +260,8 @@ class Release(NoisyAnswers):
         answers. This notices accidents and edits. Anyone who makes a folder on purpose can make all
         of it agree.
 
-        A release of which the answers or a table are in several parts is opened without reading
-        them: each is read, and its digest checked, when it is needed. `verify` checks all of it.
+        If the answers or a table are in several parts, each is read, and its digest checked, when
+        it is needed. `verify` checks all of them.
 
         Args:
             location: The folder, or the URL of one, as fsspec has it.

@@ -144,8 +144,8 @@ def write_table_part(
     table = make_table_part(release, chosen, estimates, intervals, metadata)
     repeated = [name for name in table.column_names if name not in RESULT_COLUMNS]
     content = encode_parquet(table, [*repeated, *REPEATED])
-    own = folder.join(name_table_folder(release, group.name))
-    own.replace(name_table_part(chosen.number), content)
+    data_set = folder.join(name_table_folder(release, group.name))
+    data_set.replace(name_table_part(chosen.number), content)
     return TablePart(chosen, len(content), hash_content(content))
 
 

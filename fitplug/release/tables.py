@@ -167,9 +167,9 @@ def label_rows(domain: Domain, group: QueryGroup) -> Columns:
     check_names(group)
     labels: Columns = {}
     for axis, factor in enumerate(group.factors):
-        own = np.array(factor.labels(domain[factor.attribute]))
+        rows = np.array(factor.labels(domain[factor.attribute]))
         shape = [-1 if i == axis else 1 for i in range(len(group.shape))]
-        labels[factor.attribute] = np.broadcast_to(own.reshape(shape), group.shape).ravel()
+        labels[factor.attribute] = np.broadcast_to(rows.reshape(shape), group.shape).ravel()
     return labels
 
 
@@ -280,14 +280,14 @@ def are_equal_tables(found: ArrowTable, expected: ArrowTable) -> bool:
         return False
     std = expected["std"].to_numpy()
     for name in expected.column_names:
-        own, column = found[name], expected[name]
+        read, column = found[name], expected[name]
         if name in MEASURES:
-            own, column = own.to_numpy(), column.to_numpy()
-            if own.dtype != column.dtype:
+            read, column = read.to_numpy(), column.to_numpy()
+            if read.dtype != column.dtype:
                 return False
-            if not (np.abs(own - column) <= 1e-6 * (std + np.abs(column) * 1e-6)).all():
+            if not (np.abs(read - column) <= 1e-6 * (std + np.abs(column) * 1e-6)).all():
                 return False
-        elif not own.equals(column.cast(getattr(column.type, "value_type", column.type))):
+        elif not read.equals(column.cast(getattr(column.type, "value_type", column.type))):
             return False
     return True
 

@@ -136,7 +136,7 @@ def solve_dual(
         tuple(simplices or (Simplex(np.ones(d, dtype=bool), 1.0),)),
         evaluate or evaluate_dual,
     )
-    found = find_fixed_point(
+    end = find_fixed_point(
         ascent.evaluate_at,
         ascent.normalise,
         ascent.normalise(np.zeros(d + m) if start is None else np.log(np.concatenate(start))),
@@ -144,17 +144,17 @@ def solve_dual(
         max_iterations=max_iterations,
         progress=progress,
     )
-    weights, best = found.best_lower.x, found.best_upper.found
+    weights, best = end.best_lower.x, end.best_upper.evaluation
     largest = float(best.ratios.max())
     return Solution(
         p=np.exp(weights[:d]),
         q=np.exp(weights[d:]),
         whiteners=tuple(math.sqrt(largest) * whitener for whitener in best.whiteners),
         profile=best.profile * largest,
-        lower=found.best_lower.lower,
-        upper=found.best_upper.upper,
-        iterations=found.iterations,
-        stopped=found.stopped,
+        lower=end.best_lower.lower,
+        upper=end.best_upper.upper,
+        iterations=end.iterations,
+        stopped=end.stopped,
     )
 
 
@@ -178,25 +178,25 @@ class _Ascent:
         p, q = np.exp(x[:d]), np.exp(x[d:])
         try:
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-                found = self.evaluate(self.problem, p, q)
+                dual = self.evaluate(self.problem, p, q)
         except (np.linalg.LinAlgError, ValueError):
             # SciPy raises ValueError for a matrix with an infinite entry.
             return None
-        g, h = found.profile, found.ratios
+        g, h = dual.profile, dual.ratios
         cost = sum(simplex.mass * float(g[simplex.cells].max()) for simplex in self.simplices)
         upper = math.sqrt(cost * float(h.max())) if cost >= 0 else math.nan
-        if not (math.isfinite(upper) and 0 < found.value < math.inf):
+        if not (math.isfinite(upper) and 0 < dual.value < math.inf):
             return None
-        merit = 2 * math.log(found.value) + eps * float(x[d:].mean())
+        merit = 2 * math.log(dual.value) + eps * float(x[d:].mean())
         next_p = np.empty_like(p)
         for simplex in self.simplices:
             cells = simplex.cells
             spent = p[cells] * g[cells]
-            share = spent / spent.sum() if len(self.simplices) > 1 else spent / found.value
+            share = spent / spent.sum() if len(self.simplices) > 1 else spent / dual.value
             next_p[cells] = mix_with_uniform(share, eps, simplex.mass)
             merit += eps * simplex.mass * float(x[:d][cells].mean())
-        next_q = mix_with_uniform(q * h / found.value, eps)
-        return Iterate(x, np.concatenate([next_p, next_q]), found.value, upper, merit, found)
+        next_q = mix_with_uniform(q * h / dual.value, eps)
+        return Iterate(x, np.concatenate([next_p, next_q]), dual.value, upper, merit, dual)
 
     def normalise(self, x: FloatArray) -> FloatArray:
         """Scale the weights with the logarithms x (d + m,) to their simplices."""

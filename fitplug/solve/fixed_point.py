@@ -25,7 +25,7 @@ from fitplug.numeric import FloatArray
 GapProgress: TypeAlias = Callable[[int, float], object]
 """Called with (iterations so far, relative gap so far). If it returns True, the solver stops."""
 
-Found = TypeVar("Found")
+Evaluation = TypeVar("Evaluation")
 
 MIXING = 0.3
 """The mass of uniform weights that a step mixes in, as a multiple of the wanted relative gap."""
@@ -37,7 +37,7 @@ _RIDGE = 1e-8
 
 
 @dataclass(frozen=True, eq=False)
-class Iterate(Generic[Found]):
+class Iterate(Generic[Evaluation]):
     """A point of the iteration.
 
     Attributes:
@@ -46,7 +46,7 @@ class Iterate(Generic[Found]):
         lower: A lower bound on the optimum.
         upper: An upper bound on the optimum.
         merit: What the plain step does not lower, with p on one simplex and q on one.
-        found: What the caller wants to have of the best points.
+        evaluation: What the caller wants to have of the best points.
     """
 
     x: FloatArray
@@ -54,7 +54,7 @@ class Iterate(Generic[Found]):
     lower: float
     upper: float
     merit: float
-    found: Found
+    evaluation: Evaluation
 
     @property
     def residual(self) -> FloatArray:
@@ -63,7 +63,7 @@ class Iterate(Generic[Found]):
 
 
 @dataclass(frozen=True, eq=False)
-class FixedPoint(Generic[Found]):
+class FixedPoint(Generic[Evaluation]):
     """What the iteration found.
 
     Attributes:
@@ -73,14 +73,14 @@ class FixedPoint(Generic[Found]):
         stopped: Whether the progress callback asked to stop.
     """
 
-    best_lower: Iterate[Found]
-    best_upper: Iterate[Found]
+    best_lower: Iterate[Evaluation]
+    best_upper: Iterate[Evaluation]
     iterations: int
     stopped: bool
 
 
 def find_fixed_point(
-    evaluate: Callable[[FloatArray], Iterate[Found] | None],
+    evaluate: Callable[[FloatArray], Iterate[Evaluation] | None],
     normalise: Callable[[FloatArray], FloatArray],
     start: FloatArray,
     *,
@@ -89,7 +89,7 @@ def find_fixed_point(
     progress: GapProgress | None = None,
     merit_error: float = _ROUNDING,
     relaxation: float = 1.0,
-) -> FixedPoint[Found]:
+) -> FixedPoint[Evaluation]:
     """Iterate until upper / lower - 1 <= tolerance, or for max_iterations.
 
     The result is deterministic.
@@ -110,9 +110,9 @@ def find_fixed_point(
     """
     extrapolation = _Extrapolation()
     x = start
-    best_lower: Iterate[Found] | None = None
-    best_upper: Iterate[Found] | None = None
-    kept: Iterate[Found] | None = None
+    best_lower: Iterate[Evaluation] | None = None
+    best_upper: Iterate[Evaluation] | None = None
+    last: Iterate[Evaluation] | None = None
     extrapolated = stopped = False
     iteration = 0
     while True:
@@ -133,22 +133,24 @@ def find_fixed_point(
                 "the targets differ by too many orders of magnitude to be certified in floating "
                 "point; bring them closer together or split the workload"
             )
-        if extrapolated and kept is not None and _is_worse(here, kept, merit_error):
+        if extrapolated and last is not None and _is_worse(here, last, merit_error):
             # Another extrapolation might lead astray in the same way for ever. The plain step
             # from the last point that was kept loses no merit.
             extrapolation.forget()
             extrapolated = False
-            x = normalise(kept.x + kept.residual)
+            x = normalise(last.x + last.residual)
         else:
             assert here is not None
-            kept, extrapolated = here, True
+            last, extrapolated = here, True
             residual = relaxation * here.residual
             step = extrapolation.extrapolate(here.x, residual, np.sqrt(here.following))
             x = normalise(here.x + np.clip(step, -_LARGEST_STEP, _LARGEST_STEP))
 
 
-def _is_worse(here: Iterate[Found] | None, kept: Iterate[Found], merit_error: float) -> bool:
-    return here is None or here.merit < kept.merit - merit_error
+def _is_worse(
+    here: Iterate[Evaluation] | None, last: Iterate[Evaluation], merit_error: float
+) -> bool:
+    return here is None or here.merit < last.merit - merit_error
 
 
 class _Extrapolation:

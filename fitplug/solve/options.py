@@ -40,11 +40,11 @@ def explain_end(solution: Solution, options: Options) -> Ended:
 
 
 def explain_end_of_bounds(
-    bound: float, found: float, lower: float, options: Options, stopped: bool
+    bound: float, largest: float, lower: float, options: Options, stopped: bool
 ) -> Ended:
     """Say why a design ended, from a bound on its cost and the largest cost that was found."""
     if bound <= lower * (1 + options.tolerance):
         return "reached"
-    if found <= lower * (1 + options.tolerance):
+    if largest <= lower * (1 + options.tolerance):
         return "apart"  # a better bound on the cost would show that it is the optimum
     return "stopped" if stopped else "exhausted"

@@ -97,10 +97,10 @@ def refine(
             break
         of_cell[rest] += 1
         level[rest] = best.profile[rest].max()
-        found = search.solve_tier(level, rest, weights, first.lower)
-        if found is None:
+        solved = search.solve_tier(level, rest, weights, first.lower)
+        if solved is None:
             break
-        best, gap = found
+        best, gap = solved
         weights = (best.p, best.q)
         certificates.append(weights)
     p, q = (
@@ -166,7 +166,7 @@ class _Search:
         done, report = self._done, self._progress
         mass = simplices[-1].mass if simplices else 1.0
         sharp = _SHARE * _SLACK * math.sqrt(self._tolerance) * mass / cells
-        found = solve_dual(
+        solution = solve_dual(
             problem,
             tolerance=max(_SMALLEST_GAP, min(sharp, self._tolerance / 4)),
             max_iterations=min(_SOLVE_ITERATIONS, self._end - done),
@@ -174,9 +174,9 @@ class _Search:
             simplices=simplices,
             start=start,
         )
-        self._done += found.iterations
-        self._stopped = found.stopped
-        return found if found.gap <= self._tolerance / 2 else None
+        self._done += solution.iterations
+        self._stopped = solution.stopped
+        return solution if solution.gap <= self._tolerance / 2 else None
 
     def solve_tier(
         self, level: FloatArray, rest: BoolArray, weights: DualWeights, lower: float
@@ -191,14 +191,14 @@ class _Search:
             kappa = factor * math.sqrt(self._tolerance)
             simplices = (Simplex(~rest, 1 / (1 + kappa)), Simplex(rest, kappa / (1 + kappa)))
             start = (weights[0] * level, weights[1])
-            found = self.solve(scaled, start, int(rest.sum()), simplices)
-            if found is None:
+            solution = self.solve(scaled, start, int(rest.sum()), simplices)
+            if solution is None:
                 return None
-            profile = found.profile * level
+            profile = solution.profile * level
             upper = math.sqrt(float(profile.max()))
             if upper <= lower * (1 + self._tolerance):
-                unscaled = replace(found, p=found.p / level, profile=profile, upper=upper)
-                return unscaled, found.gap
+                unscaled = replace(solution, p=solution.p / level, profile=profile, upper=upper)
+                return unscaled, solution.gap
         return None
 
     def complete(self, solution: Solution) -> Solution:
@@ -235,7 +235,7 @@ def find_components(W: FloatArray) -> list[tuple[IndexArray, IndexArray]]:
     ends = np.cumsum(np.bincount(label, minlength=count))
     members = np.split(order, ends[:-1])
     # A single row is a query without coefficients; a single cell is one that no query counts.
-    return [(own[own >= d] - d, own[own < d]) for own in members if len(own) > 1]
+    return [(nodes[nodes >= d] - d, nodes[nodes < d]) for nodes in members if len(nodes) > 1]
 
 
 def merge_tiers(shape: tuple[int, ...], components: Sequence[Component], tolerance: float) -> Tiers:
@@ -284,8 +284,8 @@ def join_solutions(shape: tuple[int, ...], components: Sequence[Component]) -> S
     return Solution(
         p=scatter(costliest.solution.p, costliest.cells, d),
         q=scatter(costliest.solution.q, costliest.rows, m),
-        whiteners=tuple(own for solution in solutions for own in solution.whiteners),
-        profile=np.sum([scatter(own.solution.profile, own.cells, d) for own in components], axis=0),
+        whiteners=tuple(whitener for solution in solutions for whitener in solution.whiteners),
+        profile=np.sum([scatter(c.solution.profile, c.cells, d) for c in components], axis=0),
         lower=costliest.solution.lower,
         upper=max(solution.upper for solution in solutions),
         iterations=sum(solution.iterations for solution in solutions),

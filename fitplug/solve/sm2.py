@@ -113,8 +113,8 @@ class _Quadratic:
 
     def compute_curvature(self, image: FloatArray, slopes: FloatArray) -> float:
         """Return <D, H D> as two terms that cannot be negative, without a matrix product."""
-        own = self.weights[: self.cells] @ (image[:, : self.cells] ** 2).sum(axis=0)
-        return float(2 * own + self.t * (self.weights @ slopes**2))
+        trace = self.weights[: self.cells] @ (image[:, : self.cells] ** 2).sum(axis=0)
+        return float(2 * trace + self.t * (self.weights @ slopes**2))
 
     def multiply_hessian(self, image: FloatArray, slopes: FloatArray) -> FloatArray:
         """Return H D (k, k): A D + D A + t sum_i slope_i grad_i, with A = sum_i w_i b_i b_i'.
@@ -162,7 +162,7 @@ def solve_sm2(
         moved = _search_line(point, step, delta, t) if t * abs(delta) >= enough else None
         if moved is not None:
             point = moved
-            best = min(best, point, key=lambda found: found.upper)
+            best = min(best, point, key=lambda candidate: candidate.upper)
         last = iteration >= max_iterations
         if moved is None or last:
             dual = [(1 - mixing) * _weigh(x, t) + mixing / len(x) for x in (point.g, point.h)]

@@ -96,24 +96,24 @@ def minimise_total_error(
             lower=mean.value**2,
             upper=mean.value * float(mean.profile.max()),
             merit=2 * math.log(mean.value) + mixing * float(x.mean()),
-            found=mean,
+            evaluation=mean,
         )
 
-    found = find_fixed_point(
+    end = find_fixed_point(
         evaluate,
         normalise_logarithms,
         np.full(cells, -math.log(cells)),
         tolerance=tolerance,
         max_iterations=max_iterations,
     )
-    best, p = found.best_upper.found, np.exp(found.best_lower.x)
+    best, p = end.best_upper.evaluation, np.exp(end.best_lower.x)
     ratios = ((block.representation @ best.compute_factor()) ** 2).sum(axis=1) * float(
         best.profile.max()
     )
     bound = (
         certify_dense_bound(W, targets, p, np.ones(len(W))) ** 2 * len(W) * (1 - 4 * UNIT_ROUNDOFF)
     )
-    return TotalErrorOptimum(ratios * targets, float(ratios.sum()), bound, p, found.iterations)
+    return TotalErrorOptimum(ratios * targets, float(ratios.sum()), bound, p, end.iterations)
 
 
 def _compress_rows(block: Block) -> Block:

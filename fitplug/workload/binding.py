@@ -21,7 +21,7 @@ from fitplug.workload.targets import Target, TargetForm
 _MOST_QUERIES = (sys.maxsize + 1) // 16
 """NumPy cannot index more queries of one group: 2^59, or 2^27 where an address has 32 bits."""
 
-_Found = tuple[int, str]
+_IndexedFactor = tuple[int, str]
 """The index of a factor, and the words for it in the name that is derived for a group."""
 
 
@@ -54,7 +54,7 @@ class _Binder:
     def __init__(self, domain: Domain) -> None:
         self._domain = domain
         self._factors: list[Factor] = []
-        self._known: dict[tuple[str, Any], _Found] = {}
+        self._known: dict[tuple[str, Any], _IndexedFactor] = {}
         self._names: dict[str, None] = {}
         self._counts: list[int] = []
         self._indices: list[int] = []
@@ -66,25 +66,25 @@ class _Binder:
     def add(self, group: UnboundQueryGroup) -> None:
         """Add a group."""
         try:
-            found = [self._known[pair] for pair in group.factors]
+            indexed = [self._known[pair] for pair in group.factors]
         except (KeyError, TypeError):  # a query that is new, or that cannot be hashed
-            found = [self._find_factor(pair, group.name) for pair in group.factors]
+            indexed = [self._find_factor(pair, group.name) for pair in group.factors]
         name = group.name
         if name is None:
-            name = " x ".join([words for _, words in found]) or "total"
+            name = " x ".join([words for _, words in indexed]) or "total"
             if name in self._names:
                 name = self._number(name)
         elif name in self._names:
             raise WorkloadError(f"two query groups are named {name!r}; give each its own name")
         if group.target.value.ndim:
-            shape = tuple(self._factors[f].rows for f, _ in found)
+            shape = tuple(self._factors[f].rows for f, _ in indexed)
             self._arrays[len(self._values)] = _convert_array(name, group.target, shape)
             self._values.append(0.0)
         else:
             self._values.append(group.target.value.item())
         self._names[name] = None
-        self._counts.append(len(found))
-        self._indices.extend([f for f, _ in found])
+        self._counts.append(len(indexed))
+        self._indices.extend([f for f, _ in indexed])
         self._form_indices.append(self._find_form(group.target.form))
 
     def add_marginals(self, marginals: UnboundMarginals) -> None:
@@ -92,7 +92,7 @@ class _Binder:
         # Tables of no attribute use none; all others together use each.
         used = marginals.attributes if any(marginals.ways) else ()
         pairs = [(name, "identity") for name in used]
-        found = np.array([self._find_factor(pair, None)[0] for pair in pairs], dtype=np.int64)
+        indices = np.array([self._find_factor(pair, None)[0] for pair in pairs], dtype=np.int64)
         names = marginals.names
         if not self._names.keys().isdisjoint(names) or len(set(names)) < len(names):
             names = []
@@ -103,7 +103,7 @@ class _Binder:
         values = np.broadcast_to(marginals.target.value, (len(names),)).tolist()
         self._names.update(dict.fromkeys(names))
         self._counts.extend(marginals.attribute_counts.tolist())
-        self._indices.extend(found[marginals.attribute_indices].tolist())
+        self._indices.extend(indices[marginals.attribute_indices].tolist())
         self._form_indices.extend([form] * len(names))
         self._values.extend(values)
 
@@ -123,7 +123,7 @@ class _Binder:
         _check_sizes(groups)
         return _fill_targets(groups, self._arrays)
 
-    def _find_factor(self, pair: tuple[str, Any], group: str | None) -> _Found:
+    def _find_factor(self, pair: tuple[str, Any], group: str | None) -> _IndexedFactor:
         """Find the factor that a group asks of an attribute, or build it."""
         name, query = pair
         if isinstance(query, str) and pair in self._known:
@@ -141,10 +141,10 @@ class _Binder:
         kind = query if isinstance(query, str) else kind
         words = name if kind == "identity" else f"{name} {kind.replace('_', ' ')}"
         self._factors.append(factor)
-        found = (len(self._factors) - 1, words)
+        indexed = (len(self._factors) - 1, words)
         if isinstance(query, str):
-            self._known[pair] = found
-        return found
+            self._known[pair] = indexed
+        return indexed
 
     def _find_form(self, form: TargetForm) -> int:
         """Find the index of a form of targets, or add it."""
@@ -175,8 +175,8 @@ def _check_sizes(groups: QueryGroups) -> None:
     is_large = groups.multiply(rows) >= _MOST_QUERIES
     if is_large.any():
         g = int(np.argmax(is_large))
-        own = groups.factor_indices[groups.factor_starts[g] : groups.factor_starts[g + 1]]
-        factors = [groups.factors[f] for f in own]
+        indices = groups.factor_indices[groups.factor_starts[g] : groups.factor_starts[g + 1]]
+        factors = [groups.factors[f] for f in indices]
         sizes = " x ".join(f"{f.attribute} {f.rows}" for f in factors)
         name = groups.names[g]
         raise WorkloadError(f"query {name!r} has too many answers to number, {sizes}; use fewer")
@@ -198,9 +198,9 @@ def _fill_targets(
     values, variances = np.empty(starts[-1]), np.empty(starts[-1])
     for i, form in enumerate(groups.forms):
         if not form.shape:
-            own = np.flatnonzero(groups.form_indices == i)
-            values[starts[own]] = given = groups.values[own]
-            variances[starts[own]] = form.convert_to_variances(given, groups.sizes[own])
+            with_form = np.flatnonzero(groups.form_indices == i)
+            values[starts[with_form]] = given = groups.values[with_form]
+            variances[starts[with_form]] = form.convert_to_variances(given, groups.sizes[with_form])
     for g, (given, allowed) in arrays.items():
         place = groups.find_values(g)
         values[place], variances[place] = given.ravel(), allowed.ravel()

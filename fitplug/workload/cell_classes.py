@@ -28,10 +28,11 @@ class CellClasses:
 
     def merge_counts(self, counts: AnyArray) -> AnyArray:
         """Sum counts (..., D) of cells by class, (..., r), exactly if they are integers."""
-        found = np.zeros((*counts.shape[:-1], self.size), dtype=counts.dtype)
-        kept = np.flatnonzero(self.of_cell >= 0)
-        np.add.at(np.moveaxis(found, -1, 0), self.of_cell[kept], np.moveaxis(counts, -1, 0)[kept])
-        return found
+        merged = np.zeros((*counts.shape[:-1], self.size), dtype=counts.dtype)
+        counted = np.flatnonzero(self.of_cell >= 0)
+        by_cell = np.moveaxis(counts, -1, 0)
+        np.add.at(np.moveaxis(merged, -1, 0), self.of_cell[counted], by_cell[counted])
+        return merged
 
     def restrict(self, matrix: FloatArray) -> FloatArray:
         """Restrict queries (m, D) that do not tell the cells of a class apart to classes (m, r)."""
@@ -55,5 +56,5 @@ def classify_cells(W: FloatArray) -> IntArray:
     """
     columns = np.add(W.T, 0.0, order="C")  # which makes zeros of either sign the same
     class_of = {bytes(columns[0].nbytes): -1}
-    found = [class_of.setdefault(column.tobytes(), len(class_of) - 1) for column in columns]
-    return np.array(found, dtype=np.int64)
+    classes = [class_of.setdefault(column.tobytes(), len(class_of) - 1) for column in columns]
+    return np.array(classes, dtype=np.int64)

@@ -52,17 +52,17 @@ def rows(named: Mapping[str, Any]) -> LabelledRows:
         )
     if not named:
         raise WorkloadError("rows names no row; give at least one label and its values")
-    found = []
+    labelled = []
     for label, given in named.items():
         if not isinstance(label, str) or is_blank(label):
             raise WorkloadError(
                 f"the label {label!r} of a row must be a non-empty string that can be seen"
             )
         try:
-            found.append((label, _read_coefficients(given)))
+            labelled.append((label, _read_coefficients(given)))
         except WorkloadError as error:
             raise WorkloadError(f"row {label!r} {error}") from None
-    return LabelledRows(tuple(found))
+    return LabelledRows(tuple(labelled))
 
 
 def _read_coefficients(given: Any) -> tuple[tuple[Any, float], ...]:
@@ -139,24 +139,24 @@ def is_misnamed(members: ValueLookup, label: str, row: FloatArray) -> bool:
     """
     cells = np.arange(len(row))
     named = [(first <= cells) & (cells <= last) for first, last in members.find(label)]
-    return bool(named) and not any(np.array_equal(row, own) for own in named)
+    return bool(named) and not any(np.array_equal(row, matrix) for matrix in named)
 
 
 def _find_cells(
     name: str, label: str, members: ValueLookup, value: Any, *, is_set: bool
 ) -> tuple[int, int]:
     """Find the first and last cell of a value in a row, or raise WorkloadError."""
-    found = members.find(value)
-    if not found:
+    intervals = members.find(value)
+    if not intervals:
         number = isinstance(value, (int, float)) and is_set
         use = "; a list names values, and a table { value = number } weighs them" if number else ""
         raise WorkloadError(f"{name}: row {label!r}: {members.describe_unknown(value, name)}{use}")
-    if len(found) > 1:
+    if len(intervals) > 1:
         raise WorkloadError(
             f"{name}: row {label!r}: {value!r} is a node of several levels; list the leaves that "
             "are meant"
         )
-    return found.pop()
+    return intervals.pop()
 
 
 def check_matrix_size(name: str, rows: int, cells: int) -> None:

@@ -29,7 +29,7 @@ from fitplug.workload.factors import Factor
 from fitplug.workload.query_group import QueryGroup
 from fitplug.workload.targets import Target, TargetForm
 
-_KEPT = 4096
+_MOST_MADE_ONCE = 4096
 """Up to so many groups are made once and kept. More of them are made anew each time they are asked
 for, because they would take a kilobyte each."""
 
@@ -79,26 +79,30 @@ class QueryGroups(Sequence[QueryGroup]):
         return f"<{len(self)} query groups>"
 
     def __iter__(self) -> Iterator[QueryGroup]:
-        return iter(self._kept) if len(self) <= _KEPT else map(self._make, range(len(self)))
+        return (
+            iter(self._made_once)
+            if len(self) <= _MOST_MADE_ONCE
+            else map(self._make, range(len(self)))
+        )
 
     @overload
     def __getitem__(self, index: int) -> QueryGroup: ...
     @overload
     def __getitem__(self, index: slice) -> tuple[QueryGroup, ...]: ...
     def __getitem__(self, index: int | slice) -> QueryGroup | tuple[QueryGroup, ...]:
-        if len(self) <= _KEPT:
-            return self._kept[index]
-        found = range(len(self))[index]
-        return self._make(found) if isinstance(found, int) else tuple(map(self._make, found))
+        if len(self) <= _MOST_MADE_ONCE:
+            return self._made_once[index]
+        rows = range(len(self))[index]
+        return self._make(rows) if isinstance(rows, int) else tuple(map(self._make, rows))
 
     @cached_property
-    def _kept(self) -> tuple[QueryGroup, ...]:
+    def _made_once(self) -> tuple[QueryGroup, ...]:
         return tuple(map(self._make, range(len(self))))
 
     def _make(self, g: int) -> QueryGroup:
         """Make the group of row g."""
-        own = self.factor_indices[self.factor_starts[g] : self.factor_starts[g + 1]]
-        factors = tuple(self.factors[f] for f in own.tolist())
+        indices = self.factor_indices[self.factor_starts[g] : self.factor_starts[g + 1]]
+        factors = tuple(self.factors[f] for f in indices.tolist())
         target = self._make_target(g)
         variances = self.variances[self.find_values(g)].reshape(target.value.shape)
         return QueryGroup(
@@ -215,13 +219,13 @@ class QueryGroups(Sequence[QueryGroup]):
             The size of each group's set, shape (g,), and the sets, ascending and one after another.
         """
         of_group = np.repeat(np.arange(len(self)), np.diff(self.factor_starts))
-        found = members[self.factor_indices]
-        of_group, found = of_group[found >= 0], found[found >= 0]
+        sets = members[self.factor_indices]
+        of_group, sets = of_group[sets >= 0], sets[sets >= 0]
         # One sort of group and member together, as a group's factors may be in any order.
-        keys = of_group.astype(np.int64) * (int(members.max(initial=0)) + 1) + found
+        keys = of_group.astype(np.int64) * (int(members.max(initial=0)) + 1) + sets
         if (keys[1:] < keys[:-1]).any():
-            found = found[np.argsort(keys, kind="stable")]
-        return np.bincount(of_group, minlength=len(self)).astype(np.int64), found
+            sets = sets[np.argsort(keys, kind="stable")]
+        return np.bincount(of_group, minlength=len(self)).astype(np.int64), sets
 
     def rescale(self, multiples: FloatArray) -> QueryGroups:
         """Multiply the variances that each group asks for.
@@ -243,21 +247,23 @@ def gather_groups(groups: Iterable[QueryGroup]) -> QueryGroups:
         groups: The groups. The variances of each repeat along the axes along which the value of its
             target does.
     """
-    kept = tuple(groups)
-    factors = list({id(f): f for group in kept for f in group.factors}.values())
+    gathered = tuple(groups)
+    factors = list({id(f): f for group in gathered for f in group.factors}.values())
     index = {id(f): i for i, f in enumerate(factors)}
     forms: dict[TargetForm, int] = {}
     return QueryGroups(
-        names=tuple(group.name for group in kept),
+        names=tuple(group.name for group in gathered),
         factors=tuple(factors),
-        factor_counts=np.array([len(group.factors) for group in kept], dtype=np.int64),
-        factor_indices=np.array([index[id(f)] for g in kept for f in g.factors], dtype=np.int64),
+        factor_counts=np.array([len(group.factors) for group in gathered], dtype=np.int64),
+        factor_indices=np.array(
+            [index[id(f)] for g in gathered for f in g.factors], dtype=np.int64
+        ),
         form_indices=np.array(
-            [forms.setdefault(group.target.form, len(forms)) for group in kept], dtype=np.int64
+            [forms.setdefault(group.target.form, len(forms)) for group in gathered], dtype=np.int64
         ),
         forms=tuple(forms),
-        values=np.concatenate([group.target.value.ravel() for group in kept]),
-        variances=np.concatenate([_read_given_variances(group).ravel() for group in kept]),
+        values=np.concatenate([group.target.value.ravel() for group in gathered]),
+        variances=np.concatenate([_read_given_variances(group).ravel() for group in gathered]),
     )
 
 
@@ -269,12 +275,12 @@ def _read_given_variances(group: QueryGroup) -> FloatArray:
     """
     given = group.target.value.shape
     first = (0,) * (len(group.shape) - len(given))
-    kept = group.variances[(*first, *(slice(0, 1) if n == 1 else slice(None) for n in given))]
+    variances = group.variances[(*first, *(slice(0, 1) if n == 1 else slice(None) for n in given))]
     # Of axes with a stride of 0, which repeat what is there, one cell is looked at.
     seen = group.variances[tuple(slice(None if step else 1) for step in group.variances.strides)]
-    if not (seen == kept).all():
+    if not (seen == variances).all():
         raise ValueError(f"the variances of {group.name!r} are not of its target's shape")
-    return kept
+    return variances
 
 
 LEAST_COEFFICIENT, LARGEST_COEFFICIENT = 1e-30, 1e30
@@ -308,11 +314,11 @@ def check_products(groups: QueryGroups) -> None:
     arrays = [np.ones(1) if f.array is None else f.array for f in groups.factors]
     sizes = [np.abs(array[array != 0]) for array in arrays]
     with np.errstate(over="ignore", under="ignore"):
-        least = groups.multiply(np.array([own.min(initial=1.0) for own in sizes]))
-        most = groups.multiply(np.array([own.max(initial=1.0) for own in sizes]))
+        least = groups.multiply(np.array([size.min(initial=1.0) for size in sizes]))
+        most = groups.multiply(np.array([size.max(initial=1.0) for size in sizes]))
     if not LEAST_COEFFICIENT <= least.min() <= most.max() <= LARGEST_COEFFICIENT:
         raise WorkloadError(_OUT_OF_RANGE)
-    if groups.find_any(np.array([not own.size for own in sizes], dtype=bool)).all():
+    if groups.find_any(np.array([not size.size for size in sizes], dtype=bool)).all():
         raise WorkloadError(_ALL_ZERO)
 
 

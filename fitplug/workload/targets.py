@@ -197,8 +197,8 @@ def _find_kind(variance: Any, std: Any, moe: Any) -> tuple[Kind, Any]:
         return "moe", moe
     given = {"variance": variance, "std": std, "moe": moe}
     named = [kind for kind, value in given.items() if value is not None]
-    found = "none was given" if not named else " and ".join(named) + " were given"
-    raise WorkloadError(f"exactly one target is needed, variance, std or moe, but {found}")
+    given_kinds = "none was given" if not named else " and ".join(named) + " were given"
+    raise WorkloadError(f"exactly one target is needed, variance, std or moe, but {given_kinds}")
 
 
 @lru_cache(maxsize=1024)

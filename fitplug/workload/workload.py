@@ -197,16 +197,16 @@ class Workload:
             Shape (group.size, cells): rows in C order of the group's shape, columns in C order of
             the attributes.
         """
-        own = {f.attribute: f for f in group.factors}
+        factors = {f.attribute: f for f in group.factors}
         rows: FloatArray = np.ones((1, 1))
-        order = [n for n in attributes if n in own]
+        order = [n for n in attributes if n in factors]
         for name in attributes:
             size = self.domain[name].size
-            matrix = own[name].matrix() if name in own else np.ones((1, size))
+            matrix = factors[name].matrix() if name in factors else np.ones((1, size))
             rows = np.asarray(np.kron(rows, matrix), dtype=np.float64)
         # The factors were multiplied in the order of `attributes`, which may not be the group's.
         order += [f.attribute for f in group.factors if f.attribute not in order]
-        shaped = rows.reshape([own[name].rows for name in order] + [rows.shape[1]])
+        shaped = rows.reshape([factors[name].rows for name in order] + [rows.shape[1]])
         axes = [order.index(f.attribute) for f in group.factors]
         # + 0.0 turns a product's -0.0 into 0.0, so that equal columns are equal bytes.
         return shaped.transpose([*axes, len(order)]).reshape(group.size, rows.shape[1]) + 0.0
@@ -220,15 +220,15 @@ def select_largest_sets(sets: Iterable[tuple[str, ...]]) -> tuple[tuple[str, ...
     """
     given = list(dict.fromkeys(sets))
     holding: dict[str, set[int]] = {}
-    found: set[int] = set()
+    largest: set[int] = set()
     larger = sorted(range(len(given)), key=lambda i: -len(given[i]))
     for _, same_size in itertools.groupby(larger, key=lambda i: len(given[i])):
-        new = [i for i in same_size if not _is_in_another(given[i], holding, bool(found))]
-        found.update(new)
+        new = [i for i in same_size if not _is_in_another(given[i], holding, bool(largest))]
+        largest.update(new)
         for i in new:
             for name in given[i]:
                 holding.setdefault(name, set()).add(i)
-    return tuple(given[i] for i in sorted(found))
+    return tuple(given[i] for i in sorted(largest))
 
 
 def _is_in_another(names: tuple[str, ...], holding: Mapping[str, set[int]], any_set: bool) -> bool:

@@ -22,7 +22,7 @@ import pytest
 import fitplug as fp
 from fitplug.counts.seals import seal_counts
 from fitplug.files import write_with_digest
-from fitplug_cli.output import read_counts
+from fitplug_cli.render import read_counts
 from fitplug_dask.sources import store_errors
 from tests.helpers.command_line import (
     COST,

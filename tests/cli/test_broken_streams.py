@@ -11,7 +11,7 @@ from subprocess import PIPE
 
 import pytest
 
-from fitplug_cli.commands import plans
+from fitplug_cli.commands import design
 from tests.helpers.command_line import SPEC, WORD, fitplug, make, tree
 
 COMMAND = [sys.executable, "-m", "fitplug_cli"]
@@ -73,7 +73,7 @@ def test_the_output_is_closed(tmp_path: Path) -> None:
     ("error", "says"),
     [
         (MemoryError(), "not enough memory; free some"),
-        (ZeroDivisionError(WORD), "unexpected ZeroDivisionError (plans.py, line "),
+        (ZeroDivisionError(WORD), "unexpected ZeroDivisionError (design.py, line "),
     ],
 )
 def test_an_error_that_nobody_foresaw(tmp_path, monkeypatch, error, says) -> None:
@@ -82,7 +82,7 @@ def test_an_error_that_nobody_foresaw(tmp_path, monkeypatch, error, says) -> Non
     def fail(*arguments: object, **keywords: object) -> None:
         raise error
 
-    monkeypatch.setattr(plans, "design_plan", fail)
+    monkeypatch.setattr(design, "design_plan", fail)
     for options in ([], ["--verbose"]):
         ran = fitplug("run", make(tmp_path / f"{len(options)}"), *options)
         assert ran.code == 1

@@ -24,8 +24,8 @@ import pytest
 
 import fitplug as fp
 from fitplug.release.tables import MEASURES
-from fitplug_cli.output import read_counts
-from fitplug_cli.output.csv_tables import count_table_decimals
+from fitplug_cli.render import read_counts
+from fitplug_cli.render.csv_tables import count_table_decimals
 from fitplug_cli.software import find_compiled
 from tests.helpers.command_line import (
     COST,

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fitplug as fp
-from fitplug_cli.output import csv_tables
+from fitplug_cli.render import csv_tables
 from tests.helpers.command_line import SPEC, fitplug, make
 
 # OWASP, "CSV injection": what a cell must not begin with, also in full width.

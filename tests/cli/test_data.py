@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
-from fitplug_cli.output import read_counts
+from fitplug_cli.render import read_counts
 from fitplug_dask.kernel import reading
 from tests.helpers.command_line import NUMBER, SPEC, WORD, fitplug, make, rows, tree, truth
 

@@ -13,8 +13,8 @@ import pytest
 import fitplug as fp
 from fitplug.families.base.strategies import answer_exactly
 from fitplug.release.tables import RESULT_COLUMNS
-from fitplug_cli.commands import estimates
-from fitplug_cli.output.estimate_tables import _read_umask
+from fitplug_cli.commands import estimate
+from fitplug_cli.render.estimate_tables import _read_umask
 from tests.helpers import people
 from tests.helpers.command_line import fitplug, make, names, tree
 
@@ -279,7 +279,7 @@ class TestFiles:
     @pytest.mark.long
     def test_100_000_lines(self, out, tmp_path, monkeypatch):
         """In turn: the joint covariance alone would take 80 GB. How far it is, is told."""
-        monkeypatch.setattr(estimates, "_SECONDS_PER_REPORT", 0.1)
+        monkeypatch.setattr(estimate, "_SECONDS_PER_REPORT", 0.1)
         with (tmp_path / "asked.csv").open("w") as file:
             file.write("name,expression\n")
             for k in range(100_000):

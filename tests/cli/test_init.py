@@ -14,8 +14,8 @@ import pytest
 
 from fitplug.workload import AddRemove
 from fitplug_cli.spec import load_spec
+from fitplug_cli.spec.errors import tomllib
 from fitplug_cli.spec.sections import AboutSection
-from fitplug_cli.spec.toml_files import tomllib
 from tests.helpers.forked_processes import run_command as fitplug
 
 CANARY = "K4n4ry"

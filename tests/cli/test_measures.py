@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import fitplug as fp
-from fitplug_cli.output import read_counts
+from fitplug_cli.render import read_counts
 from fitplug_cli.spec import load_spec
 from tests.helpers.command_line import fitplug
 

@@ -24,15 +24,11 @@ from fitplug.plan.prices import estimate_saving
 from fitplug.plan.prices import price_groups as prices
 from fitplug.plan.relaxation import Relaxation
 from fitplug.privacy import epsilon_at
-from fitplug_cli.commands import plans, reports
-from fitplug_cli.reporting import (
-    build_report_record,
-    collect_facts,
-    print_relaxation,
-    print_report,
-    render_page,
-)
-from fitplug_cli.reporting.facts import DELTAS, RELAXED
+from fitplug_cli.commands import design as design_command
+from fitplug_cli.commands import report as report_command
+from fitplug_cli.render.facts import DELTAS, RELAXED, collect_facts
+from fitplug_cli.render.page import render_page
+from fitplug_cli.render.terminal import build_report_record, print_relaxation, print_report
 from tests.helpers.command_line import SPEC
 from tests.helpers.forked_processes import run_command as fitplug
 from tests.helpers.places import EXAMPLES
@@ -574,13 +570,13 @@ class TestCommand:
         monkeypatch.setattr(
             relaxation, "design", lambda w, **k: asked.append(w.targets()) or design(w, **k)
         )
-        monkeypatch.setattr(plans, "design_plan", None)
+        monkeypatch.setattr(design_command, "design_plan", None)
         if share == 1.0:
-            reports.report_plan(plan, None, None, loaded.rho)
+            report_command.report(plan, None, None, loaded.rho)
             assert not asked
             return
         with pytest.raises(fp.OverBudget):
-            reports.report_plan(plan, None, None, loaded.rho * share)
+            report_command.report(plan, None, None, loaded.rho * share)
         assert asked
         assert not any(np.array_equal(loaded.workload.targets(), one) for one in asked)
 

@@ -13,7 +13,7 @@ import pytest
 import fitplug as fp
 import fitplug_opendp as fpo
 from fitplug.errors import LedgerError
-from fitplug_cli.output import read_counts
+from fitplug_cli.render import read_counts
 from fitplug_cli.spec import load_spec
 from tests.helpers.command_line import fitplug
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-from fitplug_cli.output import read_counts, write_counts
+from fitplug_cli.render import read_counts, write_counts
 
 DOMAIN = fp.Domain(
     {

@@ -24,7 +24,7 @@ import fitplug_dask as fpd
 import fitplug_opendp as fpo
 from fitplug.errors import BudgetError, DomainError, TablesError
 from fitplug.workload import BoundUnit
-from fitplug_cli.output import read_counts, write_counts
+from fitplug_cli.render import read_counts, write_counts
 from fitplug_dask.kernel import Job
 from fitplug_dask.persons import find_record_groups
 from fitplug_dask.persons.packing import Packing, Rows

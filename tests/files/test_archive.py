@@ -18,7 +18,7 @@ from numpy.lib import format as npy
 import fitplug as fp
 from fitplug.files import archive
 from fitplug.plan import plan_file as planfile
-from fitplug_cli.output import read_counts
+from fitplug_cli.render import read_counts
 from tests.helpers.plans import people_plan
 
 BIG = 2**29 + 2**27

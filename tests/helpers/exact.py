@@ -144,7 +144,7 @@ def full_strategy(plan):
             rows = np.ones((1, 1), dtype=object)
             for a, name in enumerate(structure.block_attributes):
                 n = domain[name].size
-                split = plan.strategy.attribute_matrices[a]
+                split = plan.strategy.find_matrix(a, int(block))
                 if isinstance(split, TreeMatrix):
                     own = integer_matrix(split)
                 elif name not in structure.symmetric:

@@ -23,7 +23,7 @@ CONTEXT.set_forkserver_preload(
         "opendp.prelude",
         "pyarrow.parquet",
         "fitplug_cli.main",
-        "fitplug_cli.reporting",
+        "fitplug_cli.render.page",
         "fitplug_dask.counting",
         "fitplug_dask.persons",
     ]

@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fitplug_cli.spec.toml_files import tomllib
+from fitplug_cli.spec.errors import tomllib
 from tests.helpers.command_line import fitplug
 
 SHOWN_ONLY = ("csv", "bibtex", "js", "r")  # test_r_page runs the blocks of R

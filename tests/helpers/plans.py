@@ -189,6 +189,22 @@ def two_trees():
     )
 
 
+def days_by_hours():
+    """Attributes of which groups ask different factors, so that blocks have variants of them."""
+    domain = fp.Domain({"day": fp.Integers(0, 3), "hour": fp.Integers(0, 2), "zone": ["a", "b"]})
+    weeks = fp.ranges([(0, 1), (2, 3)])
+    return fp.Workload(
+        domain,
+        [
+            fp.queries({"day": "prefix", "zone": "identity"}, std=20.0),
+            fp.queries({"hour": "all_ranges", "zone": "identity"}, std=20.0),
+            fp.queries({"day": "identity", "hour": "identity"}, std=20.0),
+            fp.queries({"day": weeks, "hour": "prefix"}, std=15.0),
+            fp.total(std=5.0),
+        ],
+    )
+
+
 PRODUCTS = {
     "prefixes": lambda: ordered_workload([4, 3, 2], 2),
     "ranges of sizes 1 and 2": lambda: ordered_workload([3, 1, 2], 2, kind="all_ranges"),
@@ -198,6 +214,7 @@ PRODUCTS = {
     "places alone": places_alone,
     "places undivided": places_alone,
     "two trees": two_trees,
+    "days by hours": days_by_hours,
 }
 
 

@@ -20,7 +20,7 @@ import pytest
 import fitplug as fp
 import fitplug_dask
 from fitplug_cli.spec import load_spec
-from fitplug_cli.spec.toml_files import tomllib
+from fitplug_cli.spec.errors import tomllib
 from tests.helpers.places import EXAMPLES
 
 EXAMPLE = EXAMPLES / "acs"

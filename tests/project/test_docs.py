@@ -25,7 +25,7 @@ import opendp.prelude as dp
 import pytest
 
 from fitplug_cli.spec import load_spec
-from fitplug_cli.spec.toml_files import tomllib
+from fitplug_cli.spec.errors import tomllib
 from tests.helpers.command_line import fitplug
 from tests.helpers.pages import blocks, run_page
 from tests.helpers.places import ROOT

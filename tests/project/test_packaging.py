@@ -18,7 +18,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 import fitplug
-from fitplug_cli.spec.toml_files import tomllib
+from fitplug_cli.spec.errors import tomllib
 from tests.helpers.places import ROOT
 
 SETTINGS: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))

@@ -22,7 +22,7 @@ import fitplug_opendp as fpo
 from fitplug.display.numbers import format_down, format_up
 from fitplug.errors import BudgetError, DataError, LedgerError
 from fitplug.release.release import Release
-from fitplug_cli.output import read_counts
+from fitplug_cli.render import read_counts
 from fitplug_dask.files import csv_text
 from fitplug_dask.sources import locations
 from tests.helpers.command_line import fitplug

@@ -21,7 +21,8 @@ from fitplug.errors import BudgetError, InputError
 from fitplug.families.base.strategies import answer_exactly
 from fitplug.release.population import describe_population
 from fitplug.release.review_texts import format_markdown
-from fitplug_cli.reporting import collect_facts, render_page
+from fitplug_cli.render.facts import collect_facts
+from fitplug_cli.render.page import render_page
 from tests.helpers import people
 from tests.helpers.command_line import fitplug
 from tests.helpers.forged_folders import find_table, forge_manifest, forge_table

@@ -20,7 +20,7 @@ import fitplug as fp
 import fitplug_opendp as fpo
 from fitplug.release.release import Release
 from fitplug.release.review_texts import MISSING, format_markdown
-from fitplug_cli.output import review_files
+from fitplug_cli.render import release_record
 
 # The schema of the OpenDP deployments registry, November 2026: the fields of each section.
 FIELDS = {
@@ -306,7 +306,7 @@ def test_the_review_says_what_is_compiled():
 
 def test_files_hold_the_same(tmp_path):
     record = fp.review(fpo.release(PLAN, tables(PLAN)), about=fp.About(name="Ü: 'x' # y"))
-    review_files.write_review(tmp_path, record)
+    release_record.write_review(tmp_path, record)
     text = (tmp_path / "review.yaml").read_text()
     assert yaml.safe_load(text) == record
     assert "mechanisms: |-\n" in text

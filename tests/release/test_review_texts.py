@@ -15,7 +15,7 @@ from markdown_it import MarkdownIt
 import fitplug as fp
 import fitplug_opendp as fpo
 from fitplug.release.review_texts import format_markdown
-from fitplug_cli.output import review_files
+from fitplug_cli.render import release_record
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -145,13 +145,14 @@ def test_random_texts_make_no_element(text: str) -> None:
 def test_yaml_gives_every_text_back(tmp_path: Path) -> None:
     for number, text in enumerate(HOSTILE):
         record = reviewed(text, tmp_path / f"{number}.db")
-        review_files.write_review(tmp_path, record)
-        assert yaml.safe_load((tmp_path / review_files.YAML).read_text("utf-8")) == record
+        release_record.write_review(tmp_path, record)
+        assert yaml.safe_load((tmp_path / release_record.YAML).read_text("utf-8")) == record
 
 
 @pytest.mark.slow
 def test_names_on_the_page_of_a_report_make_no_element() -> None:
-    from fitplug_cli.reporting import collect_facts, render_page
+    from fitplug_cli.render.facts import collect_facts
+    from fitplug_cli.render.page import render_page
 
     def elements(words: list[str]) -> Elements:
         domain = fp.Domain({words[0]: ["1", "2"], "b": ["1", "2"]})

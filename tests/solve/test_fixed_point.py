@@ -46,7 +46,7 @@ class Problem:
             lower=value,
             upper=math.sqrt(value * g.max()),
             merit=2 * math.log(value) + self.mixing * float(x.mean()),
-            found=g,
+            evaluation=g,
         )
 
     def solve(self, tolerance, max_iterations=200, progress=None):
@@ -102,7 +102,7 @@ def test_an_extrapolation_that_lowers_the_merit_is_replaced_by_the_plain_step():
         here = honest(x)
         if len(problem.visited) != 4:
             return here
-        return Iterate(x, here.following, here.lower, here.upper, here.merit - 1.0, here.found)
+        return Iterate(x, here.following, here.lower, here.upper, here.merit - 1.0, here.evaluation)
 
     problem.evaluate = lower_merit_once
     problem.solve(1e-6)

@@ -165,9 +165,9 @@ class TestColumns:
     def test_groups_are_the_same_whether_they_are_kept_or_made_anew(self, monkeypatch):
         kept = make_workload().groups
         assert kept[2] is kept[2]
-        monkeypatch.setattr(query_groups, "_KEPT", 0)
+        monkeypatch.setattr(query_groups, "_MOST_MADE_ONCE", 0)
         made = make_workload().groups
-        kept = list(kept._kept)
+        kept = list(kept._made_once)
         assert made[2] is not made[2]
         for ours, theirs in zip(made, kept, strict=True):
             assert ours.name == theirs.name

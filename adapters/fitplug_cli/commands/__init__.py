@@ -1,14 +1,12 @@
-"""The work of each command of `fitplug`; the modules beside this package declare their options.
+"""The commands of `fitplug`: a module each, with the options and the work.
 
-    new_spec        init
-    plans           design, and the plan of run, count and release
-    counts          count, and the counts of run
-    releases        release, and the release of run
-    reports         report
-    estimates       estimate
-    records_lost    lost
-    ledgers         ledger init, show and export
-    budgets         what the costs of plans are compared with
+    init, design, report, count, run (and release), estimate, export, lost, ledger, series
 
-Each command imports only the modules that it needs, since they take long to import.
+What several of them use is in
+
+    releases, parted_releases    the releases of run and release
+    budgets                      what the costs of plans are compared with
+    clusters                     the workers that a spec names
+
+A module is imported when its command is asked for, since what it needs takes long to import.
 """

@@ -12,9 +12,9 @@ from fitplug.ledger import Ledger
 from fitplug.numeric import floor_written
 from fitplug.plan import Plan
 from fitplug.privacy import read_rho
-from fitplug_cli.output import out
-from fitplug_cli.output.release_record import read_release_record
-from fitplug_cli.person_costs import compute_rho
+from fitplug_cli.render import out
+from fitplug_cli.render.json_records import compute_rho
+from fitplug_cli.render.release_record import read_release_record
 from fitplug_cli.spec import Spec
 from fitplug_opendp.staging import find_unknown_charge
 
@@ -92,8 +92,8 @@ def find_budget_warning(spec: Spec, plan: Plan) -> str | None:
     if has_ledger_file(spec):
         ledger = open_ledger(spec)
         assert ledger is not None
-        kept = ledger.bound_unit
-        if kept is not None and kept.complete(plan.bound_unit) != plan.bound_unit:
+        ledger_unit = ledger.bound_unit
+        if ledger_unit is not None and ledger_unit.complete(plan.bound_unit) != plan.bound_unit:
             return None
         left = ledger.statement()[0].left
     needed = compute_rho(plan)

@@ -9,14 +9,14 @@ from fitplug.counts import Tables
 from fitplug.plan import Plan
 from fitplug_cli.commands.budgets import check_first_charge, has_ledger_file, open_ledger
 from fitplug_cli.commands.clusters import connect
-from fitplug_cli.commands.counts import find_source, list_reading_options
+from fitplug_cli.commands.count import find_source, list_reading_options
 from fitplug_cli.commands.releases import (
     ChargeOptions,
     check_counts,
     make_release_files,
     make_request,
 )
-from fitplug_cli.output import (
+from fitplug_cli.render import (
     build_ledger_record,
     open_progress_bar,
     print_charge,

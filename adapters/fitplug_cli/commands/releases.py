@@ -19,14 +19,14 @@ from fitplug_cli.commands.budgets import (
     has_ledger_file,
     open_ledger,
 )
-from fitplug_cli.output import (
+from fitplug_cli.render import (
     build_ledger_record,
     open_progress_bar,
     print_charge,
     print_release,
     warn_of_formulas,
 )
-from fitplug_cli.output.release_record import (
+from fitplug_cli.render.release_record import (
     ReleaseFiles,
     check_release_folder,
     read_release_record,
@@ -272,19 +272,21 @@ def check_counts(spec: Spec, plan: Plan, tables: Tables, counts_file: Path | Non
     except TablesError as error:
         raise TablesError(f"{counts_file or f'{spec.path}: the data'}: {error}") from None
     if spec.data.person != tables.person:
-        wanted, found = (
+        wanted, actual = (
             "not by person" if person is None else f"by the column {person!r}"
             for person in (spec.data.person, tables.person)
         )
         raise TablesError(
-            f"{counts_file}: the rows counted were limited {found}, and {spec.path} limits them "
+            f"{counts_file}: the rows counted were limited {actual}, and {spec.path} limits them "
             f"{wanted}; count again with this spec"
         )
     if spec.data.rows != tables.rows:
-        wanted, found = (rows or "each row is one record" for rows in (spec.data.rows, tables.rows))
+        wanted, actual = (
+            rows or "each row is one record" for rows in (spec.data.rows, tables.rows)
+        )
         raise TablesError(
-            f"{counts_file}: these were counted so: {found}; but {spec.path} says: {wanted}; count "
-            "again with this spec"
+            f"{counts_file}: these were counted so: {actual}; but {spec.path} says: {wanted}; "
+            "count again with this spec"
         )
 
 

@@ -3,38 +3,50 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from fitplug.display import format_up
 from fitplug.errors import InputError, LedgerError
 from fitplug.ledger import Ledger
 from fitplug_cli.commands.budgets import has_ledger_file, open_ledger
-from fitplug_cli.commands.counts import count_tables
-from fitplug_cli.commands.plans import get_plan, has_queries
-from fitplug_cli.output import build_ledger_record, out, print_plan
-from fitplug_cli.spec import Spec, SpecError
+from fitplug_cli.commands.count import count_tables
+from fitplug_cli.commands.design import get_plan, has_queries
+from fitplug_cli.options import JsonOption, PlanOption, QuietOption, SpecArgument, VerboseOption
+from fitplug_cli.render import build_ledger_record, out, print_json, print_plan, set_up_output
+from fitplug_cli.spec import Spec, SpecError, load_spec
 
 if TYPE_CHECKING:
     from fitplug_dask import Series
 
 
-def begin(spec: Spec, plan_file: Path | None, key: str) -> dict[str, Any]:
-    """Begin the series of a spec, or open it if it is begun.
+app = typer.Typer(
+    help="Release period by period, by one plan that is charged once.",
+    add_completion=False,
+    rich_markup_mode=None,
+)
 
-    Args:
-        spec: The spec.
-        plan_file: A plan file to load, if one is given.
-        key: The name of the series in the ledger.
 
-    Returns:
-        The record of the series, for JSON.
+@app.command()
+def begin(
+    spec_file: SpecArgument,
+    key: Annotated[str, typer.Option("--key", help="Name of the series in the ledger.")],
+    plan_file: PlanOption = None,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Charge a series for all its periods, which [design] periods names. Nothing is drawn.
 
-    Raises:
-        SpecError: The spec names no ledger or no folder for a series.
-        FitplugError: As for `fitplug_dask.begin_series`.
+    The exact counts of the periods are kept encrypted beside [output] path. Their key is in the
+    file [output] key_file, or in your account if the spec names none. Back it up apart from the
+    counts: without it no later period can be drawn.
     """
     from fitplug_dask import begin_series
 
+    set_up_output(quiet=quiet, as_json=as_json, verbose=verbose)
+    spec = load_spec(spec_file)
     folder, ledger = _find_folder(spec), _find_ledger(spec)
     plan = get_plan(spec, plan_file, key)
     print_plan(plan, spec.privacy.delta)
@@ -48,43 +60,41 @@ def begin(spec: Spec, plan_file: Path | None, key: str) -> dict[str, Any]:
     )
     out.print(f"charged rho = {format_up(series.rho)} to {ledger.path} for all periods together")
     out.print(f"key of the exact counts, to back up apart from them: {series.key_file}")
-    return _describe(series, ledger)
+    _report(series, ledger, as_json)
 
 
-def add(spec: Spec, period: str) -> dict[str, Any]:
-    """Draw a period of the series of a spec, from the rows of the spec.
+@app.command()
+def add(
+    spec_file: SpecArgument,
+    period: Annotated[str, typer.Argument(help="The next period.", metavar="PERIOD")],
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Count the rows of a period, draw it once and write its folder.
 
-    Args:
-        spec: The spec.
-        period: The period, as tables show it.
-
-    Returns:
-        The record of the series, for JSON.
-
-    Raises:
-        SpecError: The spec is another one than that of the series.
-        FitplugError: As for `fitplug_dask.Series.release`.
+    A command that was interrupted is finished by the same command, with the same counts.
     """
+    set_up_output(quiet=quiet, as_json=as_json, verbose=verbose)
+    spec = load_spec(spec_file)
     series, ledger = _open(spec)
     series.release(period, lambda: count_tables(spec, series.plan, tables=series.tables))
-    return _describe(series, ledger)
+    _report(series, ledger, as_json)
 
 
-def close(spec: Spec) -> dict[str, Any]:
-    """End the series of a spec.
-
-    Args:
-        spec: The spec.
-
-    Returns:
-        The record of the series, for JSON.
-
-    Raises:
-        FitplugError: As for `fitplug_dask.Series.close`.
-    """
+@app.command()
+def close(
+    spec_file: SpecArgument,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """End a series before its last period, and remove its sealed counts."""
+    set_up_output(quiet=quiet, as_json=as_json, verbose=verbose)
+    spec = load_spec(spec_file)
     series, ledger = _open(spec)
     series.close()
-    return _describe(series, ledger)
+    _report(series, ledger, as_json)
 
 
 def _open(spec: Spec) -> tuple[Series, Ledger]:
@@ -129,11 +139,11 @@ def _find_folder(spec: Spec) -> Path:
     return spec.output_dir
 
 
-def _describe(series: Series, ledger: Ledger) -> dict[str, Any]:
-    """Say how far a series has come, and make its record."""
+def _report(series: Series, ledger: Ledger, as_json: bool) -> None:
+    """Print how far a series has come, and its record if that is asked for."""
     drawn = series.read().drawn
     out.print(f"{drawn} of {len(series.labels)} periods are drawn, in {series.folder}")
-    return {
+    record = {
         "folder": str(series.folder),
         "plan": series.plan.digest,
         "periods": list(series.labels),
@@ -141,3 +151,5 @@ def _describe(series: Series, ledger: Ledger) -> dict[str, Any]:
         "rho": series.rho,
         "ledger": build_ledger_record(ledger),
     }
+    if as_json:
+        print_json(record)

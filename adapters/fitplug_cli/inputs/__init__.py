@@ -8,16 +8,21 @@ a file, and never quote what is there.
 from __future__ import annotations
 
 from fitplug_cli.inputs.code_files import PARQUET_SUFFIXES, CodeFile
-from fitplug_cli.inputs.codebooks import fill_in_codebooks, read_codebook
+from fitplug_cli.inputs.codebooks import (
+    check_files_are_public,
+    fill_in_codebooks,
+    match_rows,
+    read_codebook,
+)
 from fitplug_cli.inputs.crosswalks import (
     CROSSWALK_KEY,
     build_region_rows,
 )
-from fitplug_cli.inputs.expression_files import NamedExpression, collect_expressions
-from fitplug_cli.inputs.public_files import check_files_are_public, match_rows
-from fitplug_cli.inputs.regions import (
+from fitplug_cli.inputs.expressions import (
+    NamedExpression,
     RegionOptions,
     Regions,
+    collect_expressions,
     find_regions,
     read_region_options,
 )

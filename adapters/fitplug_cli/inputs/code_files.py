@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -18,6 +19,27 @@ import pyarrow as pa
 from fitplug.errors import InputError
 from fitplug.files import open_parquet
 from fitplug_cli.files import read_text
+
+
+@contextmanager
+def convert_csv_errors(
+    path: Path, rows: csv.DictReader[str], error: type[InputError]
+) -> Iterator[None]:
+    """Turn a csv.Error of the block into an error that names the line of the file.
+
+    Args:
+        path: The file.
+        rows: The reader of the file.
+        error: The class of the error to raise.
+
+    Raises:
+        InputError: An `error` if the block raises csv.Error.
+    """
+    try:
+        yield
+    except csv.Error:
+        raise error(f"{path}: line {rows.line_num} is no CSV; check its quotes") from None
+
 
 Code: TypeAlias = str | int
 ErrorClass: TypeAlias = type[InputError]
@@ -74,8 +96,8 @@ class CodeFile:
         """
         numbers = [i for i, known in enumerate(self.names) if known == name]
         if len(numbers) != 1:
-            found = "no column" if not numbers else "several columns"
-            raise self._error(f"{self.path}: the file has {found} {name!r}; name the one to use")
+            what = "no column" if not numbers else "several columns"
+            raise self._error(f"{self.path}: the file has {what} {name!r}; name the one to use")
         codes = self._read(numbers[0])
         if None in codes or "" in codes:
             i = min(codes.index(empty) for empty in (None, "") if empty in codes)
@@ -86,8 +108,8 @@ class CodeFile:
             raise self._error(f"{self.path}: there is nothing in column {numbers[0] + 1}")
         padded = next((i for i, code in enumerate(codes) if has_outer_blanks(code)), None)
         if padded is not None:
-            found = f"the value in column {numbers[0] + 1}"
-            raise self._error(f"{self.locate(padded)}: {found} {BLANKS_FAULT}")
+            what = f"the value in column {numbers[0] + 1}"
+            raise self._error(f"{self.locate(padded)}: {what} {BLANKS_FAULT}")
         return codes
 
     def locate(self, i: int) -> str:
@@ -140,8 +162,8 @@ def read_code_list(path: Path, what: str, error: ErrorClass) -> tuple[list[str],
             "codebook = FILE and column = NAME"
         )
     lines = read_text(path, what, "a text with one code a line", error).split("\n")
-    held = [(text.strip(), number) for number, text in enumerate(lines, 1) if text.strip()]
-    if not held:
+    numbered = [(text.strip(), number) for number, text in enumerate(lines, 1) if text.strip()]
+    if not numbered:
         raise error(f"{path}: the {what} is empty")
     filled = [line for line in lines if line.strip()]
     for separator in ",;\t":
@@ -151,7 +173,7 @@ def read_code_list(path: Path, what: str, error: ErrorClass) -> tuple[list[str],
                 f"{path}: the {what} looks like a table; name its column: codebook = FILE, "
                 "column = NAME"
             )
-    codes, numbers = zip(*held, strict=True)
+    codes, numbers = zip(*numbered, strict=True)
     return list(codes), list(numbers)
 
 

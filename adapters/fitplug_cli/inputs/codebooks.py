@@ -19,9 +19,11 @@ never quote it.
 from __future__ import annotations
 
 import csv
+import glob
 import json
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,9 +42,9 @@ from fitplug_cli.inputs.code_files import (
     BLANKS_FAULT,
     PARQUET_SUFFIXES,
     CodeFile,
+    convert_csv_errors,
     has_outer_blanks,
 )
-from fitplug_cli.inputs.csv_errors import convert_csv_errors
 
 _RANGE = r"\s*-?[0-9]+\s*(-|\.\.+|to|\u2013)\s*-?[0-9]+\s*"
 
@@ -84,23 +86,23 @@ def _fill_in_entry(name: str, value: Any, folder: Path) -> Any:
     if not isinstance(value[CODEBOOK_KEY], str):
         raise DomainError("codebook must be the path of a file")
     path = folder / value[CODEBOOK_KEY]
-    found = read_codebook(path)
-    if name not in found:
-        raise DomainError(f"{path} says nothing of it; {suggest_column(name, found)}")
+    entries = read_codebook(path)
+    if name not in entries:
+        raise DomainError(f"{path} says nothing of it; {suggest_column(name, entries)}")
     try:
-        Domain.from_spec({name: found[name]})
+        Domain.from_spec({name: entries[name]})
     except DomainError:  # its message may quote the file
         raise DomainError(
             f"what {path} says of it makes no attribute; give each value once, all of them strings "
             "or all integers, or its least and its largest"
         ) from None
     if "other" not in value:
-        return found[name]
-    if isinstance(found[name], dict) and "measure" in found[name]:
-        return found[name] | {"other": value["other"]}
-    if not isinstance(found[name], list):
+        return entries[name]
+    if isinstance(entries[name], dict) and "measure" in entries[name]:
+        return entries[name] | {"other": value["other"]}
+    if not isinstance(entries[name], list):
         raise DomainError("other goes with a list of values, or with bounds that have a unit")
-    return {"categories": found[name], "other": value["other"]}
+    return {"categories": entries[name], "other": value["other"]}
 
 
 def read_codebook(path: Path) -> dict[str, Any]:
@@ -116,15 +118,15 @@ def read_codebook(path: Path) -> dict[str, Any]:
         DomainError: If the file cannot be read or is not a codebook.
     """
     if path.suffix.lower() in PARQUET_SUFFIXES:
-        found = _read_parquet(path)
+        entries = _read_parquet(path)
     else:
         text = read_text(path, "codebook", "a codebook", DomainError)
-        found = (
+        entries = (
             _parse_json(path, text) if path.suffix.lower() == ".json" else _parse_csv(path, text)
         )
-    if not found:
+    if not entries:
         raise DomainError(f"{path}: the codebook is empty")
-    for number, values in enumerate(found.values(), 1):
+    for number, values in enumerate(entries.values(), 1):
         if isinstance(values, list) and any(map(has_outer_blanks, values)):
             raise DomainError(f"{path}: a value of attribute {number} {BLANKS_FAULT}")
         only_value = str(values[0]) if isinstance(values, list) and len(values) == 1 else ""
@@ -133,12 +135,12 @@ def read_codebook(path: Path) -> dict[str, Any]:
                 f"{path}: the one value of attribute {number} looks like a range; give min and "
                 "max, as columns in CSV or names in JSON, or list the values"
             )
-    return found
+    return entries
 
 
 def _parse_csv(path: Path, text: str) -> dict[str, Any]:
     rows = csv.DictReader(text.splitlines(), strict=True)
-    found: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     lines: dict[tuple[str, str], int] = {}
     with convert_csv_errors(path, rows, DomainError):
         for needed in ("attribute", "value"):
@@ -156,28 +158,28 @@ def _parse_csv(path: Path, text: str) -> dict[str, Any]:
             for what, text in (("attribute", name), ("value", value)):
                 if has_outer_blanks(text):
                     raise DomainError(f"{where}: its {what} {BLANKS_FAULT}")
-            listed = found.setdefault(name, []) if value else None
+            listed = entries.setdefault(name, []) if value else None
             if value and isinstance(listed, list):
                 first = lines.setdefault((name, value), rows.line_num)
                 if first != rows.line_num:
                     raise DomainError(f"{where} repeats line {first}; keep one of them")
                 listed.append(value)
-            elif value or name in found:
+            elif value or name in entries:
                 raise DomainError(
                     f"{where}: its attribute has lines already; give its range in one, or only "
                     "values"
                 )
             else:
-                found[name] = _parse_bounds(where, low, high, row.get("unit"))
-    return found
+                entries[name] = _parse_bounds(where, low, high, row.get("unit"))
+    return entries
 
 
 def _read_parquet(path: Path) -> dict[str, Any]:
     file = CodeFile(path, "codebook", DomainError)
-    found: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     for name, value in zip(file.read_column("attribute"), file.read_column("value"), strict=True):
-        found.setdefault(str(name), []).append(value)
-    return found
+        entries.setdefault(str(name), []).append(value)
+    return entries
 
 
 def _parse_bounds(where: str, low: Any, high: Any, unit: str | None) -> dict[str, Any]:
@@ -236,3 +238,60 @@ def _parse_json_entry(path: Path, number: int, entry: Any) -> Any:
         f"{path}: attribute {number} must be a list of values, an object from values to labels, or "
         "have min and max"
     )
+
+
+def check_files_are_public(entries: Mapping[str, Any], folder: Path, data: str | None) -> None:
+    """Check that no attribute names the file of the rows as its codebook, list or crosswalk.
+
+    Args:
+        entries: The entry of each attribute in [domain] or in a [[query]].
+        folder: The folder that paths are relative to.
+        data: The path of the rows, which may be a glob; None if the rows are in a store.
+
+    Raises:
+        DomainError: If an entry names the file of the rows, by the same or by another path.
+    """
+    if data is None:
+        return
+    named = [(name, text) for name, entry in entries.items() for text in _find_texts(entry)]
+    files = [(name, text, key) for name, text in named if (key := _identify_file(folder / text))]
+    if not files:
+        return
+    rows = set(map(_identify_file, match_rows(folder, data)))
+    for name, text, key in files:
+        if key in rows:
+            raise DomainError(
+                f"attribute {name!r}: {folder / text} is the file of the rows, [data] path, and a "
+                "domain is never read from the rows; give a public file of its values"
+            )
+
+
+def match_rows(folder: Path, data: str) -> Iterator[Path]:
+    """Yield the path that [data] path names, which need not exist, and those that it matches.
+
+    Args:
+        folder: The folder that paths are relative to.
+        data: The path of the rows, which may be a glob.
+    """
+    yield folder / data
+    pattern = os.path.join(glob.escape(str(folder)), data)  # noqa: PTH118 - a glob, no path
+    yield from map(Path, glob.iglob(pattern, recursive=True))  # noqa: PTH207 - as the count does
+
+
+def _find_texts(entry: Any) -> Iterator[str]:
+    """Yield the texts in the tables of an entry, which may be paths; lists hold values instead."""
+    if isinstance(entry, Mapping):
+        for value in entry.values():
+            if isinstance(value, str):
+                yield value
+            else:
+                yield from _find_texts(value)
+
+
+def _identify_file(path: Path) -> tuple[int, int] | None:
+    """Return the device and inode of a file, or None if there is no such file."""
+    try:
+        status = path.stat()
+    except (OSError, ValueError):
+        return None
+    return (status.st_dev, status.st_ino) if path.is_file() else None

@@ -149,18 +149,18 @@ def _read_regions(
     first_rows: dict[str, str] = {}
     rows = zip(file.read_column(leaf), file.read_column(region), strict=True)
     for i, (code, label) in enumerate(rows):
-        found = members.find(code)
-        if len(found) != 1:
-            why = "no value" if not found else "a node of several levels"
+        cells = members.find(code)
+        if len(cells) != 1:
+            why = "no value" if not cells else "a node of several levels"
             raise error(f"{file.locate(i)}: the code is {why} of {name}")
         text = str(label)
         if text not in regions:
             if is_blank(text):
                 raise error(f"{file.locate(i)}: the region has no label that can be seen")
             regions[text], first_rows[text] = [], file.locate_row(i)
-        first, last = found.pop()
+        first, last = cells.pop()
         regions[text].append((first, last + 1))
-    runs = {label: union(own) for label, own in regions.items()}
+    runs = {label: union(intervals) for label, intervals in regions.items()}
     return Crosswalk(file, name, region, runs, first_rows)
 
 
@@ -220,20 +220,23 @@ def add_levels_of_regions(name: str, attribute: Attribute, given: Any, folder: P
         # This refuses names that no level may have, before an error of the file can hide them.
         levels = (*tree.levels, level)
         Hierarchy(levels, [[name] * len(levels)])
-        found = read_crosswalk_of_spec(file, folder, name, ValueLookup(tree), DomainError, level)
+        crosswalk = read_crosswalk_of_spec(
+            file, folder, name, ValueLookup(tree), DomainError, level
+        )
+        path = crosswalk.file.path
         region_of: dict[Any, str] = {}
-        for label, runs in found.regions.items():
+        for label, runs in crosswalk.regions.items():
             for first, end in runs:
                 for code in tree.values[first:end]:
                     if code in region_of:
                         raise DomainError(
-                            f"{found.file.path}: regions share a leaf, so that they make no level; "
+                            f"{path}: regions share a leaf, so that they make no level; "
                             f"use the file in a query instead, {in_query}"
                         )
                     region_of[code] = label
         if len(region_of) < tree.size:
             raise DomainError(
-                f"{found.file.path}: {tree.size - len(region_of)} of the {tree.size} leaves of "
+                f"{path}: {tree.size - len(region_of)} of the {tree.size} leaves of "
                 f"{name} are in no region; give each leaf a region, or use the file in a query "
                 f"instead, {in_query}"
             )
@@ -241,7 +244,7 @@ def add_levels_of_regions(name: str, attribute: Attribute, given: Any, folder: P
             tree = tree.with_level(level, region_of)
         except DomainError:
             raise DomainError(
-                f"{found.file.path}: its regions do not nest with the levels {list(tree.levels)}: "
+                f"{path}: its regions do not nest with the levels {list(tree.levels)}: "
                 "each must be made up of complete nodes, or lie within one node, of every level; "
                 f"use the file in a query instead, {in_query}"
             ) from None
@@ -264,18 +267,18 @@ def build_region_rows(name: str, attribute: Attribute, given: Any, folder: Path)
         WorkloadError: If the file is wrong, or a region has the label of another set of values.
     """
     members = ValueLookup(attribute)
-    found = read_crosswalk_of_spec(given, folder, name, members, WorkloadError)
-    check_matrix_size(name, len(found.regions), attribute.size)
-    matrix = np.zeros((len(found.regions), attribute.size))
-    for row, (label, runs) in zip(matrix, found.regions.items(), strict=True):
+    crosswalk = read_crosswalk_of_spec(given, folder, name, members, WorkloadError)
+    check_matrix_size(name, len(crosswalk.regions), attribute.size)
+    matrix = np.zeros((len(crosswalk.regions), attribute.size))
+    for row, (label, runs) in zip(matrix, crosswalk.regions.items(), strict=True):
         for first, end in runs:
             row[first:end] = 1.0
         if is_misnamed(members, label, row):
             raise WorkloadError(
-                f"{found.file.path}: {found.first[label]}: the region's label is both a value of "
-                f"{name} and a row of others; rename the region"
+                f"{crosswalk.file.path}: {crosswalk.first[label]}: the region's label is both a "
+                f"value of {name} and a row of others; rename the region"
             )
-    return build_labelled_factor(name, attribute, matrix, list(found.regions))
+    return build_labelled_factor(name, attribute, matrix, list(crosswalk.regions))
 
 
 def _convert_to_tree(name: str, attribute: Attribute) -> Hierarchy:

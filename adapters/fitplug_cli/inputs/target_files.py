@@ -34,7 +34,7 @@ from fitplug.workload import (
     two_sided_quantile,
 )
 from fitplug_cli.files import read_text
-from fitplug_cli.inputs.csv_errors import convert_csv_errors
+from fitplug_cli.inputs.code_files import convert_csv_errors
 
 TARGETS_KEY = "targets"
 """The key of a target file in a [[query]]."""

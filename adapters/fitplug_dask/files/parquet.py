@@ -2,7 +2,9 @@
 
 Arrow ends the process on some damaged footers where it is asked for one column of a row group:
 `metadata.row_group(g).column(c)`, and where metadata are pickled. Nothing here does so, and tests
-forbid it. All else raises on damage. What PyArrow raises may quote values: callers drop it.
+forbid it. All else raises on damage. What PyArrow raises may quote values: callers drop it. A
+footer that leaves out the last rows of a row group, in all of its totals alike, is believed: no
+reader looks at what follows in the pages.
 
 Row groups of files in stores are read ahead by threads that mostly wait for the store, each column
 by itself, so that as many requests are under way as there are threads.

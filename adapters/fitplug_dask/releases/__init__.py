@@ -8,12 +8,10 @@
 | `failures` | tries again where a store fails, and turns errors into faults |
 | `stored_counts` | stores the exact counts that no process holds all of, encrypted |
 | `jobs` | says what every task of a release knows |
-| `slab_counts` | says how the counts of a slab reach the task that splits them |
+| `exact_counts` | says where exact counts are, what seals them, and how they reach a task |
 | `drawing` | draws the answers of a part, once |
-| `estimating` | estimates what an output has, and writes it as a part of a table |
-| `publishing` | computes all tables, and puts the complete release in its place |
+| `publishing` | estimates and writes all tables, and puts the complete release in its place |
 | `worker_checks` | tests every worker before the ledger is charged |
-| `exact_counts` | says where exact counts are, and what seals them |
 | `parted_release` | takes the steps, each from where an earlier run ended |
 | `kept_secret` | keeps the secrets that a resumed run needs, apart from the counts |
 | `counting_rows` | counts tables in this process, or slabs on the workers |

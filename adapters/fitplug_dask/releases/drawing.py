@@ -18,9 +18,9 @@ from fitplug.release import find_answers_part, write_answers_part
 from fitplug.sensitivity import AnswerPath
 from fitplug_dask.kernel import Fault
 from fitplug_dask.progress import Report, ignore
+from fitplug_dask.releases.exact_counts import SlabCounts
 from fitplug_dask.releases.failures import report_faults
 from fitplug_dask.releases.jobs import ReleaseJob
-from fitplug_dask.releases.slab_counts import SlabCounts
 from fitplug_opendp.noise_source import draw_part
 
 

@@ -7,8 +7,7 @@ only those before it:
 |---|---|
 | `record` | says what a series is: what its folder and the ledger must agree about |
 | `period_counts` | takes the counts of one period, and computes the exact answers from them |
-| `period_folders` | keeps the answers of a period, and puts its folder in its place |
-| `sealed_counts` | keeps the exact counts of all periods until the last one is drawn, encrypted |
+| `period_folders` | keeps answers and encrypted counts, and puts a period into its place |
 | `drawing` | takes the steps by which a period is drawn, once |
 | `series` | draws one period after another, each once: `Series` |
 | `beginning` | charges and opens a series: `begin_series`, `open_series` |

@@ -28,9 +28,8 @@ from fitplug_dask.counting import count
 from fitplug_dask.key_file import KeyFile, derive_key
 from fitplug_dask.series.drawing import Drawing, SeriesCharge, name_draw
 from fitplug_dask.series.period_counts import list_period_tables
-from fitplug_dask.series.period_folders import PeriodFolders
+from fitplug_dask.series.period_folders import PeriodFolders, SealedCounts
 from fitplug_dask.series.record import SeriesRecord
-from fitplug_dask.series.sealed_counts import SealedCounts
 from fitplug_dask.sources import Source
 from fitplug_opendp.count_checks import check_are_tables
 from fitplug_opendp.staging import encode_path, report_write_errors

@@ -170,18 +170,17 @@ class Tables:
     def from_codes(cls, domain, codes, tables, records, *, weights=None, rows=None):
         wanted = [domain.ordered(tuple(names)) for names in tables]
         inside = np.ones(records, dtype=bool)
-        for name in {name for names in wanted for name in names}:
+        used = {name for names in wanted for name in names}
+        for name in used:
             inside &= codes[name] != OUTSIDE  # `\label{line:inside}`
-        kept = None if weights is None else weights[inside]
-        if kept is not None and kept.sum(dtype=np.float64) > MAX_RECORDS:
+        row_weights = None if weights is None else weights[inside]
+        if row_weights is not None and row_weights.sum(dtype=np.float64) > MAX_RECORDS:
             raise TablesError(...)
-        held = {
-            name: codes[name][inside]
-            for name in {name for names in wanted for name in names}
-        }
+        row_codes = {name: codes[name][inside] for name in used}
         n = int(inside.sum())
         counted = {
-            names: _count_table(domain, names, held, n, kept) for names in wanted
+            names: _count_table(domain, names, row_codes, n, row_weights)
+            for names in wanted
         }
         return cls(domain, counted, rows=rows)
 
@@ -201,14 +200,14 @@ def _count_table(domain, names, codes, n, weights):
     shares = {name: domain[name].count_shares(codes[name]) for name in measures}
     counts = np.zeros(size, dtype=np.int64)
     for corner in np.ndindex(*domain.shape_of(measures)):
-        own = np.ones(n, dtype=np.int64) if weights is None else weights
+        shares_of_row = np.ones(n, dtype=np.int64) if weights is None else weights
         for name, cell in zip(measures, corner, strict=True):
-            own = own * shares[name][:, cell]
+            shares_of_row = shares_of_row * shares[name][:, cell]
         offset = sum(
             cell * strides[name]
             for name, cell in zip(measures, corner, strict=True)
         )
-        np.add.at(counts, cells + offset, own)  # `\label{line:add}`
+        np.add.at(counts, cells + offset, shares_of_row)  # `\label{line:add}`
     return counts.reshape(shape)
 
 

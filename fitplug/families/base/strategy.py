@@ -198,7 +198,7 @@ class IntegerStrategy:
             return None
         (own,) = self.structure.subsets.list_attributes([block])
         labels = []
-        for matrix in (self.attribute_matrices[a] for a in own):
+        for matrix in (self.find_matrix(a, block) for a in own):
             if (grades := matrix.grades) is None:
                 entries = matrix.adjoint(np.zeros(matrix.n), 0).size if adjoint else matrix.rows
                 labels.append(np.zeros(entries, dtype=np.int64))

@@ -98,8 +98,7 @@ def references(split, n):
     """u u' and the C_k (n, n) of a covariance, on the contrasts that it knows."""
     if isinstance(split, SymmetricCovariance):
         return [np.full((n, n), 1 / n**2), np.eye(n) - 1 / n]
-    pairs = zip(split.estimates, split.covariances, strict=True)
-    return [E @ G @ E.T for E, G in pairs]
+    return [np.outer(split.reference, split.reference), *(E @ E.T for E in split.estimates)]
 
 
 def variances(found):

@@ -144,7 +144,9 @@ class TestReleases:
         rng = np.random.default_rng(3)
         given = {g.name: rng.normal(size=g.shape) for g in plan.workload.groups}
         row = np.concatenate([c.ravel() for c in given.values()]) @ plan.workload.matrix()
-        L = np.linalg.lstsq(B.T.astype(float), row, rcond=None)[0]
+        size = np.linalg.norm(B.astype(float), axis=1)
+        L = np.linalg.lstsq((B.T / size).astype(float), row, rcond=None)[0] / size
+        L += np.linalg.lstsq((B.T / size).astype(float), row - L @ B, rcond=None)[0] / size
         np.testing.assert_allclose(L @ B, row, atol=1e-7)
         assert release.combine(given).std == pytest.approx(math.sqrt(L @ covariance @ L), rel=1e-6)
         for group in plan.workload.groups:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import replace
 from fractions import Fraction
 from types import SimpleNamespace
 
@@ -20,7 +19,7 @@ from fitplug.families.base.attribute_matrices import DenseMatrix
 from fitplug.families.base.tree_shape import find_tree_shape
 from fitplug.families.product.certificate.tree_pinching import pinch_tree
 from fitplug.families.product.design.cell_ascent import share_among_nodes
-from fitplug.families.product.design.nested_covariance import NestedCovariance
+from fitplug.families.product.design.dense_covariance import DenseCovariance
 from fitplug.families.product.design.tree_covariance import TreeCovariance
 from fitplug.families.product.design.tree_optimum import optimise_tree
 from fitplug.families.product.shape.row_spaces import classify_nodes
@@ -92,12 +91,11 @@ def even_spread(shape, depth):
 
 def dense(split):
     """u (n,), C and Y (n, n)."""
-    shape, N, X = split.shape, split.top.estimates[1], split.top.precisions[1].T
-    G = split.top.covariances[1]
+    shape, (N,), (K,) = split.shape, split.top.estimates, split.top.precisions
     S, lift = nodes_of(shape, 0), even_spread(shape, 0)
-    u = (lift @ split.top.estimates[0])[:, 0]
-    C = lift @ N @ G @ N.T @ lift.T
-    Y = S.T @ X @ np.linalg.solve(G, X.T) @ S
+    u = lift @ split.top.reference
+    C = lift @ N @ N.T @ lift.T
+    Y = S.T @ K.T @ K @ S
     for c, R in zip(split.scales, branching(shape), strict=True):
         k = len(R)
         centre = np.eye(k) - 1 / k
@@ -118,7 +116,7 @@ def random_split(rng, shape):
     P = shape.top
     N = np.linalg.qr(np.column_stack([np.ones(P), rng.standard_normal((P, P - 1))]))[0][:, 1:]
     root = rng.standard_normal((P - 1, P - 1)) + 2 * np.eye(P - 1)
-    top = NestedCovariance.of_contrasts(N, 0.1 * rng.standard_normal(P - 1), root @ root.T)
+    top = DenseCovariance.of_contrasts(N, 0.1 * rng.standard_normal(P - 1), root @ root.T)
     return TreeCovariance(shape, top, rng.uniform(0.1, 3, shape.branching))
 
 
@@ -225,7 +223,7 @@ class TestRealSplit:
                 scales[v] *= change
                 assert cost(scales) > least
         # First C, then u: each is the best that the others leave.
-        best_C = replace(split.top, covariances=found.top.covariances)
+        best_C = found.top.move(split.top.reference - found.top.reference)
         assert least <= cost(found.scales, best_C) * (1 + 1e-12)
         assert cost(found.scales, best_C) <= cost(found.scales, split.top) * (1 + 1e-12)
 
@@ -252,7 +250,7 @@ class TestRealSplit:
 
     def test_bits_that_lose_a_contrast_are_refused(self):
         shape = find_tree_shape(hierarchy([[3], [2, 2, 2]]), ["a", "b"])
-        top = NestedCovariance.of_contrasts(helmert(3).T, np.zeros(2), np.diag([1.0, 1e12]))
+        top = DenseCovariance.of_contrasts(helmert(3).T, np.zeros(2), np.diag([1.0, 1e12]))
         with pytest.raises(DesignError, match="lost a contrast"):
             TreeCovariance(shape, top, np.ones(3)).round_to_integers([], 4)
 

@@ -57,7 +57,7 @@ class AttributeQueries:
             self.size,
             self.tree,
             self.grades.tree,
-            len(self.grades.subspaces),
+            self.grades.starts.tobytes(),
             self.summed,
         )
 

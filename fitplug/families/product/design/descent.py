@@ -40,11 +40,20 @@ from fitplug.solve import GapProgress, mix_with_uniform
 _MIXING = 0.03
 """The mass of uniform weights that a step mixes in, as a multiple of the tolerance."""
 
-_ROUND = 25
+_RELAXATION = 1.4
+"""The power of the factors by which weights are raised, after the first round."""
+
+_MOVES = 3
+"""The covariances move in every so manieth iteration: the weights need far more of them."""
+
+_WORSE = 0.02
+"""If a round raises the cost by more than this part, steps are plain from the best member on."""
+
+_ROUND = 24
 """Iterations between two evaluations of the true privacy cost."""
 
 _WORK = 1e10
-"""The sum of the cubes of the attributes' widths times the iterations: a minute or so."""
+"""The sum of the cubes of the attributes' widths, for each variant, times the moves."""
 
 
 def descend_product_family(
@@ -70,27 +79,40 @@ def descend_product_family(
     """
     batched = structure.batched
     covariances, weights = optimise_attributes(batched)
-    best = _scale(batched, covariances, weights, tolerance)
     cubes = sum(
-        n**3.0
-        for n, symmetric in zip(batched.widths, batched.symmetric, strict=True)
+        n**3.0 * (len(own.starts) - 1)
+        for n, symmetric, own in zip(batched.widths, batched.symmetric, batched.grades, strict=True)
         if not symmetric
     )
     # A single attribute is at its optimum already, and so are symmetric ones.
     descends = len(covariances) > 1 and cubes > 0
-    most = min(max_iterations, 1 + int(_WORK / cubes)) if descends else 0
-    idle, last, done, stopped = 0, 0.0, 0, False
+    most = min(max_iterations, 1 + int(_MOVES * _WORK / cubes)) if descends else 0
+    measures = _measure(batched, covariances)
+    best = _scale(measures, covariances, weights, tolerance)
+    idle, last, done, stopped, every = 0, 0.0, 0, False, _MOVES
     while done < most and not stopped:
         try:
             for _ in range(min(_ROUND, most - done)):
-                covariances, weights, value = _descend(
-                    batched, covariances, weights, _MIXING * tolerance
+                moved, weights, value = _descend(
+                    measures,
+                    covariances,
+                    weights,
+                    mixing=_MIXING * tolerance,
+                    power=_RELAXATION if done >= _ROUND and every > 1 else 1.0,
+                    moves=done % every == 0,
                 )
+                if moved is not covariances:
+                    covariances, measures = moved, _measure(batched, moved)
                 done += 1
         except np.linalg.LinAlgError:
             # Floating point can go no further; the best member so far is returned.
             break
-        found = _scale(batched, covariances, weights, tolerance, best.scales)
+        found = _scale(measures, covariances, weights, tolerance, best.scales)
+        if every > 1 and found.upper > best.upper * (1 + _WORSE):
+            # The steps are too long for this workload.
+            every, covariances, weights = 1, best.covariances, best.weights
+            measures = _measure(batched, covariances)
+            continue
         idle = 0 if found.upper < best.upper * (1 - tolerance) else idle + 1
         best = min(best, found, key=lambda member: member.upper)
         if progress is not None:
@@ -101,35 +123,59 @@ def descend_product_family(
     return replace(best, weights=weights, iterations=done, stopped=stopped)
 
 
+@dataclass(frozen=True, eq=False)
+class _Measures:
+    """What some covariances say of rows and cells.
+
+    Attributes:
+        batched: The groups.
+        tables: mu^2 and gammas of the rows of each factor, shape (r, 1 + K).
+        eta: Of each attribute's cells, shape (n, K) or (1, K).
+    """
+
+    batched: BatchedGroups
+    tables: list[FloatArray]
+    eta: list[FloatArray]
+
+
+def _measure(batched: BatchedGroups, covariances: Sequence[AttributeCovariance]) -> _Measures:
+    """Measure rows and cells by covariances."""
+    eta = [covariance.compute_eta() for covariance in covariances]
+    return _Measures(batched, batched.compute_tables(covariances), eta)
+
+
 def _scale(
-    batched: BatchedGroups,
+    measures: _Measures,
     covariances: tuple[AttributeCovariance, ...],
     weights: FamilyWeights,
     tolerance: float,
     near: Scales | None = None,
 ) -> FamilyMember:
     """Return the member with the best scales for these covariances."""
-    rows = build_extreme_rows(batched, batched.compute_tables(covariances), tolerance / 10)
-    profiles = build_profiles(batched.scales, [one.compute_eta() for one in covariances])
+    rows = build_extreme_rows(measures.batched, measures.tables, tolerance / 10)
+    profiles = build_profiles(measures.batched.scales, measures.eta)
     scales = optimise_scales(rows, profiles, tolerance=tolerance / 4, near=near)
-    return FamilyMember(batched, covariances, scales, weights)
+    return FamilyMember(measures.batched, covariances, scales, weights)
 
 
 def _descend(
-    batched: BatchedGroups,
+    measures: _Measures,
     covariances: tuple[AttributeCovariance, ...],
     weights: FamilyWeights,
+    *,
     mixing: float,
+    power: float,
+    moves: bool,
 ) -> tuple[tuple[AttributeCovariance, ...], FamilyWeights, float]:
-    """Make one iteration: find the scales, move every covariance, and raise the weights.
+    """Make one iteration: find the scales, raise the weights, and may move every covariance.
 
     The last result is half of the Lagrangian before the iteration, which is the privacy cost if
     nothing can be gained.
     """
-    eta = [covariance.compute_eta() for covariance in covariances]
+    batched, tables, eta = measures.batched, measures.tables, measures.eta
     mean_eta = [(p[:, None] * own).sum(axis=0) for p, own in zip(weights.cells, eta, strict=True)]
     costs = batched.scales.multiply(mean_eta)
-    ascent = ascend_queries(batched, covariances, weights, costs, mixing)
+    ascent = ascend_queries(batched, tables, weights, costs, mixing=mixing, power=power)
     spent, total = ascent.spent, ascent.total
     moved, cells = list(covariances), list(weights.cells)
     for a, covariance in enumerate(covariances):
@@ -140,15 +186,17 @@ def _descend(
         by_grade = np.bincount(labels, spent, 1 + len(mean_eta[a]))[1:]
         prices = by_grade / np.where(mean_eta[a] > 0, mean_eta[a], 1.0)
         p = cells[a]
-        own_pulls = [
-            (factor, pull)
-            for factor, pull in zip(batched.factors, ascent.pulls, strict=True)
-            if factor.attribute == a
-        ]
-        moved[a] = covariance.descend(p, prices, own_pulls)
-        grown = p * (1 + (eta[a] @ prices - by_grade.sum()) / total)
+        if moves:
+            own_pulls = [
+                (factor, pull)
+                for factor, pull in zip(batched.factors, ascent.pulls, strict=True)
+                if factor.attribute == a
+            ]
+            moved[a] = covariance.descend(p, prices, own_pulls)
+        grown = p * (1 + (eta[a] @ prices - by_grade.sum()) / total) ** power
         cells[a] = mix_with_uniform(grown / grown.sum(), mixing)
-    return tuple(moved), FamilyWeights(tuple(cells), ascent.queries, ascent.shares), total
+    raised = FamilyWeights(tuple(cells), ascent.queries, ascent.shares)
+    return tuple(moved) if moves else covariances, raised, total
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,24 +225,26 @@ class QueryAscent:
 
 def ascend_queries(
     batched: BatchedGroups,
-    covariances: Sequence[AttributeCovariance],
+    tables: Sequence[FloatArray],
     weights: FamilyWeights,
     costs: FloatArray,
+    *,
     mixing: float,
+    power: float = 1.0,
 ) -> QueryAscent:
     """Find the scales, and raise the weights of queries, for what scales cost at 1, (count,)."""
-    tables = batched.compute_tables(covariances)
     rows = _mix_rows(batched, tables, weights.shares)
     q = np.concatenate([own.ravel() for own in weights.queries])
     needed = rows.multiply_transposed(q)
     z, spent = compute_scales(costs, needed), np.sqrt(costs * needed)
-    raised = mix_with_uniform(q * rows.multiply(z) / float(spent.sum()), mixing)
+    raised = q * (rows.multiply(z) / float(spent.sum())) ** power
+    raised = mix_with_uniform(raised / raised.sum(), mixing)
     cuts = np.cumsum([own.size for own in weights.queries])[:-1]
     queries = tuple(
         new.reshape(old.shape)
         for new, old in zip(np.split(raised / raised.sum(), cuts), weights.queries, strict=True)
     )
-    pulls, shares = _differentiate(batched, tables, rows, weights, q, z)
+    pulls, shares = _differentiate(batched, tables, rows, weights, q, z, power)
     mixed = tuple(mix_with_uniform(share, mixing) for share in shares)
     return QueryAscent(z, spent, queries, mixed, tuple(pulls))
 
@@ -226,6 +276,7 @@ def _differentiate(
     weights: FamilyWeights,
     q: FloatArray,
     z: FloatArray,
+    power: float,
 ) -> tuple[list[FloatArray], tuple[FloatArray, ...]]:
     """Differentiate the Lagrangian by mu^2 and gamma of the rows of each factor.
 
@@ -236,7 +287,7 @@ def _differentiate(
     batches = zip(batched.batches, rows.divide_by_targets(q), rows.tables, strict=True)
     for batch, weighted, axes in batches:
         for axis, own in enumerate(batch.factors.T):
-            slope = _contract(weighted, z[batch.scales], axes, axis)
+            slope = _contract(weighted, batched.scales.gather(z, batch.scales), axes, axis)
             if batch.varying[axis]:
                 for f in np.unique(own):
                     pulls[f] += slope[own == f].sum(axis=0)
@@ -246,7 +297,7 @@ def _differentiate(
     raised = []
     for pull, table, share, slope in zip(pulls, tables, weights.shares, mixed, strict=True):
         pull += np.outer(share, slope)
-        grown = share * (table @ slope)
+        grown = share * (table @ slope) ** power
         raised.append(grown / grown.sum() if grown.sum() > 0 else share)
     return pulls, tuple(raised)
 

@@ -15,8 +15,8 @@ from fitplug.families.product.design.attribute_covariance import (
     AttributeOptimum,
     AttributeQueries,
 )
+from fitplug.families.product.design.dense_covariance import DenseCovariance
 from fitplug.families.product.design.members import FamilyWeights
-from fitplug.families.product.design.nested_covariance import NestedCovariance
 from fitplug.families.product.design.node_tree_covariance import NodeTreeCovariance
 from fitplug.families.product.design.symmetric_covariance import SymmetricCovariance
 from fitplug.families.product.design.tree_covariance import TreeCovariance
@@ -27,7 +27,7 @@ COVARIANCE_KINDS: tuple[type[AttributeCovariance], ...] = (
     SymmetricCovariance,
     NodeTreeCovariance,
     TreeCovariance,
-    NestedCovariance,
+    DenseCovariance,
 )
 """The kinds of covariances. The first that fits the queries of an attribute serves them."""
 

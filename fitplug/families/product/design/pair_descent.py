@@ -150,9 +150,8 @@ class PairDescent:
         costs = np.zeros((len(pairs.shares), len(structure.blocks)))
         costs[:, blocks] = 2 * (_multiply(structure, e) - _multiply(structure, y))
         costs = np.maximum(costs, 0.0)
-        ascent = ascend_queries(
-            batched, self.covariances, self.weights, pairs.shares @ costs, mixing
-        )
+        tables = batched.compute_tables(self.covariances)
+        ascent = ascend_queries(batched, tables, self.weights, pairs.shares @ costs, mixing=mixing)
         precisions = np.divide(1.0, ascent.z, out=np.zeros_like(ascent.z), where=ascent.z > 0)
         spent = costs @ precisions
         grown = pairs.shares * spent

@@ -10,7 +10,7 @@ import numpy as np
 from fitplug.families.base.attribute_matrices import AttributeMatrix, DenseMatrix
 from fitplug.families.base.contrasts import build_contrasts
 from fitplug.families.product.design.attribute_covariance import AttributeCovariance
-from fitplug.families.product.design.nested_covariance import NestedCovariance
+from fitplug.families.product.design.dense_covariance import DenseCovariance
 from fitplug.families.product.shape.pairs import ProductPairStructure
 from fitplug.numeric import FloatArray, IntArray
 
@@ -139,9 +139,9 @@ def list_pair_products(
     """List Y of each attribute's covariance; of a symmetric one, of two of its cells."""
     found = []
     for covariance, n in zip(covariances, sizes, strict=True):
-        if isinstance(covariance, NestedCovariance):
-            (_, R), (_, G) = covariance.precisions, covariance.covariances
-            found.append(R.T @ np.linalg.solve(G, R))
+        if isinstance(covariance, DenseCovariance):
+            (K,) = covariance.precisions
+            found.append(K.T @ K)
         else:
             found.append(_pair_symmetric(1 - 1 / n, -1 / n, n))
     return found

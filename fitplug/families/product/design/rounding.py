@@ -39,8 +39,8 @@ _BITS = (20, 16, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4)
 _MULTIPLES = 2_000_000
 """The most multiples that are tried, counted for each block."""
 
-_WORSE = 0.01
-"""If the cost is above the best one by more than this part, still fewer bits do no better."""
+_WORSE = 2
+"""If so many numbers of bits in turn do no better than the best, still fewer bits do not either."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,15 +76,17 @@ def round_member(
     batched = member.batched
     most = SATURATION / LEAST_RECORDS / structure.shares
     best: _Rounding | None = None
+    worse = 0
     for bits in _BITS:
         try:
             matrices = _round_attributes(member, bits)
             found = _round_blocks(member, matrices, most, loss, pairs)
         except DesignError:
             continue
+        worse += 1
         if best is None or found.cost < best.cost:
-            best = found
-        elif found.cost > (1 + _WORSE) * best.cost:
+            best, worse = found, 0
+        elif worse == _WORSE:
             break
         if found.cost <= member.upper * (1 + loss):
             break

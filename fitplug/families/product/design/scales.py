@@ -68,19 +68,19 @@ class VarianceMatrix:
 
     def multiply_transposed(self, q: FloatArray) -> FloatArray:
         """Return K'q (count,) of weights q (size,)."""
-        total = np.zeros(self.count)
+        total = np.zeros(self.count + 1)
         batches = zip(self.places, self.tables, self.divide_by_targets(q), strict=True)
         for places, tables, terms in batches:
             for table in tables:
                 terms = np.einsum("gi...,gia->g...a", terms, table)
-            total += np.bincount(to_positions(places.ravel()), terms.ravel(), self.count)
-        return total
+            total += np.bincount(to_positions(places.ravel()), terms.ravel(), self.count + 1)
+        return total[:-1]
 
     def multiply(self, z: FloatArray) -> FloatArray:
         """Return K z (size,), the variance of each row over its target, of scales z (count,)."""
         ratios = []
         for places, tables, c in zip(self.places, self.tables, self.targets, strict=True):
-            terms = z[places]
+            terms = np.append(z, 0.0)[places]
             for table in tables:
                 terms = np.einsum("ga...,gia->g...i", terms, table)
             ratios.append((terms / c).ravel())

@@ -28,7 +28,7 @@ from fitplug.families.base.attribute_matrices import DenseMatrix
 from fitplug.families.base.contrasts import build_contrasts
 from fitplug.families.base.tree_shape import TreeShape
 from fitplug.families.product.design.attribute_covariance import AttributeOptimum, AttributeQueries
-from fitplug.families.product.design.nested_covariance import NEGLIGIBLE, NestedCovariance
+from fitplug.families.product.design.dense_covariance import NEGLIGIBLE, DenseCovariance
 from fitplug.families.product.design.tree_optimum import optimise_tree
 from fitplug.families.product.shape.batches import DistinctFactor
 from fitplug.families.product.strategy.trees import TreeMatrix
@@ -46,7 +46,7 @@ class TreeCovariance:
     """
 
     shape: TreeShape
-    top: NestedCovariance
+    top: DenseCovariance
     scales: FloatArray
 
     @classmethod
@@ -153,7 +153,7 @@ class TreeCovariance:
         """
         shape = self.shape
         unit = 2.0**bits / (math.sqrt(float(self.compute_eta().max())) or 1.0)
-        (real,) = self.top.factor_precisions()
+        (real,) = self.top.precisions
         matrix = np.rint(real * unit).astype(np.int64)
         if np.linalg.matrix_rank(np.vstack([matrix, np.full(shape.top, unit)])) < shape.top:
             raise DesignError("the integer strategy of a hierarchy lost a contrast; raise its bits")

@@ -16,7 +16,7 @@ from scipy.linalg import helmert
 from scipy.sparse import csr_array, diags_array, vstack
 
 from fitplug.families.base.tree_shape import TreeShape
-from fitplug.families.product.design.nested_covariance import NestedCovariance
+from fitplug.families.product.design.dense_covariance import DenseCovariance
 from fitplug.numeric import FloatArray, IntArray
 from fitplug.solve import Block, DualValue, Problem, compute_mean, solve_dual
 
@@ -35,7 +35,7 @@ class TreeOptimum:
             asked for, no mechanism does.
     """
 
-    top: NestedCovariance
+    top: DenseCovariance
     scales: FloatArray
     cells: FloatArray
     queries: dict[str, FloatArray]
@@ -172,11 +172,11 @@ def _build_classes(shape: TreeShape, targets: Mapping[str, float]) -> tuple[_Cla
     return classes, np.cumsum([len(row) for row in rows])
 
 
-def _split_total(whitener: FloatArray) -> NestedCovariance:
+def _split_total(whitener: FloatArray) -> DenseCovariance:
     """Return u = M 1 / 1'M 1 and C = M - u u' 1'M 1, for the whitener (P, P) of M."""
     P = len(whitener)
     N = np.asarray(helmert(P).T)
     T = np.linalg.solve(whitener.T, np.column_stack([np.ones(P), N])).T
     v = T[1:] @ T[0] / (T[0] @ T[0])
     rest = T[1:] - np.outer(v, T[0])
-    return NestedCovariance.of_contrasts(N, v, rest @ rest.T)
+    return DenseCovariance.of_contrasts(N, v, rest @ rest.T)

@@ -63,7 +63,7 @@ class Batch:
         varying: Per axis, whether targets vary along it.
         targets: Shape (g, r_1, ..., r_m), with r_i = 1 where they do not vary.
         scales: The scale of each tuple of grades of a group's attributes, 0 for a total, as indices
-            of `BlockScales`, shape (g, 1 + K_1, ..., 1 + K_m).
+            for `BlockScales.gather`, shape (g, 1 + K_1, ..., 1 + K_m).
     """
 
     groups: IntArray
@@ -131,7 +131,7 @@ class BatchedGroups:
         """
         variances: list[FloatArray] = [np.empty(0)] * len(self.workload.groups)
         for batch in self.batches:
-            part = z[batch.scales]
+            part = self.scales.gather(z, batch.scales)
             for own in batch.factors.T:
                 part = np.einsum("ga...,gia->g...i", part, gather_tables(tables, own))
             for number, values in zip(batch.groups, part, strict=True):
@@ -153,7 +153,7 @@ class BatchedGroups:
 def batch_groups(structure: Structure, grades: tuple[AttributeGrades, ...]) -> BatchedGroups:
     """Batch the groups of a structure whose blocks are made of all attributes, with `grades`."""
     names, subsets = structure.block_attributes, structure.subsets
-    scales = BlockScales(subsets, tuple(own.count for own in grades))
+    scales = BlockScales(subsets, grades)
     position = {name: a for a, name in enumerate(names)}
     register = _FactorRegister(
         symmetric=tuple(name in structure.symmetric for name in names),
@@ -178,15 +178,16 @@ def batch_groups(structure: Structure, grades: tuple[AttributeGrades, ...]) -> B
             lengths = tuple(register.factors[f].count for f in chosen)
             counts = tuple(scales.counts[a] for a in attributes)
             by_shape.setdefault((lengths, targets.shape, counts), []).append((i, chosen, targets))
-        for (_, shape, counts), same in by_shape.items():
+        for (_, shape, _), same in by_shape.items():
             own = np.array([i for i, _, _ in same])
             size = len(own), len(shape)
+            of_groups = np.array(
+                [subsets.group_attributes[g] for g in numbers[own]], dtype=np.int64
+            ).reshape(size)
             batches.append(
                 Batch(
                     groups=numbers[own],
-                    attributes=np.array(
-                        [subsets.group_attributes[g] for g in numbers[own]], dtype=np.int64
-                    ).reshape(size),
+                    attributes=of_groups,
                     factors=np.array([one for _, one, _ in same], np.int64).reshape(size),
                     varying=tuple(r > 1 for r in shape),
                     targets=np.stack([targets for _, _, targets in same]),
@@ -195,7 +196,7 @@ def batch_groups(structure: Structure, grades: tuple[AttributeGrades, ...]) -> B
                         blocks[own]
                         .reshape(-1, *[2] * size[1])
                         .transpose(0, *range(size[1], 0, -1)),
-                        counts,
+                        of_groups,
                     ),
                 )
             )

@@ -19,6 +19,7 @@ from fitplug.families.base.structure import Structure
 from fitplug.families.base.subsets import Subsets
 from fitplug.families.base.tree_shape import TreeShape, find_tree_levels, find_tree_shape
 from fitplug.numeric import AnyArray, FloatArray, IntArray, frozen_property, to_positions
+from fitplug.workload import Factor
 
 MOST_SCALES = 200_000
 """Most scales of all blocks together: more attributes are not divided."""
@@ -29,7 +30,8 @@ MOST_CLASSES = 1_000_000
 MOST_ENTRIES = 5_000_000
 """Most entries of a table of all cells of an attribute by its grades."""
 
-_MOST_SUBSPACES = 4
+_MOST_VARIANTS = 16
+"""Most variants of an attribute."""
 
 _NEGLIGIBLE = 1e-9
 
@@ -39,16 +41,25 @@ class AttributeGrades:
     """The grades of the contrasts of one attribute.
 
     Attributes:
-        count: K.
+        starts: Where the grades of each variant start, and K, shape (V + 1,).
         tree: The nodes of a hierarchy below one root, each a grade in the order of the nodes that
             branch; None for other attributes, and where K = 1.
         subspaces: Orthonormal contrasts of each grade, shapes (n, k); none for a hierarchy, and
-            where K = 1. Those of the first grades together span those of a factor.
+            where K = 1. Those of the first grades of a variant together span those of a factor, and
+            those of the first variant together span those of all factors.
+        variants: The variant of each block, shape (b,); 0 where the block does not have the
+            attribute.
     """
 
-    count: int
+    starts: IntArray
+    variants: IntArray
     tree: TreeShape | None = None
     subspaces: tuple[FloatArray, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """K, the number of grades of all variants."""
+        return int(self.starts[-1])
 
     @property
     def classes(self) -> int:
@@ -58,7 +69,20 @@ class AttributeGrades:
         return len(self.subspaces[0]) if self.subspaces else 1
 
 
-UNDIVIDED = AttributeGrades(1)
+def make_grades(
+    counts: Sequence[int],
+    variants: IntArray,
+    tree: TreeShape | None = None,
+    subspaces: Sequence[FloatArray] = (),
+) -> AttributeGrades:
+    """Make grades from the number of each variant's and the variant of each block."""
+    starts = np.append(0, np.cumsum(counts)).astype(np.int64)
+    return AttributeGrades(starts, variants, tree, tuple(subspaces))
+
+
+def leave_undivided(subsets: Subsets) -> AttributeGrades:
+    """Return the one grade of an attribute that is not divided."""
+    return make_grades([1], np.zeros(len(subsets.blocks), dtype=np.int64))
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,22 +93,31 @@ class BlockScales:
 
     Attributes:
         subsets: The attributes of each block.
-        counts: K of each attribute.
+        grades: The grades of each attribute.
     """
 
     subsets: Subsets
-    counts: tuple[int, ...]
+    grades: tuple[AttributeGrades, ...]
 
     @frozen_property
     def starts(self) -> IntArray:
         """Where the scales of each block start, shape (b + 1,)."""
-        sizes = np.append(np.array(self.counts, dtype=np.int64), 1)[self.subsets.blocks]
-        return np.append(0, np.cumsum(sizes.prod(axis=1, dtype=np.int64)))
+        sizes = np.ones(len(self.subsets.blocks), dtype=np.int64)
+        for a in self.divided.tolist():
+            own = self.grades[a]
+            has = (self.subsets.blocks == a).any(axis=1)
+            sizes[has] *= np.diff(own.starts)[own.variants[has]]
+        return np.append(0, np.cumsum(sizes))
 
     @property
     def count(self) -> int:
         """The number of scales."""
         return int(self.starts[-1])
+
+    @frozen_property
+    def counts(self) -> tuple[int, ...]:
+        """K of each attribute."""
+        return tuple(own.count for own in self.grades)
 
     @frozen_property
     def divided(self) -> IntArray:
@@ -103,11 +136,18 @@ class BlockScales:
         if not len(self.divided):
             return places
         cells = np.arange(math.prod(self.grid)).reshape(self.grid)
+        # Of each block the variant of each divided attribute, or -1.
         has = (self.subsets.blocks[:, None, :] == self.divided[:, None]).any(axis=2)
-        for pattern in np.unique(has, axis=0):
-            own = cells[tuple(slice(1, None) if one else 0 for one in pattern)].ravel()
-            starts = self.starts[:-1][(has == pattern).all(axis=1)]
-            places[starts[:, None] + np.arange(own.size)] = own
+        variants = np.stack([self.grades[a].variants for a in self.divided], axis=1)
+        patterns, pattern_of = np.unique(np.where(has, variants, -1), axis=0, return_inverse=True)
+        for i, pattern in enumerate(patterns.tolist()):
+            slices = [
+                0 if v < 0 else slice(1 + own.starts[v], 1 + own.starts[v + 1])
+                for v, own in zip(pattern, (self.grades[a] for a in self.divided), strict=True)
+            ]
+            own_places = cells[tuple(slices)].ravel()
+            starts = self.starts[:-1][pattern_of.ravel() == i]
+            places[starts[:, None] + np.arange(own_places.size)] = own_places
         return places
 
     def multiply(self, numbers: Sequence[AnyArray]) -> AnyArray:
@@ -140,68 +180,133 @@ class BlockScales:
         axis = int(np.searchsorted(self.divided, attribute))
         return np.unravel_index(self.places, self.grid)[axis].astype(np.int64)
 
+    def list_grades(self, block: int) -> list[range]:
+        """List the grades, from 0 on, that a block has of each of its attributes."""
+        (attributes,) = self.subsets.list_attributes([block])
+        found = []
+        for a in attributes:
+            own = self.grades[a]
+            variant = int(own.variants[block])
+            found.append(range(int(own.starts[variant]), int(own.starts[variant + 1])))
+        return found
+
     def split(self, values: AnyArray) -> tuple[AnyArray, ...]:
         """Split values of all scales by block, with an axis for each attribute of a block."""
-        blocks = range(len(self.starts) - 1)
-        shapes = [
-            tuple(self.counts[a] for a in own) for own in self.subsets.list_attributes(list(blocks))
-        ]
-        parts = np.split(values, self.starts[1:-1])
-        return tuple(part.reshape(shape) for part, shape in zip(parts, shapes, strict=True))
+        return tuple(
+            part.reshape([len(own) for own in self.list_grades(block)])
+            for block, part in enumerate(np.split(values, self.starts[1:-1]))
+        )
 
-    def index(self, blocks: IntArray, counts: Sequence[int]) -> IntArray:
-        """Find the scales of groups.
+    def gather(self, values: FloatArray, places: IntArray) -> FloatArray:
+        """Gather values of all scales, and 0 at the place `count`."""
+        return np.append(values, 0.0)[places]
+
+    def index(self, blocks: IntArray, attributes: IntArray) -> IntArray:
+        """Find the scales of groups whose attributes have equal K.
 
         Args:
             blocks: The block of each subset of a group's attributes, shape (g, 2, ..., 2).
-            counts: K of these attributes, which all groups share.
+            attributes: The groups' attributes, shape (g, m).
 
         Returns:
-            Shape (g, 1 + K_1, ..., 1 + K_m).
+            Shape (g, 1 + K_1, ..., 1 + K_m); `count` where a block does not have these grades.
         """
-        found = np.zeros((len(blocks), *(1 + k for k in counts)), dtype=np.int64)
+        counts = [self.counts[a] for a in attributes[0].tolist()]
+        found = np.full((len(blocks), *(1 + k for k in counts)), self.count, dtype=np.int64)
         for subset in np.ndindex(blocks.shape[1:]):
-            own = [k for k, one in zip(counts, subset, strict=True) if one]
-            offsets = np.arange(math.prod(own)).reshape(own)
-            starts = self.starts[blocks[(slice(None), *subset)]]
-            at = (slice(None), *(slice(1, None) if one else 0 for one in subset))
-            found[at] = np.add.outer(starts, offsets)
+            own_blocks = blocks[(slice(None), *subset)]
+            if all(k == 1 for k in counts):
+                found[(slice(None), *subset)] = self.starts[own_blocks]
+                continue
+            for g, block in enumerate(own_blocks.tolist()):
+                grades = iter(self.list_grades(block))
+                own = [next(grades) if one else None for one in subset]
+                at = (0 if k is None else slice(1 + k.start, 1 + k.stop) for k in own)
+                shape = [len(k) for k in own if k is not None]
+                offsets = np.arange(math.prod(shape)).reshape(shape)
+                found[(g, *at)] = self.starts[block] + offsets
         return found
 
 
 def find_grades(structure: Structure) -> tuple[AttributeGrades, ...]:
     """Find the grades of each of a structure's `block_attributes`.
 
-    Where all of them would be too many, attributes with the most grades are not divided.
+    Where all of them would be too many, attributes with the most grades get fewer.
     """
-    found = [_find_own_grades(structure, name) for name in structure.block_attributes]
-    while max((own.count for own in found), default=1) > 1:
+    names = structure.block_attributes
+    choices = [_list_choices(structure, name) for name in names]
+    while True:
+        found = tuple(own[0] for own in choices)
         counts = [own.count for own in found]
-        scales = BlockScales(structure.subsets, tuple(counts)).count
         classes = math.prod(own.classes for own in found)
-        if scales <= MOST_SCALES and classes <= MOST_CLASSES:
-            break
-        found[counts.index(max(counts))] = UNDIVIDED
-    return tuple(found)
+        if max(counts, default=1) == 1 or (
+            BlockScales(structure.subsets, found).count <= MOST_SCALES and classes <= MOST_CLASSES
+        ):
+            return found
+        del choices[counts.index(max(counts))][0]
 
 
-def _find_own_grades(structure: Structure, name: str) -> AttributeGrades:
-    """Find the grades of one attribute, by itself."""
+def _list_choices(structure: Structure, name: str) -> list[AttributeGrades]:
+    """List the grades that one attribute may have, by itself, the best first."""
+    undivided = leave_undivided(structure.subsets)
+    same = undivided.variants
     if name not in structure.told_apart:
-        return UNDIVIDED
+        return [undivided]
     workload = structure.workload
     attribute = workload.domain[name]
     if levels := find_tree_levels(workload, name):
         tree = find_tree_shape(attribute, levels, most=1)
         fits = tree.branching > 1 and tree.branching * tree.n <= MOST_ENTRIES
-        return AttributeGrades(tree.branching, tree) if fits else UNDIVIDED
-    distinct = {}
-    for factor in workload.groups.factors:
-        if factor.attribute == name and factor.kind != "total":
-            given = factor.cells if factor.array is None else factor.array
-            distinct[factor.kind, None if given is None else given.tobytes()] = factor
-    subspaces = find_nested_contrasts([factor.matrix() for factor in distinct.values()])
-    return AttributeGrades(len(subspaces), None, subspaces) if len(subspaces) > 1 else UNDIVIDED
+        return [make_grades([tree.branching], same, tree), undivided] if fits else [undivided]
+    factors, asked = _find_factors(structure, name)
+    if len(factors) == 1:
+        return [undivided]
+    different, variants = _number_sets(asked)
+    choices = []
+    for sets, of_block in ((different, variants), (different[:1], same)):
+        nested = [find_nested_contrasts([factors[f].matrix() for f in own]) for own in sets]
+        counts = [len(own) for own in nested]
+        if len(sets) <= _MOST_VARIANTS and sum(counts) > 1 and min(counts) > 0:
+            subspaces = [space for own in nested for space in own]
+            choices.append(make_grades(counts, of_block, None, subspaces))
+    return [*choices, undivided]
+
+
+def _find_factors(structure: Structure, name: str) -> tuple[list[Factor], list[set[int]]]:
+    """Find the different factors of an attribute, and those that are asked in each block.
+
+    Blocks that do not have the attribute have the empty set. The block of the attribute alone has
+    all factors.
+    """
+    known: dict[tuple[object, ...], int] = {}
+    factors: list[Factor] = []
+    of_group: dict[int, int] = {}
+    for g, group in enumerate(structure.workload.groups):
+        for factor in group.factors:
+            if factor.attribute == name and factor.kind != "total":
+                given = factor.cells if factor.array is None else factor.array
+                key = factor.kind, None if given is None else given.tobytes()
+                if key not in known:
+                    known[key] = len(factors)
+                    factors.append(factor)
+                of_group[g] = known[key]
+    subsets, a = structure.subsets, structure.block_attributes.index(name)
+    asked = []
+    for block in range(len(subsets.blocks)):
+        has = a in subsets.blocks[block]
+        groups = subsets.find_groups(block)[0].tolist() if has else []
+        asked.append({of_group[g] for g in groups})
+    return factors, asked
+
+
+def _number_sets(asked: Sequence[set[int]]) -> tuple[list[list[int]], IntArray]:
+    """Number different sets that are not empty, the largest first, and say which each is."""
+    different = sorted(
+        {tuple(sorted(own)) for own in asked if own}, key=lambda own: (-len(own), own)
+    )
+    number = {own: i for i, own in enumerate(different)}
+    of_block = [number.get(tuple(sorted(own)), 0) for own in asked]
+    return [list(own) for own in different], np.array(of_block, dtype=np.int64)
 
 
 def find_nested_contrasts(matrices: Sequence[FloatArray]) -> tuple[FloatArray, ...]:

@@ -26,7 +26,7 @@ from fitplug.errors import WorkloadError
 from fitplug.families.base.structure import Structure, list_names
 from fitplug.families.base.tree_shape import find_tree_levels
 from fitplug.families.product.shape.batches import BatchedGroups, batch_groups
-from fitplug.families.product.shape.grades import UNDIVIDED, find_grades
+from fitplug.families.product.shape.grades import find_grades, leave_undivided
 from fitplug.numeric import FloatArray, frozen_property
 
 MAX_ROWS = 20_000_000
@@ -98,7 +98,7 @@ class ProductStructure(Structure):
     @frozen_property
     def batched(self) -> BatchedGroups:
         """The groups in batches whose tables have equal shapes."""
-        undivided = (UNDIVIDED,) * len(self.block_attributes)
+        undivided = (leave_undivided(self.subsets),) * len(self.block_attributes)
         return batch_groups(self, find_grades(self) if self.graded else undivided)
 
     def _estimate_work(self) -> float:

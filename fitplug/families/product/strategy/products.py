@@ -20,6 +20,7 @@ from fitplug.families.product.strategy.multiples import (
 )
 from fitplug.families.product.strategy.node_trees import NodeTreeMatrix
 from fitplug.families.product.strategy.trees import TreeMatrix
+from fitplug.families.product.strategy.variants import VariantMatrix
 from fitplug.numeric import AnyArray, FloatArray, gamma
 
 
@@ -44,11 +45,17 @@ class ProductForm(BlockSetForm[ProductStructure]):
 
     def check_form(self, strategy: IntegerStrategy, structure: ProductStructure) -> None:
         super().check_form(strategy, structure)
-        counts = structure.batched.scales.counts
-        for name, k, matrix in zip(
-            structure.block_attributes, counts, strategy.attribute_matrices, strict=True
+        for name, grades, matrix in zip(
+            structure.block_attributes,
+            structure.batched.grades,
+            strategy.attribute_matrices,
+            strict=True,
         ):
-            if (1 if matrix.grades is None else matrix.grades.count) != k:
+            if isinstance(matrix, VariantMatrix):
+                counts = matrix.counts
+            else:
+                counts = (1 if matrix.grades is None else matrix.grades.count,)
+            if counts != tuple(np.diff(grades.starts).tolist()):
                 raise PlanError(f"what it measures of {name!r} does not have the workload's grades")
         for block_set in strategy.block_sets:
             check_multiples(structure.batched.scales, block_set)
@@ -80,9 +87,11 @@ class ProductForm(BlockSetForm[ProductStructure]):
         ):
             if name in structure.symmetric:
                 continue
-            own = structure.batched.grades[a].tree
-            if own is not None:
-                matrices[a] = NodeTreeMatrix.from_shape(own)
+            grades = structure.batched.grades[a]
+            if grades.tree is not None:
+                matrices[a] = NodeTreeMatrix.from_shape(grades.tree)
+            elif len(grades.starts) > 2:
+                matrices[a] = VariantMatrix.from_arrays(arrays[a], grades.variants)
             elif tree is None:
                 matrices[a] = DenseMatrix.from_arrays(arrays[a])
             else:

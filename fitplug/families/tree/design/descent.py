@@ -128,7 +128,7 @@ def descend_trees(structure: TreeStructure, objective: Objective, options: Optio
     best = found.best_upper
     p, q = descent.split(best.x)
     return TreeMember(
-        sweeps=descent.sweep(best.found, p, q),
+        sweeps=descent.sweep(best.evaluation, p, q),
         p=p,
         q=q,
         upper=best.upper,

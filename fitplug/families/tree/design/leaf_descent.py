@@ -199,7 +199,7 @@ def descend_leaf_persons(structure: PersonTreeStructure, options: Options) -> Tr
             lower, proving = found.best_lower.lower, (sets, found.best_lower.x)
         x = found.best_upper.x
         p, of_sets, q = descent.split(x)
-        here = descent.sweep(found.best_upper.found, p, of_sets, q)
+        here = descent.sweep(found.best_upper.evaluation, p, of_sets, q)
         products = descent.multiply_records(here, p)
         costly = find_varied_differences(products, max(8, 2 * structure.period_count))
         costs = products.compute_costs(costly) * float(descent.measure_variances(here).max())

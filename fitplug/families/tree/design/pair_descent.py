@@ -103,7 +103,7 @@ def descend_tree_pairs(structure: TreePairStructure, options: Options) -> TreeMe
     most = min(options.max_iterations, descent.count_worthwhile())
     found = descent.run(descent.first_weights, tolerance, most, progress)
     best, iterations = found.best_upper, found.iterations
-    sweeps = descent.sweep_at(best.found, *descent.split_all(best.x))
+    sweeps = descent.sweep_at(best.evaluation, *descent.split_all(best.x))
     proving = [best.x]
     if descent.split_totals(sweeps):
         # The weights of a larger family prove a better bound.

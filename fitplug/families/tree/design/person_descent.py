@@ -57,7 +57,7 @@ def descend_person_trees(structure: PersonTreeStructure, options: Options) -> Tr
     best = found.best_upper
     p, kinds, q = descent.split(best.x)
     return TreeMember(
-        sweeps=descent.sweep(best.found, p, kinds, q),
+        sweeps=descent.sweep(best.evaluation, p, kinds, q),
         p=np.concatenate([p, kinds]),
         q=q,
         upper=best.upper,

@@ -7,12 +7,15 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from fitplug.domain import Domain
 from fitplug.errors import DomainError, InputError
 from fitplug_cli.files import PUBLIC, check_parent_folder, replace_file
 from fitplug_cli.inputs import read_codebook
+from fitplug_cli.render import out
 from fitplug_cli.spec import UNDECIDED
 from fitplug_dask.schema import FOLDER, list_columns
 
@@ -109,29 +112,26 @@ _MANY = 1000
 _LARGEST_EXPONENT = 9
 
 
-def write_new_spec(
-    data: str,
-    output: Path,
-    codebook: Path | None,
-    records: int | None = None,
-    *,
-    header: bool = False,
+def init(
+    data: Annotated[str, typer.Argument(help="File, folder, glob or URL.", metavar="DATA")],
+    output: Annotated[Path, typer.Option("--output", help="Where to write the spec.")] = Path(
+        "release.toml"
+    ),
+    codebook: Annotated[
+        Path | None, typer.Option("--codebook", help="Codebook of the attributes' values.")
+    ] = None,
+    records: Annotated[
+        int | None,
+        typer.Option("--records", min=1, help="The most rows that one person may have."),
+    ] = None,
+    header: Annotated[
+        bool,
+        typer.Option(
+            "--header", help="The first line names the columns, although it looks like data."
+        ),
+    ] = False,
 ) -> None:
-    """Write a spec for data, without reading a row of it.
-
-    Args:
-        data: The path, glob or URL of the rows.
-        output: The spec to write.
-        codebook: A codebook of the attributes, if there is one.
-        records: The largest number of rows of one person. If it is None, the spec is refused until
-            its author has written the unit of privacy.
-        header: Whether the first line of a CSV file names its columns although it looks like data.
-
-    Raises:
-        InputError: If the spec exists already, or the codebook has none of the columns.
-        DataError: If the columns cannot be read.
-        WriteError: If the spec cannot be written.
-    """
+    """Begin a spec from the names and types of the columns. No row is read."""
     if not data:
         raise InputError("DATA is empty; name a file, folder, glob or URL")
     _check_is_new(output)
@@ -141,6 +141,8 @@ def write_new_spec(
     content = _build_text(path, types, output.name, codebook, folder, records)
     with replace_file(output, PUBLIC) as partial:
         partial.write_text(content, encoding="utf-8")
+    asked = "domain and queries" if records else "unit of privacy, domain and queries"
+    out.print(f"new spec: {output}. Fill in its {asked}.")
 
 
 def _build_text(
@@ -173,9 +175,9 @@ def _build_text(
         else _write_unknown(name, kind)
         for name, kind in types.items()
     ]
-    found = [name for name in types if name in known]
-    sums = [name for name in found if _convert_to_measure(known[name], types[name])]
-    first = next((name for name in found if name not in sums), "ATTRIBUTE")
+    described = [name for name in types if name in known]
+    sums = [name for name in described if _convert_to_measure(known[name], types[name])]
+    first = next((name for name in described if name not in sums), "ATTRIBUTE")
     more = _SECOND_QUERY.format(
         name=_quote(f"by {first}"), table=f'{_write_key(first)} = "identity"'
     )
@@ -252,9 +254,9 @@ def _convert_to_measure(value: Any, kind: str) -> dict[str, Any] | None:
         return None
     for exponent in range(_LARGEST_EXPONENT, -_LARGEST_EXPONENT - 1, -1):
         unit = 10**exponent if exponent >= 0 else float(f"1e{exponent}")
-        found = _check_spec({"measure": [low, high], "unit": unit}, _MANY)
-        if found is not None:
-            return found
+        measure = _check_spec({"measure": [low, high], "unit": unit}, _MANY)
+        if measure is not None:
+            return measure
     return None
 
 

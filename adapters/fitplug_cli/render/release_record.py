@@ -15,14 +15,15 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from fitplug.errors import InputError
 from fitplug.files import Place
 from fitplug.numeric import ceil_float
 from fitplug.plan import Plan
-from fitplug.release import Release, choose_intervals, name_files
-from fitplug_cli.output.csv_tables import write_csv
-from fitplug_cli.output.json_records import build_measures_record
-from fitplug_cli.output.review_files import write_review
+from fitplug.release import Release, choose_intervals, format_markdown, name_files
+from fitplug_cli.render.csv_tables import write_csv
+from fitplug_cli.render.json_records import build_measures_record
 from fitplug_cli.software import describe_software
 from fitplug_opendp.noise_source import find_check
 
@@ -148,17 +149,17 @@ def _describe_neighbours(plan: Plan) -> str:
 
 def _describe_check(plan: Plan) -> dict[str, Any]:
     """Describe what the check before the charge has compared, if this process has drawn."""
-    found = find_check(plan)
-    if found is None:
+    check = find_check(plan)
+    if check is None:
         return {}
     return {
         "sensitivity_check": {
             "meaning": "answers of neighbouring data sets were computed as for the release, and "
             "the largest squared distance between them was compared with what is charged",
-            "cells": found.cells,
-            "neighbours": found.neighbours,
-            "all_neighbours": found.is_complete,
-            "largest_squared_distance": str(found.largest_squared),
+            "cells": check.cells,
+            "neighbours": check.neighbours,
+            "all_neighbours": check.is_complete,
+            "largest_squared_distance": str(check.largest_squared),
             "charged_squared_distance": str(plan.strategy.sensitivity_squared),
         }
     }
@@ -195,3 +196,33 @@ def read_release_record(directory: Path) -> dict[str, Any]:
     with suppress(OSError, ValueError):
         record = json.loads((directory / _RECORD).read_text(encoding="utf-8"))
     return {"folder": str(directory), **(record if isinstance(record, dict) else {})}
+
+
+YAML, MARKDOWN = "review.yaml", "review.md"
+
+
+class _Dumper(yaml.SafeDumper):
+    """It writes texts of several lines as blocks, which the registry wants."""
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
+def write_review(folder: Path, record: Mapping[str, Any]) -> None:
+    """Write the review of a release into a folder.
+
+    Args:
+        folder: The folder.
+        record: The review, by `fitplug.release.review`.
+
+    Raises:
+        OSError: If a file cannot be written.
+    """
+    text = yaml.dump(record, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+    (folder / YAML).write_text(text, encoding="utf-8")
+    (folder / MARKDOWN).write_text(format_markdown(record), encoding="utf-8")

@@ -19,8 +19,8 @@ from fitplug.errors import InputError
 from fitplug.release import MEASURES
 from fitplug_cli.files import check_target, replace_file
 from fitplug_cli.inputs import PARQUET_SUFFIXES, CodeFile, NamedExpression
-from fitplug_cli.output.console import err, out, print_json, print_table
-from fitplug_cli.output.csv_tables import count_decimals, write_csv
+from fitplug_cli.render.console import err, out, print_json, print_table
+from fitplug_cli.render.csv_tables import count_decimals, write_csv
 
 Array: TypeAlias = npt.NDArray[np.float64]
 
@@ -71,9 +71,9 @@ class Estimates:
         labels: dict[str, Any] = {}
         if self.region_column is not None:
             labels[self.region_column] = list(self.regions)
-        labels["name"] = [one.name for one in self.expressions]
+        labels["name"] = [expression.name for expression in self.expressions]
         if self.region_column is None:
-            labels["expression"] = [one.text for one in self.expressions]
+            labels["expression"] = [expression.text for expression in self.expressions]
         return labels | {
             "estimate": self.values,
             "std": self.stds,
@@ -111,25 +111,25 @@ def _check_has_estimates(path: Path) -> None:
         raise InputError(f"{path}: these are no estimates")
 
 
-def write_estimates(path: Path, found: Estimates, *, spreadsheet_safe: bool = False) -> None:
+def write_estimates(path: Path, estimates: Estimates, *, spreadsheet_safe: bool = False) -> None:
     """Write a table with a row for each estimate.
 
     Args:
         path: The file. A CSV has rounded numbers, and Parquet has all digits.
-        found: The estimates.
+        estimates: The estimates.
         spreadsheet_safe: Whether texts that begin as formulas get an apostrophe, in CSV.
 
     Raises:
         WriteError: If the file cannot be written. An earlier file is then unchanged.
     """
-    table = pa.table(found.columns)
+    table = pa.table(estimates.columns)
     # Estimates are public: they have the permissions that other programs give their files.
     with replace_file(path, 0o666 & ~_read_umask()) as partial:
         if path.suffix.lower() in PARQUET_SUFFIXES:
             pa.parquet.write_table(table, partial)
         else:
             write_csv(partial, table, spreadsheet_safe=spreadsheet_safe)
-    err.print(f"{len(found.expressions):,} estimates written: {path}")
+    err.print(f"{len(estimates.expressions):,} estimates written: {path}")
 
 
 def _read_umask() -> int:
@@ -138,9 +138,11 @@ def _read_umask() -> int:
     return mask
 
 
-def _iterate_rows(found: Estimates) -> Iterator[dict[str, Any]]:
+def _iterate_rows(estimates: Estimates) -> Iterator[dict[str, Any]]:
     """Yield the labels and results of each estimate; None stands for a result without a value."""
-    columns = {("value" if name == "estimate" else name): c for name, c in found.columns.items()}
+    columns = {
+        ("value" if name == "estimate" else name): c for name, c in estimates.columns.items()
+    }
     lists = [c if isinstance(c, list) else c.tolist() for c in columns.values()]
     for values in zip(*lists, strict=True):
         row = dict(zip(columns, values, strict=True))
@@ -149,37 +151,37 @@ def _iterate_rows(found: Estimates) -> Iterator[dict[str, Any]]:
         yield {k: v if known else None for (k, v), known in zip(row.items(), finite, strict=True)}
 
 
-def print_estimates_as_json(found: Estimates) -> None:
+def print_estimates_as_json(estimates: Estimates) -> None:
     """Print all estimates as one JSON object, with all digits.
 
     Args:
-        found: The estimates.
+        estimates: The estimates.
     """
     print_json(
         {
-            "confidence": found.confidence,
-            "simultaneous": found.simultaneous,
-            "population": found.population,
-            "estimates": list(_iterate_rows(found)),
+            "confidence": estimates.confidence,
+            "simultaneous": estimates.simultaneous,
+            "population": estimates.population,
+            "estimates": list(_iterate_rows(estimates)),
         }
     )
 
 
-def print_estimates(found: Estimates) -> None:
+def print_estimates(estimates: Estimates) -> None:
     """Print a table of the estimates, with the digits that are meaningful given the std.
 
     Args:
-        found: The estimates.
+        estimates: The estimates.
     """
     table = Table(box=None)
-    if found.region_column is not None:
-        table.add_column(found.region_column, overflow="fold")
+    if estimates.region_column is not None:
+        table.add_column(estimates.region_column, overflow="fold")
     table.add_column("estimate of", overflow="fold")
     for column in ("value", *MEASURES[1:]):
         table.add_column(column, justify="right", no_wrap=True)
     any_without_value = False
-    for row in _iterate_rows(found):
-        labels = [] if found.region_column is None else [row[found.region_column]]
+    for row in _iterate_rows(estimates):
+        labels = [] if estimates.region_column is None else [row[estimates.region_column]]
         labels.append(row["name"] + (" (approximate)" if row["approximate"] else ""))
         if row["std"] is None:
             numbers = ["-"] * len(MEASURES)
@@ -193,11 +195,11 @@ def print_estimates(found: Estimates) -> None:
             ]
         table.add_row(*labels, *numbers)
     print_table(table)
-    each = "all intervals together" if found.simultaneous else "each interval"
-    out.print(f"{each} at {100 * found.confidence:g}% confidence; the std is that of the noise")
-    if found.approximate.any():
+    each = "all intervals together" if estimates.simultaneous else "each interval"
+    out.print(f"{each} at {100 * estimates.confidence:g}% confidence; the std is that of the noise")
+    if estimates.approximate.any():
         out.print("approximate: ratios, whose std is that of the delta method")
-    if np.isinf(found.upper).any():
+    if np.isinf(estimates.upper).any():
         out.print(
             "- in place of a margin: the denominator is within its own margin of error of zero, so "
             "that the ratio has no bounds"
@@ -207,4 +209,4 @@ def print_estimates(found: Estimates) -> None:
             "-: ratios whose denominator is less than 3 stds from zero; ask for numerator and "
             "denominator separately"
         )
-    out.print(found.population)
+    out.print(estimates.population)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import zipfile
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from fitplug.display import format_up
 from fitplug.errors import InputError, OverBudget
@@ -11,56 +14,55 @@ from fitplug.plan import Plan, Relaxation, relax
 from fitplug.privacy import check_delta
 from fitplug.release import Limited
 from fitplug_cli.commands.budgets import find_budget_warning
-from fitplug_cli.commands.plans import design_at_any_cost
+from fitplug_cli.commands.design import design_at_any_cost
 from fitplug_cli.files import PUBLIC, check_target, replace_file
 from fitplug_cli.inputs import match_rows
-from fitplug_cli.output import (
+from fitplug_cli.options import JsonOption, QuietOption
+from fitplug_cli.render import (
     err,
     find_formula_warning,
     open_progress_bar,
     out,
     print_json,
+    set_up_output,
 )
-from fitplug_cli.reporting import (
-    build_report_record,
-    collect_facts,
-    print_relaxation,
-    print_report,
-    render_page,
-)
+from fitplug_cli.render.facts import collect_facts
+from fitplug_cli.render.page import render_page
+from fitplug_cli.render.terminal import build_report_record, print_relaxation, print_report
 from fitplug_cli.spec import Spec, load_spec
 
 
-def report_plan(
-    path: Path,
-    html: Path | None,
-    delta: float | None,
-    max_rho: float | None,
-    *,
-    full: bool = False,
-    as_json: bool = False,
+def report(
+    plan_file: Annotated[Path, typer.Argument(help="Plan file, or spec file.", metavar="PLAN")],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", help="Write it as one HTML page, to open in a browser."),
+    ] = None,
+    delta: Annotated[
+        float | None, typer.Option("--delta", help="The delta at which epsilon is reported.")
+    ] = None,
+    max_rho: Annotated[
+        float | None,
+        typer.Option(
+            "--max-rho",
+            help="If the targets cost more, show how to relax them, and exit with code 3.",
+        ),
+    ] = None,
+    full: Annotated[
+        bool,
+        typer.Option(
+            "--full",
+            help="Also print what other limits and deltas cost, and the usual mechanisms.",
+        ),
+    ] = False,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Print the report of a plan, or write it as a page.
-
-    Options that are None are taken from the spec. For a plan file, they are 1e-9 and no limit.
-
-    Args:
-        path: A plan file or a spec file.
-        html: The page to write; None to print the report instead.
-        delta: The delta at which epsilon is reported.
-        max_rho: The rho that the targets may cost at most. If they cost more, the report says how
-            to relax them.
-        full: Whether to print everything that the page shows, except for the plots.
-        as_json: Whether to print the report as one JSON object.
-
-    Raises:
-        InputError: If the file or an option is wrong.
-        OverBudget: If the targets cost more than max_rho.
-        WriteError: If the page cannot be written.
-    """
-    if html is not None:
-        check_target(html, _check_is_page)
-    plan, spec = _load_plan(path)
+    """Report what a plan asks, gets and costs. No data is read."""
+    set_up_output(quiet=quiet, as_json=as_json)
+    if output is not None:
+        check_target(output, _check_is_page)
+    plan, spec = _load_plan(plan_file)
     limited: Limited | None = None
     if spec is not None:
         delta = spec.privacy.delta if delta is None else delta
@@ -76,7 +78,7 @@ def report_plan(
             limited=limited,
             rows=None if spec is None else spec.data.rows,
             about=None if spec is None else spec.about.about,
-            compare=full or as_json or html is not None,
+            compare=full or as_json or output is not None,
             progress=bar.show,
         )
     safe = spec is not None and spec.output.spreadsheet_safe
@@ -85,10 +87,10 @@ def report_plan(
     of_budget = None
     if spec is not None and max_rho is None:
         of_budget = find_budget_warning(spec, plan)
-    warnings = [one for one in (of_formulas, of_data, of_budget) if one is not None]
+    warnings = [warning for warning in (of_formulas, of_data, of_budget) if warning is not None]
     if as_json:
         print_json(build_report_record(facts, relaxation) | {"warnings": warnings})
-    if html is None:
+    if output is None:
         print_report(facts, full=full)
         if not full:
             out.print(
@@ -97,9 +99,9 @@ def report_plan(
             )
     else:
         text = render_page(facts, of_formulas)
-        with replace_file(html, PUBLIC) as partial:
+        with replace_file(output, PUBLIC) as partial:
             partial.write_text(text, encoding="utf-8")
-        out.print(f"report written: {html}")
+        out.print(f"report written: {output}")
     for warning in warnings:
         err.print(f"warning: {warning}")
     if relaxation is not None:
@@ -107,7 +109,7 @@ def report_plan(
         print_relaxation(relaxation, max_rho)
         needed = relaxation.rho
         raise OverBudget(
-            f"{path}: the targets cost rho = {format_up(needed)}, more than {max_rho:g}",
+            f"{plan_file}: the targets cost rho = {format_up(needed)}, more than {max_rho:g}",
             requested=needed,
             remaining=max_rho,
         )

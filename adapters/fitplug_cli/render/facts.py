@@ -19,8 +19,19 @@ from fitplug.plan import NEGLIGIBLE_GAP, GroupRow, Plan, estimate_saving, price_
 from fitplug.privacy import epsilon_at
 from fitplug.release import About, Limited, describe_planned_population
 from fitplug.workload import ReplaceOne
-from fitplug_cli import person_costs
-from fitplug_cli.reporting.contribution_limits import Limit, compare_limits
+from fitplug_cli.render.contribution_limits import Limit, compare_limits
+from fitplug_cli.render.json_records import compute_privacy_cost, compute_rho
+
+
+def format_percent(share: float) -> str:
+    """Format a share as a percentage with one decimal."""
+    return f"{100 * share:.1f}\N{NO-BREAK SPACE}%"
+
+
+def format_factor(value: float) -> str:
+    """Format a factor with three digits, or as an integer from 100 on."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
 
 Progress = Callable[[float, str], object]
 
@@ -164,21 +175,21 @@ class Facts:
         changed = f"all records of one person, at most {self.most_records:,}{apart}"
         if not isinstance(unit, ReplaceOne):
             return f"Neighbouring datasets differ by {changed}."
-        kept = f", which keep their {list_names(unit.within)}" if unit.within else ""
+        fixed = f", which keep their {list_names(unit.within)}" if unit.within else ""
         return (
-            f"Neighbouring datasets differ by the values of {changed}{kept}; the number of records "
-            "is the same and public."
+            f"Neighbouring datasets differ by the values of {changed}{fixed}; the number of "
+            "records is the same and public."
         )
 
     @cached_property
     def privacy_cost(self) -> float:
         """Delta for all records of one person, rounded up."""
-        return person_costs.compute_privacy_cost(self.plan)
+        return compute_privacy_cost(self.plan)
 
     @cached_property
     def rho(self) -> float:
         """The rho that is charged for all records of one person."""
-        return person_costs.compute_rho(self.plan)
+        return compute_rho(self.plan)
 
     def epsilon(self, delta: float, proven: bool = True) -> float:
         """Return epsilon for all records of one person.
@@ -259,7 +270,7 @@ class Facts:
         if not plan.unit.is_of_records:
             return ()  # what a cell has left says nothing of a person with records in other cells
         slack = plan.slack()
-        found: list[FreeCounts] = []
+        counts: list[FreeCounts] = []
         if slack.ndim != len(plan.domain.names):  # more attributes than an array has axes
             return ()
         for name in plan.structure.profile_attributes:
@@ -272,10 +283,10 @@ class Facts:
             k = plan.structure.changes
             stds = k / np.sqrt(left[left > _SLACK * plan.privacy_cost**2])
             if len(stds):
-                found.append(
+                counts.append(
                     FreeCounts(name, len(stds), len(left), float(stds.min()), float(stds.max()))
                 )
-        return tuple(found)
+        return tuple(counts)
 
 
 def collect_facts(
@@ -314,18 +325,18 @@ def collect_facts(
 def _collect_groups(plan: Plan) -> tuple[Group, ...]:
     structure = plan.structure
     used = plan.strategy.upper_variances(plan.noise_std) / (plan.scale * structure.targets)
-    held = np.where(used >= _BINDING, structure.repeats, 0.0)
-    binding = np.add.reduceat(held, structure.row_starts[:-1]).astype(int)
+    tight = np.where(used >= _BINDING, structure.repeats, 0.0)
+    binding = np.add.reduceat(tight, structure.row_starts[:-1]).astype(int)
     try:
         priced = price_groups(plan)
     except DesignError:
         priced = {}
-    found = []
+    groups = []
     for row, count in zip(plan.group_rows(), binding, strict=True):
         price = priced.get(row.name)
         saves = None if price is None else estimate_saving(plan, price, RELAXED**2)
-        found.append(Group(**vars(row), binding=int(count), price=price, saves=saves))
-    return tuple(found)
+        groups.append(Group(**vars(row), binding=int(count), price=price, saves=saves))
+    return tuple(groups)
 
 
 def _compare_usual(

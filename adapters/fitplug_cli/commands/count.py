@@ -4,29 +4,61 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from fitplug.counts import AttributeSet, Tables
 from fitplug.plan import Plan
 from fitplug_cli.commands.clusters import connect
+from fitplug_cli.commands.design import design_within_limit, load_plan
 from fitplug_cli.files import check_target
-from fitplug_cli.output import open_progress_bar, print_row_rules, print_survey, read_counts
-from fitplug_cli.spec import Spec, SpecError
+from fitplug_cli.options import PlanOption, QuietOption, SpecArgument, VerboseOption
+from fitplug_cli.render import (
+    open_progress_bar,
+    out,
+    print_row_rules,
+    print_survey,
+    read_counts,
+    set_up_output,
+    write_counts,
+)
+from fitplug_cli.spec import Spec, SpecError, load_spec
 
 if TYPE_CHECKING:
     from fitplug_dask.sources import Source
 
 
-def check_counts_target(path: Path) -> None:
-    """Check that counts may be written to a file.
+def count(
+    spec_file: SpecArgument,
+    plan_file: PlanOption = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", help="Where to write the counts. [default: SPEC.counts.npz]"),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show files, rows, tasks and memory.")
+    ] = False,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Count the exact tables the plan needs into a file. The file is CONFIDENTIAL."""
+    import fitplug_dask
 
-    Args:
-        path: The file.
-
-    Raises:
-        InputError: If the file cannot be written, or holds something else.
-    """
-    check_target(path, read_counts)
+    set_up_output(quiet=quiet, as_json=False, verbose=verbose)
+    spec = load_spec(spec_file)
+    path = output or spec_file.with_suffix(".counts.npz")
+    if not dry_run:
+        check_target(path, read_counts)
+    plan = load_plan(spec, plan_file) if plan_file else design_within_limit(spec)
+    if dry_run:
+        print_survey(
+            fitplug_dask.survey(find_source(spec), plan, **list_reading_options(spec)), plan
+        )
+        return
+    tables = count_tables(spec, plan)
+    write_counts(path, tables)
+    out.print(f"exact counts written, CONFIDENTIAL, delete after the release: {path}")
 
 
 def count_tables(
@@ -94,25 +126,3 @@ def list_reading_options(spec: Spec) -> dict[str, Any]:
         "zone": data.zone,
         "missing": {name: None if value == "" else value for name, value in data.missing.items()},
     }
-
-
-def survey(spec: Spec, plan: Plan) -> None:
-    """Print what counting would read, and how much memory it would take. No row is read.
-
-    Args:
-        spec: The spec.
-        plan: The plan.
-
-    Raises:
-        DataError: If the files cannot be read.
-    """
-    import fitplug_dask
-
-    print_survey(
-        fitplug_dask.survey(
-            find_source(spec),
-            plan,
-            **list_reading_options(spec),
-        ),
-        plan,
-    )

@@ -3,14 +3,49 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+import typer
 
 from fitplug.errors import InputError
 from fitplug.release import Release
 from fitplug.workload import check_confidence
-from fitplug_cli.output import out
+from fitplug_cli.options import ConfidenceOption, QuietOption
+from fitplug_cli.render import out, set_up_output
 
 FORMATS = ("sdmx-csv", "frictionless")
+
+
+def export(
+    folder: Annotated[str, typer.Argument(help="Folder of a release, or its URL.", metavar="OUT")],
+    output: Annotated[Path, typer.Option("--output", help="The folder to write, new or empty.")],
+    export_format: Annotated[
+        str, typer.Option("--format", help="sdmx-csv or frictionless.", metavar="FORMAT")
+    ],
+    agency: Annotated[
+        str | None,
+        typer.Option("--agency", help="With sdmx-csv: the agency that maintains the structures."),
+    ] = None,
+    structure_version: Annotated[
+        str | None,
+        typer.Option(
+            "--structure-version",
+            help="With sdmx-csv: the version of the structures. [default: 1.0.0]",
+        ),
+    ] = None,
+    confidence: ConfidenceOption = 0.95,
+    quiet: QuietOption = False,
+) -> None:
+    """Write a release for other tools, with std and margins of error. No data is read."""
+    set_up_output(quiet=quiet, as_json=False)
+    sdmx = read_sdmx_options(export_format, agency, structure_version)
+    check_confidence(confidence)
+    release = Release.read(folder)
+    if sdmx is None:
+        release.write_data_package(output, confidence=confidence)
+    else:
+        release.write_sdmx(output, confidence=confidence, **sdmx._asdict())
+    out.print(f"{len(release.plan.workload.groups)} tables written: {output}")
 
 
 class SdmxOptions(NamedTuple):
@@ -50,25 +85,3 @@ def read_sdmx_options(
     if agency is None:
         raise InputError("structures of SDMX belong to an agency; give its identifier as --agency")
     return SdmxOptions(agency, version or "1.0.0")
-
-
-def export_release(folder: str, output: Path, sdmx: SdmxOptions | None, confidence: float) -> None:
-    """Write a release as SDMX-CSV or as a data package.
-
-    Args:
-        folder: The folder of the release, or the URL of a release in parts.
-        output: The folder to write.
-        sdmx: The options of SDMX; None for a data package.
-        confidence: The confidence of the intervals of groups whose target has none.
-
-    Raises:
-        InputError: If the release cannot be read, or an option is wrong.
-        OSError: If the folder cannot be written.
-    """
-    check_confidence(confidence)
-    release = Release.read(folder)
-    if sdmx is None:
-        release.write_data_package(output, confidence=confidence)
-    else:
-        release.write_sdmx(output, confidence=confidence, **sdmx._asdict())
-    out.print(f"{len(release.plan.workload.groups)} tables written: {output}")

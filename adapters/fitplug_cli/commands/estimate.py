@@ -10,20 +10,101 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import typer
 
 from fitplug.errors import WorkloadError
 from fitplug.expressions import Expression, Expressions, Runs, list_sums
 from fitplug.release import RESULT_COLUMNS, Release, estimate_each, read_combination
 from fitplug.workload import check_confidence, quantile
-from fitplug_cli.inputs import NamedExpression, RegionOptions, Regions, find_regions
-from fitplug_cli.output import err
-from fitplug_cli.output.estimate_tables import Estimates
+from fitplug_cli.inputs import (
+    NamedExpression,
+    RegionOptions,
+    Regions,
+    collect_expressions,
+    find_regions,
+    read_region_options,
+)
+from fitplug_cli.options import ConfidenceOption, QuietOption
+from fitplug_cli.render import err, set_up_output
+from fitplug_cli.render.estimate_tables import (
+    Estimates,
+    check_estimates_target,
+    print_estimates,
+    print_estimates_as_json,
+    write_estimates,
+)
 
 _SECONDS_PER_REPORT = 2.0
 """Seconds before progress is printed for the first time, and between two times."""
+
+
+def estimate(
+    folder: Annotated[str, typer.Argument(help="Folder of a release, or its URL.", metavar="OUT")],
+    expressions: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help='For example "pyramid[SEX=1, AGEP<=17] + total" or "a / b".', metavar="EXPRESSION"
+        ),
+    ] = None,
+    table: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            help="A CSV with the columns name and expression, or lines of name: expression.",
+        ),
+    ] = None,
+    confidence: ConfidenceOption = 0.95,
+    simultaneous: Annotated[
+        bool,
+        typer.Option("--simultaneous", help="Let all intervals hold together, not each alone."),
+    ] = False,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            "--by",
+            help="Estimate for each cell of an attribute, for each node of a tree's level, or for "
+            "each region of a CSV or Parquet of codes and their regions.",
+            metavar="NAME|FILE",
+        ),
+    ] = None,
+    attribute: Annotated[
+        str | None,
+        typer.Option("--attribute", help="Attribute whose codes --by has, if no column names it."),
+    ] = None,
+    leaf: Annotated[str | None, typer.Option("--leaf", help="Column of the codes in --by.")] = None,
+    region: Annotated[
+        str | None, typer.Option("--region", help="Column of the regions in --by.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", help="Write a CSV or Parquet instead of a table.")
+    ] = None,
+    spreadsheet_safe: Annotated[
+        bool,
+        typer.Option(
+            "--spreadsheet-safe",
+            help="With --output: put an apostrophe before texts that begin as formulas do.",
+        ),
+    ] = False,
+    quiet: QuietOption = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object instead, with all digits.")
+    ] = False,
+) -> None:
+    """Estimate sums, differences and ratios of answers. No data is read."""
+    set_up_output(quiet=quiet, as_json=as_json)
+    check_estimates_target(output, spreadsheet_safe=spreadsheet_safe)
+    named = collect_expressions(expressions or [], table)
+    regions = read_region_options(by, attribute, leaf, region)
+    results = estimate_expressions(folder, named, confidence, simultaneous, regions)
+    if output is not None:
+        write_estimates(output, results, spreadsheet_safe=spreadsheet_safe)
+    if as_json:
+        print_estimates_as_json(results)
+    elif output is None:
+        print_estimates(results)
 
 
 def estimate_expressions(
@@ -57,12 +138,12 @@ def estimate_expressions(
     width = quantile(confidence, len(pairs) if simultaneous else 1)
     values, stds, moes, lower, upper = np.full((5, len(pairs)), math.nan)
     approximate = np.zeros(len(pairs), dtype=bool)
-    for k, found in enumerate(_report_progress(estimate_each(release, terms), len(pairs))):
-        values[k], stds[k], approximate[k] = found.value, found.std, found.approximate
-        if not math.isnan(found.value):
-            moes[k], (lower[k], upper[k]) = found.find_moe(width), found.find_ends(width)
+    for k, estimate in enumerate(_report_progress(estimate_each(release, terms), len(pairs))):
+        values[k], stds[k], approximate[k] = estimate.value, estimate.std, estimate.approximate
+        if not math.isnan(estimate.value):
+            moes[k], (lower[k], upper[k]) = estimate.find_moe(width), estimate.find_ends(width)
     return Estimates(
-        expressions=[one for _, one in pairs],
+        expressions=[expression for _, expression in pairs],
         region_column=None if regions is None else _name_region_column(regions),
         regions=[region for region, _ in pairs],
         values=values,
@@ -87,8 +168,8 @@ def _pair_with_regions(
     expressions: Sequence[NamedExpression], regions: Regions | None
 ) -> Iterator[tuple[str, NamedExpression]]:
     for region in [""] if regions is None else regions.cells:
-        for one in expressions:
-            yield region, one
+        for expression in expressions:
+            yield region, expression
 
 
 def _read_expressions(
@@ -97,36 +178,36 @@ def _read_expressions(
     regions: Regions | None,
 ) -> Iterator[Expression]:
     """Read each expression, restricted to its region. Raises WorkloadError."""
-    for region, one in pairs:
+    for region, named in pairs:
         within: dict[str, Runs] | None = None
         where = ""
         if regions is not None:
             within = {regions.attribute: regions.cells[region]}
             where = f"{regions.origins[region]}: "
         try:
-            found = read_combination(parser, one.text, within)
+            expression = read_combination(parser, named.text, within)
         except WorkloadError as error:
-            raise WorkloadError(where + one.explain_error(str(error))) from None
+            raise WorkloadError(where + named.explain_error(str(error))) from None
         if regions is not None:
-            _check_has_attribute(parser, one, found, regions.attribute)
-        yield found
+            _check_has_attribute(parser, named, expression, regions.attribute)
+        yield expression
 
 
 def _check_has_attribute(
-    parser: Expressions, one: NamedExpression, found: Expression, attribute: str
+    parser: Expressions, named: NamedExpression, expression: Expression, attribute: str
 ) -> None:
     """Raise WorkloadError unless a group of the expression has the attribute of the regions."""
     workload = parser.selector.workload
-    groups = [workload[name] for terms in list_sums(found) for name in terms]
+    groups = [workload[name] for terms in list_sums(expression) for name in terms]
     if any(attribute in group.attributes for group in groups):
         return
     suitable = [group.name for group in workload.groups if attribute in group.attributes]
     if suitable:
         error = (
-            f"expression {one.text!r}: none of its groups tells {attribute!r} apart; use one that "
-            f"does: {', '.join(map(repr, suitable))}"
+            f"expression {named.text!r}: none of its groups tells {attribute!r} apart; use one "
+            f"that does: {', '.join(map(repr, suitable))}"
         )
-        raise WorkloadError(one.explain_error(error))
+        raise WorkloadError(named.explain_error(error))
     others = dict.fromkeys(name for group in workload.groups for name in group.attributes)
     known = ", ".join(map(repr, others)) or "none, as it has totals only"
     raise WorkloadError(
@@ -135,12 +216,12 @@ def _check_has_attribute(
     )
 
 
-def _report_progress(found: Iterable[Any], total: int) -> Iterator[Any]:
+def _report_progress(estimates: Iterable[Any], total: int) -> Iterator[Any]:
     """Yield the same items, and print how many there were if it takes long."""
     begun = last = time.monotonic()
-    for k, one in enumerate(found):
+    for k, estimate in enumerate(estimates):
         now = time.monotonic()
         if now - last > _SECONDS_PER_REPORT:
             err.print(f"{k:,} of {total:,} estimated after {now - begun:.0f} s")
             last = now
-        yield one
+        yield estimate

@@ -136,17 +136,17 @@ def find_formula_warning(workload: Workload) -> str | None:
     Returns:
         A sentence that names them and says what to do; None if there are none.
     """
-    found: dict[str, list[str]] = {}
+    by_attribute: dict[str, list[str]] = {}
     for group in workload.groups:
         for factor in group.factors:
             texts = (factor.attribute, *factor.labels(workload.domain[factor.attribute]))
-            formulas = found.setdefault(factor.attribute, [])
+            formulas = by_attribute.setdefault(factor.attribute, [])
             formulas += [
                 text
                 for text in texts
                 if isinstance(text, str) and neutralise(text) != text and text not in formulas
             ]
-    named = [f"{name!r} ({_name_some(texts)})" for name, texts in found.items() if texts]
+    named = [f"{name!r} ({_name_some(texts)})" for name, texts in by_attribute.items() if texts]
     if not named:
         return None
     shown = ", ".join(named[:_MOST_NAMED]) + (", ..." if len(named) > _MOST_NAMED else "")

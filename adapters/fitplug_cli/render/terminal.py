@@ -1,15 +1,17 @@
-"""The report of a plan in a terminal, with the same facts as the page."""
+"""The report of a plan in a terminal, with the same facts as the page, and as a JSON record."""
 
 from __future__ import annotations
+
+import dataclasses
+from typing import Any
 
 from rich.table import Table
 
 from fitplug.display import format_up
 from fitplug.plan import LARGEST_FACTOR, Relaxation
-from fitplug_cli.output import out, print_plan, print_table
-from fitplug_cli.reporting.contribution_limits import explain_limits
-from fitplug_cli.reporting.facts import DELTAS, RELAXED, Facts
-from fitplug_cli.reporting.numbers import format_factor
+from fitplug_cli.render import build_plan_record, out, print_plan, print_table
+from fitplug_cli.render.contribution_limits import explain_limits
+from fitplug_cli.render.facts import DELTAS, RELAXED, Facts, format_factor
 
 _SHOWN_DELTAS = DELTAS[::3]
 
@@ -35,18 +37,18 @@ def print_report(facts: Facts, *, full: bool) -> None:
     out.print(f"plan {facts.plan.digest}")
 
 
-def print_relaxation(found: Relaxation, most: float) -> None:
+def print_relaxation(relaxation: Relaxation, most: float) -> None:
     """Print how to relax the targets.
 
     Args:
-        found: The relaxation.
+        relaxation: The relaxation.
         most: The rho that the targets may then cost at most, for all records of one person.
     """
     out.print(f"to cost no more than rho = {most:g}")
-    out.print(f"  multiply every std and moe by {found.proportional:.4g}")
-    if found.groups and max(found.groups.values()) <= LARGEST_FACTOR:
+    out.print(f"  multiply every std and moe by {relaxation.proportional:.4g}")
+    if relaxation.groups and max(relaxation.groups.values()) <= LARGEST_FACTOR:
         out.print("  or leave all as they are but those of")
-        for name, by in found.groups.items():
+        for name, by in relaxation.groups.items():
             out.print(f"    {name}: multiply by {by:.4g}")
 
 
@@ -63,8 +65,8 @@ def _print_prices(facts: Facts) -> None:
     for group in facts.groups:
         assert group.price is not None
         assert group.saves is not None
-        held = f"{group.binding:,} of {group.queries:,}"
-        table.add_row(group.name, f"{group.price:.1%}", f"{group.saves:.1%}", held)
+        tight = f"{group.binding:,} of {group.queries:,}"
+        table.add_row(group.name, f"{group.price:.1%}", f"{group.saves:.1%}", tight)
     print_table(table)
     if facts.price_note:
         out.print(facts.price_note)
@@ -85,9 +87,9 @@ def _print_limits_table(facts: Facts) -> None:
         "every std, to keep this plan's rho",
     )
     for limit in facts.limits:
-        own = " (this plan)" if limit.contributions == facts.most_records else ""
+        note = " (this plan)" if limit.contributions == facts.most_records else ""
         table.add_row(
-            f"{limit.contributions:,}{own}",
+            f"{limit.contributions:,}{note}",
             format_up(limit.rho),
             format_up(limit.epsilon, 4),
             f"x {limit.std_factor:.3g}",
@@ -137,3 +139,46 @@ def _print_usual_mechanisms(facts: Facts) -> None:
 
 def _make_table(*columns: str) -> Table:
     return Table(*columns, box=None)
+
+
+def build_report_record(facts: Facts, relaxation: Relaxation | None) -> dict[str, Any]:
+    """Build the record of everything that a report shows.
+
+    Args:
+        facts: The facts of the plan.
+        relaxation: How to relax the targets, if the report says so.
+
+    Returns:
+        The record.
+    """
+    record = build_plan_record(facts.plan, facts.delta)
+    cost = facts.profile
+    return record | {
+        "groups": [
+            {
+                ("saves_at_most" if key == "saves" else key): value
+                for key, value in dataclasses.asdict(group).items()
+            }
+            for group in facts.groups
+        ],
+        "curve": [
+            {
+                "delta": delta,
+                "epsilon_zcdp": facts.epsilon(delta),
+                "epsilon_gaussian_curve": facts.epsilon(delta, proven=False),
+            }
+            for delta in DELTAS
+        ],
+        "limits": [dataclasses.asdict(limit) for limit in facts.limits],
+        "limited": facts.limited,
+        "profile": {
+            "cells": len(cost),
+            "least_share_of_rho": float(cost[-1]),
+            "mean_share_of_rho": float(cost.mean()),
+        },
+        "free": [dataclasses.asdict(free) for free in facts.free_counts],
+        "usual_mechanisms": [dataclasses.asdict(usual) for usual in facts.usual_mechanisms],
+        "relaxation": None
+        if relaxation is None
+        else {"proportional": relaxation.proportional, "groups": dict(relaxation.groups)},
+    }

@@ -9,8 +9,9 @@ import math
 import sys
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.table import Table
 
 from fitplug.display import format_down, format_up
@@ -18,7 +19,7 @@ from fitplug.errors import BudgetError, InputError
 from fitplug.ledger import Budget, Entry, Ledger, Stage
 from fitplug.numeric import ceil_float, ceil_written, floor_written
 from fitplug.privacy import epsilon_at
-from fitplug_cli.output import neutralise_record, out, print_json, print_table
+from fitplug_cli.render import neutralise_record, out, print_json, print_table
 
 _COLUMNS = (
     "id",
@@ -42,18 +43,30 @@ privacy is that of what was paid for, as a spec has it, with the digests of the 
 """
 
 
-def begin_ledger(path: Path, rho: float | None, epsilon: float | None, delta: float | None) -> None:
+app = typer.Typer(
+    help="Show or begin a ledger: a privacy budget and all its charges.",
+    add_completion=False,
+    rich_markup_mode=None,
+)
+
+PathArgument = Annotated[Path, typer.Argument(help="Ledger file.", metavar="PATH")]
+
+
+@app.command()
+def init(
+    path: PathArgument,
+    rho: Annotated[
+        float | None, typer.Option("--rho", help="The total budget, as rho of zCDP.")
+    ] = None,
+    epsilon: Annotated[
+        float | None,
+        typer.Option("--epsilon", help="The total budget, as epsilon; --delta goes with it."),
+    ] = None,
+    delta: Annotated[float | None, typer.Option("--delta", help="The delta of --epsilon.")] = None,
+) -> None:
     """Begin a ledger with its total budget.
 
-    Args:
-        path: The file.
-        rho: The budget in zCDP.
-        epsilon: The budget together with delta, if rho is not given.
-        delta: The delta of epsilon.
-
-    Raises:
-        BudgetError: If there is no budget, or it is out of range.
-        LedgerError: If the file is no ledger, or has another budget.
+    The budget is --rho, or --epsilon with --delta.
     """
     if rho is None and epsilon is None and delta is None:
         raise BudgetError("the budget is missing: give --rho, or --epsilon with --delta")
@@ -62,47 +75,83 @@ def begin_ledger(path: Path, rho: float | None, epsilon: float | None, delta: fl
     out.print(f"ledger of rho = {format_down(ledger.total)}{spent}: {path}")
 
 
-def print_ledger(path: Path) -> None:
-    """Print the budget, what is left, and every charge with the stage of its release.
+@app.command()
+def show(
+    path: PathArgument,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+) -> None:
+    """Show the budget, what is left, and every charge.
 
-    Args:
-        path: The file, which is verified.
-
-    Raises:
-        InputError: If there is no such file.
-        LedgerError: If the file is damaged.
+    A charge is shown with its state: whether it was only charged, its noise was drawn, or its
+    folder was published. The file is verified.
     """
-    ledger = _open_existing(path)
-    (budget, entries), stages = ledger.statement(), ledger.stages()
-    rows = Table.grid(padding=(0, 2))
-    for name, amount in _list_amounts(budget).items():
-        delta = None if name == "remaining" else budget.delta
-        rows.add_row(name, _format_amount(amount, delta, round_down=name != "spent"))
-    if budget.bound_unit is not None:
-        rows.add_row("for", _make_printable(str(budget.bound_unit)))
-    print_table(rows)
-    if not entries:
-        out.print(f"nothing was charged yet: {ledger.path}")
+    if as_json:
+        print_ledger_as_json(path)
+    else:
+        ledger = _open_existing(path)
+        (budget, entries), stages = ledger.statement(), ledger.stages()
+        rows = Table.grid(padding=(0, 2))
+        for name, amount in _list_amounts(budget).items():
+            delta = None if name == "remaining" else budget.delta
+            rows.add_row(name, _format_amount(amount, delta, round_down=name != "spent"))
+        if budget.bound_unit is not None:
+            rows.add_row("for", _make_printable(str(budget.bound_unit)))
+        print_table(rows)
+        if not entries:
+            out.print(f"nothing was charged yet: {ledger.path}")
+            return
+        table = Table(box=None)
+        # What every charge is for is said once.
+        is_of_one_unit = {entry.bound_unit for entry in entries} <= {budget.bound_unit}
+        names = ["no.", "time (UTC)", "rho", "state", "what", "key", "plan", "output"]
+        for name in names if is_of_one_unit else [*names, "unit"]:
+            is_long = name in ("what", "key", "output", "unit")
+            table.add_column(name, no_wrap=not is_long, overflow="fold")
+        for entry in entries:
+            table.add_row(
+                str(entry.id),
+                entry.time[:19].replace("T", " "),
+                _format_cost(entry),
+                _get_state(stages.get(entry.id)),
+                *(_make_printable(text) for text in (entry.what, entry.key)),
+                _make_printable(entry.plan_digest)[:12],
+                _make_printable(entry.output),
+                *([] if is_of_one_unit else [_make_printable(str(entry.bound_unit))]),
+            )
+        print_table(table)
+
+
+@app.command()
+def export(
+    path: PathArgument,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print the entries as CSV.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the budget and the entries as JSON.")
+    ] = False,
+    spreadsheet_safe: Annotated[
+        bool,
+        typer.Option(
+            "--spreadsheet-safe",
+            help="With --csv: put an apostrophe before texts that begin as formulas do.",
+        ),
+    ] = False,
+) -> None:
+    """Write every charge, with exact amounts, to the standard output."""
+    if as_csv == as_json:
+        raise InputError("what to write is not clear: give one of --csv and --json")
+    if spreadsheet_safe and as_json:
+        raise InputError("--spreadsheet-safe is of CSV: leave it out, or give --csv")
+    if as_json:
+        print_ledger_as_json(path)
         return
-    table = Table(box=None)
-    # What every charge is for is said once.
-    is_of_one_unit = {entry.bound_unit for entry in entries} <= {budget.bound_unit}
-    names = ["no.", "time (UTC)", "rho", "state", "what", "key", "plan", "output"]
-    for name in names if is_of_one_unit else [*names, "unit"]:
-        is_long = name in ("what", "key", "output", "unit")
-        table.add_column(name, no_wrap=not is_long, overflow="fold")
-    for entry in entries:
-        table.add_row(
-            str(entry.id),
-            entry.time[:19].replace("T", " "),
-            _format_cost(entry),
-            _get_state(stages.get(entry.id)),
-            *(_make_printable(text) for text in (entry.what, entry.key)),
-            _make_printable(entry.plan_digest)[:12],
-            _make_printable(entry.output),
-            *([] if is_of_one_unit else [_make_printable(str(entry.bound_unit))]),
-        )
-    print_table(table)
+    ledger = _open_existing(path)
+    writer = csv.DictWriter(sys.stdout, _COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    stages = ledger.stages()
+    for entry in ledger.entries():
+        record = _build_record(entry, stages.get(entry.id))
+        record["unit"] = json.dumps(record["unit"])
+        writer.writerow(neutralise_record(record) if spreadsheet_safe else record)
 
 
 def print_ledger_as_json(path: Path) -> None:
@@ -128,36 +177,6 @@ def print_ledger_as_json(path: Path) -> None:
         "entries": [_build_record(entry, stages.get(entry.id)) for entry in entries],
     }
     print_json(record, ascii_only=True)
-
-
-def export_ledger(path: Path, *, as_csv: bool, as_json: bool, spreadsheet_safe: bool) -> None:
-    """Print all entries, with exact amounts, in one of two formats.
-
-    Args:
-        path: The file, which is verified.
-        as_csv: Whether to print CSV.
-        as_json: Whether to print JSON.
-        spreadsheet_safe: Whether texts that begin as formulas get an apostrophe, in CSV.
-
-    Raises:
-        InputError: If there is no such file, or not exactly one format is chosen.
-        LedgerError: If the file is damaged.
-    """
-    if as_csv == as_json:
-        raise InputError("what to write is not clear: give one of --csv and --json")
-    if spreadsheet_safe and as_json:
-        raise InputError("--spreadsheet-safe is of CSV: leave it out, or give --csv")
-    if as_json:
-        print_ledger_as_json(path)
-        return
-    ledger = _open_existing(path)
-    writer = csv.DictWriter(sys.stdout, _COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    stages = ledger.stages()
-    for entry in ledger.entries():
-        record = _build_record(entry, stages.get(entry.id))
-        record["unit"] = json.dumps(record["unit"])
-        writer.writerow(neutralise_record(record) if spreadsheet_safe else record)
 
 
 def _open_existing(path: Path) -> Ledger:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from fractions import Fraction
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from fitplug.errors import InputError
 from fitplug.files import compute_digest
@@ -14,10 +17,44 @@ from fitplug.privacy import read_rho
 from fitplug.workload import ONE_RECORD
 from fitplug_cli.commands.budgets import check_max_rho, has_ledger_file, open_ledger
 from fitplug_cli.files import PUBLIC, check_target, replace_file
-from fitplug_cli.output import make_gap_reporter, open_progress_bar
-from fitplug_cli.person_costs import compute_rho
-from fitplug_cli.spec import Spec, SpecError, name_place
+from fitplug_cli.options import JsonOption, QuietOption, SpecArgument, VerboseOption
+from fitplug_cli.render import (
+    build_plan_record,
+    make_gap_reporter,
+    open_progress_bar,
+    out,
+    print_json,
+    print_plan,
+    set_up_output,
+)
+from fitplug_cli.render.json_records import compute_rho
+from fitplug_cli.spec import Spec, SpecError, load_spec, name_place
 from fitplug_opendp.staging import find_kept_plan
+
+
+def design(
+    spec_file: SpecArgument,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", help="Where to write the plan. [default: SPEC.plan.npz]"),
+    ] = None,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Design the plan, show it and write it to a file. No data is read."""
+    set_up_output(quiet=quiet, as_json=as_json, verbose=verbose)
+    spec = load_spec(spec_file)
+    path = output or spec_file.with_suffix(".plan.npz")
+    check_target(path, Plan.load)
+    plan = design_within_limit(spec)
+    print_plan(plan, spec.privacy.delta)
+    with replace_file(path, PUBLIC) as partial:
+        plan.save(partial)
+    out.print(f"plan {plan.digest[:12]} written: {path}")
+    if as_json:
+        record = build_plan_record(plan, spec.privacy.delta)
+        print_json({"plan": str(path), **record})
 
 
 def design_within_limit(spec: Spec) -> Plan:
@@ -91,9 +128,13 @@ def get_plan(spec: Spec, path: Path | None, key: str | None) -> Plan:
         ledger = open_ledger(spec)
         assert ledger is not None
         folder = spec.output.path if spec.output.is_url else spec.output_dir
-        kept = find_kept_plan(ledger, folder, key)
-        if kept is not None and _fits(spec, kept) and _has_design_options(spec, kept):
-            return kept
+        interrupted = find_kept_plan(ledger, folder, key)
+        if (
+            interrupted is not None
+            and _fits(spec, interrupted)
+            and _has_design_options(spec, interrupted)
+        ):
+            return interrupted
     return design_within_limit(spec)
 
 
@@ -154,29 +195,3 @@ def load_plan(spec: Spec, path: Path) -> Plan:
         )
     check_max_rho(spec, plan)
     return plan
-
-
-def save_plan(plan: Plan, path: Path) -> None:
-    """Write a plan to a file that everyone may read.
-
-    Args:
-        plan: The plan.
-        path: The file.
-
-    Raises:
-        WriteError: If the file cannot be written.
-    """
-    with replace_file(path, PUBLIC) as partial:
-        plan.save(partial)
-
-
-def check_plan_target(path: Path) -> None:
-    """Check that a plan may be written to a file.
-
-    Args:
-        path: The file.
-
-    Raises:
-        InputError: If the file cannot be written, or holds something else.
-    """
-    check_target(path, Plan.load)

@@ -1,14 +1,48 @@
-"""The JSON records that commands print with --json; their amounts have all digits."""
+"""The JSON records that commands print with --json, and the costs that every command reports.
+
+Their amounts have all digits.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+from fractions import Fraction
 from typing import Any
 
 from fitplug.ledger import Ledger
+from fitplug.numeric import ceil_float
 from fitplug.plan import Plan, describe_public_totals
 from fitplug.privacy import epsilon_at
-from fitplug_cli import person_costs
+
+
+def compute_rho(plan: Plan, records: int | None = None) -> float:
+    """Compute the rho that is charged for one person.
+
+    Args:
+        plan: The plan.
+        records: The number of records of a person, who may have them anywhere; None for a person
+            in the plan's unit of privacy.
+
+    Returns:
+        The rho, rounded up.
+    """
+    from fitplug_opendp.noise_source import compute_charged_rho
+
+    return compute_charged_rho(plan, records or plan.structure.changes)
+
+
+def compute_privacy_cost(plan: Plan, records: int | None = None) -> float:
+    """Compute Delta for one person.
+
+    Args:
+        plan: The plan.
+        records: As for `compute_rho`.
+
+    Returns:
+        Delta, rounded up.
+    """
+    changes = plan.compare_records(records or plan.structure.changes)
+    return ceil_float(Fraction(plan.privacy_cost) * changes)
 
 
 def build_plan_record(plan: Plan, delta: float) -> dict[str, Any]:
@@ -21,13 +55,13 @@ def build_plan_record(plan: Plan, delta: float) -> dict[str, Any]:
     Returns:
         The record.
     """
-    cost = person_costs.compute_privacy_cost(plan)
+    cost = compute_privacy_cost(plan)
     return {
         "plan_digest": plan.digest,
         "unit": plan.unit.to_spec(),
         "publishes_exactly": describe_public_totals(plan) or None,
         "contributions": plan.unit.choose_records(1),
-        "rho": person_costs.compute_rho(plan),
+        "rho": compute_rho(plan),
         "privacy_cost": cost,
         "delta": delta,
         "epsilon_zcdp": epsilon_at(cost, delta, "zcdp"),

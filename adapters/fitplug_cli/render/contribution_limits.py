@@ -8,7 +8,7 @@ from fitplug.plan import Plan
 from fitplug.privacy import epsilon_at
 from fitplug.release import Limited
 from fitplug.workload import AddRemove
-from fitplug_cli import person_costs
+from fitplug_cli.render.json_records import compute_privacy_cost, compute_rho
 
 _SHOWN = (1, 2, 3, 5, 10)
 """The numbers of records of a person whose cost a report shows, and the plan's own number."""
@@ -52,8 +52,8 @@ def compare_limits(plan: Plan, delta: float) -> tuple[Limit, ...]:
     return tuple(
         Limit(
             k,
-            person_costs.compute_rho(plan, k),
-            epsilon_at(person_costs.compute_privacy_cost(plan, k), delta, "zcdp"),
+            compute_rho(plan, k),
+            epsilon_at(compute_privacy_cost(plan, k), delta, "zcdp"),
             k / planned,
         )
         for k in sorted({*_SHOWN, planned})

@@ -3,33 +3,45 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.table import Table
 
 from fitplug.families import list_names
 from fitplug.release import Lost, Release, estimate_lost
 from fitplug.workload import check_confidence
-from fitplug_cli.output import out, print_table
-from fitplug_cli.reporting import format_percent
+from fitplug_cli.options import ConfidenceOption, JsonOption
+from fitplug_cli.render import out, print_json, print_table
+from fitplug_cli.render.facts import format_percent
 
 
-def estimate_records_lost(kept: Path, coarse: Path, expression: str, of: str | None) -> Lost:
-    """Estimate the records that a limit left out, from two releases.
-
-    Args:
-        kept: The folder of the release with the limit.
-        coarse: The folder of a coarse release with more records of each person.
-        expression: What to count in both releases.
-        of: What to count in the coarse release instead, if it has other groups.
-
-    Returns:
-        The estimate.
-
-    Raises:
-        InputError: If a release cannot be read, or the two cannot be compared.
-    """
-    return estimate_lost(Release.read(kept), Release.read(coarse), expression, of=of)
+def lost(
+    limited: Annotated[
+        Path, typer.Argument(help="Folder of the release limited by person.", metavar="KEPT")
+    ],
+    coarse: Annotated[
+        Path,
+        typer.Argument(
+            help="Folder of a coarse release with more records of each person.", metavar="WHOLE"
+        ),
+    ],
+    expression: Annotated[
+        str, typer.Argument(help="What to count in both.", metavar="EXPRESSION")
+    ] = "total",
+    of: Annotated[
+        str | None,
+        typer.Option("--of", help="What to count in WHOLE instead, if it has other groups."),
+    ] = None,
+    confidence: ConfidenceOption = 0.95,
+    as_json: JsonOption = False,
+) -> None:
+    """Estimate how many records a limit by person left out. No data is read."""
+    truncated = estimate_lost(Release.read(limited), Release.read(coarse), expression, of=of)
+    if as_json:
+        print_json(build_lost_record(truncated, confidence))
+    else:
+        print_records_lost(truncated, confidence)
 
 
 def build_lost_record(lost: Lost, confidence: float) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""Plots of a plan's facts, as SVG for a page.
+"""The report of a plan as one HTML page with plots, which needs no other file and no network.
 
-Texts in a plot stay texts, and its colours can be told apart by people who are colour-blind.
+Texts in a plot stay texts, and its colours are distinct for people who are colour-blind.
 """
 
 from __future__ import annotations
@@ -17,12 +17,79 @@ from fitplug.display import (
     INK,
     MOST_BARS,
     ORANGE,
+    format_down,
+    format_up,
     open_figure,
     separate_thousands,
     shorten,
 )
-from fitplug_cli.reporting.facts import DELTAS, Facts
-from fitplug_cli.reporting.numbers import format_factor, format_percent
+from fitplug.plan import describe_overstatement, describe_public_totals
+from fitplug_cli.render.contribution_limits import explain_limits
+from fitplug_cli.render.facts import DELTAS, RELAXED, Facts, format_factor, format_percent
+
+
+def render_page(facts: Facts, warning: str | None = None) -> str:
+    """Render the report of a plan as a page.
+
+    Args:
+        facts: The facts of the plan.
+        warning: A warning that the page shows, if there is one.
+
+    Returns:
+        The HTML.
+
+    Raises:
+        ImportError: If a library is missing; the message names the extra to install.
+    """
+    try:
+        import jinja2
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise ImportError(
+            'a page needs matplotlib and jinja2; install them with: pip install "fitplug[plot]"'
+        ) from None
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("fitplug_cli.render", "."),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    filters = {
+        "up": format_up,
+        "below": format_down,
+        "percent": format_percent,
+        "factor": format_factor,
+        "count": lambda n: f"{n:,}",
+    }
+    environment.filters |= filters
+    return environment.get_template("page.html.j2").render(
+        facts=facts,
+        warning=warning,
+        public=describe_public_totals(facts.plan),
+        overstated=describe_overstatement(facts.plan),
+        plan=facts.plan,
+        rules=facts.plan.workload.measure_rules,
+        deltas=DELTAS,
+        relaxed=f"{RELAXED - 1:.0%}",
+        most_bars=MOST_BARS,
+        explained_limits=explain_limits(facts.plan, facts.population, facts.limited),
+        plots=_draw_plots(facts),
+    )
+
+
+def _draw_plots(facts: Facts) -> dict[str, Any]:
+    from markupsafe import Markup  # comes with jinja2
+
+    drawn = {"curve": draw_curve(facts)}
+    if facts.even_note is None:
+        drawn["profile"] = draw_profile(facts)
+    if any(group.price is not None for group in facts.groups) and len(facts.groups) > 1:
+        drawn["shares"] = draw_shares(facts)
+    if any(usual.factor is not None for usual in facts.usual_mechanisms):
+        drawn["usual"] = draw_usual(facts)
+    return {name: Markup(svg) for name, svg in drawn.items()}
+
 
 _WIDTH = 5.0
 """The width in inches; texts stay readable where a narrow page shrinks the plot."""
@@ -65,8 +132,8 @@ def draw_profile(facts: Facts) -> str:
         share = np.linspace(0, 100, len(cost) + 1)
         heights = 100 * np.append(cost, cost[-1])
         if len(share) > 800:  # a screen shows no more
-            kept = np.unique(np.linspace(0, len(share) - 1, 800).astype(int))
-            share, heights = share[kept], heights[kept]
+            drawn = np.unique(np.linspace(0, len(share) - 1, 800).astype(int))
+            share, heights = share[drawn], heights[drawn]
         axes.fill_between(share, heights, step="post", color=BLUE, linewidth=0)
         axes.fill_between(
             share, heights, 100, step="post", facecolor="white", edgecolor=ORANGE, hatch="///",
@@ -81,8 +148,8 @@ def draw_profile(facts: Facts) -> str:
 
 def draw_usual(facts: Facts) -> str:
     """Draw the rho of the usual mechanisms over the plan's, and return the SVG."""
-    found = [(u.short, u.factor) for u in facts.usual_mechanisms if u.factor is not None]
-    names, factors = ["this plan", *(n for n, _ in found)], [1.0, *(f for _, f in found)]
+    usual = [(u.short, u.factor) for u in facts.usual_mechanisms if u.factor is not None]
+    names, factors = ["this plan", *(n for n, _ in usual)], [1.0, *(f for _, f in usual)]
     labels = [f"{format_factor(f)}x" for f in factors]
     return _draw_bars(names, factors, labels, GREY, first=BLUE, log=True)
 

@@ -1,12 +1,12 @@
-"""What commands print and write: the console, messages, JSON records, and files.
+"""What commands print and write: the console, messages, JSON records, reports, and files.
 
-Two modules are imported by themselves, as YAML and Parquet take long to import: `estimate_tables`
-and `release_record`.
+Modules that few commands need are imported by themselves, as what they need takes long to import:
+`estimate_tables`, `release_record`, and those of a plan's report, `facts`, `terminal` and `page`.
 """
 
 from __future__ import annotations
 
-from fitplug_cli.output.console import (
+from fitplug_cli.render.console import (
     ProgressBar,
     err,
     make_gap_reporter,
@@ -16,10 +16,10 @@ from fitplug_cli.output.console import (
     print_table,
     set_up_output,
 )
-from fitplug_cli.output.counts_file import read_counts, write_counts
-from fitplug_cli.output.csv_tables import find_formula_warning, neutralise_record
-from fitplug_cli.output.json_records import build_ledger_record, build_plan_record
-from fitplug_cli.output.messages import (
+from fitplug_cli.render.counts_file import read_counts, write_counts
+from fitplug_cli.render.csv_tables import find_formula_warning, neutralise_record
+from fitplug_cli.render.json_records import build_ledger_record, build_plan_record
+from fitplug_cli.render.messages import (
     print_charge,
     print_plan,
     print_release,

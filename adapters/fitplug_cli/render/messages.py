@@ -16,10 +16,10 @@ from fitplug.numeric import ceil_float
 from fitplug.plan import Plan, describe_overstatement, describe_public_totals, has_sums
 from fitplug.release import Release
 from fitplug.workload import Workload
-from fitplug_cli import person_costs
-from fitplug_cli.output.console import err, out, print_table
-from fitplug_cli.output.csv_tables import find_formula_warning
-from fitplug_cli.output.release_record import read_release_record
+from fitplug_cli.render.console import err, out, print_table
+from fitplug_cli.render.csv_tables import find_formula_warning
+from fitplug_cli.render.json_records import compute_privacy_cost, compute_rho
+from fitplug_cli.render.release_record import read_release_record
 
 if TYPE_CHECKING:
     from fitplug_cli.spec import Spec
@@ -40,17 +40,17 @@ def print_plan(plan: Plan, delta: float) -> None:
     """
     from fitplug.privacy import epsilon_at
 
-    cost = person_costs.compute_privacy_cost(plan)
+    cost = compute_privacy_cost(plan)
     rows = Table.grid(padding=(0, 2))
     rows.add_row("unit", str(plan.unit))
     if public := describe_public_totals(plan):
         rows.add_row("", public)
-    rows.add_row("privacy cost", f"rho = {format_up(person_costs.compute_rho(plan))} (zCDP)")
+    rows.add_row("privacy cost", f"rho = {format_up(compute_rho(plan))} (zCDP)")
     if overstated := describe_overstatement(plan):
         rows.add_row("", overstated)
     if (k := plan.structure.changes) > 1:
-        one = ceil_float(plan.rho_exact * plan.compare_records(1) ** 2)
-        rows.add_row("", f"{k:,} rows per person cost {k**2:,} x {format_up(one)}")
+        rho_of_record = ceil_float(plan.rho_exact * plan.compare_records(1) ** 2)
+        rows.add_row("", f"{k:,} rows per person cost {k**2:,} x {format_up(rho_of_record)}")
     rows.add_row(
         f"epsilon at delta {delta:g}",
         f"{format_up(epsilon_at(cost, delta, 'zcdp'), 4)}, proven from rho for the discrete noise",
@@ -79,8 +79,10 @@ def print_plan(plan: Plan, delta: float) -> None:
         spread = format_up(row.largest_std, 4)
         if format_up(row.smallest_std, 4) != spread:
             spread = f"{format_up(row.smallest_std, 4)} to {spread}"
-        own = [row.quantity] if quantity else []
-        groups.add_row(row.name, f"{row.queries:,}", *own, row.target, spread, f"{row.used:.1%}")
+        quantities = [row.quantity] if quantity else []
+        groups.add_row(
+            row.name, f"{row.queries:,}", *quantities, row.target, spread, f"{row.used:.1%}"
+        )
     print_table(groups)
     for rule in plan.workload.measure_rules:
         out.print(rule)

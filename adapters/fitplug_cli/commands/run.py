@@ -1,0 +1,100 @@
+"""`fitplug run` and `fitplug release`: design, count, charge, draw and write, or the last three."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fitplug_cli.commands.count import count_tables
+from fitplug_cli.commands.design import get_plan
+from fitplug_cli.commands.parted_releases import publish_in_parts
+from fitplug_cli.commands.releases import (
+    check_counts_are_kept,
+    check_paths,
+    prepare_release,
+    publish_release,
+    read_charge_options,
+)
+from fitplug_cli.options import (
+    AgainOption,
+    JsonOption,
+    KeyOption,
+    PlanOption,
+    QuietOption,
+    ReplaceOption,
+    SpecArgument,
+    VerboseOption,
+    WithinOption,
+)
+from fitplug_cli.render import print_json, print_plan, read_counts, set_up_output
+from fitplug_cli.spec import load_spec
+
+
+def run(
+    spec_file: SpecArgument,
+    plan_file: PlanOption = None,
+    key: KeyOption = None,
+    within: WithinOption = None,
+    again: AgainOption = False,
+    replace: ReplaceOption = False,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Design, count and release in one, exactly once.
+
+    The ledger is charged, the noise is drawn and the tables are written. A run that was
+    interrupted is finished by the same command, at no further cost.
+    """
+    set_up_output(quiet=quiet, as_json=as_json, verbose=verbose)
+    spec = load_spec(spec_file)
+    charge = read_charge_options(spec, key, within, again, replace)
+    check_counts_are_kept(spec, charge)
+    check_paths(spec)
+    plan = get_plan(spec, plan_file, charge.key)
+    print_plan(plan, spec.privacy.delta)
+    if spec.output.parts:
+        record = publish_in_parts(spec, plan, charge)
+    else:
+        publication = prepare_release(spec, plan, charge)
+        tables = count_tables(spec, plan) if publication.needs_counts else None
+        record = publish_release(spec, publication, charge, tables)
+    if as_json:
+        print_json(record)
+
+
+def release(
+    spec_file: SpecArgument,
+    counts_file: Annotated[
+        Path, typer.Option("--counts", help="Exact counts, by `fitplug count`.")
+    ],
+    plan_file: PlanOption = None,
+    key: KeyOption = None,
+    within: WithinOption = None,
+    again: AgainOption = False,
+    replace: ReplaceOption = False,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Release counts: charge the ledger, draw noise, write tables.
+
+    This happens exactly once. A release that was interrupted is finished by the same command.
+    """
+    set_up_output(quiet=quiet, as_json=as_json, verbose=verbose)
+    spec = load_spec(spec_file)
+    charge = read_charge_options(spec, key, within, again, replace)
+    check_paths(spec)
+    plan = get_plan(spec, plan_file, charge.key)
+    print_plan(plan, spec.privacy.delta)
+    if spec.output.parts:
+        tables = read_counts(counts_file)
+        record = publish_in_parts(spec, plan, charge, tables=tables, counts_file=counts_file)
+    else:
+        publication = prepare_release(spec, plan, charge)
+        needed = read_counts(counts_file) if publication.needs_counts else None
+        record = publish_release(spec, publication, charge, needed, counts_file)
+    if as_json:
+        print_json(record)

@@ -1,0 +1,355 @@
+"""The dense covariance of an attribute, in the contrasts that its queries ask for.
+
+Blocks that are asked different factors have different variants of it. In a variant whose factors
+have nested row spaces, each step is a grade k; else all contrasts are one grade. There are K_k
+(d_k, n) and E_k (n, d_k) with K_k u = 0 and, summed over the grades of one variant,
+
+    w = w u 1' + sum_k w E_k K_k for all rows w of its factors,    w E_k = 0 for rows of grades < k
+
+    C_k = E_k E_k'    Y_k = K_k'K_k    gamma_k = |w E_k|^2    mu = w u
+
+So a grade knows nothing of what those above it add. For k > l any matrix D gives K_k - D K_l and
+E_l + E_k D of the same form, and any contrast d gives u + d and K_k - K_k d 1' in all variants:
+this is how the descent moves. See docs/theory/product-family.md, "Grades" and "Descent in the
+splits", where E_k G_k^1/2 and G_k^-1/2 R_k are what E_k and K_k are here.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from scipy.linalg import cholesky, eigh, qr, solve_triangular
+
+from fitplug.errors import DesignError
+from fitplug.families.base.attribute_matrices import DenseMatrix
+from fitplug.families.product.design.attribute_covariance import (
+    AttributeOptimum,
+    AttributeQueries,
+    make_uniform_optimum,
+)
+from fitplug.families.product.design.orthogonal_rounding import (
+    OrthogonalRounding,
+    round_reference,
+)
+from fitplug.families.product.shape.batches import DistinctFactor
+from fitplug.families.product.shape.grades import AttributeGrades
+from fitplug.families.product.strategy.variants import VariantMatrix
+from fitplug.numeric import FloatArray, IntArray
+from fitplug.solve import Block, reduce_matrix, solve_dual
+
+NEGLIGIBLE = 1e-10
+"""Numbers below this part of the largest one count as rounding."""
+
+_TOLERANCE, _MAX_ITERATIONS = 1e-5, 1000
+"""Of the dual solver for one attribute alone."""
+
+_ROTATIONS = 64
+"""The most rotations of an attribute's matrices that are rounded."""
+
+_ROTATION_WORK = 1e8
+"""The cube of an attribute's cells times the rotations is at most this."""
+
+_ANSWERED = 1e-6
+"""Rows whose rest is below this part of the largest entry are answered by a variant."""
+
+_UNASKED = 2.0**-10
+"""The size of contrasts that no query asks for, as a part of the largest column norm."""
+
+
+@dataclass(frozen=True, eq=False)
+class DenseCovariance:
+    """The reference u and the covariances C_k of an attribute with K grades.
+
+    Attributes:
+        contrasts: Orthonormal contrasts that span those of all rows, shape (n, d).
+        reference: u, shape (n,).
+        precisions: K_k, shapes (d_k, n).
+        estimates: E_k, shapes (n, d_k).
+        starts: Where the grades of each variant start, and K.
+        variants: The variant of each block, shape (b,).
+    """
+
+    contrasts: FloatArray
+    reference: FloatArray
+    precisions: tuple[FloatArray, ...]
+    estimates: tuple[FloatArray, ...]
+    starts: tuple[int, ...] = (0, 1)
+    variants: IntArray = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
+
+    @classmethod
+    def fits(cls, queries: AttributeQueries) -> bool:
+        """Tell whether the queries are given as rows."""
+        return queries.tree is None
+
+    @classmethod
+    def optimise(cls, queries: AttributeQueries) -> AttributeOptimum:
+        """Find the optimum of the rows of all factors, and of the sum if a group asks for it.
+
+        It is divided into the grades; all scales are 1 then.
+        """
+        n, summed = queries.size, int(queries.summed)
+        rows = [factor.rows for factor in queries.factors]
+        W, place = np.unique(
+            np.concatenate([*rows, np.ones((summed, n))]), axis=0, return_inverse=True
+        )
+        place = place.ravel()
+        c = np.full(len(W), np.inf)
+        np.minimum.at(c, place, np.concatenate([*queries.targets, np.ones(summed)]))
+        centred = W - W.mean(axis=1, keepdims=True)
+        _, sizes, directions = np.linalg.svd(centred, full_matrices=False)
+        N = directions[: int((sizes > NEGLIGIBLE * np.abs(W).max()).sum())].T
+        if not N.shape[1]:
+            return make_uniform_optimum(cls.of_contrasts(N, np.zeros(0), np.zeros((0, 0))), queries)
+        asked = W.any(axis=1)
+        covariance, p, q_asked = _optimise_rows(W[asked], c[asked], N)
+        if queries.grades.subspaces:
+            covariance = covariance.divide(queries.grades)
+        q = np.zeros(len(W))
+        q[asked] = q_asked
+        q = q[place] + NEGLIGIBLE
+        ends = np.cumsum([len(own) for own in rows])
+        shares = [own / own.sum() for own in np.split(q, ends)[: len(rows)]]
+        return AttributeOptimum(covariance, p, tuple(shares))
+
+    @classmethod
+    def of_contrasts(cls, N: FloatArray, v: FloatArray, G: FloatArray) -> DenseCovariance:
+        """Make that of one grade from N (n, k), v = N'u (k,) and G = N'C N (k, k)."""
+        L = cholesky(G, lower=True) if len(G) else G
+        precision = solve_triangular(L, (N - v).T, lower=True) if len(G) else (N - v).T
+        return cls(N, 1 / len(N) + N @ v, (precision,), (N @ L,))
+
+    def divide(self, grades: AttributeGrades) -> DenseCovariance:
+        """Divide a covariance of one grade by a block Cholesky decomposition for each variant."""
+        (estimate,), starts = self.estimates, grades.starts.tolist()
+        precisions: list[FloatArray] = []
+        estimates: list[FloatArray] = []
+        for start, stop in itertools.pairwise(starts):
+            subspaces = grades.subspaces[start:stop]
+            N = np.concatenate(subspaces, axis=1)
+            part = N.T @ estimate
+            own = self.of_contrasts(N, N.T @ self.reference, part @ part.T)
+            at = np.cumsum([space.shape[1] for space in subspaces])[:-1]
+            precisions += np.split(own.precisions[0], at, axis=0)
+            estimates += np.split(own.estimates[0], at, axis=1)
+        return replace(
+            self,
+            precisions=tuple(precisions),
+            estimates=tuple(estimates),
+            starts=tuple(starts),
+            variants=grades.variants,
+        )
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for covariances that are identical."""
+        arrays = self.reference, *self.precisions
+        return type(self), *(own.shape for own in arrays), *(own.tobytes() for own in arrays)
+
+    def compute_eta(self) -> FloatArray:
+        """Return (Y_k)_ii of each cell and grade, shape (n, K)."""
+        return np.stack([(own * own).sum(axis=0) for own in self.precisions], axis=1)
+
+    def compute_variance_parts(self, factor: DistinctFactor) -> FloatArray:
+        """Return mu^2 and the gammas of the rows of a factor, shape (r, 1 + K)."""
+        return self.compute_row_parts(factor.rows)
+
+    def compute_row_parts(self, rows: FloatArray) -> FloatArray:
+        """Return mu^2 and the gammas of rows (r, n), shape (r, 1 + K)."""
+        parts = [(rows @ self.reference) ** 2]
+        parts += [((rows @ own) ** 2).sum(axis=1) for own in self.estimates]
+        return np.stack(parts, axis=1)
+
+    def descend(
+        self,
+        cells: FloatArray,
+        prices: FloatArray,
+        pulls: Sequence[tuple[DistinctFactor, FloatArray]],
+    ) -> DenseCovariance:
+        """Return a covariance with a lower Lagrangian: the least in all C_k, then in each move."""
+        return self.descend_rows(cells, prices, [(factor.rows, pull) for factor, pull in pulls])
+
+    def descend_rows(
+        self,
+        cells: FloatArray,
+        prices: FloatArray,
+        pulls: Sequence[tuple[FloatArray, FloatArray]],
+    ) -> DenseCovariance:
+        """Descend with pulls (r, 1 + K) on rows W (r, n); see `AttributeCovariance.descend`.
+
+        C_k is the geometric mean of Theorem 3. A move by D (F29) costs
+
+            price_k sum_i p_i |(K_k - D K_l) e_i|^2 + sum_j pull_jl |(E_l + E_k D)'w_j|^2
+
+        and one of u by d, which all variants share,
+
+            sum_k price_k sum_i p_i |K_k (e_i - d)|^2 + sum_j pull_j0 (w_j'(u + d))^2
+        """
+        W = np.concatenate([rows for rows, _ in pulls])
+        pull = np.concatenate([own for _, own in pulls])
+        K, E = list(self.precisions), list(self.estimates)
+        for k, price in enumerate(prices.tolist()):
+            asked = pull[:, 1 + k] > 0
+            b = W[asked] @ E[k]
+            root = cholesky(price * _weigh(K[k], cells, K[k]), lower=True)
+            squares, U = eigh(root.T @ ((b.T * pull[asked, 1 + k]) @ b) @ root)
+            sizes = np.maximum(squares, np.finfo(float).tiny) ** 0.25
+            E[k] = E[k] @ (root @ U / sizes)
+            K[k] = (sizes[:, None] * U.T) @ solve_triangular(root, K[k], lower=True)
+        for low, k in self._list_moves():
+            b, weights = W @ E[k], pull[:, 1 + low, None]
+            right = float(prices[k]) * _weigh(K[k], cells, K[low])
+            right -= b.T @ (weights * (W @ E[low]))
+            s, V = eigh(float(prices[k]) * _weigh(K[low], cells, K[low]))
+            t, Z = eigh(b.T @ (weights * b))
+            D = Z @ ((Z.T @ right @ V) / (s + np.maximum(t, 0.0)[:, None])) @ V.T
+            K[k] = K[k] - D @ K[low]
+            E[low] = E[low] + E[k] @ D
+        weighted, N = W.T * pull[:, 0], self.contrasts
+        charged = np.concatenate(K) * np.sqrt(np.repeat(prices, list(map(len, K))))[:, None]
+        mean = cells if cells.ndim == 1 else cells.sum(axis=1)
+        system = N.T @ (mean.sum() * charged.T @ charged + weighted @ W) @ N
+        right = N.T @ (charged.T @ (charged @ mean) - weighted @ (W @ self.reference))
+        move = N @ np.linalg.solve(system, right)
+        return replace(self, precisions=tuple(K), estimates=tuple(E)).move(move)
+
+    def _list_moves(self) -> Iterator[tuple[int, int]]:
+        """List the pairs of grades l < k of the same variant."""
+        for start, stop in itertools.pairwise(self.starts):
+            yield from ((low, k) for k in range(start, stop) for low in range(start, k))
+
+    def round_to_integers(
+        self, factors: Sequence[DistinctFactor], bits: int
+    ) -> DenseMatrix | VariantMatrix:
+        """Return the integer matrices next to this covariance; see `AttributeCovariance`."""
+        W = np.concatenate([factor.rows for factor in factors])
+        slices = [slice(start, stop) for start, stop in itertools.pairwise(self.starts)]
+        if len(slices) == 1:
+            return self._round_variant(W, bits, slices[0], _round_entries)
+        reference = round_reference(self.reference)
+        move = reference / sum(reference.tolist()) - self.reference
+        moved = self.move(move)
+        rounding = OrthogonalRounding(reference)
+        matrices = []
+        for own in slices:
+            rounded = moved._round_variant(W, bits, own, rounding.round)
+            grades = np.zeros(rounded.rows, dtype=np.int64)
+            matrices.append(rounded if rounded.grades else replace(rounded, row_grades=grades))
+        return VariantMatrix(tuple(matrices), reference, self.variants)
+
+    def move(self, contrast: FloatArray) -> DenseCovariance:
+        """Add a contrast (n,) to u."""
+        precisions = tuple(own - (own @ contrast)[:, None] for own in self.precisions)
+        return replace(self, reference=self.reference + contrast, precisions=precisions)
+
+    def _round_variant(
+        self,
+        W: FloatArray,
+        bits: int,
+        variant: slice,
+        round_rows: Callable[[FloatArray], IntArray],
+    ) -> DenseMatrix:
+        """Return the best of many roundings: of K_k with K_k'K_k = Y_k and of their rotations.
+
+        All rotations are the same mechanism, but they do not round equally well. Each grade has the
+        same largest column norm, as the blocks choose how accurate it is.
+
+        Args:
+            W: Rows that are asked for, shape (r, n); the rounding is good for those that the
+                variant answers.
+            bits: The binary logarithm of the largest column norm.
+            variant: The grades of the variant.
+            round_rows: Rounds rows (r, n).
+        """
+        n, real, estimates = len(self.reference), self.precisions[variant], self.estimates[variant]
+        left = W - (W @ self.reference)[:, None]
+        for K, E in zip(real, estimates, strict=True):
+            left -= W @ E @ K
+        W = W[np.abs(left).max(axis=1) <= _ANSWERED * np.abs(W).max()]
+        sizes = [math.sqrt(float((K**2).sum(axis=0).max(initial=0.0))) or 1.0 for K in real]
+        asked = np.concatenate([np.ones((1, n)), *real]).T
+        unasked = _UNASKED * qr(asked)[0][:, asked.shape[1] :].T
+        unasked = unasked - (unasked @ self.reference)[:, None]
+        grades: IntArray = np.repeat(np.arange(len(real)), [len(own) for own in real])
+        grades = np.append(grades, np.full(len(unasked), len(real) - 1))
+        rng = np.random.default_rng(n)  # A constant seed, so that designs are reproducible.
+        best: tuple[float, DenseMatrix] | None = None
+        trials = min(_ROTATIONS, 1 + int(_ROTATION_WORK / n**3))
+        for trial in range(trials if max(map(len, real)) > 1 else 1):
+            rotated = [
+                (qr(rng.normal(size=(len(own), len(own))))[0] @ own if trial else own) / size
+                for own, size in zip(real, sizes, strict=True)
+            ]
+            matrix = round_rows(np.vstack([*rotated, unasked]) * 2.0**bits)
+            if np.linalg.matrix_rank(np.vstack([matrix, np.full(n, 2.0**bits)])) < n:
+                continue
+            candidate = DenseMatrix(matrix, grades if len(real) > 1 else None)
+            loss = _estimate_loss(candidate, grades, W, (real, estimates))
+            if best is None or loss < best[0]:
+                best = loss, candidate
+        if best is None:
+            raise DesignError("the integer strategy of an attribute lost a contrast")
+        return best[1]
+
+
+def _weigh(left: FloatArray, cells: FloatArray, right: FloatArray) -> FloatArray:
+    """Compute left diag(p) right' for weights p (n,), or left P right' for moments P (n, n)."""
+    return (left * cells if cells.ndim == 1 else left @ cells) @ right.T
+
+
+def _round_entries(rows: FloatArray) -> IntArray:
+    """Round every entry of rows (r, n)."""
+    return np.rint(rows).astype(np.int64)
+
+
+def _estimate_loss(
+    rounded: DenseMatrix,
+    grades: IntArray,
+    W: FloatArray,
+    real: tuple[Sequence[FloatArray], Sequence[FloatArray]],
+) -> float:
+    """Estimate the logarithm of what rounding costs for the rows W (r, n), over all grades.
+
+    It is by how much the largest eta and the largest gamma of each grade grow, from those of the
+    real precisions and estimates.
+    """
+    E = np.linalg.inv(np.vstack([rounded.matrix, np.ones(rounded.n)]))[:, :-1]
+    loss = 0.0
+    for k, (precision, estimate) in enumerate(zip(*real, strict=True)):
+        eta, gammas = (precision**2).sum(axis=0), ((W @ estimate) ** 2).sum(axis=1)
+        if not eta.max() > 0:
+            continue
+        mine = grades == k
+        squares = ((W @ E[:, mine]) ** 2).sum(axis=1) / np.maximum(gammas, 1e-3 * gammas.max())
+        more = (rounded.matrix[mine].astype(np.float64) ** 2).sum(axis=0).max() / eta.max()
+        loss += math.log(float(squares.max())) + math.log(more)
+    return loss
+
+
+def _optimise_rows(
+    W: FloatArray, c: FloatArray, N: FloatArray
+) -> tuple[DenseCovariance, FloatArray, FloatArray]:
+    """Find the optimum of rows W (m, n) with targets c (m,) in the contrasts N (n, k).
+
+    Also returns the dual weights p (n,) and q (m,).
+    """
+    problem, _ = reduce_matrix(W, c)
+    block = problem.blocks[0]
+    assert isinstance(block, Block)
+    found = solve_dual(problem, tolerance=_TOLERANCE, max_iterations=_MAX_ITERATIONS)
+    real = found.whiteners[0] @ block.basis  # real' real = Sigma^-1
+    if len(real) > N.shape[1]:
+        functionals = np.vstack([np.ones(len(N)), N.T])
+        T = np.linalg.lstsq(real.T, functionals.T, rcond=None)[0].T
+        v = T[1:] @ T[0] / (T[0] @ T[0])
+        G = T[1:] @ T[1:].T - np.outer(v, v) * (T[0] @ T[0])
+    else:
+        # The sum is no combination of the rows. Then u can be chosen with w'u = 0 for all rows.
+        f = W @ N
+        v = np.linalg.lstsq(f, -W.mean(axis=1), rcond=None)[0]
+        T = np.linalg.lstsq(f, np.linalg.lstsq(real.T, W.T, rcond=None)[0].T, rcond=None)[0]
+        G = T @ T.T
+    return DenseCovariance.of_contrasts(N, v, G), found.p, found.q

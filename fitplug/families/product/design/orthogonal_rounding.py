@@ -1,0 +1,97 @@
+"""Rounding rows to integers that are orthogonal to a vector of integers.
+
+The integer matrices of an attribute's variants share their null vector u. A row k (n,) with
+k'u = 0 is rounded, and then changed by 1 in as few entries as it takes to make the product with the
+integers of u zero. Which entries these are is found for all products at once, by a breadth-first
+search that adds or subtracts one integer at a time.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from fitplug.numeric import FloatArray, IntArray
+
+_LARGEST = 2**10
+"""The largest integer of a reference."""
+
+
+def round_reference(u: FloatArray) -> IntArray:
+    """Round u (n,) to integers in about its proportions, without a common divisor.
+
+    Rows orthogonal to n integers of size s lie about s^(1 / (n - 1)) apart, so few cells get small
+    integers.
+    """
+    size = min(_LARGEST, 4 ** len(u))
+    reference: IntArray = np.rint(u * (size / np.abs(u).max())).astype(np.int64)
+    return reference // math.gcd(*reference.tolist())
+
+
+class OrthogonalRounding:
+    """Rounds rows to integers that are orthogonal to a reference.
+
+    Args:
+        reference: Integers without a common divisor, shape (n,).
+    """
+
+    def __init__(self, reference: IntArray) -> None:
+        self._reference = reference
+        self._most = int(np.abs(reference).max())
+        self._last_steps = self._search()
+
+    def _search(self) -> tuple[IntArray, IntArray]:
+        """Find the last entry and its sign on a shortest way to each product.
+
+        Products are in [-most, most], of which each is reached by steps that stay in there.
+        """
+        most, size = self._most, 2 * self._most + 1
+        entries = np.full(size, -1, dtype=np.int64)
+        signs = np.zeros(size, dtype=np.int64)
+        # Equal integers lead to equal products.
+        integers, places = np.unique(self._reference, return_index=True)
+        places, integers = places[integers != 0], integers[integers != 0]
+        reached = np.zeros(size, dtype=np.bool_)
+        reached[most] = True
+        front = np.zeros(1, dtype=np.int64)
+        while front.size:
+            fresh = []
+            for sign in (1, -1):
+                to = front[:, None] + sign * integers
+                row, column = np.nonzero(np.abs(to) <= most)
+                product = to[row, column]
+                new = ~reached[product + most]
+                product, first = np.unique(product[new], return_index=True)
+                entries[product + most] = places[column[new][first]]
+                signs[product + most] = sign
+                reached[product + most] = True
+                fresh.append(product)
+            front = np.concatenate(fresh)
+        return entries, signs
+
+    def round(self, rows: FloatArray) -> IntArray:
+        """Round rows (r, n) that are orthogonal to the reference."""
+        rounded: IntArray = np.rint(rows).astype(np.int64)
+        for own, row in zip(rounded, rows, strict=True):
+            self._correct(own, row)
+        return rounded
+
+    def _correct(self, rounded: IntArray, row: FloatArray) -> None:
+        """Make a rounded row orthogonal, in place."""
+        product = int(rounded @ self._reference)
+        # What each entry would have been rounded to otherwise, those first that were nearly.
+        other = np.where(row > rounded, 1, -1)
+        change = other * self._reference
+        for i in np.argsort(-np.abs(row - rounded)).tolist():
+            if abs(product) <= self._most:
+                break
+            if abs(product + int(change[i])) < abs(product):
+                rounded[i] += other[i]
+                product += int(change[i])
+        entries, signs = self._last_steps
+        while product:
+            at = min(max(product, -self._most), self._most) + self._most
+            i, sign = int(entries[at]), int(signs[at])
+            rounded[i] -= sign
+            product -= sign * int(self._reference[i])

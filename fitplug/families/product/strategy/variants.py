@@ -1,0 +1,142 @@
+"""Variants: an attribute that blocks measure by different integer matrices.
+
+All matrices A_v (r, n) of an attribute have A_v u = 0 for the same reference u, which is a vector
+of integers divided by their sum. So [A_v; 1'] has the inverse [E_v, u] for each of them, and
+
+    x = E_v A_v x + u 1'x
+
+holds in every block with the matrix of its variant. See docs/theory/product-family.md, "Variants".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from fitplug.families.base.attribute_matrices import DenseMatrix, RowGrades
+from fitplug.families.base.integers import MAX_ENTRY
+from fitplug.numeric import (
+    AnyArray,
+    FloatArray,
+    IntArray,
+    find_largest_entry,
+    frozen_property,
+    multiply_exactly,
+)
+from fitplug.workload import Factor
+
+
+@dataclass(frozen=True, eq=False)
+class VariantMatrix:
+    """The integer matrices of an attribute, one for each variant.
+
+    Attributes:
+        matrices: A_v, each with grades.
+        reference: Integers in the proportions of u, shape (n,).
+        variants: The variant of each block, shape (b,).
+    """
+
+    matrices: tuple[DenseMatrix, ...]
+    reference: IntArray
+    variants: IntArray
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, AnyArray], variants: IntArray) -> VariantMatrix:
+        """Read the matrices from the arrays of a plan file.
+
+        Raises:
+            KeyError: If one is missing.
+        """
+        pairs = zip(arrays["matrices"], arrays["grades"], strict=True)
+        matrices = tuple(DenseMatrix(matrix, grades) for matrix, grades in pairs)
+        return cls(matrices, arrays["reference"], variants)
+
+    @property
+    def arrays_in_file(self) -> Mapping[str, IntArray]:
+        return {
+            "matrices": np.stack([own.matrix for own in self.matrices]),
+            "grades": np.stack([own.grades.rows for own in self.matrices if own.grades]),
+            "reference": self.reference,
+        }
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """The number of grades of each variant."""
+        return tuple(own.grades.count if own.grades else 1 for own in self.matrices)
+
+    @frozen_property
+    def grades(self) -> RowGrades:
+        """The grades of the rows of all variants, one below another."""
+        parts = [own.grades for own in self.matrices if own.grades]
+        starts = np.append(0, np.cumsum([own.count for own in parts]))
+        rows = np.concatenate([own.rows + at for own, at in zip(parts, starts, strict=False)])
+        return RowGrades(
+            rows=rows,
+            adjoint=rows,
+            column_squares=np.concatenate([own.column_squares for own in parts], axis=1),
+            largest_entries=np.concatenate([own.largest_entries for own in parts]),
+        )
+
+    @property
+    def is_symmetric(self) -> bool:
+        return False
+
+    def of_block(self, block: int) -> DenseMatrix:
+        return self.matrices[self.variants[block]]
+
+    def has_form(self, n: int) -> bool:
+        u = self.reference
+        if u.dtype != np.int64 or u.shape != (n,) or find_largest_entry(u) >= MAX_ENTRY:
+            return False
+        if sum(u.tolist()) <= 0 or len(self.matrices) != int(self.variants.max()) + 1:
+            return False
+        return all(
+            own.row_grades is not None
+            and own.has_form(n)
+            and not multiply_exactly(own.matrix, u[:, None]).any()
+            for own in self.matrices
+        )
+
+    @property
+    def n(self) -> int:
+        return len(self.reference)
+
+    @property
+    def rows(self) -> int:
+        return self.matrices[0].rows
+
+    @cached_property
+    def column_square(self) -> int:
+        return max(own.column_square for own in self.matrices)
+
+    @cached_property
+    def largest_entry(self) -> int:
+        return max(own.largest_entry for own in self.matrices)
+
+    @cached_property
+    def growth(self) -> int:
+        return max(own.growth for own in self.matrices)
+
+    def apply(self, values: AnyArray, axis: int) -> AnyArray:
+        raise TypeError("an attribute with variants is measured by the matrices of its blocks")
+
+    def invert(self, values: FloatArray, axis: int) -> FloatArray:
+        raise TypeError("an attribute with variants is measured by the matrices of its blocks")
+
+    def adjoint(self, values: FloatArray, axis: int) -> FloatArray:
+        raise TypeError("an attribute with variants is measured by the matrices of its blocks")
+
+    def upper_adjoint_error(self, values: FloatArray, axis: int) -> float:
+        return 0.0
+
+    def compute_reference(self) -> FloatArray:
+        return np.asarray(self.reference / sum(self.reference.tolist()))
+
+    def upper_variance_parts(self, factor: Factor) -> FloatArray:
+        """Bound mu^2 and the gammas of all variants' grades from above, (r, 1 + K)."""
+        parts = [own.upper_variance_parts(factor) for own in self.matrices]
+        mu = np.min([own[:, :1] for own in parts], axis=0)
+        return np.concatenate([mu, *(own[:, 1:] for own in parts)], axis=1)
