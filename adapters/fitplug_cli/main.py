@@ -45,6 +45,11 @@ class _Commands(TyperGroup):
     Typer has its parser from Click, or a copy of it, so that no type of that is named here.
     """
 
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        names: dict[str, Any] = dict.fromkeys(_COMMANDS)
+        self.commands = names  # which a misspelt command is compared with
+
     def list_commands(self, ctx: Any) -> list[str]:
         return list(_COMMANDS)
 

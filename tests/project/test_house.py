@@ -84,3 +84,17 @@ def test_one_module_reads_the_buffers_of_arrow() -> None:
 def test_no_file_grows_past_what_a_reader_holds() -> None:
     lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in sources()}
     assert {path: n for path, n in lengths.items() if n > MOST_LINES} == {}
+
+
+def test_a_module_defines_each_name_once() -> None:
+    """A second definition replaces the first without a word, also where it was used before."""
+    for path in sources():
+        defined: list[str] = []
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                defined.append(node.name)
+            elif isinstance(node, ast.Assign | ast.AnnAssign):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                names = [n for target in targets for n in ast.walk(target)]
+                defined += [n.id for n in names if isinstance(n, ast.Name)]
+        assert len(defined) == len(set(defined)), path

@@ -42,15 +42,6 @@ _MOST_ENTRIES = 40_000_000
 _DRAWN = 12
 """How many starts of a search for moves are drawn, by a generator with a fixed seed."""
 
-_MOST_ENTRIES = 40_000_000
-"""The most pairs of a block and a move."""
-
-_DRAWN = 12
-"""How many starts of a search for moves are drawn, by a generator with a fixed seed."""
-
-_DRAWN = 12
-"""How many starts of a search for moves are drawn, by a generator with a fixed seed."""
-
 
 @dataclass(frozen=True, eq=False)
 class _CostsInUnits:

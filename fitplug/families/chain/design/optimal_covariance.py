@@ -107,7 +107,7 @@ def _compute_gradients(
     return g, h / structure.targets
 
 
-_TAIL = 1e-8
+_WALK_TAIL = 1e-8
 """The part of the trace of N^1/2 that poles left out may have: its inverse needs more than it."""
 
 
@@ -140,7 +140,7 @@ def find_walks(p: FloatArray, prefix_weights: FloatArray, cell_weights: FloatArr
     """
     n = len(p)
     trace = float(prefix_weights @ np.cumsum(p) + cell_weights @ p)
-    t, weights = place_poles(1.0, n, tail=_TAIL)
+    t, weights = place_poles(1.0, n, tail=_WALK_TAIL)
     w, c = prefix_weights / trace, cell_weights / trace
     steps = p[:, None] / (t + np.outer(c * p, np.ones_like(t)))
     F, J = np.zeros((n + 1, len(t))), np.empty((n, len(t)))
