@@ -235,7 +235,7 @@ def test_keys_on_the_dashboard_and_reprs_in_logs_tell_no_numbers_of_rows(
     found = [form.fullmatch(key) for key in seen]
     actions = {key[1] for key in found if key}
     assert all(found)
-    assert actions == {"check-worker", "send-job", "count-partition", "watch-task", "add-counts"}
+    assert actions == {"send-job", "count-partition", "watch-task", "add-counts"}
     assert str(shares_of(people)[0]) == "Partition(1 slices)"
 
 

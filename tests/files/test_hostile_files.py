@@ -155,7 +155,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_damaged_table_of_a_release(folder: Path, tmp_path: Path) -> None:
     place = tmp_path / "r"
     shutil.copytree(folder, place)
-    (table,) = place.glob("*.parquet")
+    (table,) = place.glob("*.parquet/*.parquet")
     content = table.read_bytes()
     made = [damaged for _, damaged in each_byte(content)][::19]
     made += [mutated(content, random.Random(i), parquet=True) for i in range(80)]
