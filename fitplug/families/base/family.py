@@ -70,10 +70,12 @@ class Certifier(ABC, Generic[S]):
         takes_objectives: Whether it bounds objectives with cell budgets or a total squared error,
             and not the plain privacy cost alone.
         has_frame: Whether its dual weights have a frame.
+        is_refined: Whether cells may be in several tiers, each with a level of its own.
     """
 
     takes_objectives: ClassVar[bool] = False
     has_frame: ClassVar[bool] = False
+    is_refined: ClassVar[bool] = True
 
     @abstractmethod
     def count_duals(self, structure: S) -> tuple[int, int]:
@@ -103,7 +105,12 @@ class Certifier(ABC, Generic[S]):
 
     def certify_tiers(self, claims: TierClaims, lower_bound_at: LowerBoundAt) -> Iterator[Tier]:
         """Certify the level of each tier; see `fitplug.certify.tiers.certify_tiers`."""
-        return certify_tiers(claims, lower_bound_at)
+        if self.is_refined:
+            yield from certify_tiers(claims, lower_bound_at)
+            return
+        cells = int((claims.tiers.of_cell >= 0).sum())
+        bound = claims.lower_bound**2 * (1 - 4 * UNIT_ROUNDOFF)
+        yield Tier(cells, float(claims.profile.max()), bound)
 
 
 class Family(NamedTuple):

@@ -36,16 +36,13 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
 import numpy as np
 from scipy.linalg import cholesky
 
 from fitplug.certify import (
-    LowerBoundAt,
-    Tier,
-    TierClaims,
     divide_by_mass,
     scale_weights,
     sum_nuclear_norms,
@@ -128,11 +125,7 @@ class MatrixCertifier(BlockCertifier[MatrixStructure]):
 class OneTierCertifier(BlockCertifier[S]):
     """What certificates of differences of several records have in common."""
 
-    def certify_tiers(self, claims: TierClaims, lower_bound_at: LowerBoundAt) -> Iterator[Tier]:
-        """Certify one tier: the profile is not refined."""
-        cells = int((claims.tiers.of_cell == 0).sum())
-        bound = claims.lower_bound**2 * (1 - 4 * UNIT_ROUNDOFF)
-        yield Tier(cells, float(claims.profile.max()), bound)
+    is_refined = False
 
 
 class MoveCertifier(OneTierCertifier[MoveStructure]):

@@ -25,16 +25,12 @@ becomes k + g I / (1 + f I), with three numbers f, g, k that do not depend on wh
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from fitplug.certify import (
-    LowerBoundAt,
     Quadrature,
-    Tier,
-    TierClaims,
     divide_by_mass,
     place_poles,
     scale_weights,
@@ -179,6 +175,8 @@ number of a sweep leaves the range of floats."""
 class ChainCertifier(Certifier[ChainStructure]):
     """The certificate of `ChainStructure`, for the plain objective."""
 
+    is_refined = False
+
     def count_duals(self, structure: ChainStructure) -> tuple[int, int]:
         return structure.n, structure.rows
 
@@ -198,10 +196,6 @@ class ChainCertifier(Certifier[ChainStructure]):
     def share_weight(self, structure: ChainStructure, duals: Duals) -> FloatArray:
         sums = np.add.reduceat(duals.q, structure.row_starts[:-1])
         return np.asarray(sums / sums.sum())
-
-    def certify_tiers(self, claims: TierClaims, lower_bound_at: LowerBoundAt) -> Iterator[Tier]:
-        """Certify one tier: the profile of a chain is taken for the same at all cells."""
-        yield Tier(1, float(claims.profile[0]), claims.lower_bound**2 * (1 - gamma(8)))
 
 
 def lower_chain_trace(p: FloatArray, prefix_weights: FloatArray, cell_weights: FloatArray) -> float:

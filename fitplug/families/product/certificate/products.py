@@ -9,11 +9,9 @@ attribute has one number in each.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 
-from fitplug.certify import LowerBoundAt, Tier, TierClaims
 from fitplug.families.base.family import Certifier, Duals, Frame
 from fitplug.families.base.objective import Objective
 from fitplug.families.product.certificate.product_bound import (
@@ -27,6 +25,8 @@ from fitplug.numeric import UNIT_ROUNDOFF, FloatArray
 
 class ProductCertifier(Certifier[ProductStructure]):
     """The certificate of `ProductStructure`."""
+
+    is_refined = False
 
     has_frame = True
 
@@ -50,10 +50,6 @@ class ProductCertifier(Certifier[ProductStructure]):
 
     def share_weight(self, structure: ProductStructure, duals: Duals) -> FloatArray:
         return share_product_weight(structure.batched, self.unpack(structure, duals))
-
-    def certify_tiers(self, claims: TierClaims, lower_bound_at: LowerBoundAt) -> Iterator[Tier]:
-        """Certify one tier: the family tells no cells apart."""
-        yield Tier(1, float(claims.profile[0]), claims.lower_bound**2 * (1 - 4 * UNIT_ROUNDOFF))
 
 
 def pack_duals(duals: ProductDuals) -> Duals:

@@ -18,12 +18,11 @@ move, if phi and chi sum to 1. If the unit keeps the tree there is chi alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from fitplug.certify import LowerBoundAt, Tier, TierClaims, divide_by_mass, scale_weights
+from fitplug.certify import divide_by_mass, scale_weights
 from fitplug.families.base.family import Duals
 from fitplug.families.base.objective import Objective
 from fitplug.families.tree.certificate.block_weights import BlockWeights
@@ -36,12 +35,14 @@ from fitplug.families.tree.certificate.trees import (
 )
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.pairs import TreePairStructure
-from fitplug.numeric import UNIT_ROUNDOFF, BoolArray, FloatArray, gamma
+from fitplug.numeric import BoolArray, FloatArray, gamma
 from fitplug.workload import CellClasses
 
 
 class TreePairCertifier(TreeCertifier):
     """The certificate of `TreePairStructure`."""
+
+    is_refined = False
 
     takes_objectives = False
 
@@ -71,10 +72,6 @@ class TreePairCertifier(TreeCertifier):
         ]
         norm = math.ldexp(math.fsum(norms), power) * (1 - gamma(len(cells) + 64))
         return divide_by_mass(norm / math.sqrt(mass), np.ones(1), q)
-
-    def certify_tiers(self, claims: TierClaims, lower_bound_at: LowerBoundAt) -> Iterator[Tier]:
-        """Certify one tier: the profile tells no cells apart."""
-        yield Tier(1, float(claims.profile[0]), claims.lower_bound**2 * (1 - 4 * UNIT_ROUNDOFF))
 
 
 def upper_pair_mass(structure: TreePairStructure, shares: FloatArray, kinds: FloatArray) -> float:

@@ -16,13 +16,12 @@ cells, which are all in one leaf (`fitplug.families.tree.certificate.leaf_person
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from fitplug.certify import LowerBoundAt, Tier, TierClaims, lower_trace, scale_weights
+from fitplug.certify import lower_trace, scale_weights
 from fitplug.families.base.family import Duals
 from fitplug.families.base.objective import Objective
 from fitplug.families.tree.certificate.block_weights import BlockWeights
@@ -144,6 +143,8 @@ class PersonScalarTree:
 class PersonTreeCertifier(TreeCertifier):
     """The certificate of `PersonTreeStructure`."""
 
+    is_refined = False
+
     takes_objectives = False
 
     def count_duals(self, structure: TreeStructure) -> tuple[int, int]:
@@ -176,12 +177,6 @@ class PersonTreeCertifier(TreeCertifier):
         mass *= kind_mass * (1 + gamma(len(of_kinds) + 4))
         norm = math.ldexp(norm, power + more) * (1 - gamma(64))
         return max(0.0, norm / math.sqrt(mass) * (1 - 8 * UNIT_ROUNDOFF))
-
-    def certify_tiers(self, claims: TierClaims, lower_bound_at: LowerBoundAt) -> Iterator[Tier]:
-        """Certify one tier: the profile is not refined."""
-        level = float(claims.profile.max())
-        cells = int((claims.tiers.of_cell >= 0).sum())
-        yield Tier(cells, level, claims.lower_bound**2 * (1 - 4 * UNIT_ROUNDOFF))
 
 
 def _lower_kinds_norm(
