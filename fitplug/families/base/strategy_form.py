@@ -1,7 +1,7 @@
 """Strategy forms: what mechanism and verification need to know of one structure's strategies.
 
 Each structure has one implementation, registered in `fitplug.families.registry`. Those whose
-blocks have a basis and a matrix over it share `fitplug.families.blocks.strategy.block_sets`.
+blocks have a basis and a matrix over it share `fitplug.families.blocks.strategy.matrices`.
 
 The forms know integers that count records, and the differences of one record. What they prove is
 carried over here to integers that count shares of records, as measures divide them, and to
