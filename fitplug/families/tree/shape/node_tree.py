@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -152,7 +151,7 @@ class NodeTree:
                 values[step.children] = values[step.parents, None]
         return values
 
-    @cached_property
+    @frozen_property
     def places(self) -> NodePlaces:
         """Where each node is in the steps."""
         steps, positions, children, parents = (
