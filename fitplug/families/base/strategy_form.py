@@ -203,6 +203,8 @@ def upper_excess(stated: int, attained: int) -> float:
     """
     if attained == stated:
         return 0.0
+    if not attained:
+        return math.inf
     ratio = ceil_float(Fraction(stated, attained))
     return (math.sqrt(ratio) - 1) * (1 + 4 * UNIT_ROUNDOFF) + 2 * UNIT_ROUNDOFF
 

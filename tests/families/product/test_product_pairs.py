@@ -285,3 +285,42 @@ def test_a_hierarchy_beside_many_cells_is_refused():
     )
     with pytest.raises(fp.WorkloadError, match="ReplaceOne"):
         fp.design(workload, unit=fp.ReplaceOne())
+
+
+@pytest.mark.slow
+def test_rows_that_say_little_of_an_attribute_leave_its_covariance_a_rank() -> None:
+    """Directions that hardly any row pulls were lost, and the reference went anywhere."""
+    codes = fp.Integers(0, 44)
+    attributes = {"a": ["1", "2", "3"], "b": ["1", "2"], "c": codes, "d": codes, "e": ["1", "2"]}
+    few = np.arange(45)[None] % 3 - 1.0
+    groups = [
+        fp.queries({"c": "prefix"}, std=4.94),
+        fp.queries({"b": "identity", "c": few, "e": "identity"}, std=5.58),
+        fp.queries({"d": "prefix", "e": "identity"}, std=3.0),
+    ]
+    workload = fp.Workload(fp.Domain(attributes), groups)
+    plan = fp.design(workload, unit=fp.ReplaceOne(within=("c",)), tolerance=1e-2)
+    plan.verify()
+    assert isinstance(plan.structure, ProductPairStructure)
+    assert plan.gap < 0.2
+
+
+def test_an_attribute_of_one_cell_has_one_triple() -> None:
+    domain = fp.Domain({"one": ["x"], "age": fp.Integers(0, 5), "size": fp.Integers(0, 4)})
+    groups = [
+        fp.queries({"one": np.array([[1.0], [-1.0]]), "age": "prefix"}, std=2.0),
+        fp.queries({"age": "prefix", "size": "prefix"}, std=3.0),
+    ]
+    structure = split(fp.Workload(domain, groups), fp.ReplaceOne())
+    strategy = find_design(structure, Objective(), OPTIONS, 1e-3).strategy
+    A = build_dense_strategy(strategy)
+    pairs = itertools.combinations(range(A.shape[1]), 2)
+    assert strategy.sensitivity_squared >= max(
+        int(((A[:, i] - A[:, j]) ** 2).sum()) for i, j in pairs
+    )
+
+
+def test_columns_of_zeros_have_one_triple() -> None:
+    cover = cover_triples(np.zeros((50, 3), dtype=np.int64), 8)
+    assert cover is not None
+    assert not cover.triples.any()

@@ -53,11 +53,19 @@ _ROTATIONS = 64
 _ROTATION_WORK = 1e8
 """The cube of an attribute's cells times the rotations is at most this."""
 
+_UNPULLED = 1e-16
+"""Directions that rows pull by less than this part of the most are taken to be pulled by it. They
+cost its root, and K_k keeps its rank, without which u could go anywhere."""
+
+_STEADY = 1e-9
+"""What a contrast in u costs, as a part of the mean of what it costs and what its rows pull."""
+
 _ANSWERED = 1e-6
 """Rows whose rest is below this part of the largest entry are answered by a variant."""
 
-_UNASKED = 2.0**-10
-"""The size of contrasts that no query asks for, as a part of the largest column norm."""
+_UNASKED = (2.0**-10, 2.0**-7, 2.0**-5, 2.0**-3)
+"""The sizes of contrasts that no query asks for, as parts of the largest column norm. The first one
+that integers can have is taken."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,7 +204,10 @@ class DenseCovariance:
             b = W[asked] @ E[k]
             root = cholesky(price * _weigh(K[k], cells, K[k]), lower=True)
             squares, U = eigh(root.T @ ((b.T * pull[asked, 1 + k]) @ b) @ root)
-            sizes = np.maximum(squares, np.finfo(float).tiny) ** 0.25
+            most = float(squares.max(initial=0.0))
+            if not most > 0:
+                continue
+            sizes = np.maximum(squares, _UNPULLED * most) ** 0.25
             E[k] = E[k] @ (root @ U / sizes)
             K[k] = (sizes[:, None] * U.T) @ solve_triangular(root, K[k], lower=True)
         for low, k in self._list_moves():
@@ -213,6 +224,10 @@ class DenseCovariance:
         mean = cells if cells.ndim == 1 else cells.sum(axis=1)
         system = N.T @ (mean.sum() * charged.T @ charged + weighted @ W) @ N
         right = N.T @ (charged.T @ (charged @ mean) - weighted @ (W @ self.reference))
+        # Where next to nothing decides, u stays near the same number in all cells.
+        steady = _STEADY * float(np.trace(system)) / max(len(system), 1)
+        system += steady * np.eye(len(system))
+        right -= steady * (N.T @ self.reference)
         move = N @ np.linalg.solve(system, right)
         return replace(self, precisions=tuple(K), estimates=tuple(E)).move(move)
 
@@ -271,25 +286,28 @@ class DenseCovariance:
         W = W[np.abs(left).max(axis=1) <= _ANSWERED * np.abs(W).max()]
         sizes = [math.sqrt(float((K**2).sum(axis=0).max(initial=0.0))) or 1.0 for K in real]
         asked = np.concatenate([np.ones((1, n)), *real]).T
-        unasked = _UNASKED * qr(asked)[0][:, asked.shape[1] :].T
+        unasked = qr(asked)[0][:, asked.shape[1] :].T
         unasked = unasked - (unasked @ self.reference)[:, None]
         grades: IntArray = np.repeat(np.arange(len(real)), [len(own) for own in real])
         grades = np.append(grades, np.full(len(unasked), len(real) - 1))
         rng = np.random.default_rng(n)  # A constant seed, so that designs are reproducible.
         best: tuple[float, DenseMatrix] | None = None
         trials = min(_ROTATIONS, 1 + int(_ROTATION_WORK / n**3))
-        for trial in range(trials if max(map(len, real)) > 1 else 1):
-            rotated = [
-                (qr(rng.normal(size=(len(own), len(own))))[0] @ own if trial else own) / size
-                for own, size in zip(real, sizes, strict=True)
-            ]
-            matrix = round_rows(np.vstack([*rotated, unasked]) * 2.0**bits)
-            if np.linalg.matrix_rank(np.vstack([matrix, np.full(n, 2.0**bits)])) < n:
-                continue
-            candidate = DenseMatrix(matrix, grades if len(real) > 1 else None)
-            loss = _estimate_loss(candidate, grades, W, (real, estimates))
-            if best is None or loss < best[0]:
-                best = loss, candidate
+        for part in _UNASKED if len(unasked) else (1.0,):
+            for trial in range(trials if max(map(len, real)) > 1 else 1):
+                rotated = [
+                    (qr(rng.normal(size=(len(own), len(own))))[0] @ own if trial else own) / size
+                    for own, size in zip(real, sizes, strict=True)
+                ]
+                matrix = round_rows(np.vstack([*rotated, part * unasked]) * 2.0**bits)
+                if np.linalg.matrix_rank(np.vstack([matrix, np.full(n, 2.0**bits)])) < n:
+                    continue
+                candidate = DenseMatrix(matrix, grades if len(real) > 1 else None)
+                loss = _estimate_loss(candidate, grades, W, (real, estimates))
+                if best is None or loss < best[0]:
+                    best = loss, candidate
+            if best is not None:
+                break
         if best is None:
             raise DesignError("the integer strategy of an attribute lost a contrast")
         return best[1]

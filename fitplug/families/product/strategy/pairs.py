@@ -107,6 +107,8 @@ def list_triples(matrix: AttributeMatrix, moves: bool) -> IntArray:
         between = -(contrasts.precision // contrasts.n)
         triples = [(square,) * 3, (square, square, between)]
         return np.array(triples[: 1 + (moves and matrix.n > 1)], dtype=np.int64)
+    if not matrix.rows:  # one cell has no contrasts
+        return np.zeros((1, 3), dtype=np.int64)
     gram = multiply_exactly(matrix.matrix.T, matrix.matrix)
     squares = np.diagonal(gram)
     if not moves:

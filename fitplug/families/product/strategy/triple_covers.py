@@ -49,6 +49,8 @@ def cover_triples(triples: IntArray, most: int) -> TripleCover | None:
     if len(triples) <= most:
         return TripleCover(triples.astype(np.float64), np.arange(len(triples)))
     scale = float(triples.max())
+    if not scale > 0:  # all columns are zero
+        return TripleCover(np.zeros((1, 3)), np.zeros(1, dtype=np.int64))
     X = triples / scale
     for steps in _GRIDS:
         s, t = np.meshgrid(np.linspace(0, 1, steps + 1), np.linspace(-1, 1, 2 * steps + 1))
