@@ -279,9 +279,11 @@ class DenseCovariance:
             variant: The grades of the variant.
             round_rows: Rounds rows (r, n).
         """
-        n, real, estimates = len(self.reference), self.precisions[variant], self.estimates[variant]
+        n, estimates = len(self.reference), self.estimates[variant]
+        # The descent turns each K_k somehow. Attributes that are asked the same should round alike.
+        real = [_triangulate(own, self.contrasts) for own in self.precisions[variant]]
         left = W - (W @ self.reference)[:, None]
-        for K, E in zip(real, estimates, strict=True):
+        for K, E in zip(self.precisions[variant], estimates, strict=True):
             left -= W @ E @ K
         W = W[np.abs(left).max(axis=1) <= _ANSWERED * np.abs(W).max()]
         sizes = [math.sqrt(float((K**2).sum(axis=0).max(initial=0.0))) or 1.0 for K in real]
@@ -311,6 +313,15 @@ class DenseCovariance:
         if best is None:
             raise DesignError("the integer strategy of an attribute lost a contrast")
         return best[1]
+
+
+def _triangulate(K: FloatArray, contrasts: FloatArray) -> FloatArray:
+    """Turn K (d, n) to T with T'T = K'K that is lower trapezoidal in the contrasts (n, k)."""
+    if not len(K):
+        return K
+    Q, R = qr((K @ contrasts)[:, ::-1])
+    signs = np.where(np.diagonal(R) < 0, -1.0, 1.0)
+    return np.asarray((signs[:, None] * (Q.T @ K))[::-1])
 
 
 def _weigh(left: FloatArray, cells: FloatArray, right: FloatArray) -> FloatArray:
