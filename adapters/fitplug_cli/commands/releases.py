@@ -31,7 +31,7 @@ from fitplug_cli.render.release_record import (
     check_release_folder,
     read_release_record,
 )
-from fitplug_cli.software import describe_software
+from fitplug_cli.software import list_versions
 from fitplug_cli.spec import Spec, SpecError
 from fitplug_opendp.count_checks import CountedRows, check_limit, check_tables
 from fitplug_opendp.publication import Publication
@@ -311,7 +311,7 @@ def _review_release(spec: Spec, release: Release, ledger: Ledger | None) -> dict
     keywords: dict[str, Any] = {
         "about": spec.about.about,
         "delta": spec.privacy.delta,
-        **describe_software(),
+        "versions": list_versions(),
     }
     try:
         return review(release, ledger=ledger, **keywords)

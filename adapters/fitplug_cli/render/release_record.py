@@ -24,7 +24,7 @@ from fitplug.plan import Plan
 from fitplug.release import Release, choose_intervals, format_markdown, name_files
 from fitplug_cli.render.csv_tables import write_csv
 from fitplug_cli.render.json_records import build_measures_record
-from fitplug_cli.software import describe_software
+from fitplug_cli.software import list_versions
 from fitplug_opendp.noise_source import find_check
 
 _RECORD = "release.json"
@@ -78,7 +78,9 @@ class ReleaseFiles:
 
     def describe(self, release: Release) -> dict[str, Any]:
         """Return the entries of release.json: what ran."""
-        return describe_release(release, self.confidence, self.delta) | describe_software()
+        return describe_release(release, self.confidence, self.delta) | {
+            "versions": list_versions()
+        }
 
     def add_files(self, folder: Place, release: Release) -> None:
         """Write the CSV tables and the review. Raises OSError if a file cannot be written."""
