@@ -62,9 +62,6 @@ class CodeFile:
     def read_column(self, name: str) -> list[Code]:
         """Read the codes of a column; no code may be empty, or have blanks around it.
 
-        Args:
-            name: The name of the column.
-
         Returns:
             A code for each row.
 
