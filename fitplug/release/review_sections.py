@@ -242,7 +242,8 @@ def _describe_preprocessing(release: Release, about: About) -> str:
     return (
         f"{about.preprocessing or ask_publisher('preprocessing')}\n\n"
         f"{_describe_rows(release)}{limit}Records outside the domain are left out.{values}"
-        "The noise was fitted to the targets alone, before any row was read: nothing is tuned on the data."
+        "The noise was fitted to the targets alone, before any row was read: nothing is tuned on "
+        "the data."
     )
 
 
