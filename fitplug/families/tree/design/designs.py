@@ -23,11 +23,11 @@ from fitplug.families.base.design import (
     choose_bits,
     evaluate_at_targets,
 )
-from fitplug.families.base.family import Duals
+from fitplug.families.base.family import build_strategy
 from fitplug.families.base.integers import MAX_ENTRY
 from fitplug.families.base.objective import Objective
-from fitplug.families.base.strategies import build_strategy
 from fitplug.families.base.strategy import IntegerStrategy
+from fitplug.families.base.structure import Structure
 from fitplug.families.tree.design.bound_ascent import ascend_tree_bound
 from fitplug.families.tree.design.child_covariances import (
     ChildCovariances,
@@ -36,7 +36,6 @@ from fitplug.families.tree.design.child_covariances import (
 )
 from fitplug.families.tree.design.descent import descend_trees
 from fitplug.families.tree.design.family import Sweep, sum_profiles, sum_variances
-from fitplug.families.tree.design.leaf_descent import descend_leaf_persons
 from fitplug.families.tree.design.pair_descent import descend_tree_pairs
 from fitplug.families.tree.design.person_descent import descend_person_trees
 from fitplug.families.tree.design.sibling_covariance import build_strategies
@@ -44,7 +43,7 @@ from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.pairs import TreePairStructure
 from fitplug.families.tree.shape.persons import PersonTreeStructure
 from fitplug.families.tree.shape.root_totals import RootTotals
-from fitplug.families.tree.strategy.blocks import StepMatrices, TreeBlock
+from fitplug.families.tree.strategy.blocks import StepMatrices, TreeBlock, TreeIntegers
 from fitplug.numeric import FloatArray, IntArray
 from fitplug.solve import Options
 from fitplug.workload import ONE_RECORD
@@ -63,7 +62,7 @@ def round_trees(
     objective: Objective,
     upper: float,
     loss: float,
-) -> IntegerStrategy:
+) -> IntegerStrategy[Structure]:
     """Round what the sweeps over all blocks that are measured found.
 
     Args:
@@ -80,7 +79,7 @@ def round_trees(
     every = structure.noisy_blocks
     unit = math.sqrt(float(sum_profiles(structure, sweeps).max()))
     scales = 1 / (unit * np.sqrt(compute_precisions(structure, every)))
-    best: IntegerStrategy | None = None
+    best: IntegerStrategy[Structure] | None = None
     reached = math.inf
     for bits in choose_bits(_BITS, structure.shares):
         shared = _SHARED_BITS if structure.shares == 1 else min(_SHARED_BITS, bits // 2)
@@ -91,7 +90,7 @@ def round_trees(
         if any(block is None for block in blocks):
             break
         made = tuple(block for block in blocks if block is not None)
-        strategy = build_strategy(structure, (), make_contrasts(structure), made)
+        strategy = build_strategy(structure, make_contrasts(structure), made)
         if best is not None and strategy.max_records < LEAST_RECORDS:
             break
         before, reached = reached, evaluate_at_targets(strategy, objective)
@@ -193,10 +192,10 @@ def design_trees(
     """
     best = descend_trees(structure, objective, options)
     strategy = round_trees(structure, best.sweeps, objective=objective, upper=best.upper, loss=loss)
-    weights = ascend_tree_bound(structure, objective, best.proving, best.upper, options.tolerance)
+    duals = ascend_tree_bound(structure, objective, best.proving, best.upper, options.tolerance)
     return Design.in_one_tier(
         strategy,
-        Duals(*weights),
+        duals,
         bound_margin=TREE_BOUND_MARGIN,
         iterations=best.iterations,
         ended=best.ended,
@@ -217,7 +216,7 @@ def design_tree_pairs(
     return Design.in_one_tier(
         # The least largest cost is not known, so bits are added until they gain nothing.
         round_trees(structure, best.sweeps, objective=objective, upper=0.0, loss=loss),
-        Duals(best.p, best.q),
+        best.duals,
         bound_margin=TREE_BOUND_MARGIN,
         iterations=best.iterations,
         ended=best.ended,
@@ -244,8 +243,7 @@ def design_person_trees(
         structure.merges_leaves,
     )
     single = descend_trees(once, objective, options)
-    descend = descend_person_trees if structure.sets is None else descend_leaf_persons
-    several = descend(structure, options)
+    several = descend_person_trees(structure, options)
     if several.sets is not None:
         structure = replace(structure, named=several.sets)
     strategies = [
@@ -253,7 +251,7 @@ def design_person_trees(
     ]
     return Design.in_one_tier(
         min(strategies, key=lambda own: evaluate_at_targets(own, objective)),
-        Duals(several.p, several.q),
+        several.duals,
         bound_margin=TREE_BOUND_MARGIN,
         iterations=single.iterations + several.iterations,
         ended=single.ended if single.stopped else several.ended,
@@ -266,10 +264,11 @@ def _round_member(
     sweeps: Sequence[Sweep],
     objective: Objective,
     loss: float,
-) -> IntegerStrategy:
+) -> IntegerStrategy[Structure]:
     """Round a member of the family to integers, as closely as one record needs it."""
     ratios = sum_variances(once, sweeps) / once.targets
     upper = math.sqrt(float(sum_profiles(once, sweeps).max()) * float(ratios.max()))
     rounded = round_trees(once, sweeps, objective=objective, upper=upper, loss=loss)
-    strategy = build_strategy(structure, (), make_contrasts(structure), rounded.tree_blocks)
+    assert isinstance(rounded, TreeIntegers)
+    strategy = build_strategy(structure, make_contrasts(structure), rounded.tree_blocks)
     return add_claim_margins(strategy)
