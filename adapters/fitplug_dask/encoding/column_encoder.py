@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from fitplug.domain import OUTSIDE, Categories, Codes, Encoder, Measure, Texts, find_days
@@ -222,7 +221,7 @@ class ColumnEncoder:
     def _look_up(
         self, column: Any, low: int, terms: Terms, doubtful: bool, *, strict: bool
     ) -> Lookup:
-        """Look up integers (n,) by their distance from `low` in terms of which null's is the last."""
+        """Look up integers (n,) by their distance from `low`. The last term is null's."""
         values, (valid, start) = _limit_to_int64(view_numbers(column)), view_validity(column)
         if valid is None:
             return Lookup(values, low, terms[:-1], strict, doubtful)
