@@ -9,7 +9,7 @@ from distributed import Client
 
 import fitplug as fp
 from fitplug_dask import loops
-from fitplug_dask.exchange import memory
+from fitplug_dask.exchange import run
 from fitplug_dask.kernel import reading
 from fitplug_dask.persons import buckets, row_collector, shuffle
 from fitplug_dask.releases import drawing
@@ -63,4 +63,4 @@ def crowded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(buckets, "_CROWDED_ROWS", 2)
     monkeypatch.setattr(shuffle, "_PARTITION_ROWS", 20)
     monkeypatch.setattr(shuffle, "_BUCKET_ROWS", 9)
-    monkeypatch.setattr(memory, "MEMORY_SHARE", 1e-7)
+    monkeypatch.setattr(run, "MEMORY_SHARE", 1e-7)

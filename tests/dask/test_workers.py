@@ -22,14 +22,14 @@ from distributed import Client, LocalCluster
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import DataError, FitplugError, InputError
-from fitplug_dask import scheduling, workers
-from fitplug_dask.exchange import read_memory
+from fitplug_dask import kernel
+from fitplug_dask.counting import count_partitions
 from fitplug_dask.files import take_snapshot
-from fitplug_dask.kernel import Fault, Job, count_partition, partitions
+from fitplug_dask.kernel import Job, count_partition, partitions
 from fitplug_dask.kernel.partitions import Partition, cut_partitions
-from fitplug_dask.scheduling import counts
 from fitplug_dask.sources import find_files
-from fitplug_dask.workers import code, settings
+from fitplug_dask.workers import cluster, code, handshake, limits, open_runner
+from fitplug_dask.workers.cluster import ClusterRunner
 from tests.helpers.dask_processes import Processes, copy_packages, dask_processes, write_blocker
 
 DOMAIN = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 99)})
@@ -178,8 +178,8 @@ def count_slowly(people: Path, client: Client, report: Any, seconds: float = 0.0
         cut = cut_partitions(files, 100, 1)
         assert len(cut) > 100
         job = Job(dict(DOMAIN.attributes), (("sex", "age"),))
-        patched.setattr(counts, "count_partition", count)
-        return scheduling.count_partitions(job, cut, client, report)
+        patched.setattr(kernel, "count_partition", count)
+        return count_partitions(job, cut, open_runner(client), report)
 
 
 # How long
@@ -197,8 +197,8 @@ def test_a_scheduler_that_ends_or_hangs_is_one_clear_error(
         if done:
             process.send_signal(end)
 
-    limits = {"fitplug.timeout": "1s", "distributed.comm.timeouts.connect": "1s"}
-    with dask.config.set(limits):
+    short = {"fitplug.timeout": "1s", "distributed.comm.timeouts.connect": "1s"}
+    with dask.config.set(short):
         client = Client(scheduler)
         try:
             find_address(client, "same")
@@ -231,16 +231,15 @@ def test_a_cluster_that_scales_from_zero_counts(people: Path, interval: str) -> 
 def test_a_scheduler_that_hangs_is_not_asked_for_ever(processes: Processes) -> None:
     scheduler, process = processes.start_scheduler()
     processes.start_worker(scheduler, "same")
-    limits = {"fitplug.timeout": "1s", "distributed.comm.timeouts.connect": "1s"}
-    with dask.config.set(limits):
+    short = {"fitplug.timeout": "1s", "distributed.comm.timeouts.connect": "1s"}
+    with dask.config.set(short):
         client = Client(scheduler)
         try:
             find_address(client, "same")
-            assert isinstance(read_memory(client), int)
+            assert limits.list_workers(client)
             process.send_signal(signal.SIGSTOP)
-            said = read_memory(client)
-            assert isinstance(said, Fault)
-            assert "the cluster does not answer within 1 s" in said.message
+            with pytest.raises(FitplugError, match="the cluster does not answer within 1 s"):
+                limits.list_workers(client)
         finally:
             process.kill()
             client.close(timeout=1)
@@ -284,7 +283,7 @@ def test_a_timeout_that_is_none_is_refused(setting: object) -> None:
         dask.config.set({"fitplug.timeout": setting}),
         pytest.raises(InputError, match=r"fitplug\.timeout of Dask is"),
     ):
-        settings.read_timeout()
+        limits.read_timeout()
 
 
 # How many tasks
@@ -318,24 +317,46 @@ def test_tasks_of_many_columns_have_fewer_rows(
     assert {part.rows for part in cut(people, 1)} == {1_000}
 
 
-@pytest.mark.parametrize("tasks", [1, 200, 201, 1000])
-def test_each_row_is_reported_once(people: Path, tasks: int) -> None:
-    graph = scheduling.CountGraph(Job(dict(DOMAIN.attributes), (("sex", "age"),)))
-    part = cut(people, 1)[0]
-    for i in range(tasks):
-        graph.rows[graph.add("count-partition", i, count_partition, graph.job, part)] = 7 + i
-    graph.add_up(list(graph.rows))
-    watched = graph.choose_watched()
-    assert sum(watched.values()) == sum(graph.rows.values())
-    assert len(watched) <= 200
-    assert set(watched) <= set(graph.tasks)
+def add(*terms: int) -> int:
+    return sum(terms)
 
 
-def test_the_dashboard_shows_what_tasks_do() -> None:
+def double(shared: int, given: int) -> int:
+    return shared * given
+
+
+@pytest.mark.parametrize("on", ["threads", "cluster"])
+@pytest.mark.parametrize("tasks", [1, 6, 70])
+def test_each_task_is_added_and_reported_once(
+    client: Client, on: str, tasks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "_MOST_WATCHED", 20)
+    runner = open_runner(client if on == "cluster" else None)
+    weights, reported = [7 + i for i in range(tasks)], []
+    how: Any = {"shared": 2, "weights": weights, "report": reported.append}
+    assert runner.map("double", double, range(tasks), **how) == [2 * i for i in range(tasks)]
+    assert sorted(reported) == weights
+    reported.clear()
+    assert runner.map_sum("double", double, range(tasks), add, 4, **how) == tasks * (tasks - 1)
+    assert sum(reported) == sum(weights)
+    assert len(reported) <= 20 or on == "threads"
+
+
+def test_the_dashboard_shows_what_tasks_do(client: Client) -> None:
     for action in ("count-partition", "add-counts"):
         for _ in range(100):
-            key = (workers.name_tasks(action, workers.draw_run()), 3)
-            assert key_split(key) == f"fitplug-{action}"
+            assert key_split(ClusterRunner(client)._name_task(action)) == f"fitplug-{action}"
+
+
+def test_workers_on_several_hosts_without_tls_are_warned_of_once() -> None:
+    handshake._warn_once.cache_clear()
+    local = frozenset({"tcp://127.0.0.1:1", "tcp://127.0.0.1:2", "inproc://10.0.0.1/1"})
+    handshake._warn_without_tls(local)
+    handshake._warn_without_tls(frozenset({"tls://10.0.0.1:1", "tls://10.0.0.2:1"}))
+    several = frozenset({"tcp://10.0.0.1:1", "tcp://10.0.0.2:1"})
+    with pytest.warns(UserWarning, match="several hosts and have no TLS"):
+        handshake._warn_without_tls(several)
+    handshake._warn_without_tls(several)
 
 
 # What is compared

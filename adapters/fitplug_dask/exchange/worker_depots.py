@@ -29,6 +29,7 @@ from fitplug_dask.kernel import Fault
 
 _OPERATION = "fitplug_read_pieces"
 _LEASE_SECONDS = 10
+_STAY_SECONDS = 0.2
 _TRIES = 3
 _ASKING_SECONDS = 1
 _AT_ONCE = 8
@@ -117,6 +118,16 @@ def gather_on_worker(plan: ExchangePlan, manifest: Manifest, outputs: Sequence[i
         return fetched
 
     return gather_outputs(plan, outputs, fetch)
+
+
+def stay_on_worker(plan: ExchangePlan) -> None:
+    """Be a task of this worker, beside its threads, as long as it has pieces of an exchange."""
+    from distributed import get_worker, secede
+
+    depots = _depots.get(get_worker(), {})
+    secede()
+    while plan.name in depots:
+        time.sleep(_STAY_SECONDS)
 
 
 def drop_depot(exchange: str, dask_worker: Any) -> None:

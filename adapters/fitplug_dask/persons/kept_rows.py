@@ -24,6 +24,7 @@ from fitplug_dask.persons.selection_check import check_selection_once
 from fitplug_dask.persons.shuffle import choose_buckets
 from fitplug_dask.progress import Report
 from fitplug_dask.sharding import Consume, ShardJob, SparseCounts, add_up, count_shards
+from fitplug_dask.workers import Runner
 
 Kept: TypeAlias = "tuple[int, ...]"
 
@@ -71,12 +72,10 @@ def count_person_shards(
     consume: Consume,
     store: RowStore,
     *,
-    client: Any,
+    client: Runner,
     shared: Any,
     report: Report,
     memory: int,
-    packages: tuple[str, ...],
-    threads: int,
 ) -> list[Any]:
     """Count slabs of tables with at most k rows of each person; see `count_shards`.
 
@@ -87,12 +86,10 @@ def count_person_shards(
         slabs: The slabs.
         consume: What the task of a slab does with its counts.
         store: Where the kept rows are stored meanwhile.
-        client: A client of dask.distributed, or None for threads of this process.
+        client: What runs the tasks.
         shared: What `consume` takes first.
         report: Called in this thread with what is done of the two exchanges, and of all.
         memory: The most bytes of rows or counts that one process holds between tasks.
-        packages: The packages whose code workers must have.
-        threads: The number of threads that count at once in all.
 
     Returns:
         The result of each slab.
@@ -102,12 +99,12 @@ def count_person_shards(
         FitplugError: The workers or the store fail.
     """
     sizes = [partition.rows for partition in partitions]
-    buckets = choose_buckets(job, sum(sizes), memory, threads)
+    buckets = choose_buckets(job, sum(sizes), memory, client.threads)
     keep = KeepJob(PersonJob(job, selection, buckets), store)
     kept: Kept = ()
     if partitions:
         kept = add_exchange(
-            Exchange(split_by_person, buckets, shared=keep, memory=memory, packages=packages),
+            Exchange(split_by_person, buckets, shared=keep, memory=memory),
             keep_buckets,
             join_buckets,
             partitions,
@@ -126,7 +123,6 @@ def count_person_shards(
         shared=shared,
         report=_report_half(report, 1),
         memory=memory,
-        packages=packages,
     )
 
 
@@ -159,7 +155,7 @@ def keep_buckets(
 
 def join_buckets(*results: Kept) -> Kept:
     """Join the numbers of buckets that tasks have returned."""
-    return tuple(number for result in results for number in result)
+    return tuple(sorted(number for result in results for number in result))
 
 
 def split_kept_rows(

@@ -9,16 +9,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from fitplug_dask.exchange import Exchange, add_exchange, measure_memory
 from fitplug_dask.files import CheckedFile
-from fitplug_dask.kernel import Job, PartialCounts, Partition, add_partial_counts, cut_partitions
+from fitplug_dask.kernel import (
+    Job,
+    PartialCounts,
+    Partition,
+    add_partial_counts,
+    cut_partitions,
+    make_empty_counts,
+)
 from fitplug_dask.persons.buckets import PersonJob, count_buckets, split_partition
 from fitplug_dask.persons.packing import Packing
 from fitplug_dask.persons.selection import Selection
 from fitplug_dask.progress import Report
-from fitplug_dask.scheduling import make_empty_counts, raise_fault
+from fitplug_dask.workers import Runner
 
 _PARTITION_ROWS = 2**20
 _BUCKET_ROWS = 2**16
@@ -49,9 +55,8 @@ def count_by_person(
     job: Job,
     selection: Selection,
     partitions: Sequence[Partition],
-    client: Any,
+    runner: Runner,
     report: Report,
-    threads: int,
 ) -> PartialCounts:
     """Count the joint tables over all partitions, with at most k rows of each person.
 
@@ -59,10 +64,9 @@ def count_by_person(
         job: What to count.
         selection: Which rows of each person are counted.
         partitions: The partitions of the rows.
-        client: A client of dask.distributed, or None for threads of this process.
+        runner: What runs the tasks.
         report: Called in this thread, with the rows of the tasks that have ended and of all. A row
             is reported when it is read, and once more when it is counted.
-        threads: The number of threads that count at once in all.
 
     Raises:
         DataError: A file is at fault; the first fault found is named.
@@ -71,16 +75,16 @@ def count_by_person(
     if not partitions:
         report(0, 0)
         return make_empty_counts(job)
-    memory = raise_fault(measure_memory(client))
+    memory = measure_memory(runner)
     sizes = [partition.rows for partition in partitions]
-    shared = PersonJob(job, selection, choose_buckets(job, sum(sizes), memory, threads))
+    shared = PersonJob(job, selection, choose_buckets(job, sum(sizes), memory, runner.threads))
     exchange = Exchange(split_partition, shared.buckets, shared=shared, memory=memory)
     counted: PartialCounts = add_exchange(
         exchange,
         count_buckets,
         add_partial_counts,
         partitions,
-        client=client,
+        client=runner,
         sizes=sizes,
         report=report,
     )

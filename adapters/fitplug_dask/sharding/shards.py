@@ -20,7 +20,7 @@ from fitplug_dask.kernel import (
 )
 from fitplug_dask.progress import Report
 from fitplug_dask.sharding.cell_collector import CellCollector, SparseCounts
-from fitplug_dask.workers import COUNTING_PACKAGES, Fault
+from fitplug_dask.workers import Fault
 
 Consume: TypeAlias = Callable[[Any, int, npt.NDArray[np.int64]], Any]
 SplitRows: TypeAlias = "Callable[[ShardJob, Any], Mapping[int, SparseCounts] | Fault]"
@@ -86,7 +86,6 @@ def count_shards(
     shared: Any = None,
     report: Report | None = None,
     memory: int | None = None,
-    packages: tuple[str, ...] = COUNTING_PACKAGES,
 ) -> list[Any]:
     """Count slabs of tables, none of which any process need hold as a whole.
 
@@ -102,7 +101,7 @@ def count_shards(
         consume: `consume(shared, number of the slab, counts)` is called by the task that has the
             counts of a slab, int64 with an axis for each of `names`. It returns a result, or a
             Fault. Where workers are lost it may be called again.
-        client: A client of dask.distributed, or None for threads of this process.
+        client: A runner, a client of dask.distributed, or None for threads of this process.
         sizes: What each input adds to the progress; the rows of partitions if None.
         split: `split(shard job, input)` returns the counts of each slab over the rows of an input,
             or a Fault; `split_partition` if None.
@@ -110,7 +109,6 @@ def count_shards(
         report: Called in this thread with the rows of the tasks that have ended and of all.
         memory: The most bytes of counts that one process holds for slabs that are not counted yet;
             a share of its memory if None.
-        packages: The packages whose code workers must have.
 
     Returns:
         The result of each slab.
@@ -136,9 +134,7 @@ def count_shards(
     asked = Job(job.attributes, tuple(joints), job.weight, job.filters)
     what = ShardJob(asked, tuple(slabs), tuple(tables), consume, shared)
     return run_exchange(
-        Exchange(
-            split or split_partition, len(slabs), shared=what, memory=memory, packages=packages
-        ),
+        Exchange(split or split_partition, len(slabs), shared=what, memory=memory),
         gather_slab,
         inputs,
         client=client,

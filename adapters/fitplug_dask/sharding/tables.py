@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +13,9 @@ from fitplug_dask.exchange import measure_memory
 from fitplug_dask.files import CheckedFile
 from fitplug_dask.kernel import Job, PartialCounts, Partition, cut_partitions
 from fitplug_dask.progress import Report
-from fitplug_dask.scheduling import raise_fault
 from fitplug_dask.sharding.limits import choose_slab_cells, cut_slabs
 from fitplug_dask.sharding.shards import count_shards
+from fitplug_dask.workers import Runner
 
 _PARTITION_ROWS = 2**20
 
@@ -26,8 +25,7 @@ def count_tables(
     tables: Sequence[AttributeSet],
     job: Job,
     files: Sequence[CheckedFile],
-    client: Any,
-    threads: tuple[int, int],
+    runner: Runner,
     report: Report,
 ) -> dict[AttributeSet, Counts]:
     """Count tables in shards and put them together in this process.
@@ -37,8 +35,7 @@ def count_tables(
         tables: The attribute sets of the tables.
         job: What to count.
         files: The snapshot of the files.
-        client: A client of dask.distributed, or None for threads of this process.
-        threads: The threads that count at once: in all, and the most in one process.
+        runner: What runs the tasks.
         report: Called in this thread with the rows of the tasks that have ended and of all.
 
     Raises:
@@ -46,10 +43,10 @@ def count_tables(
         TablesError: One slice of a table is too large for a task.
         FitplugError: The workers or their disks fail.
     """
-    memory = raise_fault(measure_memory(client))
-    slabs = cut_slabs(domain, tables, choose_slab_cells(memory, threads[1]))
-    partitions = cut_shard_partitions(files, threads[0])
-    counted = count_shards(job, partitions, slabs, return_counts, client=client, report=report)
+    most_cells = choose_slab_cells(measure_memory(runner), runner.process_threads)
+    slabs = cut_slabs(domain, tables, most_cells)
+    partitions = cut_shard_partitions(files, runner.threads)
+    counted = count_shards(job, partitions, slabs, return_counts, client=runner, report=report)
     whole = {names: np.zeros(domain.shape_of(names), dtype=np.int64) for names in tables}
     for number, slab in enumerate(slabs):
         table = whole[slab.names]

@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import sys
 from collections.abc import Iterator
+from functools import lru_cache
 from importlib import metadata, util
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
@@ -29,6 +30,7 @@ _LIBRARIES = {"NumPy": "numpy", "PyArrow": "pyarrow", "Dask": "dask", "Distribut
 _NAMED = 3
 
 
+@lru_cache(maxsize=4)
 def describe_code(packages: tuple[str, ...] = COUNTING_PACKAGES) -> Code:
     """Describe the code of this process.
 

@@ -112,7 +112,7 @@ def seal_task(run: Run, function: Any, template: list[Any]) -> Sealed:
     return io.BytesIO(cloudpickle.dumps((run, function, template)))
 
 
-def seal_held(key: bytes, value: object) -> Sealed:
+def seal_shared(key: bytes, value: object) -> Sealed:
     """Return what many tasks take in the form in which it travels."""
     import cloudpickle
 
@@ -129,7 +129,7 @@ def run_task(task: Sealed, *terms: Any) -> Outcome:
 
     Args:
         task: What `seal_task` returned.
-        terms: The results of other tasks: an Outcome, or what `seal_held` returned.
+        terms: The results of other tasks: an Outcome, or what `seal_shared` returned.
     """
     for term in terms:
         if isinstance(term, tuple) and term[0] is not None:
