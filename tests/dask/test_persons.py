@@ -29,7 +29,7 @@ from fitplug_dask import loops
 from fitplug_dask.exchange import depot, run
 from fitplug_dask.files import held_tables
 from fitplug_dask.kernel import Job, reading
-from fitplug_dask.persons import buckets, row_collector, shuffle
+from fitplug_dask.persons import row_collector, shuffle
 from fitplug_dask.persons.packing import Packing, Rows
 from fitplug_dask.persons.selection import Selection
 from fitplug_dask.sources import library_tables
@@ -440,7 +440,7 @@ def test_a_person_of_very_many_rows_crowds_no_bucket(
 ) -> None:
     monkeypatch.setattr(shuffle, "_PARTITION_ROWS", 2_000)
     monkeypatch.setattr(shuffle, "_BUCKET_ROWS", 2_000)
-    monkeypatch.setattr(buckets, "_CROWDED_ROWS", 100)
+    monkeypatch.setattr(shuffle, "_CROWDED_ROWS", 100)
     sent: list[int] = []
     select = Selection.select_rows
 
@@ -549,7 +549,7 @@ def test_a_damaged_file_is_named_and_nothing_is_quoted(
 def test_secrets_are_not_shown() -> None:
     chosen = Selection.create("id", 3, KEY)
     rows = Rows(np.full((1, 2), 735, np.uint64), np.full((1, 1), 735, np.uint64))
-    shown = repr(chosen) + repr(rows) + repr(buckets.PersonJob(Job({}, ()), chosen, 9))
+    shown = repr(chosen) + repr(rows) + repr(shuffle.PersonJob(Job({}, ()), chosen, 9))
     assert "735" not in shown
     assert repr(chosen.tag_key) not in shown
 

@@ -28,7 +28,7 @@ from fitplug_dask.files import take_snapshot
 from fitplug_dask.kernel import Job, count_partition, partitions
 from fitplug_dask.kernel.partitions import Partition, cut_partitions
 from fitplug_dask.sources import find_files
-from fitplug_dask.workers import cluster, code, handshake, limits, open_runner
+from fitplug_dask.workers import cluster, handshake, limits, open_runner
 from fitplug_dask.workers.cluster import ClusterRunner
 from tests.helpers.dask_processes import Processes, copy_packages, dask_processes, write_blocker
 
@@ -364,12 +364,12 @@ def test_workers_on_several_hosts_without_tls_are_warned_of_once() -> None:
 
 def test_a_process_describes_what_it_counts_with() -> None:
     packages = ("fitplug", "fitplug_dask", "fitplug_opendp")
-    here = code.describe_code(packages)
+    here = handshake.describe_code(packages)
     assert set(packages) < set(here)
     assert (here["NumPy"], here["PyArrow"]) == (np.__version__, pa.__version__)
     assert here["OpenDP"]
-    assert code.list_differences(here, here) == []
-    assert "OpenDP" not in code.describe_code()
+    assert handshake.list_differences(here, here) == []
+    assert "OpenDP" not in handshake.describe_code()
 
 
 @pytest.mark.parametrize(
@@ -388,7 +388,7 @@ def test_a_process_describes_what_it_counts_with() -> None:
 def test_what_differs_is_said_in_words(there: dict[str, Any], said: list[str]) -> None:
     here = {"Python": "3.11", "NumPy": "2.4.6", "fitplug": "1", "compiled loops": ".so 1"}
     other = {name: value for name, value in (here | there).items() if value is not None}
-    assert code.list_differences(here, other) == said
+    assert handshake.list_differences(here, other) == said
 
 
 @pytest.mark.parametrize(("name", "change"), [("a.py", "b.py"), ("a.pyx", "other content")])
@@ -400,10 +400,10 @@ def test_every_source_is_in_the_digest(
     file = tmp_path / "fitplug" / name
     file.write_text("content")
     spec = importlib.util.spec_from_file_location("fitplug", tmp_path / "fitplug" / "__init__.py")
-    monkeypatch.setattr(code.util, "find_spec", {"fitplug": spec}.get)
-    before = dict(code._digest_code())
+    monkeypatch.setattr(handshake.util, "find_spec", {"fitplug": spec}.get)
+    before = dict(handshake._digest_code())
     if change.endswith(".py"):
         file.rename(file.with_name(change))
     else:
         file.write_text(change)
-    assert dict(code._digest_code()) != before
+    assert dict(handshake._digest_code()) != before

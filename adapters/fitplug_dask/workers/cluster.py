@@ -1,8 +1,7 @@
-"""Cluster: tasks that run on the workers of a dask.distributed client."""
+"""Cluster: tasks that run on the workers of a client of dask.distributed, which is not imported."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import itertools
 import queue
@@ -10,32 +9,27 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from operator import itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import toolz
 from dask import config
-from distributed import Future
 
 from fitplug.errors import FitplugError
 from fitplug_dask._compat import WorkerState, read_machine_memory
-from fitplug_dask.workers.code import COUNTING_PACKAGES
 from fitplug_dask.workers.faults import Fault, raise_fault
-from fitplug_dask.workers.handshake import inspect_workers
-from fitplug_dask.workers.limits import WorkerWatch, ask, list_workers
-from fitplug_dask.workers.runner import Act, Runner
+from fitplug_dask.workers.handshake import COUNTING_PACKAGES, inspect_workers
+from fitplug_dask.workers.limits import ask, gather_ended, list_workers
+from fitplug_dask.workers.runner import Act, Runner, ThreadRunner
 from fitplug_dask.workers.tasks import ENTRY, Run, Term, read_outcome, seal_shared, seal_task
+
+if TYPE_CHECKING:
+    from distributed import Future
 
 _RETRIES = 3
 """How often a cluster runs a task again that raises; that of a lost worker runs again anyway."""
 
 _MOST_WATCHED = 200
-_UPDATE_SECONDS = 0.1
-"""Tasks that end within this time are looked at together."""
-
-_IDLE_SECONDS = 2.0
-"""When no task ended for so long, the scheduler and the number of workers are looked at."""
-
 _CANCEL_SECONDS = 5.0
 _RESULT_SECONDS = 2.0
 _POLL_SECONDS = 0.05
@@ -131,6 +125,8 @@ class ClusterRunner(Runner):
             worker: The address of the only worker that may run it; any worker may if it is None.
             priority: Tasks of higher priority run first.
         """
+        from distributed import Future
+
         terms: list[Future] = []
         template: list[Any] = []
         for argument in arguments:
@@ -314,7 +310,7 @@ class ClusterRunner(Runner):
             future.add_done_callback(ends.put)
         try:
             while pending:
-                batch = self._attempt(partial(_gather_ended, self.client, ends, len(pending)))
+                batch = self._attempt(partial(gather_ended, self.client, ends, len(pending)))
                 for future, outcome in batch.items():
                     yield pending.pop(future), outcome
         finally:
@@ -343,57 +339,14 @@ class ClusterRunner(Runner):
         )
 
 
-def await_result(client: Any, future: Future) -> Any:
-    """Return the result of a future, which may take as long as it needs while workers run.
-
-    Raises:
-        FitplugError: The scheduler does not answer, or no worker can run tasks for too long.
-    """
-    ends: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    future.add_done_callback(ends.put)
-    return _gather_ended(client, ends, 1)[future]
-
-
-def _gather_ended(client: Any, ends: queue.SimpleQueue[Any], left: int) -> dict[Any, Any]:
-    """Wait until futures end, and return their results.
-
-    Fetching takes as long as it takes while the scheduler answers and has workers: a worker that
-    is lost now has its task run again.
+def open_runner(client: Any, packages: tuple[str, ...] = COUNTING_PACKAGES) -> Runner:
+    """Return a runner of tasks. Nothing is asked of a cluster before the first use.
 
     Args:
-        client: The client.
-        ends: The futures that have ended.
-        left: The number of futures that have not been gathered.
-
-    Raises:
-        FitplugError: The scheduler does not answer, or no worker can run tasks for too long.
+        client: A client of dask.distributed, None for threads of this process, or a runner, which
+            is returned.
+        packages: The packages whose code takes part, so that workers must have the same.
     """
-    futures = [_await_end(client, ends)]
-    time.sleep(_UPDATE_SECONDS if left > 1 else 0)
-    with contextlib.suppress(queue.Empty):
-        while True:
-            futures.append(ends.get_nowait())
-    fetched: queue.SimpleQueue[Any] = queue.SimpleQueue()
-
-    async def gather() -> Any:
-        return await client.gather(futures)
-
-    fetching = asyncio.run_coroutine_threadsafe(gather(), client.loop.asyncio_loop)
-    fetching.add_done_callback(fetched.put)
-    try:
-        return dict(zip(futures, _await_end(client, fetched).result(), strict=True))
-    finally:
-        fetching.cancel()
-
-
-def _await_end(client: Any, ends: queue.SimpleQueue[Any]) -> Any:
-    """Wait for the next element of a queue.
-
-    Raises:
-        FitplugError: The scheduler does not answer, or no worker can run tasks for too long.
-    """
-    watch = WorkerWatch(client)
-    while True:
-        with contextlib.suppress(queue.Empty):
-            return ends.get(timeout=_IDLE_SECONDS)
-        watch.check()
+    if isinstance(client, Runner):
+        return client
+    return ThreadRunner() if client is None else ClusterRunner(client, packages)

@@ -9,6 +9,9 @@ the first worker to come. A task itself may take as long as it needs.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import queue
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -23,6 +26,12 @@ from fitplug_dask._compat import WorkerState, read_workers
 T = TypeVar("T")
 
 _TIMEOUT = "60s"
+
+_UPDATE_SECONDS = 0.1
+"""Tasks that end within this time are looked at together."""
+
+_IDLE_SECONDS = 2.0
+"""When no task ended for so long, the scheduler and the number of workers are looked at."""
 
 
 def read_timeout() -> float:
@@ -135,3 +144,59 @@ class WorkerWatch:
         if all(worker.is_paused and not worker.is_busy for worker in workers):
             return "only workers that Dask paused for want of memory", "give them more memory"
         return "", ""
+
+
+def await_result(client: Any, future: Any) -> Any:
+    """Return the result of a future, which may take as long as it needs while workers run.
+
+    Raises:
+        FitplugError: The scheduler does not answer, or no worker can run tasks for too long.
+    """
+    ends: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    future.add_done_callback(ends.put)
+    return gather_ended(client, ends, 1)[future]
+
+
+def gather_ended(client: Any, ends: queue.SimpleQueue[Any], left: int) -> dict[Any, Any]:
+    """Wait until futures end, and return their results.
+
+    Fetching takes as long as it takes while the scheduler answers and has workers: a worker that
+    is lost now has its task run again.
+
+    Args:
+        client: The client.
+        ends: The futures that have ended.
+        left: The number of futures that have not been gathered.
+
+    Raises:
+        FitplugError: The scheduler does not answer, or no worker can run tasks for too long.
+    """
+    futures = [_await_end(client, ends)]
+    time.sleep(_UPDATE_SECONDS if left > 1 else 0)
+    with contextlib.suppress(queue.Empty):
+        while True:
+            futures.append(ends.get_nowait())
+    fetched: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    async def gather() -> Any:
+        return await client.gather(futures)
+
+    fetching = asyncio.run_coroutine_threadsafe(gather(), client.loop.asyncio_loop)
+    fetching.add_done_callback(fetched.put)
+    try:
+        return dict(zip(futures, _await_end(client, fetched).result(), strict=True))
+    finally:
+        fetching.cancel()
+
+
+def _await_end(client: Any, ends: queue.SimpleQueue[Any]) -> Any:
+    """Wait for the next element of a queue.
+
+    Raises:
+        FitplugError: The scheduler does not answer, or no worker can run tasks for too long.
+    """
+    watch = WorkerWatch(client)
+    while True:
+        with contextlib.suppress(queue.Empty):
+            return ends.get(timeout=_IDLE_SECONDS)
+        watch.check()

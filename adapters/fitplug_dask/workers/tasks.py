@@ -26,14 +26,14 @@ from fitplug_dask.encryption import (
     decrypt_long,
     encrypt_long,
 )
-from fitplug_dask.workers.code import (
+from fitplug_dask.workers.faults import OUT_OF_MEMORY, Fault
+from fitplug_dask.workers.handshake import (
     COUNTING_PACKAGES,
     Code,
     describe_code,
     describe_refusal,
     list_differences,
 )
-from fitplug_dask.workers.faults import OUT_OF_MEMORY, Fault
 
 Sealed: TypeAlias = io.BytesIO
 """A pickle, encrypted if it is the result of a task. Its repr shows nothing."""
