@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -214,17 +215,46 @@ def test_a_scheduler_that_ends_or_hangs_is_one_clear_error(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("interval", ["100ms", "1s", "10s"])
-def test_a_cluster_that_scales_from_zero_counts(people: Path, interval: str) -> None:
-    with (
-        LocalCluster(n_workers=0, threads_per_worker=1, dashboard_address=":0") as cluster,
-        Client(cluster) as client,
-    ):
-        cluster.adapt(minimum=0, maximum=2, interval=interval)
-        counted = fpd.count(people, WANTED, client=client)
-    expected = fpd.count(people, WANTED)
+@pytest.mark.parametrize("limit", [{}, {"person": "age", "contributions": 300, "key": bytes(16)}])
+def test_a_cluster_that_scales_from_zero_counts(
+    people: Path, interval: str, limit: dict[str, Any]
+) -> None:
+    with scale_from_zero(interval) as client:
+        counted = fpd.count(people, WANTED, client=client, **limit)
+    expected = fpd.count(people, WANTED, **limit)
     np.testing.assert_array_equal(
         counted.marginal(("sex", "age")), expected.marginal(("sex", "age"))
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("interval", ["100ms", "1s"])
+def test_a_cluster_that_scales_from_zero_releases_and_is_inspected_at_most_twice(
+    people: Path, tmp_path: Path, interval: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def inspect(*given: Any) -> Any:
+        asked.append(given)
+        return handshake.inspect_workers(*given)
+
+    monkeypatch.setattr(cluster, "inspect_workers", inspect)
+    query = fp.queries({"sex": "identity", "age": "prefix"}, std=20.0)
+    plan = fp.design(fp.Workload(DOMAIN, [query]))
+    with scale_from_zero(interval) as client:
+        released = fpd.release(people, plan, tmp_path / "out", client=client)
+    assert released.estimates
+    assert len(asked) <= 2
+
+
+@contextmanager
+def scale_from_zero(interval: str) -> Iterator[Client]:
+    with (
+        LocalCluster(n_workers=0, threads_per_worker=1, dashboard_address=":0") as local,
+        Client(local) as client,
+    ):
+        local.adapt(minimum=0, maximum=2, interval=interval)
+        yield client
 
 
 @pytest.mark.slow

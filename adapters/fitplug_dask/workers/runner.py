@@ -205,7 +205,7 @@ class ThreadRunner(Runner):
     def _open_pool(self) -> Iterator[Executor]:
         """Open the pool that Dask is configured to use, or threads whose end waits for tasks."""
         configured = config.get("pool", None)
-        if configured is not None:
+        if isinstance(configured, Executor):
             yield configured
             return
         with ThreadPoolExecutor(self.threads, thread_name_prefix="fitplug") as pool:
