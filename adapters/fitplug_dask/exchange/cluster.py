@@ -10,6 +10,7 @@ exchange of ordinary tasks in two levels would have 65,000 of them for 1,000 inp
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -30,6 +31,7 @@ _MOST_PASSES = 50
 """How often lost pieces are made again; each time a worker was lost."""
 
 _CLOSING_SECONDS = 5
+_STAYS_SECONDS = 1
 _FAN_IN = 4
 
 
@@ -91,6 +93,9 @@ class ClusterExchange:
         finally:
             # Those that do not answer will find out.
             self._runner.run_at_once(drop_depot, self._plan.name, seconds=_CLOSING_SECONDS)
+            end = time.monotonic() + _STAYS_SECONDS
+            while not all(stay.done() for stay in self._stays.values()) and time.monotonic() < end:
+                time.sleep(0.01)  # or Dask would log that they were cancelled
             self._gathered.clear()
             self._stays.clear()
             self._held = None

@@ -199,6 +199,7 @@ class Depot:
 
     Attributes:
         name: What distinguishes this depot from all others, also from those of earlier processes.
+        dropped: Set when nobody will read it any more.
     """
 
     def __init__(self, outputs: int, memory: int, folder: str | None, confidential: bool) -> None:
@@ -211,6 +212,7 @@ class Depot:
             confidential: Whether the file is encrypted.
         """
         self.name = uuid4().hex
+        self.dropped = threading.Event()
         self._outputs, self._memory, self._folder = outputs, memory, folder
         self._confidential = confidential
         self._lock = threading.Lock()
