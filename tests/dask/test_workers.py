@@ -29,7 +29,7 @@ from fitplug_dask.files import take_snapshot
 from fitplug_dask.kernel import Job, count_partition, partitions
 from fitplug_dask.kernel.partitions import Partition, cut_partitions
 from fitplug_dask.sources import find_files
-from fitplug_dask.workers import cluster, handshake, limits, open_runner
+from fitplug_dask.workers import Runner, cluster, handshake, limits, open_runner
 from fitplug_dask.workers.cluster import ClusterRunner
 from tests.helpers.dask_processes import Processes, copy_packages, dask_processes, write_blocker
 
@@ -165,7 +165,16 @@ def test_a_worker_that_comes_later_is_refused_by_name(
     assert not isinstance(caught.value, DataError)
 
 
-def count_slowly(people: Path, client: Client, report: Any, seconds: float = 0.05) -> Any:
+def inspect(client: Client) -> Runner:
+    """A runner that has inspected the worker "same", which needs longer than tests may wait."""
+    find_address(client, "same")
+    runner = open_runner(client)
+    with dask.config.set({"fitplug.timeout": "60s"}):
+        assert runner.threads
+    return runner
+
+
+def count_slowly(people: Path, client: Client | Runner, report: Any, seconds: float = 0.05) -> Any:
     """Counts of many partitions, each of which takes its time."""
 
     def count(job: Job, partition: Partition) -> Any:
@@ -202,10 +211,10 @@ def test_a_scheduler_that_ends_or_hangs_is_one_clear_error(
     with dask.config.set(short):
         client = Client(scheduler)
         try:
-            find_address(client, "same")
+            runner = inspect(client)
             began = time.monotonic()
             with pytest.raises(FitplugError, match="the cluster does not answer") as caught:
-                count_slowly(people, client, end_it)
+                count_slowly(people, runner, end_it)
         finally:
             process.kill()
             client.close(timeout=1)
@@ -289,9 +298,9 @@ def test_a_cluster_whose_workers_are_gone_is_one_clear_error(
         with pytest.raises(FitplugError, match="has no worker, and none came within 1 s"):
             fpd.count(people, WANTED, client=client)
         worker = processes.start_worker(scheduler, "same")
-        find_address(client, "same")
+        runner = inspect(client)
         with pytest.raises(FitplugError, match="has had no worker for 1 s"):
-            count_slowly(people, client, kill)
+            count_slowly(people, runner, kill)
 
 
 @pytest.mark.slow
