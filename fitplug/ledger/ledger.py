@@ -30,12 +30,13 @@ from fitplug.ledger.charges import (
     read_time,
 )
 from fitplug.ledger.earlier_charges import read_charge_costs
-from fitplug.ledger.file import LedgerFile, open_ledger
+from fitplug.ledger.file import LedgerFile, bind_unit, open_ledger
 from fitplug.ledger.measurement_cost import evaluate_rho
-from fitplug.ledger.records import Budget, Entry, Stage, check_amount
+from fitplug.ledger.records import Budget, Entry, Stage, check_amount, make_budget
 from fitplug.ledger.release_charges import DrawRequest, begin_draw
 from fitplug.numeric import FloatArray, ceil_written, floor_written
 from fitplug.plan import Plan
+from fitplug.privacy import DiscreteNoise
 from fitplug.workload import BoundUnit, Unit
 
 
@@ -47,12 +48,16 @@ class Ledger:
         rho: The total budget, kept exactly and read as by `charge`. It is needed to create a ledger
             at `path`. To open an existing ledger, leave it out or give the same budget.
         epsilon: Instead of rho, the budget is the largest rho that is proven to satisfy
-            (epsilon, delta)-differential privacy.
+            (epsilon, delta)-differential privacy: on the Gaussian curve if all noise is discrete
+            Gaussian, as that of plans is, which is then asked of every charge.
         delta: Is given together with epsilon.
         unit: The unit of privacy that the budget is for. If it is left out, the first charge says
             it. To open an existing ledger, leave it out or give the same unit.
         domain: The domain whose cells the unit is about; with `distinct`, records are apart over
             all its attributes. If it is left out, the first charge for such a unit says it.
+        any_noise: Whether charges may be for noise of any kind, such as that of OpenDP's own
+            measurements, if the budget is epsilon and delta. epsilon then follows from rho alone,
+            which leaves some 10 % less rho.
 
     Raises:
         BudgetError: The budget is out of range or given twice, or a domain comes without a unit.
@@ -71,9 +76,16 @@ class Ledger:
         delta: float | None = None,
         unit: Unit | None = None,
         domain: Domain | None = None,
+        any_noise: bool = False,
     ) -> None:
         self._file = LedgerFile(path)
-        open_ledger(self._file, rho, epsilon, delta, unit, domain)
+        bound = bind_unit(unit, domain)
+        given = make_budget(rho, epsilon, delta, bound, any_noise=any_noise)
+        wanted = repr(rho)
+        if rho is None:
+            of_any = " for any noise" if any_noise else ""
+            wanted = f"epsilon = {epsilon!r} at delta = {delta!r}{of_any}"
+        open_ledger(self._file, given, wanted, bound)
 
     @property
     def path(self) -> Path:
@@ -102,6 +114,24 @@ class Ledger:
         if budget.epsilon is None or budget.delta is None:
             return None
         return budget.epsilon, budget.delta
+
+    def epsilon(self, delta: float) -> float:
+        """Compute the epsilon of all charges together at a delta, rounded up.
+
+        It lies on the Gaussian curve if all noise is discrete Gaussian, as that of plans is, and
+        follows from rho alone otherwise (docs/theory/privacy.md, Theorems 2 and 5).
+
+        Args:
+            delta: The delta of (epsilon, delta) differential privacy.
+
+        Returns:
+            epsilon; 0 before the first charge.
+
+        Raises:
+            BudgetError: delta does not lie between 0 and 1.
+            LedgerError: The file cannot be read, or is damaged.
+        """
+        return self._read_budget().epsilon_at(delta)
 
     @property
     def unit(self) -> Unit | None:
@@ -147,15 +177,19 @@ class Ledger:
         with self._file.open_transaction() as database:
             return rows.read_all(database)[2]
 
-    def check(self, rho: float | Fraction) -> None:
+    def check(self, rho: float | Fraction, *, noise: DiscreteNoise | None = None) -> None:
         """Verify the entire ledger and that a charge of rho fits, without charging it.
+
+        Args:
+            rho: The charge.
+            noise: As for `charge`.
 
         Raises:
             OverBudget: The charge does not fit.
             BudgetError: rho is not finite or not above 0.
             LedgerError: The file cannot be read, or is damaged.
         """
-        check_fits(self._file, check_amount(rho), self.statement()[0].left)
+        check_fits(self._file, check_amount(rho), self.statement()[0], noise)
 
     def charge(
         self,
@@ -168,6 +202,7 @@ class Ledger:
         profile: CellCosts | None = None,
         unit: Unit | None = None,
         domain: Domain | None = None,
+        noise: DiscreteNoise | None = None,
     ) -> Entry:
         """Charge exactly rho of zCDP. Draw noise after this returns, and only then.
 
@@ -185,6 +220,9 @@ class Ledger:
                 charged is m^2 rho if a change in the ledger's unit is m changes in this one.
             domain: The domain whose cells this unit is about, which it needs if it names or means
                 any. What is paid for must leave out records outside of the domain.
+            noise: The noise of what is paid for, if all of it is discrete Gaussian, such as
+                `plan.noise`. A ledger in epsilon and delta asks for it; in one in rho, epsilon
+                follows from rho alone once a charge does not say it.
 
         Returns:
             The charge as it was entered.
@@ -207,6 +245,7 @@ class Ledger:
             costs=profile,
             unit=unit,
             domain=domain,
+            noise=noise,
         )
 
     def charge_measurement(

@@ -31,7 +31,7 @@ def open_ledger(spec: Spec) -> Ledger | None:
     if spec.ledger is None or spec.ledger_path is None:
         return None
     budget, has_begun = spec.ledger, has_ledger_file(spec)
-    ledger = Ledger(spec.ledger_path, budget.rho, epsilon=budget.epsilon, delta=budget.delta)
+    ledger = Ledger(spec.ledger_path, **budget.amount)
     if not has_begun:
         out.print(f"began the ledger {spec.ledger_path}, in which nothing is spent yet")
     return ledger

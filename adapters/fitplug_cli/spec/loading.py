@@ -276,7 +276,7 @@ def _build_domain(path: Path, document: Document) -> Domain:
 
 
 def _check_budget(path: Path, ledger: LedgerSection) -> None:
-    given = [name for name, value in ledger.amount.items() if value is not None]
+    given = [name for name in ("rho", "epsilon", "delta") if ledger.amount[name] is not None]
     if not given:
         raise SpecError(
             f"{path}: [ledger] rho is missing; add it, or epsilon and delta, the whole budget"
