@@ -162,14 +162,14 @@ def _find_missing_locks(folder: Path) -> str | None:
 
 
 def open_ledger(
-    file: LedgerFile, given: Budget | None, wanted: str, bound: BoundUnit | None
+    file: LedgerFile, given: Budget | None, rho: float | Fraction | None, bound: BoundUnit | None
 ) -> None:
     """Make the file of a ledger, or check that it holds what the caller gives: see `Ledger`.
 
     Args:
         file: The file.
         given: The budget that the caller gives, if any.
-        wanted: How an error names this budget.
+        rho: The rho that the caller gives, which an error names.
         bound: The unit of privacy that the caller gives, if any.
     """
     if not file.exists():
@@ -181,6 +181,7 @@ def open_ledger(
     with file.open_transaction() as database:
         budget, _ = rows.read_entries(database)
     if given is not None and not budget.has_total_of(given):
+        wanted = _describe_total(given) if rho is None else repr(rho)
         raise file.make_error(
             f"holds a budget of {_describe_total(budget)}, not {wanted}: give that "
             "or none, or name another file if this is for the data of other people"

@@ -81,11 +81,7 @@ class Ledger:
         self._file = LedgerFile(path)
         bound = bind_unit(unit, domain)
         given = make_budget(rho, epsilon, delta, bound, any_noise=any_noise)
-        wanted = repr(rho)
-        if rho is None:
-            of_any = " for any noise" if any_noise else ""
-            wanted = f"epsilon = {epsilon!r} at delta = {delta!r}{of_any}"
-        open_ledger(self._file, given, wanted, bound)
+        open_ledger(self._file, given, rho, bound)
 
     @property
     def path(self) -> Path:
@@ -119,17 +115,10 @@ class Ledger:
         """Compute the epsilon of all charges together at a delta, rounded up.
 
         It lies on the Gaussian curve if all noise is discrete Gaussian, as that of plans is, and
-        follows from rho alone otherwise (docs/theory/privacy.md, Theorems 2 and 5).
-
-        Args:
-            delta: The delta of (epsilon, delta) differential privacy.
-
-        Returns:
-            epsilon; 0 before the first charge.
+        follows from rho alone otherwise (docs/theory/privacy.md, Theorems 2 and 6).
 
         Raises:
             BudgetError: delta does not lie between 0 and 1.
-            LedgerError: The file cannot be read, or is damaged.
         """
         return self._read_budget().epsilon_at(delta)
 
@@ -178,16 +167,10 @@ class Ledger:
             return rows.read_all(database)[2]
 
     def check(self, rho: float | Fraction, *, noise: DiscreteNoise | None = None) -> None:
-        """Verify the entire ledger and that a charge of rho fits, without charging it.
-
-        Args:
-            rho: The charge.
-            noise: As for `charge`.
+        """Verify the entire ledger and that such a charge fits, without charging it.
 
         Raises:
-            OverBudget: The charge does not fit.
-            BudgetError: rho is not finite or not above 0.
-            LedgerError: The file cannot be read, or is damaged.
+            FitplugError: As for `charge`.
         """
         check_fits(self._file, check_amount(rho), self.statement()[0], noise)
 
