@@ -13,6 +13,7 @@ import sqlite3
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
+from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from typing import Literal

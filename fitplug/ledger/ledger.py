@@ -1,8 +1,8 @@
 """The ledger: a budget of privacy in rho of zCDP, kept in a file that outlives every process.
 
-Amounts are rational numbers, kept and summed exactly, so that whether a charge fits never depends
-on rounding. As floats, `spent` is rounded up and `remaining` down. The ledger is one SQLite file.
-A charge is one transaction, which is on the disk before `charge` returns.
+Amounts are rational numbers, summed exactly: whether a charge fits never depends on rounding. As
+floats, `spent` is rounded up and `remaining` down. The ledger is one SQLite file. A charge is one
+transaction, which is on the disk before `charge` returns.
 
 Damage, edits, and entries that were removed are noticed (see `fitplug.ledger.rows`). An older copy
 of the entire file that is put in its place cannot be noticed: it does not hold later charges.
@@ -137,7 +137,7 @@ class Ledger:
         """Return all charges, the oldest first, and verify the entire ledger.
 
         Raises:
-            LedgerError: The file cannot be read, or is damaged.
+            LedgerError: The file is damaged.
         """
         return self.statement()[1]
 
@@ -189,8 +189,7 @@ class Ledger:
     ) -> Entry:
         """Charge exactly rho of zCDP. Draw noise after this returns, and only then.
 
-        Only the newest entries are verified, so many take no longer than few. If the disk fails,
-        the charge may still be entered, which is safe: nothing was drawn on it.
+        If the disk fails, the charge may be entered, which is safe: nothing was drawn on it.
 
         Args:
             rho: The charge. A float of up to 12 digits is its decimal (docs/ledger.md).
@@ -405,10 +404,6 @@ class Ledger:
 
     def record_publication(self, drawn: Stage, output: str) -> Stage:
         """Record that a release is in the folder `output`, and return the stage that it is at.
-
-        Args:
-            drawn: The stage that `record_draw` returned.
-            output: The folder.
 
         Raises:
             LedgerError: The file cannot be written.

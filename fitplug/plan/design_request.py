@@ -108,7 +108,7 @@ class DesignRequest:
                 ) from None
             raise
 
-    def find_rho(self, strategy: IntegerStrategy) -> float | None:
+    def find_rho(self, strategy: IntegerStrategy[Structure]) -> float | None:
         """Find the rho to spend on this strategy, or None if no budget is given.
 
         A budget in epsilon allows less than `rho` where sigma at `rho` is small, as it is where
