@@ -188,7 +188,7 @@ class PlanRecord:
         """Compute epsilon at delta for one person in the unit of privacy.
 
         It lies on the exact curve of the Gaussian mechanism, which is proven for the discrete noise
-        that is drawn (docs/theory/privacy.md, Theorem 5).
+        that is drawn (docs/theory/privacy.md, Theorem 4).
 
         Args:
             delta: The delta of (epsilon, delta) differential privacy.

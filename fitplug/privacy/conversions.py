@@ -1,7 +1,7 @@
 """Conversions between a privacy cost and (epsilon, delta), each to the safe side.
 
 For discrete Gaussian noise of a known `CurveLoss` the curve of the Gaussian mechanism is proven:
-(Z5) with Theorem 5. It is compared with the conversion from rho alone, (Z2)
+(Z5) with Theorem 4. It is compared with the conversion from rho alone, (Z2)
 and (Z4), which holds for every mechanism of that rho, and the better one is taken.
 """
 
@@ -154,7 +154,7 @@ def rho_of_budget(epsilon: float, delta: float, loss: CurveLoss = CONTINUOUS) ->
 
 
 def _stretch(privacy_cost: float, loss: CurveLoss) -> float:
-    """Return the cost of the continuous noise of Theorem 5, rounded up."""
+    """Return the cost of the continuous noise of Theorem 4, rounded up."""
     return privacy_cost * (math.sqrt(loss.stretch) * (1 + 1e-15) if loss.stretch > 1 else 1.0)
 
 

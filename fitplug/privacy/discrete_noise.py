@@ -1,4 +1,4 @@
-"""What the Gaussian curve loses where the noise is discrete: Theorem 5 of docs/theory/privacy.md.
+"""What the Gaussian curve loses where the noise is discrete: Theorem 4 of docs/theory/privacy.md.
 
 Answers with discrete Gaussian noise of sigma on Z^k are almost what one gets from continuous
 Gaussian noise of sigma_1 < sigma by a step that knows nothing of the data. So the curve holds for
@@ -29,7 +29,7 @@ class CurveLoss:
     Attributes:
         stretch: The rho of the continuous noise over that of the releases, rounded up, at least 1;
             infinite where the noise is too small for the theorem.
-        log_ratio: log R of (Z10), rounded up, at least 0.
+        log_ratio: log R of (Z9), rounded up, at least 0.
     """
 
     stretch: float = 1.0
@@ -90,7 +90,7 @@ class DiscreteNoise:
         The stretch is sigma^2 / (sigma^2 - s^2) with the least s for which R of k answers is at
         most exp(1e-18): s is 1.5 for one answer and 2.0 for 10^15.
         """
-        # (1 + eta) / (1 - eta) is below exp(2.1 eta), and eta below 2.01 q: (Z11).
+        # (1 + eta) / (1 - eta) is below exp(2.1 eta), and eta below 2.01 q: (Z10).
         log_q = math.log(_LOG_RATIO / 4.3) - math.log(self.answers)
         smoothing = -log_q / (2 * math.pi**2) * (1 + _SAFE)
         rest = self.noise_std * self.noise_std * (1 - _SAFE) - smoothing

@@ -70,7 +70,7 @@ def test_two_answers_against_exact_sums(sigma, shift):
 
 
 def test_the_continuous_curve_is_false_for_little_noise():
-    """What Theorem 5 subtracts is needed: the sums above would notice a curve without it."""
+    """What Theorem 4 subtracts is needed: the sums above would notice a curve without it."""
     assert any(
         delta_at(1 / sigma, epsilon, CONTINUOUS) < sum_delta(sigma, (1,), epsilon)
         for sigma in (0.4, 0.5, 0.6)
