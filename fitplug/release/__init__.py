@@ -25,6 +25,7 @@ from fitplug.release.folder import (
 )
 from fitplug.release.linear_combinations import read_combination
 from fitplug.release.manifest import (
+    MANIFEST,
     PLAN,
     compute_answers_digest,
     list_core_versions,
@@ -33,6 +34,7 @@ from fitplug.release.manifest import (
     read_manifest,
     write_answers,
     write_manifest,
+    write_parts,
 )
 from fitplug.release.periods import (
     PartialRelease,
@@ -61,6 +63,7 @@ from fitplug.release.tables import (
 
 __all__ = [
     "ANSWER_PARTS",
+    "MANIFEST",
     "MEASURES",
     "PLAN",
     "RESULT_COLUMNS",
@@ -112,6 +115,7 @@ __all__ = [
     "write_answers_part",
     "write_folder",
     "write_manifest",
+    "write_parts",
     "write_period_answers",
     "write_table_part",
     "write_tables",

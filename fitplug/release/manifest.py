@@ -111,12 +111,17 @@ def write_answers(
         InputError: The folder has answers.
         OSError: The folder cannot be written.
     """
+    return write_manifest(folder, release, write_parts(folder, release, most))
+
+
+def write_parts(folder: Place, release: NoisyAnswers, most: int = PART) -> list[AnswersPart]:
+    """Write the parts of noisy answers; see `write_answers`, which then writes their manifest."""
     parts = []
     for part, values in _cut_answers(release, most):
         if not write_answers_part(folder, part.number, values).is_mine:
             raise InputError(f"{folder} is there already; name a folder that is new or empty")
         parts.append(part)
-    return write_manifest(folder, release, parts)
+    return parts
 
 
 def compute_answers_digest(release: NoisyAnswers) -> str:

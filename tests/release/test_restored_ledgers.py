@@ -16,10 +16,9 @@ import fitplug as fp
 import fitplug_dask as fpd
 import fitplug_opendp as fpo
 from fitplug.errors import FitplugError, InputError, LedgerError
-from fitplug_dask.releases import drawing as parts_drawing
-from fitplug_dask.releases import parted_release, releasing
+from fitplug_dask.releases import releasing, tasks
 from fitplug_dask.series import drawing as series_drawing
-from fitplug_opendp import release_folder
+from fitplug_opendp import publication
 from fitplug_opendp.noise_source import NoiseSource
 from tests.helpers.command_line import fitplug, make
 from tests.helpers.restored_ledgers import LEDGER, Copies, read_ledger
@@ -51,7 +50,7 @@ def draws(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         monkeypatch.setattr(owner, name, draw)
 
     watch(series_drawing, "draw_part", "a period")
-    watch(parts_drawing, "draw_part", "a part")
+    watch(tasks, "draw_part", "a part")
     watch(NoiseSource, "draw", "a release")
     return drawn
 
@@ -261,7 +260,7 @@ def test_a_release_in_a_store(tmp_path: Path, draws: list[str], is_published: bo
     ledger = fp.Ledger(tmp_path / "a.db", rho=1.0)
     with pytest.MonkeyPatch.context() as patch:
         if not is_published:
-            patch.setattr(parted_release, "write_manifest", lambda *_: 1 / 0)
+            patch.setattr(publication, "write_manifest", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError) if not is_published else nullcontext():
             fpd.release(TABLES, PLAN, output, ledger=ledger, key="a")
     other = fp.Ledger(tmp_path / "b.db", rho=1.0)
@@ -274,7 +273,7 @@ def test_a_release_in_a_store(tmp_path: Path, draws: list[str], is_published: bo
 def test_staged_answers_whose_ledger_is_missing_are_not_followed_by_others(tmp_path: Path) -> None:
     spec = make(tmp_path)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(release_folder, "complete_folder", lambda *_, **__: 1 / 0)
+        patch.setattr(publication, "complete_folder", lambda *_, **__: 1 / 0)
         assert fitplug("run", spec).code == 1
     assert list(tmp_path.glob(".release.*.parts"))
     (tmp_path / "budget.db").rename(tmp_path / "kept.db")

@@ -7,13 +7,10 @@ from typing import Annotated
 
 import typer
 
-from fitplug_cli.commands.count import count_tables
 from fitplug_cli.commands.design import get_plan
-from fitplug_cli.commands.parted_releases import publish_in_parts
 from fitplug_cli.commands.releases import (
     check_counts_are_kept,
     check_paths,
-    prepare_release,
     publish_release,
     read_charge_options,
 )
@@ -28,7 +25,7 @@ from fitplug_cli.options import (
     VerboseOption,
     WithinOption,
 )
-from fitplug_cli.render import print_json, print_plan, read_counts, set_up_output
+from fitplug_cli.render import print_json, print_plan, set_up_output
 from fitplug_cli.spec import load_spec
 
 
@@ -55,12 +52,7 @@ def run(
     check_paths(spec)
     plan = get_plan(spec, plan_file, charge.key)
     print_plan(plan, spec.privacy.delta)
-    if spec.output.parts:
-        record = publish_in_parts(spec, plan, charge)
-    else:
-        publication = prepare_release(spec, plan, charge)
-        tables = count_tables(spec, plan) if publication.needs_counts else None
-        record = publish_release(spec, publication, charge, tables)
+    record = publish_release(spec, plan, charge)
     if as_json:
         print_json(record)
 
@@ -89,12 +81,6 @@ def release(
     check_paths(spec)
     plan = get_plan(spec, plan_file, charge.key)
     print_plan(plan, spec.privacy.delta)
-    if spec.output.parts:
-        tables = read_counts(counts_file)
-        record = publish_in_parts(spec, plan, charge, tables=tables, counts_file=counts_file)
-    else:
-        publication = prepare_release(spec, plan, charge)
-        needed = read_counts(counts_file) if publication.needs_counts else None
-        record = publish_release(spec, publication, charge, needed, counts_file)
+    record = publish_release(spec, plan, charge, counts_file)
     if as_json:
         print_json(record)

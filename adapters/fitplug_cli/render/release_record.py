@@ -182,11 +182,11 @@ def _describe_public_totals(release: Release) -> dict[str, Any]:
     }
 
 
-def read_release_record(directory: Path) -> dict[str, Any]:
+def read_release_record(folder: Place) -> dict[str, Any]:
     """Read release.json of a release.
 
     Args:
-        directory: The folder of the release.
+        folder: The folder of the release.
 
     Returns:
         What it says, and the folder; only the folder if there is no file that can be read, as in
@@ -194,8 +194,8 @@ def read_release_record(directory: Path) -> dict[str, Any]:
     """
     record: Any = None
     with suppress(OSError, ValueError):
-        record = json.loads((directory / _RECORD).read_text(encoding="utf-8"))
-    return {"folder": str(directory), **(record if isinstance(record, dict) else {})}
+        record = json.loads(folder.read(_RECORD))
+    return {"folder": str(folder), **(record if isinstance(record, dict) else {})}
 
 
 YAML, MARKDOWN = "review.yaml", "review.md"

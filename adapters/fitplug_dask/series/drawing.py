@@ -29,8 +29,8 @@ from fitplug.release import PeriodAnswers
 from fitplug_dask.series.period_counts import PeriodCounts, answer_newest, take_period
 from fitplug_dask.series.period_folders import PeriodFolders, SealedCounts
 from fitplug_dask.series.record import SeriesRecord
+from fitplug_opendp.earlier_runs import encode_path
 from fitplug_opendp.noise_source import CLAMPED, check_sampler_for, draw_part
-from fitplug_opendp.staging import encode_path
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,204 @@
+"""The executor of releases on threads or on a cluster: it draws parts, and writes parts of tables.
+
+The sampler of every worker is tested before the ledger is charged, and whether it sees the output.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from fitplug import __version__
+from fitplug.errors import FitplugError
+from fitplug.families import PartedStrategy, cut_strategy
+from fitplug.files import Place
+from fitplug.ledger import hash_values
+from fitplug.plan import Plan
+from fitplug.release import AnswersPart, Release, TablePart, describe_place
+from fitplug_dask.exchange import Exchange, run_exchange
+from fitplug_dask.kernel import Fault
+from fitplug_dask.progress import Progress, choose_report
+from fitplug_dask.releases.counts import SplitCounts
+from fitplug_dask.releases.failures import report_faults
+from fitplug_dask.releases.tasks import (
+    PIECES_BYTES,
+    RELEASE_PACKAGES,
+    DurablePart,
+    ReleaseJob,
+    TablesJob,
+    answer_in_parts,
+    draw_answers,
+    split_answers,
+    split_counts,
+    write_estimates,
+)
+from fitplug_dask.scheduling import raise_fault
+from fitplug_dask.workers import SingleTasks, read_threads
+from fitplug_opendp.noise_source import CLAMPED, check_sampler_for
+from fitplug_opendp.publication import Publication
+from fitplug_opendp.staging import Output, StagedAnswers, Staging
+
+
+@dataclass(frozen=True)
+class PartedExecutor:
+    """Draws answers in parts, each by a task, and takes those that an earlier run has drawn.
+
+    Attributes:
+        plan: The plan.
+        most: About the largest number of answers of a part.
+        client: A client of dask.distributed, or None for threads of this process.
+        progress: How each step reports what is done.
+    """
+
+    plan: Plan
+    most: int
+    client: Any
+    progress: Progress
+    is_resumed = True
+
+    @cached_property
+    def parted(self) -> PartedStrategy:
+        """The strategy in parts."""
+        return cut_strategy(self.plan.strategy, self.most)
+
+    @property
+    def cut(self) -> str:
+        """What tells this way to cut answers and counts into parts from others."""
+        return hash_values(__version__, self.most, *self.parted.sizes.tolist())[:16]
+
+    def check(self, publication: Publication[Any]) -> None:
+        """Check what the charge rests on, and all workers."""
+        report = choose_report(self.progress, "checking the plan")
+        publication.noise_source.check_plan(answer_in_parts(self.plan, self.parted, report))
+        check_workers(self.client, publication.output, self.plan.noise_std, publication.run)
+
+    def draw(
+        self, publication: Publication[Any], staging: Staging, counts: SplitCounts
+    ) -> Sequence[AnswersPart]:
+        """Draw the missing parts on the workers, and list all parts."""
+        parted = self.parted
+        missing = staging.list_missing(len(parted.sizes))
+        numbers = tuple(sorted({slab for part in missing for slab in parted.list_slabs(part)}))
+        job = ReleaseJob(
+            self.plan, self.most, staging, publication.run, missing, numbers, counts.store
+        )
+        exchange = Exchange(
+            split_counts, job.parts, job, memory=PIECES_BYTES, packages=RELEASE_PACKAGES
+        )
+        durable: list[DurablePart] = run_exchange(
+            exchange,
+            draw_answers,
+            counts.list_slabs(parted, numbers),
+            client=self.client,
+            report=choose_report(self.progress, "drawing noise"),
+        )
+        if any(part.may_be_clamped for part in durable):
+            warnings.warn(CLAMPED, RuntimeWarning, stacklevel=6)
+        return [
+            AnswersPart(number, describe_place(parted.place(number)), part.bytes, part.digest)
+            for number, part in enumerate(durable)
+        ]
+
+    def load(self, release: Release) -> Release:
+        """Leave the answers in their parts."""
+        return release
+
+    def write_tables(
+        self, publication: Publication[Any], staged: StagedAnswers, release: Release
+    ) -> Sequence[TablePart]:
+        """Compute the parts of all tables on the workers, each of which writes its own."""
+        job = ReleaseJob(self.plan, self.most, staged.staging, publication.run)
+        tables = TablesJob(job, release, staged.digest, publication.confidence)
+        exchange = Exchange(
+            split_answers,
+            len(job.parted.outputs),
+            tables,
+            confidential=False,
+            memory=PIECES_BYTES,
+            packages=RELEASE_PACKAGES,
+        )
+        parts: list[TablePart] = run_exchange(
+            exchange,
+            write_estimates,
+            range(job.parts),
+            client=self.client,
+            report=choose_report(self.progress, "writing tables"),
+        )
+        return parts
+
+
+_SECONDS, _RESULT_SECONDS, _PAUSE = 120, 2, 0.05
+
+
+def check_workers(client: Any, output: Output, noise_std: float, run: str) -> None:
+    """Test all processes that may draw noise. Nothing is charged.
+
+    A worker that joins later tests its sampler before its first draw.
+
+    Args:
+        client: A client of dask.distributed, or None for this process.
+        output: Where the release goes.
+        noise_std: The standard deviation of the noise.
+        run: What distinguishes this run from others.
+
+    Raises:
+        FitplugError: The sampler of a worker fails its test, or a worker cannot reach the output.
+    """
+    if client is None:
+        check_sampler_for(run, noise_std)
+        return
+    probes = output.probes
+    probes.create(run, b"")
+    try:
+        _check_each(client, probes, run, noise_std)
+    finally:
+        probes.remove(run)
+
+
+def check_process(place: Place, run: str, noise_std: float) -> Fault | None:
+    """Test the sampler of this process, and that it sees a file; return what is wrong."""
+
+    def check() -> None:
+        check_sampler_for(run, noise_std)
+        try:
+            place.read(run)
+        except FileNotFoundError:
+            raise FitplugError(
+                f"a worker does not see {place}; nothing was charged; give an output that all "
+                "workers share, under the same path"
+            ) from None
+
+    return report_faults(check, place)
+
+
+def _check_each(client: Any, place: Place, run: str, noise_std: float) -> None:
+    """Run the test on each worker. Raises FitplugError if one fails it, or does not answer."""
+    tasks = SingleTasks(client, run, RELEASE_PACKAGES)
+    pending = {
+        address: raise_fault(
+            tasks.submit("test-sampler", check_process, place, run, noise_std, worker=address)
+        )
+        for address in read_threads(client)
+    }
+    end = time.monotonic() + _SECONDS
+    while pending:
+        if time.monotonic() > end:
+            raise FitplugError(
+                f"{next(iter(pending))} did not test its sampler in {_SECONDS} seconds; nothing "
+                "was charged; see why this worker is slow, or end it"
+            )
+        for address in [a for a, future in pending.items() if future.done()]:
+            try:
+                result = tasks.fetch(pending[address], _RESULT_SECONDS)
+            except FitplugError:  # the worker is lost with its result, or is asked once more
+                continue
+            raise_fault(result)
+            del pending[address]
+        # A worker that is gone meanwhile need not answer.
+        there = read_threads(client)
+        pending = {a: future for a, future in pending.items() if a in there}
+        time.sleep(_PAUSE)
