@@ -379,9 +379,13 @@ class Publication(Generic[C]):
         if self.charge is None or self.charge.stage.state == "published":
             return self
         entry, stage = self.charge.entry, self.charge.stage
-        staged = self.output.locate(stage).find_staged(
-            self.request.plan, self._label, self.request.contributions, entry, stage.answers
-        )
+
+        def fits(release: Release) -> bool:
+            named = release.contributions, release.entry
+            return named == (self.request.contributions, entry)
+
+        output = self.output.locate(stage)
+        staged = output.find_staged(self.request.plan, self._label, stage.answers, fits)
         if staged is None and stage.state == "drawn":
             current = self._find_charge()  # another process may just have published them
             if current.state == "published":

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from glob import escape
@@ -22,13 +22,14 @@ from typing import Any
 
 from fitplug.errors import FitplugError, InputError
 from fitplug.files import LocalPlace, Place, open_place, set_aside
-from fitplug.ledger import Entry, Stage
+from fitplug.ledger import Stage
 from fitplug.plan import Plan
 from fitplug.release import (
     ANSWER_PARTS,
     MANIFEST,
     PLAN,
     PartedAnswers,
+    Period,
     Release,
     name_part,
     publish_folder,
@@ -219,16 +220,21 @@ class Output:
         return Staging(place, label, f"{label} {cut}", self)
 
     def find_staged(
-        self, plan: Plan, label: str, contributions: int, entry: Entry, digest: str | None
+        self,
+        plan: Plan,
+        label: str,
+        digest: str | None,
+        fits: Callable[[Release], bool],
+        period: Period | None = None,
     ) -> StagedAnswers | None:
-        """Find complete answers that any run has staged for a charge.
+        """Find complete answers that any run has staged.
 
         Args:
             plan: The plan.
             label: What distinguishes the release from others.
-            contributions: The number of records of one person that the answers must be for.
-            entry: The charge that they must name.
             digest: The digest that they must have; None accepts any.
+            fits: Whether they name the charge that they must be for.
+            period: The period of a series whose answers they must be; None for all of a plan.
 
         Returns:
             The first that fit; None if there are none.
@@ -236,20 +242,31 @@ class Output:
         Raises:
             InputError: Any answers are accepted, and those that are there are damaged.
         """
-        areas = [area for area in self._list_areas(label) if area.has_manifest()]
-        for area in areas:
+        for area in self.list_complete(label):
             with suppress(InputError, OSError):
-                found = area.read(plan)
+                found = area.read(plan, period)
                 area.check(found.parts)
-                same = (found.release.contributions, found.release.entry) == (contributions, entry)
-                if same and digest in (None, found.digest):
+                if fits(found.release) and digest in (None, found.digest):
                     return found
-        if digest is None and (there := [area for area in areas if area.has_manifest()]):
+        there = self.list_complete(label)  # another process may have removed them
+        if digest is None and there:
             raise InputError(
-                f"{there[0].place} is damaged, and may hold what the release was drawn as; put the "
-                "folder back, or remove it if nobody can have read it"
+                f"{there[0].place} is damaged, and may hold what was drawn; put the folder back, "
+                "or remove it if nobody can have read it"
             )
         return None
+
+    def list_complete(self, label: str) -> list[Staging]:
+        """List the staging areas of a release whose answers were complete once."""
+        place = self.place
+        if not isinstance(place, LocalPlace):
+            places: list[Place] = [place] if label in self.list_labels() else []
+        else:
+            pattern = escape(f".{place.path.name}.{label}.") + f"*{_STAGED[1:]}"
+            paths = sorted(place.path.parent.glob(pattern))
+            places = [LocalPlace(path, place.mode) for path in paths]
+        areas = [Staging(area, label, "", self) for area in places]
+        return [area for area in areas if area.has_manifest()]
 
     def publish(self, staged: StagedAnswers, *, replace: bool) -> Path | None:
         """Put a complete release in its place, unless it is there.
@@ -299,16 +316,6 @@ class Output:
             for path in list(self.place.path.parent.iterdir()):
                 if path.name.startswith((name, f".{name}")):
                     remove_folder(path)
-
-    def _list_areas(self, label: str) -> Iterator[Staging]:
-        """List the staging areas of a release, in which answers may be complete."""
-        if not isinstance(self.place, LocalPlace):
-            if label in self.list_labels():
-                yield Staging(self.place, label, "", self)
-            return
-        name = escape(f".{self.place.path.name}.{label}.")
-        for path in sorted(self.place.path.parent.glob(f"{name}*parts")):
-            yield Staging(LocalPlace(path, 0o600), label, "", self)
 
     def _check_empty(self, tables: Collection[str]) -> None:
         """Raise InputError if a store has anything where the release would go."""
@@ -418,14 +425,14 @@ class Staging:
         """Return whether the answers were complete once."""
         return MANIFEST in self.place.join(ANSWER_PARTS).list_sizes()
 
-    def read(self, plan: Plan) -> StagedAnswers:
-        """Read the manifest of complete answers.
+    def read(self, plan: Plan, period: Period | None = None) -> StagedAnswers:
+        """Read the manifest of complete answers, all of a plan's or those of a period.
 
         Raises:
             InputError: It is missing or damaged.
             OSError: It cannot be read.
         """
-        fields, digest = read_manifest(self.place, plan)
+        fields, digest = read_manifest(self.place, plan, period)
         return StagedAnswers(self, Release(**fields), digest)
 
     def check(self, answers: PartedAnswers) -> None:

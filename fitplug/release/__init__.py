@@ -27,6 +27,7 @@ from fitplug.release.linear_combinations import read_combination
 from fitplug.release.manifest import (
     MANIFEST,
     PLAN,
+    Period,
     compute_answers_digest,
     list_core_versions,
     name_files,
@@ -78,6 +79,7 @@ __all__ = [
     "MoreFiles",
     "PartedAnswers",
     "PartialRelease",
+    "Period",
     "PeriodAnswers",
     "Ratio",
     "Release",

@@ -91,8 +91,14 @@ def list_drawn(root: Path) -> dict[str, set[bytes]]:
     places = {
         "part 0": ["out/answers/part-00000.npy", f"{hidden}-00000.npy"],
         "part 1": ["out/answers/part-00001.npy", f"{hidden}-00001.npy"],
-        "period 1": ["out/period-1/answers.npz", ".out.*.series/answers-00001.*.npz"],
-        "period 2": ["out/period-2/answers.npz", ".out.*.series/answers-00002.*.npz"],
+        "period 1": [
+            "out/period-1/answers/part*",
+            ".out.*.series/.answers-00001.*.parts/answers/part*",
+        ],
+        "period 2": [
+            "out/period-2/answers/part*",
+            ".out.*.series/.answers-00002.*.parts/answers/part*",
+        ],
     }
     return {
         name: {path.read_bytes() for glob in globs for path in out.parent.glob(glob)}
@@ -244,7 +250,7 @@ class TestAReleaseIntoAFolder:
         staged.write_bytes(content[:-1])
         before = read_ledger(root)
         draws.clear()
-        with pytest.raises(InputError, match="may hold what the release was drawn as; put the"):
+        with pytest.raises(InputError, match="may hold what was drawn; put the folder"):
             publish(root, key="a")
         assert (read_ledger(root), draws) == (before, [])
         staged.write_bytes(content)

@@ -16,7 +16,7 @@ from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
 from fitplug_dask.encryption import check_encryption
 from fitplug_dask.series.drawing import SeriesCharge
 from fitplug_dask.series.period_counts import answer_by_period
-from fitplug_dask.series.period_folders import PeriodFolders
+from fitplug_dask.series.period_folders import locate_hidden
 from fitplug_dask.series.record import RECORD, SeriesRecord, read_plan
 from fitplug_dask.series.series import Series
 from fitplug_opendp.earlier_runs import encode_path, report_write_errors
@@ -315,6 +315,6 @@ def _prepare_folder(plan: Plan, place: Path, ledger: Ledger) -> None:
     if PLAN not in held:
         plan.save(place / PLAN)
     # The name of the hidden folder is that long, which is found before the charge.
-    probe = PeriodFolders(place, secrets.token_hex(32), 1).hidden.path
+    probe = locate_hidden(place, secrets.token_hex(32)).path
     probe.mkdir(mode=0o700)
     probe.rmdir()
