@@ -65,10 +65,6 @@ def digest(held: bytes) -> str:
     return base64.urlsafe_b64encode(hashlib.sha256(held).digest()).rstrip(b"=").decode()
 
 
-# There is no need for these: where there is no C compiler, NumPy does the work of the loops.
 loops = Extension("fitplug_dask.compiled_loops", ["adapters/fitplug_dask/compiled_loops.pyx"])
-compiled = cythonize([loops])
-for extension in compiled:
-    extension.optional = True  # only now: `cythonize` would lose it
 
-setup(ext_modules=compiled, cmdclass={"editable_wheel": StaticEditableWheel})
+setup(ext_modules=cythonize([loops]), cmdclass={"editable_wheel": StaticEditableWheel})

@@ -24,8 +24,6 @@ import counting_data
 from counting_engines import CASES, DOMAIN, ENGINES
 from markdown_table import heading, line
 
-from fitplug_dask import loops
-
 HEAD = """# Counting
 
 The data are {rows:,} rows of 20 columns in Parquet files with snappy compression and row groups of
@@ -39,7 +37,7 @@ of all engines are equal.
 "As drawn" means that each row joins a real person of [examples/acs](../examples/acs) to the
 household of another person, so that few cells are in use. "Uniform" means that all cells are
 equally likely. The two-way tables are counted over a quarter of the rows. For a cluster, CPU and
-memory are those of the client. The loops over rows are those in {loops}.
+memory are those of the client.
 
     python benchmarks/counting.py --rows {rows} --rounds {rounds} > benchmarks/counting.md
 """
@@ -78,8 +76,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     asked = parser.parse_args()
     rows, group = asked.rows, min(500_000, asked.rows)
-    built = "compiled code" if loops.COMPILED else "NumPy"
-    print(HEAD.format(rows=rows, group=group, rounds=asked.rounds, loops=built))
+    print(HEAD.format(rows=rows, group=group, rounds=asked.rounds))
     print(heading(["tables", "engine", "M rows/s", "CPU s", "peak MB", "time / fitplug's"]))
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)

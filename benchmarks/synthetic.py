@@ -29,6 +29,7 @@ from markdown_table import heading, line
 from numpy.typing import NDArray
 
 import fitplug as fp
+import fitplug_export as fpe
 import fitplug_opendp as fpo
 
 HERE = Path(__file__).parent
@@ -42,8 +43,8 @@ tables. Both are the average of {draws} draws, with the lowest and the highest i
 noise of releases is OpenDP's, which has no seed; AIM has the seeds 0 to {last}.
 
 * "release" is the release itself: its unbiased estimates, which may be negative.
-* "records of the release" are synthetic records from it: `release.to_mbi()`, mirror descent of mbi
-  with {iterations} iterations, and `synthetic_data`. The plan makes every cell of every table
+* "records of the release" are synthetic records from it: `fpe.to_mbi(release)`, mirror descent of
+  mbi with {iterations} iterations, and `synthetic_data`. The plan makes every cell of every table
   equally accurate.
 * "records of AIM" are those of `mechanisms/aim.py` of mbi's repository at {commit}, with its
   default parameters.
@@ -141,7 +142,7 @@ def measure_release(
     counts = fp.Tables(domain, {names: x.astype(np.int64) for names, x in counted.items()})
     release = fpo.release(plan, counts)
     own = {names: release.estimates[" x ".join(names)] for names in tables}
-    given, measurements, total = release.to_mbi()
+    given, measurements, total = fpe.to_mbi(release)
     model = estimation.MirrorDescent().estimate(
         given, measurements, known_total=total, iters=ITERATIONS
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import cache
-from importlib import import_module
+from importlib import import_module, metadata
 from typing import Annotated, Any
 
 import typer
@@ -79,9 +79,7 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from fitplug_cli.software import print_version
-
-        print_version()
+        print(f"fitplug {metadata.version('fitplug')}")
         raise typer.Exit
 
 

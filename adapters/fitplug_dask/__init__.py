@@ -9,7 +9,7 @@ and packages, each of which imports only those that come earlier in this table:
 |---|---|
 | `_compat` | holds everything undocumented that is used of other libraries |
 | `progress` | reports the number of rows that are counted |
-| `loops` | does what is done for every row: compiled, or in NumPy (`numpy_loops` and others) |
+| `loops` | does what is done for every row, compiled |
 | `encryption` | encrypts what leaves memory |
 | `workers` | checks the code of the workers of a cluster, and runs tasks there |
 | `sources` | finds the files that a path, folder, glob or URL means |

@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 # cython: freethreading_compatible=True
-"""The compiled loops of `fitplug_dask.loops`; `numpy_loops` says what each does.
+"""The loops over rows; `compiled_loops.pyi` says what each does.
 
 They run without Python's lock, so that several threads count at once. No number that a file holds
 is used as an index before it is compared with the length of the array.
@@ -19,8 +19,14 @@ cdef extern from *:
     #else
     #define prefetch(address) ((void)(address))
     #endif
+    #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    #define from_little_endian(word) __builtin_bswap64(word)
+    #else
+    #define from_little_endian(word) (word)
+    #endif
     """
     void prefetch(const void *address) noexcept nogil
+    uint64_t from_little_endian(uint64_t word) noexcept nogil
 
 ctypedef fused Value:
     int8_t
@@ -318,7 +324,9 @@ def encode_numbers(
                 codes[i] = (codes[i] & there) | (null_code & ~there)
 
 
-# SipHash-2-4 with 128 bits of output, for little-endian machines; `numpy_person_loops` says what it is.
+# SipHash-2-4 is a keyed pseudo-random function: without the key its outputs cannot be distinguished
+# from random ones. Aumasson, Bernstein, "SipHash: a fast short-input PRF" (2012). The output of 128
+# bits is that of the authors' reference code.
 
 cdef inline uint64_t rotate(uint64_t word, int bits) noexcept nogil:
     return (word << bits) | (word >> (64 - bits))
@@ -373,7 +381,7 @@ cdef void hash_message(
     start_hash(v, first, second)
     for i in range(whole):
         memcpy(&word, message + 8 * i, 8)
-        absorb(v, word)
+        absorb(v, from_little_endian(word))
     word = <uint64_t>length << 56
     for i in range(length - 8 * whole):
         word |= <uint64_t>message[8 * whole + i] << (8 * i)

@@ -1,10 +1,32 @@
-"""Loops: what is done for every row, compiled where fitplug was installed with a C compiler."""
+"""Loops: what is done for every row, compiled from `compiled_loops.pyx`."""
 
 from __future__ import annotations
 
-import sys
+from typing import Any, NamedTuple
 
-from fitplug_dask.numpy_loops import Lookup
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+
+class Lookup(NamedTuple):
+    """What a column adds to its rows' cells: terms[value - low].
+
+    Attributes:
+        values: The values (n,), integers of up to 32 bits, or int64.
+        low: The value of the first term, from -2^62 to 2^62.
+        terms: The terms (m,), int64.
+        strict: Whether values beyond the terms are refused. Otherwise they take the first or the
+            last term.
+        doubtful: Whether a term may be negative.
+    """
+
+    values: Array
+    low: int
+    terms: Array
+    strict: bool
+    doubtful: bool
+
 
 try:
     from fitplug_dask.compiled_loops import (
@@ -21,32 +43,13 @@ try:
         select_rows,
         sort_records,
     )
-
-    COMPILED = True
 except ImportError:
-    from fitplug_dask.numpy_loops import (
-        add_shares,
-        add_weights,
-        add_weights_of_pairs,
-        encode_numbers,
-        increment,
-        increment_pairs,
-        locate,
-    )
-
-    COMPILED = False
-
-if not COMPILED or sys.byteorder != "little":  # the compiled hashes read words as they lie there
-    from fitplug_dask.numpy_person_loops import (
-        hash_integers,
-        hash_messages,
-        hash_stretches,
-        select_rows,
-        sort_records,
-    )
+    raise ImportError(
+        "the compiled loops of fitplug_dask are missing; install fitplug again, from a wheel or "
+        "where there is a C compiler"
+    ) from None
 
 __all__ = [
-    "COMPILED",
     "Lookup",
     "add_shares",
     "add_weights",

@@ -19,14 +19,8 @@ ParquetFile: TypeAlias = Any
 
 Columns: TypeAlias = dict[str, AnyArray]
 
-_EXTRAS = {
-    "pyarrow": "arrow",
-    "pandas": "pandas",
-    "polars": "polars",
-    "xarray": "xarray",
-    "mbi": "mbi",
-    "fsspec": "dask",
-}
+_EXTRAS = {"pyarrow": "arrow", "fsspec": "dask"}
+"""The extras whose name is not the library's."""
 
 
 def write_parquet(path: Path, table: ArrowTable) -> None:
@@ -110,8 +104,12 @@ def check_arrow() -> None:
     import_library("pyarrow")
 
 
-def import_library(name: str) -> Any:
-    """Import "pyarrow", "pandas", "polars", "xarray", "mbi" or "fsspec".
+def import_library(name: str, extra: str | None = None) -> Any:
+    """Import a library, or a module of one, that comes with an extra.
+
+    Args:
+        name: The module, such as "pyarrow".
+        extra: The extra of fitplug; if None, the one for this library.
 
     Raises:
         ImportError: It is not installed; the message names the extra that it comes with.
@@ -119,6 +117,8 @@ def import_library(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError:
+        library = name.partition(".")[0]
         raise ImportError(
-            f'{name} is not installed; it comes with: pip install "fitplug[{_EXTRAS[name]}]"'
+            f"{library} is not installed; it comes with: "
+            f'pip install "fitplug[{extra or _EXTRAS.get(library, library)}]"'
         ) from None

@@ -55,10 +55,12 @@ from fitplug.release.table_parts import TablePart, write_table_part
 from fitplug.release.tables import (
     MEASURES,
     RESULT_COLUMNS,
+    Intervals,
     TableSlice,
     check_names,
     choose_intervals,
     cut_table,
+    make_metadata,
     number_outputs,
 )
 
@@ -74,6 +76,7 @@ __all__ = [
     "Approximation",
     "Combination",
     "Combinations",
+    "Intervals",
     "Limited",
     "Lost",
     "MoreFiles",
@@ -102,6 +105,7 @@ __all__ = [
     "format_markdown",
     "join_periods",
     "list_core_versions",
+    "make_metadata",
     "name_files",
     "name_part",
     "number_outputs",

@@ -16,15 +16,12 @@ from fitplug.release import tables
 from fitplug.release.adjusted import Adjusted, make_integers, make_nonnegative
 from fitplug.release.combination import combine, combine_all, combine_each
 from fitplug.release.combined_numbers import Combination, Combinations, CombinedNumber
-from fitplug.release.exports import Grid, make_grid, write_package
 from fitplug.release.folder import read_folder, write_folder
 from fitplug.release.kept_answers import keep_answers, read_kept_answers
 from fitplug.release.linear_combinations import CombinationLike
-from fitplug.release.mbi_measurements import MbiMeasurements, make_mbi
 from fitplug.release.noisy_answers import NoisyAnswers
 from fitplug.release.notebook import make_release_html, plot_release
 from fitplug.release.population import name_population
-from fitplug.release.sdmx import write_sdmx
 from fitplug.release.verification import is_of_one_part, verify_parts
 from fitplug.workload import DEFAULT_CONFIDENCE, ONE_RECORD, check_confidence
 
@@ -127,49 +124,6 @@ class Release(NoisyAnswers):
         """Make the table of `to_arrow` as a Polars DataFrame, without the metadata."""
         return tables.make_polars(self._make_table(name, confidence, simultaneous)[0])
 
-    def to_xarray(
-        self, name: str, *, confidence: float | None = None, simultaneous: bool | None = None
-    ) -> Grid:
-        """Make an xarray Dataset of a group, with a dimension for each of its attributes.
-
-        The coordinates are the labels that tables show, such as "18..64" for a range. The variables
-        are estimate, variance, std, moe, lower and upper, with their `units`, and protected, which
-        is false for exact numbers that the unit of privacy makes public. The attributes are the
-        metadata of `to_arrow`: rho, the unit of privacy and the confidence among them.
-
-        Args:
-            name: The group.
-            confidence: As in `to_arrow`.
-            simultaneous: As in `to_arrow`.
-
-        Raises:
-            ImportError: xarray is not installed.
-            KeyError: There is no such group.
-            WorkloadError: The confidence is out of range, or an attribute has the name of a
-                variable.
-        """
-        group = self.plan.workload[name]
-        return make_grid(self, group, tables.choose_intervals(group, confidence, simultaneous))
-
-    def to_mbi(self, *, total: float | None = None) -> MbiMeasurements:
-        """Make measurements for mbi (private-pgm), which draws synthetic records from a model.
-
-        They are the noisy answers of the strategy with their independent noise, so the loss of mbi
-        is the Gaussian likelihood of this release. See the page "Synthetic records" of the docs.
-
-        Args:
-            total: The number of records, if it is publicly known; if None, it is estimated.
-
-        Returns:
-            The domain, the measurements and the number of records.
-
-        Raises:
-            ImportError: mbi is not installed.
-            WorkloadError: The queries use a measure, no group counts all records and `total` is not
-                given, or the unit of privacy has public totals besides that of all records.
-        """
-        return make_mbi(self, total)
-
     def _make_table(
         self, name: str, confidence: float | None, simultaneous: bool | None
     ) -> tuple[Columns, dict[str, str]]:
@@ -201,56 +155,6 @@ class Release(NoisyAnswers):
         check_confidence(confidence)
         with keep_answers(self, location):
             write_folder(self, location, confidence)
-
-    def write_data_package(
-        self, directory: str | PathLike[str], *, confidence: float = DEFAULT_CONFIDENCE
-    ) -> None:
-        """Write a data package of Frictionless: a CSV for each group, and datapackage.json.
-
-        The descriptor says what each column is, its type and its quantity, and which records the
-        numbers are about. It names no licence; add that of the publisher.
-
-        Args:
-            directory: The folder, which must be new or empty.
-            confidence: The confidence of the intervals of groups whose target has none.
-
-        Raises:
-            InputError: The folder is not empty.
-            WorkloadError: The confidence is out of range, or an attribute has the name of a column
-                of results.
-            OSError: The folder cannot be written.
-        """
-        check_confidence(confidence)
-        write_package(self, directory, confidence)
-
-    def write_sdmx(
-        self,
-        directory: str | PathLike[str],
-        *,
-        agency: str,
-        version: str = "1.0.0",
-        confidence: float = DEFAULT_CONFIDENCE,
-    ) -> None:
-        """Write SDMX-CSV 2.0: a file for each group, and structures.xml in SDMX-ML 3.0.
-
-        Each group is a dataflow with a data structure of its own. Labels that are no identifiers
-        of SDMX get one, and the code lists say what each stands for.
-
-        Args:
-            directory: The folder, which must be new or empty.
-            agency: The identifier of the agency that maintains the structures, such as "ISTAT".
-            version: The version of the structures. Structures of one agency that differ need
-                different versions, or groups with different names.
-            confidence: The confidence of the intervals of groups whose target has none.
-
-        Raises:
-            InputError: The folder is not empty, or the agency or the version is none of SDMX.
-            WorkloadError: The confidence is out of range, or an attribute has the name of a column
-                of results.
-            OSError: The folder cannot be written.
-        """
-        check_confidence(confidence)
-        write_sdmx(self, directory, agency, version, confidence)
 
     @classmethod
     def read(cls, location: str | PathLike[str]) -> Release:

@@ -216,12 +216,12 @@ def _describe_number(entry: Entry) -> str:
 
 
 def describe_implementation(
-    release: Release, about: About, versions: Mapping[str, str], compiled: Mapping[str, bool]
+    release: Release, about: About, versions: Mapping[str, str]
 ) -> dict[str, str]:
     """Describe what ran, on which data, and why."""
     return {
         "preprocessing_and_hyperparameter_tuning": _describe_preprocessing(release, about),
-        "mechanisms": _describe_mechanisms(release, versions, compiled),
+        "mechanisms": _describe_mechanisms(release, versions),
         "justification": _justify(release),
     }
 
@@ -253,9 +253,7 @@ def _describe_rows(release: Release) -> str:
     return f"How rows were read: {escape_cell(release.rows)}. "
 
 
-def _describe_mechanisms(
-    release: Release, versions: Mapping[str, str], compiled: Mapping[str, bool]
-) -> str:
+def _describe_mechanisms(release: Release, versions: Mapping[str, str]) -> str:
     """Describe the mechanisms in a table, and what protects them in practice."""
     # The costliest mechanisms come first; equal ones stay in order.
     found = sorted(release.plan.mechanisms(), key=lambda m: -m.rho)
@@ -296,21 +294,15 @@ def _describe_mechanisms(
             "answers.",
             "**Timing and platform.** Not protected: run it where only the publisher can observe "
             "it. Publish what it writes, not how long it took.",
-            *_describe_software(versions, compiled),
+            *_describe_software(versions),
         ]
     )
 
 
-def _describe_software(versions: Mapping[str, str], compiled: Mapping[str, bool]) -> list[str]:
+def _describe_software(versions: Mapping[str, str]) -> list[str]:
     """Describe the software that ran, in no sentence or in one paragraph."""
-    said = []
-    if versions:
-        said.append(f"{', '.join(f'{name} {version}' for name, version in versions.items())}.")
-    for state, is_so in (("Compiled", True), ("Not compiled", False)):
-        modules = [escape_cell(module) for module, value in compiled.items() if value is is_so]
-        if modules:
-            said.append(f"{state}: {', '.join(modules)}.")
-    return [f"**Software.** {' '.join(said)}"] if said else []
+    said = ", ".join(f"{name} {version}" for name, version in versions.items())
+    return [f"**Software.** {said}."] if said else []
 
 
 def _describe_shares(release: Release) -> str:

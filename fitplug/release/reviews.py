@@ -40,7 +40,6 @@ def review(
     limited: Limited | None = None,
     published: date | None = None,
     versions: Mapping[str, str] | None = None,
-    compiled: Mapping[str, bool] | None = None,
 ) -> dict[str, Any]:
     """Draft a record of a release in the fields of OpenDP's registry of deployments.
 
@@ -58,7 +57,6 @@ def review(
             were counted.
         published: The date of publication; today if None.
         versions: The versions of the libraries that ran, by name.
-        compiled: Whether each part of fitplug that can be compiled was, by the name of its module.
 
     Returns:
         Dicts, lists, texts and numbers only, ready for YAML or JSON.
@@ -88,9 +86,7 @@ def review(
                 "access_type": "Non-interactive",
             },
             "accounting": describe_accounting(release, about.unit, statement),
-            "implementation": describe_implementation(
-                release, about, versions or {}, compiled or {}
-            ),
+            "implementation": describe_implementation(release, about, versions or {}),
             "administrative": {
                 "sources": about.sources or ask_publisher("sources"),
                 "notes": " ".join(filter(None, [about.notes, f"Plan {plan.digest}."])),

@@ -8,11 +8,12 @@ import pytest
 from distributed import Client
 
 import fitplug as fp
-from fitplug_dask import loops, numpy_loops, numpy_person_loops
+from fitplug_dask import loops
 from fitplug_dask.exchange import memory
 from fitplug_dask.kernel import reading
 from fitplug_dask.persons import buckets, row_collector, shuffle
 from fitplug_dask.releases import tasks
+from tests.helpers import numpy_loops
 from tests.helpers.audited_releases import Audit
 from tests.helpers.local_workers import start_workers
 
@@ -48,14 +49,10 @@ def client() -> Iterator[Client]:
 
 @pytest.fixture(params=["compiled", "numpy"])
 def either_loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The loops that are compiled, and those that are used where none are."""
-    if request.param == "compiled":
-        if not loops.COMPILED:
-            pytest.skip("no C compiler")
-        return
-    for name in set(loops.__all__) - {"COMPILED", "Lookup"}:
-        built = numpy_loops if hasattr(numpy_loops, name) else numpy_person_loops
-        monkeypatch.setattr(loops, name, getattr(built, name))
+    """The compiled loops, and their oracles in NumPy."""
+    if request.param == "numpy":
+        for name in set(loops.__all__) - {"Lookup"}:
+            monkeypatch.setattr(loops, name, getattr(numpy_loops, name))
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
-import sysconfig
+import subprocess
+import sys
 from types import ModuleType
 from typing import Any
 
@@ -13,26 +13,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fitplug as fp
-from fitplug_dask import loops, numpy_loops
+from fitplug_dask import compiled_loops
 from fitplug_dask.loops import Lookup
+from tests.helpers import numpy_loops
 
-BOTH = [numpy_loops]
-if loops.COMPILED:
-    from fitplug_dask import compiled_loops
+BOTH = [numpy_loops, compiled_loops]
 
-    BOTH.append(compiled_loops)
-
-every_implementation = pytest.mark.parametrize("built", BOTH, ids=lambda m: m.__name__[13:])
+every_implementation = pytest.mark.parametrize("built", BOTH, ids=["numpy", "compiled"])
 KINDS = [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32]
 COUNTS = [np.uint32, np.int64]
 
 
-def test_the_loops_are_compiled_where_there_is_a_compiler() -> None:
-    compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
-    if shutil.which(compiler) is None:
-        pytest.skip("no C compiler")
-    assert loops.COMPILED
-    assert loops.locate is compiled_loops.locate
+MISSING = """
+import sys
+sys.modules["fitplug_dask.compiled_loops"] = None
+import fitplug_dask.loops
+"""
+
+
+def test_compiled_loops_that_are_missing_are_one_clear_error() -> None:
+    ran = subprocess.run([sys.executable, "-c", MISSING], capture_output=True, text=True)
+    assert ran.returncode == 1
+    assert "the compiled loops of fitplug_dask are missing; install fitplug again" in ran.stderr
+    assert "During handling" not in ran.stderr
 
 
 @st.composite

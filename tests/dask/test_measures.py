@@ -21,13 +21,14 @@ import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.counts import make_filters
 from fitplug.errors import DataError, DomainError
-from fitplug_dask import loops, numpy_loops
+from fitplug_dask import loops
 from fitplug_dask import request as requests
 from fitplug_dask.encoding import convert_values
 from fitplug_dask.exchange import memory
 from fitplug_dask.kernel import counters
 from fitplug_dask.kernel.counters import JointCounters
 from fitplug_dask.kernel.joint_tables import choose_joint_tables, sum_to_tables
+from tests.helpers import numpy_loops
 
 PLAIN = {"sex": fp.Categories(["1", "2"]), "age": fp.Integers(0, 9)}
 TABLES = [("sex", "pay"), ("sex",), ("pay",), ("age", "pay", "days"), ("days",), ()]

@@ -25,7 +25,7 @@ import fitplug as fp
 import fitplug_dask as fpd
 import fitplug_opendp as fpo
 from fitplug.errors import BudgetError, DataError, DomainError, TablesError
-from fitplug_dask import loops, numpy_person_loops
+from fitplug_dask import loops
 from fitplug_dask.exchange import memory, spill_file
 from fitplug_dask.files import held_tables
 from fitplug_dask.kernel import Job, reading
@@ -33,6 +33,7 @@ from fitplug_dask.persons import buckets, row_collector, shuffle
 from fitplug_dask.persons.packing import Packing, Rows
 from fitplug_dask.persons.selection import Selection
 from fitplug_dask.sources import library_tables
+from tests.helpers import numpy_loops
 from tests.helpers.counting import STRINGS, WRITERS, make_array
 from tests.helpers.siphash import scalar_siphash128
 
@@ -467,7 +468,7 @@ def test_the_compiled_selection_is_that_of_numpy(words: int, limit: int) -> None
     tags = persons[np.minimum(rng.geometric(0.01, n), 499)]
     cells = rng.integers(0, 4, (n, words)).astype(np.uint64)
     found = []
-    for built in (loops, numpy_person_loops):
+    for built in (loops, numpy_loops):
         kept = np.empty(n, dtype=np.int64)
         chosen = kept[: built.select_rows(3, 2**64 - 5, tags, cells, limit, kept)]
         assert len(set(chosen.tolist())) == len(chosen)
@@ -482,7 +483,7 @@ def test_records_are_sorted_by_bucket_in_both_ways() -> None:
     records = rng.integers(0, 256, (1000, 17)).astype(np.uint8)
     bucket = rng.integers(0, 300, 1000).astype(np.uint16)
     expected = records[np.argsort(bucket, kind="stable")]
-    for built in (loops, numpy_person_loops):
+    for built in (loops, numpy_loops):
         ordered, sizes = np.empty_like(records), np.bincount(bucket, minlength=300)
         ends = np.cumsum(sizes) - sizes
         built.sort_records(records, bucket, ends, ordered)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import FitplugError
-from fitplug_dask import loops, numpy_person_loops, persons
+from fitplug_dask import compiled_loops, loops, persons
 from fitplug_dask.encoding import array_memory
 from fitplug_dask.kernel import Job
 from fitplug_dask.persons import (
@@ -36,13 +36,10 @@ from fitplug_dask.persons.record_groups import AttributeGroups, CellGroups
 from fitplug_dask.persons.selection import Selection
 from fitplug_dask.persons.selection_check import check_selection_once
 from fitplug_dask.workers import CheckError
+from tests.helpers import numpy_loops
 from tests.helpers.siphash import scalar_siphash128
 
-BOTH = [numpy_person_loops]
-if loops.COMPILED:
-    from fitplug_dask import compiled_loops
-
-    BOTH.append(compiled_loops)
+BOTH = [numpy_loops, compiled_loops]
 
 KEY = b"sixteen bytes or more"
 JOB = Job({"value": fp.Integers(0, 3), "year": fp.Integers(1, 3)}, ())
@@ -91,24 +88,24 @@ def end_with_values(*_: Any) -> None:
 
 def hash_all_but_the_last(*given: Any) -> None:
     *key, content, places, tags = given
-    numpy_person_loops.hash_stretches(*key, content, places[:-1], tags[:-1])
+    numpy_loops.hash_stretches(*key, content, places[:-1], tags[:-1])
 
 
 def hash_by_magnitude(first: int, second: int, values: Any, tags: Any) -> None:
-    numpy_person_loops.hash_integers(first, second, np.abs(values), tags)
+    numpy_loops.hash_integers(first, second, np.abs(values), tags)
 
 
 def hash_with_half_of_the_key(first: int, second: int, *given: Any) -> None:
-    numpy_person_loops.hash_stretches(first, first, *given)
+    numpy_loops.hash_stretches(first, first, *given)
 
 
 def keep_one_more(*given: Any) -> int:
     *rows, limit, kept = given
-    return numpy_person_loops.select_rows(*rows, limit + 1, kept)
+    return numpy_loops.select_rows(*rows, limit + 1, kept)
 
 
 def keep_one_less(*given: Any) -> int:
-    return int(numpy_person_loops.select_rows(*given)) - 1
+    return int(numpy_loops.select_rows(*given)) - 1
 
 
 def keep_the_first(first: int, second: int, tags: Any, words: Any, limit: int, kept: Any) -> int:
@@ -124,7 +121,7 @@ def keep_the_first(first: int, second: int, tags: Any, words: Any, limit: int, k
 
 
 def keep_twice(*given: Any) -> int:
-    found = int(numpy_person_loops.select_rows(*given))
+    found = int(numpy_loops.select_rows(*given))
     kept = given[-1]
     kept[found - 1] = kept[0]
     return found

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fitplug_dask import loops, numpy_person_loops
+from fitplug_dask import loops
 from fitplug_dask.persons.person_hashes import PersonHasher
 from fitplug_dask.persons.siphash import halve_key, siphash128
+from tests.helpers import numpy_loops
 from tests.helpers.siphash import scalar_siphash128
 
 # The first of the authors' own vectors, and three longer ones: key 0..15, message 0..length-1.
@@ -31,7 +32,7 @@ def hash_each_way(key: bytes, rows: Any) -> list[Any]:
     first, second = halve_key(key)
     hashed = [siphash128(key, rows)]
     n, length = rows.shape
-    for built in (loops, numpy_person_loops):
+    for built in (loops, numpy_loops):
         for _ in range(2):
             hashed.append(np.empty((n, 2), dtype=np.uint64))
         built.hash_messages(first, second, rows, hashed[-2])
@@ -62,7 +63,7 @@ def test_siphash_of_many_messages(key: bytes, messages: list[bytes]) -> None:
 def test_integers_are_hashed_by_nine_bytes(values: list[int]) -> None:
     key = bytes(range(16))
     expected = [scalar_siphash128(key, v.to_bytes(9, "little", signed=True)) for v in values]
-    for built in (loops, numpy_person_loops):
+    for built in (loops, numpy_loops):
         tags = np.empty((len(values), 2), dtype=np.uint64)
         built.hash_integers(*halve_key(key), np.array(values, dtype=np.int64), tags)
         assert [tuple(map(int, row)) for row in tags] == expected
@@ -70,7 +71,7 @@ def test_integers_are_hashed_by_nine_bytes(values: list[int]) -> None:
 
 @pytest.mark.parametrize("offsets", [[0, 3, 2], [-1, 2, 3], [0, 2, 5], [9, 9, 9]])
 def test_stretches_beyond_the_content_are_refused(offsets: list[int]) -> None:
-    for built in (loops, numpy_person_loops):
+    for built in (loops, numpy_loops):
         with pytest.raises(IndexError, match="beyond the content"):
             built.hash_stretches(
                 1, 2, np.zeros(4, np.uint8), np.array(offsets), np.zeros((2, 2), np.uint64)

@@ -25,7 +25,7 @@ import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.counts.records import make_filters
 from fitplug.errors import DataError, DomainError, InputError, TablesError
-from fitplug_dask import kernel, loops, numpy_loops
+from fitplug_dask import kernel, loops
 from fitplug_dask.exchange import memory
 from fitplug_dask.files import take_snapshot
 from fitplug_dask.kernel import Fault, Job, counters, partitions, reading
@@ -33,6 +33,7 @@ from fitplug_dask.kernel.counters import JointCounters
 from fitplug_dask.kernel.joint_tables import choose_joint_tables, sum_to_tables
 from fitplug_dask.persons import row_collector, shuffle
 from fitplug_dask.sources import find_files
+from tests.helpers import numpy_loops
 from tests.helpers.local_workers import start_workers
 from tests.helpers.row_reading import watch_reading
 from tests.helpers.secrets import NUMBER, TEXT, secrets_in, told_by
@@ -145,8 +146,6 @@ def loops_used(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
         for name in ("locate", "increment", "increment_pairs", "add_weights"):
             monkeypatch.setattr(loops, name, getattr(numpy_loops, name))
         monkeypatch.setattr(loops, "add_weights_of_pairs", numpy_loops.add_weights_of_pairs)
-    elif not loops.COMPILED:
-        pytest.skip("no C compiler")
 
 
 @pytest.mark.slow

@@ -360,7 +360,7 @@ def test_a_process_describes_what_it_counts_with() -> None:
         ({"NumPy": None}, ["no NumPy"]),
         ({"compiled loops": ".so 2"}, ["another compiled loops"]),
         ({"compiled loops": ".dll 2"}, []),
-        ({"compiled loops": None}, []),
+        ({"compiled loops": None}, ["no compiled loops"]),
         ({}, []),
     ],
 )

@@ -8,7 +8,13 @@ from pathlib import Path
 
 from tests.helpers.places import ROOT
 
-PACKAGES = ("fitplug", "adapters/fitplug_opendp", "adapters/fitplug_dask", "adapters/fitplug_cli")
+PACKAGES = (
+    "fitplug",
+    "adapters/fitplug_opendp",
+    "adapters/fitplug_dask",
+    "adapters/fitplug_export",
+    "adapters/fitplug_cli",
+)
 ROOMS = sorted(path.parent.name for path in (ROOT / "fitplug").glob("*/__init__.py"))
 
 MOST_LINES = 420

@@ -289,7 +289,7 @@ def test_long_lists_are_cut_and_summed_up(monkeypatch, tmp_path):
     assert "and 1 more." in said["implementation"]["justification"]
 
 
-def test_the_review_says_what_is_compiled():
+def test_the_review_says_what_ran():
     released = fpo.release(PLAN, tables(PLAN))
 
     def software(**keywords):
@@ -297,11 +297,7 @@ def test_the_review_says_what_is_compiled():
         return record["mechanisms"].partition("**Software.** ")[2].replace("\\", "")
 
     assert software() == ""
-    assert software(versions={"fitplug": "1"}) == "fitplug 1."
-    said = software(
-        versions={"fitplug": "1", "numpy": "2"}, compiled={"a.b_c": True, "d": False, "e": True}
-    )
-    assert said == "fitplug 1, numpy 2. Compiled: a.b_c, e. Not compiled: d."
+    assert software(versions={"fitplug": "1", "numpy": "2"}) == "fitplug 1, numpy 2."
 
 
 def test_files_hold_the_same(tmp_path):

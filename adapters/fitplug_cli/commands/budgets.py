@@ -23,7 +23,6 @@ def open_ledger(spec: Spec, *, begin: bool = True) -> Ledger | None:
     """Open the ledger of a spec, and begin it if it does not exist.
 
     Args:
-        spec: The spec.
         begin: Whether a ledger that does not exist is begun.
 
     Returns:
@@ -53,9 +52,6 @@ def check_ledger_is_kept(spec: Spec) -> None:
 
     This may be a release whose answers are only staged beside the folder.
 
-    Args:
-        spec: The spec.
-
     Raises:
         LedgerError: If the ledger is missing. A new one would not know what was spent.
     """
@@ -77,10 +73,6 @@ def check_ledger_is_kept(spec: Spec) -> None:
 
 def find_budget_warning(spec: Spec, plan: Plan) -> str | None:
     """Find out whether a plan costs more than the ledger of the spec has left.
-
-    Args:
-        spec: The spec.
-        plan: Its plan.
 
     Returns:
         One sentence; None if there is no ledger, the plan is not over budget, or the ledger is for
@@ -112,10 +104,6 @@ def find_budget_warning(spec: Spec, plan: Plan) -> str | None:
 
 def check_max_rho(spec: Spec, plan: Plan) -> None:
     """Check that a plan costs no more than the max_rho of the spec.
-
-    Args:
-        spec: The spec.
-        plan: Its plan.
 
     Raises:
         OverBudget: If the plan costs more; the message names a factor for the targets.

@@ -35,7 +35,7 @@ from fitplug_cli.render.release_record import (
     check_release_folder,
     read_release_record,
 )
-from fitplug_cli.software import describe_software
+from fitplug_cli.software import list_versions
 from fitplug_cli.spec import Spec, SpecError
 from fitplug_opendp.count_checks import CountedRows, check_limit, check_tables
 from fitplug_opendp.publication import Publication, PublishedRelease
@@ -76,9 +76,6 @@ def read_charge_options(
         again: Whether to pay for another draw.
         replace: Whether to keep an earlier release under another name.
 
-    Returns:
-        The options.
-
     Raises:
         SpecError: If an option needs a ledger that the spec does not name, or options exclude each
             other.
@@ -105,10 +102,6 @@ def read_charge_options(
 def check_counts_are_kept(spec: Spec, options: ChargeOptions) -> None:
     """Check that counting the records anew can serve a release within an earlier charge.
 
-    Args:
-        spec: The spec.
-        options: How the release is charged.
-
     Raises:
         SpecError: If other records may be counted than for the earlier charge.
     """
@@ -127,9 +120,6 @@ def check_counts_are_kept(spec: Spec, options: ChargeOptions) -> None:
 
 def check_paths(spec: Spec) -> None:
     """Check, before any work, that the release can be written and the ledger can be charged.
-
-    Args:
-        spec: The spec.
 
     Raises:
         InputError: If the folder of the release cannot be written, or overlaps with other paths.
@@ -168,9 +158,6 @@ def publish_release(
     are read.
 
     Args:
-        spec: The spec.
-        plan: The plan.
-        options: How the release is charged.
         counts_file: The file of exact counts; None to count the data of the spec.
 
     Returns:
@@ -337,7 +324,7 @@ def _review_release(spec: Spec, release: Release, ledger: Ledger | None) -> dict
     keywords: dict[str, Any] = {
         "about": spec.about.about,
         "delta": spec.privacy.delta,
-        **describe_software(),
+        "versions": list_versions(),
     }
     try:
         return review(release, ledger=ledger, **keywords)

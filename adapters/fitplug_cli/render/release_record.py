@@ -24,7 +24,7 @@ from fitplug.plan import Plan
 from fitplug.release import Release, choose_intervals, format_markdown, name_files
 from fitplug_cli.render.csv_tables import write_csv
 from fitplug_cli.render.json_records import build_measures_record
-from fitplug_cli.software import describe_software
+from fitplug_cli.software import list_versions
 from fitplug_opendp.noise_source import find_check
 
 _RECORD = "release.json"
@@ -78,7 +78,9 @@ class ReleaseFiles:
 
     def describe(self, release: Release) -> dict[str, Any]:
         """Return the entries of release.json: what ran."""
-        return describe_release(release, self.confidence, self.delta) | describe_software()
+        return describe_release(release, self.confidence, self.delta) | {
+            "versions": list_versions()
+        }
 
     def add_files(self, folder: Place, release: Release) -> None:
         """Write the CSV tables and the review. Raises OSError if a file cannot be written."""
@@ -185,9 +187,6 @@ def _describe_public_totals(release: Release) -> dict[str, Any]:
 def read_release_record(folder: Place) -> dict[str, Any]:
     """Read release.json of a release.
 
-    Args:
-        folder: The folder of the release.
-
     Returns:
         What it says, and the folder; only the folder if there is no file that can be read, as in
         releases that were published without the command line.
@@ -215,10 +214,6 @@ _Dumper.add_representer(str, _represent_text)
 
 def write_review(folder: Path, record: Mapping[str, Any]) -> None:
     """Write the review of a release into a folder.
-
-    Args:
-        folder: The folder.
-        record: The review, by `fitplug.release.review`.
 
     Raises:
         OSError: If a file cannot be written.

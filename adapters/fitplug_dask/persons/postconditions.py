@@ -1,7 +1,7 @@
 """Postconditions: what must hold of the rows that a selection kept, checked after each selection.
 
-The privacy cost rests on it, so it is not left to the loops that select, of which there are two
-implementations. The check shares no code with these. Kept rows are counted by the first bits of the
+The privacy cost rests on it, so it is not left to the loops that select. The check shares no code
+with these. Kept rows are counted by the first bits of the
 hashes of their persons, and only those in counts above the limit are sorted and compared.
 """
 

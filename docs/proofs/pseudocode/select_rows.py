@@ -71,7 +71,7 @@ def _find_repeated(tags, identities):
     return found
 
 
-# fitplug_dask.numpy_person_loops
+# tests.helpers.numpy_loops
 
 
 def select_rows(first, second, tags, words, limit, kept):

@@ -10,6 +10,7 @@ import pytest
 import xarray
 
 import fitplug as fp
+import fitplug_export as fpe
 from fitplug.errors import WorkloadError
 from fitplug.release import write_folder
 from tests.helpers import people
@@ -26,7 +27,7 @@ def release():
 @pytest.mark.parametrize("name", people.plan().workload.names)
 def test_a_grid_is_the_table_of_pandas(release, name):
     """Made long again by xarray itself, the grid has the rows and columns of the table."""
-    grid, table = release.to_xarray(name), release.to_pandas(name)
+    grid, table = fpe.to_xarray(release, name), release.to_pandas(name)
     assert isinstance(grid, xarray.Dataset)
     names = [factor.attribute for factor in release.plan.workload[name].factors]
     assert list(grid["estimate"].dims) == names
@@ -43,16 +44,16 @@ def test_a_grid_is_the_table_of_pandas(release, name):
 
 
 def test_cells_are_found_by_their_labels(release):
-    grid = release.to_xarray("pyramid")
+    grid = fpe.to_xarray(release, "pyramid")
     found = grid["estimate"].sel(sex="2", age="0..3")
     assert float(found) == release.estimates["pyramid"][1, 3]
-    cell = release.to_xarray("cities").sel(place="rom", income="[10, 50)")
+    cell = fpe.to_xarray(release, "cities").sel(place="rom", income="[10, 50)")
     low, high = release.interval("cities", 0.9, simultaneous=True)
     assert (float(cell["lower"]), float(cell["upper"])) == (low[2, 1], high[2, 1])
 
 
 def test_the_confidence_asked_for(release):
-    grid = release.to_xarray("cities", confidence=0.8, simultaneous=False)
+    grid = fpe.to_xarray(release, "cities", confidence=0.8, simultaneous=False)
     low, high = release.interval("cities", 0.8)
     np.testing.assert_array_equal(grid["lower"], low)
     np.testing.assert_array_equal(grid["upper"], high)
@@ -61,24 +62,28 @@ def test_the_confidence_asked_for(release):
 
 def test_units_are_those_of_a_sum():
     release = release_sums()
-    grid = release.to_xarray("incomes")
+    grid = fpe.to_xarray(release, "incomes")
     assert {grid[one].attrs["units"] for one in NUMBERS} == {"sum of income"}
     assert grid["variance"].attrs["units"] == "(sum of income)^2"
-    assert release.to_xarray("people")["std"].attrs["units"] == "records"
+    assert fpe.to_xarray(release, "people")["std"].attrs["units"] == "records"
     assert '"records": 3' in grid.attrs["fitplug.unit"]
 
 
 def test_public_totals_are_marked():
     release = release_public()
-    assert not release.to_xarray("states")["protected"].values.any()
-    assert release.to_xarray("sexes")["protected"].values.all()
-    np.testing.assert_array_equal(release.to_xarray("states")["estimate"], release.public_totals)
+    assert not fpe.to_xarray(release, "states")["protected"].values.any()
+    assert fpe.to_xarray(release, "sexes")["protected"].values.all()
+    np.testing.assert_array_equal(
+        fpe.to_xarray(release, "states")["estimate"], release.public_totals
+    )
 
 
 def test_a_release_in_parts_has_the_same_grids(release, tmp_path):
     write_folder(release, tmp_path / "parts", 0.95, most=7)
     again = fp.Release.read(tmp_path / "parts")
-    xarray.testing.assert_identical(again.to_xarray("cities"), release.to_xarray("cities"))
+    xarray.testing.assert_identical(
+        fpe.to_xarray(again, "cities"), fpe.to_xarray(release, "cities")
+    )
 
 
 def test_names_of_variables_are_refused():
@@ -86,7 +91,7 @@ def test_names_of_variables_are_refused():
         plan = fp.design(fp.Workload(fp.Domain({name: ["1", "2"]}), [fp.marginal(name, std=2.0)]))
         release = fp.Release(plan, np.zeros(plan.strategy.size, dtype=np.int64), plan.rho)
         with pytest.raises(WorkloadError, match=f"attribute '{name}' has the name of a"):
-            release.to_xarray(name)
+            fpe.to_xarray(release, name)
 
 
 def test_xarray_is_imported_when_it_is_asked_for():
@@ -97,4 +102,4 @@ def test_xarray_is_imported_when_it_is_asked_for():
 def test_without_xarray_the_message_says_how_to_get_it(release, monkeypatch):
     monkeypatch.setitem(sys.modules, "xarray", None)
     with pytest.raises(ImportError, match=r'pip install "fitplug\[xarray\]"'):
-        release.to_xarray("total")
+        fpe.to_xarray(release, "total")

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import fitplug as fp
+import fitplug_export as fpe
 from fitplug.release import name_files, write_folder
-from fitplug.release.exports import DESCRIPTOR
+from fitplug_export.data_package import DESCRIPTOR
 from tests.helpers import people
 from tests.helpers.unusual_labels import release_public, release_sums, release_unusual
 
@@ -26,7 +27,7 @@ RELEASES = {
 def written(request, tmp_path_factory):
     release = RELEASES[request.param]()
     folder = tmp_path_factory.mktemp("package") / "out"
-    release.write_data_package(folder)
+    fpe.write_data_package(release, folder)
     return release, folder
 
 
@@ -70,7 +71,7 @@ def test_frictionless_finds_no_error_and_reads_the_answers(written):
 
 
 def test_public_totals_are_marked(tmp_path):
-    release_public().write_data_package(tmp_path / "out")
+    fpe.write_data_package(release_public(), tmp_path / "out")
     package = frictionless.Package(tmp_path / "out" / DESCRIPTOR)
     said = {one.name: {row["protected"] for row in one.read_rows()} for one in package.resources}
     assert said == {"states": {False}, "sexes": {True}, "all": {False}}
@@ -87,7 +88,7 @@ def test_public_totals_are_marked(tmp_path):
 )
 def test_edits_are_found(tmp_path, old, new, kind):
     """The description is not so weak that any table fits it."""
-    people.release(noise=1.0).write_data_package(tmp_path / "out")
+    fpe.write_data_package(people.release(noise=1.0), tmp_path / "out")
     path = tmp_path / "out" / "cities.csv"
     text = path.read_text(encoding="utf-8")
     assert old in text
@@ -99,15 +100,15 @@ def test_edits_are_found(tmp_path, old, new, kind):
 def test_a_release_in_parts_is_written_alike(tmp_path):
     release = people.release(noise=1.0)
     write_folder(release, tmp_path / "parts", 0.95, most=7)
-    release.write_data_package(tmp_path / "a")
-    fp.Release.read(tmp_path / "parts").write_data_package(tmp_path / "b")
+    fpe.write_data_package(release, tmp_path / "a")
+    fpe.write_data_package(fp.Release.read(tmp_path / "parts"), tmp_path / "b")
     described = [json.loads((tmp_path / one / DESCRIPTOR).read_text()) for one in "ab"]
     assert described[0] == described[1]
 
 
 def test_the_confidence_asked_for(tmp_path):
     release = people.release(noise=1.0)
-    release.write_data_package(tmp_path / "out", confidence=0.8)
+    fpe.write_data_package(release, tmp_path / "out", confidence=0.8)
     (row,) = frictionless.Package(tmp_path / "out" / DESCRIPTOR).get_resource("total").read_rows()
     low, high = release.interval("total", 0.8)
     assert (float(row["lower"]), float(row["upper"])) == (float(low), float(high))

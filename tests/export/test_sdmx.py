@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import re
+import sys
 from contextlib import redirect_stdout
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +17,10 @@ from hypothesis import strategies as st
 from pysdmx.io import get_datasets, read_sdmx
 
 import fitplug as fp
+import fitplug_export as fpe
 from fitplug.errors import InputError, WorkloadError
 from fitplug.release import name_files, write_folder
-from fitplug.release.sdmx_structures import name_codes, name_components
+from fitplug_export.sdmx_identifiers import name_codes, name_components
 from tests.helpers import people
 from tests.helpers.unusual_labels import release_public, release_sums, release_unusual
 
@@ -34,7 +37,7 @@ STRUCTURES = "structures.xml"
 def written(request, tmp_path_factory) -> tuple[fp.Release, Path]:
     release = RELEASES[request.param]()
     folder = tmp_path_factory.mktemp("sdmx") / "out"
-    release.write_sdmx(folder, agency="TEST.UNIT", version="1.2.0")
+    fpe.write_sdmx(release, folder, agency="TEST.UNIT", version="1.2.0")
     return release, folder
 
 
@@ -127,7 +130,7 @@ def test_the_structures_say_what_the_release_is(written, structures):
 
 
 def test_public_totals_are_marked(tmp_path):
-    release_public().write_sdmx(tmp_path / "out", agency="TEST")
+    fpe.write_sdmx(release_public(), tmp_path / "out", agency="TEST")
     said = {
         name: {row["PROTECTED"] for row in read_rows(tmp_path / "out" / f"{name}.csv")}
         for name in ("states", "sexes", "all")
@@ -139,7 +142,7 @@ def test_a_release_in_parts_is_written_alike(tmp_path):
     release = people.release(noise=1.0)
     write_folder(release, tmp_path / "parts", 0.95, most=7)
     for folder, one in {"a": release, "b": fp.Release.read(tmp_path / "parts")}.items():
-        one.write_sdmx(tmp_path / folder, agency="TEST")
+        fpe.write_sdmx(one, tmp_path / folder, agency="TEST")
     for path in (tmp_path / "a").glob("*.csv"):
         own, other = read_rows(path), read_rows(tmp_path / "b" / path.name)
         assert own == other
@@ -148,8 +151,8 @@ def test_a_release_in_parts_is_written_alike(tmp_path):
 def test_no_seal_is_written(tmp_path):
     release = people.release(noise=1.0)
     sealed = fp.Release(release.plan, release.answers, release.rho, seal="SEALEDCANARY")
-    sealed.write_sdmx(tmp_path / "sdmx", agency="TEST")
-    sealed.write_data_package(tmp_path / "package")
+    fpe.write_sdmx(sealed, tmp_path / "sdmx", agency="TEST")
+    fpe.write_data_package(sealed, tmp_path / "package")
     texts = [path.read_text() for path in tmp_path.rglob("*.*") if path.is_file()]
     assert len(texts) > 10
     assert not any("SEALEDCANARY" in text for text in texts)
@@ -168,16 +171,15 @@ def test_no_seal_is_written(tmp_path):
 )
 def test_wrong_arguments_write_nothing(tmp_path, asked, message):
     with pytest.raises(InputError, match=message):
-        people.release().write_sdmx(tmp_path / "out", **asked)
+        fpe.write_sdmx(people.release(), tmp_path / "out", **asked)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_is_not_empty_is_left_alone(tmp_path):
     (tmp_path / "mine").write_text("mine")
-    for write in (people.release().write_data_package,
-                  lambda folder: people.release().write_sdmx(folder, agency="A")):  # fmt: skip
+    for write in (fpe.write_data_package, partial(fpe.write_sdmx, agency="A")):
         with pytest.raises(InputError, match="is there already"):
-            write(tmp_path)
+            write(people.release(), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
@@ -185,9 +187,9 @@ def test_a_folder_that_is_not_empty_is_left_alone(tmp_path):
 def test_names_of_result_columns_are_refused(tmp_path, name):
     plan = fp.design(fp.Workload(fp.Domain({name: ["1", "2"]}), [fp.marginal(name, std=2.0)]))
     release = fp.Release(plan, np.zeros(plan.strategy.size, dtype=np.int64), plan.rho)
-    for write in (release.write_data_package, lambda f: release.write_sdmx(f, agency="A")):
+    for write in (fpe.write_data_package, partial(fpe.write_sdmx, agency="A")):
         with pytest.raises(WorkloadError, match="has the name of a result column"):
-            write(tmp_path / "out")
+            write(release, tmp_path / "out")
 
 
 def test_identifiers_stay_where_they_are_some():
@@ -211,3 +213,10 @@ def test_identifiers_are_distinct_and_of_their_form(names, taken):
     assert len(set(folded)) == len(names)
     assert not set(folded) & {own.casefold() for own in taken}
     assert all(re.fullmatch(r"[A-Za-z][A-Za-z0-9_\-]*", own) for own in components)
+
+
+def test_without_pysdmx_the_message_says_how_to_get_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pysdmx.io.pd", None)
+    with pytest.raises(ImportError, match=r'pysdmx is not.*pip install "fitplug\[sdmx\]"'):
+        fpe.write_sdmx(people.release(), tmp_path / "out", agency="A")
+    assert list(tmp_path.iterdir()) == []

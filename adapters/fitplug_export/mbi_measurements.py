@@ -19,15 +19,14 @@ from fitplug.errors import WorkloadError
 from fitplug.families import list_measured_tables
 from fitplug.files import import_library
 from fitplug.numeric import AnyArray, FloatArray
-from fitplug.release.combination import combine
-from fitplug.release.noisy_answers import NoisyAnswers
+from fitplug.release import Release
 from fitplug.workload import Factor, Workload
 
 if TYPE_CHECKING:
     import mbi
 
 _MOST_ENTRIES = 10**6
-"""The most entries of a query's own matrix that is searched for a sum that counts everybody."""
+"""The most entries of a query's matrix that is searched for a sum that counts everybody."""
 
 
 class MbiMeasurements(NamedTuple):
@@ -90,10 +89,26 @@ class TableMeasurement(NamedTuple):
     query: TableQuery
 
 
-def make_mbi(release: NoisyAnswers, total: float | None) -> MbiMeasurements:
-    """Make measurements for mbi: see `Release.to_mbi`."""
-    measured = list_measurements(release)
-    known = _find_total(release) if total is None else _check_total(total)
+def to_mbi(release: Release, *, total: float | None = None) -> MbiMeasurements:
+    """Make measurements for mbi (private-pgm), which draws synthetic records from a model.
+
+    They are the noisy answers of the strategy with their independent noise, so the loss of mbi
+    is the Gaussian likelihood of this release. See the page "Synthetic records" of the docs.
+
+    Args:
+        release: The release.
+        total: The number of records, if it is publicly known; if None, it is estimated.
+
+    Returns:
+        The domain, the measurements and the number of records.
+
+    Raises:
+        ImportError: mbi is not installed.
+        WorkloadError: The queries use a measure, no group counts all records and `total` is not
+            given, or the unit of privacy has public totals besides the number of all records.
+    """
+    tables = list_measurements(release)
+    known_total = _find_total(release) if total is None else _check_total(total)
     library = import_library("mbi")
     workload = release.plan.workload
     names = workload.attributes
@@ -101,14 +116,14 @@ def make_mbi(release: NoisyAnswers, total: float | None) -> MbiMeasurements:
     return MbiMeasurements(
         domain=library.Domain(names, workload.domain.shape_of(names), labels),
         measurements=[
-            library.LinearMeasurement(own.values, own.attributes, stddev=1.0, query=own.query)
-            for own in measured
+            library.LinearMeasurement(table.values, table.attributes, stddev=1.0, query=table.query)
+            for table in tables
         ],
-        total=known,
+        total=known_total,
     )
 
 
-def list_measurements(release: NoisyAnswers) -> list[TableMeasurement]:
+def list_measurements(release: Release) -> list[TableMeasurement]:
     """List what was measured of each table.
 
     Raises:
@@ -118,7 +133,7 @@ def list_measurements(release: NoisyAnswers) -> list[TableMeasurement]:
     _check_release(release)
     std, answers = release.noise_std, np.asarray(release.answers)
     norms: dict[int, float] = {}
-    found = []
+    measurements = []
     for table in list_measured_tables(release.plan.strategy):
         split, last = table.matrices[:-1], table.matrices[-1] / std
         for matrix in split:
@@ -129,8 +144,8 @@ def list_measurements(release: NoisyAnswers) -> list[TableMeasurement]:
         if table.multiples is not None:
             norm *= float(table.multiples.max(initial=1.0)) ** 2
         query = TableQuery((*split, last), norm, table.multiples)
-        found.append(TableMeasurement(table.attributes, values, query))
-    return found
+        measurements.append(TableMeasurement(table.attributes, values, query))
+    return measurements
 
 
 def _square_norm(matrix: FloatArray) -> float:
@@ -138,7 +153,7 @@ def _square_norm(matrix: FloatArray) -> float:
     return float(np.linalg.norm(matrix, 2)) ** 2 if matrix.size else 0.0
 
 
-def _check_release(release: NoisyAnswers) -> None:
+def _check_release(release: Release) -> None:
     """Raise WorkloadError for what has no synthetic records, or no measurements of mbi."""
     plan = release.plan
     for name in plan.workload.attributes:
@@ -163,7 +178,7 @@ def _check_total(total: float) -> float:
     return float(total)
 
 
-def _find_total(release: NoisyAnswers) -> float:
+def _find_total(release: Release) -> float:
     """Find the number of records: a public one, or else the estimate.
 
     Raises:
@@ -177,7 +192,7 @@ def _find_total(release: NoisyAnswers) -> float:
             "no group counts all records, and synthetic records need their number: give total=, "
             "or add fp.total to the workload"
         )
-    estimate = combine(release, coefficients).value
+    estimate = release.combine(coefficients).value
     if estimate <= 0:
         raise WorkloadError(
             f"the estimated number of records is {estimate:.6g}, so there are no synthetic "
@@ -192,11 +207,11 @@ def _count_everybody(workload: Workload) -> dict[str, AnyArray] | None:
     Any group will do, as all estimates come from one reconstruction.
     """
     for group in sorted(workload.groups, key=lambda group: group.size):
-        weights = [own for own in map(_sum_cells, group.factors) if own is not None]
+        weights = [sums for sums in map(_sum_cells, group.factors) if sums is not None]
         if len(weights) == len(group.factors):
             product: AnyArray = np.ones(())
-            for own in weights:
-                product = np.multiply.outer(product, own)
+            for sums in weights:
+                product = np.multiply.outer(product, sums)
             return {group.name: product}
     return None
 

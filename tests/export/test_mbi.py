@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 import fitplug as fp
+import fitplug_export as fpe
 from fitplug.families import answer_exactly, list_measured_tables
-from fitplug.release.mbi_measurements import list_measurements
+from fitplug_export.mbi_measurements import list_measurements
 from tests.helpers import people
 from tests.helpers.exact import full_strategy
 from tests.helpers.places import ROOT
@@ -179,17 +180,17 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("stand_in")
 def test_what_mbi_is_given() -> None:
     release = make_release("dense")
-    domain, measurements, total = release.to_mbi()
+    domain, measurements, total = fpe.to_mbi(release)
     assert domain[0] == ("sex", "age", "income", "place")
     assert domain[1] == (2, 6, 2, 3)
     assert domain[2] == tuple(people.DOMAIN[name].labels for name in domain[0])
     assert total == pytest.approx(float(release.estimates["total"]))
     assert {stddev for _, _, stddev, _ in measurements} == {1.0}
     assert sum(len(values) for values, *_ in measurements) == release.plan.strategy.size
-    assert release.to_mbi(total=70).total == 70.0
+    assert fpe.to_mbi(release, total=70).total == 70.0
     replaced = make_release("replaced, dense")
     assert replaced.public_totals is not None
-    assert replaced.to_mbi().total == replaced.public_totals.sum()
+    assert fpe.to_mbi(replaced).total == replaced.public_totals.sum()
 
 
 @pytest.mark.usefixtures("stand_in")
@@ -212,7 +213,7 @@ def test_the_number_of_records(asked: dict[str, Any]) -> None:
     x = np.arange(8).reshape(4, 2) + 1
     answers = answer_exactly(plan.strategy, fp.Tables(domain, {("a", "b"): x}).marginal)
     release = fp.Release(plan=plan, answers=answers, rho=plan.rho)
-    assert release.to_mbi().total == pytest.approx(36.0)
+    assert fpe.to_mbi(release).total == pytest.approx(36.0)
 
 
 @pytest.mark.usefixtures("stand_in")
@@ -223,15 +224,15 @@ def test_without_the_number_of_records() -> None:
         answers = np.zeros(plan.strategy.size, dtype=np.int64)
         release = fp.Release(plan=plan, answers=answers, rho=plan.rho)
         with pytest.raises(fp.WorkloadError, match="give total="):
-            release.to_mbi()
-        assert release.to_mbi(total=5).total == 5.0
+            fpe.to_mbi(release)
+        assert fpe.to_mbi(release, total=5).total == 5.0
         for wrong in (0, -1, float("nan"), float("inf"), True, "5"):
             with pytest.raises(fp.WorkloadError, match="not a positive number of records"):
-                release.to_mbi(total=wrong)  # type: ignore[arg-type]
+                fpe.to_mbi(release, total=wrong)  # type: ignore[arg-type]
     plan = fp.design(fp.Workload(domain, [fp.marginal("a", std=1.0)]))
     answers = np.full(plan.strategy.size, -(10**6))
     with pytest.raises(fp.WorkloadError, match="estimated number of records is -"):
-        fp.Release(plan=plan, answers=answers, rho=plan.rho).to_mbi()
+        fpe.to_mbi(fp.Release(plan=plan, answers=answers, rho=plan.rho))
 
 
 @pytest.mark.usefixtures("stand_in")
@@ -241,23 +242,23 @@ def test_refusals() -> None:
     plan = fp.design(fp.Workload(domain, [asked, fp.total(std=1.0)]))
     answers = np.zeros(plan.strategy.released_size, dtype=np.int64)
     with pytest.raises(fp.WorkloadError, match="measure 'income'"):
-        fp.Release(plan=plan, answers=answers, rho=plan.rho).to_mbi()
+        fpe.to_mbi(fp.Release(plan=plan, answers=answers, rho=plan.rho))
     workload = fp.Workload(domain, [fp.marginal("a", "b", std=1.0)])
     plan = fp.design(workload, unit=fp.ReplaceOne(within=("a",)))
     answers = np.zeros(plan.strategy.released_size, dtype=np.int64)
     with pytest.raises(fp.WorkloadError, match="totals of each a are public"):
-        fp.Release(plan=plan, answers=answers, rho=plan.rho).to_mbi()
+        fpe.to_mbi(fp.Release(plan=plan, answers=answers, rho=plan.rho))
     large = fp.Workload(fp.Domain({"a": fp.Integers(0, 4999)}), [fp.marginal("a", std=1.0)])
     plan = fp.design(large)
     answers = np.zeros(plan.strategy.released_size, dtype=np.int64)
     with pytest.raises(fp.WorkloadError, match="largest matrix has 25,000,000 entries"):
-        fp.Release(plan=plan, answers=answers, rho=plan.rho).to_mbi()
+        fpe.to_mbi(fp.Release(plan=plan, answers=answers, rho=plan.rho))
 
 
 def test_without_mbi(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mbi", None)
     with pytest.raises(ImportError, match=r'pip install "fitplug\[mbi\]"'):
-        make_release("symmetric").to_mbi()
+        fpe.to_mbi(make_release("symmetric"))
 
 
 @pytest.mark.slow
@@ -270,6 +271,7 @@ def test_mbi_finds_the_release_where_all_counts_are_large() -> None:
     program = """
         import numpy as np
         import fitplug as fp
+        import fitplug_export as fpe
         from fitplug.families import answer_exactly
         from tests.helpers.plans import mixed_workload
         from mbi import estimation
@@ -280,7 +282,7 @@ def test_mbi_finds_the_release_where_all_counts_are_large() -> None:
         answers = answer_exactly(plan.strategy, fp.Tables(plan.domain, {names: x}).marginal)
         answers += np.rint(rng.normal(size=answers.size) * plan.noise_std).astype(np.int64)
         release = fp.Release(plan=plan, answers=answers, rho=plan.rho)
-        domain, measurements, total = release.to_mbi()
+        domain, measurements, total = fpe.to_mbi(release)
         model = estimation.MirrorDescent().estimate(
             domain, measurements, known_total=total, iters=3000
         )

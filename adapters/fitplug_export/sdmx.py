@@ -1,0 +1,52 @@
+"""SDMX: an SDMX-CSV 2.0 file for each group, and the message with the structures of all of them."""
+
+from __future__ import annotations
+
+from os import PathLike
+
+from fitplug.files import fill_new_folder, import_library
+from fitplug.release import Release
+from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
+from fitplug_export.answers import check_export_names
+from fitplug_export.sdmx_identifiers import check_agency, check_version
+
+
+def write_sdmx(
+    release: Release,
+    folder: str | PathLike[str],
+    *,
+    agency: str,
+    version: str = "1.0.0",
+    confidence: float = DEFAULT_CONFIDENCE,
+) -> None:
+    """Write SDMX-CSV 2.0: a file for each group, and structures.xml in SDMX-ML 3.0.
+
+    Each group is a dataflow with a data structure of its own. Labels that are no identifiers
+    of SDMX get one, and the code lists say what each stands for.
+
+    Args:
+        release: The release.
+        folder: The folder, which must be new or empty.
+        agency: The identifier of the agency that maintains the structures, such as "ISTAT".
+        version: The version of the structures. Structures of one agency that differ need
+            different versions, or groups with different names.
+        confidence: The confidence of the intervals of groups whose target has none.
+
+    Raises:
+        ImportError: pysdmx is not installed.
+        InputError: The folder is not empty, or the agency or the version is not one of SDMX.
+        WorkloadError: The confidence is out of range, or an attribute has the name of a column
+            of results.
+        OSError: The folder cannot be written.
+    """
+    check_confidence(confidence)
+    check_agency(agency)
+    check_version(version)
+    for group in release.plan.workload.groups:
+        check_export_names(group)
+    for module in ("pysdmx.io.pd", "pysdmx.io.xml"):
+        import_library(module, "sdmx")
+    from fitplug_export.sdmx_messages import write_messages
+
+    with fill_new_folder(folder) as new_folder:
+        write_messages(release, new_folder, agency, version, confidence)

@@ -1,0 +1,90 @@
+"""Identifiers of SDMX for agencies, versions, attributes and labels.
+
+By SDMX 3.0, section 3A, identifiers of codes have the type IDType, those of other objects
+NCNameIDType, and those of agencies NestedNCNameIDType.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Collection, Sequence
+
+from fitplug.errors import InputError
+
+_COMPONENT = re.compile(r"[A-Za-z][A-Za-z0-9_\-]*")
+_CODE = re.compile(r"[A-Za-z0-9_@$\-]+")
+_AGENCY = re.compile(rf"{_COMPONENT.pattern}(\.{_COMPONENT.pattern})*")
+_VERSION = re.compile(r"(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*)){2}")
+
+_NAMELESS = "ITEM"
+"""What stands for a name without any character that identifiers have."""
+
+
+def check_agency(agency: str) -> None:
+    """Raise InputError unless a text identifies an agency."""
+    if not _AGENCY.fullmatch(agency):
+        raise InputError(
+            f"agency = {agency!r} is no identifier of SDMX; write letters, digits, _ and -, with a "
+            "letter first, such as ISTAT"
+        )
+
+
+def check_version(version: str) -> None:
+    """Raise InputError unless a text is a version of a structure."""
+    if not _VERSION.fullmatch(version):
+        raise InputError(f"version = {version!r} is no version of SDMX; write one such as 1.0.0")
+
+
+def name_codes(labels: Sequence[str]) -> list[str]:
+    """Choose an identifier for each label, distinct for each row.
+
+    A label that is an identifier stays as it is. Other characters become underscores, and numbers
+    are added where two rows would have the same identifier.
+    """
+    return _choose_identifiers(labels, _CODE, ())
+
+
+def name_components(names: Sequence[str], taken: Collection[str]) -> list[str]:
+    """Choose an identifier for each name of an attribute, as `name_codes` does for labels.
+
+    Identifiers differ in more than case from each other and from those that are taken.
+    """
+    return _choose_identifiers(names, _COMPONENT, taken)
+
+
+def _choose_identifiers(
+    names: Sequence[str], form: re.Pattern[str], taken: Collection[str]
+) -> list[str]:
+    """Choose a distinct identifier of a form for each name."""
+    is_component = form is _COMPONENT
+    used = {_fold(name, is_component) for name in taken}
+    chosen = [""] * len(names)
+    for i, name in enumerate(names):
+        if form.fullmatch(name) and _fold(name, is_component) not in used:
+            chosen[i] = name
+            used.add(_fold(name, is_component))
+    numbers: Counter[str] = Counter()
+    for i, name in enumerate(names):
+        if chosen[i]:
+            continue
+        identifier = base = _replace_characters(name, is_component)
+        while _fold(identifier, is_component) in used:
+            numbers[base] += 1
+            identifier = f"{base}_{numbers[base] + 1}"
+        used.add(_fold(identifier, is_component))
+        chosen[i] = identifier
+    return chosen
+
+
+def _replace_characters(name: str, is_component: bool) -> str:
+    """Replace the characters of a name that identifiers do not have; accents are left out."""
+    plain = "".join(c for c in unicodedata.normalize("NFKD", name) if not unicodedata.combining(c))
+    base = re.sub(r"[^A-Za-z0-9_\-]+", "_", plain).strip("_") or _NAMELESS
+    return f"A_{base}" if is_component and not base[0].isalpha() else base
+
+
+def _fold(name: str, is_component: bool) -> str:
+    """Return what must be distinct: components differ in more than case."""
+    return name.casefold() if is_component else name
