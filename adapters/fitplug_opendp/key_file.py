@@ -21,12 +21,11 @@ from dataclasses import dataclass
 from glob import escape
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 from fitplug.errors import FitplugError, InputError
 from fitplug.files import LocalPlace, is_url
 from fitplug.ledger import hash_values
-from fitplug_opendp.publication import Publication
+from fitplug_opendp.release_progress import ReleaseProgress
 
 KEY_BYTES = 32
 
@@ -257,7 +256,7 @@ class RunSecret:
         return "RunSecret()"
 
     @classmethod
-    def keep(cls, release: Publication[Any], named: str | PathLike[str] | None = None) -> RunSecret:
+    def keep(cls, release: ReleaseProgress, named: str | PathLike[str] | None = None) -> RunSecret:
         """Find the secrets of a release, or draw them and make them durable before its charge.
 
         Without a ledger no run is resumed, and nothing is written.

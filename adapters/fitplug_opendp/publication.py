@@ -34,23 +34,18 @@ series takes them within one charge of all periods (`fitplug_dask.series`).
 from __future__ import annotations
 
 import logging
-import secrets
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 
-from fitplug.errors import AlreadyReleased, FitplugError, InputError, KeyTaken, OverBudget
-from fitplug.ledger import ChargeRequest, Ledger, StagedCharge
-from fitplug.plan import Plan
+from fitplug.errors import FitplugError, InputError
+from fitplug.ledger import StagedCharge
 from fitplug.release import (
-    AnswersPart,
     MoreFiles,
     Release,
-    TablePart,
     check_names,
     complete_folder,
     name_files,
@@ -58,113 +53,18 @@ from fitplug.release import (
     write_manifest,
 )
 from fitplug.workload import DEFAULT_CONFIDENCE
-from fitplug_opendp.count_checks import (
-    CountedRows,
-    check_declared,
-    check_is_enforced,
-    check_replaced_rows,
-)
-from fitplug_opendp.earlier_runs import (
-    RETRY,
-    check_charges_are_known,
-    is_held,
-    label_files,
-    locate_kept_plan,
-    remove_kept_plan,
-    report_write_errors,
-)
+from fitplug_opendp.count_checks import check_declared, check_is_enforced, check_replaced_rows
+from fitplug_opendp.earlier_runs import RETRY, remove_kept_plan, report_write_errors
+from fitplug_opendp.executor import ExactCounts, Executor
 from fitplug_opendp.noise_source import NoiseSource
-from fitplug_opendp.release_request import (
-    ReleaseRequest,
-    ReleaseState,
-    check_rows,
-    find_charge,
-    make_lost_answers_error,
-    make_lost_folder_error,
-)
-from fitplug_opendp.staging import Output, StagedAnswers, Staging
+from fitplug_opendp.output import Output
+from fitplug_opendp.release_progress import ReleaseProgress
+from fitplug_opendp.release_request import ReleaseRequest, make_lost_folder_error
+from fitplug_opendp.staging import StagedAnswers, Staging
 
 _LOG = logging.getLogger(__name__)
 
-
-class ExactCounts(ABC):
-    """The exact counts that a release is made from. They are confidential.
-
-    Attributes:
-        rows: The rows that they were counted from.
-        seal: Their seal under a nonce that is kept until the release is published, so that the
-            same counts have the same seal in each run; None if no run resumes another.
-    """
-
-    rows: CountedRows
-    seal: str | None = None
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}()"
-
-    @property
-    @abstractmethod
-    def published_seal(self) -> str | None:
-        """The seal that the release has; None if another count would have the same cells."""
-
-    @abstractmethod
-    def check(self, plan: Plan, contributions: int) -> None:
-        """Raise TablesError unless a plan can be released from these counts.
-
-        Args:
-            plan: The plan.
-            contributions: The number of records of one person that the release charges for.
-        """
-
-    @abstractmethod
-    def list_outside_attributes(self, plan: Plan) -> tuple[str, ...]:
-        """List the attributes without use in the plan by which the count left records out."""
-
-
 C = TypeVar("C", bound=ExactCounts)
-Counts = TypeVar("Counts", bound=ExactCounts, contravariant=True)
-
-
-class Executor(Protocol[Counts]):
-    """Who draws the noise and writes the tables: this process, or workers."""
-
-    @property
-    def is_resumed(self) -> bool:
-        """Whether a run draws only the parts that earlier runs of the same charge did not."""
-
-    @property
-    def cut(self) -> str:
-        """What distinguishes this way to cut answers and counts into parts from others."""
-
-    def check(self, publication: Publication[Any]) -> None:
-        """Check, before the charge, what it rests on, and all samplers that may draw.
-
-        Raises:
-            FitplugError: A claim of the plan does not hold, or a sampler fails its test.
-        """
-
-    def draw(
-        self, publication: Publication[Any], staging: Staging, counts: Counts
-    ) -> Sequence[AnswersPart]:
-        """Draw the noise of all parts that are not durable, and return all parts.
-
-        Raises:
-            FitplugError: A worker fails.
-            OSError: A part cannot be written.
-        """
-
-    def load(self, release: Release) -> Release:
-        """Return a release as callers get it: with its answers in memory, or left in its parts."""
-
-    def write_tables(
-        self, publication: Publication[Any], staged: StagedAnswers, release: Release
-    ) -> Sequence[TablePart]:
-        """Compute all tables from the noisy answers, and write them into the staging area.
-
-        Raises:
-            FitplugError: A worker fails, or an answer is damaged.
-            OSError: A table cannot be written.
-        """
 
 
 @dataclass(frozen=True)
@@ -182,33 +82,21 @@ class PublishedRelease:
     earlier: Path | None = None
 
 
-@dataclass(frozen=True)
-class Publication(Generic[C]):
+@dataclass(frozen=True, kw_only=True)
+class Publication(ReleaseProgress, Generic[C]):
     """A release into a folder, and how far it has come. `Publication.prepare` makes it.
 
     Attributes:
-        request: What the caller asked for.
         noise_source: The noise, and what it costs.
-        ledger_request: What the ledger is asked to charge.
-        output: Where the release goes.
         executor: Who draws the noise and writes the tables.
         confidence: The confidence of the intervals of groups whose target has none.
         files: What the caller adds to the folder.
-        charge: The charge and its stage; None before it, and without a ledger.
-        staged: Complete answers that are not published; None if there are none.
-        run: What distinguishes this run from others.
     """
 
-    request: ReleaseRequest
     noise_source: NoiseSource
-    ledger_request: ChargeRequest
-    output: Output
     executor: Executor[C]
     confidence: float = DEFAULT_CONFIDENCE
     files: MoreFiles[Release] | None = None
-    charge: StagedCharge | None = None
-    staged: StagedAnswers | None = None
-    run: str = field(default_factory=lambda: secrets.token_hex(8))
 
     @classmethod
     def prepare(
@@ -242,43 +130,23 @@ class Publication(Generic[C]):
         noise_source = NoiseSource.from_plan(request.plan, request.contributions)
         ledger_request = request.make_ledger_request(noise_source.charged, output.text)
         made = cls(
-            request, noise_source, ledger_request, output, executor, confidence, files
-        )._find_charge()
+            request=request,
+            ledger_request=ledger_request,
+            output=output,
+            is_resumed=executor.is_resumed,
+            noise_source=noise_source,
+            executor=executor,
+            confidence=confidence,
+            files=files,
+        ).find_charge()
         try:
-            return made._find_staged()._check_can_continue()
+            return made.find_staged()._check_can_continue()
         except FitplugError:
-            current = made._find_charge()
+            current = made.find_charge()
             if current.state != "published":  # by another process, in between
                 output.leave_probes()
                 raise
             return current
-
-    @property
-    def state(self) -> ReleaseState:
-        """How far the release has come."""
-        if self.charge is None:
-            return "new"
-        return self.charge.stage.state if self.staged is None else "drawn"
-
-    @property
-    def needs_counts(self) -> bool:
-        """Whether noise is still to be drawn, which takes exact counts."""
-        is_published = self.charge is not None and self.charge.stage.state == "published"
-        return self.staged is None and not is_published
-
-    @property
-    def charged_seal(self) -> str | None:
-        """The seal of the exact counts that the ledger has charged for; None before the charge."""
-        return None if self.charge is None else self.charge.stage.counts
-
-    def is_charged(self) -> bool:
-        """Return whether the ledger has the charge of this release now, or may have it."""
-        try:
-            return self._find_charge().charge is not None
-        except (OverBudget, AlreadyReleased, KeyTaken):  # since this release was prepared
-            return False
-        except FitplugError:
-            return True
 
     def publish(self, find_counts: Callable[[], C]) -> PublishedRelease:
         """Continue from the state that the release has come to, until it is published.
@@ -304,7 +172,18 @@ class Publication(Generic[C]):
                     raise
                 raise FitplugError(f"{error}; {RETRY}") from None
             why = (error.strerror or "it cannot be written").lower()
+        finally:
+            self.output.leave_probes()
         raise FitplugError(f"{self.output}: {why}; {RETRY}")
+
+    def _find_charge_after(self, error: Exception) -> Publication[C]:
+        """Find how far the release has come after an error, which is raised if nothing tells."""
+        try:
+            return self.find_charge()
+        except FitplugError:
+            if isinstance(error, FitplugError):
+                raise error from None
+            raise
 
     def _publish(self, find_counts: Callable[[], C]) -> PublishedRelease:
         """Take the steps that are left."""
@@ -331,69 +210,6 @@ class Publication(Generic[C]):
             return entered._read_published()
         return entered._write_folder(entered.staged)
 
-    # What the ledger and the disk tell
-
-    def _find_charge(self) -> Publication[C]:
-        """Return the publication with the charge and the stage that the ledger and folders tell."""
-        ledger = self.request.ledger
-        charge = find_charge(ledger, self.ledger_request)
-        if charge is None or ledger is None:
-            return self
-        stage = charge.stage
-        begun_at = self.output.locate(stage)
-        if self.executor.is_resumed and begun_at != self.output:
-            raise KeyTaken(
-                f"number {charge.entry.id} of the ledger {ledger.path} is a release into "
-                f"{stage.output}: nothing was charged; finish it there, or give another key",
-                number=charge.entry.id,
-            )
-        if stage.state == "charged":
-            for output in (self.output, begun_at):
-                held = output.read_digest()
-                if held is not None and is_held(output.place, charge.entry):
-                    # The ledger is a copy from before this release was made, which the charge
-                    # paid for.
-                    seal = read_folder(output.place)[0]["seal"]
-                    stage = ledger.record_draw(charge.entry, held, counts=seal, output=output.text)
-                    break
-        if stage.state == "drawn" and self.output.locate(stage).read_digest() == stage.answers:
-            # A process was killed after it had put the folder in place.
-            stage = ledger.record_publication(stage, self.output.locate(stage).text)
-        return replace(self, charge=StagedCharge(charge.entry, stage), staged=None)
-
-    def _find_charge_after(self, error: Exception) -> Publication[C]:
-        """Find how far the release has come after an error, which is raised if nothing tells."""
-        try:
-            return self._find_charge()
-        except FitplugError:
-            if isinstance(error, FitplugError):
-                raise error from None
-            raise
-
-    def _find_staged(self) -> Publication[C]:
-        """Return the publication with the answers that are staged, if it is charged.
-
-        Raises:
-            FitplugError: The ledger has answers as drawn that are nowhere, or answers are damaged.
-        """
-        if self.charge is None or self.charge.stage.state == "published":
-            return self
-        entry, stage = self.charge.entry, self.charge.stage
-
-        def fits(release: Release) -> bool:
-            named = release.contributions, release.entry
-            return named == (self.request.contributions, entry)
-
-        output = self.output.locate(stage)
-        staged = output.find_staged(self.request.plan, self._label, stage.answers, fits)
-        if staged is None and stage.state == "drawn":
-            current = self._find_charge()  # another process may just have published them
-            if current.state == "published":
-                return current
-            assert self.request.ledger is not None
-            raise make_lost_answers_error(self.charge, self.request.ledger)
-        return replace(self, staged=staged)
-
     def _check_can_continue(self) -> Publication[C]:
         """Check that the release can be finished from its state.
 
@@ -406,29 +222,14 @@ class Publication(Generic[C]):
                 check_names(group)
             staging = self._stage()  # a plan whose answers cannot be cut is refused now
             if ledger is not None:
-                self._check_charges(ledger)
+                self.check_charges(ledger)
             self._check_not_taken()
             folders = [f"{name}.parquet" for name in name_files(plan.workload).values()]
             self.output.check_writable(staging, folders)
-            self.executor.check(self)
+            self.executor.check(self.noise_source, self.output, self.run)
         elif self.staged is not None:
             self._check_not_taken()
         return self
-
-    def _check_charges(self, ledger: Ledger) -> None:
-        """Check that nothing lies here which tells of a draw that the ledger does not know of.
-
-        Raises:
-            LedgerError: A release or staged answers name a charge that the ledger does not have.
-            InputError: The folder where the release was begun holds files that may be its release.
-        """
-        check_charges_are_known(ledger, self.output.place, self.output.list_labels())
-        stage = None if self.charge is None else self.charge.stage
-        first = self.output.locate(stage)
-        if stage is None or first == self.output:
-            return
-        check_charges_are_known(ledger, first.place)
-        first.check_not_damaged(f"where number {stage.entry} of the ledger {ledger.path} was begun")
 
     def _check_not_taken(self) -> None:
         """Raise InputError if the output has another release that is not to be moved aside."""
@@ -448,7 +249,7 @@ class Publication(Generic[C]):
         self._check_not_taken()
         if ledger is None:
             return self
-        kept = self._locate_plan(ledger)
+        kept = self.locate_plan(ledger)
         try:
             with report_write_errors(kept, "nothing was charged; make it writable"):
                 request.plan.save(kept)
@@ -458,19 +259,19 @@ class Publication(Generic[C]):
             if not self.is_charged():
                 remove_kept_plan(kept)
             raise
-        return replace(self, charge=begun)._find_staged()
+        return replace(self, charge=begun).find_staged()
 
     def _draw(self, counts: C) -> Publication[C]:
         """Draw all parts that are missing, and make them and their manifest durable."""
         staging, plan = self._stage(), self.request.plan
         try:
             staging.open()
-            parts = self.executor.draw(self, staging, counts)
+            parts = self.executor.draw(self.noise_source, staging, counts, self.run)
             write_manifest(staging.place, self._describe(counts), parts)
             # Of runs that share an area, the first that wrote the manifest has decided.
             staged = staging.read(plan)
         except BaseException:
-            if self.charge is None or not self.executor.is_resumed:
+            if self.charge is None or not self.is_resumed:
                 staging.discard()
             raise
         _LOG.info("the answers %s are staged", staged.digest[:12])
@@ -487,20 +288,20 @@ class Publication(Generic[C]):
                 self.charge.entry,
                 staged.digest,
                 counts=staged.release.seal,
-                output=staged.staging.output.text,
+                output=Output(staged.staging.output).text,
             )
         entered = replace(self, charge=StagedCharge(self.charge.entry, stage))
         if stage.answers == staged.digest and stage.state == "drawn":
             return entered
-        if stage.answers != staged.digest and not self.executor.is_resumed:
+        if stage.answers != staged.digest and not self.is_resumed:
             staged.staging.discard()  # nobody has seen them
-        return replace(entered, staged=None)._find_staged()
+        return replace(entered, staged=None).find_staged()
 
     def _write_folder(self, staged: StagedAnswers) -> PublishedRelease:
         """Write the tables, put the complete folder in its place, and enter that it is there."""
-        self._check_rows(staged.release)
+        self.check_rows(staged.release)
         place, release = staged.staging.place, self.executor.load(staged.release)
-        tables = self.executor.write_tables(self, staged, release)
+        tables = self.executor.write_tables(staged, release, self.confidence, self.run)
         complete_folder(
             place, release, staged.digest, tables, confidence=self.confidence, files=self.files
         )
@@ -508,7 +309,7 @@ class Publication(Generic[C]):
         if self.charge is not None and self.request.ledger is not None:
             self.request.ledger.record_publication(self.charge.stage, self.output.text)
         _LOG.info("the answers %s are published in %s", staged.digest[:12], self.output)
-        self._remove_staged(staged.staging.output)
+        self.remove_leftovers(Output(staged.staging.output))
         if not isinstance(release.answers, np.ndarray):  # they are read from where they are now
             release = Release(**read_folder(self.output.place)[0])
         return PublishedRelease(release, self.output, earlier)
@@ -521,42 +322,14 @@ class Publication(Generic[C]):
         if output.read_digest() != self.charge.stage.answers:
             raise make_lost_folder_error(self.charge, self.request.ledger)
         release = self.executor.load(Release(**read_folder(output.place)[0]))
-        self._check_rows(release)
-        self._remove_staged(output)
+        self.check_rows(release)
+        self.remove_leftovers(output)
         return PublishedRelease(release, output)
-
-    # What the steps share
-
-    @property
-    def _label(self) -> str:
-        """What distinguishes the files of this release from those of others at the same output."""
-        if self.charge is None:
-            return f"{label_files(self.request.plan, None)}.{self.run}"
-        return label_files(self.request.plan, self.charge.entry)
 
     def _stage(self) -> Staging:
         """Return the area in which this run stages its answers."""
-        is_shared = self.charge is None or self.executor.is_resumed
-        return self.output.stage(
-            self._label, self.executor.cut, None if is_shared else self.run[:8]
-        )
-
-    def _locate_plan(self, ledger: Ledger) -> Path:
-        """Return the file of the plan, which is kept until the release is published."""
-        output = self.output.text if self.charge is None else self.charge.entry.output
-        return locate_kept_plan(ledger, self.request.plan.digest, self.request.key, output)
-
-    def _remove_staged(self, output: Output) -> None:
-        """Remove what all runs left here, and at the output that an earlier try named."""
-        for one in {self.output.text: self.output, output.text: output}.values():
-            one.remove_staged(self._label)
-        if self.request.ledger is not None:
-            remove_kept_plan(self._locate_plan(self.request.ledger))
-
-    def _check_rows(self, release: Release) -> None:
-        """Raise KeyTaken if a release that was drawn is of other rows than those asked for."""
-        if self.charge is not None and self.request.ledger is not None:
-            check_rows(self.charge, self.request.ledger, release, self.request.rows)
+        is_shared = self.charge is None or self.is_resumed
+        return self.output.stage(self.label, self.executor.cut, None if is_shared else self.run[:8])
 
     def _describe(self, counts: C) -> Release:
         """Make the release without its answers."""

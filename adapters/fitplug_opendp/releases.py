@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from fitplug.counts import Tables
 from fitplug.errors import BudgetError, KeyTaken
@@ -18,12 +11,8 @@ from fitplug.files import LocalPlace
 from fitplug.ledger import ChargeReference, Entry, Ledger
 from fitplug.plan import Plan
 from fitplug.release import (
-    AnswersPart,
     Release,
-    TablePart,
     compute_answers_digest,
-    write_parts,
-    write_tables,
 )
 from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
 from fitplug_opendp.count_checks import (
@@ -31,75 +20,14 @@ from fitplug_opendp.count_checks import (
     check_are_tables,
     check_limit,
     find_seal,
-    list_outside_attributes,
 )
 from fitplug_opendp.earlier_runs import check_charges_are_known, is_held
-from fitplug_opendp.gaussian import IntVector, Progress
+from fitplug_opendp.executor import ThisProcess, WholeTables
+from fitplug_opendp.gaussian import Progress
 from fitplug_opendp.noise_source import NoiseSource, compute_exact_answers
-from fitplug_opendp.publication import ExactCounts, Publication
+from fitplug_opendp.output import Output
+from fitplug_opendp.publication import Publication
 from fitplug_opendp.release_request import ReleaseRequest, find_charge
-from fitplug_opendp.staging import Output, StagedAnswers, Staging
-
-
-class WholeTables(ExactCounts):
-    """Exact counts whose answers this process computes at once."""
-
-    def __init__(self, plan: Plan, tables: Tables) -> None:
-        self.tables, self.rows, self._plan = tables, CountedRows.from_tables(tables), plan
-
-    @cached_property
-    def answers(self) -> IntVector:
-        """The exact answers, which are confidential."""
-        return compute_exact_answers(self._plan, self.tables)
-
-    @property
-    def published_seal(self) -> str | None:
-        return find_seal(self.tables)
-
-    def check(self, plan: Plan, contributions: int) -> None:
-        check_limit(plan, self.tables, contributions)
-        assert self.answers is not None  # they are computed before the charge
-
-    def list_outside_attributes(self, plan: Plan) -> tuple[str, ...]:
-        return list_outside_attributes(plan, self.tables)
-
-
-@dataclass(frozen=True)
-class ThisProcess:
-    """Draws all answers at once, in the memory of this process: an executor of publications.
-
-    Attributes:
-        progress: A function that is told how many answers are drawn.
-    """
-
-    progress: Progress | None = None
-    is_resumed = False
-    cut = "in one process"
-
-    def check(self, publication: Publication[Any]) -> None:
-        """Check what the charge rests on, and the sampler."""
-        publication.noise_source.check_plan()
-        publication.noise_source.check_sampler()
-
-    def draw(
-        self, publication: Publication[Any], staging: Staging, counts: WholeTables
-    ) -> Sequence[AnswersPart]:
-        """Draw the noise of all answers, and write them."""
-        source = publication.noise_source
-        drawn = source.draw(counts.tables, counts.answers, self.progress)
-        return write_parts(staging.place, drawn)
-
-    def load(self, release: Release) -> Release:
-        """Load the answers into memory; the tables of a folder are compared with them."""
-        if release.tables is not None:
-            release.verify()
-        return dataclasses.replace(release, answers=np.asarray(release.answers), tables=None)
-
-    def write_tables(
-        self, publication: Publication[Any], staged: StagedAnswers, release: Release
-    ) -> Sequence[TablePart]:
-        """Compute all tables, and write them."""
-        return write_tables(staged.staging.place, release, staged.digest, publication.confidence)
 
 
 def release(

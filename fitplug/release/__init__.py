@@ -33,7 +33,6 @@ from fitplug.release.manifest import (
     name_files,
     read_charge,
     read_manifest,
-    write_answers,
     write_manifest,
     write_parts,
 )
@@ -117,7 +116,6 @@ __all__ = [
     "read_manifest",
     "read_period_answers",
     "review",
-    "write_answers",
     "write_answers_part",
     "write_folder",
     "write_manifest",

@@ -12,7 +12,7 @@ import pytest
 import fitplug as fp
 import fitplug_opendp as fpo
 from fitplug.files.folders import make_partial_folder, move_into_place
-from fitplug_opendp import publication, releases
+from fitplug_opendp import executor, publication
 from fitplug_opendp.staging import Staging
 from tests.helpers.killed_processes import run_script
 
@@ -220,7 +220,7 @@ class TestPublish:
             raise OSError(28, "No space left on device")
 
         with monkeypatch.context() as patch:
-            patch.setattr(releases, "write_parts", fail)
+            patch.setattr(executor, "write_parts", fail)
             with pytest.raises(fp.FitplugError, match="no space left on device; the"):
                 fpo.publish(PLAN, TABLES, tmp_path / "out", ledger=ledger)
         assert [s.state for s in ledger.stages().values()] == ["charged"]

@@ -18,10 +18,11 @@ import fitplug as fp
 import fitplug_opendp as fpo
 from fitplug_opendp import publication
 from fitplug_opendp.count_checks import ALL_ROWS, CountedRows
+from fitplug_opendp.executor import ThisProcess, WholeTables
+from fitplug_opendp.output import Output
 from fitplug_opendp.publication import Publication
 from fitplug_opendp.release_request import ReleaseRequest
-from fitplug_opendp.releases import ThisProcess, WholeTables
-from fitplug_opendp.staging import Output, Staging
+from fitplug_opendp.staging import Staging
 from tests.helpers.command_line import fitplug
 
 DOMAIN = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 4)})

@@ -38,10 +38,10 @@ from fitplug_cli.render.release_record import (
 from fitplug_cli.software import list_versions
 from fitplug_cli.spec import Spec, SpecError
 from fitplug_opendp.count_checks import CountedRows, check_limit, check_tables
+from fitplug_opendp.executor import ThisProcess, WholeTables
+from fitplug_opendp.output import Output
 from fitplug_opendp.publication import Publication, PublishedRelease
 from fitplug_opendp.release_request import ReleaseRequest, ReleaseState
-from fitplug_opendp.releases import ThisProcess, WholeTables
-from fitplug_opendp.staging import Output
 
 _MOST_DIGITS = 19
 """A text of so many digits or more is never the number of an entry of a ledger."""

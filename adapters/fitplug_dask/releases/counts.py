@@ -41,7 +41,7 @@ from fitplug_opendp.count_checks import (
     find_seal,
     list_outside_attributes,
 )
-from fitplug_opendp.publication import ExactCounts
+from fitplug_opendp.executor import ExactCounts
 
 
 @dataclass(frozen=True, repr=False)

@@ -38,9 +38,9 @@ from fitplug_dask.releases.tasks import (
 )
 from fitplug_dask.scheduling import raise_fault
 from fitplug_dask.workers import SingleTasks, read_threads
-from fitplug_opendp.noise_source import CLAMPED, check_sampler_for
-from fitplug_opendp.publication import Publication
-from fitplug_opendp.staging import Output, StagedAnswers, Staging
+from fitplug_opendp.noise_source import CLAMPED, NoiseSource, check_sampler_for
+from fitplug_opendp.output import Output
+from fitplug_opendp.staging import StagedAnswers, Staging
 
 
 @dataclass(frozen=True)
@@ -70,22 +70,20 @@ class PartedExecutor:
         """What tells this way to cut answers and counts into parts from others."""
         return hash_values(__version__, self.most, *self.parted.sizes.tolist())[:16]
 
-    def check(self, publication: Publication[Any]) -> None:
+    def check(self, noise_source: NoiseSource, output: Output, run: str) -> None:
         """Check what the charge rests on, and all workers."""
         report = choose_report(self.progress, "checking the plan")
-        publication.noise_source.check_plan(answer_in_parts(self.plan, self.parted, report))
-        check_workers(self.client, publication.output, self.plan.noise_std, publication.run)
+        noise_source.check_plan(answer_in_parts(self.plan, self.parted, report))
+        check_workers(self.client, output, self.plan.noise_std, run)
 
     def draw(
-        self, publication: Publication[Any], staging: Staging, counts: SplitCounts
+        self, noise_source: NoiseSource, staging: Staging, counts: SplitCounts, run: str
     ) -> Sequence[AnswersPart]:
         """Draw the missing parts on the workers, and list all parts."""
         parted = self.parted
         missing = staging.list_missing(len(parted.sizes))
         numbers = tuple(sorted({slab for part in missing for slab in parted.list_slabs(part)}))
-        job = ReleaseJob(
-            self.plan, self.most, staging, publication.run, missing, numbers, counts.store
-        )
+        job = ReleaseJob(self.plan, self.most, staging, run, missing, numbers, counts.store)
         exchange = Exchange(
             split_counts, job.parts, job, memory=PIECES_BYTES, packages=RELEASE_PACKAGES
         )
@@ -108,11 +106,11 @@ class PartedExecutor:
         return release
 
     def write_tables(
-        self, publication: Publication[Any], staged: StagedAnswers, release: Release
+        self, staged: StagedAnswers, release: Release, confidence: float, run: str
     ) -> Sequence[TablePart]:
         """Compute the parts of all tables on the workers, each of which writes its own."""
-        job = ReleaseJob(self.plan, self.most, staged.staging, publication.run)
-        tables = TablesJob(job, release, staged.digest, publication.confidence)
+        job = ReleaseJob(self.plan, self.most, staged.staging, run)
+        tables = TablesJob(job, release, staged.digest, confidence)
         exchange = Exchange(
             split_answers,
             len(job.parted.outputs),

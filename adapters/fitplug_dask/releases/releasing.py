@@ -23,9 +23,9 @@ from fitplug_dask.request import check_client, check_libraries
 from fitplug_dask.sources import Options, Source
 from fitplug_opendp.count_checks import CountedRows
 from fitplug_opendp.key_file import RunSecret
+from fitplug_opendp.output import Output
 from fitplug_opendp.publication import Publication, PublishedRelease
 from fitplug_opendp.release_request import ReleaseRequest, ReleaseState
-from fitplug_opendp.staging import Output
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -201,7 +201,6 @@ def make_release(
     except BaseException:
         if not prepared.is_charged():  # nobody will draw from these counts
             rows.store.remove_run()
-        output.leave_probes()
         raise
     rows.store.remove()
     secret.remove()

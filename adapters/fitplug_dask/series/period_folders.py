@@ -42,7 +42,8 @@ from fitplug.release import (
 from fitplug_dask.encryption import decrypt_long, encrypt_long
 from fitplug_dask.series.period_counts import PeriodCounts
 from fitplug_dask.series.record import SeriesRecord
-from fitplug_opendp.staging import Output, Staging, remove_folder
+from fitplug_opendp.output import Output
+from fitplug_opendp.staging import Staging, remove_folder
 
 _LABEL = "period"
 _OWNER_ONLY = 0o600
