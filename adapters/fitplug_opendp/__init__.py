@@ -14,7 +14,7 @@ OpenDP is imported when a function here is called for the first time, not before
 # | `publication` | takes the steps of each release, whoever draws it |
 # | `release_progress` | says how far a release has come |
 # | `executor` | draws noise and writes tables in this process, for those steps |
-# | `output`, `staging`, `earlier_runs` | hold its folder, what is staged, and what earlier runs left |
+# | `output`, `staging`, `earlier_runs` | hold its folder, what is staged, what is left |
 # | `key_file` | keeps the secrets that later runs need, apart from the counts |
 # | `release_request` | holds what is asked for, and the charge in the ledger |
 # | `count_checks` | says which rows the counts were made of, and checks what callers give |
