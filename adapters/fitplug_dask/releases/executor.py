@@ -14,7 +14,7 @@ from typing import Any
 
 from fitplug import __version__
 from fitplug.errors import FitplugError
-from fitplug.families import PartedStrategy, cut_strategy
+from fitplug.families import PartedStrategy
 from fitplug.files import Place
 from fitplug.ledger import hash_values
 from fitplug.plan import Plan
@@ -63,7 +63,7 @@ class PartedExecutor:
     @cached_property
     def parted(self) -> PartedStrategy:
         """The strategy in parts."""
-        return cut_strategy(self.plan.strategy, self.most)
+        return self.plan.strategy.cut(self.most)
 
     @property
     def cut(self) -> str:

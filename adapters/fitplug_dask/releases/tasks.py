@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from fitplug.counts import Tables
-from fitplug.families import PartedStrategy, cut_strategy, may_be_clamped
+from fitplug.families import PartedStrategy, may_be_clamped
 from fitplug.numeric import AnyArray, IntArray
 from fitplug.plan import Plan
 from fitplug.release import (
@@ -76,7 +76,7 @@ class ReleaseJob:
     @cached_property
     def parted(self) -> PartedStrategy:
         """The strategy in parts, which each process makes itself."""
-        return cut_strategy(self.plan.strategy, self.most)
+        return self.plan.strategy.cut(self.most)
 
     @property
     def parts(self) -> int:
