@@ -26,7 +26,7 @@ from fitplug_dask.releases.counts import (
     label_counts,
 )
 from fitplug_dask.releases.executor import PartedExecutor
-from fitplug_dask.releases.tasks import PIECES_BYTES, RELEASE_PACKAGES
+from fitplug_dask.releases.tasks import PIECES_BYTES
 from fitplug_dask.sources import Source
 from fitplug_opendp.earlier_runs import RETRY
 from fitplug_opendp.key_file import RunSecret
@@ -80,7 +80,7 @@ class RowCounting:
             is_of_record = request.plan.unit == ONE_RECORD
             keywords["contributions"] = request.contributions if is_of_record else None
             keywords["key"] = keywords["key"] or self.secret.person_key
-        keywords |= {"client": self.executor.client, "progress": self.executor.progress}
+        keywords |= {"client": self.executor.runner, "progress": self.executor.progress}
         if not self._is_in_slabs():
             return TableCounts(count(self.source, request.plan, **keywords), self.secret.nonce)
         check_encryption("counts of so many cells")
@@ -118,7 +118,6 @@ class RowCounting:
                 keep_slab,
                 shared=store,
                 memory=PIECES_BYTES,
-                packages=RELEASE_PACKAGES,
                 rows=RowStore(partial(keep_rows, store), partial(find_rows, store)),
                 **keywords,
             )

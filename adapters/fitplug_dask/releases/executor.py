@@ -5,12 +5,10 @@ The sampler of every worker is tested before the ledger is charged, and whether 
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
 
 from fitplug import __version__
 from fitplug.errors import FitplugError
@@ -26,7 +24,6 @@ from fitplug_dask.releases.counts import SplitCounts
 from fitplug_dask.releases.failures import report_faults
 from fitplug_dask.releases.tasks import (
     PIECES_BYTES,
-    RELEASE_PACKAGES,
     DurablePart,
     ReleaseJob,
     TablesJob,
@@ -36,8 +33,7 @@ from fitplug_dask.releases.tasks import (
     split_counts,
     write_estimates,
 )
-from fitplug_dask.scheduling import raise_fault
-from fitplug_dask.workers import SingleTasks, read_threads
+from fitplug_dask.workers import Runner
 from fitplug_opendp.noise_source import CLAMPED, NoiseSource, check_sampler_for
 from fitplug_opendp.output import Output
 from fitplug_opendp.staging import StagedAnswers, Staging
@@ -50,13 +46,13 @@ class PartedExecutor:
     Attributes:
         plan: The plan.
         most: About the largest number of answers of a part.
-        client: A client of dask.distributed, or None for threads of this process.
+        runner: What runs the tasks; the workers are inspected once.
         progress: How each step reports what is done.
     """
 
     plan: Plan
     most: int
-    client: Any
+    runner: Runner
     progress: Progress
     is_resumed = True
 
@@ -74,7 +70,7 @@ class PartedExecutor:
         """Check what the charge rests on, and all workers."""
         report = choose_report(self.progress, "checking the plan")
         noise_source.check_plan(answer_in_parts(self.plan, self.parted, report))
-        check_workers(self.client, output, self.plan.noise_std, run)
+        check_workers(self.runner, output, self.plan.noise_std, run)
 
     def draw(
         self, noise_source: NoiseSource, staging: Staging, counts: SplitCounts, run: str
@@ -84,14 +80,12 @@ class PartedExecutor:
         missing = staging.list_missing(len(parted.sizes))
         numbers = tuple(sorted({slab for part in missing for slab in parted.list_slabs(part)}))
         job = ReleaseJob(self.plan, self.most, staging, run, missing, numbers, counts.store)
-        exchange = Exchange(
-            split_counts, job.parts, job, memory=PIECES_BYTES, packages=RELEASE_PACKAGES
-        )
+        exchange = Exchange(split_counts, job.parts, job, memory=PIECES_BYTES)
         durable: list[DurablePart] = run_exchange(
             exchange,
             draw_answers,
             counts.list_slabs(parted, numbers),
-            client=self.client,
+            client=self.runner,
             report=choose_report(self.progress, "drawing noise"),
         )
         if any(part.may_be_clamped for part in durable):
@@ -117,28 +111,27 @@ class PartedExecutor:
             tables,
             confidential=False,
             memory=PIECES_BYTES,
-            packages=RELEASE_PACKAGES,
         )
         parts: list[TablePart] = run_exchange(
             exchange,
             write_estimates,
             range(job.parts),
-            client=self.client,
+            client=self.runner,
             report=choose_report(self.progress, "writing tables"),
         )
         return parts
 
 
-_SECONDS, _RESULT_SECONDS, _PAUSE = 120, 2, 0.05
+_SECONDS = 120
 
 
-def check_workers(client: Any, output: Output, noise_std: float, run: str) -> None:
+def check_workers(runner: Runner, output: Output, noise_std: float, run: str) -> None:
     """Test all processes that may draw noise. Nothing is charged.
 
     A worker that joins later tests its sampler before its first draw.
 
     Args:
-        client: A client of dask.distributed, or None for this process.
+        runner: What runs the tasks.
         output: Where the release goes.
         noise_std: The standard deviation of the noise.
         run: What distinguishes this run from others.
@@ -146,13 +139,14 @@ def check_workers(client: Any, output: Output, noise_std: float, run: str) -> No
     Raises:
         FitplugError: The sampler of a worker fails its test, or a worker cannot reach the output.
     """
-    if client is None:
+    if runner.client is None:
         check_sampler_for(run, noise_std)
         return
     probes = output.probes
     probes.create(run, b"")
     try:
-        _check_each(client, probes, run, noise_std)
+        check = partial(check_process, probes, run, noise_std)
+        runner.run_on_each("test-sampler", check, _SECONDS)
     finally:
         probes.remove(run)
 
@@ -171,32 +165,3 @@ def check_process(place: Place, run: str, noise_std: float) -> Fault | None:
             ) from None
 
     return report_faults(check, place)
-
-
-def _check_each(client: Any, place: Place, run: str, noise_std: float) -> None:
-    """Run the test on each worker. Raises FitplugError if one fails it, or does not answer."""
-    tasks = SingleTasks(client, run, RELEASE_PACKAGES)
-    pending = {
-        address: raise_fault(
-            tasks.submit("test-sampler", check_process, place, run, noise_std, worker=address)
-        )
-        for address in read_threads(client)
-    }
-    end = time.monotonic() + _SECONDS
-    while pending:
-        if time.monotonic() > end:
-            raise FitplugError(
-                f"{next(iter(pending))} did not test its sampler in {_SECONDS} seconds; nothing "
-                "was charged; see why this worker is slow, or end it"
-            )
-        for address in [a for a, future in pending.items() if future.done()]:
-            try:
-                result = tasks.fetch(pending[address], _RESULT_SECONDS)
-            except FitplugError:  # the worker is lost with its result, or is asked once more
-                continue
-            raise_fault(result)
-            del pending[address]
-        # A worker that is gone meanwhile need not answer.
-        there = read_threads(client)
-        pending = {a: future for a, future in pending.items() if a in there}
-        time.sleep(_PAUSE)

@@ -19,8 +19,10 @@ from fitplug_dask.progress import Progress, choose_report
 from fitplug_dask.releases.counting_rows import RowCounting
 from fitplug_dask.releases.counts import SplitCounts
 from fitplug_dask.releases.executor import PartedExecutor
+from fitplug_dask.releases.tasks import RELEASE_PACKAGES
 from fitplug_dask.request import check_client, check_libraries
 from fitplug_dask.sources import Options, Source
+from fitplug_dask.workers import open_runner
 from fitplug_opendp.count_checks import CountedRows
 from fitplug_opendp.key_file import RunSecret
 from fitplug_opendp.output import Output
@@ -190,7 +192,7 @@ def make_release(
         raise InputError("key_file is for runs that are resumed: give a ledger")
     if request.is_enforced:
         choose_limit(request.plan.unit, None)  # refuses a unit that no count by person keeps
-    executor = PartedExecutor(request.plan, PART, client, progress)
+    executor = PartedExecutor(request.plan, PART, open_runner(client, RELEASE_PACKAGES), progress)
     prepared: Publication[SplitCounts] = Publication.prepare(
         request, output, executor, confidence=confidence, files=files
     )
