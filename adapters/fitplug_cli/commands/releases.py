@@ -33,9 +33,9 @@ from fitplug_cli.render import (
 from fitplug_cli.render.release_record import (
     ReleaseFiles,
     check_release_folder,
+    list_versions,
     read_release_record,
 )
-from fitplug_cli.software import list_versions
 from fitplug_cli.spec import Spec, SpecError
 from fitplug_opendp.count_checks import CountedRows, check_limit, check_tables
 from fitplug_opendp.executor import ThisProcess, WholeTables
