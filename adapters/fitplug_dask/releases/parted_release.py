@@ -26,7 +26,7 @@ import numpy as np
 
 from fitplug import __version__
 from fitplug.errors import AlreadyReleased, FitplugError, KeyTaken, OverBudget
-from fitplug.families import PartedStrategy, cut_strategy
+from fitplug.families import PartedStrategy
 from fitplug.ledger import ChargeRequest, StagedCharge, hash_values
 from fitplug.release import (
     AnswersPart,
@@ -158,7 +158,7 @@ class PartedRelease:
     @cached_property
     def parted(self) -> PartedStrategy:
         """The strategy in parts."""
-        return cut_strategy(self.request.plan.strategy, self.most)
+        return self.request.plan.strategy.cut(self.most)
 
     @property
     def cut(self) -> str:
