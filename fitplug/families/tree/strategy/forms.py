@@ -66,8 +66,8 @@ class PartedTrees(PartedStrategy):
         tables: Sequence[tuple[str, ...]],
         most: int,
     ) -> None:
-        self.strategy, self._structure = strategy, strategy.structure
-        self._cut = TreeParts(strategy, strategy.structure, tables, most)
+        self.strategy = strategy
+        self._cut = TreeParts(strategy, tables, most)
         sizes = [sum(one.size for one in segments) for segments in self._cut.parts]
         super().__init__(strategy.structure, self._cut.slabs, self._cut.outputs, sizes)
 
@@ -81,22 +81,21 @@ class PartedTrees(PartedStrategy):
         return self._cut.list_indices(part)
 
     def _split_counts(self, slab: int, counts: AnyArray) -> Pieces:
-        split = TreeCountSplit(self.strategy, self._structure, self._cut, slab, counts)
+        split = TreeCountSplit(self._cut, slab, counts)
         return Pieces(self._cut.parts_of_slab[slab], split.make_piece)
 
     def _answer_part(self, part: int, pieces: Mapping[int, IntArray]) -> IntArray:
-        return TreeCountGathering(self._structure, self._cut, part).answer(pieces)
+        return TreeCountGathering(self._cut, part).answer(pieces)
 
     def _split_answers(self, part: int, noisy: IntArray) -> Pieces:
         split = TreeAnswerSplit(self._cut, part, noisy)
         return Pieces(self._outputs_of_part[part], split.make_piece)
 
     def _split_totals(self, totals: IntArray) -> Callable[[int], FloatArray]:
-        return TreeTotalsSplit(self.strategy, self._cut, totals).make_piece
+        return TreeTotalsSplit(self._cut, totals).make_piece
 
     def _estimate(self, output: int, pieces: Mapping[int, AnyArray], latest: Latest) -> FloatArray:
-        estimation = TreeEstimation(self.strategy, self._structure, self._cut, output, pieces)
-        return estimation.estimate(latest)
+        return TreeEstimation(self._cut, output, pieces).estimate(latest)
 
     @cached_property
     def _slabs_of_part(self) -> list[list[int]]:
