@@ -25,6 +25,7 @@ from fitplug.families.base.strategy import BlockCovariance, MeasuredBlock
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.pairs import TreePairStructure
 from fitplug.families.tree.shape.persons import PersonTreeStructure
+from fitplug.families.tree.strategy.attained_cost import attain_pair_cost, attain_person_cost
 from fitplug.families.tree.strategy.blocks import T, TreeBlock, TreeIntegers, list_block_tables
 from fitplug.families.tree.strategy.child_matrices import LeafMatrices
 from fitplug.families.tree.strategy.combinations import (
@@ -43,10 +44,8 @@ from fitplug.families.tree.strategy.estimates import (
     TreeEstimation,
     TreeTotalsSplit,
 )
-from fitplug.families.tree.strategy.pair_cost import upper_costliest_pair
-from fitplug.families.tree.strategy.pair_search import compute_attained_cost
-from fitplug.families.tree.strategy.person_cost import RecordBounds, TreeProducts, upper_person_cost
-from fitplug.families.tree.strategy.person_search import find_costly_person
+from fitplug.families.tree.strategy.pair_cost import upper_pair_cost
+from fitplug.families.tree.strategy.person_cost import upper_person_cost
 from fitplug.numeric import AnyArray, FloatArray, IntArray, ceil_float
 from fitplug.workload import CellClasses
 
@@ -191,10 +190,10 @@ class TreeStrategy(TreeIntegers[T]):
     """The strategies of `TreeStructure`."""
 
     def compute_record_cost(self, claimed: int | None = None) -> StrategyCost:
-        return compute_tree_cost(self.structure, self.tree_blocks, self.attribute_matrices)
+        return compute_tree_cost(self)
 
     def upper_record_variances(self) -> FloatArray:
-        return upper_tree_variances(self.structure, self.tree_blocks)
+        return upper_tree_variances(self)
 
     def check_blocks(self) -> None:
         if [own.block for own in self.tree_blocks] != self.structure.noisy_blocks.tolist():
@@ -234,17 +233,15 @@ class TreePairStrategy(TreeStrategy[TreePairStructure]):
         """Bound what pairs of cells cost; it is the claimed bound if that is proven, and no looser
         than need be.
         """
-        integers = self.structure, self.tree_blocks, self.attribute_matrices
-        least, largest, _ = upper_costliest_pair(*integers)
+        least, largest, _ = upper_pair_cost(self)
         if claimed is not None and least <= claimed <= 2 * largest - least:
             largest = claimed
-        records = count_most_records(*integers)
-        return StrategyCost(largest, np.array([ceil_float(Fraction(largest))]), records)
+        square = np.array([ceil_float(Fraction(largest))])
+        return StrategyCost(largest, square, count_most_records(self))
 
     def compute_attained_square(self) -> int:
-        integers = self.structure, self.tree_blocks, self.attribute_matrices
-        _, _, costly = upper_costliest_pair(*integers)
-        return compute_attained_cost(*integers, costly)
+        _, _, costly = upper_pair_cost(self)
+        return attain_pair_cost(self, costly)
 
 
 _MARGIN = 2.0**-30
@@ -260,8 +257,7 @@ class PersonTreeStrategy(TreeStrategy[PersonTreeStructure]):
 
         The squares are those of persons who have a record in each cell.
         """
-        bounds = self._upper_records(claimed)
-        records = count_most_records(self.structure, self.tree_blocks, self.attribute_matrices)
+        bounds, records = upper_person_cost(self, claimed), count_most_records(self)
         if claimed is None:
             most = _round_up(bounds.total * (1 + _MARGIN))
             return StrategyCost(most, bounds.upper_cells().ravel() * (1 + _MARGIN), records)
@@ -272,13 +268,7 @@ class PersonTreeStrategy(TreeStrategy[PersonTreeStructure]):
         return StrategyCost(most, bounds.upper_cells().ravel(), records)
 
     def compute_attained_square(self) -> int:
-        products = TreeProducts(self.structure, self.tree_blocks, self.attribute_matrices)
-        return find_costly_person(products, self._upper_records())
-
-    def _upper_records(self, claimed: int | None = None) -> RecordBounds:
-        """Bound what records add to the cost."""
-        matrices = self.attribute_matrices
-        return upper_person_cost(self.structure, self.tree_blocks, matrices, claimed)
+        return attain_person_cost(self, upper_person_cost(self))
 
 
 def _round_up(value: float) -> int:
