@@ -88,7 +88,7 @@ def release(
             machine.
         progress: True shows a percentage on stderr; a callable is told (done, all) of each step.
             These numbers may be exact counts of rows, so show their ratio only.
-        storage_options: Keywords of the file systems of the source.
+        storage_options: How the stores of the source are reached.
         output_options: Keywords of the file system of the output, such as credentials.
         weight: A column of integers, as in `count`.
         where: Which rows are counted, as in `count`.
