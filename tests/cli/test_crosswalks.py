@@ -334,7 +334,7 @@ class TestEstimate:
         ran = fitplug("estimate", place / "out", "counties", "--by", place / "c.csv")
         assert ran.code == 2
         assert "cannot count all of GEOID in the region" in ran.err
-        assert re.search(r"region of line 3 of \S*c\.csv: .*cannot count all of GEOID", ran.err)
+        assert re.search(r"c\.csv: line 3: .*cannot count all of GEOID", ran.err)
 
     @pytest.mark.parametrize(
         ("content", "options", "says"),

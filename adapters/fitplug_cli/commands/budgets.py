@@ -22,9 +22,6 @@ from fitplug_opendp.staging import find_unknown_charge
 def open_ledger(spec: Spec) -> Ledger | None:
     """Open the ledger of a spec, and begin it if it does not exist.
 
-    Args:
-        spec: The spec.
-
     Returns:
         The ledger; None if the spec names none.
 
@@ -50,9 +47,6 @@ def check_ledger_is_kept(spec: Spec) -> None:
 
     This may be a release whose answers are only staged beside the folder.
 
-    Args:
-        spec: The spec.
-
     Raises:
         LedgerError: If the ledger is missing. A new one would not know what was spent.
     """
@@ -74,10 +68,6 @@ def check_ledger_is_kept(spec: Spec) -> None:
 
 def find_budget_warning(spec: Spec, plan: Plan) -> str | None:
     """Find out whether a plan costs more than the ledger of the spec has left.
-
-    Args:
-        spec: The spec.
-        plan: Its plan.
 
     Returns:
         One sentence; None if there is no ledger, the plan is not over budget, or the ledger is for
@@ -109,10 +99,6 @@ def find_budget_warning(spec: Spec, plan: Plan) -> str | None:
 
 def check_max_rho(spec: Spec, plan: Plan) -> None:
     """Check that a plan costs no more than the max_rho of the spec.
-
-    Args:
-        spec: The spec.
-        plan: Its plan.
 
     Raises:
         OverBudget: If the plan costs more; the message names a factor for the targets.

@@ -64,10 +64,6 @@ def publish_in_parts(
     ledger = open_ledger(spec)
     location = spec.output_location
     request = make_request(spec, plan, options, location, ledger)
-    counting = {
-        "key": None,
-        **list_reading_options(spec),
-    }
     print_row_rules(spec)
     files = make_release_files(spec, ledger)
     with connect(spec) as client, open_progress_bar("release") as bar:
@@ -75,7 +71,7 @@ def publish_in_parts(
             find_source(spec) if tables is None else tables,
             request,
             Output.open(location, spec.output.storage_options),
-            counting,
+            {"key": None, **list_reading_options(spec)},
             client,
             lambda done, total: bar.show(done / total if total else 1.0),
             spec.output.confidence,

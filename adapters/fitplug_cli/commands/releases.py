@@ -70,9 +70,6 @@ def read_charge_options(
         again: Whether to pay for another draw.
         replace: Whether to keep an earlier release under another name.
 
-    Returns:
-        The options.
-
     Raises:
         SpecError: If an option needs a ledger that the spec does not name, or options exclude each
             other.
@@ -99,10 +96,6 @@ def read_charge_options(
 def check_counts_are_kept(spec: Spec, options: ChargeOptions) -> None:
     """Check that counting the records anew can serve a release within an earlier charge.
 
-    Args:
-        spec: The spec.
-        options: How the release is charged.
-
     Raises:
         SpecError: If other records may be counted than for the earlier charge.
     """
@@ -121,9 +114,6 @@ def check_counts_are_kept(spec: Spec, options: ChargeOptions) -> None:
 
 def check_paths(spec: Spec) -> None:
     """Check, before any work, that the release can be written and the ledger can be charged.
-
-    Args:
-        spec: The spec.
 
     Raises:
         InputError: If the folder of the release cannot be written, or overlaps with other paths.
@@ -157,14 +147,6 @@ def prepare_release(spec: Spec, plan: Plan, options: ChargeOptions) -> Publicati
     """Find how far a release has come, and refuse what can be refused before rows are read.
 
     Nothing is charged, and no ledger is begun.
-
-    Args:
-        spec: The spec.
-        plan: The plan.
-        options: How the release is charged.
-
-    Returns:
-        The publication.
 
     Raises:
         OverBudget: If the ledger has too little left.

@@ -32,12 +32,7 @@ _MOST_VALUES = 3
 
 
 def print_plan(plan: Plan, delta: float) -> None:
-    """Print what a plan costs, and what each group of queries gets.
-
-    Args:
-        plan: The plan.
-        delta: The delta at which epsilon is printed.
-    """
+    """Print what a plan costs, and what each group of queries gets."""
     from fitplug.privacy import epsilon_at
 
     cost = compute_privacy_cost(plan)
@@ -95,11 +90,7 @@ def _list_strict_attributes(plan: Plan) -> list[str]:
 
 
 def print_row_rules(spec: Spec) -> None:
-    """Print the weights and filters of the rows, if there are any.
-
-    Args:
-        spec: The spec.
-    """
+    """Print the weights and filters of the rows, if there are any."""
     data = spec.data
     rules = describe_rows(data.weight, make_filters(data.where), _MOST_VALUES)
     if rules is not None:
@@ -107,12 +98,7 @@ def print_row_rules(spec: Spec) -> None:
 
 
 def print_survey(survey: Survey, plan: Plan) -> None:
-    """Print what a count would read, and how much memory it would take.
-
-    Args:
-        survey: The survey of the files.
-        plan: The plan that the count would be for.
-    """
+    """Print what a count would read, and how much memory it would take."""
     rows = "not known before they are read"
     if survey.rows is not None:
         # The exact number is confidential.

@@ -187,9 +187,6 @@ def _describe_public_totals(release: Release) -> dict[str, Any]:
 def read_release_record(directory: Path) -> dict[str, Any]:
     """Read release.json of a release.
 
-    Args:
-        directory: The folder of the release.
-
     Returns:
         What it says, and the folder; only the folder if there is no file that can be read, as in
         releases that were published without the command line.
@@ -217,10 +214,6 @@ _Dumper.add_representer(str, _represent_text)
 
 def write_review(folder: Path, record: Mapping[str, Any]) -> None:
     """Write the review of a release into a folder.
-
-    Args:
-        folder: The folder.
-        record: The review, by `fitplug.release.review`.
 
     Raises:
         OSError: If a file cannot be written.

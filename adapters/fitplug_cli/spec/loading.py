@@ -71,9 +71,6 @@ def build_group(
         folder: The folder that paths are relative to.
         names: The names of all groups of the spec.
 
-    Returns:
-        The group.
-
     Raises:
         WorkloadError: If the table, or a file it names, is wrong.
     """
@@ -184,11 +181,7 @@ class Spec:
     design: DesignSection
 
     def resolve(self, path: str) -> Path:
-        """Return the location of a path that the spec names.
-
-        Args:
-            path: The path, which may be relative to the spec.
-        """
+        """Return the location of a path that the spec names."""
         return self.path.parent / path
 
     @property
@@ -228,12 +221,6 @@ class Spec:
 
 def load_spec(path: Path) -> Spec:
     """Read and check a spec file, and the public files that it names.
-
-    Args:
-        path: The file.
-
-    Returns:
-        The spec.
 
     Raises:
         SpecError: If anything is wrong: one sentence with the file, the key, the value and the

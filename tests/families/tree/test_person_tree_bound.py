@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fitplug.families import NO_FRAME, Duals, Objective, certify_bound
-from fitplug.families.tree.design.leaf_descent import find_varied_differences
+from fitplug.families.tree.design.person_descent import find_varied_differences
 from fitplug.neighbours import PersonRecords, RecordProducts
 from tests.helpers.person_trees import (
     compute_norm,

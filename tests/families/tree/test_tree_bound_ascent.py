@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fitplug.families import Objective, average_weights
+from fitplug.families import Duals, Objective, average_weights
 from fitplug.families.tree.design import bound_ascent as tree_bound_ascent
 from fitplug.families.tree.design.bound_ascent import ascend_tree_bound
 from fitplug.families.tree.design.bound_gradient import evaluate_tree_bound
-from fitplug.families.tree.design.descent import BoundWeights
 from tests.helpers.tree_weights import PLAIN, exact, random_structure, random_weights
 
 ERROR = 3e-4
@@ -61,7 +60,7 @@ def test_the_ascent_raises_the_bound(seed, averages, monkeypatch):
     p, q = (random_weights(rng, n) for n in (structure.differences, structure.rows))
     _, g, h = evaluate_tree_bound(structure, PLAIN, p, q, 1e-4)
     upper = np.sqrt(g.max() * h.max())
-    start = BoundWeights(p / p.sum(), q / q.sum())
+    start = Duals(p / p.sum(), q / q.sum())
     found = ascend_tree_bound(structure, PLAIN, [start], upper, 1e-4)
     before, after = exact(structure, p, q), exact(structure, found.p, found.q)
     assert after > before

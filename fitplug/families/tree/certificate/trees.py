@@ -221,13 +221,20 @@ def scale_rows(
     return power, np.ldexp(row_weights, -2 * power)
 
 
-def lower_weighted_norm(weights: BlockWeights, prior: RootPrior | None, most: float = 2.0) -> float:
+def lower_weighted_norm(
+    weights: BlockWeights,
+    prior: RootPrior | None,
+    most: float = 2.0,
+    scales: FloatArray | None = None,
+) -> float:
     """Bound the norm of a block from below.
 
     Args:
         weights: Its weights.
         prior: The covariance of the root's classes, if it is not that of the weights.
         most: By what factor the prior raises eigenvalues at most: by 2 where records move.
+        scales: For one class of dense cells, how many times as much as by one record the nodes of
+            each depth are counted, shape (depths,); None for 1.
     """
     if weights.last < 0:
         return 0.0
@@ -235,7 +242,7 @@ def lower_weighted_norm(weights: BlockWeights, prior: RootPrior | None, most: fl
     error = 8 * weights.rounding
     more = 1.0 if prior is None else most
     if weights.classes[0].size == 1:
-        tree = weights.build_scalar()
+        tree = weights.build_scalar(scales)
         bound, _ = lower_trace(
             tree.lower_log_determinants
             if prior is None

@@ -18,7 +18,7 @@ from fitplug.families.base.family import Duals
 from fitplug.families.base.objective import Objective
 from fitplug.families.tree.certificate.block_weights import average_weights
 from fitplug.families.tree.design.bound_gradient import differentiate_rows, evaluate_tree_bound
-from fitplug.families.tree.design.descent import RELAXATION, BoundWeights
+from fitplug.families.tree.design.descent import RELAXATION
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.pairs import TreePairStructure
 from fitplug.numeric import FloatArray
@@ -49,10 +49,10 @@ _SLOW_STEPS = 5
 def ascend_tree_bound(
     structure: TreeStructure,
     objective: Objective,
-    starts: Sequence[BoundWeights],
+    starts: Sequence[Duals],
     upper: float,
     tolerance: float,
-) -> BoundWeights:
+) -> Duals:
     """Raise the lower bound that weights prove, as far as little work allows.
 
     Args:
@@ -106,10 +106,12 @@ def ascend_tree_bound(
         gaps.append(gap)
         return iteration > _SLOW_STEPS and gaps[-1 - _SLOW_STEPS] - gap < tolerance / 4
 
-    evaluated = [evaluate(normalise(np.log(np.concatenate(start)))) for start in starts]
+    evaluated = [
+        evaluate(normalise(np.log(np.concatenate([start.p, start.q])))) for start in starts
+    ]
     possible = [own for own in evaluated if own is not None]
     if not possible:
-        return BoundWeights(average(starts[0].p), starts[0].q)
+        return Duals(average(starts[0].p), starts[0].q)
     first = max(possible, key=lambda own: own.lower)
     found = find_fixed_point(
         lambda x: first if x is first.x else evaluate(x),
@@ -121,7 +123,7 @@ def ascend_tree_bound(
         relaxation=RELAXATION,
     )
     best = found.best_lower.x
-    return BoundWeights(average(np.exp(best[:d])), np.exp(best[d:]))
+    return Duals(average(np.exp(best[:d])), np.exp(best[d:]))
 
 
 def count_steps(structure: TreeStructure) -> int:

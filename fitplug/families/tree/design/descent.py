@@ -1,25 +1,36 @@
-"""The optimum of a tree's family: weights at which the best member has a level profile.
+"""The optimum of a tree's family: weights at which the best member costs all differences alike.
 
-At any weights p of the cells and q of the rows, the Lagrangian has a best member in the family
-(`fitplug.families.tree.design.family`). The optimum of the family is the best member at the weights
-that are the fixed point of p <- p g / sum(p g) and q <- q h / sum(q h), where g is the member's
-profile and h are its variances over their targets, as for the optimum over all covariances
-(docs/theory/dual.md).
+At any weights p of the cells, of kinds of differences between neighbours and q of the rows, the
+Lagrangian has a best member in the family (`fitplug.families.tree.design.family`). The optimum of
+the family is the best member at the weights that are the fixed point of p <- p g / sum(p g), where
+g is what each cell costs in the member, and likewise of the kinds and, with the variances over
+their targets, of q, as for the optimum over all covariances (docs/theory/dual.md).
+
+What a unit of privacy has of its own is its `TreeDescent`: how it prices the profile, and what its
+differences cost.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from dataclasses import dataclass, replace
+from typing import ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
 from fitplug.certify import Ended
+from fitplug.families.base.family import Duals
 from fitplug.families.base.objective import Objective
-from fitplug.families.tree.design.child_covariances import ChildCovariances, SplitCovariances
-from fitplug.families.tree.design.family import Sweep, TreeFamily, sum_profiles, sum_variances
+from fitplug.families.tree.design.child_covariances import ChildCovariances
+from fitplug.families.tree.design.family import (
+    Prices,
+    Sweep,
+    TreeFamily,
+    sum_profiles,
+    sum_variances,
+)
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.neighbours import RecordSets
 from fitplug.numeric import FloatArray, to_positions
@@ -30,14 +41,15 @@ from fitplug.solve import (
     Iterate,
     Options,
     find_fixed_point,
-    normalise_pair,
+    normalise_logarithms,
 )
 
-MERIT_ERROR = 1e-6
+_MERIT_ERROR = 1e-6
 """How much one sweep may miss the best member's Lagrangian by, relatively."""
 
 RELAXATION = 1.7
-"""What plain steps of trees are multiplied by before they are extrapolated."""
+"""What plain steps for one record, or for pairs of cells, are multiplied by before they are
+extrapolated."""
 
 _FEWEST_ITERATIONS, _MOST_ITERATIONS, _MOST_WORK = 60, 400, 1.5e11
 """Where the family does not get closer, more iterations are not worth their time. The work is that
@@ -58,16 +70,38 @@ Start: TypeAlias = tuple[tuple[ChildCovariances, ...], ...]
 """Of each block, what a sweep starts from."""
 
 
-class BoundWeights(NamedTuple):
-    """Weights that prove a lower bound.
+class Weights(NamedTuple):
+    """The weights of the dual.
 
     Attributes:
-        p: Of the leaves and dense cells, shape (|V|,).
+        p: Of the leaves and dense cells, or of the leaves alone, shape (cells,).
+        kinds: Of kinds of differences between neighbours, (kinds,): none for one record.
         q: Of the rows, shape (rows,).
     """
 
     p: FloatArray
+    kinds: FloatArray
     q: FloatArray
+
+    @property
+    def duals(self) -> Duals:
+        """The dual weights of the structure."""
+        return Duals(np.concatenate([self.p, self.kinds]), self.q)
+
+
+class Costs(NamedTuple):
+    """What the differences between neighbours cost in a member of the family, squared.
+
+    Attributes:
+        of_cells: What the weight of each cell is multiplied by, shape (cells,). Its mean by p is
+            the mean cost of all differences.
+        of_kinds: The mean cost of each kind of differences, shape (kinds,).
+        largest: The largest cost, at least nearly.
+    """
+
+    of_cells: FloatArray
+    of_kinds: FloatArray
+    largest: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,9 +110,7 @@ class TreeMember:
 
     Attributes:
         sweeps: Of each block, what the sweep found at the weights of the best member.
-        p: The dual weights of the structure's differences, shape (|V|,): of the leaves and dense
-            cells, and then of kinds of pairs or persons; or of the leaves, and then of `sets`.
-        q: The dual weights of the rows, shape (rows,).
+        duals: The dual weights of the structure, or of `sets`.
         upper: The objective at the targets.
         iterations: The number of sweeps.
         stopped: Whether the progress callback asked to stop.
@@ -87,12 +119,11 @@ class TreeMember:
     """
 
     sweeps: tuple[Sweep, ...]
-    p: FloatArray
-    q: FloatArray
+    duals: Duals
     upper: float
     iterations: int
     stopped: bool
-    early: BoundWeights | None = None
+    early: Duals | None = None
     sets: RecordSets | None = None
 
     @property
@@ -101,10 +132,178 @@ class TreeMember:
         return "stopped" if self.stopped else "apart"
 
     @property
-    def proving(self) -> list[BoundWeights]:
+    def proving(self) -> list[Duals]:
         """Weights that may prove a good bound."""
-        last = BoundWeights(self.p, self.q)
-        return [last] if self.early is None else [last, self.early]
+        return [self.duals] if self.early is None else [self.duals, self.early]
+
+
+class TreeDescent(ABC):
+    """The fixed-point map. It keeps what the last sweeps found, from which the next ones start.
+
+    Args:
+        structure: The structure.
+        mixing: The part of all weight that is spread evenly in each iteration.
+        cell_shares: The parts of the cells in this, shape (cells,), which are scaled to sum to 1.
+        kinds: The number of kinds of differences between neighbours that have weights.
+    """
+
+    relaxation: ClassVar[float] = 1.0
+
+    def __init__(
+        self, structure: TreeStructure, mixing: float, cell_shares: FloatArray, kinds: int = 0
+    ) -> None:
+        self.structure: TreeStructure = structure
+        self.mixing = self.kind_mixing = mixing
+        self.blocks: list[int] = structure.noisy_blocks.tolist()
+        self.families = [TreeFamily(structure, block) for block in self.blocks]
+        # What the profile of each block is multiplied by.
+        self.multiples: FloatArray = structure.subsets.profile_multiples[self.blocks]
+        # Every group has the same part of the first weights, however many queries it has.
+        repeats = structure.repeats
+        sums = np.add.reduceat(repeats, structure.row_starts[:-1])
+        shares = repeats / np.repeat(sums, np.diff(structure.row_starts))
+        self.shares = Weights(
+            cell_shares / cell_shares.sum(),
+            np.full(kinds, 1 / max(kinds, 1)),
+            shares / shares.sum(),
+        )
+        self._start: Start = tuple(family.start() for family in self.families)
+        self._merit = math.inf
+
+    @abstractmethod
+    def price(self, weights: Weights) -> Sequence[Prices]:
+        """Find the prices of the profile of each block."""
+
+    @abstractmethod
+    def measure_costs(self, sweeps: Sequence[Sweep], weights: Weights) -> Costs:
+        """Measure what differences between neighbours cost."""
+
+    def measure_variances(self, sweeps: Sequence[Sweep]) -> FloatArray:
+        """Measure the variances of the rows over their targets, shape (rows,)."""
+        return sum_variances(self.structure, sweeps) / self.structure.targets
+
+    def weigh_rows(self, q: FloatArray) -> FloatArray:
+        """Compute what the variances of the rows are charged, (rows,), for their weights."""
+        return q / self.structure.targets
+
+    def estimate_work(self) -> float:
+        """Estimate the operations of one iteration."""
+        nodes = np.bincount(to_positions(self.structure.tree.depths))
+        return sum(
+            float(nodes[depth]) * own.size**2 * (own.size + 100.0)
+            for classes in self.structure.classes
+            for depth, own in enumerate(classes)
+        )
+
+    def count_worthwhile(self) -> int:
+        """Count the iterations that are worth their time."""
+        worthwhile = int(_MOST_WORK / self.estimate_work())
+        return max(_FEWEST_ITERATIONS, min(worthwhile, _MOST_ITERATIONS))
+
+    def run(
+        self,
+        start: FloatArray,
+        tolerance: float,
+        max_iterations: int,
+        progress: GapProgress | None,
+    ) -> FixedPoint[Start]:
+        """Find the fixed point, from logarithms of weights."""
+        return find_fixed_point(
+            self.evaluate,
+            self.normalise,
+            start,
+            tolerance=tolerance,
+            max_iterations=max_iterations,
+            progress=progress,
+            merit_error=_MERIT_ERROR,
+            relaxation=self.relaxation,
+        )
+
+    def find_best(self, tolerance: float, options: Options) -> TreeMember:
+        """Find the best member, from the first weights on."""
+        most = min(options.max_iterations, self.count_worthwhile())
+        return self.make_member(self.run(self.first_weights, tolerance, most, options.progress))
+
+    def make_member(self, found: FixedPoint[Start]) -> TreeMember:
+        """Make the member of least cost that an iteration found."""
+        best = found.best_upper
+        weights = self.split(best.x)
+        return TreeMember(
+            sweeps=self.sweep(best.evaluation, weights),
+            duals=weights.duals,
+            upper=best.upper,
+            iterations=found.iterations,
+            stopped=found.stopped,
+        )
+
+    @property
+    def first_weights(self) -> FloatArray:
+        """Logarithms of weights that are equal for all cells and kinds, and queries of a group."""
+        return self.normalise(np.log(np.concatenate(self.shares)))
+
+    def split(self, x: FloatArray) -> Weights:
+        """Split logarithms of weights."""
+        d = len(self.shares.p)
+        last = d + len(self.shares.kinds)
+        return Weights(np.exp(x[:d]), np.exp(x[d:last]), np.exp(x[last:]))
+
+    def normalise(self, x: FloatArray) -> FloatArray:
+        """Scale p, the weights of the kinds and q so that each sums to 1, on logarithms."""
+        d = len(self.shares.p)
+        last = d + len(self.shares.kinds)
+        p, *others = x[:d], x[d:last], x[last:]
+        scaled = (normalise_logarithms(own) for own in others if own.size)
+        return np.concatenate([self.normalise_cells(p), *scaled])
+
+    def normalise_cells(self, p: FloatArray) -> FloatArray:
+        """Scale p so that it sums to 1, on logarithms."""
+        return normalise_logarithms(p)
+
+    def sweep(self, start: Start, weights: Weights) -> tuple[Sweep, ...]:
+        """Sweep over the trees of all blocks."""
+        rows = self.weigh_rows(weights.q)
+        return tuple(
+            family.sweep(own, prices, rows)
+            for family, own, prices in zip(self.families, start, self.price(weights), strict=True)
+        )
+
+    def evaluate(self, x: FloatArray) -> Iterate[Start] | None:
+        """Evaluate the fixed-point map at logarithms of weights."""
+        weights = self.split(x)
+        with np.errstate(all="ignore"):
+            try:
+                sweeps = self.sweep(self._start, weights)
+            except np.linalg.LinAlgError:
+                return None
+            costs, h = self.measure_costs(sweeps, weights), self.measure_variances(sweeps)
+            cost, spread = float(weights.p @ costs.of_cells), float(weights.q @ h)
+            if not (0 < cost < math.inf and 0 < spread < math.inf):
+                return None
+            following = np.concatenate(
+                [
+                    (own * gained / float(own @ gained) + mixing * share) / (1 + mixing)
+                    for own, gained, share, mixing in zip(
+                        weights,
+                        (costs.of_cells, costs.of_kinds, h),
+                        self.shares,
+                        (self.mixing, self.kind_mixing, self.mixing),
+                        strict=True,
+                    )
+                    if own.size
+                ]
+            )
+        start, self._start = self._start, tuple(sweep.steps for sweep in sweeps)
+        merit, upper = math.sqrt(cost * spread), math.sqrt(costs.largest * float(h.max()))
+        # A sweep that has not reached the best member says too much of the bound.
+        lower = merit - 2 * abs(merit - self._merit) if merit <= upper else 0.0
+        self._merit = merit
+        return Iterate(x, following, max(lower, _LEAST_BOUND * upper), upper, merit, start)
+
+
+def share_among_cells(structure: TreeStructure) -> FloatArray:
+    """Count the leaves that each leaf and dense cell stands for, shape (leaves * D,)."""
+    tree = structure.tree
+    return np.repeat(tree.multiplicities[tree.leaves].astype(np.float64), structure.cells)
 
 
 def descend_trees(structure: TreeStructure, objective: Objective, options: Options) -> TreeMember:
@@ -122,181 +321,46 @@ def descend_trees(structure: TreeStructure, objective: Objective, options: Optio
     tolerance = options.tolerance
     if structure.cells > 1:
         tolerance = max(tolerance / 2, min(tolerance, _FAMILY_LOSS))
-    descent = TreeDescent(structure, objective, MIXING * tolerance)
-    most = min(options.max_iterations, descent.count_worthwhile())
-    found = descent.run(descent.first_weights, tolerance, most, options.progress)
-    best = found.best_upper
-    p, q = descent.split(best.x)
-    return TreeMember(
-        sweeps=descent.sweep(best.evaluation, p, q),
-        p=p,
-        q=q,
-        upper=best.upper,
-        iterations=found.iterations,
-        stopped=found.stopped,
-        early=descent.early,
-    )
+    descent = RecordDescent(structure, objective, MIXING * tolerance)
+    return replace(descent.find_best(tolerance, options), early=descent.early)
 
 
-class SweepMap:
-    """A fixed-point map. It keeps what the last sweeps found, from which the next ones start.
+class RecordDescent(TreeDescent):
+    """The fixed-point map for one record, whose cells have weights."""
 
-    Args:
-        structure: The structure.
-        mixing: The part of all weight that is spread evenly in each iteration.
-        start: What the first sweep starts from.
-    """
-
-    def __init__(self, structure: TreeStructure, mixing: float, start: Start) -> None:
-        self.mixing = mixing
-        # Every group has the same part of the first weights, however many queries it has.
-        repeats = structure.repeats
-        sums = np.add.reduceat(repeats, structure.row_starts[:-1])
-        shares = repeats / np.repeat(sums, np.diff(structure.row_starts))
-        self.row_shares: FloatArray = shares / shares.sum()
-        self._start = start
-        self._merit = math.inf
-
-    def conclude(
-        self,
-        x: FloatArray,
-        following: FloatArray,
-        sweeps: Sequence[Sweep],
-        squares: tuple[float, float],
-    ) -> Iterate[Start]:
-        """Conclude an evaluation.
-
-        Args:
-            x: Where the map was evaluated.
-            following: The weights that follow.
-            sweeps: What the sweeps found.
-            squares: The squares of the Lagrangian's merit and of the cost of the member.
-        """
-        start, self._start = self._start, tuple(sweep.steps for sweep in sweeps)
-        merit, upper = map(math.sqrt, squares)
-        # A sweep that has not reached the best member says too much of the bound.
-        lower = merit - 2 * abs(merit - self._merit) if merit <= upper else 0.0
-        self._merit = merit
-        return Iterate(x, following, max(lower, _LEAST_BOUND * upper), upper, merit, start)
-
-
-class TreeDescent(SweepMap):
-    """The fixed-point map for one record."""
+    relaxation = RELAXATION
 
     def __init__(self, structure: TreeStructure, objective: Objective, mixing: float) -> None:
-        self.structure = structure
-        self.blocks: list[int] = structure.noisy_blocks.tolist()
-        self.families = [self.build_family(block) for block in self.blocks]
-        self.budgets = objective.budgets
-        self.total_weight = objective.weight * structure.repeats
-        # What the profile of each block is multiplied by.
-        self.multiples: FloatArray = structure.subsets.profile_multiples[self.blocks]
-        leaves = structure.tree.multiplicities[structure.tree.leaves].astype(np.float64)
-        shares = np.repeat(leaves, structure.cells)
-        self.cell_shares: FloatArray = shares / shares.sum()
-        super().__init__(structure, mixing, tuple(family.start() for family in self.families))
+        super().__init__(structure, mixing, share_among_cells(structure))
+        self._budgets = objective.budgets
+        self._total_weight = objective.weight * structure.repeats
         self._evaluations = 0
-        self.early: BoundWeights | None = None
-
-    def build_family(self, block: int) -> TreeFamily:
-        """Build the family of a block."""
-        return TreeFamily(self.structure, block)
-
-    @property
-    def first_weights(self) -> FloatArray:
-        """Logarithms of weights that are equal for all cells, and for all queries of a group."""
-        return self.normalise(np.log(np.concatenate([self.cell_shares, self.row_shares])))
-
-    def run(
-        self,
-        start: FloatArray,
-        tolerance: float,
-        max_iterations: int,
-        progress: GapProgress | None,
-    ) -> FixedPoint[Start]:
-        """Find the fixed point, from logarithms of weights."""
-        return find_fixed_point(
-            self.evaluate,
-            self.normalise,
-            start,
-            tolerance=tolerance,
-            max_iterations=max_iterations,
-            progress=progress,
-            merit_error=MERIT_ERROR,
-            relaxation=RELAXATION,
-        )
-
-    def count_worthwhile(self) -> int:
-        """Count the iterations that are worth their time."""
-        worthwhile = int(_MOST_WORK / self.estimate_work())
-        return max(_FEWEST_ITERATIONS, min(worthwhile, _MOST_ITERATIONS))
-
-    def estimate_work(self) -> float:
-        """Estimate the operations of one iteration."""
-        nodes = np.bincount(to_positions(self.structure.tree.depths))
-        return sum(
-            float(nodes[depth]) * own.size**2 * (own.size + 100.0)
-            for classes in self.structure.classes
-            for depth, own in enumerate(classes)
-        )
-
-    def split_totals(self, sweeps: Sequence[Sweep]) -> bool:
-        """Make the family larger, as `TreeFamily.split_totals` does, and say if it is larger."""
-        self._start = tuple(
-            family.split_totals(sweep.steps)
-            for family, sweep in zip(self.families, sweeps, strict=True)
-        )
-        return any(isinstance(own, SplitCovariances) for one in self._start for own in one)
-
-    def split(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Split logarithms of weights into p and q."""
-        d = len(self.cell_shares)
-        return np.exp(x[:d]), np.exp(x[d:])
-
-    def normalise(self, x: FloatArray) -> FloatArray:
-        """Scale p and q so that each sums to 1, on logarithms."""
-        return normalise_pair(x, len(self.cell_shares))
-
-    def sweep(self, start: Start, p: FloatArray, q: FloatArray) -> tuple[Sweep, ...]:
-        """Sweep over the trees of all blocks at weights p (|V|,) and q (rows,)."""
-        structure = self.structure
-        weights = p if self.budgets is None else p / self.budgets
-        cells = structure.tree.sum_leaves(weights.reshape(-1, structure.cells))
-        rows = q / structure.targets + self.total_weight
-        multiples = self.multiples
-        return tuple(
-            family.sweep(own, multiple * cells, rows)
-            for family, own, multiple in zip(self.families, start, multiples, strict=True)
-        )
+        self.early: Duals | None = None
 
     def evaluate(self, x: FloatArray) -> Iterate[Start] | None:
-        """Evaluate the fixed-point map at logarithms of weights."""
-        p, q = self.split(x)
         self._evaluations += 1
         if self._evaluations == _EARLY:
-            self.early = BoundWeights(p, q)
-        with np.errstate(all="ignore"):
-            try:
-                sweeps = self.sweep(self._start, p, q)
-            except np.linalg.LinAlgError:
-                return None
-            g, h, total = self._measure(sweeps)
-            cost, spread = float(p @ g), float(q @ h) + total
-            if not (0 < cost < math.inf and 0 < spread < math.inf):
-                return None
-            following = np.concatenate(
-                [
-                    (p * g / cost + self.mixing * self.cell_shares) / (1 + self.mixing),
-                    (q * (h + total) / spread + self.mixing * self.row_shares) / (1 + self.mixing),
-                ]
-            )
-        upper = float(g.max()) * (float(h.max()) + total)
-        return self.conclude(x, following, sweeps, (cost * spread, upper))
+            self.early = self.split(x).duals
+        return super().evaluate(x)
 
-    def _measure(self, sweeps: Sequence[Sweep]) -> tuple[FloatArray, FloatArray, float]:
-        """Measure the profile over the budgets, variances over targets, and the weighted total."""
-        structure = self.structure
-        g, variances = sum_profiles(structure, sweeps).ravel(), sum_variances(structure, sweeps)
-        if self.budgets is not None:
-            g = g / self.budgets
-        return g, variances / structure.targets, float(self.total_weight @ variances)
+    def price(self, weights: Weights) -> Sequence[Prices]:
+        p = weights.p if self._budgets is None else weights.p / self._budgets
+        cells = self.structure.tree.sum_leaves(p.reshape(-1, self.structure.cells))
+        return [
+            Prices(family.price_cells(multiple * cells))
+            for family, multiple in zip(self.families, self.multiples, strict=True)
+        ]
+
+    def weigh_rows(self, q: FloatArray) -> FloatArray:
+        return super().weigh_rows(q) + self._total_weight
+
+    def measure_costs(self, sweeps: Sequence[Sweep], weights: Weights) -> Costs:
+        g = sum_profiles(self.structure, sweeps).ravel()
+        if self._budgets is not None:
+            g = g / self._budgets
+        return Costs(g, weights.kinds, float(g.max()))
+
+    def measure_variances(self, sweeps: Sequence[Sweep]) -> FloatArray:
+        # The weighted total of all variances is added to each.
+        variances = sum_variances(self.structure, sweeps)
+        return variances / self.structure.targets + float(self._total_weight @ variances)

@@ -23,7 +23,6 @@ from fitplug.families.base.design import (
     choose_bits,
     evaluate_at_targets,
 )
-from fitplug.families.base.family import Duals
 from fitplug.families.base.integers import MAX_ENTRY
 from fitplug.families.base.objective import Objective
 from fitplug.families.base.strategies import build_strategy
@@ -36,7 +35,6 @@ from fitplug.families.tree.design.child_covariances import (
 )
 from fitplug.families.tree.design.descent import descend_trees
 from fitplug.families.tree.design.family import Sweep, sum_profiles, sum_variances
-from fitplug.families.tree.design.leaf_descent import descend_leaf_persons
 from fitplug.families.tree.design.pair_descent import descend_tree_pairs
 from fitplug.families.tree.design.person_descent import descend_person_trees
 from fitplug.families.tree.design.sibling_covariance import build_strategies
@@ -193,10 +191,10 @@ def design_trees(
     """
     best = descend_trees(structure, objective, options)
     strategy = round_trees(structure, best.sweeps, objective=objective, upper=best.upper, loss=loss)
-    weights = ascend_tree_bound(structure, objective, best.proving, best.upper, options.tolerance)
+    duals = ascend_tree_bound(structure, objective, best.proving, best.upper, options.tolerance)
     return Design.in_one_tier(
         strategy,
-        Duals(*weights),
+        duals,
         bound_margin=TREE_BOUND_MARGIN,
         iterations=best.iterations,
         ended=best.ended,
@@ -217,7 +215,7 @@ def design_tree_pairs(
     return Design.in_one_tier(
         # The least largest cost is not known, so bits are added until they gain nothing.
         round_trees(structure, best.sweeps, objective=objective, upper=0.0, loss=loss),
-        Duals(best.p, best.q),
+        best.duals,
         bound_margin=TREE_BOUND_MARGIN,
         iterations=best.iterations,
         ended=best.ended,
@@ -244,8 +242,7 @@ def design_person_trees(
         structure.merges_leaves,
     )
     single = descend_trees(once, objective, options)
-    descend = descend_person_trees if structure.sets is None else descend_leaf_persons
-    several = descend(structure, options)
+    several = descend_person_trees(structure, options)
     if several.sets is not None:
         structure = replace(structure, named=several.sets)
     strategies = [
@@ -253,7 +250,7 @@ def design_person_trees(
     ]
     return Design.in_one_tier(
         min(strategies, key=lambda own: evaluate_at_targets(own, objective)),
-        Duals(several.p, several.q),
+        several.duals,
         bound_margin=TREE_BOUND_MARGIN,
         iterations=single.iterations + several.iterations,
         ended=single.ended if single.stopped else several.ended,

@@ -4,13 +4,13 @@ At weights p of the cells and q of the rows, the Lagrangian tr(P Sigma^-1) + tr(
 is minimised node by node (docs/theory/trees.md). A sweep upwards collects what the covariance of
 each node costs, K_v = W_v + sum_j u_vj^2 K_j. A sweep downwards then finds the covariances of every
 node's children, from the node's own covariance. Both start from what the sweep before them found,
-so that a few sweeps at slowly changing weights reach the minimum.
-
+so that a few sweeps at slowly changing weights reach the minimum. How a unit of privacy weighs the
+profile is handed in as `Prices`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -28,6 +28,22 @@ from fitplug.families.tree.design.child_covariances import (
 from fitplug.families.tree.shape.blocks import GroupPart, TreeStructure
 from fitplug.families.tree.shape.node_tree import TreeStep
 from fitplug.numeric import FloatArray, IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class Prices:
+    """What the Lagrangian charges for Sigma^-1 of a block: tr(F diag(P) F' Sigma^-1) at each node.
+
+    Attributes:
+        by_depth: P of the nodes of each depth, over their classes of dense cells, (nodes, r).
+        factors: F of each depth, shape (r, r); None for 1.
+        find_root: Finds the covariance of the root and its inverse, shape (r, r) each, from P (r,)
+            and K (r, r) there, where it has another price.
+    """
+
+    by_depth: Sequence[FloatArray]
+    factors: Sequence[FloatArray | None] | None = None
+    find_root: Callable[[FloatArray, FloatArray], tuple[FloatArray, FloatArray]] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,9 +113,9 @@ class TreeFamily:
         self.classes = structure.classes[block]
         tree = self._tree = structure.tree
         self.steps = tuple(step for step in tree.steps if step.depth < len(self.classes))
-        self._nodes = [np.flatnonzero(tree.depths == d) for d in range(len(self.classes))]
+        self.nodes = [np.flatnonzero(tree.depths == d) for d in range(len(self.classes))]
         self._places: IntArray = np.zeros(tree.size, dtype=np.int64)
-        for nodes in self._nodes:
+        for nodes in self.nodes:
             self._places[nodes] = np.arange(len(nodes))
         self._parts = structure.parts[block]
         self._rows = [self._find_rows(part) for part in self._parts]
@@ -128,36 +144,40 @@ class TreeFamily:
                 split.append(own)
         return tuple(split)
 
-    def sweep(
-        self, start: Sequence[ChildCovariances], cells: FloatArray, rows: FloatArray
-    ) -> Sweep:
+    def price_cells(self, cells: FloatArray) -> Sequence[FloatArray]:
+        """Sum the weights of the dense cells below each node, (N, D), by depth and class."""
+        return [
+            own.merge_counts(cells[nodes])
+            for own, nodes in zip(self.classes, self.nodes, strict=True)
+        ]
+
+    def sweep(self, start: Sequence[ChildCovariances], prices: Prices, rows: FloatArray) -> Sweep:
         """Find the covariances of every node's children.
 
         Args:
             start: What the sweep before this one found.
-            cells: The weights p of the dense cells below each node, shape (N, D).
+            prices: The prices of the profile.
             rows: The weights q of the structure's rows, over their targets, shape (rows,).
 
         Returns:
             What the sweep finds.
         """
-        P = [self._weigh_profile(depth, cells[nodes]) for depth, nodes in enumerate(self._nodes)]
+        P: Sequence[FloatArray] = prices.by_depth
+        factors = prices.factors or [None] * len(self.classes)
         K = self._collect_weights(start, rows)
         S = [np.zeros_like(own) for own in K]
         D = len(self.classes[0].of_cell)
-        g = [np.zeros((len(nodes), D)) for nodes in self._nodes]
-        S[0], precision, profile = self._find_root(P[0], K[0])
-        g[0] = self._expand(0, profile)
+        g = [np.zeros((len(nodes), D)) for nodes in self.nodes]
+        if prices.find_root is None:
+            S[0], precision = find_mean(P[0], K[0], factors[0])
+        else:
+            S[0], precision = (own[None] for own in prices.find_root(P[0][0], K[0][0]))
+        g[0] = self._expand(0, get_diagonals(precision))
         steps = []
         for step, before in zip(self.steps, start, strict=True):
             at, above = self._places[step.children], self._places[step.parents]
             T = self._restrict(step, S[step.parent_depth][above])
-            found = before.solve(
-                P[step.depth][at],
-                K[step.depth][at],
-                T,
-                self._get_factor(step.depth),
-            )
+            found = before.solve(P[step.depth][at], K[step.depth][at], T, factors[step.depth])
             steps.append(found)
             S[step.depth][at] = found.spread(T)
             own = self._expand(step.depth, found.add_profile())
@@ -168,24 +188,6 @@ class TreeFamily:
             variances=self._compute_variances(S),
             profile=self._spread_profile(g),
         )
-
-    def _find_root(self, P: FloatArray, K: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Find the covariance of the root and its inverse, (1, r, r), and the profile (1, r).
-
-        Args:
-            P: Weights of the classes in the profile, shape (1, r).
-            K: Weights of the covariance, shape (1, r, r).
-        """
-        mean, precision = find_mean(P, K, self._get_factor(0))
-        return mean, precision, get_diagonals(precision)
-
-    def _weigh_profile(self, depth: int, cells: FloatArray) -> FloatArray:
-        """Sum the weights of dense cells (n, D) of some nodes by the classes of their depth."""
-        return np.asarray(self.classes[depth].merge_counts(cells))
-
-    def _get_factor(self, depth: int) -> FloatArray | None:
-        """Get F of a depth where the weights in the profile are F diag(P) F'; None for 1."""
-        return None
 
     def divide_profile(self, sweep: Sweep, depths: int) -> FloatArray:
         """Divide the profile by the depths of the nodes that are measured.
@@ -231,7 +233,7 @@ class TreeFamily:
     ) -> list[FloatArray]:
         """Collect what the covariance of each node costs, by depth, (nodes, r, r)."""
         sizes = [own.size for own in self.classes]
-        K = [np.zeros((len(n), r, r)) for n, r in zip(self._nodes, sizes, strict=True)]
+        K = [np.zeros((len(n), r, r)) for n, r in zip(self.nodes, sizes, strict=True)]
         for part, several in zip(self._parts, self._rows, strict=True):
             q = part.multiple * rows[part.rows].reshape(len(part.level.nodes), -1)
             for own in several:
@@ -275,7 +277,7 @@ class TreeFamily:
     def _spread_profile(self, g: Sequence[FloatArray]) -> FloatArray:
         """Spread the profiles of nodes, by depth, to the leaves below them, (leaves, D)."""
         found = np.zeros((self._tree.size, g[0].shape[1]))
-        for nodes, own in zip(self._nodes, g, strict=True):
+        for nodes, own in zip(self.nodes, g, strict=True):
             found[nodes] = own
         self._tree.repeat_downwards(found, len(self.classes) - 1)
         return np.asarray(found[self._tree.leaves])

@@ -1,14 +1,15 @@
 """The optimum of a tree's family where neighbours replace a record.
 
-It is that of `fitplug.families.tree.design.descent` with the prices of `pair_family`. The weights p
-of leaves are those of each dense cell apart, and kinds of pairs have weights as well
+The weights p of leaves are those of each dense cell apart, and kinds of pairs have weights as well
 (`fitplug.families.tree.shape.pairs`). A step multiplies each of these by the mean cost of the pairs
-of cells of its kind. What is made least is half of the mean cost of a pair at these weights.
+of cells of its kind. What is made least is half of the mean cost of a pair at these weights. Pairs
+share what the root measures of them, so that its classes have the price diag(P) - theta.
 """
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -16,12 +17,20 @@ import numpy as np
 from fitplug.families.base.family import Duals, certify_bound
 from fitplug.families.base.objective import Objective
 from fitplug.families.tree.design.bound_ascent import ascend_pair_rows, average_where_large
-from fitplug.families.tree.design.child_covariances import get_diagonals
-from fitplug.families.tree.design.descent import Start, TreeDescent, TreeMember
-from fitplug.families.tree.design.family import Sweep, TreeFamily
+from fitplug.families.tree.design.child_covariances import SplitCovariances
+from fitplug.families.tree.design.descent import (
+    RELAXATION,
+    Costs,
+    TreeDescent,
+    TreeMember,
+    Weights,
+    share_among_cells,
+)
+from fitplug.families.tree.design.family import Prices, Sweep
 from fitplug.families.tree.shape.pairs import TreePairStructure
+from fitplug.families.tree.shape.root_totals import RootTotals
 from fitplug.numeric import FloatArray
-from fitplug.solve import MIXING, Iterate, Options, mix_with_uniform, normalise_logarithms
+from fitplug.solve import MIXING, Options
 
 _LEFT = 1e-4
 """The variance that public sums keep, relative to what they would have."""
@@ -33,46 +42,35 @@ _RIDGE = 1e-12
 """The weight of directions that no query asks for, relative to the others."""
 
 
-class TreePairFamily(TreeFamily):
-    """The family of a block.
+def find_pair_root(
+    theta: FloatArray, totals: RootTotals, p: FloatArray, K: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Find the covariance of the root and its inverse, shape (r, r) each.
 
-    Attributes:
+    Args:
         theta: What is taken off the price of the root's classes of dense cells, shape (r, r).
+        totals: What is public of their counts.
+        p: Their weights in the profile, shape (r,).
+        K: Weights of their covariance, shape (r, r).
     """
-
-    def __init__(self, structure: TreePairStructure, block: int) -> None:
-        super().__init__(structure, block)
-        r = self.classes[0].size
-        self.theta: FloatArray = np.zeros((r, r))
-        self._sums = structure.find_totals(block)
-
-    def _find_root(self, P: FloatArray, K: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        if self._sums.count:
-            return self._find_public_root(P[0], K[0])
-        mean = find_full_mean(np.diag(P[0]) - _LARGEST * self.theta, K[0])
-        precision: FloatArray = np.asarray(np.linalg.inv(mean))[None]
-        return mean[None], precision, get_diagonals(precision)
-
-    def _find_public_root(
-        self, p: FloatArray, K: FloatArray
-    ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Find the covariance of the root, whose totals are public, its inverse and the profile."""
-        sums = self._sums
-        T = (np.arange(sums.count)[:, None] == sums.of_class).astype(np.float64)
-        mass = T @ p
-        # Each public sum keeps a little of the variance that it would have if it were measured.
-        left = _LEFT * np.sqrt(mass / np.einsum("kc,cd,kd->k", T * p, K, T * p)) * mass
-        S = np.einsum("k,kc,kd->cd", left / mass**2, T * p, T * p)
-        precision = np.zeros((1, *K.shape))
-        if len(sums.measured):
-            G, kept = sums.reduction.astype(np.float64), np.ix_(sums.measured, sums.measured)
-            mean = find_full_mean((np.diag(p) - self.theta)[kept], G.T @ K @ G)
-            precision[0][kept] = np.linalg.inv(mean)
-            S = S + G @ mean @ G.T
-        return S[None], precision, get_diagonals(precision)
+    if not totals.count:
+        mean = _find_full_mean(np.diag(p) - _LARGEST * theta, K)
+        return mean, np.asarray(np.linalg.inv(mean))
+    T = (np.arange(totals.count)[:, None] == totals.of_class).astype(np.float64)
+    mass = T @ p
+    # Each public sum keeps a little of the variance that it would have if it were measured.
+    left = _LEFT * np.sqrt(mass / np.einsum("kc,cd,kd->k", T * p, K, T * p)) * mass
+    S = np.einsum("k,kc,kd->cd", left / mass**2, T * p, T * p)
+    precision = np.zeros_like(K)
+    if len(totals.measured):
+        G, measured = totals.reduction.astype(np.float64), np.ix_(totals.measured, totals.measured)
+        mean = _find_full_mean((np.diag(p) - theta)[measured], G.T @ K @ G)
+        precision[measured] = np.linalg.inv(mean)
+        S = S + G @ mean @ G.T
+    return S, precision
 
 
-def find_full_mean(P: FloatArray, K: FloatArray) -> FloatArray:
+def _find_full_mean(P: FloatArray, K: FloatArray) -> FloatArray:
     """Find P # K^-1 for two matrices (n, n) > 0."""
     L = np.linalg.cholesky(P)
     N = L.T @ K @ L
@@ -93,47 +91,45 @@ def descend_tree_pairs(structure: TreePairStructure, options: Options) -> TreeMe
 
     Returns:
         The member, with the weights of leaves and dense cells and then those of kinds of pairs as
-        p.
+        p of its dual weights.
 
     Raises:
         DesignError: If the targets differ by too many orders of magnitude.
     """
-    tolerance, progress = options.tolerance, options.progress
-    descent = _PairDescent(structure, MIXING * tolerance)
+    tolerance = options.tolerance
+    descent = PairDescent(structure, MIXING * tolerance)
     most = min(options.max_iterations, descent.count_worthwhile())
-    found = descent.run(descent.first_weights, tolerance, most, progress)
-    best, iterations = found.best_upper, found.iterations
-    sweeps = descent.sweep_at(best.evaluation, *descent.split_all(best.x))
-    proving = [best.x]
-    if descent.split_totals(sweeps):
+    found = descent.run(descent.first_weights, tolerance, most, options.progress)
+    member = descent.make_member(found)
+    iterations, proving = found.iterations, [found.best_upper.x]
+    if descent.split_totals(member.sweeps):
         # The weights of a larger family prove a better bound.
-        more = descent.run(best.x, tolerance, most, progress)
+        more = descent.run(found.best_upper.x, tolerance, most, options.progress)
         proving.append(more.best_upper.x)
         iterations += more.iterations
     duals = [descent.make_duals(x) for x in proving]
     duals.append(ascend_pair_rows(structure, duals[-1], tolerance))
-    p, q, _ = max(duals, key=partial(certify_bound, structure, Objective(), 1.0))
-    return TreeMember(
-        sweeps=sweeps,
-        p=p,
-        q=q,
-        upper=best.upper,
-        iterations=iterations,
-        stopped=found.stopped,
-    )
+    best = max(duals, key=partial(certify_bound, structure, Objective(), 1.0))
+    return replace(member, duals=best, iterations=iterations)
 
 
-class _PairDescent(TreeDescent):
-    """The fixed-point map, of logarithms of p, q and the weights of kinds one after another.
+class PairDescent(TreeDescent):
+    """The fixed-point map for pairs of cells.
 
     The weights p of the leaves sum to 1 / D for each of the D dense cells.
     """
 
+    relaxation = RELAXATION
+    structure: TreePairStructure
+
     def __init__(self, structure: TreePairStructure, mixing: float) -> None:
-        super().__init__(structure, Objective(), mixing)
-        self.pairs = structure
-        self.ratios = structure.move_ratios[self.blocks]
-        even = np.ones(1)
+        super().__init__(structure, mixing, share_among_cells(structure), structure.kinds)
+        self._ratios = structure.move_ratios[self.blocks]
+
+    @property
+    def first_weights(self) -> FloatArray:
+        # Moves and pairs of dense cells are weighed as if two cells were drawn at random.
+        structure, even = self.structure, np.ones(1)
         for a in structure.free.tolist():
             n = structure.sizes[a]
             even = np.concatenate([even / n, even * (n - 1) / n])
@@ -141,102 +137,54 @@ class _PairDescent(TreeDescent):
         anywhere = np.outer(even, np.where(first < second, 2.0, 1.0)).ravel()
         alike = np.repeat(even[1:], structure.cells)
         own = [x / x.sum() * even[k:].sum() for k, x in enumerate((anywhere, alike)) if x.size]
-        kinds = np.concatenate(own)
-        self.even_kinds: FloatArray = kinds / kinds.sum()
+        return self.normalise(np.log(np.concatenate([self.shares.p, *own, self.shares.q])))
 
-    def build_family(self, block: int) -> TreeFamily:
-        assert isinstance(self.structure, TreePairStructure)
-        return TreePairFamily(self.structure, block)
-
-    @property
-    def first_weights(self) -> FloatArray:
-        shares = [self.cell_shares, self.row_shares, self.even_kinds]
-        return self.normalise(np.log(np.concatenate(shares)))
-
-    def normalise(self, x: FloatArray) -> FloatArray:
-        d, kinds = len(self.cell_shares), len(x) - self.pairs.kinds
-        p = x[:d].reshape(-1, self.pairs.cells)
+    def normalise_cells(self, p: FloatArray) -> FloatArray:
+        cells = self.structure.cells
+        p = p.reshape(-1, cells)
         p = p - p.max(axis=0)
-        p = p - np.log(np.exp(p).sum(axis=0) * self.pairs.cells)
-        rest = (normalise_logarithms(own) for own in (x[d:kinds], x[kinds:]))
-        return np.concatenate([p.ravel(), *rest])
+        return np.asarray(p - np.log(np.exp(p).sum(axis=0) * cells)).ravel()
 
-    def split_all(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Split logarithms of weights into p, q and the weights of kinds."""
-        at = len(x) - self.pairs.kinds
-        return *self.split(x[:at]), np.exp(x[at:])
+    def split_totals(self, sweeps: Sequence[Sweep]) -> bool:
+        """Make the family larger, as `TreeFamily.split_totals` does, and say if it is larger."""
+        self._start = tuple(
+            family.split_totals(sweep.steps)
+            for family, sweep in zip(self.families, sweeps, strict=True)
+        )
+        return any(isinstance(own, SplitCovariances) for one in self._start for own in one)
 
     def make_duals(self, x: FloatArray) -> Duals:
         """Make the dual weights of logarithms of weights."""
-        p, q, kinds = self.split_all(x)
-        kappas, _ = self.pairs.weigh_blocks(kinds)
-        cells = (p.reshape(-1, self.pairs.cells) * kappas.max(axis=0)).ravel()
-        return Duals(np.concatenate([average_where_large(self.pairs, cells), kinds]), q)
-
-    def sweep_at(
-        self, start: Start, p: FloatArray, q: FloatArray, kinds: FloatArray
-    ) -> tuple[Sweep, ...]:
-        """Sweep over the trees of all blocks at weights p (leaves * D,), q (rows,), of kinds."""
-        structure = self.pairs
-        D, rows = structure.cells, q / structure.targets
-        kappas, thetas = (own[self.blocks] for own in structure.weigh_blocks(kinds))
-        cells = structure.tree.sum_leaves(p.reshape(-1, D) * D)
-        sweeps = []
-        for i, (family, own) in enumerate(zip(self.families, start, strict=True)):
-            assert isinstance(family, TreePairFamily)
-            merge = family.classes[0].merge_counts
-            theta = merge(merge(structure.unfold_pairs(thetas[i])).T)
-            family.theta = self.multiples[i] * theta
-            sweeps.append(family.sweep(own, self.multiples[i] * kappas[i] * cells, rows))
-        return tuple(sweeps)
-
-    def evaluate(self, x: FloatArray) -> Iterate[Start] | None:
-        p, q, kinds = self.split_all(x)
-        with np.errstate(all="ignore"):
-            try:
-                sweeps = self.sweep_at(self._start, p, q, kinds)
-            except np.linalg.LinAlgError:
-                return None
-            _, h, _ = self._measure(sweeps)
-            g, of_kinds, largest = self._measure_kinds(sweeps, p, kinds)
-            cost, spread = float(kinds @ of_kinds), float(q @ h)
-            if not (0 < cost < math.inf and 0 < spread < math.inf):
-                return None
-            mixing = self.mixing
-            following = np.concatenate(
-                [
-                    (p * g + mixing * self.cell_shares) / (1 + mixing),
-                    (q * h / spread + mixing * self.row_shares) / (1 + mixing),
-                    mix_with_uniform(kinds * np.maximum(of_kinds, 0) / cost, mixing),
-                ]
-            )
-        upper = largest * float(h.max())
-        return self.conclude(x, following, sweeps, (cost * spread, upper))
-
-    def _measure_kinds(
-        self, sweeps: tuple[Sweep, ...], p: FloatArray, kinds: FloatArray
-    ) -> tuple[FloatArray, FloatArray, float]:
-        """Measure what pairs of cells cost.
-
-        Args:
-            sweeps: What the sweeps found.
-            p: The weights of leaves and dense cells.
-            kinds: The weights of kinds of pairs.
-
-        Returns:
-            What the weights of leaves are multiplied by, shape (leaves * D,), half of the mean cost
-            of pairs of each kind, (kinds,), and about the largest.
-        """
-        structure = self.pairs
-        first, second = structure.cell_pairs
+        structure, (p, kinds, q) = self.structure, self.split(x)
         kappas, _ = structure.weigh_blocks(kinds)
+        cells = (p.reshape(-1, structure.cells) * kappas.max(axis=0)).ravel()
+        return Duals(np.concatenate([average_where_large(structure, cells), kinds]), q)
+
+    def price(self, weights: Weights) -> Sequence[Prices]:
+        structure, D = self.structure, self.structure.cells
+        kappas, thetas = (own[self.blocks] for own in structure.weigh_blocks(weights.kinds))
+        cells = structure.tree.sum_leaves(weights.p.reshape(-1, D) * D)
+        prices = []
+        for i, (block, family) in enumerate(zip(self.blocks, self.families, strict=True)):
+            merge = family.classes[0].merge_counts
+            theta = self.multiples[i] * merge(merge(structure.unfold_pairs(thetas[i])).T)
+            by_depth = family.price_cells(self.multiples[i] * kappas[i] * cells)
+            find_root = partial(find_pair_root, theta, structure.find_totals(block))
+            prices.append(Prices(by_depth, find_root=find_root))
+        return prices
+
+    def measure_costs(self, sweeps: Sequence[Sweep], weights: Weights) -> Costs:
+        # Half of the mean cost of pairs of each kind.
+        structure = self.structure
+        first, second = structure.cell_pairs
+        kappas, _ = structure.weigh_blocks(weights.kinds)
         shape = (len(sweeps), -1, structure.cells)
         profiles = np.stack([sweep.profile for sweep in sweeps]).reshape(shape)
         profiles = self.multiples[:, None, None] * profiles
-        leaves = p.reshape(1, -1, structure.cells) * structure.cells
+        leaves = weights.p.reshape(1, -1, structure.cells) * structure.cells
         means, most = (profiles * leaves).sum(axis=1), profiles.sum(axis=0).max(axis=0)
         # Pairs that differ along a move alone.
-        moved = 1 - self.ratios[:, 1:].T
+        moved = 1 - self._ratios[:, 1:].T
         alike = moved @ means
         flat = profiles.reshape(len(sweeps), -1)
         largest = max((float((one @ flat).max()) for one in moved), default=0.0)
@@ -245,13 +193,14 @@ class _PairDescent(TreeDescent):
             of_cell = family.classes[0].of_cell
             root = np.pad(sweep.root[1], ((0, 1), (0, 1)))
             shared[i] = self.multiples[i] * root[of_cell[first], of_cell[second]]
-        shared = self.ratios.T @ shared
+        shared = self._ratios.T @ shared
         total = means.sum(axis=0)
         anywhere = (total[first] + total[second]) / 2 - shared
         if shared.size:
             largest = max(largest, float(((most[first] + most[second]) / 2 - shared).max()))
+        of_kinds = np.maximum(np.concatenate([anywhere.ravel(), alike.ravel()]), 0)
         g = np.einsum("bc,blc->lc", kappas[self.blocks], profiles)
         sums = (g * leaves[0]).sum(axis=0)
         # Cells that no query counts cost nothing, and their weights stay as they are.
         g = np.divide(g, sums, out=np.ones_like(g), where=sums > 0)
-        return g.ravel(), np.concatenate([anywhere.ravel(), alike.ravel()]), largest
+        return Costs(g.ravel() * float(weights.kinds @ of_kinds), of_kinds, largest)

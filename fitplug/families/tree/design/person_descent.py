@@ -1,202 +1,344 @@
-"""The best member of a tree's family for kinds of persons with several records.
+"""The optimum of a tree's family for a person with several records, at most one in each period.
 
-Persons of the kinds of `fitplug.families.tree.shape.persons` count nodes of each depth with other
-weights than one record does. The terms p_j p_j' of their moments at the children of a node are left
-out: a strategy that spreads a node over its children in proportion to p does not measure them. So
-the sweeps of `fitplug.families.tree.design.family` find the best member, with p times a weight for
-each depth and block. The fixed point has a weight for each kind beside p and q.
+**Periods that are symmetric.** Persons of the kinds of `fitplug.families.tree.shape.persons` count
+nodes of each depth with other weights than one record does. The terms p_j p_j' of their moments at
+the children of a node are left out: a strategy that spreads a node over its children in proportion
+to p does not measure them. So the best member is that of one record, with p times a weight for each
+depth and block.
+
+**Periods that are dense cells.** The dual has a weight for each leaf, and one for each of some
+differences over the dense cells. The costliest differences of the best member join the others,
+until they cost no more than those do, as where blocks are matrices
+(`fitplug.families.blocks.design.persons`).
 """
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from fitplug.families.tree.design.descent import MERIT_ERROR, Start, SweepMap, TreeMember
-from fitplug.families.tree.design.family import Sweep, TreeFamily, sum_variances
+from fitplug.families.tree.design.child_covariances import (
+    ChildCovariances,
+    IdenticalCovariances,
+    KroneckerCovariances,
+)
+from fitplug.families.tree.design.descent import (
+    Costs,
+    TreeDescent,
+    TreeMember,
+    Weights,
+    share_among_cells,
+)
+from fitplug.families.tree.design.family import Prices, Sweep, TreeFamily
 from fitplug.families.tree.shape.persons import PersonTreeStructure
+from fitplug.neighbours import (
+    RecordProducts,
+    RecordSets,
+    build_record_products,
+    find_costly_differences,
+    list_single_records,
+)
 from fitplug.numeric import FloatArray
-from fitplug.solve import MIXING, Iterate, Options, find_fixed_point, normalise_logarithms
-
-_MOST_ITERATIONS, _FEWEST_ITERATIONS, _MOST_NUMBERS = 400, 60, 4e9
-"""The most and fewest iterations, and the most numbers of all iterations, about two minutes."""
+from fitplug.solve import MIXING, Options
+from fitplug.workload import CellClasses
 
 _LEAST_WEIGHT = 1e-9
 """The least weight of a depth, relative to that of the last one: months that nobody's records tell
 apart would be measured with infinite precision."""
 
+_RIDGE = 1e-10
+"""The least eigenvalue of a moment, relative to the largest: nothing is measured for free."""
+
+_ROUNDS, _STEPS = 12, 40
+"""The most times that differences are added, and the most iterations of each round."""
+
+_MANY_CELLS = 64
+"""With more dense cells, fewer windows of periods have weights from the start."""
+
+_NEW_SHARE = 0.1
+"""The part of all weight that new differences begin with."""
+
+_LEAST_MIXING = 1e-3
+"""The part of all weight of differences that is spread evenly: what no difference that has a weight
+costs anything for would be measured with infinite precision."""
+
+_VIOLATED = 0.25
+"""The part of the tolerance by which differences that are added cost more than the others."""
+
 
 def descend_person_trees(structure: PersonTreeStructure, options: Options) -> TreeMember:
-    """Find the member of least cost at the targets, for the kinds of persons.
+    """Find the member of least cost at the targets.
 
     Args:
-        structure: The structure, with symmetric periods.
+        structure: The structure.
         options: How to solve. The tolerance is the relative gap to the optimum of the family that
             ends the iteration, and progress is called with that gap.
 
     Returns:
-        The member. Its p has the weights of the cells, and then those of the kinds.
+        The member. p of its dual weights has the weights of the cells and then those of the kinds
+        or, where periods are dense cells, those of the leaves and then those of its `sets`.
 
     Raises:
         DesignError: If the targets differ by too many orders of magnitude.
     """
+    if structure.sets is not None:
+        return _descend_sets(structure, options)
     descent = KindDescent(structure, MIXING * options.tolerance)
-    numbers = structure.tree.size * len(structure.blocks) * structure.cells**3 * 100.0
-    worthwhile = max(_FEWEST_ITERATIONS, min(int(_MOST_NUMBERS / numbers), _MOST_ITERATIONS))
-    found = find_fixed_point(
-        descent.evaluate,
-        descent.normalise,
-        descent.first_weights,
-        tolerance=options.tolerance,
-        max_iterations=min(options.max_iterations, worthwhile),
-        progress=options.progress,
-        merit_error=MERIT_ERROR,
-    )
-    best = found.best_upper
-    p, kinds, q = descent.split(best.x)
-    return TreeMember(
-        sweeps=descent.sweep(best.evaluation, p, kinds, q),
-        p=np.concatenate([p, kinds]),
-        q=q,
-        upper=best.upper,
-        iterations=found.iterations,
-        stopped=found.stopped,
-    )
+    return descent.find_best(options.tolerance, options)
 
 
-class PersonDescent(SweepMap, ABC):
-    """The fixed-point map for some kinds of persons, or differences.
-
-    Args:
-        structure: The structure.
-        mixing: The part of all weight that is spread evenly in each iteration.
-        start: What the first sweep starts from.
-        cell_shares: The parts of the leaves, or of the leaves and dense cells, in this.
-        kinds: The number of kinds of persons, or of differences.
-    """
-
-    def __init__(
-        self,
-        structure: PersonTreeStructure,
-        mixing: float,
-        start: Start,
-        cell_shares: FloatArray,
-        kinds: int,
-    ) -> None:
-        super().__init__(structure, mixing, start)
-        self.structure, self.kind_mixing = structure, mixing
-        self.cell_shares = cell_shares / cell_shares.sum()
-        self.kind_shares: FloatArray = np.full(kinds, 1 / kinds)
-
-    @abstractmethod
-    def sweep(
-        self, start: Start, p: FloatArray, kinds: FloatArray, q: FloatArray
-    ) -> tuple[Sweep, ...]:
-        """Sweep over the trees of all blocks at some weights."""
-
-    @abstractmethod
-    def measure_costs(
-        self, sweeps: tuple[Sweep, ...], p: FloatArray, kinds: FloatArray
-    ) -> tuple[FloatArray, FloatArray, float]:
-        """Measure what persons cost on average.
-
-        Returns:
-            By cell, over the weights of the kinds, shape (cells,); by kind, over those of the
-            cells, shape (kinds,); and the most of all cells and kinds.
-        """
-
-    @property
-    def first_weights(self) -> FloatArray:
-        """Logarithms of weights that are equal for all cells and kinds, and queries of a group."""
-        return np.log(np.concatenate([self.cell_shares, self.kind_shares, self.row_shares]))
-
-    def split(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Split logarithms of weights into p of the cells, those of the kinds, and q."""
-        d = len(self.cell_shares)
-        last = d + len(self.kind_shares)
-        return np.exp(x[:d]), np.exp(x[d:last]), np.exp(x[last:])
-
-    def normalise(self, x: FloatArray) -> FloatArray:
-        """Scale each of the three so that it sums to 1, on logarithms."""
-        d = len(self.cell_shares)
-        last = d + len(self.kind_shares)
-        return np.concatenate([normalise_logarithms(own) for own in (x[:d], x[d:last], x[last:])])
-
-    def evaluate(self, x: FloatArray) -> Iterate[Start] | None:
-        """Evaluate the fixed-point map at logarithms of weights."""
-        p, kinds, q = self.split(x)
-        with np.errstate(all="ignore"):
-            try:
-                sweeps = self.sweep(self._start, p, kinds, q)
-            except np.linalg.LinAlgError:
-                return None
-            of_cells, of_kinds, most = self.measure_costs(sweeps, p, kinds)
-            h = self.measure_variances(sweeps)
-            cost, spread = float(p @ of_cells), float(q @ h)
-            if not (0 < cost < math.inf and 0 < spread < math.inf):
-                return None
-            following = np.concatenate(
-                [
-                    (own * gained / float(own @ gained) + mixing * share) / (1 + mixing)
-                    for own, gained, share, mixing in (
-                        (p, of_cells, self.cell_shares, self.mixing),
-                        (kinds, of_kinds, self.kind_shares, self.kind_mixing),
-                        (q, h, self.row_shares, self.mixing),
-                    )
-                ]
-            )
-        upper = most * float(h.max())
-        return self.conclude(x, following, sweeps, (cost * spread, upper))
-
-    def measure_variances(self, sweeps: tuple[Sweep, ...]) -> FloatArray:
-        """Measure the variances of the rows over their targets."""
-        return sum_variances(self.structure, sweeps) / self.structure.targets
-
-
-class KindDescent(PersonDescent):
+class KindDescent(TreeDescent):
     """The fixed-point map for kinds of persons, where periods are symmetric."""
 
+    structure: PersonTreeStructure
+
     def __init__(self, structure: PersonTreeStructure, mixing: float) -> None:
-        blocks = range(len(structure.blocks))
-        self.families = [TreeFamily(structure, block) for block in blocks]
-        self.scales = [structure.weigh_kinds(block) for block in blocks]
-        leaves = structure.tree.multiplicities[structure.tree.leaves].astype(np.float64)
-        shares = np.repeat(leaves, structure.cells)
-        start = tuple(family.start() for family in self.families)
-        super().__init__(structure, mixing, start, shares, len(structure.kinds))
+        super().__init__(structure, mixing, share_among_cells(structure), len(structure.kinds))
+        self._scales = [structure.weigh_kinds(block) for block in self.blocks]
 
-    def sweep(
-        self, start: Start, p: FloatArray, kinds: FloatArray, q: FloatArray
-    ) -> tuple[Sweep, ...]:
+    def estimate_work(self) -> float:
         structure = self.structure
-        cells = structure.tree.sum_leaves(p.reshape(-1, structure.cells))
-        rows = q / structure.targets
-        multiples = structure.subsets.profile_multiples
-        found = []
-        for family, own, multiple, scales in zip(
-            self.families, start, multiples, self.scales, strict=True
-        ):
-            weights = kinds @ scales
-            weights = np.maximum(weights, _LEAST_WEIGHT * weights[-1])
-            by_node = multiple * weights[structure.tree.depths]
-            found.append(family.sweep(own, by_node[:, None] * cells, rows))
-        return tuple(found)
+        return structure.tree.size * len(structure.blocks) * structure.cells**3 * 3750.0
 
-    def measure_costs(
-        self, sweeps: tuple[Sweep, ...], p: FloatArray, kinds: FloatArray
-    ) -> tuple[FloatArray, FloatArray, float]:
-        depths = self.scales[0].shape[1]
-        by_depth = np.zeros((len(p), depths))
+    def price(self, weights: Weights) -> Sequence[Prices]:
+        tree = self.structure.tree
+        cells = tree.sum_leaves(weights.p.reshape(-1, self.structure.cells))
+        prices = []
+        for family, multiple, scales in zip(
+            self.families, self.multiples, self._scales, strict=True
+        ):
+            by_depth = weights.kinds @ scales
+            by_depth = np.maximum(by_depth, _LEAST_WEIGHT * by_depth[-1])
+            by_node = multiple * by_depth[tree.depths]
+            prices.append(Prices(family.price_cells(by_node[:, None] * cells)))
+        return prices
+
+    def measure_costs(self, sweeps: Sequence[Sweep], weights: Weights) -> Costs:
+        (p, kinds, _), depths = weights, self._scales[0].shape[1]
         of_cells, of_kinds = np.zeros(len(p)), np.zeros(len(kinds))
         every = np.zeros((len(p), len(kinds)))
-        multiples = self.structure.subsets.profile_multiples.tolist()
         for family, sweep, scales, multiple in zip(
-            self.families, sweeps, self.scales, multiples, strict=True
+            self.families, sweeps, self._scales, self.multiples, strict=True
         ):
             by_depth = multiple * family.divide_profile(sweep, depths)
             of_cells += by_depth @ (kinds @ scales)
             of_kinds += scales @ (p @ by_depth)
             every += by_depth @ scales.T
-        return of_cells, of_kinds, float(every.max())
+        return Costs(of_cells, of_kinds, float(every.max()))
+
+
+def _descend_sets(structure: PersonTreeStructure, options: Options) -> TreeMember:
+    """Find the member of least cost where periods are dense cells."""
+    windows = _list_windows(structure)
+    sets = list_single_records(structure.person).append(windows).append(scatter(windows))
+    sets = sets.leave_out()
+    x: FloatArray | None = None
+    tolerance, iterations, lower = options.tolerance, 0, 0.0
+    best: TreeMember | None = None
+    for _ in range(_ROUNDS):
+        descent = SetDescent(structure, MIXING * tolerance, sets)
+        most = min(options.max_iterations, descent.count_worthwhile())
+        start = descent.first_weights if x is None else x
+        found = descent.run(start, tolerance, min(_STEPS, most - iterations), options.progress)
+        iterations += found.iterations
+        if found.best_lower.lower > lower:
+            lower, proving = found.best_lower.lower, (sets, descent.split(found.best_lower.x))
+        member, weights = descent.make_member(found), descent.split(found.best_upper.x)
+        products = descent.multiply_records(member.sweeps, weights.p)
+        costly = find_varied_differences(products, max(8, 2 * structure.period_count))
+        spread = float(descent.measure_variances(member.sweeps).max())
+        costs = products.compute_costs(costly) * spread
+        reached = max(member.upper, math.sqrt(float(costs.max())))
+        if best is None or reached < best.upper:
+            best = replace(member, upper=reached)
+        least = found.best_upper.merit**2 * (1 + _VIOLATED * tolerance)
+        costly = costly.take(costs > least)
+        new = costly.append(scatter(costly)).leave_out(sets)
+        if found.stopped or not len(new) or iterations >= most:
+            break
+        of_new = np.full(len(new), _NEW_SHARE / len(new))
+        kinds = np.concatenate([weights.kinds * (1 - _NEW_SHARE), of_new])
+        x = np.log(np.concatenate([weights.p, kinds, weights.q]))
+        sets = sets.append(new)
+    assert best is not None
+    sets, weights = proving
+    return replace(
+        best, duals=weights.duals, iterations=iterations, stopped=found.stopped, sets=sets
+    )
+
+
+class SetDescent(TreeDescent):
+    """The fixed-point map for some differences over the dense cells.
+
+    Args:
+        structure: The structure, whose periods are dense cells.
+        mixing: The part of all weight that is spread evenly in each iteration.
+        sets: The differences.
+    """
+
+    structure: PersonTreeStructure
+
+    def __init__(self, structure: PersonTreeStructure, mixing: float, sets: RecordSets) -> None:
+        tree = structure.tree
+        leaves = tree.multiplicities[tree.leaves].astype(np.float64)
+        super().__init__(structure, mixing, leaves, len(sets))
+        self.kind_mixing = max(mixing, _LEAST_MIXING)
+        self._moments = [
+            _write_moments(structure, sets, attributes) for attributes in structure.block_sets
+        ]
+
+    def estimate_work(self) -> float:
+        # About 200 differences have weights.
+        structure, tree = self.structure, self.structure.tree
+        parents = sum(len(step.parents) for step in tree.steps)
+        work = 50.0 * parents * structure.cells**3 + 200.0 * tree.size
+        return len(structure.blocks) * work * 3.75
+
+    def price(self, weights: Weights) -> Sequence[Prices]:
+        masses, prices = self.structure.tree.sum_leaves(weights.p), []
+        for family, moments in zip(self.families, self._moments, strict=True):
+            means = [np.tensordot(weights.kinds, own, 1) for own in moments]
+            by_depth, factors = [], []
+            for depth, (own, nodes) in enumerate(zip(family.classes, family.nodes, strict=True)):
+                factors.append(_factor(_merge_moments(own, means[min(depth, 1)])))
+                by_depth.append(np.repeat(masses[nodes, None], len(factors[-1]), axis=1))
+            prices.append(Prices(by_depth, factors))
+        return prices
+
+    def measure_costs(self, sweeps: Sequence[Sweep], weights: Weights) -> Costs:
+        # tr(M_v Sigma^-1) of each difference v at each leaf.
+        tree = self.structure.tree
+        every = np.zeros((len(tree.leaves), len(weights.kinds)))
+        for family, sweep, moments in zip(self.families, sweeps, self._moments, strict=True):
+            merged = [
+                _merge_moments(own, moments[min(depth, 1)])
+                for depth, own in enumerate(family.classes)
+            ]
+            found = np.zeros((tree.size, len(weights.kinds)))
+            found[0] = np.tensordot(merged[0], sweep.root[1], 2)
+            for i, step in enumerate(tree.steps):
+                found[step.children] = found[step.parents, None]
+                if i < len(family.steps):
+                    multiples, precisions = _divide(sweep.steps[i])
+                    own = np.tensordot(precisions, merged[step.depth], ((1, 2), (1, 2)))
+                    found[step.children] += multiples[:, :, None] * own[:, None]
+            every += found[tree.leaves]
+        return Costs(every @ weights.kinds, weights.p @ every, float(every.max()))
+
+    def multiply_records(self, sweeps: Sequence[Sweep], p: FloatArray) -> RecordProducts:
+        """Compute the products of records, on average over the leaves."""
+        structure, masses = self.structure, self.structure.tree.sum_leaves(p)
+        person = structure.person
+        parts, leaf = [], len(person.sizes) - 1
+        for attributes, family, sweep in zip(
+            structure.block_sets, self.families, sweeps, strict=True
+        ):
+            root, below = _average_precisions(family, sweep, masses)
+            parts += [(attributes, root), ((*attributes, leaf), below)]
+        equal, other = ([x - 1 / n for n in person.sizes[:-1]] for x in (1, 0))
+        return build_record_products(person, parts, [*equal, 1.0], [*other, 0.0])
+
+
+def _write_moments(
+    structure: PersonTreeStructure, sets: RecordSets, attributes: tuple[int, ...]
+) -> tuple[FloatArray, FloatArray]:
+    """Write out M_A of differences over the dense cells at the root, and below it, (v, D, D)."""
+    sizes = (*structure.person.sizes[:-1], math.inf)
+    every, found = np.arange(len(sets))[:, None, None], []
+    for own in (attributes, (*attributes, len(sizes) - 1)):
+        moments = np.zeros((len(sets), structure.cells + 1, structure.cells + 1))
+        products = sets.multiply_labels(own, sizes)
+        moments[every, sets.cells[:, :, None], sets.cells[:, None]] = products
+        found.append(moments[:, :-1, :-1])  # padding has the cell -1
+    return found[0], found[1]
+
+
+def _average_precisions(
+    family: TreeFamily, sweep: Sweep, masses: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Average Sigma^-1 over the leaves, by the weights below nodes (N,).
+
+    Returns:
+        What the root adds, and what the nodes below it add, shape (D, D).
+    """
+    total = np.zeros((len(family.classes[0].of_cell),) * 2)
+    for step, own in zip(family.steps, sweep.steps, strict=True):
+        multiples, precisions = _divide(own)
+        weights = (masses[step.children] * multiples).sum(axis=1) / masses[0]
+        total = total + _expand(family.classes[step.depth], np.tensordot(weights, precisions, 1))
+    return _expand(family.classes[0], sweep.root[1]), total
+
+
+def _merge_moments(classes: CellClasses, moments: FloatArray) -> FloatArray:
+    """Sum moments (..., D, D) by class, (..., r, r)."""
+    half = classes.merge_counts(moments).swapaxes(-1, -2)
+    return np.asarray(classes.merge_counts(half))
+
+
+def _divide(own: ChildCovariances) -> tuple[FloatArray, FloatArray]:
+    """Divide X (x) Y of nodes into the diagonals of X, (b, k), and Y, (b, r, r)."""
+    if isinstance(own, IdenticalCovariances):
+        return (1 - 1 / own.counts)[:, None], own.precisions
+    assert isinstance(own, KroneckerCovariances)
+    return own.siblings.found.profiles, own.precisions
+
+
+def _factor(moment: FloatArray) -> FloatArray:
+    """Factor a moment, (r, r)."""
+    values, vectors = np.linalg.eigh(moment)
+    return np.asarray(vectors * np.sqrt(np.maximum(values, _RIDGE * values[-1:])))
+
+
+def _expand(classes: CellClasses, values: FloatArray) -> FloatArray:
+    """Spread values (r, r) of classes to the dense cells, (D, D); 0 where there is none."""
+    padded = np.pad(values, (0, 1))
+    return np.asarray(padded[np.ix_(classes.of_cell, classes.of_cell)])
+
+
+def find_varied_differences(products: RecordProducts, most: int) -> RecordSets:
+    """Find costly differences that differ from each other.
+
+    They are costly ones of all, and with and without each period. The costliest of all are almost
+    equal to each other, and a design that heeds them alone makes others costly.
+
+    Args:
+        products: The products of records, as floats.
+        most: How many of all are wanted, about.
+    """
+    found = find_costly_differences(products, most)
+    # More than what all records of a person can gain or cost together.
+    size = 2 * products.person.most * float(np.abs(products.products).max())
+    for period in range(products.person.period_count):
+        at = np.flatnonzero(products.person.periods == period)
+        for more in (size, -size):
+            changed = products.products.copy()
+            changed[:, at, at] += more
+            costly = find_costly_differences(replace(products, products=changed), 1)
+            found = found.append(costly.leave_out(found))
+    return found
+
+
+def _list_windows(structure: PersonTreeStructure) -> RecordSets:
+    """List persons with records in one leaf in successive periods, the first after the last."""
+    k, T, periods = structure.most_records, structure.period_count, structure.periods
+    # The dense cells of each period are in the same order of everything else.
+    by_period = np.argsort(periods, kind="stable").reshape(T, -1)
+    lengths = sorted({min(2, k), -(-k // 2), max(k - 1, 1), k})
+    found = []
+    for length in lengths if structure.cells <= _MANY_CELLS else [k]:
+        chosen = (np.arange(T)[:, None] + np.arange(length)) % T
+        cells = by_period[chosen].transpose(0, 2, 1).reshape(-1, length)
+        found.append(np.pad(cells, ((0, 0), (0, k - length)), constant_values=-1))
+    cells = np.concatenate(found)
+    labels = np.zeros((*cells.shape, len(structure.person.sizes)), dtype=np.int64)
+    return RecordSets(cells, labels)
+
+
+def scatter(sets: RecordSets) -> RecordSets:
+    """Give each record of differences a leaf that is drawn apart."""
+    labels = sets.labels.copy()
+    labels[:, :, -1] = np.where(sets.cells >= 0, np.arange(sets.cells.shape[1]), 0)
+    return RecordSets(sets.cells, labels)
