@@ -79,8 +79,8 @@ def count(
 
     Args:
         source: A file, a folder, a glob (`data/state=*/`), or a list of these; each a local path
-            or the URL of a store (`s3://bucket/people/`). In a folder all files at any depth are
-            read that end in .parquet, .parq, .arrow, .feather, .ipc, .arrows, .csv or .csv.gz, except
+            or a URL of a store (`s3://bucket/people/`). In a folder all files at any depth are read
+            that end in .parquet, .parq, .arrow, .feather, .ipc, .arrows, .csv or .csv.gz, except
             below names that start with "_" or "."; all must be of one format. Folders named
             `key=value` make `key` an attribute, whose values the domain types. The domain also
             types the text of CSV files, whose first line must name the columns, with commas
