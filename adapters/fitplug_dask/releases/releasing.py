@@ -73,7 +73,7 @@ def release(
         source: Files of records, as `count` takes them; or exact tables.
         plan: The plan, from `fitplug.design`.
         output: The release folder: a path, which the client and all workers share, or a URL of a
-            store, as fsspec has it.
+            store.
         client: A dask.distributed Client; None works on threads of this process.
         ledger: The ledger that is charged rho, once, before any noise is drawn.
         key: The name of the release in the ledger. Without a key, the plan, its cost and the output
