@@ -26,10 +26,6 @@ from fitplug.expressions import (
 )
 from fitplug.families import (
     Product,
-    compute_boxed_covariance,
-    compute_combined_covariance,
-    upper_boxed_stds,
-    upper_combined_stds,
 )
 from fitplug.numeric import FloatArray
 from fitplug.release.noisy_answers import NoisyAnswers
@@ -115,14 +111,13 @@ def estimate_stds(release: NoisyAnswers, several: Sequence[Terms]) -> FloatArray
     rest = [k for k, terms in enumerate(single) if not terms]
     boxed = [k for k in rest if _is_boxed(release, several[k])]
     for k in boxed:
-        (std,) = upper_boxed_stds(release.plan.strategy, [_list_boxes(several[k])])
-        stds[k] = release.noise_std * std
+        combined = release.plan.strategy.combine_products([_list_boxes(several[k])])
+        stds[k] = release.noise_std * combined.upper_stds()[0]
     workload, strategy = release.plan.workload, release.plan.strategy
     rest = [k for k in rest if k not in set(boxed)]
     for batch in _split_batches(release, rest, several):
-        stds[batch] = release.noise_std * upper_combined_stds(
-            strategy, [expand_terms(workload, several[k]) for k in batch]
-        )
+        combined = strategy.combine([expand_terms(workload, several[k]) for k in batch])
+        stds[batch] = release.noise_std * combined.upper_stds()
     return stds
 
 
@@ -135,12 +130,11 @@ def compute_covariance(release: NoisyAnswers, several: Sequence[Terms]) -> Float
                 "coefficients of groups this large are not combined with others; ask for all by "
                 "expressions"
             )
-        covariance = compute_boxed_covariance(plan.strategy, [_list_boxes(one) for one in several])
+        combined = plan.strategy.combine_products([_list_boxes(one) for one in several])
     else:
-        covariance = compute_combined_covariance(
-            plan.strategy, [expand_terms(plan.workload, terms) for terms in several]
-        )
-    return release.noise_std**2 * covariance
+        arrays = [expand_terms(plan.workload, terms) for terms in several]
+        combined = plan.strategy.combine(arrays)
+    return release.noise_std**2 * combined.compute_covariance()
 
 
 def count_coefficients(release: NoisyAnswers, terms: Terms) -> int:

@@ -14,7 +14,6 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fitplug.families import make_estimates
 from fitplug.files import ArrowTable
 from fitplug.ledger import Entry
 from fitplug.numeric import UNIT_ROUNDOFF, AnyArray, FloatArray, IntArray, ceil_float, freeze
@@ -206,7 +205,7 @@ class NoisyAnswers:
         """The unbiased estimates by group, of the group's shape, each computed when it is read."""
         if self.parted_tables is not None:
             return self.parted_tables.estimates
-        return make_estimates(self.plan.strategy, np.asarray(self.answers))
+        return self.plan.strategy.make_estimates(np.asarray(self.answers))
 
     def list_parts(self, name: str) -> Sequence[EstimatesPart]:
         """List the parts in which a group's estimates are read; in memory there is one."""

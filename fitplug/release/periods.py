@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from fitplug.errors import InputError, WorkloadError
-from fitplug.families import date_answers, date_queries, make_estimates
+from fitplug.families import date_answers, date_queries
 from fitplug.files import (
     Arrays,
     ArrowTable,
@@ -74,7 +74,7 @@ class PartialRelease(NoisyAnswers):
     @cached_property
     def estimates(self) -> ByGroup:
         """The unbiased estimates by group, of the group's shape; nan where they are not known."""
-        return self._hide_unknown(make_estimates(self.plan.strategy, np.asarray(self.answers)))
+        return self._hide_unknown(self.plan.strategy.make_estimates(np.asarray(self.answers)))
 
     @cached_property
     def variances(self) -> ByGroup:

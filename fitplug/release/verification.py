@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from fitplug.errors import InputError
-from fitplug.families import PartedStrategy, cut_strategy
+from fitplug.families import PartedStrategy
 from fitplug.numeric import AnyArray, FloatArray, IntArray
 from fitplug.release.answer_parts import PartedAnswers
 from fitplug.release.folder import check_files
@@ -53,7 +53,7 @@ def verify_parts(release: NoisyAnswers, sample: int | None = None, seed: int = 0
         answers.read_part(number)
     chosen = [listed[k] for k in _choose(rng, len(listed), sample)]
     by_slice = {part.slice: part for part in chosen}
-    parted = cut_strategy(release.plan.strategy)
+    parted = release.plan.strategy.cut()
     with tempfile.TemporaryDirectory() as folder:
         computed = compute_estimates(parted, answers, list(by_slice), Path(folder))
         for cut, estimates in computed:
@@ -107,7 +107,7 @@ def compute_estimates(
     Yields:
         Each slice with its estimates, of its shape.
     """
-    groups = parted.strategy.structure.workload
+    groups = parted.structure.workload
     outputs = number_outputs(parted.outputs)
     needed: dict[TableSlice, list[int]] = {}
     of_group: dict[str, list[int]] = {}

@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 
 import fitplug as fp
-from fitplug.families.base.strategies import answer_exactly
 from fitplug.release.tables import RESULT_COLUMNS
 from fitplug_cli.commands import estimate
 from fitplug_cli.render.estimate_tables import _read_umask
@@ -69,7 +68,7 @@ def test_what_people_see(tmp_path):
     domain = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 2)})
     plan = fp.design(fp.Workload(domain, [fp.marginal("sex", "age", std=5.0, name="people")]))
     x = np.array([[50, 80, 20], [70, 50, 30]])
-    answers = answer_exactly(plan.strategy, fp.Tables(domain, {domain.names: x}).marginal)
+    answers = plan.strategy.answer_exactly(fp.Tables(domain, {domain.names: x}).marginal)
     release = fp.Release(plan=plan, answers=answers, rho=plan.rho, limited="declared")
     release.write(tmp_path / "out")
     asked = re.findall(r"^ (people.*?|2 .*?)(?: \(app.*?)?  +", GOLDEN, flags=re.MULTILINE)

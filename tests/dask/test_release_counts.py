@@ -17,7 +17,6 @@ from distributed import Client, LocalCluster
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import FitplugError, InputError
-from fitplug.families import answer_exactly, cut_strategy
 from fitplug.files import open_place
 from fitplug_dask.persons import shuffle
 from fitplug_dask.releases import counting_rows, drawing, parted_release
@@ -84,7 +83,7 @@ def return_exact(answers, noise_std, run):
 @pytest.mark.parametrize("on", ["threads", pytest.param("cluster", marks=pytest.mark.slow)])
 def test_answers_are_those_of_the_counts(people, tmp_path, monkeypatch, options, on):
     monkeypatch.setattr(drawing, "draw_part", return_exact)
-    exact = answer_exactly(PLAN.strategy, fpd.count(people, PLAN, **options).marginal)
+    exact = PLAN.strategy.answer_exactly(fpd.count(people, PLAN, **options).marginal)
     if on == "threads":
         released = fpd.release(people, PLAN, tmp_path / "out", **options)
     else:
@@ -111,7 +110,7 @@ def test_answers_of_every_structure(make, tmp_path, monkeypatch):
     use_small_parts(monkeypatch, 20)
     plan = make()
     people = write_people(tmp_path / "people", plan.domain)
-    exact = answer_exactly(plan.strategy, fpd.count(people, plan).marginal)
+    exact = plan.strategy.answer_exactly(fpd.count(people, plan).marginal)
     assert exact.any()
     monkeypatch.setattr(drawing, "draw_part", return_exact)
     released = fpd.release(people, plan, tmp_path / "out")
@@ -145,7 +144,7 @@ def test_persons_keep_the_rows_that_a_count_keeps(people, tmp_path, monkeypatch,
     released = fpd.release(
         people, plan, tmp_path / "out", person="who", person_key=b"k" * 16, client=client
     )
-    exact = answer_exactly(plan.strategy, whole.marginal)
+    exact = plan.strategy.answer_exactly(whole.marginal)
     np.testing.assert_array_equal(np.asarray(released.answers), exact)
     assert released.limited == "enforced"
     assert released.seal is not None
@@ -217,7 +216,7 @@ def test_a_resumed_run_counts_nothing_again(people, tmp_path, ledger, audit, mon
         # Neither files that are gone nor files that changed matter now.
         fpd.release("nothing is there", PLAN, tmp_path / "out", ledger=ledger)
     _, draws = check_drawn_once(tmp_path / "out", audit, watch, PLAN, tables)
-    assert draws <= len(cut_strategy(PLAN.strategy, PART).sizes) + 2  # of threads at the full disk
+    assert draws <= len(PLAN.strategy.cut(PART).sizes) + 2  # of threads at the full disk
     assert ledger.spent == PLAN.rho
     check_left_over(tmp_path, names=["budget.db", "out"])
 
@@ -358,8 +357,9 @@ def test_into_a_store(people, ledger, audit):
     fpd.release(people, PLAN, url, ledger=ledger)
     released = fp.Release.read(url)
     released.verify()
-    assert not [name for name in open_place("memory://bucket/of").list_sizes() if "counts-" in name]
-    exact = answer_exactly(PLAN.strategy, fpd.count(people, PLAN).marginal)
+    names = open_place("memory://bucket/of").list_sizes()
+    assert not [name for name in names if "counts-" in name]
+    exact = PLAN.strategy.answer_exactly(fpd.count(people, PLAN).marginal)
     errors = (np.asarray(released.answers) - exact) / PLAN.noise_std
     assert np.abs(errors).max() < 8
     open_place(url).remove_all()
@@ -391,6 +391,6 @@ def test_noise_is_drawn_by_opendp(people, tmp_path, monkeypatch):
     """The answers are of counts with noise: none of the tests above would notice if it were not."""
     assert drawing.draw_part is noise_source.draw_part
     released = fpd.release(people, PLAN, tmp_path / "out")
-    exact = answer_exactly(PLAN.strategy, fpd.count(people, PLAN).marginal)
+    exact = PLAN.strategy.answer_exactly(fpd.count(people, PLAN).marginal)
     scaled = (np.asarray(released.answers) - exact) / PLAN.noise_std
     assert 0.8 < scaled.std() < 1.2

@@ -23,7 +23,6 @@ import fitplug as fp
 import fitplug_dask as fpd
 import fitplug_opendp as fpo
 from fitplug.errors import BudgetError, FitplugError, InputError, LedgerError
-from fitplug.families import answer_exactly, cut_strategy, make_estimates
 from fitplug.families.base import pieces
 from fitplug.families.blocks.estimates.parts import PartedBlocks
 from fitplug.files import LocalPlace, open_place
@@ -81,8 +80,8 @@ class TestTheMechanism:
         tables = count_zeros(plan)
         fpd.release(tables, plan, tmp_path / "out")
         released, draws = check_drawn_once(tmp_path / "out", audit, None, plan, tables)
-        assert draws == len(cut_strategy(plan.strategy, 20).sizes) > 1
-        wanted = make_estimates(plan.strategy, np.asarray(released.answers))
+        assert draws == len(plan.strategy.cut(20).sizes) > 1
+        wanted = plan.strategy.make_estimates(np.asarray(released.answers))
         for name in plan.workload.names:
             scale = np.sqrt(plan.variances[name].max())
             np.testing.assert_allclose(released.estimates[name], wanted[name], atol=1e-9 * scale)
@@ -93,7 +92,7 @@ class TestTheMechanism:
         for name in ("one", "two"):
             released = fpd.release(TABLES, PLAN, tmp_path / name)
             errors.append(
-                np.asarray(released.answers) - answer_exactly(PLAN.strategy, TABLES.marginal)
+                np.asarray(released.answers) - PLAN.strategy.answer_exactly(TABLES.marginal)
             )
         assert not np.array_equal(*errors)
         scaled = np.concatenate(errors) / PLAN.noise_std
@@ -257,7 +256,7 @@ class TestResuming:
         counts = np.random.default_rng(3).integers(0, 9, (2, 20, 20))
         counts[1, 0, 0] += counts[0].sum() - counts[1].sum()  # of the same records
         tables = fp.Tables(domain, dict(zip(pairs, counts, strict=True)))
-        parted = cut_strategy(plan.strategy, 100)
+        parted = plan.strategy.cut(100)
         assert {*parted.list_slabs(5)} == {4, 5, 6, 7}
 
         real = drawing.write_answers_part
@@ -337,7 +336,7 @@ class TestResuming:
                 fpd.release(TABLES, PLAN, tmp_path / "out")
         check_left_over(tmp_path, names=[])
         fpd.release(TABLES, PLAN, tmp_path / "out")
-        assert len(audit.read()) >= 4 + len(cut_strategy(PLAN.strategy, PART).sizes)
+        assert len(audit.read()) >= 4 + len(PLAN.strategy.cut(PART).sizes)
 
     def test_a_store_that_fails_for_a_moment_is_tried_again(
         self, tmp_path, ledger, audit, monkeypatch

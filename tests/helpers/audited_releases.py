@@ -22,7 +22,6 @@ from distributed import WorkerPlugin
 from scipy.stats import chi2
 
 import fitplug as fp
-from fitplug.families import answer_exactly
 from fitplug.release import PartedAnswers
 from fitplug_dask.releases import counting_rows, drawing, releasing
 
@@ -133,7 +132,7 @@ def check_drawn_once(folder, audit, watch=None, plan=PLAN, tables=TABLES):
         now = {p.name: hashlib.sha256(p.read_bytes()).hexdigest()
                for p in Path(folder).glob("answers/part-*.npy")}  # fmt: skip
         assert all(now[name] == digest for name, digest in watch.seen.items())
-    noise = (np.asarray(answers) - answer_exactly(plan.strategy, tables.marginal)) / plan.noise_std
+    noise = (np.asarray(answers) - plan.strategy.answer_exactly(tables.marginal)) / plan.noise_std
     assert 1e-9 < chi2.cdf(float(noise @ noise), noise.size) < 1 - 1e-9
     return release, len(draws)
 

@@ -15,7 +15,7 @@ from fitplug_dask.counting import count, count_slabs
 from fitplug_dask.persons import RowStore
 from fitplug_dask.releases.exact_counts import ExactCounts, StoredCounts, TableCounts
 from fitplug_dask.releases.failures import UNFINISHED
-from fitplug_dask.releases.jobs import PIECES_BYTES, RELEASE_PACKAGES
+from fitplug_dask.releases.jobs import PIECES_BYTES
 from fitplug_dask.releases.kept_secret import KeptSecret
 from fitplug_dask.releases.parted_release import PartedRelease
 from fitplug_dask.releases.stored_counts import (
@@ -55,7 +55,7 @@ def find_counts(
     """
     if isinstance(source, Tables):
         return TableCounts(source, secret.nonce)
-    client, progress = release.client, release.progress
+    runner, progress = release.runner, release.progress
     keywords = dict(counting)
     if keywords["person"] is not None:
         # The unit of a plan says more than a number of records does.
@@ -63,7 +63,7 @@ def find_counts(
         keywords["contributions"] = release.request.contributions if is_of_record else None
         keywords["key"] = keywords["key"] or secret.person_key
     if not _is_in_slabs(release):
-        tables = count(source, release.request.plan, client=client, progress=progress, **keywords)
+        tables = count(source, release.request.plan, client=runner, progress=progress, **keywords)
         return TableCounts(tables, secret.nonce)
     store = open_store(release, secret)
     store.check_encryption()
@@ -113,8 +113,7 @@ def _count_slabs(
             keep_slab,
             shared=store,
             memory=PIECES_BYTES,
-            packages=RELEASE_PACKAGES,
-            client=release.client,
+            client=release.runner,
             progress=release.progress,
             rows=rows,
             **counting,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from fitplug.families import PartedStrategy, cut_strategy
+from fitplug.families import PartedStrategy
 from fitplug.plan import Plan
 from fitplug.release import Release, TableSlice, number_outputs
 from fitplug_dask.releases.staging import Staging
@@ -52,7 +52,7 @@ class ReleaseJob:
     @cached_property
     def parted(self) -> PartedStrategy:
         """The strategy in parts, which each process makes itself."""
-        return cut_strategy(self.plan.strategy, self.most)
+        return self.plan.strategy.cut(self.most)
 
     @property
     def parts(self) -> int:

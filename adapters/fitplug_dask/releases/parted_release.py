@@ -26,7 +26,7 @@ import numpy as np
 
 from fitplug import __version__
 from fitplug.errors import AlreadyReleased, FitplugError, KeyTaken, OverBudget
-from fitplug.families import PartedStrategy, cut_strategy
+from fitplug.families import PartedStrategy
 from fitplug.ledger import ChargeRequest, StagedCharge, hash_values
 from fitplug.release import (
     AnswersPart,
@@ -54,6 +54,7 @@ from fitplug_dask.releases.jobs import PIECES_BYTES, RELEASE_PACKAGES, ReleaseJo
 from fitplug_dask.releases.publishing import publish_answers
 from fitplug_dask.releases.staging import Output
 from fitplug_dask.releases.worker_checks import check_workers
+from fitplug_dask.workers import Runner, open_runner
 from fitplug_opendp.count_checks import (
     CountedRows,
     check_declared,
@@ -78,7 +79,7 @@ class PartedRelease:
         output: Where the release goes.
         most: About the largest number of answers of a part.
         confidence: The confidence of the intervals of groups whose target has none.
-        client: A client of dask.distributed, or None for threads of this process.
+        runner: What runs the tasks; the workers are inspected once.
         progress: How each step reports what is done.
         rows: The rows that are to be released; answers of other rows are not taken for these.
         files: What the caller adds to the folder.
@@ -92,7 +93,7 @@ class PartedRelease:
     output: Output
     most: int
     confidence: float
-    client: Any
+    runner: Runner
     progress: Progress
     rows: CountedRows
     files: MoreFiles[Release] | None = None
@@ -133,7 +134,7 @@ class PartedRelease:
             output=output,
             most=most,
             confidence=confidence,
-            client=client,
+            runner=open_runner(client, RELEASE_PACKAGES),
             progress=progress,
             rows=rows,
             files=files,
@@ -158,7 +159,7 @@ class PartedRelease:
     @cached_property
     def parted(self) -> PartedStrategy:
         """The strategy in parts."""
-        return cut_strategy(self.request.plan.strategy, self.most)
+        return self.request.plan.strategy.cut(self.most)
 
     @property
     def cut(self) -> str:
@@ -220,7 +221,7 @@ class PartedRelease:
             report = choose_report(self.progress, "checking the plan")
             self.noise_source.check_plan(answer_in_parts(plan, self.parted, report))
             self.output.check_free(staging, folders)
-            check_workers(self.client, self.output, plan.noise_std, self.run)
+            check_workers(self.runner, self.output, plan.noise_std, self.run)
         except FitplugError:
             current = self._read_charge()
             if current.state != "published":
@@ -300,14 +301,12 @@ class PartedRelease:
         missing = job.staging.list_missing(job.parts)
         numbers = tuple(sorted({slab for part in missing for slab in parted.list_slabs(part)}))
         job = replace(job, missing=missing, slabs=numbers, counts=counts.store)
-        exchange = Exchange(
-            split_counts, job.parts, job, memory=PIECES_BYTES, packages=RELEASE_PACKAGES
-        )
+        exchange = Exchange(split_counts, job.parts, job, memory=PIECES_BYTES)
         durable: list[DurablePart] = run_exchange(
             exchange,
             draw_answers,
             counts.list_slabs(parted, numbers),
-            client=self.client,
+            client=self.runner,
             report=choose_report(self.progress, "drawing noise"),
         )
         if any(part.may_be_clamped for part in durable):
@@ -346,7 +345,7 @@ class PartedRelease:
         """Publish the release, whose answers are made, from its staging area."""
         digest = None if self.charge is None else self.charge.stage.answers
         report = choose_report(self.progress, "writing tables")
-        publish_answers(job, self.confidence, self.client, report, digest, self.files)
+        publish_answers(job, self.confidence, self.runner, report, digest, self.files)
         _LOG.info("the release is published in %s", self.output)
         if self.charge is not None and self.request.ledger is not None:
             self.request.ledger.record_publication(self.charge.stage, self.output.text)

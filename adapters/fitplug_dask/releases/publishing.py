@@ -25,7 +25,8 @@ from fitplug_dask.exchange import Exchange, run_exchange
 from fitplug_dask.kernel import Fault
 from fitplug_dask.progress import Report
 from fitplug_dask.releases.failures import report_faults
-from fitplug_dask.releases.jobs import PIECES_BYTES, RELEASE_PACKAGES, ReleaseJob, TablesJob
+from fitplug_dask.releases.jobs import PIECES_BYTES, ReleaseJob, TablesJob
+from fitplug_dask.workers import Runner
 
 _CUT_OTHERWISE = Fault(
     "the answers of this release were drawn, and cut into parts, by another version of fitplug; "
@@ -71,7 +72,7 @@ def write_estimates(
 def publish_answers(
     job: ReleaseJob,
     confidence: float,
-    client: Any,
+    runner: Runner,
     report: Report,
     digest: str | None,
     files: MoreFiles[Release] | None,
@@ -81,7 +82,7 @@ def publish_answers(
     Args:
         job: The release, whose answers and their manifest are in its staging area.
         confidence: The confidence of the intervals of groups whose target has none.
-        client: A client of dask.distributed, or None for threads of this process.
+        runner: What runs the tasks.
         report: Is called with what is done, and with all that is to be done.
         digest: The digest that the answers have in the ledger; None without a ledger.
         files: What the caller adds to the folder.
@@ -106,10 +107,9 @@ def publish_answers(
         tables,
         confidential=False,
         memory=PIECES_BYTES,
-        packages=RELEASE_PACKAGES,
     )
     parts: list[TablePart] = run_exchange(
-        exchange, write_estimates, range(job.parts), client=client, report=report
+        exchange, write_estimates, range(job.parts), client=runner, report=report
     )
     complete_folder(
         place,

@@ -17,10 +17,12 @@ import numpy as np
 from fitplug.errors import DesignError
 from fitplug.families.base.attribute_matrices import AttributeMatrix
 from fitplug.families.base.basis import Basis
+from fitplug.families.base.block_sets import BlockSet
 from fitplug.families.base.design import LEAST_RECORDS, add_claim_margins
+from fitplug.families.base.family import build_strategy
 from fitplug.families.base.integers import SATURATION
-from fitplug.families.base.strategies import build_strategy
-from fitplug.families.base.strategy import BlockSet, IntegerStrategy
+from fitplug.families.base.strategy import IntegerStrategy
+from fitplug.families.base.structure import Structure
 from fitplug.families.product.design.members import FamilyMember
 from fitplug.families.product.design.pair_profiles import PairProfiles
 from fitplug.families.product.design.scales import (
@@ -58,7 +60,7 @@ def round_member(
     *,
     loss: float,
     pairs: PairProfiles | None = None,
-) -> IntegerStrategy:
+) -> IntegerStrategy[Structure]:
     """Find the best integer strategy next to a real member of the family.
 
     Args:
@@ -98,7 +100,7 @@ def round_member(
     if pairs is not None:
         noisy = structure.noisy_blocks
         blocks = BlockSet(noisy, blocks.basis, blocks.M[noisy])
-    return add_claim_margins(build_strategy(structure, (blocks,), best.matrices))
+    return add_claim_margins(build_strategy(structure, best.matrices, (blocks,)))
 
 
 def _round_attributes(member: FamilyMember, bits: int) -> tuple[AttributeMatrix, ...]:

@@ -23,11 +23,9 @@ import numpy as np
 
 from fitplug.families.base.attribute_matrices import AttributeMatrix, DenseMatrix
 from fitplug.families.base.contrasts import build_contrasts
-from fitplug.families.base.strategy import Integers, IntegerStrategy
-from fitplug.families.base.strategy_form import StrategyCost, upper_excess
+from fitplug.families.base.mechanism import StrategyCost
 from fitplug.families.product.shape.pairs import ProductPairStructure
-from fitplug.families.product.shape.products import ProductStructure
-from fitplug.families.product.strategy.products import ProductForm
+from fitplug.families.product.strategy.products import ProductStrategy
 from fitplug.families.product.strategy.triple_covers import TripleCover, cover_triples
 from fitplug.neighbours import (
     MoveCosts,
@@ -45,34 +43,28 @@ from fitplug.numeric import (
 )
 
 
-class ProductPairForm(ProductForm):
+class ProductPairStrategy(ProductStrategy[ProductPairStructure]):
     """The strategies of `ProductPairStructure`."""
 
-    def compute_cost(self, structure: ProductStructure, integers: Integers) -> StrategyCost:
+    def compute_record_cost(self, claimed: int | None = None) -> StrategyCost:
         """Compute what no pair of cells costs more than."""
-        assert isinstance(structure, ProductPairStructure)
-        _, _, max_records = super().compute_cost(structure, integers)
-        if (found := _try_all_pairs(structure, integers)) is not None:
+        _, _, max_records = super().compute_record_cost()
+        if (found := _try_all_pairs(self)) is not None:
             largest, _ = found
         else:
-            costs, shift = _weigh_sets(structure, integers)
+            costs, shift = _weigh_sets(self)
             # The cost of a pair is an integer.
             moves = costs.search(costs.list_starts())
             largest = undo_scale(upper_costliest_move(costs, moves), shift)
         return StrategyCost(largest, np.array([ceil_float(Fraction(largest))]), max_records)
 
-    def upper_overstatement(self, strategy: IntegerStrategy) -> float:
-        structure, integers = strategy.structure, strategy.integers
-        assert isinstance(structure, ProductPairStructure)
-        if (found := _try_all_pairs(structure, integers)) is not None:
+    def compute_attained_square(self) -> int:
+        if (found := _try_all_pairs(self)) is not None:
             _, attained = found
-        else:
-            costs, _ = _weigh_sets(structure, integers)
-            attained = max(
-                _sum_move_cost(structure, integers, move)
-                for move in costs.search(costs.list_starts())[:_TRIED]
-            )
-        return upper_excess(strategy.sensitivity_squared, attained)
+            return attained
+        costs, _ = _weigh_sets(self)
+        moves = costs.search(costs.list_starts())[:_TRIED]
+        return max(_sum_move_cost(self, move) for move in moves)
 
 
 _TRIED = 8
@@ -117,20 +109,21 @@ def list_triples(matrix: AttributeMatrix, moves: bool) -> IntArray:
     return np.stack([squares[i], squares[j], gram[i, j]], axis=1)
 
 
-def _try_all_pairs(structure: ProductPairStructure, integers: Integers) -> tuple[int, int] | None:
+def _try_all_pairs(strategy: ProductPairStrategy) -> tuple[int, int] | None:
     """Compute the cost of all pairs of cells.
 
     Returns:
         A number that none costs more than, and the cost of a pair; None if there are too many.
     """
+    structure = strategy.structure
     is_free = np.isin(np.arange(len(structure.block_attributes)), structure.free)
-    measured = np.concatenate([own.blocks for own in integers.block_sets])
+    measured = np.concatenate([own.blocks for own in strategy.block_sets])
     used = np.unique(structure.blocks[measured])
     used = used[(used >= 0) & (used < len(structure.sizes))]
     if len(used) > _MOST_ATTRIBUTES:
         return None
     all_triples = [
-        list_triples(integers.attribute_matrices[a], bool(is_free[a])) for a in used.tolist()
+        list_triples(strategy.attribute_matrices[a], bool(is_free[a])) for a in used.tolist()
     ]
     order = np.argsort([len(own) for own in all_triples], kind="stable")
     used, all_triples = used[order], [all_triples[k] for k in order.tolist()]
@@ -143,7 +136,7 @@ def _try_all_pairs(structure: ProductPairStructure, integers: Integers) -> tuple
     counts = [len(own) for own in triples]
     rows = math.prod(counts[:-1])
     weights = np.zeros((2,) * len(used))
-    for block_set in integers.block_sets:
+    for block_set in strategy.block_sets:
         inside = (structure.blocks[block_set.blocks][:, :, None] == used).any(axis=1)
         np.add.at(
             weights, tuple(inside.T.astype(np.int64)), block_set.M[:, 0, 0].astype(float) ** 2
@@ -169,7 +162,7 @@ def _try_all_pairs(structure: ProductPairStructure, integers: Integers) -> tuple
         a: [int(x) for x in own[cover.origins[k]]]
         for a, own, cover, k in zip(used.tolist(), all_triples, covers, places, strict=True)
     }
-    return math.floor(best + error), _sum_cost(structure, integers, chosen)
+    return math.floor(best + error), _sum_cost(strategy, chosen)
 
 
 def _cover_all(triples: Sequence[IntArray]) -> list[TripleCover] | None:
@@ -199,26 +192,26 @@ def _contract(weights: FloatArray, triples: Sequence[FloatArray], part: int) -> 
     return np.moveaxis(weights, 0, -1).reshape(-1, 2)
 
 
-def _list_ends(structure: ProductPairStructure, integers: Integers) -> list[tuple[int, ...]]:
+def _list_ends(strategy: ProductPairStrategy) -> list[tuple[int, ...]]:
     """List the largest |a_i|^2 of each attribute, and then the triple of the least a_i'a_j."""
     known: dict[int, tuple[int, ...]] = {}
-    for matrix in integers.attribute_matrices:
+    for matrix in strategy.attribute_matrices:
         if id(matrix) not in known:
             triples = list_triples(matrix, True)
             least = triples[int(triples[:, 2].argmin())]
             known[id(matrix)] = int(triples[:, 0].max()), *least.tolist()
-    return [known[id(matrix)] for matrix in integers.attribute_matrices]
+    return [known[id(matrix)] for matrix in strategy.attribute_matrices]
 
 
-def _weigh_sets(structure: ProductPairStructure, integers: Integers) -> tuple[MoveCosts, int]:
+def _weigh_sets(strategy: ProductPairStrategy) -> tuple[MoveCosts, int]:
     """Sum what blocks measure of each set of attributes along which a record may move.
 
     Returns:
         The costs of moves, rounded up, and the binary logarithm of what they are multiplied by.
     """
-    ends = _list_ends(structure, integers)
+    structure, ends = strategy.structure, _list_ends(strategy)
     of_blocks = np.zeros(len(structure.blocks), dtype=object)
-    for block_set in integers.block_sets:
+    for block_set in strategy.block_sets:
         m = block_set.M[:, 0, 0].astype(object)
         squares = structure.subsets.multiply([largest for largest, *_ in ends], block_set.blocks)
         of_blocks[block_set.blocks] += squares * m * m
@@ -231,24 +224,23 @@ def _weigh_sets(structure: ProductPairStructure, integers: Integers) -> tuple[Mo
     return MoveCosts.weigh(np.array([*ratios, 1.0]), structure.sets, noisy)
 
 
-def _sum_move_cost(structure: ProductPairStructure, integers: Integers, move: BoolArray) -> int:
+def _sum_move_cost(strategy: ProductPairStrategy, move: BoolArray) -> int:
     """Sum what a pair of cells costs that differ in the attributes of a move (m,), exactly."""
-    ends = _list_ends(structure, integers)
+    ends = _list_ends(strategy)
     triples = {a: (largest,) * 3 for a, (largest, *_) in enumerate(ends)}
-    triples |= {a: ends[a][1:] for a in structure.free[move].tolist()}
-    return _sum_cost(structure, integers, triples)
+    triples |= {a: ends[a][1:] for a in strategy.structure.free[move].tolist()}
+    return _sum_cost(strategy, triples)
 
 
-def _sum_cost(
-    structure: ProductPairStructure, integers: Integers, triples: Mapping[int, Sequence[int]]
-) -> int:
+def _sum_cost(strategy: ProductPairStrategy, triples: Mapping[int, Sequence[int]]) -> int:
     """Sum what a pair of cells costs exactly, from the triples of the attributes of blocks."""
+    structure = strategy.structure
     first, second, both = (
         [triples[a][part] if a in triples else 0 for a in range(len(structure.sizes))]
         for part in range(3)
     )
     total = 0
-    for block_set in integers.block_sets:
+    for block_set in strategy.block_sets:
         m = block_set.M[:, 0, 0].astype(object)
         parts = [structure.subsets.multiply(x, block_set.blocks) for x in (first, second, both)]
         total += int(((parts[0] + parts[1] - 2 * parts[2]) * m * m).sum())

@@ -17,7 +17,7 @@ import numpy as np
 from fitplug.families.base.attribute_matrices import AttributeMatrix
 from fitplug.families.base.contrasts import compute_precisions
 from fitplug.families.base.integers import SATURATION
-from fitplug.families.base.strategy_form import StrategyCost
+from fitplug.families.base.mechanism import StrategyCost
 from fitplug.families.tree.shape.blocks import GroupPart, TreeStructure
 from fitplug.families.tree.strategy.blocks import TreeBlock, square_columns
 from fitplug.numeric import (

@@ -31,7 +31,7 @@ from fitplug.workload import CellClasses
 
 
 def contrast_counts(
-    strategy: IntegerStrategy,
+    strategy: IntegerStrategy[TreeStructure],
     structure: TreeStructure,
     block: int,
     counts: AnyArray,
@@ -111,7 +111,7 @@ class TreeCountSplit:
 
     def __init__(
         self,
-        strategy: IntegerStrategy,
+        strategy: IntegerStrategy[TreeStructure],
         structure: TreeStructure,
         cut: TreeParts,
         slab: int,

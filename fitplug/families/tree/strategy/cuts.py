@@ -16,14 +16,13 @@ from functools import cached_property
 import numpy as np
 
 from fitplug.families.base.pieces import PART, Output, Slab, check_unit, cut_evenly
-from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.node_tree import UnfoldedTree
 from fitplug.families.tree.strategy.blocks import (
     TreeBlock,
+    TreeIntegers,
     list_block_tables,
     list_needed,
-    list_tree_blocks,
 )
 from fitplug.families.tree.strategy.units import SlabPaths, TreeUnits, list_different, list_ranges
 from fitplug.numeric import BoolArray, IntArray
@@ -100,7 +99,7 @@ class TreeParts:
 
     def __init__(
         self,
-        strategy: IntegerStrategy,
+        strategy: TreeIntegers[TreeStructure],
         structure: TreeStructure,
         tables: Sequence[tuple[str, ...]],
         most: int,
@@ -314,7 +313,7 @@ class TreeParts:
 
     def _place_answers(self) -> dict[int, UnitAnswers]:
         structure, found = self.structure, {}
-        for own, shape, start in list_tree_blocks(self.strategy, structure):
+        for own, shape, start in self.strategy.list_blocks():
             classes = structure.classes[own.block]
             widths = np.array(
                 [

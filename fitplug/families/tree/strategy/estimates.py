@@ -57,7 +57,11 @@ def estimate_children(
 
 
 def arrange_level(
-    strategy: IntegerStrategy, structure: TreeStructure, block: int, g: int, estimates: FloatArray
+    strategy: IntegerStrategy[TreeStructure],
+    structure: TreeStructure,
+    block: int,
+    g: int,
+    estimates: FloatArray,
 ) -> FloatArray:
     """Arrange what a block says of some nodes of a group's level, spread over other attributes.
 
@@ -82,7 +86,9 @@ def arrange_level(
     return np.asarray(found.reshape(*sizes, *found.shape[1:]) / spread)
 
 
-def invert_contrasts(strategy: IntegerStrategy, block: int, answers: FloatArray) -> FloatArray:
+def invert_contrasts(
+    strategy: IntegerStrategy[TreeStructure], block: int, answers: FloatArray
+) -> FloatArray:
     """Invert the contrasts of a block's attributes.
 
     Args:
@@ -104,7 +110,9 @@ def invert_contrasts(strategy: IntegerStrategy, block: int, answers: FloatArray)
 class TreeTotalsSplit:
     """The pieces of the public totals: of each block that they tell of, without its margins."""
 
-    def __init__(self, strategy: IntegerStrategy, cut: TreeParts, totals: IntArray) -> None:
+    def __init__(
+        self, strategy: IntegerStrategy[TreeStructure], cut: TreeParts, totals: IntArray
+    ) -> None:
         assert isinstance(strategy.structure, TreePairStructure)
         self._strategy, self._structure = strategy, strategy.structure
         self._cut, self._totals = cut, totals
@@ -243,7 +251,7 @@ class TreeEstimation:
 
     def __init__(
         self,
-        strategy: IntegerStrategy,
+        strategy: IntegerStrategy[TreeStructure],
         structure: TreeStructure,
         cut: TreeParts,
         output: int,

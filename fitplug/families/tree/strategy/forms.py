@@ -18,34 +18,18 @@ import numpy as np
 from scipy.linalg import block_diag
 
 from fitplug.errors import PlanError
-from fitplug.families.base.boxed_combinations import Products
-from fitplug.families.base.contrasts import make_contrasts
-from fitplug.families.base.dense_mechanism import (
-    BlockCovariance,
-    MeasuredCells,
-    write_out_covariance,
-)
+from fitplug.families.base.mechanism import BlockWeights, Products, StrategyCost
 from fitplug.families.base.parted_strategy import PartedStrategy
-from fitplug.families.base.pieces import Latest, Pieces
-from fitplug.families.base.strategies import build_strategy
-from fitplug.families.base.strategy import Integers, IntegerStrategy
-from fitplug.families.base.strategy_form import (
-    Mechanism,
-    StrategyCost,
-    StrategyForm,
-    make_mechanism,
-    upper_excess,
-)
+from fitplug.families.base.pieces import PART, Latest, Pieces
+from fitplug.families.base.strategy import BlockCovariance, MeasuredBlock
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.pairs import TreePairStructure
 from fitplug.families.tree.shape.persons import PersonTreeStructure
-from fitplug.families.tree.strategy.blocks import TreeBlock, list_block_tables
+from fitplug.families.tree.strategy.blocks import T, TreeBlock, TreeIntegers, list_block_tables
 from fitplug.families.tree.strategy.child_matrices import LeafMatrices
 from fitplug.families.tree.strategy.combinations import (
-    compute_boxed_tree_covariance,
-    compute_tree_covariance,
-    upper_boxed_tree_stds,
-    upper_tree_stds,
+    weigh_tree_arrays,
+    weigh_tree_products,
 )
 from fitplug.families.tree.strategy.cost import (
     compute_tree_cost,
@@ -72,21 +56,20 @@ class PartedTrees(PartedStrategy):
 
     Args:
         strategy: The strategy.
-        structure: Its structure.
         tables: The attributes whose counts give the answers of all blocks, and public totals.
         most: The most cells of a slab, answers of a part and estimates of an output.
     """
 
     def __init__(
         self,
-        strategy: IntegerStrategy,
-        structure: TreeStructure,
+        strategy: TreeIntegers[TreeStructure],
         tables: Sequence[tuple[str, ...]],
         most: int,
     ) -> None:
-        self._structure, self._cut = structure, TreeParts(strategy, structure, tables, most)
+        self.strategy, self._structure = strategy, strategy.structure
+        self._cut = TreeParts(strategy, strategy.structure, tables, most)
         sizes = [sum(one.size for one in segments) for segments in self._cut.parts]
-        super().__init__(strategy, self._cut.slabs, self._cut.outputs, sizes)
+        super().__init__(strategy.structure, self._cut.slabs, self._cut.outputs, sizes)
 
     def _list_slabs(self, part: int) -> Sequence[int]:
         return self._slabs_of_part[part]
@@ -205,125 +188,64 @@ def _multiply(rows: IntArray, dense: IntArray, classes: CellClasses) -> FloatArr
     return np.asarray(np.kron(rows.astype(np.float64), of_cells), dtype=np.float64)
 
 
-class TreeForm(StrategyForm[TreeStructure]):
+class TreeStrategy(TreeIntegers[T]):
     """The strategies of `TreeStructure`."""
 
-    def compute_cost(self, structure: TreeStructure, integers: Integers) -> StrategyCost:
-        return compute_tree_cost(structure, integers.tree_blocks, integers.attribute_matrices)
+    def compute_record_cost(self, claimed: int | None = None) -> StrategyCost:
+        return compute_tree_cost(self.structure, self.tree_blocks, self.attribute_matrices)
 
-    def upper_unit_variances(self, structure: TreeStructure, integers: Integers) -> FloatArray:
-        return upper_tree_variances(structure, integers.tree_blocks)
+    def upper_record_variances(self) -> FloatArray:
+        return upper_tree_variances(self.structure, self.tree_blocks)
 
-    def list_mechanisms(self, strategy: IntegerStrategy, noise_std: float) -> tuple[Mechanism, ...]:
-        # Nodes may have their largest sensitivities at different leaves, and the sum of these
-        # would exceed what the answers cost together: they are one mechanism.
-        square = strategy.sensitivity_squared
-        return (make_mechanism("all answers", square, noise_std, strategy.size),)
-
-    def list_tables(self, strategy: IntegerStrategy) -> list[tuple[str, ...]]:
-        return list_block_tables(_read_structure(strategy))
-
-    def check_blocks(self, strategy: IntegerStrategy, structure: TreeStructure) -> None:
-        measured = [own.block for own in strategy.tree_blocks]
-        if measured != list(range(len(structure.blocks))) or strategy.block_sets:
+    def check_blocks(self) -> None:
+        if [own.block for own in self.tree_blocks] != self.structure.noisy_blocks.tolist():
             raise PlanError("the strategy does not measure each block once")
-        for own in strategy.tree_blocks:
-            own.check_form(structure)
+        for own in self.tree_blocks:
+            own.check_form(self.structure)
 
-    def cut_strategy(self, strategy: IntegerStrategy, most: int) -> PartedStrategy:
-        return PartedTrees(strategy, _read_structure(strategy), self.list_tables(strategy), most)
+    def list_block_tables(self) -> list[tuple[str, ...]]:
+        return list_block_tables(self.structure)
 
-    def upper_combined_stds(
-        self, strategy: IntegerStrategy, combinations: Sequence[Mapping[str, FloatArray]]
-    ) -> FloatArray:
-        return upper_tree_stds(strategy, _read_structure(strategy), combinations)
+    def cut(self, most: int = PART) -> PartedStrategy:
+        return PartedTrees(self, self.list_tables(), most)
 
-    def compute_combined_covariance(
-        self, strategy: IntegerStrategy, combinations: Sequence[Mapping[str, FloatArray]]
-    ) -> FloatArray:
-        return compute_tree_covariance(strategy, _read_structure(strategy), combinations)
+    def weigh_arrays(
+        self, combinations: Sequence[Mapping[str, FloatArray]]
+    ) -> Iterator[BlockWeights]:
+        return weigh_tree_arrays(self, combinations)
 
-    def upper_boxed_stds(
-        self, strategy: IntegerStrategy, combinations: Sequence[Products]
-    ) -> FloatArray:
-        return upper_boxed_tree_stds(strategy, _read_structure(strategy), combinations)
+    def weigh_products(self, combinations: Sequence[Products]) -> Iterator[BlockWeights]:
+        return weigh_tree_products(self, combinations)
 
-    def compute_boxed_covariance(
-        self, strategy: IntegerStrategy, combinations: Sequence[Products]
-    ) -> FloatArray:
-        return compute_boxed_tree_covariance(strategy, _read_structure(strategy), combinations)
+    @property
+    def cell_attributes(self) -> tuple[str, ...]:
+        return (self.structure.tree_attribute, *self.structure.dense)
 
-    def build_covariance(
-        self, strategy: IntegerStrategy, noise_std: float
-    ) -> tuple[FloatArray, IntArray]:
-        structure = _read_structure(strategy)
-        names = (structure.tree_attribute, *structure.dense)
-        parts = list_covariances(structure, strategy.tree_blocks, noise_std)
-        return write_out_covariance(strategy, names, parts)
+    def list_measured(self) -> Iterator[MeasuredBlock]:
+        return list_matrices(self.structure, self.tree_blocks)
 
-    def list_measured_cells(self, strategy: IntegerStrategy) -> MeasuredCells:
-        structure = _read_structure(strategy)
-        names = (structure.tree_attribute, *structure.dense)
-        return MeasuredCells(names, list_matrices(structure, strategy.tree_blocks))
+    def list_covariances(self, noise_std: float) -> Iterator[BlockCovariance]:
+        return list_covariances(self.structure, self.tree_blocks, noise_std)
 
 
-def _read_structure(strategy: IntegerStrategy) -> TreeStructure:
-    """Return the structure of a strategy of trees."""
-    assert isinstance(strategy.structure, TreeStructure)
-    return strategy.structure
-
-
-def build_tree_strategy(
-    structure: TreeStructure, tree_blocks: tuple[TreeBlock, ...]
-) -> IntegerStrategy:
-    """Build the strategy of the integers of each block of a tree; see `build_strategy`."""
-    return build_strategy(structure, (), make_contrasts(structure), tree_blocks)
-
-
-class TreePairForm(TreeForm):
+class TreePairStrategy(TreeStrategy[TreePairStructure]):
     """The strategies of `TreePairStructure`."""
 
-    def compute_cost(self, structure: TreeStructure, integers: Integers) -> StrategyCost:
-        """Compute what no pair of cells costs more than."""
-        return self._upper_cost(structure, integers, None)
-
-    def confirm_cost(
-        self, structure: TreeStructure, integers: Integers, claimed: int
-    ) -> StrategyCost:
-        return self._upper_cost(structure, integers, claimed)
-
-    def _upper_cost(
-        self, structure: TreeStructure, integers: Integers, claimed: int | None
-    ) -> StrategyCost:
-        """Bound the cost; it is the claimed one if that is proven, and no looser than need be."""
-        assert isinstance(structure, TreePairStructure)
-        least, largest, _ = upper_costliest_pair(
-            structure, integers.tree_blocks, integers.attribute_matrices
-        )
+    def compute_record_cost(self, claimed: int | None = None) -> StrategyCost:
+        """Bound what pairs of cells cost; it is the claimed bound if that is proven, and no looser
+        than need be.
+        """
+        integers = self.structure, self.tree_blocks, self.attribute_matrices
+        least, largest, _ = upper_costliest_pair(*integers)
         if claimed is not None and least <= claimed <= 2 * largest - least:
             largest = claimed
-        records = count_most_records(structure, integers.tree_blocks, integers.attribute_matrices)
+        records = count_most_records(*integers)
         return StrategyCost(largest, np.array([ceil_float(Fraction(largest))]), records)
 
-    def upper_overstatement(self, strategy: IntegerStrategy) -> float:
-        structure = strategy.structure
-        assert isinstance(structure, TreePairStructure)
-        integers = strategy.tree_blocks, strategy.attribute_matrices
-        _, _, costly = upper_costliest_pair(structure, *integers)
-        attained = compute_attained_cost(structure, *integers, costly)
-        return upper_excess(strategy.sensitivity_squared, attained)
-
-    def list_tables(self, strategy: IntegerStrategy) -> list[tuple[str, ...]]:
-        public = strategy.structure.public_attributes
-        assert public is not None
-        return [*super().list_tables(strategy), public]
-
-    def check_blocks(self, strategy: IntegerStrategy, structure: TreeStructure) -> None:
-        measured = [own.block for own in strategy.tree_blocks]
-        if measured != structure.noisy_blocks.tolist() or strategy.block_sets:
-            raise PlanError("the strategy does not measure each block once")
-        for own in strategy.tree_blocks:
-            own.check_form(structure)
+    def compute_attained_square(self) -> int:
+        integers = self.structure, self.tree_blocks, self.attribute_matrices
+        _, _, costly = upper_costliest_pair(*integers)
+        return compute_attained_cost(*integers, costly)
 
 
 _MARGIN = 2.0**-30
@@ -331,48 +253,33 @@ _MARGIN = 2.0**-30
 bound otherwise."""
 
 
-class PersonTreeForm(TreeForm):
+class PersonTreeStrategy(TreeStrategy[PersonTreeStructure]):
     """The strategies of `PersonTreeStructure`."""
 
-    def compute_cost(self, structure: TreeStructure, integers: Integers) -> StrategyCost:
+    def compute_record_cost(self, claimed: int | None = None) -> StrategyCost:
         """Compute what no person costs more than.
 
         The squares are those of persons who have a record in each cell.
         """
-        bounds, max_records = self._upper_records(structure, integers)
-        most = _round_up(bounds.total * (1 + _MARGIN))
-        squares = bounds.upper_cells().ravel() * (1 + _MARGIN)
-        return StrategyCost(most, squares, max_records)
-
-    def confirm_cost(
-        self, structure: TreeStructure, integers: Integers, claimed: int
-    ) -> StrategyCost:
-        bounds, max_records = self._upper_records(structure, integers, claimed)
+        bounds = self._upper_records(claimed)
+        records = count_most_records(self.structure, self.tree_blocks, self.attribute_matrices)
+        if claimed is None:
+            most = _round_up(bounds.total * (1 + _MARGIN))
+            return StrategyCost(most, bounds.upper_cells().ravel() * (1 + _MARGIN), records)
         most = _round_up(bounds.total)
         # A claim that is proven, and no higher than designs state, is confirmed.
         if most <= claimed <= _round_up(bounds.total * (1 + 2 * _MARGIN)):
             most = claimed
-        return StrategyCost(most, bounds.upper_cells().ravel(), max_records)
+        return StrategyCost(most, bounds.upper_cells().ravel(), records)
 
-    def upper_overstatement(self, strategy: IntegerStrategy) -> float:
-        structure = strategy.structure
-        assert isinstance(structure, PersonTreeStructure)
-        integers = strategy.integers
-        bounds, _ = self._upper_records(structure, integers)
-        products = TreeProducts(structure, integers.tree_blocks, integers.attribute_matrices)
-        attained = find_costly_person(products, bounds)
-        return upper_excess(strategy.sensitivity_squared, attained)
+    def compute_attained_square(self) -> int:
+        products = TreeProducts(self.structure, self.tree_blocks, self.attribute_matrices)
+        return find_costly_person(products, self._upper_records())
 
-    def _upper_records(
-        self, structure: TreeStructure, integers: Integers, claimed: int | None = None
-    ) -> tuple[RecordBounds, int]:
-        """Bound what records add to the cost, and count the records that integers have room for."""
-        assert isinstance(structure, PersonTreeStructure)
-        _, _, max_records = super().compute_cost(structure, integers)
-        bounds = upper_person_cost(
-            structure, integers.tree_blocks, integers.attribute_matrices, claimed
-        )
-        return bounds, max_records
+    def _upper_records(self, claimed: int | None = None) -> RecordBounds:
+        """Bound what records add to the cost."""
+        matrices = self.attribute_matrices
+        return upper_person_cost(self.structure, self.tree_blocks, matrices, claimed)
 
 
 def _round_up(value: float) -> int:
