@@ -216,7 +216,7 @@ class Facts:
     def even_note(self) -> str | None:
         """Why a chart of the profile would show nothing; None if it shows something."""
         structure = self.plan.structure
-        if structure.told_apart and not structure.profile_attributes:
+        if structure.asymmetric and not structure.profile_attributes:
             return (
                 "A plan of the product family tells no cells apart: a record costs rho "
                 "wherever it lies, as far as this plan can say."

@@ -38,7 +38,7 @@ def compute_tree_cost(
     tree_blocks: Sequence[TreeBlock],
     attribute_matrices: Sequence[AttributeMatrix],
 ) -> StrategyCost:
-    """Compute the exact cost of tree blocks; see `StrategyForm.compute_cost`.
+    """Compute the exact cost of tree blocks; see `IntegerStrategy.compute_record_cost`.
 
     Floats pick the leaves and cells that may attain the largest sum, and integers decide.
     """
