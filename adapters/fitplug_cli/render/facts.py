@@ -84,7 +84,7 @@ class Group(GroupRow):
 
     Attributes:
         binding: The number of its queries that are held by their targets.
-        price: Its price, see `fitplug.plan.prices`; None if there is none.
+        price: Its price, see `fitplug.plan.summary`; None if there is none.
         saves: The largest share of rho that is saved if every std of the group is RELAXED times as
             large; None if there is no price.
     """
