@@ -11,6 +11,7 @@ from rich.table import Table
 from fitplug.counts import describe_rows, make_filters
 from fitplug.display import format_down, format_up
 from fitplug.families import list_names
+from fitplug.files import LocalPlace
 from fitplug.ledger import Ledger
 from fitplug.numeric import ceil_float
 from fitplug.plan import Plan, describe_overstatement, describe_public_totals, has_sums
@@ -147,7 +148,7 @@ def print_release(published: PublishedRelease, directory: Path | str, state: Rel
         state: How far an earlier run had come with this release.
     """
     if state == "published":
-        out.print(f"this release is done already, nothing was charged or drawn: {published.folder}")
+        out.print(f"this release is done already, nothing was charged or drawn: {published.output}")
         return
     release = published.release
     if state == "drawn":
@@ -161,7 +162,7 @@ def print_release(published: PublishedRelease, directory: Path | str, state: Rel
         out.print(f"{describe_public_totals(release.plan)} See public_totals in release.json.")
     if published.earlier is not None:
         out.print(f"the earlier release was kept as {published.earlier}")
-        earlier = read_release_record(published.earlier)
+        earlier = read_release_record(LocalPlace(published.earlier))
         if "rho" in earlier and earlier.get("ledger_entry") is None:
             out.print(
                 f"it cost rho = {format_up(earlier['rho'])}, which is in no ledger: enter it with "
