@@ -36,7 +36,7 @@ def open_ledger(spec: Spec, *, begin: bool = True) -> Ledger | None:
     budget, has_begun = spec.ledger, has_ledger_file(spec)
     if not has_begun and not begin:
         return None
-    ledger = Ledger(spec.ledger_path, budget.rho, epsilon=budget.epsilon, delta=budget.delta)
+    ledger = Ledger(spec.ledger_path, **budget.amount)
     if not has_begun:
         out.print(f"began the ledger {spec.ledger_path}, in which nothing is spent yet")
     return ledger
