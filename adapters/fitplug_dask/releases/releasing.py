@@ -78,7 +78,7 @@ def release(
         source: Files of records, as `count` takes them; or exact tables.
         plan: The plan, from `fitplug.design`.
         output: The release folder: a path, which the client and all workers share, or a URL of a
-            store, as fsspec has it.
+            store.
         client: A dask.distributed Client; None works on threads of this process.
         ledger: The ledger that is charged rho, once, before any noise is drawn.
         key: The name of the release in the ledger. Without a key, the plan, its cost and the output
@@ -93,7 +93,7 @@ def release(
             machine.
         progress: True shows a percentage on stderr; a callable is told (done, all) of each step.
             These numbers may be exact counts of rows, so show their ratio only.
-        storage_options: Keywords of the file systems of the source.
+        storage_options: How the stores of the source are reached.
         output_options: Keywords of the file system of the output, such as credentials.
         weight: A column of integers, as in `count`.
         where: Which rows are counted, as in `count`.
