@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,25 @@ from fitplug.errors import InputError
 from fitplug.files import Place
 from fitplug.numeric import ceil_float
 from fitplug.plan import Plan
-from fitplug.release import Release, choose_intervals, format_markdown, name_files
+from fitplug.release import (
+    Release,
+    choose_intervals,
+    format_markdown,
+    list_core_versions,
+    name_files,
+)
 from fitplug_cli.render.csv_tables import write_csv
 from fitplug_cli.render.json_records import build_measures_record
-from fitplug_cli.software import list_versions
 from fitplug_opendp.noise_source import find_check
 
 _RECORD = "release.json"
+
+_LIBRARIES = ("opendp", "dask", "pyarrow")
+
+
+def list_versions() -> dict[str, str]:
+    """Return the version of Python and of each library that a release is made with, by name."""
+    return list_core_versions() | {name: version(name) for name in _LIBRARIES}
 
 
 def check_release_folder(directory: Path, others: Mapping[str, Path]) -> None:
@@ -118,8 +131,7 @@ def describe_release(release: Release, confidence: float, delta: float) -> dict[
         **_describe_public_totals(release),
         **build_measures_record(plan),
         "delta": delta,
-        "epsilon_gaussian_curve": release.epsilon(delta),
-        "epsilon_zcdp": release.epsilon(delta, "zcdp"),
+        "epsilon": release.epsilon(delta),
         "plan_digest": plan.digest,
         "plan_rho": plan.rho,
         "plan_rho_exact": str(plan.rho_exact),
@@ -184,7 +196,7 @@ def _describe_public_totals(release: Release) -> dict[str, Any]:
     }
 
 
-def read_release_record(directory: Path) -> dict[str, Any]:
+def read_release_record(folder: Place) -> dict[str, Any]:
     """Read release.json of a release.
 
     Returns:
@@ -193,8 +205,8 @@ def read_release_record(directory: Path) -> dict[str, Any]:
     """
     record: Any = None
     with suppress(OSError, ValueError):
-        record = json.loads((directory / _RECORD).read_text(encoding="utf-8"))
-    return {"folder": str(directory), **(record if isinstance(record, dict) else {})}
+        record = json.loads(folder.read(_RECORD))
+    return {"folder": str(folder), **(record if isinstance(record, dict) else {})}
 
 
 YAML, MARKDOWN = "review.yaml", "review.md"
