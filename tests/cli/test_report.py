@@ -166,7 +166,7 @@ def test_a_relaxation_without_groups_is_told(capsys):
 
 def test_what_is_asked_and_got(told, shown):
     plan = told.plan
-    rows = next(t[1:] for t in shown.tables if "std it gets" in t[0])
+    rows = next(t[1:] for t in shown.tables if "achieved std" in t[0])
     assert [row[0] for row in rows] == list(plan.workload.names)
     for name, number, target, stds, used, held in rows:
         group, variances = plan.workload[name], plan.variances[name]
