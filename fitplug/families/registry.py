@@ -42,7 +42,7 @@ from fitplug.families.tree.certificate.trees import TreeCertifier
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.pairs import TreePairStructure
 from fitplug.families.tree.shape.persons import PersonTreeStructure
-from fitplug.families.tree.strategy.forms import PersonTreeStrategy, TreePairStrategy, TreeStrategy
+from fitplug.families.tree.strategy.trees import PersonTreeStrategy, TreePairStrategy, TreeStrategy
 
 _TABLE: dict[type[Structure], Family] = {
     ChainStructure: Family(ChainStrategy, ChainCertifier()),

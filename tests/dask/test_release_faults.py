@@ -309,10 +309,10 @@ def test_schedulers_killed(tmp_path):
 
 def test_noise_after_kills_is_as_large_as_the_plan_says(tmp_path, small_parts):
     """The choice of a durable draw does not depend on what was drawn: 20 resumed releases."""
-    from fitplug_dask.releases import drawing
+    from fitplug_dask.releases import tasks
 
     exact, rng, noise = PLAN.strategy.answer_exactly(TABLES.marginal), random.Random(8), []
-    real = drawing.write_answers_part
+    real = tasks.write_answers_part
     for run in range(20):
         root = tmp_path / str(run)
         root.mkdir()
@@ -325,7 +325,7 @@ def test_noise_after_kills_is_as_large_as_the_plan_says(tmp_path, small_parts):
                 return real(*given)
 
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(drawing, "write_answers_part", write)
+                patch.setattr(tasks, "write_answers_part", write)
                 try:
                     released = fpd.release(TABLES, PLAN, root / "out", ledger=ledger)
                     break

@@ -23,7 +23,7 @@ from scipy.stats import chi2
 
 import fitplug as fp
 from fitplug.release import PartedAnswers
-from fitplug_dask.releases import counting_rows, drawing, releasing
+from fitplug_dask.releases import counting_rows, releasing, tasks
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -62,7 +62,7 @@ class Audit(WorkerPlugin):
         self.path, self.pause = str(path), pause
 
     def setup(self, worker=None):
-        real = getattr(drawing.draw_part, "real", drawing.draw_part)
+        real = getattr(tasks.draw_part, "real", tasks.draw_part)
 
         def draw(answers, noise_std, run):
             noisy = real(answers, noise_std, run)
@@ -76,7 +76,7 @@ class Audit(WorkerPlugin):
             return noisy
 
         draw.real = real
-        drawing.draw_part = draw
+        tasks.draw_part = draw
 
     def read(self):
         """Digests of all draws that there were."""

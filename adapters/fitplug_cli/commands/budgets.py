@@ -16,14 +16,17 @@ from fitplug_cli.render import out
 from fitplug_cli.render.json_records import compute_rho
 from fitplug_cli.render.release_record import read_release_record
 from fitplug_cli.spec import Spec
-from fitplug_opendp.staging import find_unknown_charge
+from fitplug_opendp.earlier_runs import find_unknown_charge
 
 
-def open_ledger(spec: Spec) -> Ledger | None:
+def open_ledger(spec: Spec, *, begin: bool = True) -> Ledger | None:
     """Open the ledger of a spec, and begin it if it does not exist.
 
+    Args:
+        begin: Whether a ledger that does not exist is begun.
+
     Returns:
-        The ledger; None if the spec names none.
+        The ledger; None if the spec names none, or none is to be begun.
 
     Raises:
         LedgerError: If the ledger is damaged, or was begun with another budget.
@@ -31,7 +34,9 @@ def open_ledger(spec: Spec) -> Ledger | None:
     if spec.ledger is None or spec.ledger_path is None:
         return None
     budget, has_begun = spec.ledger, has_ledger_file(spec)
-    ledger = Ledger(spec.ledger_path, budget.rho, epsilon=budget.epsilon, delta=budget.delta)
+    if not has_begun and not begin:
+        return None
+    ledger = Ledger(spec.ledger_path, **budget.amount)
     if not has_begun:
         out.print(f"began the ledger {spec.ledger_path}, in which nothing is spent yet")
     return ledger
@@ -52,7 +57,7 @@ def check_ledger_is_kept(spec: Spec) -> None:
     """
     if spec.ledger is None or has_ledger_file(spec) or spec.output.is_url:
         return
-    entry = read_release_record(spec.output_dir).get("ledger_entry")
+    entry = read_release_record(LocalPlace(spec.output_dir)).get("ledger_entry")
     what, number = f"{spec.output_dir} holds a release that was", entry
     if entry is None:
         # Of a ledger that is missing, no charge is known.

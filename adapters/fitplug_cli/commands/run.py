@@ -7,13 +7,10 @@ from typing import Annotated
 
 import typer
 
-from fitplug_cli.commands.count import count_tables
 from fitplug_cli.commands.design import get_plan
-from fitplug_cli.commands.parted_releases import publish_in_parts
 from fitplug_cli.commands.releases import (
     check_counts_are_kept,
     check_paths,
-    prepare_release,
     publish_release,
     read_charge_options,
 )
@@ -28,7 +25,7 @@ from fitplug_cli.options import (
     VerboseOption,
     WithinOption,
 )
-from fitplug_cli.render import print_json, print_plan, read_counts, set_up_output
+from fitplug_cli.render import print_json, print_plan, set_up_output
 from fitplug_cli.spec import load_spec
 
 
@@ -92,15 +89,6 @@ def _release(
     check_paths(spec)
     plan = get_plan(spec, plan_file, charge.key)
     print_plan(plan, spec.privacy.delta)
-    tables = None
-    if spec.output.parts:
-        if counts_file is not None:
-            tables = read_counts(counts_file)
-        record = publish_in_parts(spec, plan, charge, tables=tables, counts_file=counts_file)
-    else:
-        publication = prepare_release(spec, plan, charge)
-        if publication.needs_counts:
-            tables = count_tables(spec, plan) if counts_file is None else read_counts(counts_file)
-        record = publish_release(spec, publication, charge, tables, counts_file)
+    record = publish_release(spec, plan, charge, counts_file)
     if as_json:
         print_json(record)

@@ -11,6 +11,7 @@ from rich.table import Table
 from fitplug.counts import describe_rows, make_filters
 from fitplug.display import format_down, format_up
 from fitplug.families import list_names
+from fitplug.files import LocalPlace
 from fitplug.ledger import Ledger
 from fitplug.numeric import ceil_float
 from fitplug.plan import Plan, describe_overstatement, describe_public_totals, has_sums
@@ -18,7 +19,7 @@ from fitplug.release import Release
 from fitplug.workload import Workload
 from fitplug_cli.render.console import err, out, print_table
 from fitplug_cli.render.csv_tables import find_formula_warning
-from fitplug_cli.render.json_records import compute_privacy_cost, compute_rho
+from fitplug_cli.render.json_records import compute_epsilon, compute_rho
 from fitplug_cli.render.release_record import read_release_record
 
 if TYPE_CHECKING:
@@ -33,9 +34,6 @@ _MOST_VALUES = 3
 
 def print_plan(plan: Plan, delta: float) -> None:
     """Print what a plan costs, and what each group of queries gets."""
-    from fitplug.privacy import epsilon_at
-
-    cost = compute_privacy_cost(plan)
     rows = Table.grid(padding=(0, 2))
     rows.add_row("unit", str(plan.unit))
     if public := describe_public_totals(plan):
@@ -46,13 +44,7 @@ def print_plan(plan: Plan, delta: float) -> None:
     if (k := plan.structure.changes) > 1:
         rho_of_record = ceil_float(plan.rho_exact * plan.compare_records(1) ** 2)
         rows.add_row("", f"{k:,} rows per person cost {k**2:,} x {format_up(rho_of_record)}")
-    rows.add_row(
-        f"epsilon at delta {delta:g}",
-        f"{format_up(epsilon_at(cost, delta, 'zcdp'), 4)}, proven from rho for the discrete noise",
-    )
-    rows.add_row(
-        "", f"{format_up(epsilon_at(cost, delta), 4)} on the curve of continuous Gaussian noise"
-    )
+    rows.add_row("epsilon", f"{format_up(compute_epsilon(plan, delta), 4)} at delta {delta:g}")
     rows.add_row(
         "certified gap", f"{format_up(plan.gap, 2)}: Delta = {format_up(plan.privacy_cost)};"
     )
@@ -145,7 +137,7 @@ def print_release(published: PublishedRelease, directory: Path | str, state: Rel
         state: How far an earlier run had come with this release.
     """
     if state == "published":
-        out.print(f"this release is done already, nothing was charged or drawn: {published.folder}")
+        out.print(f"this release is done already, nothing was charged or drawn: {published.output}")
         return
     release = published.release
     if state == "drawn":
@@ -159,7 +151,7 @@ def print_release(published: PublishedRelease, directory: Path | str, state: Rel
         out.print(f"{describe_public_totals(release.plan)} See public_totals in release.json.")
     if published.earlier is not None:
         out.print(f"the earlier release was kept as {published.earlier}")
-        earlier = read_release_record(published.earlier)
+        earlier = read_release_record(LocalPlace(published.earlier))
         if "rho" in earlier and earlier.get("ledger_entry") is None:
             out.print(
                 f"it cost rho = {format_up(earlier['rho'])}, which is in no ledger: enter it with "

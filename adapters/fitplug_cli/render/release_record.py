@@ -131,8 +131,7 @@ def describe_release(release: Release, confidence: float, delta: float) -> dict[
         **_describe_public_totals(release),
         **build_measures_record(plan),
         "delta": delta,
-        "epsilon_gaussian_curve": release.epsilon(delta),
-        "epsilon_zcdp": release.epsilon(delta, "zcdp"),
+        "epsilon": release.epsilon(delta),
         "plan_digest": plan.digest,
         "plan_rho": plan.rho,
         "plan_rho_exact": str(plan.rho_exact),
@@ -197,7 +196,7 @@ def _describe_public_totals(release: Release) -> dict[str, Any]:
     }
 
 
-def read_release_record(directory: Path) -> dict[str, Any]:
+def read_release_record(folder: Place) -> dict[str, Any]:
     """Read release.json of a release.
 
     Returns:
@@ -206,8 +205,8 @@ def read_release_record(directory: Path) -> dict[str, Any]:
     """
     record: Any = None
     with suppress(OSError, ValueError):
-        record = json.loads((directory / _RECORD).read_text(encoding="utf-8"))
-    return {"folder": str(directory), **(record if isinstance(record, dict) else {})}
+        record = json.loads(folder.read(_RECORD))
+    return {"folder": str(folder), **(record if isinstance(record, dict) else {})}
 
 
 YAML, MARKDOWN = "review.yaml", "review.md"

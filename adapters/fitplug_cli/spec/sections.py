@@ -85,17 +85,26 @@ class PrivacySection(_Section):
 
 
 class LedgerSection(_Section):
-    """[ledger]: the file, and the total budget for the people, by rho or by epsilon and delta."""
+    """[ledger]: the file, and the total budget for the people, by rho or by epsilon and delta.
+
+    Attributes:
+        path: The file.
+        rho: The budget in rho of zCDP.
+        epsilon: The budget at `delta`.
+        delta: The delta of `epsilon`.
+        any_noise: Whether a budget in epsilon is also for charges with other than Gaussian noise.
+    """
 
     path: Location
     rho: Positive | None = None
     epsilon: Positive | None = None
     delta: Probability | None = None
+    any_noise: bool = False
 
     @property
-    def amount(self) -> dict[str, float | None]:
+    def amount(self) -> dict[str, Any]:
         """The budget, as keywords of `fitplug.Ledger`."""
-        return {"rho": self.rho, "epsilon": self.epsilon, "delta": self.delta}
+        return self.model_dump(exclude={"path"})
 
     @property
     def exact_total(self) -> Fraction:
@@ -104,7 +113,7 @@ class LedgerSection(_Section):
         Raises:
             BudgetError: If a number is out of range.
         """
-        budget = make_budget(self.rho, self.epsilon, self.delta)
+        budget = make_budget(**self.amount)
         assert budget is not None
         return budget.total
 

@@ -112,6 +112,23 @@ def order_nodes(tree: NodeTree, tops: IntArray, first: int, last: int) -> SweepO
 
 
 @dataclass(frozen=True, eq=False)
+class RootPosterior:
+    """What a sweep proves of the covariance V of the root: c P P' <= V, and B'B / C <= V^-1.
+
+    Attributes:
+        least: c, at most 1.
+        diagonal: Of P, which is triangular, shape (r,).
+        largest: C, at least 1, or infinite.
+        information: B, shape (m, r).
+    """
+
+    least: float
+    diagonal: FloatArray
+    largest: float
+    information: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
 class ScalarTree:
     """A tree, or trees, with one number for each node.
 
@@ -128,16 +145,22 @@ class ScalarTree:
     precisions: FloatArray
     scales: FloatArray | None = None
 
-    def lower_log_determinants(self, poles: FloatArray) -> FloatArray:
-        """Bound log det(I + N / t) from below, all trees together.
+    def lower_determinants(self, poles: FloatArray) -> tuple[FloatArray, list[RootPosterior]]:
+        """Bound log det(I + N / t) of one tree from below.
 
         Args:
             poles: t, shape (P,).
 
         Returns:
-            Shape (P,).
+            The bounds, shape (P,), and what is known of the root at each pole.
         """
-        return self.sweep(poles)[0]
+        bounds, V = self.sweep(poles)
+        error = 2 * self.error + gamma(16)
+        roots = [
+            RootPosterior(1 - error, np.array([x]), 1 + error, np.array([[1 / x]]))
+            for x in np.sqrt(V[0]).tolist()
+        ]
+        return bounds, roots
 
     def sweep(self, poles: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Sweep upwards.
@@ -249,7 +272,12 @@ class ScalarTree:
         told = is_told[: order.tops]
         return rank + float((is_asked[: order.tops] & ~told).sum()), told
 
-    def upper_eigenvalues(self, above: FloatArray) -> float:
+    @property
+    def rank(self) -> float:
+        """The rank of N, for all masses that are not zero."""
+        return self.count_ranks()[0]
+
+    def upper_eigenvalue(self, above: FloatArray | float = 0.0) -> float:
         """Bound the largest eigenvalue of N from above, but for rounding.
 
         Args:

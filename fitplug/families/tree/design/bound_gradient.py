@@ -133,7 +133,7 @@ class _BlockGradient:
 
     def _add_numbers(self, tree: ScalarTree) -> None:
         """Add up the poles of a tree of numbers."""
-        largest = tree.upper_eigenvalues(np.zeros(1))
+        largest = tree.upper_eigenvalue()
         tau, omega = _place_poles(largest, len(tree.masses), self.error)
         V, y, _ = _sweep_numbers(tree, tau, None)
         if self.root is not None:

@@ -35,9 +35,8 @@ from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.tree.shape.blocks import GroupPart, TreeStructure
 from fitplug.families.tree.shape.node_tree import (
     TreeStep,
-    UnfoldedSiblings,
-    UnfoldedTree,
 )
+from fitplug.families.tree.shape.unfolded_tree import Siblings, UnfoldedTree
 from fitplug.families.tree.strategy.child_matrices import (
     ChildMatrices,
     LeafMatrices,
@@ -98,6 +97,10 @@ class StepMatrices:
         if len(positions) * _FEW < len(self.dense) and self.dense.size > _MOST_NUMBERS:
             return invert_each_with_residual(self.dense[positions].astype(np.float64))[0]
         return self.dense_inverses[0][positions]
+
+    def count_rows(self, k: int) -> int:
+        """Count the rows of A_v of a node with k children."""
+        return build_contrasts(k).rows if self.children.ndim == 1 else k - 1
 
     def count_answers(self, step: TreeStep) -> int:
         """Count what the nodes measure of their children."""
@@ -232,7 +235,7 @@ class TreeBlock:
 
     def list_siblings(
         self, tree: UnfoldedTree, columns: int
-    ) -> Iterator[tuple[UnfoldedSiblings, StepMatrices]]:
+    ) -> Iterator[tuple[Siblings, StepMatrices]]:
         """List the siblings of an unfolded tree that the block measures, with their matrices.
 
         Args:

@@ -23,7 +23,7 @@ from fitplug.families.base.estimates import arrange_as_block
 from fitplug.families.base.mechanism import AnswerWeights, BlockWeights, Products
 from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.tree.shape.blocks import TreeStructure
-from fitplug.families.tree.shape.node_tree import UnfoldedSiblings
+from fitplug.families.tree.shape.unfolded_tree import Siblings
 from fitplug.families.tree.strategy.blocks import (
     StepMatrices,
     TreeBlock,
@@ -251,7 +251,7 @@ def _sweep_up(
 
 
 def _find_visited(
-    structure: TreeStructure, given: Sequence[LevelWeights], steps: Sequence[UnfoldedSiblings]
+    structure: TreeStructure, given: Sequence[LevelWeights], steps: Sequence[Siblings]
 ) -> BoolArray:
     """Find the rows of the tree that have weights at or below them, and the root."""
     found = np.zeros(structure.unfolded.size, dtype=bool)
@@ -264,7 +264,7 @@ def _find_visited(
 
 
 def _visit_siblings(
-    siblings: UnfoldedSiblings,
+    siblings: Siblings,
     matrices: StepMatrices,
     weights: FloatArray,
     errors: FloatArray,

@@ -25,6 +25,7 @@ from fitplug.families.base.strategy import BlockCovariance, MeasuredBlock
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.pairs import TreePairStructure
 from fitplug.families.tree.shape.persons import PersonTreeStructure
+from fitplug.families.tree.strategy.attained_cost import attain_pair_cost, attain_person_cost
 from fitplug.families.tree.strategy.blocks import T, TreeBlock, TreeIntegers, list_block_tables
 from fitplug.families.tree.strategy.child_matrices import LeafMatrices
 from fitplug.families.tree.strategy.combinations import (
@@ -43,10 +44,8 @@ from fitplug.families.tree.strategy.estimates import (
     TreeEstimation,
     TreeTotalsSplit,
 )
-from fitplug.families.tree.strategy.pair_cost import upper_costliest_pair
-from fitplug.families.tree.strategy.pair_search import compute_attained_cost
-from fitplug.families.tree.strategy.person_cost import RecordBounds, TreeProducts, upper_person_cost
-from fitplug.families.tree.strategy.person_search import find_costly_person
+from fitplug.families.tree.strategy.pair_cost import upper_pair_cost
+from fitplug.families.tree.strategy.person_cost import upper_person_cost
 from fitplug.numeric import AnyArray, FloatArray, IntArray, ceil_float
 from fitplug.workload import CellClasses
 
@@ -66,8 +65,8 @@ class PartedTrees(PartedStrategy):
         tables: Sequence[tuple[str, ...]],
         most: int,
     ) -> None:
-        self.strategy, self._structure = strategy, strategy.structure
-        self._cut = TreeParts(strategy, strategy.structure, tables, most)
+        self.strategy = strategy
+        self._cut = TreeParts(strategy, tables, most)
         sizes = [sum(one.size for one in segments) for segments in self._cut.parts]
         super().__init__(strategy.structure, self._cut.slabs, self._cut.outputs, sizes)
 
@@ -81,22 +80,21 @@ class PartedTrees(PartedStrategy):
         return self._cut.list_indices(part)
 
     def _split_counts(self, slab: int, counts: AnyArray) -> Pieces:
-        split = TreeCountSplit(self.strategy, self._structure, self._cut, slab, counts)
+        split = TreeCountSplit(self._cut, slab, counts)
         return Pieces(self._cut.parts_of_slab[slab], split.make_piece)
 
     def _answer_part(self, part: int, pieces: Mapping[int, IntArray]) -> IntArray:
-        return TreeCountGathering(self._structure, self._cut, part).answer(pieces)
+        return TreeCountGathering(self._cut, part).answer(pieces)
 
     def _split_answers(self, part: int, noisy: IntArray) -> Pieces:
         split = TreeAnswerSplit(self._cut, part, noisy)
         return Pieces(self._outputs_of_part[part], split.make_piece)
 
     def _split_totals(self, totals: IntArray) -> Callable[[int], FloatArray]:
-        return TreeTotalsSplit(self.strategy, self._cut, totals).make_piece
+        return TreeTotalsSplit(self._cut, totals).make_piece
 
     def _estimate(self, output: int, pieces: Mapping[int, AnyArray], latest: Latest) -> FloatArray:
-        estimation = TreeEstimation(self.strategy, self._structure, self._cut, output, pieces)
-        return estimation.estimate(latest)
+        return TreeEstimation(self._cut, output, pieces).estimate(latest)
 
     @cached_property
     def _slabs_of_part(self) -> list[list[int]]:
@@ -192,10 +190,10 @@ class TreeStrategy(TreeIntegers[T]):
     """The strategies of `TreeStructure`."""
 
     def compute_record_cost(self, claimed: int | None = None) -> StrategyCost:
-        return compute_tree_cost(self.structure, self.tree_blocks, self.attribute_matrices)
+        return compute_tree_cost(self)
 
     def upper_record_variances(self) -> FloatArray:
-        return upper_tree_variances(self.structure, self.tree_blocks)
+        return upper_tree_variances(self)
 
     def check_blocks(self) -> None:
         if [own.block for own in self.tree_blocks] != self.structure.noisy_blocks.tolist():
@@ -235,17 +233,15 @@ class TreePairStrategy(TreeStrategy[TreePairStructure]):
         """Bound what pairs of cells cost; it is the claimed bound if that is proven, and no looser
         than need be.
         """
-        integers = self.structure, self.tree_blocks, self.attribute_matrices
-        least, largest, _ = upper_costliest_pair(*integers)
+        least, largest, _ = upper_pair_cost(self)
         if claimed is not None and least <= claimed <= 2 * largest - least:
             largest = claimed
-        records = count_most_records(*integers)
-        return StrategyCost(largest, np.array([ceil_float(Fraction(largest))]), records)
+        square = np.array([ceil_float(Fraction(largest))])
+        return StrategyCost(largest, square, count_most_records(self))
 
     def compute_attained_square(self) -> int:
-        integers = self.structure, self.tree_blocks, self.attribute_matrices
-        _, _, costly = upper_costliest_pair(*integers)
-        return compute_attained_cost(*integers, costly)
+        _, _, costly = upper_pair_cost(self)
+        return attain_pair_cost(self, costly)
 
 
 _MARGIN = 2.0**-30
@@ -261,8 +257,7 @@ class PersonTreeStrategy(TreeStrategy[PersonTreeStructure]):
 
         The squares are those of persons who have a record in each cell.
         """
-        bounds = self._upper_records(claimed)
-        records = count_most_records(self.structure, self.tree_blocks, self.attribute_matrices)
+        bounds, records = upper_person_cost(self, claimed), count_most_records(self)
         if claimed is None:
             most = _round_up(bounds.total * (1 + _MARGIN))
             return StrategyCost(most, bounds.upper_cells().ravel() * (1 + _MARGIN), records)
@@ -273,13 +268,7 @@ class PersonTreeStrategy(TreeStrategy[PersonTreeStructure]):
         return StrategyCost(most, bounds.upper_cells().ravel(), records)
 
     def compute_attained_square(self) -> int:
-        products = TreeProducts(self.structure, self.tree_blocks, self.attribute_matrices)
-        return find_costly_person(products, self._upper_records())
-
-    def _upper_records(self, claimed: int | None = None) -> RecordBounds:
-        """Bound what records add to the cost."""
-        matrices = self.attribute_matrices
-        return upper_person_cost(self.structure, self.tree_blocks, matrices, claimed)
+        return attain_person_cost(self, upper_person_cost(self))
 
 
 def _round_up(value: float) -> int:
