@@ -37,7 +37,7 @@ class DataSection(_Section):
         cluster: The address of a Dask scheduler whose workers count.
         person: The column that identifies persons. Counting keeps of each no more rows than the
             unit of privacy allows. Without it, nothing checks how many rows a person has.
-        storage_options: Keywords of the file system that a URL names, such as credentials.
+        storage_options: How the store of a URL is reached, such as credentials.
         weight: The column that says how many records each row stands for.
         where: For each column that filters rows, the values of rows that are counted.
     """
@@ -128,7 +128,7 @@ class OutputSection(_Section):
             do.
         parts: Whether the release is made and written in parts, on the workers of [data] cluster
             if there is one. Its path may then be the URL of a store.
-        storage_options: Keywords of the file system that the URL names, such as credentials.
+        storage_options: How the store of a URL is reached, such as credentials.
         key_file: The file of the key of exact counts that are kept encrypted, of a series or
             a release in parts; None for one in the account of the user.
     """
