@@ -6,14 +6,15 @@ python benchmarks/cluster.py > benchmarks/cluster.md
 from __future__ import annotations
 
 import argparse
-import pickle
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import dask
 import numpy as np
@@ -25,7 +26,7 @@ from markdown_table import heading, line
 
 import fitplug as fp
 import fitplug_dask as fpd
-from fitplug_dask.workers import graphs
+from fitplug_dask.workers import cluster
 
 FILES = 48
 TASK_ROWS = 2_000
@@ -79,17 +80,19 @@ def main() -> None:
 
 
 def watch_messages() -> list[int]:
-    """Return a list that will hold the bytes of what the tasks of graphs take."""
+    """Return a list that will hold the bytes of what tasks take."""
     sizes: list[int] = []
-    seal = graphs.seal
 
-    def seal_and_measure(value: object) -> object:
-        sealed = seal(value)
-        sizes.append(len(pickle.dumps(sealed)))
-        return sealed
+    def measure(seal: Callable[..., Any]) -> Callable[..., Any]:
+        def seal_and_measure(*given: Any) -> Any:
+            sealed = seal(*given)
+            sizes.append(sealed.getbuffer().nbytes)
+            return sealed
 
-    seal_and_measure.__wrapped__ = seal  # type: ignore[attr-defined]
-    graphs.seal = seal_and_measure  # type: ignore[assignment]
+        return seal_and_measure
+
+    cluster.seal_task = measure(cluster.seal_task)
+    cluster.seal_shared = measure(cluster.seal_shared)
     return sizes
 
 

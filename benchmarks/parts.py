@@ -18,7 +18,7 @@ from markdown_table import heading, line
 from tree_workloads import build_blocks
 
 import fitplug as fp
-from fitplug.families import PartedStrategy, cut_strategy
+from fitplug.families import PartedStrategy
 
 FEW = 4
 """The parts and outputs that are gathered; the others take as long for each number."""
@@ -103,7 +103,7 @@ def split_all(
 def measure(parted: PartedStrategy, folder: Path) -> list[float]:
     """Measure the four steps of all slabs, parts and outputs, in processor seconds."""
     rng = np.random.default_rng(0)
-    domain = parted.strategy.structure.workload.domain
+    domain = parted.structure.workload.domain
 
     def split_counts(slab: int) -> Mapping[int, Any]:
         shape = parted.slabs[slab].shape_in(domain)
@@ -117,7 +117,7 @@ def measure(parted: PartedStrategy, folder: Path) -> list[float]:
     for part, pieces in held.items():
         answers[part] = parted.answer_part(part, pieces)
     gathered = sum(len(own) for own in answers.values())
-    answer = (time.process_time() - start) * parted.strategy.size / gathered
+    answer = (time.process_time() - start) * parted.released_size / gathered
 
     def split_answers(part: int) -> Mapping[int, Any]:
         own = answers[part] if part in answers else zeros[: parted.sizes[part]]
@@ -162,7 +162,7 @@ def main(counties: int, *sizes: int) -> None:
         draw = time_draw(plan.noise_std)
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak starts anew
         before = read_memory("VmRSS")
-        parted = cut_strategy(plan.strategy)
+        parted = plan.strategy.cut()
         with tempfile.TemporaryDirectory() as folder:
             steps = measure(parted, Path(folder))
         ratio = sum(steps) / (draw * plan.strategy.size)

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 import fitplug as fp
 import fitplug_dask as fpd
-from fitplug_dask.exchange import memory
+from fitplug_dask.exchange import run
 from fitplug_dask.persons import shuffle
 
 FILES = 50
@@ -73,7 +73,7 @@ def main() -> None:
     if given.partitions:
         shuffle._PARTITION_ROWS = given.rows // given.partitions
     if given.share:
-        memory.MEMORY_SHARE = given.share
+        run.MEMORY_SHARE = given.share
     tasks: list[int] = []
     start, used = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
     counted = fpd.count(

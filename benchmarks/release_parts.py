@@ -15,7 +15,6 @@ import numpy as np
 from markdown_table import heading, line
 
 import fitplug as fp
-from fitplug.families import cut_strategy
 from fitplug.files import LocalPlace
 from fitplug.release import (
     AnswersPart,
@@ -51,7 +50,7 @@ def main(n: int) -> None:
         fp.total(std=5.0, name="total"),
     ]
     plan = fp.design(fp.Workload(fp.Domain(attributes), groups), tolerance=1e-2)
-    parted = cut_strategy(plan.strategy)
+    parted = plan.strategy.cut()
     answers, parts = plan.strategy.size, len(parted.sizes)
     print(ABOUT.format(n=n, answers=answers, parts=parts, imports=find_peak()))
     print(heading(["what", "seconds", "peak MB"]))
@@ -72,7 +71,7 @@ def main(n: int) -> None:
 def make(plan: fp.Plan, directory: Path) -> None:
     """Write all parts of a release."""
     place, rng = LocalPlace(directory), np.random.default_rng(0)
-    parted, parts, seconds = cut_strategy(plan.strategy), [], 0.0
+    parted, parts, seconds = plan.strategy.cut(), [], 0.0
     for number, size in enumerate(parted.sizes.tolist()):
         noisy = np.rint(rng.normal(size=size) * plan.noise_std).astype(np.int64)
         begun = time.perf_counter()

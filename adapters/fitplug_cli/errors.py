@@ -25,9 +25,6 @@ INTERRUPTED = (
 def explain_error(error: Exception) -> tuple[int, str, str]:
     """Explain an error that a user can correct.
 
-    Args:
-        error: The error.
-
     Returns:
         The exit code, the kind of the error, and a message.
     """
@@ -100,11 +97,6 @@ def explain_import_error(error: ImportError) -> str:
 
 def fail(code: int, kind: str, message: str) -> NoReturn:
     """End with an exit code and a message, which is JSON if the arguments ask for it.
-
-    Args:
-        code: The exit code.
-        kind: The kind of the error, for JSON.
-        message: The message.
 
     Raises:
         SystemExit: Always.

@@ -46,9 +46,6 @@ def read_text(path: Path, what: str, form: str, error: type[InputError]) -> str:
 def convert_write_errors(path: Path) -> Iterator[None]:
     """Turn an OSError of the block into a WriteError.
 
-    Args:
-        path: The path that the error names.
-
     Raises:
         WriteError: If the block raises OSError.
     """
@@ -106,9 +103,6 @@ def check_target(path: Path, read: Callable[[Path], object]) -> None:
 
 def check_parent_folder(path: Path) -> None:
     """Check that the folder exists that a file is to be written into.
-
-    Args:
-        path: The file.
 
     Raises:
         InputError: If there is no such folder.

@@ -11,12 +11,11 @@ and packages, each of which imports only those that come earlier in this table:
 | `progress` | reports the number of rows that are counted |
 | `loops` | does what is done for every row, compiled |
 | `encryption` | encrypts what leaves memory |
-| `workers` | checks the code of the workers of a cluster, and runs tasks there |
+| `workers` | runs tasks on threads or on a cluster, whose code it checks |
 | `sources` | finds the files that a path, folder, glob or URL means |
 | `encoding` | turns values of columns, texts and folder names into codes of the domain |
 | `files` | reads headers, takes the snapshot of all files, and reads their rows |
 | `kernel` | chooses the joint tables, cuts the partitions, and counts one partition |
-| `scheduling` | runs the tasks on threads or on a cluster, and adds up what they return |
 | `exchange` | brings together what many inputs have for many outputs |
 | `persons` | with `person=`, brings the rows of each person together and keeps at most k |
 | `sharding` | counts tables larger than a process in ranges of their cells |

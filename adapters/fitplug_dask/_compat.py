@@ -26,63 +26,42 @@ def count_processors() -> int:
     return processors
 
 
-def run_threaded(
-    graph: Mapping[Any, Any], top: Any, pool: Any, on_task_end: Callable[..., None]
-) -> Any:
-    """Run a graph of tasks on a pool of threads.
-
-    The documented way to watch tasks is to enter a `Callback` as a context. That one is active for
-    all threads of the process, and so also for graphs that other threads run meanwhile. Here the
-    callbacks are an argument instead: a tuple of five functions, the fourth for the end of a task.
-    The argument replaces the callbacks that a user has entered, so these are added to it; their
-    set, `Callback.active`, is in no documentation.
-
-    Args:
-        graph: Tasks by key.
-        top: The key of the result.
-        pool: A `concurrent.futures` executor or a pool of `multiprocessing.pool`.
-        on_task_end: Called with the key and the result of each task, and more.
-
-    Returns:
-        The result of the task `top`.
-    """
-    from dask import threaded
-    from dask.callbacks import Callback
-
-    callbacks = [(None, None, None, on_task_end, None), *Callback.active]
-    return threaded.get(graph, top, pool=pool, callbacks=callbacks)
-
-
 class WorkerState(NamedTuple):
     """What a scheduler knows of a worker.
 
     Attributes:
+        threads: The number of its threads.
         memory_limit: The bytes that it may use; None if it has no limit.
         is_paused: Whether it takes no tasks, as it uses too much of its memory.
         is_busy: Whether it runs a task.
     """
 
+    threads: int
     memory_limit: int | None
     is_paused: bool
     is_busy: bool
 
 
-def read_worker_states(client: Any) -> list[WorkerState]:
-    """Return what the scheduler knows of each worker; this call has no limit of time.
+async def read_workers(client: Any) -> dict[str, WorkerState]:
+    """Return what the scheduler knows of each worker by its address, from the client's event loop.
 
-    `Client.scheduler_info` and its `n_workers` are documented: from version 2025.4 to 2026.6 it
-    says of five workers only, unless it is asked for all. Earlier ones say of all, and do not look
-    at the argument. What is said of a worker is not documented.
+    `Client.scheduler_info` is documented. It blocks without limit, and from version 2025.4 to
+    2026.6 it says of five workers only, unless it is asked for all; `identity` is what it calls.
+    What is said of a worker is not documented.
     """
-    said = client.scheduler_info(n_workers=-1)["workers"].values()
-    return [
-        WorkerState(
+    try:
+        said = await client.scheduler.identity(n_workers=-1)
+    except TypeError:  # a scheduler before 2025.4, which says of all
+        said = await client.scheduler.identity()
+    return {
+        address: WorkerState(
+            worker["nthreads"],
             worker["memory_limit"] or None,
             worker["status"] == "paused",
             bool(worker["metrics"].get("task_counts", {}).get("executing")),
         )
-        for worker in said
-    ]
+        for address, worker in said["workers"].items()
+    }
 
 
 def find_install_hint(scheme: str) -> str:

@@ -16,7 +16,7 @@ from fitplug.counts import (
 from fitplug.errors import BudgetError
 from fitplug.plan import Plan
 from fitplug.workload import ONE_RECORD, AddRemove, Unit
-from fitplug_dask.progress import Progress, choose_report
+from fitplug_dask.progress import Progress, Report, accumulate, choose_report
 from fitplug_dask.request import (
     Wanted,
     check_client,
@@ -34,9 +34,10 @@ if TYPE_CHECKING:
 
     from fitplug.families import Slab
     from fitplug_dask.files import CheckedFile
-    from fitplug_dask.kernel import Job
+    from fitplug_dask.kernel import Job, PartialCounts, Partition
     from fitplug_dask.persons import RowStore, Selection
     from fitplug_dask.sharding import Consume
+    from fitplug_dask.workers import Runner
 
 
 _LOG = logging.getLogger(__name__)
@@ -46,7 +47,7 @@ def count(
     source: Source,
     wanted: Wanted,
     *,
-    client: Client | None = None,
+    client: Client | Runner | None = None,
     progress: Progress = None,
     person: str | None = None,
     contributions: int | None = None,
@@ -149,28 +150,25 @@ def count(
     check_libraries()
     from fitplug_dask.kernel import cut_partitions, sum_to_tables
     from fitplug_dask.persons import choose_limit, count_by_person, cut_person_partitions
-    from fitplug_dask.scheduling import count_partitions
     from fitplug_dask.sharding import count_tables
 
     request = prepare_request(domain, names, client, weight, make_filters(where))
-    job, threads = request.job, request.threads
+    job, runner = request.job, request.runner
     check_weight(weight, job.filters, job.attributes, person)
     limit = choose_limit(_find_unit(wanted, unit, person), contributions)
     selection = _make_selection(person, limit, key, job)
-    sharded = request.choose_sharding(client, whole=selection is not None)
-    files = _find_checked_files(source, storage_options, job, person, zone, missing, client)
+    sharded = request.choose_sharding(whole=selection is not None)
+    files = _find_checked_files(source, storage_options, job, person, zone, missing, runner)
 
     if sharded:
-        tables = count_tables(
-            domain, names, job, files, client, (threads, request.process_threads), report
-        )
+        tables = count_tables(domain, names, job, files, runner, report)
     else:
         if selection is not None:
-            partitions = cut_person_partitions(files, threads)
-            counted = count_by_person(job, selection, partitions, client, report, threads)
+            partitions = cut_person_partitions(files, runner.threads)
+            counted = count_by_person(job, selection, partitions, runner, report)
         else:
-            partitions = cut_partitions(files, job.total_cells, threads)
-            counted = count_partitions(job, partitions, client, report)
+            partitions = cut_partitions(files, job.total_cells, runner.threads)
+            counted = count_partitions(job, partitions, runner, report)
         joints = dict(zip(job.joints, counted.counts, strict=True))
         tables = sum_to_tables(domain, joints, names)
     rows = describe_rows(weight, job.filters)
@@ -188,6 +186,40 @@ def count(
         rows=rows,
         copy=False,
     )
+
+
+def count_partitions(
+    job: Job, partitions: Sequence[Partition], runner: Runner, report: Report
+) -> PartialCounts:
+    """Count the joint tables over all partitions.
+
+    Args:
+        job: What to count.
+        partitions: The partitions of the rows.
+        runner: What runs the tasks.
+        report: Called in this thread, with the rows of the tasks that have ended and of all.
+
+    Raises:
+        DataError: A file is at fault; the first fault found is named.
+        FitplugError: The workers themselves fail.
+    """
+    from fitplug_dask import kernel
+
+    rows = [partition.rows for partition in partitions]
+    add_rows = accumulate(report, sum(rows))
+    if not partitions:
+        return kernel.make_empty_counts(job)
+    counted: PartialCounts = runner.map_sum(
+        "count-partition",
+        kernel.count_partition,
+        partitions,
+        kernel.add_partial_counts,
+        kernel.choose_fan_in(job.total_cells),
+        shared=job,
+        weights=rows,
+        report=add_rows,
+    )
+    return counted
 
 
 def _find_unit(wanted: Wanted, unit: Unit | None, person: str | None) -> Unit | None:
@@ -212,8 +244,7 @@ def count_slabs(
     *,
     shared: Any,
     memory: int,
-    packages: tuple[str, ...],
-    client: Client | None = None,
+    client: Client | Runner | None = None,
     progress: Progress = None,
     storage_options: Options | None = None,
     weight: str | None = None,
@@ -235,8 +266,7 @@ def count_slabs(
         consume: What the task of a slab does with its counts; see `count_shards`.
         shared: What `consume` takes first.
         memory: The most bytes of counts that one process holds for slabs that are not counted yet.
-        packages: The packages whose code workers must have.
-        client: As for `count`, and so are all arguments that follow.
+        client: As for `count`, or a runner; all arguments that follow are as for `count`.
         progress: How it is reported which rows are counted.
         storage_options: Keywords of the file systems of the source.
         weight: A column of integers.
@@ -259,25 +289,23 @@ def count_slabs(
 
     domain, names = list_tables(wanted)
     request = prepare_request(domain, names, client, weight, make_filters(where))
-    job, threads = request.job, request.threads
+    job, runner = request.job, request.runner
     check_weight(weight, job.filters, job.attributes, person)
     limit = choose_limit(_find_unit(wanted, None, person), contributions)
     selection = None if person is None else _make_selection(person, limit, key, job)
-    files = _find_checked_files(source, storage_options, job, person, zone, missing, client)
+    files = _find_checked_files(source, storage_options, job, person, zone, missing, runner)
     how: dict[str, Any] = {
-        "client": client,
+        "client": runner,
         "shared": shared,
         "report": choose_report(progress),
         "memory": memory,
-        "packages": packages,
     }
     if selection is None:
-        return count_shards(job, cut_shard_partitions(files, threads), slabs, consume, **how)
+        partitions = cut_shard_partitions(files, runner.threads)
+        return count_shards(job, partitions, slabs, consume, **how)
     assert rows is not None
-    partitions = cut_person_partitions(files, threads)
-    return count_person_shards(
-        job, selection, partitions, slabs, consume, rows, threads=threads, **how
-    )
+    partitions = cut_person_partitions(files, runner.threads)
+    return count_person_shards(job, selection, partitions, slabs, consume, rows, **how)
 
 
 def _find_checked_files(
@@ -287,13 +315,13 @@ def _find_checked_files(
     person: str | None,
     zone: str | None,
     missing: Mapping[str, Any] | None,
-    client: Any,
+    runner: Runner,
 ) -> tuple[CheckedFile, ...]:
     """Find all files and check them, and log how many have pages without checksums."""
     from fitplug_dask.files import sample_checksums
 
     rules = prepare_rules(job, zone, missing, person)
-    files = check_files(find_files(source, storage_options), job, person, rules, client)
+    files = check_files(find_files(source, storage_options), job, person, rules, runner)
     lacking, looked_at = sample_checksums(files)
     if lacking:
         _LOG.info(

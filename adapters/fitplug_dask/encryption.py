@@ -9,6 +9,8 @@ import contextlib
 import secrets
 from typing import Any
 
+from fitplug.errors import InputError
+
 KEY_BYTES = 32
 NONCE_BYTES = 12
 TAG_BYTES = 16
@@ -25,6 +27,19 @@ def can_encrypt() -> bool:
     except EncryptionMissingError:
         return False
     return True
+
+
+def check_encryption(subject: str) -> None:
+    """Raise InputError if the package that encrypts is missing.
+
+    Args:
+        subject: What is to be kept encrypted, in words.
+    """
+    if not can_encrypt():
+        raise InputError(
+            f"{subject} cannot be kept: exact counts are written encrypted only, for which the "
+            'package cryptography is missing; install it with: pip install "fitplug[dask]"'
+        )
 
 
 class Cipher:

@@ -38,6 +38,25 @@ def choose_report(progress: Progress, step: str = "counting") -> Report:
     raise TypeError(f"progress must be True, False or a callable, not {type(progress).__name__}")
 
 
+def accumulate(report: Report | None, total: int) -> Callable[[int], None]:
+    """Return a function that adds the weight of a task that has ended to what is reported.
+
+    Args:
+        report: Is called at once, and with each task.
+        total: The weight of all tasks.
+    """
+    done = 0
+
+    def add_weight(weight: int) -> None:
+        nonlocal done
+        done += weight
+        if report is not None:
+            report(done, total)
+
+    add_weight(0)
+    return add_weight
+
+
 def ignore(done: int, total: int) -> None:
     """Report nothing."""
 

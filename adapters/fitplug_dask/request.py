@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -18,14 +19,19 @@ from fitplug.workload import Workload
 from fitplug_dask.sources import Format, FoundFile
 
 if TYPE_CHECKING:
-    from fitplug_dask.files import CheckedFile, ColumnRules
+    from fitplug_dask.files import CheckedFile, CheckOne, ColumnRules
     from fitplug_dask.kernel import Job
+    from fitplug_dask.workers import Runner
 
 _TABLES_SHARE = 0.6
 """The fraction of the memory of a process that tables and their counters may take."""
 
 _TABLE_BYTES = 24
 """What a cell of a table takes in this process: a shard, its place in the table, and a copy."""
+
+_FILES_PER_TASK = 2**7
+_LEAST_FILES = 2**6
+"""Fewer files are checked by the client itself, at once."""
 
 Wanted: TypeAlias = Plan | Workload | tuple[Domain, Sequence[Sequence[str]]]
 """What says which attribute sets to count, and over which domain."""
@@ -37,24 +43,18 @@ class Request:
 
     Attributes:
         job: What to count.
-        threads: The number of threads that count at once in all.
-        process_threads: The most threads that count at once in one process.
+        runner: What runs the tasks.
         table_cells: The number of cells of all wanted tables.
-        demand: What keeps a worker on a cluster that scales, as long as this request lives; None
-            for threads of this process.
     """
 
     job: Job
-    threads: int
-    process_threads: int
+    runner: Runner
     table_cells: int
-    demand: Any = field(default=None, repr=False, compare=False)
 
-    def choose_sharding(self, client: Any, *, whole: bool) -> bool:
+    def choose_sharding(self, *, whole: bool) -> bool:
         """Return whether the tables are counted in shards, as a process may not hold them.
 
         Args:
-            client: A client of dask.distributed, or None for threads of this process.
             whole: Whether the tables must be counted as a whole.
 
         Raises:
@@ -62,26 +62,25 @@ class Request:
                 process cannot hold what is counted.
             FitplugError: The cluster does not answer.
         """
-        from fitplug_dask.exchange import read_memory
-        from fitplug_dask.scheduling import raise_fault
+        from fitplug_dask.workers import open_runner
 
-        allowed = int(_TABLES_SHARE * raise_fault(read_memory(client)))
+        allowed = int(_TABLES_SHARE * self.runner.memory)
         need = self.estimate_memory()
         if need <= allowed:
             return False
-        here = int(_TABLES_SHARE * raise_fault(read_memory(None)))
+        here = int(_TABLES_SHARE * open_runner(None).memory)
         cells = self.table_cells
         if not whole and _TABLE_BYTES * cells <= here:
             return True
         if not whole:
             need, allowed, cells = _TABLE_BYTES * cells, here, cells
         advice = "without a person they are counted in shards; or " if whole else ""
+        where = "a worker" if whole and self.runner.client is not None else "this process"
         raise TablesError(
             f"the tables to count hold {cells:,} cells, and counting them would take about "
             f"{need / 2**30:,.1f} GiB where {allowed / 2**30:,.1f} GiB of the memory of "
-            f"{'a worker' if whole and client is not None else 'this process'} are allowed; "
-            f"{advice}use fewer attributes per table or coarser ones, fewer threads a worker, "
-            "or a release in parts"
+            f"{where} are allowed; {advice}use fewer attributes per table or coarser ones, fewer "
+            "threads a worker, or a release in parts"
         )
 
     def estimate_memory(self, *, sharded: bool = False) -> int:
@@ -96,7 +95,7 @@ class Request:
             return _TABLE_BYTES * self.table_cells
         wide = self.job.weight is not None or bool(self.job.measures)
         cells = self.job.total_cells
-        return estimate_memory(cells, self.table_cells, self.process_threads, wide=wide)
+        return estimate_memory(cells, self.table_cells, self.runner.process_threads, wide=wide)
 
 
 def prepare_request(
@@ -107,7 +106,7 @@ def prepare_request(
     Args:
         domain: The domain.
         names: The attribute sets of the wanted tables, in the domain's order.
-        client: A client of dask.distributed, or None for threads of this process.
+        client: A client of dask.distributed, None for threads of this process, or a runner.
         weight: The column that says how many records a row stands for, None if each is one.
         filters: What rows must hold to be counted.
 
@@ -116,18 +115,15 @@ def prepare_request(
         FitplugError: The cluster does not answer, or a worker has other code than this process.
     """
     from fitplug_dask.kernel import Job, choose_joint_tables
-    from fitplug_dask.scheduling import count_threads
-    from fitplug_dask.workers import check_workers, demand_worker
+    from fitplug_dask.workers import open_runner
 
-    demand = None
-    if client is not None:
-        check_workers(client)
-        demand = demand_worker(client)
+    runner = open_runner(client)
+    assert runner.threads  # the workers are inspected
     used = domain.ordered(tuple({name for table in names for name in table}))
     attributes = {name: domain[name] for name in used}
     job = Job(attributes, choose_joint_tables(domain, names), weight, filters)
     table_cells = sum(math.prod(domain.shape_of(table)) for table in names)
-    return Request(job, *count_threads(client), table_cells, demand)
+    return Request(job, runner, table_cells)
 
 
 def list_tables(wanted: Wanted) -> tuple[Domain, list[AttributeSet]]:
@@ -222,8 +218,12 @@ def _is_value(value: Any, encoder: Encoder, attribute: Attribute | None) -> bool
 
 
 def check_client(client: Any) -> None:
-    """Raise TypeError if `client` is neither None nor a client that can be waited for."""
+    """Raise TypeError unless `client` is None, a runner, or a client that can be waited for."""
     if client is None:
+        return
+    from fitplug_dask.workers import Runner
+
+    if isinstance(client, Runner):
         return
     if not (hasattr(client, "submit") and hasattr(client, "nthreads")):
         raise TypeError(f"client must be a dask.distributed Client, not {type(client).__name__}")
@@ -232,16 +232,19 @@ def check_client(client: Any) -> None:
 
 
 def check_files(
-    found: Sequence[FoundFile], job: Job, person: str | None, rules: ColumnRules, client: Any
+    found: Sequence[FoundFile], job: Job, person: str | None, rules: ColumnRules, runner: Runner
 ) -> tuple[CheckedFile, ...]:
-    """Check all files that were found, on the workers of a client if there is one.
+    """Check all files that were found, on the workers of a cluster if there is one.
+
+    A client that is far from a store, or that has few processors, would read the footers of many
+    files slowly. The workers read them where they read the rows.
 
     Args:
         found: The files.
         job: What to count.
         person: The column that identifies persons, if there is one.
         rules: What `prepare_rules` returned.
-        client: A client of dask.distributed, or None.
+        runner: What runs the tasks.
 
     Returns:
         The files, in the order of `found`.
@@ -250,9 +253,9 @@ def check_files(
         DataError: A file cannot be counted; the first one is named.
     """
     from fitplug_dask.files import take_snapshot
-    from fitplug_dask.scheduling import check_where
 
-    _check_source(found, client)
+    if runner.client is not None:
+        _check_is_shared(found)
     return take_snapshot(
         found,
         job.attributes,
@@ -260,14 +263,47 @@ def check_files(
         weight=job.weight,
         filters=job.filters,
         rules=rules,
-        check_all=check_where(client),
+        check_all=partial(check_on_runner, runner),
     )
 
 
-def _check_source(found: Sequence[FoundFile], client: Any) -> None:
+def check_on_runner(
+    runner: Runner, check: CheckOne, found: Sequence[FoundFile]
+) -> Sequence[CheckedFile]:
+    """Check files on the workers of a cluster, if there is one and the files are many.
+
+    Raises:
+        DataError: As by `check`, for the first file that fails.
+        FitplugError: The workers fail.
+    """
+    from fitplug_dask.files import check_on_threads
+
+    if runner.client is None or len(found) < _LEAST_FILES:
+        return check_on_threads(check, found)
+    groups = [found[i : i + _FILES_PER_TASK] for i in range(0, len(found), _FILES_PER_TASK)]
+    # The domain that files are checked against may be large, so it travels once.
+    checked: list[CheckedFile] = []
+    for files in runner.map("check-footers", _check_some, groups, shared=check):
+        if isinstance(files, str):
+            raise DataError(files)
+        checked += files
+    return checked
+
+
+def _check_some(check: CheckOne, found: Sequence[FoundFile]) -> Sequence[CheckedFile] | str:
+    """Check some files in a task, which never raises; return the first error in its place."""
+    from fitplug_dask.files import check_on_threads
+
+    try:
+        return check_on_threads(check, found)
+    except DataError as error:
+        return str(error)
+
+
+def _check_is_shared(found: Sequence[FoundFile]) -> None:
     """Raise DataError if workers of a cluster cannot read what is found."""
     for file in found:
-        if client is not None and file.format is Format.STREAM:
+        if file.format is Format.STREAM:
             raise DataError(
                 f"{file.path} can be read by this process only; leave out the client, or write "
                 "the rows as Parquet files where the workers see them"

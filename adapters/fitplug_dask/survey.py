@@ -113,13 +113,13 @@ def survey(
     from fitplug_dask.kernel import cut_partitions
 
     request = prepare_request(domain, names, client, weight, make_filters(where))
-    sharded = request.choose_sharding(client, whole=person is not None)
-    job, threads = request.job, request.threads
+    sharded = request.choose_sharding(whole=person is not None)
+    job, runner = request.job, request.runner
     check_weight(weight, job.filters, job.attributes, person)
     check_person(person, job.attributes)
     rules = prepare_rules(job, zone, missing, person)
     found = find_files(source, storage_options)
-    files = check_files(found, job, person, rules, client)
+    files = check_files(found, job, person, rules, runner)
     read = [file for file in files if not file.left_out]
     records = [file.records for file in read]
     known = (*domain.names, *job.filters)
@@ -128,10 +128,10 @@ def survey(
         files=len(read),
         format=files[0].format.value if files else "no",
         rows=None if None in records else sum(n for n in records if n is not None),
-        tasks=len(cut_partitions(files, job.total_cells, threads)),
-        threads=threads,
+        tasks=len(cut_partitions(files, job.total_cells, runner.threads)),
+        threads=runner.threads,
         cells=job.total_cells,
-        memory=request.estimate_memory(sharded=sharded) + request.process_threads * _THREAD_BYTES,
+        memory=request.estimate_memory(sharded=sharded) + runner.process_threads * _THREAD_BYTES,
         left_out=len(files) - len(read),
         without_checksums=sample_checksums(read).lacking,
         rows_are=_describe_rows(weight, person, job.filters),

@@ -54,26 +54,12 @@ def iterate_columns(
     std = np.sqrt(release.variances[group.name])
     protected = find_protected(release, group)
     axes = [np.array(texts, dtype=object) for texts in labels]
-    for where, estimate in _iterate_parts(release, group):
-        chosen = [texts[index] for texts, index in zip(axes, where, strict=True)]
+    for part in release.list_parts(group.name):
+        at, estimate = part.index(len(group.shape)), part.read()
+        chosen = [texts[index] for texts, index in zip(axes, at, strict=True)]
         repeated = np.meshgrid(*chosen, indexing="ij") if chosen else []
-        moe = intervals.compute_moe(group, std[where])
+        moe = intervals.compute_moe(group, std[at])
         # Adding 0.0 turns -0.0 into 0.0.
-        numbers = [
-            number + 0.0 for number in (estimate, std[where], moe, estimate - moe, estimate + moe)
-        ]
-        yield [np.ravel(column) for column in (*repeated, *numbers, protected[where])]
-
-
-def _iterate_parts(
-    release: Release, group: QueryGroup
-) -> Iterator[tuple[tuple[slice, ...], AnyArray]]:
-    """Yield where the estimates of each part stand among a group's, and the estimates."""
-    everywhere = (slice(None),) * len(group.shape)
-    if release.parted_tables is None or not everywhere:
-        yield everywhere, np.asarray(release.estimates[group.name])
-        return
-    for block in release.parted_tables.list_blocks(group.name):
-        where = list(everywhere)
-        where[block.axis] = slice(block.start, block.stop)
-        yield tuple(where), block.read()
+        numbers = [number + 0.0 for number in (estimate, std[at], moe)]
+        numbers += [estimate - moe + 0.0, estimate + moe + 0.0]
+        yield [np.ravel(column) for column in (*repeated, *numbers, protected[at])]

@@ -11,7 +11,11 @@ OpenDP is imported when a function here is called for the first time, not before
 # | `gaussian`, `noise_source` | draw the noise, compute its cost for a person, and check the plan |
 # | `sampler_check`, `discrete_gaussian` | test the sampler against the exact distribution |
 # | `releases` | makes a release in memory, or into a folder exactly once: `release`, `publish` |
-# | `publication`, `release_folder`, `staging` | hold its steps, its folder and what is staged |
+# | `publication` | takes the steps of each release, whoever draws it |
+# | `release_progress` | says how far a release has come |
+# | `executor` | draws noise and writes tables in this process, for those steps |
+# | `output`, `staging`, `earlier_runs` | hold its folder, what is staged, what is left |
+# | `key_file` | keeps the secrets that later runs need, apart from the counts |
 # | `release_request` | holds what is asked for, and the charge in the ledger |
 # | `count_checks` | says which rows the counts were made of, and checks what callers give |
 # | `measurement`, `input_domains` | make a plan an OpenDP measurement, and its input domains |

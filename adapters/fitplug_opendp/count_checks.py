@@ -41,6 +41,10 @@ class CountedRows:
         return f"{self.rows or 'rows that are one record each'}{limited}"
 
 
+ALL_ROWS = CountedRows(None, "declared")
+"""All rows, each of which is one record."""
+
+
 def find_limit(tables: Tables) -> Limited:
     """Return "enforced" if the count kept only so many records of each person, else "declared"."""
     return "declared" if tables.contributions is None else "enforced"

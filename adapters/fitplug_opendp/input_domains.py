@@ -32,7 +32,6 @@ import numpy.typing as npt
 from fitplug.counts import AttributeSet, Tables
 from fitplug.domain import Domain
 from fitplug.errors import BudgetError, TablesError
-from fitplug.families import answer_exactly
 from fitplug.numeric import find_largest_entry
 from fitplug.plan import Plan
 from fitplug.workload import ReplaceOne, Unit, select_largest_sets
@@ -193,7 +192,7 @@ def make_answers_from_tables(
                 "the data is not fitplug.Tables of the measurement's input domain; "
                 + advise_counting(tables)
             )
-        return answer_exactly(plan.strategy, tables.marginal)
+        return plan.strategy.answer_exactly(tables.marginal)
 
     return answer
 
@@ -253,7 +252,7 @@ def make_answers_from_counts(domain: Any, metric: Any, plan: Plan) -> AnswerFunc
             left = [name for name in names if name in wanted]
             return np.asarray(summed).transpose([left.index(name) for name in wanted])
 
-        return answer_exactly(plan.strategy, sum_over_others)
+        return plan.strategy.answer_exactly(sum_over_others)
 
     return answer
 

@@ -18,7 +18,6 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from fitplug.counts import Tables
-from fitplug.families import answer_exactly as strategy_answers
 from fitplug.families import may_be_clamped
 from fitplug.ledger import CellCosts, Entry
 from fitplug.numeric import ceil_float
@@ -253,7 +252,7 @@ def compute_exact_answers(plan: Plan, tables: Tables) -> IntVector:
         TablesError: The tables are not what the plan needs.
     """
     check_tables(plan, tables)
-    return strategy_answers(plan.strategy, tables.marginal)
+    return plan.strategy.answer_exactly(tables.marginal)
 
 
 def compute_charged_rho(plan: Plan, contributions: int) -> float:

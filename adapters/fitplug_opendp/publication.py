@@ -1,50 +1,70 @@
-"""The steps of a release into a folder, which happens exactly once even when processes are killed.
+"""The steps of a release: charge, draw, store, publish. Each happens once, whatever is killed.
 
-1. Charged: the ledger is charged, or it finds the charge of the run that is retried.
-2. Drawn: the noise is drawn, and the noisy answers are staged. They are in a hidden folder beside
-   that of the release, which only its owner can read, and they are on the disk before the ledger
-   enters that they are drawn.
-3. Published: the folder is written from the staged answers and moved into its place in one step.
-   Then the ledger enters that it is there.
+How far a release has come is what its ledger and the disk together say:
 
-A retry continues after the last step that was completed. Until the ledger has entered answers as
-drawn, nobody has seen any, so noise may be drawn anew at no further cost. From then on these
-answers are the release, and noise is never drawn again. When two processes make one release, the
-ledger takes the answers of the first, and the other process publishes the same answers.
+| state | in the ledger | on the disk | what the same call does |
+|---|---|---|---|
+| new | nothing | nothing of this release, or its plan | counts and charges |
+| charged | the charge, `charged` | parts of the answers, without their manifest | draws |
+| staged | the charge, `charged` | all answers with their manifest, staged | enters them as drawn |
+| drawn | their digest, `drawn` | the same, and maybe some tables | writes tables, publishes |
+| in place | their digest, `drawn` | the complete folder | enters that it is published |
+| published | their digest, `published` | the complete folder, and maybe leftovers | reads it |
+
+No step is taken back. Nobody has seen answers before the ledger has entered them as drawn, so until
+then noise may be drawn anew at no further cost. From then on these answers are the release, and
+noise is never drawn again. When two processes make one release, the ledger takes the answers of the
+first, and the other process publishes the same answers. A run stages its answers
+
+* in an area of its own, and draws all of them. What a killed run left there is never taken, unless
+  its manifest is there; or
+* in one area for all runs (`Executor.is_resumed`). Whoever writes a part first decides what it
+  holds, and a part that is there is never drawn again. Such runs charge with a seal of the exact
+  counts, and a run whose counts have another seal is refused: answers of which some are drawn from
+  one dataset and some from another would cost more than was charged.
 
 A ledger may be an older copy of itself. So what lies in the folder and beside it is looked at
 before anything is charged or drawn: what the charge paid for is entered again, and what names a
 charge that the ledger does not have is refused.
+
+A release in memory takes the first two steps only (`fitplug_opendp.releases`), and a period of a
+series takes them within one charge of all periods (`fitplug_dask.series`).
 """
 
 from __future__ import annotations
 
-import dataclasses
 import logging
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Generic, TypeVar
 
-from fitplug.counts import Tables
+import numpy as np
+
 from fitplug.errors import FitplugError, InputError
-from fitplug.files import LocalPlace, check_arrow
-from fitplug.ledger import ChargeRequest, Ledger, Stage, StagedCharge
-from fitplug.release import MoreFiles, Release, read_digest
-from fitplug.workload import DEFAULT_CONFIDENCE
-from fitplug_opendp.count_checks import (
-    CountedRows,
-    check_declared,
-    check_is_enforced,
-    check_limit,
-    find_limit,
-    find_seal,
+from fitplug.ledger import StagedCharge
+from fitplug.release import (
+    MoreFiles,
+    Release,
+    check_names,
+    complete_folder,
+    name_files,
+    read_folder,
+    write_manifest,
 )
-from fitplug_opendp.gaussian import Progress
-from fitplug_opendp.noise_source import NoiseSource, compute_exact_answers
-from fitplug_opendp.release_folder import ReleaseFolder
-from fitplug_opendp.release_request import ReleaseCharge, ReleaseRequest, ReleaseState, find_charge
-from fitplug_opendp.staging import RETRY, StagedAnswers, encode_path, is_held, report_write_errors
+from fitplug.workload import DEFAULT_CONFIDENCE
+from fitplug_opendp.count_checks import check_declared, check_is_enforced, check_replaced_rows
+from fitplug_opendp.earlier_runs import RETRY, remove_kept_plan, report_write_errors
+from fitplug_opendp.executor import ExactCounts, Executor
+from fitplug_opendp.noise_source import NoiseSource
+from fitplug_opendp.output import Output
+from fitplug_opendp.release_progress import ReleaseProgress
+from fitplug_opendp.release_request import ReleaseRequest, make_lost_folder_error
+from fitplug_opendp.staging import StagedAnswers, Staging
 
 _LOG = logging.getLogger(__name__)
+
+C = TypeVar("C", bound=ExactCounts)
 
 
 @dataclass(frozen=True)
@@ -53,266 +73,275 @@ class PublishedRelease:
 
     Attributes:
         release: The release.
-        folder: The folder that holds it.
+        output: Where it is.
         earlier: Where the release that was there before was moved; None if there was none.
     """
 
     release: Release
-    folder: Path
+    output: Output
     earlier: Path | None = None
 
 
-@dataclass(frozen=True)
-class Publication:
+@dataclass(frozen=True, kw_only=True)
+class Publication(ReleaseProgress, Generic[C]):
     """A release into a folder, and how far it has come. `Publication.prepare` makes it.
 
     Attributes:
-        request: What the caller asked for.
-        noise_source: The noise that is drawn, and what it costs.
-        ledger_request: What the ledger is asked to charge.
-        folder: The release folder, with the charge.
-        state: How far the release has come.
+        noise_source: The noise, and what it costs.
+        executor: Who draws the noise and writes the tables.
+        confidence: The confidence of the intervals of groups whose target has none.
+        files: What the caller adds to the folder.
     """
 
-    request: ReleaseRequest
     noise_source: NoiseSource
-    ledger_request: ChargeRequest
-    folder: ReleaseFolder
-    state: ReleaseState = "new"
+    executor: Executor[C]
+    confidence: float = DEFAULT_CONFIDENCE
+    files: MoreFiles[Release] | None = None
 
     @classmethod
-    def prepare(cls, request: ReleaseRequest) -> Publication:
+    def prepare(
+        cls,
+        request: ReleaseRequest,
+        output: Output,
+        executor: Executor[C],
+        *,
+        confidence: float = DEFAULT_CONFIDENCE,
+        files: MoreFiles[Release] | None = None,
+    ) -> Publication[C]:
         """Refuse what can be refused without data. Nothing is charged.
 
         Args:
-            request: The release, with its directory.
+            request: The release.
+            output: Where it goes.
+            executor: Who draws the noise and writes the tables.
+            confidence: The confidence of the intervals of groups whose target has none.
+            files: What the caller adds to the folder.
 
         Returns:
-            The publication in the state that the ledger and the folder tell.
+            The publication in the state that the ledger and the disk tell.
 
         Raises:
             FitplugError: The release is refused; see `fitplug_opendp.publish`.
         """
-        assert request.directory is not None
+        check_replaced_rows(request.plan, request.rows.rows)
         check_declared(request.plan, is_enforced=request.is_enforced)
+        if not executor.is_resumed and not output.list_local():
+            raise InputError(f"{output} is in a store, which takes releases in parts only")
         noise_source = NoiseSource.from_plan(request.plan, request.contributions)
-        directory = Path(request.directory).absolute()
-        check_arrow()
-        ledger_request = request.make_ledger_request(noise_source.charged)
-        folder = ReleaseFolder(directory, request.plan, request.contributions, request.replace)
-        publication = cls(request, noise_source, ledger_request, folder)._find_state()
-        if publication.needs_counts:
-            noise_source.check_plan()
+        ledger_request = request.make_ledger_request(noise_source.charged, output.text)
+        made = cls(
+            request=request,
+            ledger_request=ledger_request,
+            output=output,
+            is_resumed=executor.is_resumed,
+            noise_source=noise_source,
+            executor=executor,
+            confidence=confidence,
+            files=files,
+        ).find_charge()
         try:
-            return publication._check_can_continue()
+            return made.find_staged()._check_can_continue()
         except FitplugError:
-            current = publication._find_state()
+            current = made.find_charge()
             if current.state != "published":  # by another process, in between
+                output.leave_probes()
                 raise
             return current
 
-    @property
-    def needs_counts(self) -> bool:
-        """Whether noise is still to be drawn, which takes exact counts."""
-        return self.state in ("new", "charged")
-
-    def publish(
-        self,
-        tables: Tables | None = None,
-        *,
-        rows: CountedRows | None = None,
-        confidence: float = DEFAULT_CONFIDENCE,
-        files: MoreFiles[Release] | None = None,
-        progress: Progress | None = None,
-    ) -> PublishedRelease:
+    def publish(self, find_counts: Callable[[], C]) -> PublishedRelease:
         """Continue from the state that the release has come to, until it is published.
 
         Args:
-            tables: Exact counts; the states "new" and "charged" need them.
-            rows: The rows that are to be released, where no tables are given. A release that was
-                drawn from other rows is not this one.
-            confidence: The confidence of the intervals of groups whose target names none.
-            files: What the caller adds to the folder.
-            progress: A function that is told how many answers are drawn.
+            find_counts: Returns the exact counts. It is called if noise is still to be drawn.
 
         Returns:
             The release in its folder.
 
         Raises:
-            InputError: Tables are needed and were not given.
-            FitplugError: The release is refused or cannot be finished; see
-                `fitplug_opendp.publish`.
+            FitplugError: The release is refused, or cannot be finished now.
         """
-        if tables is not None:
-            rows = CountedRows.from_tables(tables)
-        if self.state == "published":
-            return self._read_published(rows)
-        if self.state == "drawn":
-            publication, staged = self, self._adopt_answers()
-        elif tables is None:
-            raise InputError("this release needs exact counts; give tables")
-        else:
-            publication, staged = self._make_answers(tables, progress)
-        if staged is None:  # another process was first, and has published
-            return publication._read_published(rows)
-        publication._check_rows(staged.release, rows)
-        return publication._write_folder(staged, confidence, files)
-
-    def _find_state(self) -> Publication:
-        """Return the publication in the state that the ledger knows, or that its folder tells."""
-        ledger = self.request.ledger
-        begun = find_charge(ledger, self.ledger_request)
-        if begun is None or ledger is None:
-            return self
-        stage = self._adopt_published(ledger, begun)
-        state: ReleaseState = stage.state
-        directory = self.folder.locate(stage)
-        if stage.state == "drawn" and read_digest(directory) == stage.answers:
-            # A process was killed after it had put the folder in place.
-            ledger.record_publication(stage, encode_path(directory))
-            state = "published"
-        return self._with_charge(ReleaseCharge(ledger, begun.entry), state)
-
-    def _adopt_published(self, ledger: Ledger, found: StagedCharge) -> Stage:
-        """Enter a release that is in its folder as drawn, if the ledger has it as charged only.
-
-        The ledger is then a copy from before the release was drawn, which this charge paid for.
-        """
-        stage = found.stage
-        for directory in (self.folder.directory, self.folder.locate(stage)):
-            digest = read_digest(directory) if stage.state == "charged" else None
-            if digest is not None and is_held(LocalPlace(directory), found.entry):
-                seal, output = Release.read(directory).seal, encode_path(directory)
-                return ledger.record_draw(found.entry, digest, counts=seal, output=output)
-        return stage
-
-    def _with_charge(self, charge: ReleaseCharge, state: ReleaseState) -> Publication:
-        """Return the publication with this charge, in this state."""
-        folder = dataclasses.replace(self.folder, charge=charge)
-        return dataclasses.replace(self, folder=folder, state=state)
-
-    def _check_can_continue(self) -> Publication:
-        """Raise FitplugError if the release cannot be finished from its state.
-
-        Answers that were staged, and that the ledger has not entered yet, count as drawn in the
-        publication that is returned.
-        """
-        if self.state == "published":
-            return self
-        staged = self.folder.find_staged()
-        if self.state == "drawn" and staged is None:
-            raise self._make_lost_answers_error()
-        if staged is None and self.request.ledger is not None:
-            self.folder.check_charges(self.request.ledger)
-        self.folder.check_free()
-        return self if staged is None else dataclasses.replace(self, state="drawn")
-
-    def _make_answers(
-        self, tables: Tables, progress: Progress | None
-    ) -> tuple[Publication, StagedAnswers | None]:
-        """Charge the ledger, draw the noise and stage the noisy answers, in this order.
-
-        The results are the publication with its charge, and the answers that the ledger has as
-        drawn; None in their place if another process has published them already.
-        """
-        check_is_enforced(find_limit(tables), self.request.is_enforced)
-        check_limit(self.request.plan, tables, self.noise_source.contributions)
-        answers = compute_exact_answers(self.request.plan, tables)
-        seal = find_seal(tables)
-        self.noise_source.check_sampler()
         try:
-            self.folder.check_writable()
-        except FitplugError:
-            current = self._find_state()
-            if current.state != "published":  # by another process, since `prepare`
-                raise
-            return current, None
-        charged = self
-        if self.request.ledger is not None:
-            try:
-                begun = self.request.ledger.begin_release(self.ledger_request, seal)
-            except BaseException:
-                self.folder.staging.remove_plan()
-                raise
-            charge = ReleaseCharge(self.request.ledger, begun.entry)
-            charged = self._with_charge(charge, "charged")
-            if begun.stage.state != "charged":  # by another process, since `prepare`
-                return charged, charged._adopt_answers()
-        drawn = self.noise_source.draw(tables, answers, progress, charged.folder.entry)
-        with report_write_errors(self.folder.directory, RETRY):
-            try:
-                staged = charged.folder.staging.write(drawn)
-            except OSError:
-                stage = charged.folder.read_stage()
-                if stage is None or stage.state != "published":
+            return self._publish(find_counts)
+        except (FitplugError, OSError) as error:
+            current = self._find_charge_after(error)
+            if current.state == "published":  # by another process, meanwhile
+                return current._read_published()
+            if isinstance(error, FitplugError):
+                is_told = type(error) is not FitplugError or RETRY in str(error)
+                if current.charge is None or is_told:
                     raise
-                return charged, None  # another process removed what this one wrote
+                raise FitplugError(f"{error}; {RETRY}") from None
+            why = (error.strerror or "it cannot be written").lower()
+        finally:
+            self.output.leave_probes()
+        raise FitplugError(f"{self.output}: {why}; {RETRY}")
+
+    def _find_charge_after(self, error: Exception) -> Publication[C]:
+        """Find how far the release has come after an error, which is raised if nothing tells."""
+        try:
+            return self.find_charge()
+        except FitplugError:
+            if isinstance(error, FitplugError):
+                raise error from None
+            raise
+
+    def _publish(self, find_counts: Callable[[], C]) -> PublishedRelease:
+        """Take the steps that are left."""
+        if not self.needs_counts:
+            return self._finish()
+        counts = find_counts()
+        begun = self._charge(counts)
+        if not begun.needs_counts:  # by another process
+            return begun._finish()
+        if begun.charge is not None:
+            return begun._draw(counts)._finish()
+        drawn = begun._draw(counts)
+        try:
+            return drawn._finish()
+        except BaseException:  # nobody will ever take these answers
+            assert drawn.staged is not None
+            drawn.staged.staging.discard()
+            raise
+
+    def _finish(self) -> PublishedRelease:
+        """Publish the answers that are drawn, or find them published."""
+        entered = self if self.staged is None else self._enter_answers(self.staged)
+        if entered.staged is None:
+            return entered._read_published()
+        return entered._write_folder(entered.staged)
+
+    def _check_can_continue(self) -> Publication[C]:
+        """Check that the release can be finished from its state.
+
+        Raises:
+            FitplugError: It cannot.
+        """
+        if self.needs_counts:
+            plan, ledger = self.request.plan, self.request.ledger
+            for group in plan.workload.groups:
+                check_names(group)
+            staging = self._stage()  # a plan whose answers cannot be cut is refused now
+            if ledger is not None:
+                self.check_charges(ledger)
+            self._check_not_taken()
+            folders = [f"{name}.parquet" for name in name_files(plan.workload).values()]
+            self.output.check_writable(staging, folders)
+            self.executor.check(self.noise_source, self.output, self.run)
+        elif self.staged is not None:
+            self._check_not_taken()
+        return self
+
+    def _check_not_taken(self) -> None:
+        """Raise InputError if the output has another release that is not to be moved aside."""
+        digest = None if self.staged is None else self.staged.digest
+        self.output.check_not_taken(replace=self.request.replace, digest=digest)
+
+    # The steps
+
+    def _charge(self, counts: C) -> Publication[C]:
+        """Charge the ledger, if there is one, or find the charge that this release resumes.
+
+        The plan is kept before, as another machine may design one that differs in its last digits.
+        """
+        request, ledger = self.request, self.request.ledger
+        check_is_enforced(counts.rows.limited, request.is_enforced)
+        counts.check(request.plan, request.contributions)
+        self._check_not_taken()
+        if ledger is None:
+            return self
+        kept = self.locate_plan(ledger)
+        try:
+            with report_write_errors(kept, "nothing was charged; make it writable"):
+                request.plan.save(kept)
+            seal = counts.seal
+            begun = ledger.begin_release(self.ledger_request, counts.published_seal, seal=seal)
+        except BaseException:
+            if not self.is_charged():
+                remove_kept_plan(kept)
+            raise
+        return replace(self, charge=begun).find_staged()
+
+    def _draw(self, counts: C) -> Publication[C]:
+        """Draw all parts that are missing, and make them and their manifest durable."""
+        staging, plan = self._stage(), self.request.plan
+        try:
+            staging.open()
+            parts = self.executor.draw(self.noise_source, staging, counts, self.run)
+            write_manifest(staging.place, self._describe(counts), parts)
+            # Of runs that share an area, the first that wrote the manifest has decided.
+            staged = staging.read(plan)
+        except BaseException:
+            if self.charge is None or not self.is_resumed:
+                staging.discard()
+            raise
         _LOG.info("the answers %s are staged", staged.digest[:12])
-        return charged, charged._enter_answers(staged)
+        return replace(self, staged=staged)
 
-    def _enter_answers(self, staged: StagedAnswers) -> StagedAnswers | None:
-        """Enter staged answers as drawn, or adopt those that another process entered first."""
-        charge = self.folder.charge
-        if charge is None:
-            return staged
-        stage = charge.ledger.record_draw(
-            charge.entry,
-            staged.digest,
-            counts=staged.release.seal,
-            output=encode_path(staged.folder),
+    def _enter_answers(self, staged: StagedAnswers) -> Publication[C]:
+        """Enter staged answers as drawn, or take those that another process entered first."""
+        ledger = self.request.ledger
+        if self.charge is None or ledger is None:
+            return self
+        stage = self.charge.stage
+        if stage.state == "charged":
+            stage = ledger.record_draw(
+                self.charge.entry,
+                staged.digest,
+                counts=staged.release.seal,
+                output=Output(staged.staging.output).text,
+            )
+        entered = replace(self, charge=StagedCharge(self.charge.entry, stage))
+        if stage.answers == staged.digest and stage.state == "drawn":
+            return entered
+        if stage.answers != staged.digest and not self.is_resumed:
+            staged.staging.discard()  # nobody has seen them
+        return replace(entered, staged=None).find_staged()
+
+    def _write_folder(self, staged: StagedAnswers) -> PublishedRelease:
+        """Write the tables, put the complete folder in its place, and enter that it is there."""
+        self.check_rows(staged.release)
+        place, release = staged.staging.place, self.executor.load(staged.release)
+        tables = self.executor.write_tables(staged, release, self.confidence, self.run)
+        complete_folder(
+            place, release, staged.digest, tables, confidence=self.confidence, files=self.files
         )
-        if stage.state == "drawn" and stage.answers == staged.digest:
-            return staged
-        if stage.answers != staged.digest:
-            staged.discard()
-        return self._adopt_answers()
+        earlier = self.output.publish(staged, replace=self.request.replace)
+        if self.charge is not None and self.request.ledger is not None:
+            self.request.ledger.record_publication(self.charge.stage, self.output.text)
+        _LOG.info("the answers %s are published in %s", staged.digest[:12], self.output)
+        self.remove_leftovers(Output(staged.staging.output))
+        if not isinstance(release.answers, np.ndarray):  # they are read from where they are now
+            release = Release(**read_folder(self.output.place)[0])
+        return PublishedRelease(release, self.output, earlier)
 
-    def _adopt_answers(self) -> StagedAnswers | None:
-        """Find the staged answers that are the release; None if they are published already."""
-        stage = self.folder.read_stage()
-        staged = self.folder.find_staged()
-        if stage is not None and stage.state == "published":
-            return None
-        if staged is None:
-            current = self.folder.read_stage()  # another process may just have published them
-            if current is not None and current.state == "published":
-                return None
-            raise self._make_lost_answers_error()
-        if stage is not None and stage.state == "drawn":
-            return staged
-        return self._enter_answers(staged)
-
-    def _write_folder(
-        self, staged: StagedAnswers, confidence: float, files: MoreFiles[Release] | None
-    ) -> PublishedRelease:
-        """Write the folder from staged answers, and then enter that it is in its place."""
-        earlier = self.folder.write(staged, confidence, files)
-        charge, stage = self.folder.charge, self.folder.read_stage()
-        if charge is not None and stage is not None:
-            charge.ledger.record_publication(stage, encode_path(self.folder.directory))
-        _LOG.info("the answers %s are published", staged.digest[:12])
-        self.folder.remove_staged(staged.folder)
-        return PublishedRelease(staged.release, self.folder.directory, earlier)
-
-    def _read_published(self, rows: CountedRows | None) -> PublishedRelease:
+    def _read_published(self) -> PublishedRelease:
         """Read the release that is published. Raises FitplugError if its folder is not there."""
-        charge, stage = self.folder.charge, self.folder.read_stage()
-        assert charge is not None
-        assert stage is not None
-        directory = self.folder.locate(stage)
-        if read_digest(directory) != stage.answers:
-            raise charge.make_lost_folder_error(stage, directory)
-        release = Release.read(directory)
-        self._check_rows(release, rows)
-        self.folder.remove_staged(directory)
-        return PublishedRelease(release, directory)
+        assert self.charge is not None
+        assert self.request.ledger is not None
+        output = self.output.locate(self.charge.stage)
+        if output.read_digest() != self.charge.stage.answers:
+            raise make_lost_folder_error(self.charge, self.request.ledger)
+        release = self.executor.load(Release(**read_folder(output.place)[0]))
+        self.check_rows(release)
+        self.remove_leftovers(output)
+        return PublishedRelease(release, output)
 
-    def _check_rows(self, release: Release, rows: CountedRows | None) -> None:
-        """Raise KeyTaken if a release that was drawn is of other rows than those asked for."""
-        if self.folder.charge is not None and rows is not None:
-            self.folder.charge.check_rows(release, rows)
+    def _stage(self) -> Staging:
+        """Return the area in which this run stages its answers."""
+        is_shared = self.charge is None or self.is_resumed
+        return self.output.stage(self.label, self.executor.cut, None if is_shared else self.run[:8])
 
-    def _make_lost_answers_error(self) -> FitplugError:
-        """Make the error for answers that the ledger has as drawn, and that are nowhere."""
-        assert self.folder.charge is not None
-        return self.folder.charge.make_lost_answers_error()
+    def _describe(self, counts: C) -> Release:
+        """Make the release without its answers."""
+        plan = self.request.plan
+        return Release(
+            plan=plan,
+            answers=np.zeros(0, dtype=np.int64),
+            rho=self.noise_source.rho,
+            contributions=self.request.contributions,
+            entry=None if self.charge is None else self.charge.entry,
+            limited=counts.rows.limited,
+            rows=counts.rows.rows,
+            seal=counts.published_seal,
+            outside=counts.list_outside_attributes(plan),
+        )

@@ -1,4 +1,4 @@
-"""Releases of exact counts: `release` in memory, and `publish` into a folder, exactly once."""
+"""Releases of exact counts by this process: in memory, or into a folder, exactly once."""
 
 from __future__ import annotations
 
@@ -10,14 +10,24 @@ from fitplug.errors import BudgetError, KeyTaken
 from fitplug.files import LocalPlace
 from fitplug.ledger import ChargeReference, Entry, Ledger
 from fitplug.plan import Plan
-from fitplug.release import Release, compute_answers_digest
+from fitplug.release import (
+    Release,
+    compute_answers_digest,
+)
 from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
-from fitplug_opendp.count_checks import check_are_tables, check_limit, find_seal
+from fitplug_opendp.count_checks import (
+    CountedRows,
+    check_are_tables,
+    check_limit,
+    find_seal,
+)
+from fitplug_opendp.earlier_runs import check_charges_are_known, is_held
+from fitplug_opendp.executor import ThisProcess, WholeTables
 from fitplug_opendp.gaussian import Progress
 from fitplug_opendp.noise_source import NoiseSource, compute_exact_answers
+from fitplug_opendp.output import Output
 from fitplug_opendp.publication import Publication
 from fitplug_opendp.release_request import ReleaseRequest, find_charge
-from fitplug_opendp.staging import check_charges_are_known, is_held
 
 
 def release(
@@ -76,17 +86,16 @@ def release(
     check_are_tables(tables)
     asked = ReleaseRequest(
         plan,
+        CountedRows.from_tables(tables),
         contributions=contributions,
         ledger=ledger,
         within=within,
         what=what,
         key=key,
-        output=output,
-        is_enforced=tables.contributions is not None,
     )
     noise_source = NoiseSource.from_plan(plan, asked.contributions)
     check_limit(plan, tables, asked.contributions)
-    request = asked.make_ledger_request(noise_source.charged)
+    request = asked.make_ledger_request(noise_source.charged, output, in_folder=False)
     found = find_charge(ledger, request)
     if ledger is not None and output is not None and os.path.isdir(output):  # noqa: PTH112 - of any text
         # The ledger may be a copy from before a release was made that is there.
@@ -188,7 +197,7 @@ def publish(
         raise BudgetError("again is for releases without a key: give another draw another key")
     request = ReleaseRequest(
         plan,
-        directory,
+        CountedRows.from_tables(tables),
         contributions=contributions,
         ledger=ledger,
         within=within,
@@ -196,7 +205,7 @@ def publish(
         key=key,
         again=again,
         replace=replace,
-        is_enforced=tables.contributions is not None,
     )
-    publication = Publication.prepare(request)
-    return publication.publish(tables, confidence=confidence, progress=progress).release
+    output, executor = Output.open(directory), ThisProcess(progress)
+    publication = Publication.prepare(request, output, executor, confidence=confidence)
+    return publication.publish(lambda: WholeTables(plan, tables)).release

@@ -106,7 +106,7 @@ class SparseCoefficients:
         Returns:
             Their coefficients, in an array that has only the range of that axis.
         """
-        if not shape:
+        if not shape or stop - start == shape[axis]:
             return self
         inner = math.prod(shape[axis + 1 :])
         outer, within = np.divmod(self.positions, shape[axis] * inner)
@@ -164,8 +164,6 @@ class Box:
 
     def keep_range(self, axis: int, start: int, stop: int) -> Box | None:
         """Keep the answers whose index along an axis is in a range; None if there are none."""
-        if not self.factors:
-            return self
         factor = self.factors[axis]
         inside: BoolArray = (factor.positions >= start) & (factor.positions < stop)
         if not inside.any():
@@ -227,6 +225,8 @@ class BoxCoefficients:
         Returns:
             Their coefficients, in an array that has only the range of that axis.
         """
+        if not shape or stop - start == shape[axis]:
+            return self
         boxes = [box.keep_range(axis, start, stop) for box in self.boxes]
         range_shape = tuple(stop - start if k == axis else n for k, n in enumerate(shape))
         return BoxCoefficients(range_shape, tuple(box for box in boxes if box is not None))

@@ -1,22 +1,30 @@
 """Families: which covariances a workload may have, and all that follows from one of them."""
 
 from fitplug.families.analysis import analyse_structure, check_unit
-from fitplug.families.base.answers import may_be_clamped
 from fitplug.families.base.attribute_matrices import DenseMatrix
 from fitplug.families.base.basis import Basis
-from fitplug.families.base.boxed_combinations import Product
+from fitplug.families.base.block_sets import BlockSet, BlockSetIntegers
 from fitplug.families.base.contrasts import build_contrasts, make_contrasts
+from fitplug.families.base.dense_mechanism import (
+    build_dense_covariance,
+    build_dense_strategy,
+    list_measured_tables,
+)
 from fitplug.families.base.family import (
     NO_FRAME,
     Duals,
     Frame,
+    build_strategy,
     certify_bound,
-    certify_plan_tiers,
-    check_duals_form,
-    count_duals,
-    share_weight,
+    find_family,
 )
-from fitplug.families.base.integers import FEWEST_RECORDS, LARGEST_NOISE, LEAST_NOISE
+from fitplug.families.base.integers import (
+    FEWEST_RECORDS,
+    LARGEST_NOISE,
+    LEAST_NOISE,
+    may_be_clamped,
+)
+from fitplug.families.base.mechanism import Mechanism, Product
 from fitplug.families.base.objective import (
     LARGEST_WEIGHT,
     MAX_AXES,
@@ -28,30 +36,7 @@ from fitplug.families.base.objective import (
 )
 from fitplug.families.base.parted_strategy import PartedStrategy
 from fitplug.families.base.pieces import PART, Output, Slab
-from fitplug.families.base.strategies import (
-    answer_exactly,
-    build_dense_covariance,
-    build_dense_strategy,
-    build_strategy,
-    check_strategy,
-    compute_boxed_covariance,
-    compute_combined_covariance,
-    compute_cost,
-    confirm_cost,
-    cut_strategy,
-    list_measured_tables,
-    list_mechanisms,
-    list_tables,
-    make_estimates,
-    read_attribute_matrices,
-    restate_strategy,
-    upper_boxed_stds,
-    upper_combined_stds,
-    upper_overstatement,
-    upper_unit_variances,
-)
-from fitplug.families.base.strategy import BlockSet, IntegerStrategy, meets_targets
-from fitplug.families.base.strategy_form import Mechanism
+from fitplug.families.base.strategy import IntegerStrategy, meets_targets
 from fitplug.families.base.structure import Structure, list_names
 from fitplug.families.blocks.shape.matrices import MAX_ENTRIES, MatrixStructure
 from fitplug.families.blocks.shape.moves import MoveStructure
@@ -70,8 +55,7 @@ from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.node_tree import TreeStep
 from fitplug.families.tree.shape.pairs import TreePairStructure
 from fitplug.families.tree.shape.persons import PersonTreeStructure
-from fitplug.families.tree.strategy.blocks import StepMatrices, TreeBlock
-from fitplug.families.tree.strategy.forms import build_tree_strategy
+from fitplug.families.tree.strategy.blocks import StepMatrices, TreeBlock, TreeIntegers
 
 register_families()
 
@@ -86,6 +70,7 @@ __all__ = [
     "PART",
     "Basis",
     "BlockSet",
+    "BlockSetIntegers",
     "CellBudgets",
     "ChainMatrix",
     "ChainStructure",
@@ -110,48 +95,29 @@ __all__ = [
     "StepMatrices",
     "Structure",
     "TreeBlock",
+    "TreeIntegers",
     "TreePairStructure",
     "TreeStep",
     "TreeStructure",
     "analyse_structure",
-    "answer_exactly",
     "average_weights",
     "build_contrasts",
     "build_dense_covariance",
     "build_dense_strategy",
     "build_strategy",
-    "build_tree_strategy",
     "certify_bound",
-    "certify_plan_tiers",
-    "check_duals_form",
-    "check_strategy",
     "check_unit",
     "check_weight",
-    "compute_boxed_covariance",
-    "compute_combined_covariance",
-    "compute_cost",
-    "confirm_cost",
-    "count_duals",
-    "cut_strategy",
     "date_answers",
     "date_queries",
+    "find_family",
     "is_causal",
     "list_measured_tables",
-    "list_mechanisms",
     "list_names",
-    "list_tables",
     "make_contrasts",
-    "make_estimates",
     "may_be_clamped",
     "meets_targets",
     "name_cell",
-    "read_attribute_matrices",
     "read_cell_budgets",
-    "restate_strategy",
-    "share_weight",
     "sweep_chain",
-    "upper_boxed_stds",
-    "upper_combined_stds",
-    "upper_overstatement",
-    "upper_unit_variances",
 ]

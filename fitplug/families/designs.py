@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from fitplug.families.base.design import Design
-from fitplug.families.base.family import find_certifier
+from fitplug.families.base.family import find_family
 from fitplug.families.base.objective import Objective
 from fitplug.families.base.structure import Structure
 from fitplug.families.blocks.design.moves import design_moves
@@ -45,7 +45,7 @@ DESIGNS: Mapping[type[Structure], DesignFunction] = {
     PersonTreeStructure: design_person_trees,
     ChainStructure: design_chain,
 }
-"""The function of each structure. A new structure is registered here."""
+"""The function of each structure."""
 
 
 def find_design(
@@ -68,5 +68,5 @@ def find_design(
             targets of their own.
         DesignError: If an integer strategy cannot be made or bounded.
     """
-    assert objective.plain or find_certifier(structure).takes_objectives
+    assert objective.plain or find_family(structure).certifier.takes_objectives
     return DESIGNS[type(structure)](structure, objective, options, loss)

@@ -1,4 +1,15 @@
-"""The table of families: of each structure, its strategies and its certificate."""
+"""The table of families: of each structure, its strategies and its certificate.
+
+A new family is a package beside `blocks`, with these modules or packages of them:
+
+    shape        a subclass of `Structure`: what is identical, and which blocks remain
+    strategy     a subclass of `IntegerStrategy`: integers, proven cost and variances, answers
+    certificate  a subclass of `Certifier`: the lower bound
+    design       a function of the type `DesignFunction`: how the optimum is found
+
+`analyse_structure` chooses its structure, which has a row here and one in
+`fitplug.families.designs`: what proves knows no solver, so that designs have a table of their own.
+"""
 
 from __future__ import annotations
 
@@ -14,39 +25,39 @@ from fitplug.families.blocks.shape.matrices import MatrixStructure
 from fitplug.families.blocks.shape.moves import MoveStructure
 from fitplug.families.blocks.shape.pairs import PairStructure
 from fitplug.families.blocks.shape.persons import PersonStructure
-from fitplug.families.blocks.strategy.differences import MoveForm, PairForm, PersonForm
-from fitplug.families.blocks.strategy.matrices import MatrixForm
+from fitplug.families.blocks.strategy.differences import MoveStrategy, PairStrategy, PersonStrategy
+from fitplug.families.blocks.strategy.matrices import MatrixStrategy
 from fitplug.families.chain.certificate import ChainCertifier
 from fitplug.families.chain.shape import ChainStructure
-from fitplug.families.chain.strategy.chains import ChainForm
+from fitplug.families.chain.strategy.chains import ChainStrategy
 from fitplug.families.product.certificate.pairs import ProductPairCertifier
 from fitplug.families.product.certificate.products import ProductCertifier
 from fitplug.families.product.shape.pairs import ProductPairStructure
 from fitplug.families.product.shape.products import ProductStructure
-from fitplug.families.product.strategy.pairs import ProductPairForm
-from fitplug.families.product.strategy.products import ProductForm
+from fitplug.families.product.strategy.pairs import ProductPairStrategy
+from fitplug.families.product.strategy.products import ProductStrategy
 from fitplug.families.tree.certificate.pairs import TreePairCertifier
 from fitplug.families.tree.certificate.persons import PersonTreeCertifier
 from fitplug.families.tree.certificate.trees import TreeCertifier
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.pairs import TreePairStructure
 from fitplug.families.tree.shape.persons import PersonTreeStructure
-from fitplug.families.tree.strategy.forms import PersonTreeForm, TreeForm, TreePairForm
+from fitplug.families.tree.strategy.trees import PersonTreeStrategy, TreePairStrategy, TreeStrategy
 
 _TABLE: dict[type[Structure], Family] = {
-    ChainStructure: Family(ChainForm(), ChainCertifier()),
-    MatrixStructure: Family(MatrixForm(), MatrixCertifier()),
-    PairStructure: Family(PairForm(), PairCertifier()),
-    MoveStructure: Family(MoveForm(), MoveCertifier()),
-    PersonStructure: Family(PersonForm(), PersonCertifier()),
-    ProductStructure: Family(ProductForm(), ProductCertifier()),
-    ProductPairStructure: Family(ProductPairForm(), ProductPairCertifier()),
-    TreeStructure: Family(TreeForm(), TreeCertifier()),
-    TreePairStructure: Family(TreePairForm(), TreePairCertifier()),
-    PersonTreeStructure: Family(PersonTreeForm(), PersonTreeCertifier()),
+    ChainStructure: Family(ChainStrategy, ChainCertifier()),
+    MatrixStructure: Family(MatrixStrategy, MatrixCertifier()),
+    PairStructure: Family(PairStrategy, PairCertifier()),
+    MoveStructure: Family(MoveStrategy, MoveCertifier()),
+    PersonStructure: Family(PersonStrategy, PersonCertifier()),
+    ProductStructure: Family(ProductStrategy, ProductCertifier()),
+    ProductPairStructure: Family(ProductPairStrategy, ProductPairCertifier()),
+    TreeStructure: Family(TreeStrategy, TreeCertifier()),
+    TreePairStructure: Family(TreePairStrategy, TreePairCertifier()),
+    PersonTreeStructure: Family(PersonTreeStrategy, PersonTreeCertifier()),
 }
 
 
 def register_families() -> None:
-    """Register all families. A new structure is a row of the table, and one of `designs`."""
+    """Register all families."""
     FAMILIES.update(_TABLE)

@@ -27,7 +27,7 @@ from typing import TypeAlias
 from fitplug.display import format_down, format_up
 from fitplug.domain import Domain
 from fitplug.errors import BudgetError, InputError, OverBudget
-from fitplug.ledger import rows as rows
+from fitplug.ledger import rows
 from fitplug.ledger.cell_costs import CellCosts
 from fitplug.ledger.file import LedgerFile
 from fitplug.ledger.records import Budget, Entry, Stage

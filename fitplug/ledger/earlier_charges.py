@@ -11,7 +11,7 @@ from fitplug.display import format_up
 from fitplug.domain import Domain
 from fitplug.errors import AlreadyReleased, KeyTaken, OverBudget
 from fitplug.families import name_cell
-from fitplug.ledger import rows as rows
+from fitplug.ledger import rows
 from fitplug.ledger.cell_costs import CellCosts, digest_domain, find_excess
 from fitplug.ledger.charges import ChargeReference, ChargeRequest
 from fitplug.ledger.file import LedgerFile

@@ -20,7 +20,7 @@ from typing import Literal
 
 from fitplug.domain import Domain
 from fitplug.errors import BudgetError, LedgerError
-from fitplug.ledger import rows as rows
+from fitplug.ledger import rows
 from fitplug.ledger.records import Budget, DamagedError, make_budget
 from fitplug.numeric import floor_written
 from fitplug.workload import BoundUnit, Unit

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from fitplug.domain import Domain
-from fitplug.ledger import release_charges
-from fitplug.ledger import rows as rows
+from fitplug.ledger import release_charges, rows
 from fitplug.ledger.cell_costs import CellCosts, compute_slack
 from fitplug.ledger.charges import (
     ChargeReference,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from fitplug.errors import KeyTaken
-from fitplug.ledger import rows as rows
+from fitplug.ledger import rows
 from fitplug.ledger.charges import (
     ChargeRequest,
     StagedCharge,

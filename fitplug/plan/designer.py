@@ -12,9 +12,9 @@ from fitplug.families import (
     LARGEST_NOISE,
     LEAST_NOISE,
     IntegerStrategy,
+    Structure,
     certify_bound,
     meets_targets,
-    restate_strategy,
 )
 from fitplug.families.designs import find_design
 from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, guard_linear_algebra
@@ -143,7 +143,7 @@ def _design_plan(request: DesignRequest) -> Plan:
     # The best strategy for one record is the best for k records: all costs are k^2 times as large.
     once = objective.divide_budgets(request.unit.changes**2)
     designed = find_design(structure, once, request.options, request.rounding_loss)
-    strategy, duals = restate_strategy(designed.strategy, request.unit), designed.duals
+    strategy, duals = designed.strategy.restate(request.unit), designed.duals
     structure = strategy.structure
     if budget is None and objective.budgets is None:
         noise_std, scale = _find_noise_for_targets(strategy, structure.targets), 1.0
@@ -172,7 +172,7 @@ def _design_plan(request: DesignRequest) -> Plan:
     )
 
 
-def _find_noise_for_targets(strategy: IntegerStrategy, targets: FloatArray) -> float:
+def _find_noise_for_targets(strategy: IntegerStrategy[Structure], targets: FloatArray) -> float:
     """Find the largest sigma, to a few ulps, at which every proven variance is within its target.
 
     targets has shape (m,).
@@ -188,7 +188,10 @@ def _find_noise_for_targets(strategy: IntegerStrategy, targets: FloatArray) -> f
 
 
 def _find_noise_for_budget(
-    strategy: IntegerStrategy, targets: FloatArray, rho: float | None, budgets: FloatArray | None
+    strategy: IntegerStrategy[Structure],
+    targets: FloatArray,
+    rho: float | None,
+    budgets: FloatArray | None,
 ) -> tuple[float, float]:
     """Find the smallest sigma whose rho, rounded up, and profile are within the budgets.
 

@@ -7,7 +7,7 @@ from functools import cached_property
 from os import PathLike
 
 from fitplug.display import Figure, format_up
-from fitplug.families import Mechanism, build_dense_covariance, list_mechanisms
+from fitplug.families import Mechanism, build_dense_covariance
 from fitplug.numeric import FloatArray, IntArray, guard_linear_algebra
 from fitplug.plan.plan_file import plan_digest, read_plan, write_plan
 from fitplug.plan.plan_record import PlanRecord
@@ -72,7 +72,7 @@ class Plan(PlanRecord):
             One entry for each block of a plan whose attributes are all symmetric; one entry for
             all answers of any other plan.
         """
-        return list_mechanisms(self.strategy, self.noise_std)
+        return self.strategy.list_mechanisms(self.noise_std)
 
     @cached_property
     def digest(self) -> str:

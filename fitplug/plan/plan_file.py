@@ -12,7 +12,7 @@ import bisect
 import itertools
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -26,6 +26,7 @@ from fitplug.errors import PlanError, WorkloadError
 from fitplug.families import (
     Basis,
     BlockSet,
+    BlockSetIntegers,
     Frame,
     IntegerStrategy,
     MoveStructure,
@@ -33,9 +34,11 @@ from fitplug.families import (
     PersonStructure,
     PersonTreeStructure,
     StepMatrices,
+    Structure,
     TreeBlock,
+    TreeIntegers,
     analyse_structure,
-    read_attribute_matrices,
+    find_family,
 )
 from fitplug.files import (
     Arrays,
@@ -152,7 +155,7 @@ def describe_workload(workload: Workload) -> tuple[Header, Arrays]:
     return {"domain": list(workload.domain.spec().items()), "groups": groups}, arrays
 
 
-def describe_strategy(strategy: IntegerStrategy) -> tuple[Header, Arrays]:
+def describe_strategy(strategy: IntegerStrategy[Structure]) -> tuple[Header, Arrays]:
     """Build the header and arrays from which `read_strategy` reads the strategy back.
 
     They go beside those of the workload.
@@ -161,7 +164,9 @@ def describe_strategy(strategy: IntegerStrategy) -> tuple[Header, Arrays]:
         "column_squares": strategy.column_squares,
         "unit_variances": strategy.unit_variances,
     }
-    for i, block_set in enumerate(strategy.block_sets):
+    block_sets = strategy.block_sets if isinstance(strategy, BlockSetIntegers) else ()
+    tree_blocks = strategy.tree_blocks if isinstance(strategy, TreeIntegers) else ()
+    for i, block_set in enumerate(block_sets):
         arrays[f"family{i}.blocks"], arrays[f"family{i}.M"] = block_set.blocks, block_set.M
         arrays[f"family{i}.index"] = block_set.basis.index
         arrays[f"family{i}.scale"] = block_set.basis.scale
@@ -169,7 +174,7 @@ def describe_strategy(strategy: IntegerStrategy) -> tuple[Header, Arrays]:
             arrays[f"family{i}.multiples{block}"] = multiples
     for a, matrix in enumerate(strategy.attribute_matrices):
         arrays |= {f"split{a}.{name}": array for name, array in matrix.arrays_in_file.items()}
-    for i, block in enumerate(strategy.tree_blocks):
+    for i, block in enumerate(tree_blocks):
         arrays[f"tree{i}.block"] = np.array(block.block, dtype=np.int64)
         arrays[f"tree{i}.root"] = block.root
         for j, step in enumerate(block.steps):
@@ -178,7 +183,7 @@ def describe_strategy(strategy: IntegerStrategy) -> tuple[Header, Arrays]:
     header: Header = {
         **strategy.structure.names_in_files,
         "unit": strategy.structure.unit.to_spec(),
-        "bases": [block_set.basis.kind for block_set in strategy.block_sets],
+        "bases": [block_set.basis.kind for block_set in block_sets],
         "sensitivity_squared": str(strategy.sensitivity_squared),
         "max_records": str(strategy.max_records),
     }
@@ -250,7 +255,7 @@ def _read_factor(name: str, attribute: Attribute, kind: str, array: Any, labels:
     return array if kind == "matrix" else kind
 
 
-def read_strategy(workload: Workload, header: Header, arrays: Arrays) -> IntegerStrategy:
+def read_strategy(workload: Workload, header: Header, arrays: Arrays) -> IntegerStrategy[Structure]:
     """Build the strategy from its description, whose claims are not checked here.
 
     Raises:
@@ -274,29 +279,35 @@ def read_strategy(workload: Workload, header: Header, arrays: Arrays) -> Integer
     ):
         sets = RecordSets(arrays["records.cells"], arrays["records.labels"])
         structure = replace(structure, named=sets)
-    matrices = read_attribute_matrices(
+    kind: Callable[..., IntegerStrategy[Structure]] = find_family(structure).strategy
+    matrices = find_family(structure).strategy.read_attribute_matrices(
         structure,
         [_read_prefixed(arrays, f"split{a}.") for a in range(len(structure.block_attributes))],
     )
-    block_sets = [
+    block_sets = tuple(
         BlockSet(
             blocks=arrays[f"family{i}.blocks"],
-            basis=Basis(kind, arrays[f"family{i}.index"], arrays[f"family{i}.scale"]),
+            basis=Basis(basis, arrays[f"family{i}.index"], arrays[f"family{i}.scale"]),
             M=arrays[f"family{i}.M"],
             multiples=_read_multiples(arrays, i),
         )
-        for i, kind in enumerate(header["bases"])
-    ]
-    blocks = range(len(structure.noisy_blocks) if tree else 0)
-    return IntegerStrategy(
-        structure=structure,
-        block_sets=tuple(block_sets),
-        attribute_matrices=matrices,
+        for i, basis in enumerate(header["bases"])
+    )
+    if tree and block_sets:
+        raise PlanError("the strategy does not measure each block once")
+    tree_blocks = range(len(structure.noisy_blocks) if tree else 0)
+    return kind(
+        structure,
+        matrices,
         sensitivity_squared=int(header["sensitivity_squared"]),
         column_squares=arrays["column_squares"],
         unit_variances=arrays["unit_variances"],
         max_records=int(header["max_records"]),
-        tree_blocks=tuple(_read_tree_block(arrays, i) for i in blocks),
+        **(
+            {"tree_blocks": tuple(_read_tree_block(arrays, i) for i in tree_blocks)}
+            if tree
+            else {"block_sets": block_sets}
+        ),
     )
 
 

@@ -25,9 +25,7 @@ from fitplug.families import (
     Objective,
     Structure,
     certify_bound,
-    certify_plan_tiers,
-    list_tables,
-    upper_overstatement,
+    find_family,
 )
 from fitplug.numeric import (
     UNIT_ROUNDOFF,
@@ -78,7 +76,7 @@ class PlanRecord:
     """
 
     workload: Workload
-    strategy: IntegerStrategy
+    strategy: IntegerStrategy[Structure]
     objective: Objective
     noise_std: float
     scale: float
@@ -158,7 +156,7 @@ class PlanRecord:
 
         It is a bound for persons whose records can lie in too many ways to try all of them.
         """
-        return upper_overstatement(self.strategy)
+        return self.strategy.upper_overstatement()
 
     @cached_property
     def cost(self) -> float:
@@ -228,7 +226,7 @@ class PlanRecord:
     @cached_property
     def tables(self) -> tuple[tuple[str, ...], ...]:
         """Attribute sets whose exact counts the mechanism needs."""
-        needed = dict.fromkeys(list_tables(self.strategy))
+        needed = dict.fromkeys(self.strategy.list_tables())
         # Together they name every attribute the workload uses, even where the answers would not
         # need one: a record outside the domain on it must be left out of all tables.
         named = {name for names in needed for name in names}
@@ -294,8 +292,9 @@ class PlanRecord:
                 np.vstack([self.q, self.weights.q]),
             ),
         )
+        certifier = find_family(self.structure).certifier
         with guard_linear_algebra():
-            return tuple(certify_plan_tiers(self.structure, claims, self.lower_bound_at))
+            return tuple(certifier.certify_tiers(claims, self.lower_bound_at))
 
     @property
     def duals(self) -> Duals:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fitplug.errors import DesignError
-from fitplug.families import share_weight
+from fitplug.families import find_family
 from fitplug.plan.plan_record import PlanRecord
 
 NEGLIGIBLE_GAP = 2e-4
@@ -41,7 +41,7 @@ def price_groups(plan: PlanRecord) -> Mapping[str, float]:
     """
     if plan.objective.weight:
         raise DesignError("a plan with a weight on the total error has no prices")
-    shares = share_weight(plan.structure, plan.duals)
+    shares = find_family(plan.structure).certifier.share_weight(plan.structure, plan.duals)
     return dict(zip(plan.workload.names, shares.tolist(), strict=True))
 
 

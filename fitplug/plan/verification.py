@@ -20,12 +20,8 @@ from fitplug.families import (
     LEAST_NOISE,
     Frame,
     Objective,
-    check_duals_form,
-    check_strategy,
-    confirm_cost,
-    count_duals,
+    find_family,
     meets_targets,
-    upper_unit_variances,
 )
 from fitplug.numeric import AnyArray
 from fitplug.plan.plan_record import LEAST_TOLERANCE, PlanRecord
@@ -46,7 +42,7 @@ def check_form(plan: PlanRecord) -> None:
     """
     structure, strategy = plan.structure, plan.strategy
     m, d = structure.rows, structure.profile_size
-    check_strategy(strategy)
+    strategy.check_form()
     for number in (plan.noise_std, plan.scale, plan.lower_bound):
         if not 0 < number < math.inf:
             raise PlanError("the noise, the scale or the lower bound is not a positive number")
@@ -63,9 +59,10 @@ def check_form(plan: PlanRecord) -> None:
         raise PlanError("it does not say how the design ended")
     if type(plan.frame) is not Frame:
         raise PlanError("the frame of the dual weights is not one of the structure's")
-    check_duals_form(structure, plan.objective, plan.frame)
+    certifier = find_family(structure).certifier
+    certifier.check_form(structure, plan.objective, plan.frame)
     _check_objective(plan.objective, d)
-    _check_tiers(plan.weights, d, *count_duals(structure))
+    _check_tiers(plan.weights, d, *certifier.count_duals(structure))
 
 
 def check_privacy(plan: PlanRecord) -> None:
@@ -77,7 +74,7 @@ def check_privacy(plan: PlanRecord) -> None:
             if the profile exceeds the cell budgets.
     """
     strategy = plan.strategy
-    exact, above, records = confirm_cost(strategy)
+    exact, above, records = strategy.confirm_cost()
     if exact != strategy.sensitivity_squared:
         raise PlanError("the privacy cost is not the one the plan claims")
     if strategy.max_records != records:
@@ -117,7 +114,7 @@ def verify(plan: PlanRecord) -> None:
     check_privacy(plan)
     structure, strategy = plan.structure, plan.strategy
     try:
-        variances = upper_unit_variances(structure, *strategy.integers)
+        variances = strategy.upper_unit_variances()
         certified = plan.lower_bound_at(plan.p, plan.q)
     except (DesignError, ValueError) as error:
         raise PlanError(f"the plan does not prove its claims: {error}") from None

@@ -25,14 +25,16 @@ from fitplug.release.folder import (
 )
 from fitplug.release.linear_combinations import read_combination
 from fitplug.release.manifest import (
+    MANIFEST,
     PLAN,
+    Period,
     compute_answers_digest,
     list_core_versions,
     name_files,
     read_charge,
     read_manifest,
-    write_answers,
     write_manifest,
+    write_parts,
 )
 from fitplug.release.periods import (
     PartialRelease,
@@ -63,6 +65,7 @@ from fitplug.release.tables import (
 
 __all__ = [
     "ANSWER_PARTS",
+    "MANIFEST",
     "MEASURES",
     "PLAN",
     "RESULT_COLUMNS",
@@ -78,6 +81,7 @@ __all__ = [
     "MoreFiles",
     "PartedAnswers",
     "PartialRelease",
+    "Period",
     "PeriodAnswers",
     "Ratio",
     "Release",
@@ -112,10 +116,10 @@ __all__ = [
     "read_manifest",
     "read_period_answers",
     "review",
-    "write_answers",
     "write_answers_part",
     "write_folder",
     "write_manifest",
+    "write_parts",
     "write_period_answers",
     "write_table_part",
     "write_tables",

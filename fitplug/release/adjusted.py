@@ -121,8 +121,8 @@ def make_nonnegative(release: NoisyAnswers, totals: Mapping[str, float]) -> Adju
     workload = release.plan.workload
     if _is_large(release):
         return _adjust_stepwise(release, "nonnegative", totals)
-    E, kept = _read_totals(workload, totals)
-    histogram = _solve(release, E, kept).reshape(workload.shape)
+    E, values = _read_totals(workload, totals)
+    histogram = _solve(release, E, values).reshape(workload.shape)
     return Adjusted(release, "nonnegative", MappingProxyType(dict(totals)), histogram)
 
 
@@ -142,10 +142,10 @@ def make_integers(release: NoisyAnswers, totals: Mapping[str, int]) -> Adjusted:
     workload = release.plan.workload
     if _is_large(release):
         return _adjust_stepwise(release, "integers", totals)
-    E, kept = _read_totals(workload, totals)
-    real = _solve(release, E, kept)
+    E, values = _read_totals(workload, totals)
+    real = _solve(release, E, values)
     try:
-        rounded = round_to_integers(_scale_strategy(release), real, E, kept)
+        rounded = round_to_integers(_scale_strategy(release), real, E, values)
     except NoSolutionError:
         raise WorkloadError(
             f"no counts rounded up or down have the totals {dict(totals)}; give fewer totals"
@@ -196,12 +196,12 @@ def _adjust_stepwise(
     return Adjusted(release, method, MappingProxyType(dict(totals)), histogram, by_steps=True)
 
 
-def _solve(release: NoisyAnswers, E: FloatArray, kept: FloatArray) -> FloatArray:
-    """Compute the histogram (d,) without negative counts that has the totals E x = kept."""
+def _solve(release: NoisyAnswers, E: FloatArray, values: FloatArray) -> FloatArray:
+    """Compute the histogram (d,) without negative counts that has the totals E x = values."""
     plan = release.plan
     try:
         scaled = np.asarray(release.answers) / plan.noise_std
-        return solve_nonnegative(_scale_strategy(release), scaled, E, kept)
+        return solve_nonnegative(_scale_strategy(release), scaled, E, values)
     except NoSolutionError:
         raise WorkloadError(
             "no histogram without negative counts has all the totals given; check that they "
@@ -244,10 +244,10 @@ def _read_total(workload: Workload, name: str) -> DenseTerms:
                 f"total {name!r} has {workload[name].size} answers; name one by an expression"
             )
         return {name: np.ones(shape)}
-    found = parse(workload, name)
-    if isinstance(found, Quotient):
+    expression = parse(workload, name)
+    if isinstance(expression, Quotient):
         raise WorkloadError(f"total {name!r} is a ratio; give a count")
-    return found
+    return expression
 
 
 def _count_cells(workload: Workload, coefficients: DenseTerms) -> FloatArray:

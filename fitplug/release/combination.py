@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -53,18 +54,18 @@ With less, it would have few digits."""
 
 def combine(release: NoisyAnswers, asked: CombinationLike) -> CombinedNumber:
     """Estimate one combination: see `Release.combine`."""
-    (found,) = combine_each(release, [asked])
-    for below in _list_denominators(found):
-        _check_denominator(below)
-    return found
+    (number,) = combine_each(release, [asked])
+    for denominator in _list_denominators(number):
+        _check_denominator(denominator)
+    return number
 
 
 def combine_each(
     release: NoisyAnswers, asked: Iterable[CombinationLike]
 ) -> Iterator[CombinedNumber]:
     """Estimate combinations one after another: see `Release.combine_each`."""
-    expressions = Expressions(release.plan.workload)
-    return estimate_each(release, (read_combination(expressions, one) for one in asked))
+    reader = Expressions(release.plan.workload)
+    return estimate_each(release, (read_combination(reader, text) for text in asked))
 
 
 def estimate_each(
@@ -72,30 +73,22 @@ def estimate_each(
 ) -> Iterator[CombinedNumber]:
     """Estimate combinations that were read already, in their order: see `Release.combine_each`."""
     for chunk in _split_chunks(release, combinations):
-        sums = iter(_estimate_sums(release, [own for one in chunk for own in list_sums(one)]))
-        parts = [[next(sums) for _ in list_sums(one)] for one in chunk]
-        places: list[int] = []
-        values: list[float] = []
+        estimates = iter(
+            _estimate_sums(release, [terms for each in chunk for terms in list_sums(each)])
+        )
+        sums = [[next(estimates) for _ in list_sums(each)] for each in chunk]
+        values: dict[int, float] = {}
         errors: list[Terms] = []
-        for k, (one, own) in enumerate(zip(chunk, parts, strict=True)):
-            denominators = [own[j] for j in _find_denominators(one)]
-            if _is_formula(one) and not any(map(_is_near_zero, denominators)):
-                value, gradient = _expand(one, [part.value for part in own])
-                places.append(k)
-                values.append(value)
-                errors.append(add_terms(list_sums(one), gradient.tolist()))
-        stds = estimate_stds(release, errors).tolist()
-        found = dict(zip(places, zip(values, stds, strict=True), strict=True))
-        none = math.nan, math.nan
-        numbers = [found.get(k, none) for k in range(len(chunk))]
-        covariances = _estimate_covariances(release, chunk, parts, numbers)
-        for k, (one, own) in enumerate(zip(chunk, parts, strict=True)):
-            if isinstance(one, Quotient):
-                yield Ratio(*numbers[k], own[0], own[1], covariances[k])
-            elif isinstance(one, Formula):
-                yield Approximation(*numbers[k], tuple(own[j] for j in one.denominators))
-            else:
-                yield own[0]
+        for k, expression in enumerate(chunk):
+            denominators = [sums[k][j] for j in _find_denominators(expression)]
+            if _is_formula(expression) and not any(map(_is_near_zero, denominators)):
+                values[k], gradient = _expand(expression, [number.value for number in sums[k]])
+                errors.append(add_terms(list_sums(expression), gradient.tolist()))
+        stds = dict(zip(values, estimate_stds(release, errors).tolist(), strict=True))
+        numbers = [(values.get(k, math.nan), stds.get(k, math.nan)) for k in range(len(chunk))]
+        covariances = _estimate_covariances(release, chunk, sums, numbers)
+        for k, expression in enumerate(chunk):
+            yield _make_number(expression, *numbers[k], sums[k], covariances[k])
 
 
 def combine_all(
@@ -105,74 +98,92 @@ def combine_all(
     if isinstance(asked, str) or not isinstance(asked, (Mapping, Sequence)) or not asked:
         raise WorkloadError("combine_all needs a mapping of names to combinations, or a list")
     named: Mapping[str, Any] = asked if isinstance(asked, Mapping) else _name_expressions(asked)
-    expressions = Expressions(release.plan.workload)
-    found = [_read_named(expressions, name, one) for name, one in named.items()]
-    sums = [own for one in found for own in list_sums(one)]
-    covariance = compute_covariance(release, sums)
+    reader = Expressions(release.plan.workload)
+    expressions = [_read_named(reader, name, text) for name, text in named.items()]
+    terms = [terms for each in expressions for terms in list_sums(each)]
+    covariance = compute_covariance(release, terms)
     stds = np.sqrt(np.diag(covariance)).tolist()
-    estimates = list(map(Combination, estimate_values(release, sums).tolist(), stds))
-    gradient, values, first = np.zeros((len(found), len(sums))), [], 0
-    for k, (name, one) in enumerate(zip(named, found, strict=True)):
-        own = slice(first, first + len(list_sums(one)))
+    estimates = list(map(Combination, estimate_values(release, terms).tolist(), stds))
+    ends = np.cumsum([len(list_sums(each)) for each in expressions]).tolist()
+    places = [slice(*pair) for pair in pairwise([0, *ends])]
+    gradient, values = np.zeros((len(expressions), len(terms))), np.zeros(len(expressions))
+    for k, (name, expression) in enumerate(zip(named, expressions, strict=True)):
+        sums = estimates[places[k]]
         try:
-            for j in _find_denominators(one):
-                _check_denominator(estimates[own][j])
+            for j in _find_denominators(expression):
+                _check_denominator(sums[j])
         except WorkloadError as error:
             raise WorkloadError(f"{name!r}: {error}") from None
-        value, gradient[k, own] = _expand(one, [part.value for part in estimates[own]])
-        values.append(value)
-        first = own.stop
+        values[k], gradient[k, places[k]] = _expand(expression, [s.value for s in sums])
     joint = gradient @ covariance @ gradient.T
-    each: list[CombinedNumber] = []
-    first = 0
-    for one, value, variance in zip(found, values, np.diag(joint).tolist(), strict=True):
-        # Where noise cancels, as in a / a, rounding may leave a variance slightly below zero.
-        std, parts = math.sqrt(max(variance, 0.0)), estimates[first : first + len(list_sums(one))]
-        if isinstance(one, Quotient):
-            between = float(covariance[first, first + 1])
-            each.append(Ratio(value, std, parts[0], parts[1], between))
-        elif isinstance(one, Formula):
-            each.append(Approximation(value, std, tuple(parts[j] for j in one.denominators)))
-        else:
-            each.append(Combination(value, std))
-        first += len(parts)
+    # Where noise cancels, as in a / a, rounding may leave a variance slightly below zero.
+    stds = np.sqrt(np.maximum(np.diag(joint), 0.0)).tolist()
+    each_number = []
+    for k, expression in enumerate(expressions):
+        first = places[k].start
+        between = float(covariance[first, min(first + 1, len(terms) - 1)])
+        numbers = float(values[k]), stds[k]
+        each_number.append(_make_number(expression, *numbers, estimates[places[k]], between))
     return Combinations(
         names=tuple(named),
-        values=np.array(values),
+        values=values,
         covariance=joint,
-        approximate=np.array([one.approximate for one in each]),
-        each=tuple(each),
+        approximate=np.array([number.approximate for number in each_number]),
+        each=tuple(each_number),
     )
 
 
-def _is_formula(one: Expression) -> bool:
+def _make_number(
+    expression: Expression,
+    value: float,
+    std: float,
+    sums: Sequence[Combination],
+    covariance: float,
+) -> CombinedNumber:
+    """Make the estimate of an expression.
+
+    Args:
+        expression: The expression.
+        value: Its value, or nan.
+        std: Its std, or nan.
+        sums: The estimates of its sums.
+        covariance: The covariance of numerator and denominator, if it is a ratio.
+    """
+    if isinstance(expression, Quotient):
+        return Ratio(value, std, sums[0], sums[1], covariance)
+    if isinstance(expression, Formula):
+        return Approximation(value, std, tuple(sums[j] for j in expression.denominators))
+    return sums[0]
+
+
+def _is_formula(expression: Expression) -> bool:
     """Return whether an expression is a ratio or a formula, and no sum."""
-    return isinstance(one, (Quotient, Formula))
+    return isinstance(expression, (Quotient, Formula))
 
 
-def _find_denominators(one: Expression) -> list[int]:
+def _find_denominators(expression: Expression) -> list[int]:
     """Find which sums of an expression something is divided by."""
-    if isinstance(one, Quotient):
+    if isinstance(expression, Quotient):
         return [1]
-    return one.denominators if isinstance(one, Formula) else []
+    return expression.denominators if isinstance(expression, Formula) else []
 
 
-def _expand(one: Expression, values: Sequence[float]) -> tuple[float, FloatArray]:
+def _expand(expression: Expression, values: Sequence[float]) -> tuple[float, FloatArray]:
     """Compute the value of an expression at those of its sums (k,), and its derivatives (k,)."""
-    if isinstance(one, Quotient):
+    if isinstance(expression, Quotient):
         # The first-order error of a / b is (error of a - value * error of b) / b.
         above, below = values
         ratio = above / below
         return ratio, np.array([1 / below, -ratio / below])
-    if isinstance(one, Formula):
-        return one.evaluate(values)
+    if isinstance(expression, Formula):
+        return expression.evaluate(values)
     return values[0], np.ones(1)
 
 
 def _estimate_covariances(
     release: NoisyAnswers,
     chunk: Sequence[Expression],
-    parts: Sequence[Sequence[Combination]],
+    sums: Sequence[Sequence[Combination]],
     numbers: Sequence[tuple[float, float]],
 ) -> list[float]:
     """Compute the covariances of the numerators and denominators of ratios.
@@ -180,39 +191,39 @@ def _estimate_covariances(
     Args:
         release: The release.
         chunk: Expressions (k,).
-        parts: The sums of each.
+        sums: The estimates of the sums of each.
         numbers: The value and the std of each, or nan.
 
     Returns:
         The covariance for each ratio, and 0 for others.
     """
-    found = [0.0] * len(chunk)
+    covariances = [0.0] * len(chunk)
     factors: dict[int, float] = {}
-    for k, (one, own) in enumerate(zip(chunk, parts, strict=True)):
-        if not isinstance(one, Quotient) or 0.0 in (own[0].std, own[1].std):
+    for k, expression in enumerate(chunk):
+        if not isinstance(expression, Quotient) or 0.0 in (sums[k][0].std, sums[k][1].std):
             continue
-        above, below, (ratio, std) = own[0], own[1], numbers[k]
+        above, below, (ratio, std) = sums[k][0], sums[k][1], numbers[k]
         if abs(ratio) * below.std >= _LEAST_SHARE * above.std:
             # The variance of a - r b is that of a, less 2 r times the covariance, plus r^2 times
             # that of b; and the std of the ratio is that of a - r b over b.
             square = (std * below.value) ** 2
-            found[k] = (above.std**2 + (ratio * below.std) ** 2 - square) / (2 * ratio)
+            covariances[k] = (above.std**2 + (ratio * below.std) ** 2 - square) / (2 * ratio)
         else:
             factors[k] = above.std / below.std
     errors = [add_terms(list_sums(chunk[k]), [1.0, -factor]) for k, factor in factors.items()]
     stds = estimate_stds(release, errors).tolist()
     for (k, factor), std in zip(factors.items(), stds, strict=True):
-        found[k] = (2 * parts[k][0].std ** 2 - std**2) / (2 * factor)
+        covariances[k] = (2 * sums[k][0].std ** 2 - std**2) / (2 * factor)
     # Whatever rounding did, no covariance is above the product of the stds.
-    most = [own[0].std * own[-1].std for own in parts]
-    return [min(max(one, -largest), largest) for one, largest in zip(found, most, strict=True)]
+    largest = [numbers[0].std * numbers[-1].std for numbers in sums]
+    return [min(max(c, -most), most) for c, most in zip(covariances, largest, strict=True)]
 
 
-def _list_denominators(found: CombinedNumber) -> tuple[Combination, ...]:
+def _list_denominators(number: CombinedNumber) -> tuple[Combination, ...]:
     """List the sums that an estimate was divided by."""
-    if isinstance(found, Ratio):
-        return (found.denominator,)
-    return found.denominators if isinstance(found, Approximation) else ()
+    if isinstance(number, Ratio):
+        return (number.denominator,)
+    return number.denominators if isinstance(number, Approximation) else ()
 
 
 def _split_chunks(
@@ -221,9 +232,9 @@ def _split_chunks(
     """Split combinations into chunks whose estimates fit into memory together."""
     chunk: list[Expression] = []
     size = 0
-    for one in combinations:
-        chunk.append(one)
-        size += sum(count_coefficients(release, terms) for terms in list_sums(one))
+    for expression in combinations:
+        chunk.append(expression)
+        size += sum(count_coefficients(release, terms) for terms in list_sums(expression))
         if len(chunk) >= _MOST_TOGETHER or size >= _MOST_COEFFICIENTS:
             yield chunk
             chunk, size = [], 0
@@ -240,12 +251,12 @@ def _estimate_sums(release: NoisyAnswers, sums: Sequence[Terms]) -> list[Combina
 def _name_expressions(expressions: Sequence[str]) -> dict[str, str]:
     """Name each expression by itself."""
     named: dict[str, str] = {}
-    for one in expressions:
-        if not isinstance(one, str):
-            raise WorkloadError(f"{one!r} has no name; give a mapping, or a list of expressions")
-        if one in named:
-            raise WorkloadError(f"{one!r} is listed twice; give each expression once")
-        named[one] = one
+    for text in expressions:
+        if not isinstance(text, str):
+            raise WorkloadError(f"{text!r} has no name; give a mapping, or a list of expressions")
+        if text in named:
+            raise WorkloadError(f"{text!r} is listed twice; give each expression once")
+        named[text] = text
     return named
 
 

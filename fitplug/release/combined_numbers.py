@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, NamedTuple, TypeAlias
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -19,24 +19,21 @@ from fitplug.release.noisy_answers import find_quantile
 from fitplug.workload import DEFAULT_CONFIDENCE
 
 
-class Combination(NamedTuple):
-    """A linear combination of released answers.
+class CombinedNumber:
+    """What an expression asks for: a sum of answers, a ratio of two, or a formula of several.
 
     Attributes:
-        value: The unbiased estimate.
-        std: The exact standard deviation of its noise.
+        value: The estimate.
+        std: The standard deviation of its noise.
+        approximate: Whether the standard deviation is approximate, by the delta method.
     """
 
     value: float
     std: float
-
-    @property
-    def approximate(self) -> bool:
-        """False, as the standard deviation is exact."""
-        return False
+    approximate: ClassVar[bool] = False
 
     def moe(self, confidence: float = DEFAULT_CONFIDENCE) -> float:
-        """Compute the margin of error: half the width of `interval`.
+        """Compute the margin of error: the distance to the farther end of `interval`.
 
         Raises:
             WorkloadError: The confidence is out of range.
@@ -66,12 +63,28 @@ class Combination(NamedTuple):
         return self.value - quantile * self.std, self.value + quantile * self.std
 
 
+class _Estimate(NamedTuple):
+    value: float
+    std: float
+
+
+class Combination(_Estimate, CombinedNumber):
+    """A linear combination of released answers, a pair.
+
+    Attributes:
+        value: The unbiased estimate.
+        std: The exact standard deviation of its noise.
+    """
+
+
 @dataclass(frozen=True)
-class Ratio:
+class Ratio(CombinedNumber):
     """A ratio of two linear combinations of released answers.
 
     The value and the standard deviation are nan if the denominator is too near to zero for them to
-    mean anything. The interval has a meaning even then.
+    mean anything. The interval has a meaning even then: it is Fieller's, which is not symmetric
+    around the value. Its ends are -inf and inf if the denominator is within its margin of error of
+    zero, so that no bounds of the ratio are known.
 
     Attributes:
         value: The ratio of the two estimates.
@@ -79,7 +92,6 @@ class Ratio:
         numerator: The combination above.
         denominator: The combination below.
         covariance: The covariance of the two.
-        approximate: True, as the standard deviation is approximate.
     """
 
     value: float
@@ -88,29 +100,6 @@ class Ratio:
     denominator: Combination
     covariance: float
     approximate: ClassVar[bool] = True
-
-    def moe(self, confidence: float = DEFAULT_CONFIDENCE) -> float:
-        """Compute the margin of error: the distance to the farther end of `interval`.
-
-        Raises:
-            WorkloadError: The confidence is out of range.
-        """
-        return self.find_moe(find_quantile(confidence))
-
-    def interval(self, confidence: float = DEFAULT_CONFIDENCE) -> tuple[float, float]:
-        """Compute an interval that covers the exact ratio with this probability.
-
-        It is Fieller's interval, which is not symmetric around the value. As the interval of a
-        linear combination it uses quantiles of the Gaussian distribution.
-
-        Returns:
-            The lower and the upper end; -inf and inf if the denominator is within its own margin
-            of error of zero, so that no bounds of the ratio are known.
-
-        Raises:
-            WorkloadError: The confidence is out of range.
-        """
-        return self.find_ends(find_quantile(confidence))
 
     def find_moe(self, quantile: float) -> float:
         """Compute the margin of error with a quantile of the Gaussian distribution."""
@@ -123,54 +112,22 @@ class Ratio:
 
 
 @dataclass(frozen=True)
-class Approximation:
+class Approximation(CombinedNumber):
     """A formula of released answers, such as a difference of ratios, by the delta method.
 
     The value and the standard deviation are nan if a denominator is too near to zero for them to
-    mean anything.
+    mean anything. The interval covers the exact value with about its probability.
 
     Attributes:
         value: The formula of the estimates.
         std: The standard deviation by the delta method.
         denominators: The linear combinations that something is divided by.
-        approximate: True, as standard deviation and interval are approximate.
     """
 
     value: float
     std: float
     denominators: tuple[Combination, ...]
     approximate: ClassVar[bool] = True
-
-    def moe(self, confidence: float = DEFAULT_CONFIDENCE) -> float:
-        """Compute the approximate margin of error: half the width of `interval`.
-
-        Raises:
-            WorkloadError: The confidence is out of range.
-        """
-        return self.find_moe(find_quantile(confidence))
-
-    def interval(self, confidence: float = DEFAULT_CONFIDENCE) -> tuple[float, float]:
-        """Compute an interval that covers the exact value with about this probability.
-
-        Returns:
-            The lower and the upper end.
-
-        Raises:
-            WorkloadError: The confidence is out of range.
-        """
-        return self.find_ends(find_quantile(confidence))
-
-    def find_moe(self, quantile: float) -> float:
-        """Compute the margin of error with a quantile of the Gaussian distribution."""
-        return quantile * self.std
-
-    def find_ends(self, quantile: float) -> tuple[float, float]:
-        """Compute the ends of the interval with a quantile of the Gaussian distribution."""
-        return self.value - quantile * self.std, self.value + quantile * self.std
-
-
-CombinedNumber: TypeAlias = Combination | Ratio | Approximation
-"""What an expression asks for: a sum of answers, a ratio of two, or a formula of several."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,7 +164,7 @@ class Combinations:
             WorkloadError: The confidence is out of range.
         """
         quantile = find_quantile(confidence, len(self.names) if simultaneous else 1)
-        return np.array([one.find_moe(quantile) for one in self.each])
+        return np.array([number.find_moe(quantile) for number in self.each])
 
     def interval(
         self, confidence: float = DEFAULT_CONFIDENCE, *, simultaneous: bool = False
@@ -227,7 +184,7 @@ class Combinations:
             WorkloadError: The confidence is out of range.
         """
         quantile = find_quantile(confidence, len(self.names) if simultaneous else 1)
-        low, high = np.array([one.find_ends(quantile) for one in self.each]).T
+        low, high = np.array([number.find_ends(quantile) for number in self.each]).T
         return low, high
 
 

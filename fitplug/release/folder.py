@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from os import PathLike
 from pathlib import Path
@@ -181,7 +181,12 @@ def complete_folder(
     folder.replace(RECORD, json.dumps(header, indent=2, ensure_ascii=True).encode() + b"\n")
 
 
-def publish_folder(staging: Path, directory: Path, label: str = "") -> None:
+def publish_folder(
+    staging: Path,
+    directory: Path,
+    label: str = "",
+    make_room: Callable[[], bool] = lambda: True,
+) -> None:
     """Move a complete release from a local staging area to its place, in one step.
 
     The folder gets the files that the manifests name, and those beside them, and nothing else:
@@ -193,6 +198,8 @@ def publish_folder(staging: Path, directory: Path, label: str = "") -> None:
         directory: The place, where there is nothing or an empty folder.
         label: A text in the name of the folder that is moved, so that one that a killed process
             left is recognised.
+        make_room: Is called when the complete folder is about to be moved, and returns whether it
+            is.
 
     Raises:
         InputError: The staging area holds no complete release, or another writer changed it.
@@ -213,7 +220,8 @@ def publish_folder(staging: Path, directory: Path, label: str = "") -> None:
         mode = partial.stat().st_mode & 0o777  # as the umask of this process has it
         for path in partial.rglob("*"):
             path.chmod(mode if path.is_dir() else mode & 0o666)
-        move_into_place(partial, directory)
+        if make_room():
+            move_into_place(partial, directory)
 
 
 def read_folder(location: str | PathLike[str] | Place) -> tuple[dict[str, Any], str]:

@@ -97,22 +97,22 @@ def _round_running_sums(share: FloatArray, E: FloatArray, left: FloatArray) -> F
         return np.asarray(up)
     if not len(share):
         raise NoSolutionError
-    found = milp(
+    solution = milp(
         1 - 2 * up,
         constraints=LinearConstraint(E, left, left),
         bounds=Bounds(0, 1),
         integrality=np.ones(len(share)),
     )
-    if found.x is None:
+    if solution.x is None:
         raise NoSolutionError
-    return np.asarray(np.rint(found.x))
+    return np.asarray(np.rint(solution.x))
 
 
 def _improve(A: FloatArray, share: FloatArray, up: FloatArray, E: FloatArray) -> FloatArray:
     """Bring `up` (f,) of 0 and 1 nearer to `share` (f,) in A's norm, by changes that keep E up."""
     if not len(up):
         return up
-    gram, up, kept = A.T @ A, up.copy(), E.T
+    gram, up, totals = A.T @ A, up.copy(), E.T
     slope = gram @ (up - share)
     for _ in range(_CHANGES_PER_CELL * len(up)):
         step = 1 - 2 * up
@@ -120,7 +120,7 @@ def _improve(A: FloatArray, share: FloatArray, up: FloatArray, E: FloatArray) ->
         first = np.argsort(single, kind="stable")[:_TRIED_CELLS]
         pairs = single[first, None] + single + 2 * np.outer(step[first], step) * gram[first]
         # Only changes of one cell or of two that keep the totals are allowed.
-        moved = step[:, None] * kept
+        moved = step[:, None] * totals
         off = np.abs(moved[first, None, :] + moved[None, :, :]).sum(axis=2) > _TOLERANCE
         pairs[off | (first[:, None] == np.arange(len(up)))] = np.inf
         single[np.abs(moved).sum(axis=1) > _TOLERANCE] = np.inf

@@ -26,10 +26,6 @@ from fitplug.expressions import (
 )
 from fitplug.families import (
     Product,
-    compute_boxed_covariance,
-    compute_combined_covariance,
-    upper_boxed_stds,
-    upper_combined_stds,
 )
 from fitplug.numeric import FloatArray
 from fitplug.release.noisy_answers import NoisyAnswers
@@ -60,12 +56,12 @@ def read_combination(
     """
     if not isinstance(asked, str):
         return _read_coefficients(expressions, asked)
-    found = expressions.read(asked, within)
-    for terms in list_sums(found):
+    expression = expressions.read(asked, within)
+    for terms in list_sums(expression):
         for name, coefficients in terms.items():
             if not coefficients.is_finite:
                 raise WorkloadError(f"coefficients of {name!r} must be finite")
-    return found
+    return expression
 
 
 def add_terms(several: Sequence[Terms], weights: Sequence[float]) -> Terms:
@@ -85,23 +81,18 @@ def estimate_values(release: NoisyAnswers, several: Sequence[Terms]) -> FloatArr
     values = np.zeros(len(several))
     # Group by group, as the estimates of a group are computed, or read, when they are needed.
     for name, users in _index_by_group(several).items():
-        if release.parted_tables is None:
-            estimates = release.estimates[name]
-            for k in users:
-                values[k] += several[k][name].multiply_values(estimates)
-            continue
         shape = release.plan.workload[name].shape
-        for block in release.parted_tables.list_blocks(name):
+        for part in release.list_parts(name):
             # Only the parts are read that hold answers of some sum.
-            parts = {
-                k: several[k][name].keep_range(shape, block.axis, block.start, block.stop)
+            within = {
+                k: several[k][name].keep_range(shape, part.axis, part.start, part.stop)
                 for k in users
             }
-            parts = {k: part for k, part in parts.items() if part.count}
-            if parts:
-                estimates = block.read()
-                for k, part in parts.items():
-                    values[k] += part.multiply_values(estimates)
+            within = {k: coefficients for k, coefficients in within.items() if coefficients.count}
+            if within:
+                estimates = part.read()
+                for k, coefficients in within.items():
+                    values[k] += coefficients.multiply_values(estimates)
     return values
 
 
@@ -120,14 +111,13 @@ def estimate_stds(release: NoisyAnswers, several: Sequence[Terms]) -> FloatArray
     rest = [k for k, terms in enumerate(single) if not terms]
     boxed = [k for k in rest if _is_boxed(release, several[k])]
     for k in boxed:
-        (found,) = upper_boxed_stds(release.plan.strategy, [_list_boxes(several[k])])
-        stds[k] = release.noise_std * found
+        combined = release.plan.strategy.combine_products([_list_boxes(several[k])])
+        stds[k] = release.noise_std * combined.upper_stds()[0]
     workload, strategy = release.plan.workload, release.plan.strategy
     rest = [k for k in rest if k not in set(boxed)]
     for batch in _split_batches(release, rest, several):
-        stds[batch] = release.noise_std * upper_combined_stds(
-            strategy, [expand_terms(workload, several[k]) for k in batch]
-        )
+        combined = strategy.combine([expand_terms(workload, several[k]) for k in batch])
+        stds[batch] = release.noise_std * combined.upper_stds()
     return stds
 
 
@@ -140,12 +130,11 @@ def compute_covariance(release: NoisyAnswers, several: Sequence[Terms]) -> Float
                 "coefficients of groups this large are not combined with others; ask for all by "
                 "expressions"
             )
-        found = compute_boxed_covariance(plan.strategy, [_list_boxes(one) for one in several])
+        combined = plan.strategy.combine_products([_list_boxes(one) for one in several])
     else:
-        found = compute_combined_covariance(
-            plan.strategy, [expand_terms(plan.workload, terms) for terms in several]
-        )
-    return release.noise_std**2 * found
+        arrays = [expand_terms(plan.workload, terms) for terms in several]
+        combined = plan.strategy.combine(arrays)
+    return release.noise_std**2 * combined.compute_covariance()
 
 
 def count_coefficients(release: NoisyAnswers, terms: Terms) -> int:
@@ -223,12 +212,12 @@ def _split_batches(
     batches: list[list[int]] = []
     used = _BATCH_COEFFICIENTS
     for k in indices:
-        own = count_coefficients(release, several[k])
-        if used + own > _BATCH_COEFFICIENTS:
+        size = count_coefficients(release, several[k])
+        if used + size > _BATCH_COEFFICIENTS:
             batches.append([])
             used = 0
         batches[-1].append(k)
-        used += own
+        used += size
     return batches
 
 

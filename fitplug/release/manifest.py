@@ -1,6 +1,7 @@
 """The manifest of a release's noisy answers: what the release is, and the digest of each part.
 
-Its own digest is that of the answers, which a ledger keeps.
+Its own digest is that of the answers, which a ledger keeps. The answers of a period of a series are
+one part of those of its plan, with a manifest that names the period.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import json
 import platform
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -16,7 +18,7 @@ import numpy as np
 import scipy
 
 from fitplug.errors import InputError, PlanError
-from fitplug.families import PART
+from fitplug.families import PART, date_answers
 from fitplug.files import Header, LocalPlace, Place, hash_content, sync
 from fitplug.ledger import Entry, decode_fraction, encode_fraction
 from fitplug.numeric import IntArray
@@ -27,6 +29,7 @@ from fitplug.release.answer_parts import (
     AnswersPart,
     PartedAnswers,
     Stride,
+    describe_place,
     encode_part,
     write_answers_part,
 )
@@ -38,6 +41,26 @@ PLAN, MANIFEST = "plan.npz", "manifest.json"
 
 _KIND, _FORMAT = "answers of fitplug", 1
 _RESERVED = ("release", "plan", "answers", "review")
+
+
+@dataclass(frozen=True)
+class Period:
+    """A period of a series, whose answers are one part of those of the plan.
+
+    Attributes:
+        series: What identifies the series: its digest.
+        attribute: The attribute whose cells are the periods.
+        index: The index of the period.
+    """
+
+    series: str
+    attribute: str
+    index: int
+
+    def place_answers(self, plan: Plan) -> tuple[Stride, ...]:
+        """Return which of the plan's answers are drawn in this period."""
+        dates = date_answers(plan.strategy, self.attribute)
+        return describe_place(np.flatnonzero(dates == self.index))
 
 
 def name_files(workload: Workload) -> Mapping[str, str]:
@@ -111,12 +134,17 @@ def write_answers(
         InputError: The folder has answers.
         OSError: The folder cannot be written.
     """
+    return write_manifest(folder, release, write_parts(folder, release, most))
+
+
+def write_parts(folder: Place, release: NoisyAnswers, most: int = PART) -> list[AnswersPart]:
+    """Write the parts of noisy answers; see `write_answers`, which then writes their manifest."""
     parts = []
     for part, values in _cut_answers(release, most):
         if not write_answers_part(folder, part.number, values).is_mine:
             raise InputError(f"{folder} is there already; name a folder that is new or empty")
         parts.append(part)
-    return write_manifest(folder, release, parts)
+    return parts
 
 
 def compute_answers_digest(release: NoisyAnswers) -> str:
@@ -134,7 +162,9 @@ def _cut_answers(release: NoisyAnswers, most: int) -> Iterator[tuple[AnswersPart
         yield AnswersPart(number, place, len(content), hash_content(content)), values
 
 
-def _encode_manifest(release: NoisyAnswers, parts: Sequence[AnswersPart]) -> bytes:
+def _encode_manifest(
+    release: NoisyAnswers, parts: Sequence[AnswersPart], period: Period | None = None
+) -> bytes:
     """Encode the manifest of parts. The answers of the release are not used."""
     described = [
         {
@@ -145,11 +175,16 @@ def _encode_manifest(release: NoisyAnswers, parts: Sequence[AnswersPart]) -> byt
         for part in parts
     ]
     header = {"kind": _KIND, "format": _FORMAT} | _describe_fields(release) | {"parts": described}
+    if period is not None:
+        header["period"] = vars(period)
     return json.dumps(header, sort_keys=True, ensure_ascii=True).encode()
 
 
 def write_manifest(
-    folder: Place, release: NoisyAnswers, parts: Sequence[AnswersPart]
+    folder: Place,
+    release: NoisyAnswers,
+    parts: Sequence[AnswersPart],
+    period: Period | None = None,
 ) -> tuple[PartedAnswers, str]:
     """Write the manifest of all parts, unless it was written before.
 
@@ -157,18 +192,19 @@ def write_manifest(
         folder: The folder of the release, or its staging area, with all parts.
         release: The release; its answers are not used.
         parts: All parts in order.
+        period: The period whose answers these are; None if they are all of the plan's.
 
     Returns:
         The answers, and the digest of the manifest that is durable, which is that of the answers.
 
     Raises:
-        InputError: The parts do not have each answer of the plan once, or a manifest of another
-            release is there.
+        InputError: The parts do not have each answer of the plan, or of the period, once; or a
+            manifest of another release is there.
         OSError: The manifest cannot be written.
     """
     size = release.plan.strategy.released_size
-    _check_places(parts, size)
-    content = _encode_manifest(release, parts)
+    _check_places(release.plan, parts, period)
+    content = _encode_manifest(release, parts, period)
     answers = folder.join(ANSWER_PARTS)
     is_first = answers.create(MANIFEST, content)
     if isinstance(folder, LocalPlace):
@@ -177,22 +213,29 @@ def write_manifest(
         sync(folder.path.parent)
     if is_first:
         return PartedAnswers(folder, parts, size), hash_content(content)
-    fields, digest = read_manifest(folder, release.plan)
+    fields, digest = read_manifest(folder, release.plan, period)
     earlier: PartedAnswers = fields["answers"]
     if [part.digest for part in earlier.parts] != [part.digest for part in parts]:
         raise InputError(f"{answers}/{MANIFEST} is of other answers; name a folder that is new")
     return earlier, digest
 
 
-def read_manifest(folder: Place, plan: Plan) -> tuple[dict[str, Any], str]:
+def read_manifest(
+    folder: Place, plan: Plan, period: Period | None = None
+) -> tuple[dict[str, Any], str]:
     """Read the manifest of a release's answers.
+
+    Args:
+        folder: The folder.
+        plan: The plan.
+        period: The period that the answers must be of; None for all answers of the plan.
 
     Returns:
         The fields of the release by the names of `Release`'s attributes, with answers that are read
         when they are needed; and the digest of the manifest.
 
     Raises:
-        InputError: The manifest is missing, damaged, or of another plan.
+        InputError: The manifest is missing, damaged, or of another plan or period.
         OSError: The manifest cannot be read.
     """
     name = f"{folder}/{ANSWER_PARTS}/{MANIFEST}"
@@ -203,9 +246,11 @@ def read_manifest(folder: Place, plan: Plan) -> tuple[dict[str, Any], str]:
     header = read_manifest_header(name, content, _KIND, _FORMAT)
     if header.get("plan_digest") != plan.digest:
         raise InputError(f"{name} is of another plan than {PLAN}; use the files of one folder")
+    if header.get("period") != (None if period is None else vars(period)):
+        raise InputError(f"{name} is of another series, or of another period")
     try:
         parts = [_parse_part(k, one) for k, one in enumerate(header["parts"])]
-        _check_places(parts, plan.strategy.released_size)
+        _check_places(plan, parts, period)
         answers = PartedAnswers(folder, parts, plan.strategy.released_size)
         fields = _parse_fields(plan, header) | {"answers": answers}
     except Exception:  # entries that are missing or of another type raise many kinds of errors
@@ -239,12 +284,17 @@ def _parse_part(number: int, described: Any) -> AnswersPart:
     return AnswersPart(number, place, int(described["bytes"]), str(described["digest"]))
 
 
-def _check_places(parts: Sequence[AnswersPart], size: int) -> None:
-    """Check that parts may have each of n answers once: their number, and the range of each.
+def _check_places(plan: Plan, parts: Sequence[AnswersPart], period: Period | None) -> None:
+    """Check that parts may have each answer once: their number, and the range of each.
 
     Raises:
         InputError: They have not.
     """
+    size = plan.strategy.released_size
+    if period is not None:
+        if [part.place for part in parts] != [period.place_answers(plan)]:
+            raise InputError("the answers of a period are not those of the plan")
+        return
     strides = [stride for part in parts for stride in part.place]
     fits = sum(part.size for part in parts) == size
     fits = fits and all(len(one.shape) == len(one.strides) for one in strides)

@@ -5,7 +5,7 @@ All of this is public, because it is post-processing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -14,7 +14,6 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fitplug.families import make_estimates
 from fitplug.files import ArrowTable
 from fitplug.ledger import Entry
 from fitplug.numeric import UNIT_ROUNDOFF, AnyArray, FloatArray, IntArray, ceil_float, freeze
@@ -46,6 +45,28 @@ class AnswersInParts(Protocol):
         """Read all answers."""
 
 
+@dataclass(frozen=True)
+class EstimatesPart:
+    """A part of a group's estimates: those whose index along an axis is in a range.
+
+    Attributes:
+        axis: The axis.
+        start: The first index along the axis.
+        stop: The index after the last one.
+        read: A function that reads the estimates, of the group's shape but for the range.
+    """
+
+    axis: int
+    start: int
+    stop: int
+    read: Callable[[], FloatArray]
+
+    def index(self, dimensions: int) -> tuple[slice, ...]:
+        """Return the index of the part in an array of the group's shape."""
+        ends = {self.axis: slice(self.start, self.stop)}
+        return tuple(ends.get(axis, slice(None)) for axis in range(dimensions))
+
+
 class TablesInParts(Protocol):
     """Tables of which parts are read when they are needed."""
 
@@ -53,30 +74,11 @@ class TablesInParts(Protocol):
     def estimates(self) -> ByGroup:
         """The estimates by group, each read when it is asked for."""
 
-    def list_blocks(self, name: str) -> Sequence[EstimatesBlock]:
+    def list_parts(self, name: str) -> Sequence[EstimatesPart]:
         """List the parts of a group's estimates."""
 
     def iterate(self, name: str) -> Iterator[ArrowTable]:
         """Read the parts of a group's table one after another."""
-
-
-class EstimatesBlock(Protocol):
-    """A part of a group's estimates: those whose index along an axis is in a range."""
-
-    @property
-    def axis(self) -> int:
-        """The axis."""
-
-    @property
-    def start(self) -> int:
-        """The first index along the axis."""
-
-    @property
-    def stop(self) -> int:
-        """The index after the last one."""
-
-    def read(self) -> FloatArray:
-        """Read the estimates, of the group's shape but for the range of the axis."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,7 +205,14 @@ class NoisyAnswers:
         """The unbiased estimates by group, of the group's shape, each computed when it is read."""
         if self.parted_tables is not None:
             return self.parted_tables.estimates
-        return make_estimates(self.plan.strategy, np.asarray(self.answers))
+        return self.plan.strategy.make_estimates(np.asarray(self.answers))
+
+    def list_parts(self, name: str) -> Sequence[EstimatesPart]:
+        """List the parts in which a group's estimates are read; in memory there is one."""
+        if self.parted_tables is not None:
+            return self.parted_tables.list_parts(name)
+        rows, *_ = *self.plan.workload[name].shape, 1
+        return [EstimatesPart(0, 0, rows, lambda: self.estimates[name])]
 
     @cached_property
     def variances(self) -> ByGroup:

@@ -116,8 +116,8 @@ def _plot_map(
     width = min(10.0, 3.5 + 0.1 * columns)
     with open_figure(width, min(8.0, 2.5 + 0.1 * rows)) as (figure, axes):
         drawn = axes.imshow(estimates, aspect="auto", cmap="viridis", interpolation="nearest")
-        for axis, own, factor in zip((axes.yaxis, axes.xaxis), labels, factors, strict=True):
-            _set_ticks(axis, own)
+        for axis, texts, factor in zip((axes.yaxis, axes.xaxis), labels, factors, strict=True):
+            _set_ticks(axis, texts)
             axis.set_label_text(shorten(factor.attribute))
         bar = figure.colorbar(drawn, ax=axes, label=f"estimate ({group.quantity})")
         separate_thousands(bar.ax.yaxis)

@@ -16,27 +16,18 @@ from typing import Any
 import numpy as np
 
 from fitplug.errors import InputError, WorkloadError
-from fitplug.families import date_answers, date_queries, make_estimates
-from fitplug.files import (
-    Arrays,
-    ArrowTable,
-    Columns,
-    Header,
-    decode_parquet,
-    read_with_digest,
-    sync,
-    write_parquet,
-    write_with_digest,
-)
+from fitplug.families import date_answers, date_queries
+from fitplug.files import ArrowTable, Columns, Place, decode_parquet, write_parquet
 from fitplug.numeric import AnyArray, IntArray, freeze
 from fitplug.plan import Plan
 from fitplug.release import tables
+from fitplug.release.answer_parts import AnswersPart, write_answers_part
 from fitplug.release.combination import combine, combine_all
 from fitplug.release.combined_numbers import Combinations, CombinedNumber
 from fitplug.release.linear_combinations import CombinationLike
-from fitplug.release.manifest import list_core_versions, name_files
+from fitplug.release.manifest import Period, name_files, read_manifest, write_manifest
 from fitplug.release.noisy_answers import ByGroup, NoisyAnswers
-from fitplug.release.population import LIMITS, Limited
+from fitplug.release.population import Limited
 from fitplug.release.tables import are_equal_tables, choose_intervals, make_arrow, read_intervals
 from fitplug.workload import ArraysByGroup, QueryGroup
 
@@ -74,7 +65,7 @@ class PartialRelease(NoisyAnswers):
     @cached_property
     def estimates(self) -> ByGroup:
         """The unbiased estimates by group, of the group's shape; nan where they are not known."""
-        return self._hide_unknown(make_estimates(self.plan.strategy, np.asarray(self.answers)))
+        return self._hide_unknown(self.plan.strategy.make_estimates(np.asarray(self.answers)))
 
     @cached_property
     def variances(self) -> ByGroup:
@@ -152,16 +143,12 @@ class PartialRelease(NoisyAnswers):
         return ArraysByGroup(self.plan.workload, read)
 
 
-_KIND, _FORMAT = "answers of one period of fitplug", 1
-
-
 @dataclass(frozen=True, eq=False)
 class PeriodAnswers:
     """The noisy answers of one period of a series.
 
     Attributes:
-        series: What identifies the series: its digest.
-        period: The index of the period.
+        period: The period.
         answers: Those of the plan's answers that are drawn in this period, in their order.
         seal: The seal of the exact counts of the period, which tells nothing of them.
         limited: Whether the counts of all periods together enforce the limit on the records of a
@@ -170,8 +157,7 @@ class PeriodAnswers:
         outside: Attributes by which records were left out; see `NoisyAnswers`.
     """
 
-    series: str
-    period: int
+    period: Period
     answers: IntArray
     seal: str
     limited: Limited
@@ -179,59 +165,54 @@ class PeriodAnswers:
     outside: tuple[str, ...] = ()
 
 
-def write_period_answers(own: PeriodAnswers, path: Path, mode: int) -> str:
-    """Write the answers of a period to a file, which is on the disk when this returns.
+_FIELDS = ("answers", "seal", "limited", "rows", "outside")
+
+
+def write_period_answers(folder: Place, plan: Plan, own: PeriodAnswers, **described: Any) -> str:
+    """Write the answers of a period into a folder that has none: one part, and the manifest.
 
     Args:
+        folder: The folder.
+        plan: The plan of the series.
         own: The answers.
-        path: The file.
-        mode: The permissions of the file.
+        described: Further fields of the release, by the names of the attributes of `NoisyAnswers`.
 
     Returns:
-        The digest of the file's content.
+        The digest of the answers.
 
     Raises:
-        OSError: The file cannot be written.
+        InputError: The period has another number of answers, or the folder has answers.
+        OSError: The folder cannot be written.
     """
-    header: Header = {
-        "kind": _KIND,
-        "format": _FORMAT,
-        "series": own.series,
-        "period": own.period,
-        "seal": own.seal,
-        "limited": own.limited,
-        "rows": own.rows,
-        "outside": list(own.outside),
-        "versions": list_core_versions(),
-    }
-    digest = write_with_digest(path, header, {"answers": own.answers}, mode)
-    sync(path.parent)
-    return digest
+    written = write_answers_part(folder, 0, own.answers)
+    part = AnswersPart(0, own.period.place_answers(plan), written.bytes, written.digest)
+    if not written.is_mine or part.size != own.answers.size:
+        raise InputError(f"{folder} has answers already, or these are not those of the plan")
+    fields = {name: getattr(own, name) for name in _FIELDS}
+    return write_manifest(folder, NoisyAnswers(plan, **fields, **described), [part], own.period)[1]
 
 
-def read_period_answers(path: Path, series: str, period: int) -> tuple[PeriodAnswers, str]:
+def read_period_answers(folder: Place, plan: Plan, period: Period) -> tuple[PeriodAnswers, str]:
     """Read the answers of a period of a series.
 
     Args:
-        path: The file.
-        series: The digest of the series.
-        period: The index of the period.
+        folder: The folder that has them.
+        plan: The plan of the series.
+        period: The period.
 
     Returns:
-        The answers, and the digest of the file's content.
+        The answers, and their digest.
 
     Raises:
-        InputError: The file is damaged, was edited, or is of another series or period.
-        OSError: The file cannot be read.
+        InputError: They are missing or damaged, were edited, or are of another series or period.
+        OSError: They cannot be read.
     """
-    header, arrays, digest = _open(path)
-    try:
-        own = _parse(header, arrays)
-    except Exception:  # entries that are missing or of another type raise many kinds of errors
-        raise _make_error(path) from None
-    if (own.series, own.period) != (series, period):
-        raise InputError(f"{path}: these are answers of another series, or of another period")
-    return own, digest
+    fields, digest = read_manifest(folder, plan, period)
+    fields["answers"] = fields["answers"].read_part(0)
+    described = {name: fields[name] for name in _FIELDS}
+    if described["seal"] is None or described["limited"] is None:
+        raise InputError(f"{folder}: the answers of this period have no seal")
+    return PeriodAnswers(period, **described), digest
 
 
 def join_periods(
@@ -251,7 +232,7 @@ def join_periods(
     dates = date_answers(plan.strategy, periods)
     answers = np.zeros(plan.strategy.size, dtype=np.int64)
     for own in drawn:
-        mine = dates == own.period
+        mine = dates == own.period.index
         if own.answers.shape != (int(mine.sum()),):
             raise InputError("the answers of a period are not those of the plan")
         answers[mine] = own.answers
@@ -327,42 +308,4 @@ def _describe_rows(rows: Sequence[str | None], labels: Sequence[str]) -> str | N
     return "; ".join(
         f"in {label}, {own or 'rows that are one record each'}"
         for label, own in zip(labels, rows, strict=False)
-    )
-
-
-def _open(path: Path) -> tuple[Header, Arrays, str]:
-    """Read the header, the arrays and the digest. Raises InputError for damage and edits."""
-    try:
-        header, arrays, digest = read_with_digest(path)
-        is_known = (header["kind"], header["format"]) == (_KIND, _FORMAT)
-    except FileNotFoundError:
-        raise
-    except Exception:  # zip, NumPy and JSON each raise their own kinds on damage
-        raise _make_error(path) from None
-    if digest is None or not is_known:
-        raise _make_error(path)
-    return header, arrays, digest
-
-
-def _parse(header: Header, arrays: Arrays) -> PeriodAnswers:
-    """Make the answers of what a file holds. Raises errors of any kind if they do not agree."""
-    answers = np.asarray(arrays["answers"])
-    limited = header["limited"]
-    if answers.dtype != np.int64 or answers.ndim != 1 or limited not in LIMITS or limited is None:
-        raise ValueError
-    return PeriodAnswers(
-        series=str(header["series"]),
-        period=int(header["period"]),
-        answers=answers,
-        seal=str(header["seal"]),
-        limited=limited,
-        rows=None if header["rows"] is None else str(header["rows"]),
-        outside=tuple(map(str, header["outside"])),
-    )
-
-
-def _make_error(path: Path) -> InputError:
-    return InputError(
-        f"{path}: this is no file of answers of a period, or it was damaged or edited; get the "
-        "folder again from whoever released it"
     )

@@ -127,9 +127,9 @@ def _describe_adjacent(plan: Plan, unit: str) -> str:
         )
     if isinstance(plan.unit, ReplaceOne):
         names = plan.structure.public_attributes
-        kept = f", which keep their {' and '.join(map(escape_cell, names))}" if names else ""
+        fixed = f", which keep their {' and '.join(map(escape_cell, names))}" if names else ""
         return (
-            f"Adjacent datasets differ by the values of all records of one {unit}{kept}; the "
+            f"Adjacent datasets differ by the values of all records of one {unit}{fixed}; the "
             f"number of records is the same (change-one distance).{any_value}"
         )
     return (
@@ -231,7 +231,7 @@ def _describe_preprocessing(release: Release, about: About) -> str:
     most, unit = release.most_records, about.unit
     apart = describe_apart(release.plan)
     apart += "," if apart else ""
-    kept = (
+    limit = (
         f"Of each {unit}, at most {most} row(s){apart} are kept, chosen by "
         f"a keyed hash of the {unit}'s own rows; the others are in no count. "
         if release.limited == "enforced"
@@ -241,8 +241,9 @@ def _describe_preprocessing(release: Release, about: About) -> str:
     values = f"\n\n{escape_cell(' '.join(rules))}\n\n" if rules else " "
     return (
         f"{about.preprocessing or ask_publisher('preprocessing')}\n\n"
-        f"{_describe_rows(release)}{kept}Records outside the domain are left out.{values}The noise "
-        "was fitted to the targets alone, before any row was read: nothing is tuned on the data."
+        f"{_describe_rows(release)}{limit}Records outside the domain are left out.{values}"
+        "The noise was fitted to the targets alone, before any row was read: nothing is tuned on "
+        "the data."
     )
 
 
@@ -256,8 +257,7 @@ def _describe_rows(release: Release) -> str:
 def _describe_mechanisms(release: Release, versions: Mapping[str, str]) -> str:
     """Describe the mechanisms in a table, and what protects them in practice."""
     # The costliest mechanisms come first; equal ones stay in order.
-    found = sorted(release.plan.mechanisms(), key=lambda m: -m.rho)
-    shown, rest = split_rows(found)
+    shown, rest = split_rows(sorted(release.plan.mechanisms(), key=lambda m: -m.rho))
     scale = release.noise_scale
     rows = [
         (

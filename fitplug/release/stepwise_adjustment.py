@@ -212,16 +212,16 @@ def _divide(
     parents = np.moveaxis(counts, axis, -1).reshape(-1, counts.shape[axis])
     moved = np.moveaxis(margin, axis, -1)
     children = np.ascontiguousarray(moved).reshape(-1, margin.shape[axis])
-    found = np.empty(children.shape)
+    adjusted = np.empty(children.shape)
     rows = max(1, _CHUNK // children.shape[1])
     for start in range(0, len(children), rows):
-        own, above = children[start : start + rows], parents[start : start + rows]
-        offsets = above.shape[1] * np.arange(len(own))[:, None]
-        part = project_families(own.ravel(), (families + offsets).ravel(), above.ravel())
+        values, above = children[start : start + rows], parents[start : start + rows]
+        offsets = above.shape[1] * np.arange(len(values))[:, None]
+        part = project_families(values.ravel(), (families + offsets).ravel(), above.ravel())
         if integers:
             part = round_families(part, (families + offsets).ravel(), above.ravel())
-        found[start : start + rows] = part.reshape(own.shape)
-    return np.moveaxis(found.reshape(moved.shape), -1, axis)
+        adjusted[start : start + rows] = part.reshape(values.shape)
+    return np.moveaxis(adjusted.reshape(moved.shape), -1, axis)
 
 
 def project_families(values: FloatArray, families: IntArray, totals: FloatArray) -> FloatArray:
@@ -244,8 +244,8 @@ def project_families(values: FloatArray, families: IntArray, totals: FloatArray)
     # Sums within a family, from its largest value: sums over all would lose digits.
     sums = _sum_within(descending, starts)
     tried = (sums - totals[families]) / rank
-    kept = np.add.reduceat((descending > tried).astype(np.int64), starts)
-    last = starts + np.maximum(kept, 1) - 1
+    positive = np.add.reduceat((descending > tried).astype(np.int64), starts)
+    last = starts + np.maximum(positive, 1) - 1
     return np.asarray(np.maximum(values - tried[last][families], 0.0))
 
 

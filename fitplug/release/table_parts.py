@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -22,10 +22,10 @@ from fitplug.files import (
     encode_parquet,
     hash_content,
 )
-from fitplug.numeric import AnyArray, FloatArray
+from fitplug.numeric import AnyArray, FloatArray, freeze
 from fitplug.release.answer_parts import read_checked
 from fitplug.release.manifest import list_core_versions, name_files, read_manifest_header
-from fitplug.release.noisy_answers import NoisyAnswers
+from fitplug.release.noisy_answers import EstimatesPart, NoisyAnswers
 from fitplug.release.tables import (
     RESULT_COLUMNS,
     VERSION,
@@ -59,46 +59,6 @@ class TablePart:
     slice: TableSlice
     bytes: int
     digest: str
-
-
-@dataclass(frozen=True)
-class TableBlock:
-    """The estimates of a part of a table, read when they are needed.
-
-    Attributes:
-        folder: The folder of the group's data set.
-        part: The part.
-        shape: The shape of its answers.
-    """
-
-    folder: Place
-    part: TablePart
-    shape: tuple[int, ...]
-
-    @property
-    def axis(self) -> int:
-        """The axis that is cut."""
-        return self.part.slice.axis
-
-    @property
-    def start(self) -> int:
-        """The first index along the axis."""
-        return self.part.slice.start
-
-    @property
-    def stop(self) -> int:
-        """The index after the last one."""
-        return self.part.slice.stop
-
-    def read(self) -> FloatArray:
-        """Read the estimates, of the part's shape, and check the digest of the file.
-
-        Raises:
-            InputError: The file is missing, damaged or was edited.
-            OSError: The file cannot be read.
-        """
-        found = read_table_part(self.folder, self.part, ["estimate"])
-        return np.asarray(found["estimate"].to_numpy(), dtype=np.float64).reshape(self.shape)
 
 
 def name_table_folder(release: NoisyAnswers, group: str) -> str:
@@ -215,10 +175,18 @@ class PartedTables:
         """Return the folder of a group's data set."""
         return self._folder.join(f"{self._files[name]}.parquet")
 
-    def list_blocks(self, name: str) -> Sequence[TableBlock]:
-        """List the parts of a group's estimates."""
+    def list_parts(self, name: str) -> Sequence[EstimatesPart]:
+        """List the parts of a group's estimates; reading one checks the digest of its file."""
         group, folder = self._workload[name], self.find_folder(name)
-        return [TableBlock(folder, part, part.slice.find_shape(group)) for part in self.parts[name]]
+
+        def read(part: TablePart) -> FloatArray:
+            column = read_table_part(folder, part, ["estimate"])["estimate"].to_numpy()
+            return np.asarray(column, dtype=np.float64).reshape(part.slice.find_shape(group))
+
+        return [
+            EstimatesPart(part.slice.axis, part.slice.start, part.slice.stop, partial(read, part))
+            for part in self.parts[name]
+        ]
 
     def iterate(self, name: str) -> Iterator[ArrowTable]:
         """Read the parts of a group's table one after another.
@@ -250,11 +218,10 @@ class _ReadEstimates(Mapping[str, AnyArray]):
 
     def __getitem__(self, name: str) -> FloatArray:
         group = self._workload[name]
-        found = np.empty(group.shape)
-        for block in self._tables.list_blocks(name):
-            block.part.slice.take(found)[...] = block.read()
-        found.setflags(write=False)
-        return found
+        estimates = np.empty(group.shape)
+        for part in self._tables.list_parts(name):
+            estimates[part.index(estimates.ndim)] = part.read()
+        return freeze(estimates)
 
 
 def encode_tables(
@@ -270,15 +237,15 @@ def encode_tables(
         by_group[part.slice.group].append(part)
     groups = []
     for group in release.plan.workload.groups:
-        own = by_group[group.name]
-        _check_parts(group, own)
+        table = by_group[group.name]
+        _check_parts(group, table)
         kind = choose_intervals(group, None, default=confidence)
         groups.append(
             {
                 "name": group.name,
-                "axis": own[0].slice.axis,
+                "axis": table[0].slice.axis,
                 **kind._asdict(),
-                "parts": [[one.slice.start, one.slice.stop, one.bytes, one.digest] for one in own],
+                "parts": [[p.slice.start, p.slice.stop, p.bytes, p.digest] for p in table],
             }
         )
     header = {
@@ -332,8 +299,8 @@ def _check_parts(group: QueryGroup, parts: Sequence[TablePart]) -> None:
     ends = [0, *(part.slice.stop for part in parts)]
     fits = 0 <= axis < len(shape) and ends[-1] == shape[axis]
     for number, (part, start) in enumerate(zip(parts, ends, strict=False)):
-        own = part.slice
-        fits = fits and (own.number, own.axis, own.start) == (number, axis, start)
-        fits = fits and own.start < own.stop
+        cut = part.slice
+        fits = fits and (cut.number, cut.axis, cut.start) == (number, axis, start)
+        fits = fits and cut.start < cut.stop
     if not fits:
         raise InputError(f"the parts of {group.name!r} do not have each answer once")

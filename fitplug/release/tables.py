@@ -265,22 +265,22 @@ def make_arrow(columns: Columns, metadata: Mapping[str, str]) -> ArrowTable:
     return import_library("pyarrow").table(columns).replace_schema_metadata(dict(metadata))
 
 
-def are_equal_tables(found: ArrowTable, expected: ArrowTable) -> bool:
+def are_equal_tables(written: ArrowTable, expected: ArrowTable) -> bool:
     """Return whether a table that was read says what is expected.
 
     Numbers are equal up to how another machine rounds sums. Other versions of fitplug may use other
     sentences; the metadata that they are made from are compared.
     """
-    said = found.schema.metadata or {}
+    said = written.schema.metadata or {}
     for key, value in expected.schema.metadata.items():
         is_compared = key != POPULATION.encode() and not key.startswith(VERSION.encode())
         if is_compared and said.get(key) != value:
             return False
-    if found.column_names != expected.column_names or len(found) != len(expected):
+    if written.column_names != expected.column_names or len(written) != len(expected):
         return False
     std = expected["std"].to_numpy()
     for name in expected.column_names:
-        read, column = found[name], expected[name]
+        read, column = written[name], expected[name]
         if name in MEASURES:
             read, column = read.to_numpy(), column.to_numpy()
             if read.dtype != column.dtype:

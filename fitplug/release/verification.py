@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from fitplug.errors import InputError
-from fitplug.families import PartedStrategy, cut_strategy
+from fitplug.families import PartedStrategy
 from fitplug.numeric import AnyArray, FloatArray, IntArray
 from fitplug.release.answer_parts import PartedAnswers
 from fitplug.release.folder import check_files
@@ -53,11 +53,11 @@ def verify_parts(release: NoisyAnswers, sample: int | None = None, seed: int = 0
         answers.read_part(number)
     chosen = [listed[k] for k in _choose(rng, len(listed), sample)]
     by_slice = {part.slice: part for part in chosen}
-    parted = cut_strategy(release.plan.strategy)
+    parted = release.plan.strategy.cut()
     with tempfile.TemporaryDirectory() as folder:
         computed = compute_estimates(parted, answers, list(by_slice), Path(folder))
-        for own, estimates in computed:
-            _verify_table_part(release, tables, by_slice[own], estimates)
+        for cut, estimates in computed:
+            _verify_table_part(release, tables, by_slice[cut], estimates)
 
 
 def _choose(rng: np.random.Generator, count: int, sample: int | None) -> list[int]:
@@ -80,10 +80,10 @@ def _verify_table_part(
     name = part.slice.group
     group, intervals = release.plan.workload[name], tables.intervals[name]
     folder = tables.find_folder(name)
-    found = read_table_part(folder, part)
+    written = read_table_part(folder, part)
     metadata = describe_table(release, group, intervals, tables.answers_digest)
     expected = make_table_part(release, part.slice, estimates, intervals, metadata)
-    if not are_equal_tables(found, expected):
+    if not are_equal_tables(written, expected):
         raise InputError(
             f"{folder}/{name_table_part(part.slice.number)}: the table does not say what the "
             "answers do; it was edited, or is of another release"
@@ -107,23 +107,23 @@ def compute_estimates(
     Yields:
         Each slice with its estimates, of its shape.
     """
-    groups = parted.strategy.structure.workload
+    groups = parted.structure.workload
     outputs = number_outputs(parted.outputs)
     needed: dict[TableSlice, list[int]] = {}
     of_group: dict[str, list[int]] = {}
     for number, output in enumerate(outputs):
         of_group.setdefault(output.group, []).append(number)
-    for one in slices:
-        needed[one] = [k for k in of_group[one.group] if _overlap(outputs[k], one)]
-    pieces = _gather(parted, answers, {k for own in needed.values() for k in own}, folder)
+    for cut in slices:
+        needed[cut] = [k for k in of_group[cut.group] if _overlap(outputs[k], cut)]
+    pieces = _gather(parted, answers, set().union(*needed.values()), folder)
     latest: tuple[int, FloatArray] | None = None
-    for one in slices:
-        found = np.zeros(one.find_shape(groups[one.group]))
-        for k in needed[one]:
+    for cut in slices:
+        values = np.zeros(cut.find_shape(groups[cut.group]))
+        for k in needed[cut]:
             if latest is None or latest[0] != k:
                 latest = k, parted.estimate(k, _read_pieces(folder / str(k), pieces[k]))
-            _copy_overlap(outputs[k], latest[1], one, found)
-        yield one, found
+            _copy_overlap(outputs[k], latest[1], cut, values)
+        yield cut, values
 
 
 def _overlap(output: TableSlice, wanted: TableSlice) -> bool:
@@ -134,14 +134,14 @@ def _overlap(output: TableSlice, wanted: TableSlice) -> bool:
 
 
 def _copy_overlap(
-    output: TableSlice, estimates: FloatArray, wanted: TableSlice, found: FloatArray
+    output: TableSlice, estimates: FloatArray, wanted: TableSlice, values: FloatArray
 ) -> None:
     """Copy the estimates of an output that a slice has."""
-    if not found.ndim:
-        found[...] = estimates.reshape(())
+    if not values.ndim:
+        values[...] = estimates.reshape(())
         return
-    source: list[slice] = [slice(None)] * found.ndim
-    target: list[slice] = [slice(None)] * found.ndim
+    source: list[slice] = [slice(None)] * values.ndim
+    target: list[slice] = [slice(None)] * values.ndim
     if output.axis == wanted.axis:
         first, end = max(output.start, wanted.start), min(output.stop, wanted.stop)
         source[output.axis] = slice(first - output.start, end - output.start)
@@ -149,7 +149,7 @@ def _copy_overlap(
     else:
         source[wanted.axis] = slice(wanted.start, wanted.stop)
         target[output.axis] = slice(output.start, output.stop)
-    found[tuple(target)] = estimates[tuple(source)]
+    values[tuple(target)] = estimates[tuple(source)]
 
 
 PieceTypes = list[tuple[int, "np.dtype[np.generic]", int]]
@@ -160,15 +160,15 @@ def _gather(
     parted: PartedStrategy, answers: PartedAnswers, outputs: set[int], folder: Path
 ) -> Mapping[int, PieceTypes]:
     """Write the pieces of some outputs to a file each, part after part."""
-    found: dict[int, PieceTypes] = {output: [] for output in outputs}
+    types: dict[int, PieceTypes] = {output: [] for output in outputs}
     for part in sorted({part for output in outputs for part in parted.list_parts(output)}):
         split = parted.split_answers(part, _read_part(parted, answers, part))
         for output in sorted(outputs.intersection(split)):
             piece = np.ascontiguousarray(split[output])
             with (folder / str(output)).open("ab") as file:
                 file.write(piece.data)
-            found[output].append((part, piece.dtype, len(piece)))
-    return found
+            types[output].append((part, piece.dtype, len(piece)))
+    return types
 
 
 def _read_part(parted: PartedStrategy, answers: PartedAnswers, part: int) -> IntArray:
@@ -177,8 +177,8 @@ def _read_part(parted: PartedStrategy, answers: PartedAnswers, part: int) -> Int
     if isinstance(place, slice):
         return np.asarray(answers[place])
     if part < len(answers.parts) and answers.parts[part].size == len(place):
-        own = [stride.list_numbers() for stride in answers.parts[part].place]
-        if np.array_equal(np.concatenate(own) if own else place, place):
+        numbers = [stride.list_numbers() for stride in answers.parts[part].place]
+        if np.array_equal(np.concatenate(numbers) if numbers else place, place):
             return answers.read_part(part)
     return np.asarray(answers[place])
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from fitplug.counts import AttributeSet, Tables
 from fitplug.errors import PlanError
-from fitplug.families import answer_exactly, build_dense_strategy
+from fitplug.families import build_dense_strategy
 from fitplug.numeric import IntArray, to_positions
 from fitplug.plan import Plan
 
@@ -73,7 +73,7 @@ class AnswerPath:
         return cls(
             plan,
             plan.tables,
-            lambda tables: [(slice(None), answer_exactly(plan.strategy, tables.marginal))],
+            lambda tables: [(slice(None), plan.strategy.answer_exactly(tables.marginal))],
         )
 
     @property

@@ -22,8 +22,6 @@ from fitplug.workload.targets import Target, TargetKeywords, read_target
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -86,7 +86,7 @@ class TestCodebooks:
         [
             ("attribute,value\nSEXX,1\n", "c.csv", "c.csv says nothing of it; check the spelling"),
             ("SEX,1\n", "c.csv", "no column 'attribute'"),
-            ("attribute,value\nSEX\n", "c.csv", "line 2 has no value"),
+            ("attribute,value\nSEX\n", "c.csv", "line 2 has another number of cells"),
             ("attribute,value\nSEX,\n", "c.csv", "line 2 has no value, and no min and max"),
             (
                 "attribute,value\nSEX,1-2\n",
@@ -99,7 +99,7 @@ class TestCodebooks:
                 "line 2: min and max must be",
             ),
             ("attribute,value,min,max\nSEX,1,,\nSEX,,1,2\n", "c.csv", "has lines already"),
-            ('attribute,value\nSEX,"1\n', "c.csv", "line 1 is no CSV"),
+            ('attribute,value\nSEX,"1\n', "c.csv", "line 2 or before it is no CSV"),
             ("attribute,value\n", "c.csv", "is empty"),
             ("{", "c.json", "is not valid JSON"),
             ("[]", "c.json", "must be an object"),
@@ -244,8 +244,8 @@ class TestTargets:
             ("SEX,std\n1,2,3\n", "line 2 has another number of cells"),
             ("SEX,std,confidence\n,2,0.9\n", "line 2: confidence belongs to moe"),
             ("SEX,moe,confidence\n,2,1.5\n", "line 2: confidence must lie"),
-            ("SEX,std\n1,2\n2,3\n1,4\n", "lines 2 and 4 give the same query of 'pyramid'"),
-            ("SEX,AGE,std\n,,1\n1,,2\n,3,4\n", "lines 3 and 4 give the same query"),
+            ("SEX,std\n1,2\n2,3\n1,4\n", "line 2 and line 4 give the same query of 'pyramid'"),
+            ("SEX,AGE,std\n,,1\n1,,2\n,3,4\n", "line 3 and line 4 give the same query"),
             (
                 "group,SEX,RACE,std\npyramid,1,b,3\n",
                 "the name of column 3 is no attribute of the domain",
@@ -254,7 +254,7 @@ class TestTargets:
                 "group,SEX,std\npyramid,,3\npiramid,1,2\n",
                 "line 3: its group is no query group of the spec; did you mean 'pyramid'",
             ),
-            ("", "needs exactly one of the columns"),
+            ("", "the file of targets is empty"),
         ],
     )
     def test_what_is_wrong_with_one(self, tmp_path, targets, message):

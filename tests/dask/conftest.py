@@ -9,10 +9,10 @@ from distributed import Client
 
 import fitplug as fp
 from fitplug_dask import loops
-from fitplug_dask.exchange import memory
+from fitplug_dask.exchange import run
 from fitplug_dask.kernel import reading
-from fitplug_dask.persons import buckets, row_collector, shuffle
-from fitplug_dask.releases import drawing
+from fitplug_dask.persons import row_collector, shuffle
+from fitplug_dask.releases import tasks
 from tests.helpers import numpy_loops
 from tests.helpers.audited_releases import Audit
 from tests.helpers.local_workers import start_workers
@@ -21,7 +21,7 @@ from tests.helpers.local_workers import start_workers
 @pytest.fixture
 def audit(tmp_path_factory, monkeypatch):
     """An audit of all draws of this process."""
-    monkeypatch.setattr(drawing, "draw_part", drawing.draw_part)  # is put back
+    monkeypatch.setattr(tasks, "draw_part", tasks.draw_part)  # is put back
     audit = Audit(tmp_path_factory.mktemp("audit") / "draws")
     audit.setup()
     return audit
@@ -60,7 +60,7 @@ def crowded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small batches, rows compacted after every few, many small buckets, and rows on the disk."""
     monkeypatch.setattr(reading, "_BATCH_ROWS", 8)
     monkeypatch.setattr(row_collector, "_COMPACTED_ROWS", 20)
-    monkeypatch.setattr(buckets, "_CROWDED_ROWS", 2)
+    monkeypatch.setattr(shuffle, "_CROWDED_ROWS", 2)
     monkeypatch.setattr(shuffle, "_PARTITION_ROWS", 20)
     monkeypatch.setattr(shuffle, "_BUCKET_ROWS", 9)
-    monkeypatch.setattr(memory, "MEMORY_SHARE", 1e-7)
+    monkeypatch.setattr(run, "MEMORY_SHARE", 1e-7)

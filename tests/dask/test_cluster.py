@@ -19,10 +19,11 @@ from distributed import Client, LocalCluster
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import DataError, FitplugError
-from fitplug_dask.exchange import memory
+from fitplug_dask.exchange import run
 from fitplug_dask.kernel import partitions
 from fitplug_dask.persons import shuffle
-from fitplug_dask.workers import attempt
+from fitplug_dask.workers import cluster
+from fitplug_dask.workers.cluster import ClusterRunner, inspect_workers
 from tests.helpers.local_workers import start_workers
 
 DOMAIN = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 99), "state": ["01", "02"]})
@@ -109,7 +110,7 @@ def test_killed_workers_keep_the_same_rows_of_each_person(
     expected = fpd.count(tmp_path, wanted, **limit)
     monkeypatch.setattr(shuffle, "_PARTITION_ROWS", 1_000)
     monkeypatch.setattr(shuffle, "_BUCKET_ROWS", 500)
-    monkeypatch.setattr(memory, "MEMORY_SHARE", 1e-5)
+    monkeypatch.setattr(run, "MEMORY_SHARE", 1e-5)
     pids = list(client.run(os.getpid).values())[:1]
 
     def kill(done: int, total: int) -> None:
@@ -215,10 +216,27 @@ def test_a_cluster_that_fails_ends_in_one_clear_error(
     assert caught.value.__context__ is None
 
 
-def test_an_error_of_the_cluster_is_named_but_not_quoted() -> None:
+def test_an_error_of_the_cluster_is_named_but_not_quoted(client: Client) -> None:
     def dies() -> None:
         raise MemoryError("secret")
 
-    fault = attempt(dies)
-    assert "could not finish counting (MemoryError)" in fault.message
-    assert "secret" not in fault.message
+    with pytest.raises(FitplugError, match=r"could not finish counting \(MemoryError\)") as caught:
+        ClusterRunner(client)._attempt(dies)
+    assert "secret" not in str(caught.value)
+    assert caught.value.__context__ is None
+
+
+def test_a_count_inspects_the_cluster_once(
+    client: Client, people: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+
+    def inspect(*given: Any) -> Any:
+        asked.append(given)
+        return inspect_workers(*given)
+
+    monkeypatch.setattr(cluster, "inspect_workers", inspect)
+    limit: dict[str, Any] = {"person": "age", "contributions": 2}
+    fpd.count(people, WANTED, client=client)
+    fpd.count(people, (DOMAIN, [("sex",), ()]), client=client, **limit)
+    assert len(asked) == 2

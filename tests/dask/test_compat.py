@@ -11,19 +11,19 @@ import gc
 import threading
 import weakref
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import dask
 import pytest
-from dask.callbacks import Callback
 from distributed import Client, LocalCluster, Scheduler, SpecCluster, Worker
 
 import fitplug_dask
 from fitplug_dask import _compat
-from fitplug_dask.exchange import MEMORY_SHARE, measure_memory, read_memory
+from fitplug_dask.exchange import measure_memory, run
+from fitplug_dask.workers import open_runner
+from fitplug_dask.workers.limits import list_workers
 
 PACKAGE = Path(fitplug_dask.__file__).parent
 UNDOCUMENTED = (
@@ -35,13 +35,6 @@ UNDOCUMENTED = (
     "fsspec.registry",
 )
 LIBRARIES = ("dask", "distributed", "fsspec", "pyarrow")
-
-
-def add(*terms: int) -> int:
-    return sum(terms)
-
-
-GRAPH: dict[str, Any] = {"a": (add, 1), "b": (add, 2), "sum": (add, "a", "b")}
 
 
 def test_processors_are_the_default_number_of_threads_of_dask() -> None:
@@ -59,46 +52,6 @@ def test_processors_are_the_default_number_of_threads_of_dask() -> None:
     assert len(names) == processors
 
 
-def test_the_end_of_each_task_is_told_with_its_key_and_result() -> None:
-    ended: dict[str, int] = {}
-
-    def end(key: str, result: int, *_: Any) -> None:
-        ended[key] = result
-
-    with ThreadPoolExecutor(2) as pool:
-        assert _compat.run_threaded(GRAPH, "sum", pool, end) == 3
-    assert ended == {"a": 1, "b": 2, "sum": 3}
-
-
-def test_what_the_end_of_a_task_raises_ends_the_run() -> None:
-    class StopError(Exception):
-        pass
-
-    def end(*_: Any) -> None:
-        raise StopError
-
-    with ThreadPoolExecutor(2) as pool, pytest.raises(StopError):
-        _compat.run_threaded(GRAPH, "sum", pool, end)
-
-
-def test_tasks_are_told_to_callbacks_of_the_user_and_ours_to_no_other_graph() -> None:
-    ours: list[str] = []
-    users: list[str] = []
-    with ThreadPoolExecutor(2) as pool:
-
-        def end(key: str, *_: Any) -> None:
-            if key == "a":  # a graph of another thread meanwhile
-                other = threading.Thread(target=dask.threaded.get, args=({"x": (add, 5)}, "x"))
-                other.start()
-                other.join(20)
-            ours.append(key)
-
-        with Callback(posttask=lambda key, *_: users.append(key)):
-            _compat.run_threaded(GRAPH, "sum", pool, end)
-    assert set(ours) == set(GRAPH)
-    assert set(GRAPH) <= set(users)
-
-
 def start_seven(*memory_limits: int) -> SpecCluster:
     """Seven workers, which are more than some versions of Dask tell of unless they are asked to."""
     limits = [memory_limits[i % len(memory_limits)] for i in range(7)]
@@ -110,16 +63,18 @@ def start_seven(*memory_limits: int) -> SpecCluster:
 def test_the_scheduler_tells_the_state_of_each_worker() -> None:
     limits = [10**9] * 6 + [10**8]
     with start_seven(*limits) as cluster, Client(cluster) as client:
-        states = _compat.read_worker_states(client)
+        states = list_workers(client).values()
         assert sorted(state.memory_limit for state in states) == sorted(limits)
         assert not any(state.is_paused or state.is_busy for state in states)
-        assert read_memory(client) == 10**8
-        assert measure_memory(client) == MEMORY_SHARE * 10**8
+        runner = open_runner(client)
+        assert runner.memory == 10**8
+        assert runner.threads == 7 * runner.process_threads
+        assert measure_memory(runner) == run.MEMORY_SHARE * 10**8
     with start_seven(0, 0, 10**8, 10**9) as cluster, Client(cluster) as client:
-        assert read_memory(client) == 10**8  # of those that have a limit
+        assert open_runner(client).memory == 10**8  # of those that have a limit
     with start_seven(0) as cluster, Client(cluster) as client:
-        assert [state.memory_limit for state in _compat.read_worker_states(client)] == [None] * 7
-        assert read_memory(client) == read_memory(None)
+        assert [state.memory_limit for state in list_workers(client).values()] == [None] * 7
+        assert open_runner(client).memory == open_runner(None).memory
 
 
 @contextmanager

@@ -18,7 +18,6 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-from dask.diagnostics import ProgressBar
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -284,15 +283,6 @@ def test_the_default_progress_shows_no_number_of_rows(
     assert not out
     assert err.endswith("100 %\n")
     assert "987" not in err
-
-
-def test_progress_bars_of_dask_see_the_tasks(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    pq.write_table(pa.table({"sex": ["1"] * 10}), tmp_path / "a.parquet")
-    with ProgressBar():
-        fpd.count(tmp_path, (DOMAIN, [("sex",)]))
-    assert "100% Completed" in capfd.readouterr().out
 
 
 def test_an_exception_of_the_progress_callable_reaches_the_caller(tmp_path: Path) -> None:

@@ -19,9 +19,8 @@ from distributed import Client
 
 from fitplug.errors import DataError, FitplugError
 from fitplug_dask import encryption
-from fitplug_dask.exchange import Exchange, add_exchange, run_exchange, spill_file, worker_depots
-from fitplug_dask.exchange.depot import Depot
-from fitplug_dask.exchange.spill_file import SpillFile
+from fitplug_dask.exchange import Exchange, add_exchange, depot, run_exchange, worker_depots
+from fitplug_dask.exchange.depot import Depot, SpillFile
 from fitplug_dask.kernel import Fault
 from tests.helpers.forked_processes import forked, run_worker, start_scheduler
 from tests.helpers.local_workers import start_workers
@@ -320,7 +319,7 @@ def read_all(depot: Depot, outputs: int) -> list[list[tuple[int, bytes]]]:
 def test_a_depot_returns_what_it_was_given_and_its_file_is_encrypted(
     confidential: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spill_file, "_BLOCK_BYTES", 64)
+    monkeypatch.setattr(depot, "_BLOCK_BYTES", 64)
     opened: list[SpillFile] = []
 
     class Watched(SpillFile):

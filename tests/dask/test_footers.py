@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ import pytest
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import DataError
+from fitplug_dask import request
 from fitplug_dask.files import take_snapshot
-from fitplug_dask.scheduling import check_where, footers
 from fitplug_dask.sources import find_files
+from fitplug_dask.workers import open_runner
 
 DOMAIN = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 9)})
 WANTED = (DOMAIN, [("sex", "age")])
@@ -25,7 +27,7 @@ FILES = 70
 
 @pytest.fixture
 def people(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(footers, "_FILES_PER_TASK", 9)
+    monkeypatch.setattr(request, "_FILES_PER_TASK", 9)
     rng = np.random.default_rng(3)
     for i in range(FILES):
         rows = {"sex": rng.choice(["1", "2", "3"], 50), "age": rng.integers(-1, 11, 50)}
@@ -38,7 +40,9 @@ def test_workers_take_the_same_snapshot(people: Path, client: Any) -> None:
     attributes = dict(DOMAIN.attributes)
     found = find_files(people)
     expected = take_snapshot(found, attributes)
-    told = take_snapshot(found, attributes, check_all=check_where(client))
+    told = take_snapshot(
+        found, attributes, check_all=partial(request.check_on_runner, open_runner(client))
+    )
     assert told == expected
     # Arrow ends the process where damaged metadata are pickled, so none of it travels.
     assert b"FileMetaData" not in pickle.dumps(told)

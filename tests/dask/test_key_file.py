@@ -16,7 +16,7 @@ import pytest
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import FitplugError, InputError
-from fitplug_dask.key_file import KeyFile
+from fitplug_opendp.key_file import KeyFile
 from tests.helpers.command_line import fitplug
 
 DOMAIN = fp.Domain({"MONTH": fp.Integers(1, 2), "REGION": fp.Integers(1, 3)})

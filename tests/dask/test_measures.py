@@ -24,10 +24,11 @@ from fitplug.errors import DataError, DomainError
 from fitplug_dask import loops
 from fitplug_dask import request as requests
 from fitplug_dask.encoding import convert_values
-from fitplug_dask.exchange import memory
+from fitplug_dask.exchange import run
 from fitplug_dask.kernel import counters
 from fitplug_dask.kernel.counters import JointCounters
 from fitplug_dask.kernel.joint_tables import choose_joint_tables, sum_to_tables
+from fitplug_dask.workers import open_runner
 from tests.helpers import numpy_loops
 
 PLAIN = {"sex": fp.Categories(["1", "2"]), "age": fp.Integers(0, 9)}
@@ -218,8 +219,8 @@ def test_every_way_to_count_counts_the_same(
     if how == "persons":  # who may keep all their records
         options = {"person": "id", "contributions": 50}
     elif how == "shards":
-        share = 2000 / memory.read_memory(None)
-        monkeypatch.setattr(memory, "MEMORY_SHARE", share)
+        share = 2000 / open_runner(None).memory
+        monkeypatch.setattr(run, "MEMORY_SHARE", share)
         monkeypatch.setattr(requests, "_TABLES_SHARE", share)
         monkeypatch.setattr(requests, "_TABLE_BYTES", 1)
     check_equal(fpd.count(folder, (DOMAIN, TABLES), where=where, **options), expected)
@@ -306,7 +307,7 @@ def test_shares_that_would_overflow_are_refused(
     weights = [most] if rows == 1 else [most // 4] * 4 + [0]
     columns = {"sex": ["1"] * rows, "pay": [2**20] * rows, "more": [3] * rows}
     if sharded:
-        share = 100 / memory.read_memory(None)
+        share = 100 / open_runner(None).memory
         monkeypatch.setattr(requests, "_TABLES_SHARE", share)
         monkeypatch.setattr(requests, "_TABLE_BYTES", 1)
     tables = [("sex", "pay", "more"), ("sex",)]

@@ -26,13 +26,14 @@ import fitplug_dask as fpd
 import fitplug_opendp as fpo
 from fitplug.errors import BudgetError, DataError, DomainError, TablesError
 from fitplug_dask import loops
-from fitplug_dask.exchange import memory, spill_file
+from fitplug_dask.exchange import depot, run
 from fitplug_dask.files import held_tables
 from fitplug_dask.kernel import Job, reading
-from fitplug_dask.persons import buckets, row_collector, shuffle
+from fitplug_dask.persons import row_collector, shuffle
 from fitplug_dask.persons.packing import Packing, Rows
 from fitplug_dask.persons.selection import Selection
 from fitplug_dask.sources import library_tables
+from fitplug_dask.workers import open_runner
 from tests.helpers import numpy_loops
 from tests.helpers.counting import STRINGS, WRITERS, make_array
 from tests.helpers.siphash import scalar_siphash128
@@ -143,13 +144,13 @@ def test_buckets_compaction_and_the_disk_change_nothing(
     tmp_path: Path, k: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[int] = []
-    append = spill_file.SpillFile.append
+    append = depot.SpillFile.append
 
     def watched(file: Any, message: bytes, context: bytes) -> Any:
         written.append(len(message))
         return append(file, message, context)
 
-    monkeypatch.setattr(spill_file.SpillFile, "append", watched)
+    monkeypatch.setattr(depot.SpillFile, "append", watched)
     rows = people(3)
     told: list[tuple[int, int]] = []
     counted = limited(
@@ -393,8 +394,8 @@ def test_memory_is_bounded_by_the_disk(tmp_path: Path, monkeypatch: pytest.Monke
     with dask.config.set(num_workers=1):
         fpd.count(path, wanted, **options)
         for allowed in (2**32, limit):
-            share = allowed / memory.measure_memory(None) * memory.MEMORY_SHARE
-            monkeypatch.setattr(memory, "MEMORY_SHARE", share)
+            share = allowed / open_runner(None).memory
+            monkeypatch.setattr(run, "MEMORY_SHARE", share)
             tracemalloc.start()  # NumPy tells it of every array
             counted = fpd.count(path, wanted, **options)
             peaks[allowed] = counted, tracemalloc.get_traced_memory()[1]
@@ -439,7 +440,7 @@ def test_a_person_of_very_many_rows_crowds_no_bucket(
 ) -> None:
     monkeypatch.setattr(shuffle, "_PARTITION_ROWS", 2_000)
     monkeypatch.setattr(shuffle, "_BUCKET_ROWS", 2_000)
-    monkeypatch.setattr(buckets, "_CROWDED_ROWS", 100)
+    monkeypatch.setattr(shuffle, "_CROWDED_ROWS", 100)
     sent: list[int] = []
     select = Selection.select_rows
 
@@ -548,7 +549,7 @@ def test_a_damaged_file_is_named_and_nothing_is_quoted(
 def test_secrets_are_not_shown() -> None:
     chosen = Selection.create("id", 3, KEY)
     rows = Rows(np.full((1, 2), 735, np.uint64), np.full((1, 1), 735, np.uint64))
-    shown = repr(chosen) + repr(rows) + repr(buckets.PersonJob(Job({}, ()), chosen, 9))
+    shown = repr(chosen) + repr(rows) + repr(shuffle.PersonJob(Job({}, ()), chosen, 9))
     assert "735" not in shown
     assert repr(chosen.tag_key) not in shown
 

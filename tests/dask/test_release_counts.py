@@ -17,11 +17,10 @@ from distributed import Client, LocalCluster
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import FitplugError, InputError
-from fitplug.families import answer_exactly, cut_strategy
 from fitplug_dask.persons import shuffle
-from fitplug_dask.releases import counting_rows, drawing, parted_release
-from fitplug_dask.releases.stored_counts import CountStore
-from fitplug_opendp import noise_source
+from fitplug_dask.releases import counting_rows, tasks
+from fitplug_dask.releases.counts import CountStore
+from fitplug_opendp import noise_source, publication
 from tests.helpers.audited_releases import (
     DOMAIN,
     PART,
@@ -82,8 +81,8 @@ def return_exact(answers, noise_std, run):
 )
 @pytest.mark.parametrize("on", ["threads", pytest.param("cluster", marks=pytest.mark.slow)])
 def test_answers_are_those_of_the_counts(people, tmp_path, monkeypatch, options, on):
-    monkeypatch.setattr(drawing, "draw_part", return_exact)
-    exact = answer_exactly(PLAN.strategy, fpd.count(people, PLAN, **options).marginal)
+    monkeypatch.setattr(tasks, "draw_part", return_exact)
+    exact = PLAN.strategy.answer_exactly(fpd.count(people, PLAN, **options).marginal)
     if on == "threads":
         released = fpd.release(people, PLAN, tmp_path / "out", **options)
     else:
@@ -110,9 +109,9 @@ def test_answers_of_every_structure(make, tmp_path, monkeypatch):
     use_small_parts(monkeypatch, 20)
     plan = make()
     people = write_people(tmp_path / "people", plan.domain)
-    exact = answer_exactly(plan.strategy, fpd.count(people, plan).marginal)
+    exact = plan.strategy.answer_exactly(fpd.count(people, plan).marginal)
     assert exact.any()
-    monkeypatch.setattr(drawing, "draw_part", return_exact)
+    monkeypatch.setattr(tasks, "draw_part", return_exact)
     released = fpd.release(people, plan, tmp_path / "out")
     np.testing.assert_array_equal(np.asarray(released.answers), exact)
 
@@ -130,7 +129,7 @@ def test_persons_keep_the_rows_that_a_count_keeps(people, tmp_path, monkeypatch,
     plan = fp.design(fp.Workload(DOMAIN, groups), unit=unit)
     whole = fpd.count(people, plan, person="who", key=b"k" * 16)
     assert whole.marginal(()) < fpd.count(people, plan).marginal(())
-    monkeypatch.setattr(drawing, "draw_part", return_exact)
+    monkeypatch.setattr(tasks, "draw_part", return_exact)
     stored = []
     if on == "threads":  # workers with other code would be refused
         remove = CountStore.remove_rows
@@ -144,7 +143,7 @@ def test_persons_keep_the_rows_that_a_count_keeps(people, tmp_path, monkeypatch,
     released = fpd.release(
         people, plan, tmp_path / "out", person="who", person_key=b"k" * 16, client=client
     )
-    exact = answer_exactly(plan.strategy, whole.marginal)
+    exact = plan.strategy.answer_exactly(whole.marginal)
     np.testing.assert_array_equal(np.asarray(released.answers), exact)
     assert released.limited == "enforced"
     assert released.seal is not None
@@ -191,7 +190,7 @@ def test_a_disk_that_is_full_of_rows_is_one_clear_error(people, tmp_path, ledger
 
 def interrupt(monkeypatch, people, tmp_path, ledger, **keywords):
     """Charge, draw four parts, and stop."""
-    written, lock, real = [], threading.Lock(), drawing.write_answers_part
+    written, lock, real = [], threading.Lock(), tasks.write_answers_part
 
     def write(folder, number, noisy):
         with lock:
@@ -201,7 +200,7 @@ def interrupt(monkeypatch, people, tmp_path, ledger, **keywords):
         return real(folder, number, noisy)
 
     with monkeypatch.context() as patch:
-        patch.setattr(drawing, "write_answers_part", write)
+        patch.setattr(tasks, "write_answers_part", write)
         with pytest.raises(FitplugError, match="no space left on device"):
             fpd.release(people, PLAN, tmp_path / "out", ledger=ledger, **keywords)
     (stored,) = tmp_path.glob(".out.*.counts")
@@ -216,7 +215,7 @@ def test_a_resumed_run_counts_nothing_again(people, tmp_path, ledger, audit, mon
         # Neither files that are gone nor files that changed matter now.
         fpd.release("nothing is there", PLAN, tmp_path / "out", ledger=ledger)
     _, draws = check_drawn_once(tmp_path / "out", audit, watch, PLAN, tables)
-    assert draws <= len(cut_strategy(PLAN.strategy, PART).sizes) + 2  # of threads at the full disk
+    assert draws <= len(PLAN.strategy.cut(PART).sizes) + 2  # of threads at the full disk
     assert ledger.spent == PLAN.rho
     check_left_over(tmp_path, names=["budget.db", "out"])
 
@@ -226,7 +225,7 @@ def test_before_the_charge_nothing_is_taken_again(people, tmp_path, ledger, audi
     with monkeypatch.context() as patch:
         # What a killed process does not do.
         patch.setattr(CountStore, "remove_run", lambda store: None)
-        patch.setattr(parted_release.PartedRelease, "_charge", lambda *_: 1 / 0)
+        patch.setattr(publication.Publication, "_charge", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             fpd.release(people, PLAN, tmp_path / "out", ledger=ledger)
     assert list(tmp_path.glob(".out.*.counts/*/slab-*"))
@@ -260,7 +259,7 @@ def test_a_budget_that_is_spent_meanwhile_leaves_no_counts(people, tmp_path, led
 
 def test_a_client_that_fails_leaves_the_counts_of_another(people, tmp_path, ledger, monkeypatch):
     """A second client fails when the first has counted, and has not charged yet."""
-    real, tried = parted_release.PartedRelease._charge, []
+    real, tried = publication.Publication._charge, []
 
     def charge(release, counts):
         if not tried:
@@ -272,13 +271,13 @@ def test_a_client_that_fails_leaves_the_counts_of_another(people, tmp_path, ledg
             shutil.rmtree(tmp_path / "damaged")
             # So does a third one, when it has counted the same.
             with monkeypatch.context() as patch:
-                patch.setattr(parted_release.PartedRelease, "_charge", lambda *_: 1 / 0)
+                patch.setattr(publication.Publication, "_charge", lambda *_: 1 / 0)
                 with pytest.raises(ZeroDivisionError):
                     fpd.release(people, PLAN, tmp_path / "out", ledger=ledger)
             assert len(list(tmp_path.glob(".out.*.counts/seals-*"))) == 1
         return real(release, counts)
 
-    monkeypatch.setattr(parted_release.PartedRelease, "_charge", charge)
+    monkeypatch.setattr(publication.Publication, "_charge", charge)
     fpd.release(people, PLAN, tmp_path / "out", ledger=ledger).verify()
     assert len(ledger.entries()) == 1
     check_left_over(tmp_path, names=["budget.db", "out"])
@@ -361,7 +360,7 @@ def test_into_a_store(people, ledger, audit):
     released.verify()
     system = fsspec.filesystem("memory")
     assert not [name for name in system.find("/bucket/of") if "counts-" in name]
-    exact = answer_exactly(PLAN.strategy, fpd.count(people, PLAN).marginal)
+    exact = PLAN.strategy.answer_exactly(fpd.count(people, PLAN).marginal)
     errors = (np.asarray(released.answers) - exact) / PLAN.noise_std
     assert np.abs(errors).max() < 8
     system.rm("/bucket", recursive=True)
@@ -391,8 +390,8 @@ def test_two_clients_at_once_make_one_release(people, tmp_path, ledger, audit):
 
 def test_noise_is_drawn_by_opendp(people, tmp_path, monkeypatch):
     """The answers are of counts with noise: none of the tests above would notice if it were not."""
-    assert drawing.draw_part is noise_source.draw_part
+    assert tasks.draw_part is noise_source.draw_part
     released = fpd.release(people, PLAN, tmp_path / "out")
-    exact = answer_exactly(PLAN.strategy, fpd.count(people, PLAN).marginal)
+    exact = PLAN.strategy.answer_exactly(fpd.count(people, PLAN).marginal)
     scaled = (np.asarray(released.answers) - exact) / PLAN.noise_std
     assert 0.8 < scaled.std() < 1.2

@@ -26,7 +26,6 @@ from distributed import Client, LocalCluster
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import FitplugError
-from fitplug.families import cut_strategy
 from tests.helpers.audited_releases import (
     PART,
     PLAN,
@@ -118,7 +117,7 @@ def small_parts(monkeypatch):
 def test_workers_killed(tmp_path, small_parts):
     """A worker is killed at a random moment of each release, and Dask starts another."""
     rng, killed, discarded, run = random.Random(3), 0, 0, 0
-    parts = len(cut_strategy(PLAN.strategy, PART).sizes)
+    parts = len(PLAN.strategy.cut(PART).sizes)
     while killed < KILLS:
         with ExitStack() as stack:
             stack.enter_context(dask.config.set({"distributed.scheduler.allowed-failures": 50}))
@@ -256,7 +255,7 @@ def time_release(root, address):
 def test_clients_of_a_cluster_killed(tmp_path):
     rng, killed, discarded = random.Random(6), 0, 0
     runs = itertools.count()
-    parts = len(cut_strategy(PLAN.strategy, PART).sizes)
+    parts = len(PLAN.strategy.cut(PART).sizes)
     with run_cluster(tmp_path / "cluster") as (address, _):
         span = time_release(tmp_path / "unkilled", address)
         while killed < KILLS:
@@ -310,11 +309,10 @@ def test_schedulers_killed(tmp_path):
 
 def test_noise_after_kills_is_as_large_as_the_plan_says(tmp_path, small_parts):
     """The choice of a durable draw does not depend on what was drawn: 20 resumed releases."""
-    from fitplug.families import answer_exactly
-    from fitplug_dask.releases import drawing
+    from fitplug_dask.releases import tasks
 
-    exact, rng, noise = answer_exactly(PLAN.strategy, TABLES.marginal), random.Random(8), []
-    real = drawing.write_answers_part
+    exact, rng, noise = PLAN.strategy.answer_exactly(TABLES.marginal), random.Random(8), []
+    real = tasks.write_answers_part
     for run in range(20):
         root = tmp_path / str(run)
         root.mkdir()
@@ -327,7 +325,7 @@ def test_noise_after_kills_is_as_large_as_the_plan_says(tmp_path, small_parts):
                 return real(*given)
 
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(drawing, "write_answers_part", write)
+                patch.setattr(tasks, "write_answers_part", write)
                 try:
                     released = fpd.release(TABLES, PLAN, root / "out", ledger=ledger)
                     break

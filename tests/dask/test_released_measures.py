@@ -10,7 +10,6 @@ import pytest
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import InputError
-from fitplug.families import answer_exactly
 from fitplug_dask.releases import counting_rows
 from tests.helpers.audited_releases import use_small_parts
 from tests.helpers.local_workers import start_workers
@@ -88,7 +87,7 @@ def test_parts(how, rows, source, tmp_path, monkeypatch):
     assert len(released.answers.parts) > 1
     check_values(released, find_truth(rows))
     released.verify()
-    exact = answer_exactly(PLAN.strategy, fpd.count(source, PLAN).marginal)
+    exact = PLAN.strategy.answer_exactly(fpd.count(source, PLAN).marginal)
     errors = (np.asarray(released.answers) - exact) / PLAN.noise_std
     assert 0.5 < np.sqrt((errors**2).mean()) < 1.5
     read = fp.Release.read(tmp_path / "out")

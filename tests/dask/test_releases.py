@@ -23,12 +23,12 @@ import fitplug as fp
 import fitplug_dask as fpd
 import fitplug_opendp as fpo
 from fitplug.errors import BudgetError, FitplugError, InputError, LedgerError
-from fitplug.families import answer_exactly, cut_strategy, make_estimates
 from fitplug.families.base import pieces
 from fitplug.families.blocks.estimates.parts import PartedBlocks
 from fitplug.files import LocalPlace
-from fitplug_dask.releases import drawing, failures, parted_release, publishing
-from fitplug_opendp import gaussian
+from fitplug_dask.releases import failures, tasks
+from fitplug_dask.releases.executor import PartedExecutor
+from fitplug_opendp import gaussian, publication
 from tests.helpers.audited_releases import (
     CELLS,
     DOMAIN,
@@ -81,8 +81,8 @@ class TestTheMechanism:
         tables = count_zeros(plan)
         fpd.release(tables, plan, tmp_path / "out")
         released, draws = check_drawn_once(tmp_path / "out", audit, None, plan, tables)
-        assert draws == len(cut_strategy(plan.strategy, 20).sizes) > 1
-        wanted = make_estimates(plan.strategy, np.asarray(released.answers))
+        assert draws == len(plan.strategy.cut(20).sizes) > 1
+        wanted = plan.strategy.make_estimates(np.asarray(released.answers))
         for name in plan.workload.names:
             scale = np.sqrt(plan.variances[name].max())
             np.testing.assert_allclose(released.estimates[name], wanted[name], atol=1e-9 * scale)
@@ -93,7 +93,7 @@ class TestTheMechanism:
         for name in ("one", "two"):
             released = fpd.release(TABLES, PLAN, tmp_path / name)
             errors.append(
-                np.asarray(released.answers) - answer_exactly(PLAN.strategy, TABLES.marginal)
+                np.asarray(released.answers) - PLAN.strategy.answer_exactly(TABLES.marginal)
             )
         assert not np.array_equal(*errors)
         scaled = np.concatenate(errors) / PLAN.noise_std
@@ -200,7 +200,7 @@ class TestTheCharge:
 
 def fail_after(parts, error):
     """Wrap the writing of parts, which fails with an error once there are so many."""
-    real, left, lock = drawing.write_answers_part, list(range(parts)), threading.Lock()
+    real, left, lock = tasks.write_answers_part, list(range(parts)), threading.Lock()
 
     def write(folder, number, noisy):
         with lock:
@@ -218,7 +218,7 @@ FULL = OSError(errno.ENOSPC, "No space left on device")
 class TestResuming:
     def interrupt(self, monkeypatch, tmp_path, ledger, parts=4, tables=TABLES, **keywords):
         with monkeypatch.context() as patch:
-            patch.setattr(drawing, "write_answers_part", fail_after(parts, FULL))
+            patch.setattr(tasks, "write_answers_part", fail_after(parts, FULL))
             with pytest.raises(
                 FitplugError, match=r"no space left on device.*charges nothing more"
             ):
@@ -257,10 +257,10 @@ class TestResuming:
         counts = np.random.default_rng(3).integers(0, 9, (2, 20, 20))
         counts[1, 0, 0] += counts[0].sum() - counts[1].sum()  # of the same records
         tables = fp.Tables(domain, dict(zip(pairs, counts, strict=True)))
-        parted = cut_strategy(plan.strategy, 100)
+        parted = plan.strategy.cut(100)
         assert {*parted.list_slabs(5)} == {4, 5, 6, 7}
 
-        real = drawing.write_answers_part
+        real = tasks.write_answers_part
 
         def write(folder, number, noisy):
             if number not in missing:
@@ -270,8 +270,8 @@ class TestResuming:
             raise FULL
 
         with monkeypatch.context() as patch:
-            patch.setattr(drawing, "write_answers_part", write)
-            patch.setattr(parted_release, "write_manifest", lambda *_: 1 / 0)
+            patch.setattr(tasks, "write_answers_part", write)
+            patch.setattr(publication, "write_manifest", lambda *_: 1 / 0)
             with pytest.raises((FitplugError, ZeroDivisionError)):
                 fpd.release(tables, plan, tmp_path / "out", ledger=ledger)
         fpd.release(tables, plan, tmp_path / "out", ledger=ledger)
@@ -320,7 +320,7 @@ class TestResuming:
         self, tmp_path, ledger, audit, monkeypatch
     ):
         with monkeypatch.context() as patch:
-            patch.setattr(publishing, "complete_folder", lambda *_, **__: 1 / 0)
+            patch.setattr(publication, "complete_folder", lambda *_, **__: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 fpd.release(TABLES, PLAN, tmp_path / "out", ledger=ledger)
         assert list_states(ledger) == ["drawn"]
@@ -332,12 +332,12 @@ class TestResuming:
 
     def test_without_a_ledger_nothing_is_taken_again(self, tmp_path, audit, monkeypatch):
         with monkeypatch.context() as patch:
-            patch.setattr(drawing, "write_answers_part", fail_after(4, FULL))
+            patch.setattr(tasks, "write_answers_part", fail_after(4, FULL))
             with pytest.raises(FitplugError, match="no space left"):
                 fpd.release(TABLES, PLAN, tmp_path / "out")
         check_left_over(tmp_path, names=[])
         fpd.release(TABLES, PLAN, tmp_path / "out")
-        assert len(audit.read()) >= 4 + len(cut_strategy(PLAN.strategy, PART).sizes)
+        assert len(audit.read()) >= 4 + len(PLAN.strategy.cut(PART).sizes)
 
     def test_a_store_that_fails_for_a_moment_is_tried_again(
         self, tmp_path, ledger, audit, monkeypatch
@@ -367,7 +367,7 @@ class TestResuming:
         check_drawn_once(tmp_path / "out", audit, watch)
         assert len(ledger.entries()) == 1
 
-    @pytest.mark.parametrize("step", ["publish_answers", None], ids=["drawn", "published"])
+    @pytest.mark.parametrize("step", ["write_tables", None], ids=["drawn", "published"])
     def test_answers_of_other_rows_are_not_taken(self, tmp_path, ledger, monkeypatch, step):
         """Once the answers are made, nothing is counted that could be compared."""
         rng = np.random.default_rng(5)
@@ -380,7 +380,7 @@ class TestResuming:
 
         with monkeypatch.context() as patch:
             if step:
-                patch.setattr(parted_release, step, lambda *_: 1 / 0)
+                patch.setattr(PartedExecutor, step, lambda *_: 1 / 0)
                 with pytest.raises(ZeroDivisionError):
                     release(where={"year": 1})
             else:
@@ -393,7 +393,7 @@ class TestResuming:
     def test_a_cut_that_changes_once_answers_are_made(self, tmp_path, ledger, monkeypatch):
         """An upgrade between the draw and the tables must not mix up the answers."""
         with monkeypatch.context() as patch:
-            patch.setattr(parted_release, "publish_answers", lambda *_: 1 / 0)
+            patch.setattr(PartedExecutor, "write_tables", lambda *_: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 fpd.release(TABLES, PLAN, tmp_path / "out", ledger=ledger)
         with monkeypatch.context() as patch:  # the parts have other answers, of the same sizes
@@ -411,7 +411,7 @@ class TestResuming:
 
     def test_a_part_of_a_table_that_another_client_replaces(self, tmp_path, ledger, monkeypatch):
         """Clients with another confidence, or other processors, write other bytes."""
-        real = publishing.complete_folder
+        real = publication.complete_folder
 
         def replace_and_complete(folder, *rest, **keywords):
             real(folder, *rest, **keywords)
@@ -419,7 +419,7 @@ class TestResuming:
             folder.join(part.parent.name).replace(part.name, b"other")
 
         with monkeypatch.context() as patch:
-            patch.setattr(publishing, "complete_folder", replace_and_complete)
+            patch.setattr(publication, "complete_folder", replace_and_complete)
             with pytest.raises(InputError, match="was replaced after it was listed"):
                 fpd.release(TABLES, PLAN, tmp_path / "out", ledger=ledger)
         fpd.release(TABLES, PLAN, tmp_path / "out", ledger=ledger).verify()
@@ -444,7 +444,7 @@ class TestResuming:
         pq.write_table(pa.table(columns), people)
         keywords = {"ledger": ledger, "person": "id", "contributions": 2}
         with monkeypatch.context() as patch:
-            patch.setattr(drawing, "write_answers_part", fail_after(3, FULL))
+            patch.setattr(tasks, "write_answers_part", fail_after(3, FULL))
             with pytest.raises(FitplugError, match="no space left"):
                 fpd.release(people, PLAN, tmp_path / "out", **keywords)
         released = fpd.release(people, PLAN, tmp_path / "out", **keywords)
@@ -483,7 +483,7 @@ def test_into_a_store(ledger, audit, monkeypatch):
     url = f"memory://{os.getpid()}/release"
     try:
         with monkeypatch.context() as patch:
-            patch.setattr(drawing, "write_answers_part", fail_after(4, FULL))
+            patch.setattr(tasks, "write_answers_part", fail_after(4, FULL))
             with pytest.raises(FitplugError, match="no space left"):
                 fpd.release(TABLES, PLAN, url, ledger=ledger)
         with pytest.raises(InputError, match="no finished release"):
@@ -579,7 +579,7 @@ def test_a_store_keeps_the_mark_of_a_run_that_nobody_will_finish(ledger, monkeyp
     url = f"memory://{os.getpid()}/failed"
     try:
         with monkeypatch.context() as patch:
-            patch.setattr(drawing, "write_answers_part", fail_after(4, FULL))
+            patch.setattr(tasks, "write_answers_part", fail_after(4, FULL))
             with pytest.raises(FitplugError, match="no space left"):
                 fpd.release(TABLES, PLAN, url)
         assert not fsspec.filesystem("memory").glob(f"/{os.getpid()}/failed/answers/*")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,6 @@ import pytest
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import FitplugError, LedgerError
-from fitplug.release import read_period_answers, write_period_answers
 from fitplug_dask.series import drawing
 from tests.helpers.command_line import fitplug
 
@@ -57,13 +57,13 @@ class Restored:
 def stage_only(found: Restored) -> Path:
     """Leave the answers of month 1 as they are before they are published."""
     shutil.rmtree(found.out / "period-1")
-    (path,) = found.hidden.glob("answers-00001.*.npz")
+    (path,) = found.hidden.glob(".answers-00001.*.parts/answers/part-*.npy")
     return path
 
 
 def lose(found: Restored) -> None:
     """Leave of month 1 its sealed counts only."""
-    stage_only(found).unlink()
+    shutil.rmtree(stage_only(found).parents[1])
 
 
 @pytest.fixture
@@ -118,10 +118,9 @@ def flip(path: Path) -> None:
 
 
 def rewrite_seal(path: Path, found: Restored) -> None:
-    own, _ = read_period_answers(path, found.series.record.digest, 0)
-    object.__setattr__(own, "seal", "0" * 64)
-    path.unlink()
-    write_period_answers(own, path, 0o600)
+    manifest = path.with_name("manifest.json")
+    content = manifest.read_text()
+    manifest.write_text(content.replace(json.loads(content)["counts"], "0" * 64))
 
 
 def move_key(found: Restored) -> None:
@@ -129,19 +128,19 @@ def move_key(found: Restored) -> None:
     found.series.key_file.rename(found.root / "moved.key")
 
 
-def published(found: Restored, name: str = "answers.npz") -> Path:
-    return found.out / "period-1" / name
+def published(found: Restored, name: str = "part-00000.npy") -> Path:
+    return found.out / "period-1" / "answers" / name
 
 
 FAULTS: dict[str, tuple[Callable[[Restored], object], str]] = {
-    "damaged": (lambda f: flip(published(f)), "damaged or edited"),
+    "damaged": (lambda f: flip(published(f)), "damaged, was edited"),
     "without answers": (lambda f: published(f).unlink(), "is missing; put the folder back"),
     "of other counts": (lambda f: rewrite_seal(published(f), f), "newest copy back.*not those"),
     "counts gone": (lambda f: (f.hidden / "counts-00001").unlink(), "newest copy back.*missing"),
     "counts damaged": (lambda f: flip(f.hidden / "counts-00001"), "newest copy back.*damaged"),
     "all counts gone": (lambda f: shutil.rmtree(f.hidden), "newest copy back.*missing"),
     "key gone": (move_key, "newest copy back.*is not in"),
-    "staged, damaged": (lambda f: flip(stage_only(f)), "may hold what the period was drawn as"),
+    "staged, damaged": (lambda f: flip(stage_only(f)), "may hold what was drawn"),
     "staged, of other counts": (lambda f: rewrite_seal(stage_only(f), f), "are not those"),
     "staged, counts gone": (
         lambda f: (stage_only(f), (f.hidden / "counts-00001").unlink()),

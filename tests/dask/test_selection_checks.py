@@ -23,17 +23,21 @@ from fitplug_dask import compiled_loops, loops, persons
 from fitplug_dask.encoding import array_memory
 from fitplug_dask.kernel import Job
 from fitplug_dask.persons import (
-    buckets,
+    hashing,
     kept_rows,
-    person_hashes,
     row_collector,
     selection,
     selection_check,
+    shuffle,
 )
 from fitplug_dask.persons.packing import Packing, Rows
-from fitplug_dask.persons.postconditions import check_rows, check_selection
-from fitplug_dask.persons.record_groups import AttributeGroups, CellGroups
-from fitplug_dask.persons.selection import Selection
+from fitplug_dask.persons.selection import (
+    AttributeGroups,
+    CellGroups,
+    Selection,
+    check_rows,
+    check_selection,
+)
 from fitplug_dask.persons.selection_check import check_selection_once
 from fitplug_dask.workers import CheckError
 from tests.helpers import numpy_loops
@@ -138,7 +142,7 @@ def keep_below_the_first(*given: Any) -> int:
 
 
 WRONG: dict[str, tuple[Any, str, Callable[..., Any]]] = {
-    "the offset is left out": (person_hashes, "view_stretches", view_from_the_start),
+    "the offset is left out": (hashing, "view_stretches", view_from_the_start),
     "slices are cut one row early": (array_memory, "_compact_array", cut_one_row_early),
     "the last row has no hash": (loops, "hash_stretches", hash_all_but_the_last),
     "the sign is left out": (loops, "hash_integers", hash_by_magnitude),
@@ -192,11 +196,11 @@ def test_each_process_makes_the_test(client: Client, monkeypatch: pytest.MonkeyP
         fpd.count(source, WANTED, client=client, **OPTIONS)
 
 
-@pytest.mark.parametrize("begin", [buckets.count_buckets, kept_rows.keep_buckets])
+@pytest.mark.parametrize("begin", [shuffle.count_buckets, kept_rows.keep_buckets])
 def test_what_selects_makes_the_test(begin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loops, "select_rows", keep_the_first)
     chosen = Selection.create("id", 2, KEY)
-    job: Any = buckets.PersonJob(JOB, chosen, 1)
+    job: Any = shuffle.PersonJob(JOB, chosen, 1)
     if begin is kept_rows.keep_buckets:
         job = kept_rows.KeepJob(job, kept_rows.RowStore(lambda *_: None, lambda _: b""))
     with pytest.raises(CheckError, match="fails its test"):
@@ -285,7 +289,7 @@ def test_a_selection_that_is_wrong_later_counts_nothing(
     if where == "collector":
         monkeypatch.setattr(row_collector, "_COMPACTED_ROWS", 20)
     if where == "crowd":
-        monkeypatch.setattr(buckets, "_CROWDED_ROWS", -100_000)
+        monkeypatch.setattr(shuffle, "_CROWDED_ROWS", -100_000)
     path = tmp_path / "a.parquet"
     pq.write_table(people, path)
     with pytest.raises(FitplugError, match=r"fails its own check.*nothing was counted") as caught:
@@ -303,7 +307,7 @@ def test_slabs_of_wrong_selections_are_not_stored(monkeypatch: pytest.MonkeyPatc
     record = packing.make_records(Rows(tags, np.arange(3, dtype=np.uint64)[:, None]))
     stored: list[Any] = []
     store = kept_rows.RowStore(lambda *given: stored.append(given), lambda _: b"")
-    job = kept_rows.KeepJob(buckets.PersonJob(JOB, chosen, 1), store)
+    job = kept_rows.KeepJob(shuffle.PersonJob(JOB, chosen, 1), store)
     pieces = {0: memoryview(record.view(np.uint8)).cast("B")}
     with pytest.raises(CheckError, match="fails its own check"):
         kept_rows.keep_buckets(job, iter([(0, pieces)]))

@@ -16,13 +16,13 @@ import fitplug_opendp as fpo
 from fitplug.errors import FitplugError, InputError, KeyTaken, LedgerError, OverBudget, TablesError
 from fitplug.families import date_answers
 from fitplug.ledger import DrawRequest, hash_values
-from fitplug.release import PeriodAnswers, join_periods
-from fitplug_dask.key_file import KeyFile
+from fitplug.release import Period, PeriodAnswers, join_periods
 from fitplug_dask.series import Series, beginning
 from fitplug_dask.series.drawing import Drawing
 from fitplug_dask.series.period_counts import PeriodCounts, answer_newest, take_period
 from fitplug_dask.series.period_folders import PeriodFolders
 from fitplug_dask.series.record import SeriesRecord
+from fitplug_opendp.key_file import KeyFile
 from fitplug_opendp.noise_source import compute_exact_answers, draw_part
 
 T = 4
@@ -144,7 +144,7 @@ def draw_all(plan, tables, scale):
         counts = [take_period(plan, "MONTH", t, tables, 1).counts for t in range(month + 1)]
         exact = answer_newest(plan, "MONTH", counts)
         noisy = draw_part(exact, plan.noise_std * scale, "test")
-        answers.append(PeriodAnswers("", month, noisy, "", "declared"))
+        answers.append(PeriodAnswers(Period("", "MONTH", month), noisy, "", "declared"))
     return join_periods(plan, "MONTH", answers, rho=plan.rho)
 
 
@@ -279,7 +279,8 @@ def test_sealed_counts_are_kept_and_not_those_of_a_later_try(tmp_path, series, m
     assert np.abs(released.estimates["months"][:, 0] - X[:, 0]).max() < 10
     hidden = next(tmp_path.glob(".pay.*.series"))
     assert hidden.stat().st_mode & 0o777 == 0o700
-    for path in (*hidden.iterdir(), series.key_file):
+    files = [path for path in hidden.rglob("*") if path.is_file()]
+    for path in (*files, series.key_file):
         assert path.stat().st_mode & 0o077 == 0
         content = path.read_bytes()
         assert X[:, 0].astype("<i8").tobytes() not in content
@@ -389,14 +390,14 @@ def test_damage_and_edits_are_refused(tmp_path, ledger, series):
         record.write(path.parent)
 
     other = fp.design(fp.Workload(DOMAIN, [fp.marginal("MONTH", std=1.0)]), periods="MONTH")
-    answers = pay / "period-1" / "answers.npz"
+    answers = pay / "period-1" / "answers" / "part-00000.npy"
     refuse(pay / "series.json", edit, "edited", reopen)
     refuse(pay / "series.json", forge, "edited", reopen)
     refuse(pay / "series.json", lambda path: path.write_text("[]"), "edited", reopen)
     refuse(pay / "series.json", lambda path: path.unlink(), "no folder of a series", reopen)
     refuse(pay / "plan.npz", other.save, "another plan", reopen)
     refuse(pay / "plan.npz", lambda path: path.unlink(), "plan.npz is missing", reopen)
-    refuse(answers, flip, "damaged or edited", reopen)
+    refuse(answers, flip, "damaged, was edited", reopen)
     refuse(answers, lambda path: path.unlink(), "never drawn again", reopen, FitplugError)
     table = pay / "period-1" / "months.parquet"
     refuse(table, lambda path: path.write_bytes((table.parent / "so_far.parquet").read_bytes()),

@@ -72,12 +72,13 @@ warm = root / "warm"; warm.mkdir()
 run(warm)  # what is imported late is imported now, and not in each child
 """
 
+ANSWERS = ("answers", "answers/manifest.json", "answers/part-00000.npy")
 FILES = sorted(
     [f"pay/{name}" for name in ("plan.npz", "series.json", "period-1", "period-2")]
     + [
         f"pay/period-{t}/{name}"
         for t in (1, 2)
-        for name in ("answers.npz", "months.parquet", "so_far.parquet")
+        for name in (*ANSWERS, "months.parquet", "so_far.parquet")
     ]
 )
 

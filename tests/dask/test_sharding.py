@@ -19,11 +19,12 @@ import fitplug_dask as fpd
 from fitplug.errors import DataError, TablesError
 from fitplug.families import Slab
 from fitplug_dask import request as requests
-from fitplug_dask.exchange import memory
+from fitplug_dask.exchange import run
 from fitplug_dask.files import take_snapshot
 from fitplug_dask.kernel import Job, choose_joint_tables, cut_partitions, partial_counts
-from fitplug_dask.sharding import choose_slab_cells, count_shards, cut_slabs, tables
+from fitplug_dask.sharding import choose_slab_cells, count_shards, cut_slabs, shards
 from fitplug_dask.sources import find_files
+from fitplug_dask.workers import open_runner
 from tests.helpers.forked_processes import forked, run_worker, start_scheduler
 from tests.helpers.local_workers import start_workers
 
@@ -64,11 +65,11 @@ def client() -> Iterator[Client]:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes whose tables and their counters may take half a megabyte, and slabs 60 KB."""
-    share = 500_000 / memory.read_memory(None)
-    monkeypatch.setattr(memory, "MEMORY_SHARE", share)
+    share = 500_000 / open_runner(None).memory
+    monkeypatch.setattr(run, "MEMORY_SHARE", share)
     monkeypatch.setattr(requests, "_TABLES_SHARE", share)
     monkeypatch.setattr(requests, "_TABLE_BYTES", 1)
-    monkeypatch.setattr(tables, "_PARTITION_ROWS", 500)
+    monkeypatch.setattr(shards, "_PARTITION_ROWS", 500)
 
 
 @pytest.mark.parametrize("on", ["threads", pytest.param("cluster", marks=pytest.mark.slow)])
@@ -200,7 +201,7 @@ def test_what_must_be_whole_is_refused_with_a_way_out(
 def test_more_records_than_integers_hold_are_refused(
     people: Path, small: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fitplug_dask.sharding import cell_collector, shards
+    from fitplug_dask.sharding import cell_collector
 
     for module in (partial_counts, cell_collector, shards):
         monkeypatch.setattr(module, "LARGEST_SUM", 5000)

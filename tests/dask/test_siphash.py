@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fitplug_dask import loops
-from fitplug_dask.persons.person_hashes import PersonHasher
-from fitplug_dask.persons.siphash import halve_key, siphash128
+from fitplug_dask.persons.hashing import PersonHasher, halve_key, siphash128
 from tests.helpers import numpy_loops
 from tests.helpers.siphash import scalar_siphash128
 

@@ -26,7 +26,7 @@ import fitplug_dask as fpd
 from fitplug.counts.records import make_filters
 from fitplug.errors import DataError, DomainError, InputError, TablesError
 from fitplug_dask import kernel, loops
-from fitplug_dask.exchange import memory
+from fitplug_dask.exchange import run
 from fitplug_dask.files import take_snapshot
 from fitplug_dask.kernel import Fault, Job, counters, partitions, reading
 from fitplug_dask.kernel.counters import JointCounters
@@ -414,7 +414,7 @@ def test_rows_left_out_are_none_of_a_persons_k(
         monkeypatch.setattr(row_collector, "_COMPACTED_ROWS", 20)
         monkeypatch.setattr(shuffle, "_PARTITION_ROWS", 20)
         monkeypatch.setattr(shuffle, "_BUCKET_ROWS", 9)
-        monkeypatch.setattr(memory, "MEMORY_SHARE", 1e-7)
+        monkeypatch.setattr(run, "MEMORY_SHARE", 1e-7)
     columns = people(5)
     table = table_of(columns)
     write(tmp_path / "all", columns)

@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,14 @@ from distributed import Client, LocalCluster
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import DataError, FitplugError, InputError
-from fitplug_dask import scheduling, workers
-from fitplug_dask.exchange import read_memory
+from fitplug_dask import kernel
+from fitplug_dask.counting import count_partitions
 from fitplug_dask.files import take_snapshot
-from fitplug_dask.kernel import Fault, Job, count_partition, partitions
+from fitplug_dask.kernel import Job, count_partition, partitions
 from fitplug_dask.kernel.partitions import Partition, cut_partitions
-from fitplug_dask.scheduling import counts
 from fitplug_dask.sources import find_files
-from fitplug_dask.workers import code, settings
+from fitplug_dask.workers import Runner, cluster, handshake, limits, open_runner
+from fitplug_dask.workers.cluster import ClusterRunner
 from tests.helpers.dask_processes import Processes, copy_packages, dask_processes, write_blocker
 
 DOMAIN = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 99)})
@@ -164,7 +165,16 @@ def test_a_worker_that_comes_later_is_refused_by_name(
     assert not isinstance(caught.value, DataError)
 
 
-def count_slowly(people: Path, client: Client, report: Any, seconds: float = 0.05) -> Any:
+def inspect(client: Client) -> Runner:
+    """A runner that has inspected the worker "same", which needs longer than tests may wait."""
+    find_address(client, "same")
+    runner = open_runner(client)
+    with dask.config.set({"fitplug.timeout": "60s"}):
+        assert runner.threads
+    return runner
+
+
+def count_slowly(people: Path, client: Client | Runner, report: Any, seconds: float = 0.05) -> Any:
     """Counts of many partitions, each of which takes its time."""
 
     def count(job: Job, partition: Partition) -> Any:
@@ -178,8 +188,8 @@ def count_slowly(people: Path, client: Client, report: Any, seconds: float = 0.0
         cut = cut_partitions(files, 100, 1)
         assert len(cut) > 100
         job = Job(dict(DOMAIN.attributes), (("sex", "age"),))
-        patched.setattr(counts, "count_partition", count)
-        return scheduling.count_partitions(job, cut, client, report)
+        patched.setattr(kernel, "count_partition", count)
+        return count_partitions(job, cut, open_runner(client), report)
 
 
 # How long
@@ -197,14 +207,14 @@ def test_a_scheduler_that_ends_or_hangs_is_one_clear_error(
         if done:
             process.send_signal(end)
 
-    limits = {"fitplug.timeout": "1s", "distributed.comm.timeouts.connect": "1s"}
-    with dask.config.set(limits):
+    short = {"fitplug.timeout": "1s", "distributed.comm.timeouts.connect": "1s"}
+    with dask.config.set(short):
         client = Client(scheduler)
         try:
-            find_address(client, "same")
+            runner = inspect(client)
             began = time.monotonic()
             with pytest.raises(FitplugError, match="the cluster does not answer") as caught:
-                count_slowly(people, client, end_it)
+                count_slowly(people, runner, end_it)
         finally:
             process.kill()
             client.close(timeout=1)
@@ -214,33 +224,61 @@ def test_a_scheduler_that_ends_or_hangs_is_one_clear_error(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("interval", ["100ms", "1s", "10s"])
-def test_a_cluster_that_scales_from_zero_counts(people: Path, interval: str) -> None:
-    with (
-        LocalCluster(n_workers=0, threads_per_worker=1, dashboard_address=":0") as cluster,
-        Client(cluster) as client,
-    ):
-        cluster.adapt(minimum=0, maximum=2, interval=interval)
-        counted = fpd.count(people, WANTED, client=client)
-    expected = fpd.count(people, WANTED)
+@pytest.mark.parametrize("limit", [{}, {"person": "age", "contributions": 300, "key": bytes(16)}])
+def test_a_cluster_that_scales_from_zero_counts(
+    people: Path, interval: str, limit: dict[str, Any]
+) -> None:
+    with scale_from_zero(interval) as client:
+        counted = fpd.count(people, WANTED, client=client, **limit)
+    expected = fpd.count(people, WANTED, **limit)
     np.testing.assert_array_equal(
         counted.marginal(("sex", "age")), expected.marginal(("sex", "age"))
     )
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("interval", ["100ms", "1s"])
+def test_a_cluster_that_scales_from_zero_releases_and_is_inspected_at_most_twice(
+    people: Path, tmp_path: Path, interval: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def inspect(*given: Any) -> Any:
+        asked.append(given)
+        return handshake.inspect_workers(*given)
+
+    monkeypatch.setattr(cluster, "inspect_workers", inspect)
+    query = fp.queries({"sex": "identity", "age": "prefix"}, std=20.0)
+    plan = fp.design(fp.Workload(DOMAIN, [query]))
+    with scale_from_zero(interval) as client:
+        released = fpd.release(people, plan, tmp_path / "out", client=client)
+    assert released.estimates
+    assert len(asked) <= 2
+
+
+@contextmanager
+def scale_from_zero(interval: str) -> Iterator[Client]:
+    with (
+        LocalCluster(n_workers=0, threads_per_worker=1, dashboard_address=":0") as local,
+        Client(local) as client,
+    ):
+        local.adapt(minimum=0, maximum=2, interval=interval)
+        yield client
+
+
+@pytest.mark.slow
 def test_a_scheduler_that_hangs_is_not_asked_for_ever(processes: Processes) -> None:
     scheduler, process = processes.start_scheduler()
     processes.start_worker(scheduler, "same")
-    limits = {"fitplug.timeout": "1s", "distributed.comm.timeouts.connect": "1s"}
-    with dask.config.set(limits):
+    short = {"fitplug.timeout": "1s", "distributed.comm.timeouts.connect": "1s"}
+    with dask.config.set(short):
         client = Client(scheduler)
         try:
             find_address(client, "same")
-            assert isinstance(read_memory(client), int)
+            assert limits.list_workers(client)
             process.send_signal(signal.SIGSTOP)
-            said = read_memory(client)
-            assert isinstance(said, Fault)
-            assert "the cluster does not answer within 1 s" in said.message
+            with pytest.raises(FitplugError, match="the cluster does not answer within 1 s"):
+                limits.list_workers(client)
         finally:
             process.kill()
             client.close(timeout=1)
@@ -260,9 +298,9 @@ def test_a_cluster_whose_workers_are_gone_is_one_clear_error(
         with pytest.raises(FitplugError, match="has no worker, and none came within 1 s"):
             fpd.count(people, WANTED, client=client)
         worker = processes.start_worker(scheduler, "same")
-        find_address(client, "same")
+        runner = inspect(client)
         with pytest.raises(FitplugError, match="has had no worker for 1 s"):
-            count_slowly(people, client, kill)
+            count_slowly(people, runner, kill)
 
 
 @pytest.mark.slow
@@ -284,7 +322,7 @@ def test_a_timeout_that_is_none_is_refused(setting: object) -> None:
         dask.config.set({"fitplug.timeout": setting}),
         pytest.raises(InputError, match=r"fitplug\.timeout of Dask is"),
     ):
-        settings.read_timeout()
+        limits.read_timeout()
 
 
 # How many tasks
@@ -318,24 +356,46 @@ def test_tasks_of_many_columns_have_fewer_rows(
     assert {part.rows for part in cut(people, 1)} == {1_000}
 
 
-@pytest.mark.parametrize("tasks", [1, 200, 201, 1000])
-def test_each_row_is_reported_once(people: Path, tasks: int) -> None:
-    graph = scheduling.CountGraph(Job(dict(DOMAIN.attributes), (("sex", "age"),)))
-    part = cut(people, 1)[0]
-    for i in range(tasks):
-        graph.rows[graph.add("count-partition", i, count_partition, graph.job, part)] = 7 + i
-    graph.add_up(list(graph.rows))
-    watched = graph.choose_watched()
-    assert sum(watched.values()) == sum(graph.rows.values())
-    assert len(watched) <= 200
-    assert set(watched) <= set(graph.tasks)
+def add(*terms: int) -> int:
+    return sum(terms)
 
 
-def test_the_dashboard_shows_what_tasks_do() -> None:
+def double(shared: int, given: int) -> int:
+    return shared * given
+
+
+@pytest.mark.parametrize("on", ["threads", "cluster"])
+@pytest.mark.parametrize("tasks", [1, 6, 70])
+def test_each_task_is_added_and_reported_once(
+    client: Client, on: str, tasks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "_MOST_WATCHED", 20)
+    runner = open_runner(client if on == "cluster" else None)
+    weights, reported = [7 + i for i in range(tasks)], []
+    how: Any = {"shared": 2, "weights": weights, "report": reported.append}
+    assert runner.map("double", double, range(tasks), **how) == [2 * i for i in range(tasks)]
+    assert sorted(reported) == weights
+    reported.clear()
+    assert runner.map_sum("double", double, range(tasks), add, 4, **how) == tasks * (tasks - 1)
+    assert sum(reported) == sum(weights)
+    assert len(reported) <= 20 or on == "threads"
+
+
+def test_the_dashboard_shows_what_tasks_do(client: Client) -> None:
     for action in ("count-partition", "add-counts"):
         for _ in range(100):
-            key = (workers.name_tasks(action, workers.draw_run()), 3)
-            assert key_split(key) == f"fitplug-{action}"
+            assert key_split(ClusterRunner(client)._name_task(action)) == f"fitplug-{action}"
+
+
+def test_workers_on_several_hosts_without_tls_are_warned_of_once() -> None:
+    handshake._warn_once.cache_clear()
+    local = frozenset({"tcp://127.0.0.1:1", "tcp://127.0.0.1:2", "inproc://10.0.0.1/1"})
+    handshake._warn_without_tls(local)
+    handshake._warn_without_tls(frozenset({"tls://10.0.0.1:1", "tls://10.0.0.2:1"}))
+    several = frozenset({"tcp://10.0.0.1:1", "tcp://10.0.0.2:1"})
+    with pytest.warns(UserWarning, match="several hosts and have no TLS"):
+        handshake._warn_without_tls(several)
+    handshake._warn_without_tls(several)
 
 
 # What is compared
@@ -343,12 +403,12 @@ def test_the_dashboard_shows_what_tasks_do() -> None:
 
 def test_a_process_describes_what_it_counts_with() -> None:
     packages = ("fitplug", "fitplug_dask", "fitplug_opendp")
-    here = code.describe_code(packages)
+    here = handshake.describe_code(packages)
     assert set(packages) < set(here)
     assert (here["NumPy"], here["PyArrow"]) == (np.__version__, pa.__version__)
     assert here["OpenDP"]
-    assert code.list_differences(here, here) == []
-    assert "OpenDP" not in code.describe_code()
+    assert handshake.list_differences(here, here) == []
+    assert "OpenDP" not in handshake.describe_code()
 
 
 @pytest.mark.parametrize(
@@ -367,7 +427,7 @@ def test_a_process_describes_what_it_counts_with() -> None:
 def test_what_differs_is_said_in_words(there: dict[str, Any], said: list[str]) -> None:
     here = {"Python": "3.11", "NumPy": "2.4.6", "fitplug": "1", "compiled loops": ".so 1"}
     other = {name: value for name, value in (here | there).items() if value is not None}
-    assert code.list_differences(here, other) == said
+    assert handshake.list_differences(here, other) == said
 
 
 @pytest.mark.parametrize(("name", "change"), [("a.py", "b.py"), ("a.pyx", "other content")])
@@ -379,10 +439,10 @@ def test_every_source_is_in_the_digest(
     file = tmp_path / "fitplug" / name
     file.write_text("content")
     spec = importlib.util.spec_from_file_location("fitplug", tmp_path / "fitplug" / "__init__.py")
-    monkeypatch.setattr(code.util, "find_spec", {"fitplug": spec}.get)
-    before = dict(code._digest_code())
+    monkeypatch.setattr(handshake.util, "find_spec", {"fitplug": spec}.get)
+    before = dict(handshake._digest_code())
     if change.endswith(".py"):
         file.rename(file.with_name(change))
     else:
         file.write_text(change)
-    assert dict(code._digest_code()) != before
+    assert dict(handshake._digest_code()) != before

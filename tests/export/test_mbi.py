@@ -15,7 +15,7 @@ import pytest
 
 import fitplug as fp
 import fitplug_export as fpe
-from fitplug.families import answer_exactly, list_measured_tables
+from fitplug.families import list_measured_tables
 from fitplug_export.mbi_measurements import list_measurements
 from tests.helpers import people
 from tests.helpers.exact import full_strategy
@@ -51,7 +51,7 @@ def make_release(kind: str, noise_scale: float = 1.0) -> fp.Release:
     rng = np.random.default_rng(5)
     x = rng.poisson(3.0, plan.workload.shape)
     counted = fp.Tables(plan.workload.domain, make_tables(plan, x))
-    answers = answer_exactly(plan.strategy, counted.marginal)
+    answers = plan.strategy.answer_exactly(counted.marginal)
     noise = rng.normal(size=plan.strategy.size) * plan.noise_std * noise_scale
     answers[: plan.strategy.size] += np.rint(noise).astype(np.int64)
     return fp.Release(plan=plan, answers=answers, rho=plan.rho, noise_scale=noise_scale)
@@ -211,7 +211,7 @@ def test_the_number_of_records(asked: dict[str, Any]) -> None:
     domain = fp.Domain({"a": fp.Integers(0, 3), "b": ["x", "y"]})
     plan = fp.design(fp.Workload(domain, [fp.queries(asked, std=1.0, name="one")]))
     x = np.arange(8).reshape(4, 2) + 1
-    answers = answer_exactly(plan.strategy, fp.Tables(domain, {("a", "b"): x}).marginal)
+    answers = plan.strategy.answer_exactly(fp.Tables(domain, {("a", "b"): x}).marginal)
     release = fp.Release(plan=plan, answers=answers, rho=plan.rho)
     assert fpe.to_mbi(release).total == pytest.approx(36.0)
 
@@ -272,14 +272,13 @@ def test_mbi_finds_the_release_where_all_counts_are_large() -> None:
         import numpy as np
         import fitplug as fp
         import fitplug_export as fpe
-        from fitplug.families import answer_exactly
         from tests.helpers.plans import mixed_workload
         from mbi import estimation
 
         plan = fp.design(mixed_workload())
         names, rng = plan.workload.attributes, np.random.default_rng(3)
         x = rng.poisson(200.0, plan.workload.shape)
-        answers = answer_exactly(plan.strategy, fp.Tables(plan.domain, {names: x}).marginal)
+        answers = plan.strategy.answer_exactly(fp.Tables(plan.domain, {names: x}).marginal)
         answers += np.rint(rng.normal(size=answers.size) * plan.noise_std).astype(np.int64)
         release = fp.Release(plan=plan, answers=answers, rho=plan.rho)
         domain, measurements, total = fpe.to_mbi(release)

@@ -11,10 +11,6 @@ from fitplug.families import (
     Product,
     ProductStructure,
     TreeStructure,
-    compute_boxed_covariance,
-    compute_combined_covariance,
-    upper_boxed_stds,
-    upper_combined_stds,
 )
 from fitplug.families.base import boxed_combinations as boxed
 from tests.helpers import people
@@ -74,13 +70,13 @@ def write_out(workload, products):
 def check(strategy, combinations):
     workload = strategy.structure.workload
     arrays = [write_out(workload, one) for one in combinations]
-    stds = upper_combined_stds(strategy, arrays)
+    stds = strategy.combine(arrays).upper_stds()
     # Noise that cancels leaves rounding alone, in proportion to what cancels.
-    sizes = np.array([upper_combined_stds(strategy, [cancel_nothing(one)])[0] for one in arrays])
-    found = upper_boxed_stds(strategy, combinations)
+    sizes = np.array([strategy.combine([cancel_nothing(one)]).upper_stds()[0] for one in arrays])
+    found = strategy.combine_products(combinations).upper_stds()
     np.testing.assert_allclose(found, stds, rtol=1e-9, atol=1e-11 * sizes.max())
-    exact = compute_combined_covariance(strategy, arrays)
-    covariance = compute_boxed_covariance(strategy, combinations)
+    exact = strategy.combine(arrays).compute_covariance()
+    covariance = strategy.combine_products(combinations).compute_covariance()
     np.testing.assert_allclose(covariance, exact, rtol=1e-9, atol=1e-10 * sizes.max() ** 2)
     assert (found**2 >= np.diag(exact) * (1 - 1e-9)).all()
     assert np.linalg.eigvalsh(covariance).min() >= -1e-9 * sizes.max() ** 2
@@ -133,10 +129,10 @@ def test_noise_that_cancels():
         for group_rows in (np.arange(2), np.arange(2, 5))
     ]
     products = [Product(1.0, everything), *(Product(-1.0, factors) for factors in halves)]
-    (std,) = upper_boxed_stds(plan.strategy, [{"ba": products}])
-    (size,) = upper_boxed_stds(plan.strategy, [{"ba": products[:1]}])
+    (std,) = plan.strategy.combine_products([{"ba": products}]).upper_stds()
+    (size,) = plan.strategy.combine_products([{"ba": products[:1]}]).upper_stds()
     assert 0 <= std <= 1e-11 * size
-    (total,) = upper_combined_stds(plan.strategy, [{"ba": np.ones(group.shape)}])
+    (total,) = plan.strategy.combine([{"ba": np.ones(group.shape)}]).upper_stds()
     assert total <= size * (1 + 1e-12)
     assert size == pytest.approx(total, rel=1e-11)
 
@@ -144,7 +140,10 @@ def test_noise_that_cancels():
 def test_a_combination_of_nothing():
     plan = symmetric_plan()
     product = Product(0.0, tuple((np.arange(1), np.ones(1)) for _ in range(2)))
-    assert upper_boxed_stds(plan.strategy, [{"ba": [product]}, {}]).tolist() == [0.0, 0.0]
+    assert plan.strategy.combine_products([{"ba": [product]}, {}]).upper_stds().tolist() == [
+        0.0,
+        0.0,
+    ]
 
 
 def test_too_many_selections_are_refused(monkeypatch, rng):
@@ -152,4 +151,4 @@ def test_too_many_selections_are_refused(monkeypatch, rng):
     plan = symmetric_plan()
     products = [draw_product(rng, plan.workload["ba"], "floats") for _ in range(9)]
     with pytest.raises(fp.WorkloadError, match="9 selections"):
-        upper_boxed_stds(plan.strategy, [{"ba": products}])
+        plan.strategy.combine_products([{"ba": products}]).upper_stds()

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 import fitplug as fp
 from fitplug.families.base.integers import SATURATION
-from fitplug.families.base.strategies import answer_exactly
 from fitplug.families.blocks.strategy.matrices import sum_column_squares
 from fitplug.numeric.exact import multiply_exactly
 from fitplug.numeric.rounding import ceil_float, ceil_sqrt, floor_float, upper_solution_norms
@@ -213,7 +212,7 @@ def answers_to(plan, x):
         left = [n for n in used if n in names]
         return np.array(summed, dtype=object).transpose([left.index(n) for n in names])
 
-    return answer_exactly(plan.strategy, counted)
+    return plan.strategy.answer_exactly(counted)
 
 
 def integer_matrices(rows, columns):

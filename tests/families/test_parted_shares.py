@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-from fitplug.families import answer_exactly, cut_strategy, make_estimates
 from tests.helpers.parts import answer_in_parts, estimate_in_parts
 from tests.helpers.tree_plans import design_tree
 
@@ -71,10 +70,10 @@ def draw_tables(plan: fp.Plan, rows: int = 2000) -> fp.Tables:
 def test_parts_are_those_of_the_whole(make, most):
     plan = design_tree(make()) if make is tree else fp.design(make())
     tables, strategy = draw_tables(plan), plan.strategy
-    parted = cut_strategy(strategy, most)
-    answers = answer_exactly(strategy, tables.marginal)
+    parted = strategy.cut(most)
+    answers = strategy.answer_exactly(tables.marginal)
     np.testing.assert_array_equal(answer_in_parts(parted, tables.marginal), answers)
-    expected = make_estimates(strategy, answers)
+    expected = strategy.make_estimates(answers)
     variances = strategy.upper_variances(2.0)
     by_group = strategy.structure.group_values(variances)
     for name, found in estimate_in_parts(parted, answers).items():
@@ -88,7 +87,7 @@ def test_parts_are_those_of_the_whole(make, most):
 def test_estimates_of_exact_answers_are_the_sums_of_the_values():
     plan = fp.design(symmetric())
     tables = draw_tables(plan)
-    parted = cut_strategy(plan.strategy, 16)
+    parted = plan.strategy.cut(16)
     found = estimate_in_parts(parted, answer_in_parts(parted, tables.marginal))
     low, high = tables.marginal(("pay", "place")) / PAY.shares
     np.testing.assert_allclose(found["pay"].ravel(), -10 * low + 90 * high)
@@ -108,7 +107,7 @@ def test_shares_beyond_int64_are_clamped_as_in_the_whole():
     held = {names: np.array([[0, 2**58], [0, 0]]) for names in plan.tables}
     tables = fp.Tables(domain, held)
     strategy = plan.strategy
-    parted = cut_strategy(strategy, 16)
+    parted = strategy.cut(16)
     pieces: dict = {}
     for s, slab in enumerate(parted.slabs):
         counts = np.asarray(tables.marginal(slab.names))[slab.index]
@@ -117,4 +116,4 @@ def test_shares_beyond_int64_are_clamped_as_in_the_whole():
     found = np.zeros(strategy.size, dtype=np.int64)
     for part in range(len(parted.sizes)):
         found[parted.place(part)] = parted.answer_part(part, pieces[part])
-    np.testing.assert_array_equal(found, answer_exactly(strategy, tables.marginal))
+    np.testing.assert_array_equal(found, strategy.answer_exactly(tables.marginal))

@@ -22,9 +22,8 @@ from distributed import WorkerPlugin
 from scipy.stats import chi2
 
 import fitplug as fp
-from fitplug.families import answer_exactly
 from fitplug.release import PartedAnswers
-from fitplug_dask.releases import counting_rows, drawing, releasing
+from fitplug_dask.releases import counting_rows, releasing, tasks
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -63,7 +62,7 @@ class Audit(WorkerPlugin):
         self.path, self.pause = str(path), pause
 
     def setup(self, worker=None):
-        real = getattr(drawing.draw_part, "real", drawing.draw_part)
+        real = getattr(tasks.draw_part, "real", tasks.draw_part)
 
         def draw(answers, noise_std, run):
             noisy = real(answers, noise_std, run)
@@ -77,7 +76,7 @@ class Audit(WorkerPlugin):
             return noisy
 
         draw.real = real
-        drawing.draw_part = draw
+        tasks.draw_part = draw
 
     def read(self):
         """Digests of all draws that there were."""
@@ -133,7 +132,7 @@ def check_drawn_once(folder, audit, watch=None, plan=PLAN, tables=TABLES):
         now = {p.name: hashlib.sha256(p.read_bytes()).hexdigest()
                for p in Path(folder).glob("answers/part-*.npy")}  # fmt: skip
         assert all(now[name] == digest for name, digest in watch.seen.items())
-    noise = (np.asarray(answers) - answer_exactly(plan.strategy, tables.marginal)) / plan.noise_std
+    noise = (np.asarray(answers) - plan.strategy.answer_exactly(tables.marginal)) / plan.noise_std
     assert 1e-9 < chi2.cdf(float(noise @ noise), noise.size) < 1 - 1e-9
     return release, len(draws)
 

@@ -7,7 +7,6 @@ import itertools
 import numpy as np
 
 import fitplug as fp
-from fitplug.families import answer_exactly
 
 
 def list_neighbours(workload, unit):
@@ -38,7 +37,7 @@ def answer_one(plan, cell):
         table = np.zeros(plan.domain.shape_of(own), dtype=np.int64)
         table[tuple(cell[names.index(name)] for name in own)] = plan.domain.count_shares(own)
         tables[own] = table
-    answers = answer_exactly(plan.strategy, fp.Tables(plan.domain, tables).marginal)
+    answers = plan.strategy.answer_exactly(fp.Tables(plan.domain, tables).marginal)
     return [int(a) for a in answers[: plan.strategy.size]]
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from scipy.linalg import hadamard
 
 import fitplug as fp
+from fitplug.families import TreeIntegers
 from fitplug.families.base.contrasts import build_contrasts
 from fitplug.families.product.strategy.trees import TreeMatrix
 from fitplug_opendp.noise_source import compute_exact_answers
@@ -133,7 +134,7 @@ def full_strategy(plan):
     mechanism is y = A x + z, in the order of its answers.
     """
     structure, domain = plan.structure, plan.domain
-    if plan.strategy.tree_blocks:
+    if isinstance(plan.strategy, TreeIntegers):
         return write_out(plan.strategy).tolist()
     names = (*structure.block_attributes, *structure.dense)
     axes = [names.index(name) for name in plan.workload.attributes]

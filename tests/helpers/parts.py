@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fitplug.families import PartedStrategy, answer_exactly, build_dense_strategy, make_estimates
+from fitplug.families import PartedStrategy, build_dense_strategy
 
 
 def reader(strategy, x):
@@ -20,7 +20,7 @@ def reader(strategy, x):
 
 
 def answer_in_parts(parted: PartedStrategy, read):
-    """The answers of all parts, in the order of `answer_exactly`."""
+    """The answers of all parts, in their order."""
     pieces = {}
     for s, slab in enumerate(parted.slabs):
         counts = np.asarray(read(slab.names))[slab.index]
@@ -52,7 +52,7 @@ def estimate_in_parts(parted: PartedStrategy, noisy):
             assert piece.ndim == 1
             assert piece.dtype in (np.int64, np.float64)
             pieces.setdefault(output, {})[part] = piece
-    groups = parted.strategy.structure.workload.groups
+    groups = parted.structure.workload.groups
     found = {group.name: np.full(group.shape, np.nan) for group in groups}
     for o, output in enumerate(parted.outputs):
         assert sorted(pieces[o]) == list(parted.list_parts(o))
@@ -88,14 +88,14 @@ def check_parts(parted, x, rng, matrix=None, rtol=1e-11):
     A = build_dense_strategy(strategy).astype(np.int64) if matrix is None else matrix
     exact = [*(A.astype(object) @ x.ravel().astype(object)), *list_totals(strategy, x)]
     clamped = [min(max(int(a), -(2**62)), 2**62) for a in exact]
-    answers = answer_exactly(strategy, read)
+    answers = strategy.answer_exactly(read)
     assert answers.tolist() == clamped
     assert answer_in_parts(parted, read).tolist() == clamped
     if exact == clamped and np.abs(x).max() < 2**20:
-        check_truth(strategy, make_estimates(strategy, answers), x)
+        check_truth(strategy, strategy.make_estimates(answers), x)
     noisy = answers.copy()
     noisy[:size] = np.clip(noisy[:size], -(2**40), 2**40) + rng.integers(-100, 100, size)
-    expected = make_estimates(strategy, noisy)
+    expected = strategy.make_estimates(noisy)
     variances = strategy.upper_variances(2.0)
     by_group = strategy.structure.group_values(variances)
     for name, found in estimate_in_parts(parted, noisy).items():

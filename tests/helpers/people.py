@@ -7,7 +7,6 @@ import functools
 import numpy as np
 
 import fitplug as fp
-from fitplug.families import answer_exactly
 
 DOMAIN = fp.Domain(
     {
@@ -51,7 +50,7 @@ def release(noise: float = 0.0, seed: int = 0) -> fp.Release:
     same on every machine.
     """
     designed = plan()
-    exact = answer_exactly(designed.strategy, tables(histogram()).marginal)
+    exact = designed.strategy.answer_exactly(tables(histogram()).marginal)
     drawn = np.random.default_rng(seed).normal(size=len(exact)) * designed.noise_std * noise
     answers = exact + np.rint(drawn).astype(np.int64)
     return fp.Release(plan=designed, answers=answers, rho=designed.rho)

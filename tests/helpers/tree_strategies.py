@@ -15,7 +15,8 @@ from fitplug.families import (
     TreeStructure,
     analyse_structure,
     build_contrasts,
-    build_tree_strategy,
+    build_strategy,
+    make_contrasts,
 )
 from fitplug.workload import ONE_RECORD
 
@@ -131,7 +132,7 @@ def random_blocks(rng, structure, most=5):
 
 
 def random_strategy(rng, structure, most=5):
-    return build_tree_strategy(structure, random_blocks(rng, structure, most))
+    return build_strategy(structure, make_contrasts(structure), random_blocks(rng, structure, most))
 
 
 def draw_pair_strategy(seed, unit=None, sizes=(1, 5, 200, 2**20)):

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 
 import fitplug as fp
 import fitplug_opendp as fpo
-from fitplug.families import answer_exactly
 from fitplug.ledger import cell_costs as cellcosts
 from fitplug.ledger.cell_costs import CellCosts, add_up
 
@@ -129,7 +128,7 @@ def test_free_beside_a_measure_at_every_value(ledger: fp.Ledger) -> None:
         for made in (first, second):
             record = {"sex": [sex], "pay": [value]}
             one = fp.Tables.from_records(domain, record, made.tables)
-            changed = answer_exactly(made.strategy, one.marginal)
+            changed = made.strategy.answer_exactly(one.marginal)
             cost += sum(int(a) ** 2 for a in changed) / Fraction(made.noise_std) ** 2
         costs.append(cost)
     assert max(costs) <= 2 * paid.rho

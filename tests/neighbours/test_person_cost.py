@@ -13,7 +13,6 @@ from fitplug.families import (
     build_dense_strategy,
     build_strategy,
     make_contrasts,
-    upper_overstatement,
 )
 from fitplug.neighbours import PersonRecords, RecordProducts
 from fitplug.neighbours.person_cost import upper_largest_cost
@@ -34,7 +33,7 @@ def draw_strategy(structure, rng, entries):
         M = M * int(rng.integers(1, 4))
         basis = Basis("cells", np.arange(n), np.ones(n))
         block_sets.append(BlockSet(np.array([block]), basis, M[None]))
-    return build_strategy(structure, tuple(block_sets), make_contrasts(structure))
+    return build_strategy(structure, make_contrasts(structure), tuple(block_sets))
 
 
 @pytest.mark.parametrize(
@@ -52,7 +51,7 @@ def test_no_person_costs_more(workload, unit):
         costs = ((A @ persons.T) ** 2).sum(axis=0)
         worst, stated = int(costs.max()), strategy.sensitivity_squared
         assert worst <= stated
-        overstatement = upper_overstatement(strategy)
+        overstatement = strategy.upper_overstatement()
         most = worst * (1 + overstatement) ** 2
         assert stated <= most * (1 + 1e-12)
         if not overstatement:

@@ -12,7 +12,6 @@ import pytest
 
 import fitplug as fp
 import fitplug_opendp as fpo
-from fitplug.families import answer_exactly
 from tests.helpers.opendp_spaces import features  # noqa: F401
 
 pl = pytest.importorskip("polars")
@@ -77,7 +76,7 @@ class TestMap:
         for sex, pay, hours in values:
             record = {"sex": [sex], "pay": [pay], "hours": np.array([hours], dtype=object)}
             tables = fp.Tables.from_records(DOMAIN, record, plan.tables)
-            changed = answer_exactly(plan.strategy, tables.marginal)
+            changed = plan.strategy.answer_exactly(tables.marginal)
             costs.append(sum(int(a) ** 2 for a in changed) / (2 * Fraction(plan.noise_std) ** 2))
         m = fpo.make_fitness_for_use(*space(plan), plan)
         assert m.map(unit.records) == plan.rho

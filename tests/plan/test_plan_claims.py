@@ -19,10 +19,10 @@ import pytest
 from scipy.sparse import issparse
 
 import fitplug as fp
+from fitplug.families import TreeIntegers
 from fitplug.families import analysis as symmetry
 from fitplug.families.base import tree_shape
 from fitplug.families.base.integers import FEWEST_RECORDS
-from fitplug.families.base.strategies import answer_exactly, compute_cost
 from fitplug.files import compute_digest, write_with_digest
 from fitplug.plan.verification import check_privacy
 from tests.helpers.chains import ask_chain
@@ -181,7 +181,7 @@ def counts(plan: fp.Plan) -> Callable[[tuple[str, ...]], npt.NDArray[np.int64]]:
 
 def says(plan: fp.Plan) -> dict[str, Any]:
     """All that depends on the plan in what is charged and released."""
-    answers = answer_exactly(plan.strategy, counts(plan))
+    answers = plan.strategy.answer_exactly(counts(plan))
     return {
         "rho": (plan.rho_exact, plan.rho, plan.noise_std),
         "records": plan.strategy.max_records,
@@ -242,20 +242,17 @@ def test_plans_that_hold_too_few_records_are_refused(plan: fp.Plan) -> None:
     """All claims of such a plan are true: it would clamp the answers of small populations."""
     strategy = plan.strategy
     times = 2 ** (plan.strategy.max_records.bit_length() - FEWEST_RECORDS.bit_length() + 2)
-    families = tuple(dataclasses.replace(f, M=f.M * times) for f in strategy.block_sets)
-    trees = tuple(dataclasses.replace(t, root=t.root * times) for t in strategy.tree_blocks)
-    exact, above, records = compute_cost(
-        plan.structure, families, strategy.attribute_matrices, trees
-    )
+    if isinstance(strategy, TreeIntegers):
+        blocks = [dataclasses.replace(t, root=t.root * times) for t in strategy.tree_blocks]
+        strategy = dataclasses.replace(strategy, tree_blocks=tuple(blocks))
+    else:
+        sets = [dataclasses.replace(f, M=f.M * times) for f in strategy.block_sets]
+        strategy = dataclasses.replace(strategy, block_sets=tuple(sets))
     hostile = dataclasses.replace(
         strategy,
-        block_sets=families,
-        tree_blocks=trees,
-        sensitivity_squared=exact,
-        column_squares=above,
-        max_records=records,
+        **strategy.compute_cost()._asdict(),
     )
-    assert 0 < records < FEWEST_RECORDS
+    assert 0 < hostile.max_records < FEWEST_RECORDS
     with pytest.raises(fp.PlanError, match="do not hold 500,000,000 records"):
         check_privacy(dataclasses.replace(plan, strategy=hostile, noise_std=1.0))
 
@@ -322,7 +319,7 @@ def test_what_a_user_gave_is_not_what_the_plan_holds() -> None:
 
 
 def test_answers_and_costs_cannot_be_written_to(plan: fp.Plan) -> None:
-    answers = answer_exactly(plan.strategy, counts(plan))
+    answers = plan.strategy.answer_exactly(counts(plan))
     release = fp.Release(plan=plan, answers=answers, rho=plan.rho)
     for array in (release.answers, *release.variances.values()):
         with pytest.raises(ValueError, match="read-only"):

@@ -110,8 +110,8 @@ def test_what_is_proven_is_quoted() -> None:
         ("fitplug_opendp.measurement", "make_fitness_for_use"),
         ("fitplug_opendp.lazyframes", "make_tables"),
         ("fitplug_opendp.gaussian", "upper_sensitivity"),
-        ("fitplug.families.base.strategies", "compute_cost"),
-        ("fitplug.families.base.strategies", "answer_exactly"),
+        ("fitplug.families.base.strategy", "IntegerStrategy.compute_cost"),
+        ("fitplug.families.base.strategy", "IntegerStrategy.answer_exactly"),
         ("fitplug_dask.persons.selection", "Selection.select_rows"),
     ):
         assert (module, name) in names

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import fitplug as fp
 from fitplug.expressions.parser import parse
-from fitplug.families.base.strategies import build_dense_strategy
+from fitplug.families import build_dense_strategy
 from fitplug.release import adjusted
 from fitplug.release.least_squares import (
     NoSolutionError,

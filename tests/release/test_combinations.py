@@ -9,7 +9,7 @@ import pytest
 
 import fitplug as fp
 from fitplug.families.base import estimates as reconstruction
-from fitplug.release import linear_combinations
+from fitplug.families.base.mechanism import Combined
 from fitplug.release.combination import LEAST_STDS
 from tests.helpers import people
 from tests.helpers.exact import full_strategy
@@ -137,7 +137,7 @@ class TestEach:
             return original(L, M, **errors)
 
         monkeypatch.setattr(reconstruction, "upper_solution_norms", counting)
-        monkeypatch.delattr(linear_combinations, "compute_combined_covariance")
+        monkeypatch.delattr(Combined, "compute_covariance")
         asked = [f"{k} * pyramid[sex={k % 2 + 1}] - spans[age={k % 6}]" for k in range(1_000)]
         few = list(release.combine_each(asked[:12]))
         inverted.clear()

@@ -12,7 +12,8 @@ import pytest
 import fitplug as fp
 import fitplug_opendp as fpo
 from fitplug.files.folders import make_partial_folder, move_into_place
-from fitplug_opendp import release_folder, staging
+from fitplug_opendp import executor, publication
+from fitplug_opendp.staging import Staging
 from tests.helpers.killed_processes import run_script
 
 DOMAIN = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 4)})
@@ -219,7 +220,7 @@ class TestPublish:
             raise OSError(28, "No space left on device")
 
         with monkeypatch.context() as patch:
-            patch.setattr(staging, "write_answers", fail)
+            patch.setattr(executor, "write_parts", fail)
             with pytest.raises(fp.FitplugError, match="no space left on device; the"):
                 fpo.publish(PLAN, TABLES, tmp_path / "out", ledger=ledger)
         assert [s.state for s in ledger.stages().values()] == ["charged"]
@@ -231,7 +232,7 @@ class TestPublish:
             raise OSError(28, "No space left on device")
 
         with monkeypatch.context() as patch:
-            patch.setattr(release_folder, "complete_folder", fail)
+            patch.setattr(publication, "complete_folder", fail)
             with pytest.raises(fp.FitplugError, match="charges nothing more"):
                 fpo.publish(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
         (staged,) = tmp_path.glob(".out.*.parts")
@@ -249,7 +250,8 @@ class TestPublish:
             raise OSError(28, "No space left on device")
 
         with monkeypatch.context() as patch:
-            patch.setattr(release_folder, "complete_folder", fail)
+            patch.setattr(publication, "complete_folder", fail)
+            patch.setattr(Staging, "discard", lambda _: None)  # as if a process were killed
             with pytest.raises(fp.FitplugError):
                 fpo.publish(PLAN, TABLES, tmp_path / "out")
         (unpaid,) = tmp_path.glob(".out.*.parts")

@@ -8,7 +8,6 @@ import pickle
 import time
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from itertools import count
 
 import duckdb
@@ -21,7 +20,6 @@ from hypothesis import strategies as st
 
 import fitplug as fp
 from fitplug.expressions import coefficients
-from fitplug.families import cut_strategy
 from fitplug.files import LocalPlace, open_place
 from fitplug.release import (
     AnswersPart,
@@ -40,7 +38,6 @@ from fitplug.release import (
     publish_folder,
     read_digest,
     read_folder,
-    verification,
     write_answers_part,
     write_manifest,
     write_table_part,
@@ -425,7 +422,7 @@ class TestPartsOfTheStrategy:
         }[kind]()
         noisy = np.random.default_rng(2).integers(-(10**6), 10**6, plan.strategy.size)
         release = fp.Release(plan=plan, answers=noisy, rho=plan.rho)
-        parted = cut_strategy(plan.strategy, 6)
+        parted = plan.strategy.cut(6)
         place = LocalPlace(tmp_path)
         parts = []
         for number in range(len(parted.sizes)):
@@ -449,8 +446,9 @@ class TestPartsOfTheStrategy:
         again = fp.Release.read(tmp_path)
         for name in plan.workload.names:
             np.testing.assert_array_equal(again.estimates[name], release.estimates[name])
+        cut = type(plan.strategy).cut
         for most in (6, 11, 2**20):  # the folder need not be cut as the estimates are now
-            monkeypatch.setattr(verification, "cut_strategy", partial(cut_strategy, most=most))
+            monkeypatch.setattr(type(plan.strategy), "cut", lambda self, most=most: cut(self, most))
             again.verify()
             again.verify(sample=3, seed=most)
 

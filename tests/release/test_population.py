@@ -18,7 +18,6 @@ import fitplug_dask as fpd
 import fitplug_opendp as fpo
 from fitplug.counts import describe_rows, make_filters
 from fitplug.errors import BudgetError, InputError
-from fitplug.families.base.strategies import answer_exactly
 from fitplug.release.population import describe_population
 from fitplug.release.review_texts import format_markdown
 from fitplug_cli.render.facts import collect_facts
@@ -104,7 +103,7 @@ def estimated(noise: float, counted: fp.Tables, whole: fp.Tables) -> list[fp.Los
     def drawn(plan: fp.Plan, tables: fp.Tables, k: int) -> fp.Release:
         if noise == 1.0:
             return fpo.release(plan, tables, contributions=k)
-        exact = answer_exactly(plan.strategy, tables.marginal)
+        exact = plan.strategy.answer_exactly(tables.marginal)
         added = rng.normal(size=len(exact)) * plan.noise_std * noise
         answers = exact + np.rint(added).astype(np.int64)
         return fp.Release(plan, answers, plan.rho * k**2, k, limited="enforced")
@@ -142,7 +141,7 @@ def test_other_noise_would_be_noticed(noise: float, counted: fp.Tables, whole: f
 
 
 def exact(plan: fp.Plan, tables: fp.Tables, k: int, limited: str | None) -> fp.Release:
-    answers = answer_exactly(plan.strategy, tables.marginal)
+    answers = plan.strategy.answer_exactly(tables.marginal)
     return fp.Release(plan, answers, plan.rho * k**2, k, limited=limited)  # type: ignore[arg-type]
 
 

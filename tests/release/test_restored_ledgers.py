@@ -16,10 +16,9 @@ import fitplug as fp
 import fitplug_dask as fpd
 import fitplug_opendp as fpo
 from fitplug.errors import FitplugError, InputError, LedgerError
-from fitplug_dask.releases import drawing as parts_drawing
-from fitplug_dask.releases import parted_release, releasing
+from fitplug_dask.releases import releasing, tasks
 from fitplug_dask.series import drawing as series_drawing
-from fitplug_opendp import release_folder
+from fitplug_opendp import publication
 from fitplug_opendp.noise_source import NoiseSource
 from tests.helpers.command_line import fitplug, make
 from tests.helpers.restored_ledgers import LEDGER, Copies, read_ledger
@@ -51,7 +50,7 @@ def draws(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         monkeypatch.setattr(owner, name, draw)
 
     watch(series_drawing, "draw_part", "a period")
-    watch(parts_drawing, "draw_part", "a part")
+    watch(tasks, "draw_part", "a part")
     watch(NoiseSource, "draw", "a release")
     return drawn
 
@@ -92,8 +91,14 @@ def list_drawn(root: Path) -> dict[str, set[bytes]]:
     places = {
         "part 0": ["out/answers/part-00000.npy", f"{hidden}-00000.npy"],
         "part 1": ["out/answers/part-00001.npy", f"{hidden}-00001.npy"],
-        "period 1": ["out/period-1/answers.npz", ".out.*.series/answers-00001.*.npz"],
-        "period 2": ["out/period-2/answers.npz", ".out.*.series/answers-00002.*.npz"],
+        "period 1": [
+            "out/period-1/answers/part*",
+            ".out.*.series/.answers-00001.*.parts/answers/part*",
+        ],
+        "period 2": [
+            "out/period-2/answers/part*",
+            ".out.*.series/.answers-00002.*.parts/answers/part*",
+        ],
     }
     return {
         name: {path.read_bytes() for glob in globs for path in out.parent.glob(glob)}
@@ -245,7 +250,7 @@ class TestAReleaseIntoAFolder:
         staged.write_bytes(content[:-1])
         before = read_ledger(root)
         draws.clear()
-        with pytest.raises(InputError, match="may hold what the release was drawn as; put the"):
+        with pytest.raises(InputError, match="may hold what was drawn; put the folder"):
             publish(root, key="a")
         assert (read_ledger(root), draws) == (before, [])
         staged.write_bytes(content)
@@ -261,7 +266,7 @@ def test_a_release_in_a_store(tmp_path: Path, draws: list[str], is_published: bo
     ledger = fp.Ledger(tmp_path / "a.db", rho=1.0)
     with pytest.MonkeyPatch.context() as patch:
         if not is_published:
-            patch.setattr(parted_release, "write_manifest", lambda *_: 1 / 0)
+            patch.setattr(publication, "write_manifest", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError) if not is_published else nullcontext():
             fpd.release(TABLES, PLAN, output, ledger=ledger, key="a")
     other = fp.Ledger(tmp_path / "b.db", rho=1.0)
@@ -274,7 +279,7 @@ def test_a_release_in_a_store(tmp_path: Path, draws: list[str], is_published: bo
 def test_staged_answers_whose_ledger_is_missing_are_not_followed_by_others(tmp_path: Path) -> None:
     spec = make(tmp_path)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(release_folder, "complete_folder", lambda *_, **__: 1 / 0)
+        patch.setattr(publication, "complete_folder", lambda *_, **__: 1 / 0)
         assert fitplug("run", spec).code == 1
     assert list(tmp_path.glob(".release.*.parts"))
     (tmp_path / "budget.db").rename(tmp_path / "kept.db")

@@ -16,9 +16,13 @@ import pytest
 
 import fitplug as fp
 import fitplug_opendp as fpo
-from fitplug_opendp import release_folder
+from fitplug_opendp import publication
+from fitplug_opendp.count_checks import ALL_ROWS, CountedRows
+from fitplug_opendp.executor import ThisProcess, WholeTables
+from fitplug_opendp.output import Output
 from fitplug_opendp.publication import Publication
 from fitplug_opendp.release_request import ReleaseRequest
+from fitplug_opendp.staging import Staging
 from tests.helpers.command_line import fitplug
 
 DOMAIN = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 4)})
@@ -42,11 +46,18 @@ def ledger(tmp_path: Path) -> fp.Ledger:
 
 
 def publish_until(monkeypatch, where: str, *args, **keywords) -> None:
-    """Publish, and be killed at this function that the release folder calls."""
+    """Publish, and be killed at this function that a publication calls."""
     with monkeypatch.context() as patch:
-        patch.setattr(release_folder, where, killed)
+        patch.setattr(publication, where, killed)
         with pytest.raises(KilledError):
             fpo.publish(*args, **keywords)
+
+
+def prepare(
+    folder: Path, ledger: fp.Ledger, key: str, rows: CountedRows = ALL_ROWS
+) -> Publication[WholeTables]:
+    request = ReleaseRequest(MEN, rows, ledger=ledger, key=key)
+    return Publication.prepare(request, Output.open(folder), ThisProcess())
 
 
 def limited(contributions: int = 1) -> fp.Tables:
@@ -175,30 +186,28 @@ def test_a_long_name_is_found_before_the_charge(tmp_path, ledger):
 
 
 def test_a_folder_that_is_taken_while_counting_costs_nothing(tmp_path, ledger):
-    asked = Publication.prepare(ReleaseRequest(MEN, tmp_path / "m", ledger=ledger, key="late"))
+    asked = prepare(tmp_path / "m", ledger, "late")
     fpo.publish(MEN, TABLES, tmp_path / "m", ledger=ledger, key="first")
     with pytest.raises(fp.InputError, match="holds a release already"):
-        asked.publish(TABLES)
+        asked.publish(lambda: WholeTables(MEN, TABLES))
     assert len(ledger.entries()) == 1
 
 
 def test_who_comes_second_finds_the_release(tmp_path, ledger):
     """However far the first had come when the second looked."""
-    asked = [
-        Publication.prepare(ReleaseRequest(MEN, tmp_path / "m", ledger=ledger, key="k"))
-        for _ in range(2)
-    ]
-    first, second = (one.publish(TABLES).release for one in asked)
+    asked = [prepare(tmp_path / "m", ledger, "k") for _ in range(2)]
+    third = prepare(tmp_path / "m", ledger, "k", CountedRows.from_tables(limited()))
+    first, second = (one.publish(lambda: WholeTables(MEN, TABLES)).release for one in asked)
     np.testing.assert_array_equal(first.answers, second.answers)
     with pytest.raises(fp.KeyTaken, match="limited by person"):
-        asked[1].publish(limited())
+        third.publish(lambda: WholeTables(MEN, limited()))
     assert len(ledger.entries()) == 1
 
 
 def test_keys_are_text_before_anything_is_counted(tmp_path, ledger):
     for key in ("", "\ud800"):
         with pytest.raises(fp.InputError, match="must be text"):
-            Publication.prepare(ReleaseRequest(MEN, tmp_path / "m", ledger=ledger, key=key))
+            prepare(tmp_path / "m", ledger, key)
     with pytest.raises(fp.BudgetError, match="give the ledger"):
         fpo.publish(MEN, TABLES, tmp_path / "m", key="k")
 
@@ -239,7 +248,8 @@ def test_a_ledger_that_is_named_is_charged(spec, monkeypatch):
     """Also where a run without one left answers staged."""
     spec.write_text(SPEC, encoding="utf-8")
     with monkeypatch.context() as patch:
-        patch.setattr(release_folder, "complete_folder", killed)
+        patch.setattr(publication, "complete_folder", killed)
+        patch.setattr(Staging, "discard", killed)
         with pytest.raises(KilledError):
             fitplug("run", spec)
     assert list(spec.parent.glob(".release.*.parts"))
@@ -253,9 +263,9 @@ def test_a_ledger_that_is_named_is_charged(spec, monkeypatch):
 def test_another_processor_finishes_the_same_plan(spec):
     """Its designs differ in their last digits; the plan that was begun is kept and used."""
     code = (
-        "import sys; from fitplug_opendp import release_folder\n"
+        "import sys; from fitplug_opendp import publication\n"
         "def killed(*_, **__): raise SystemExit(9)\n"
-        "release_folder.complete_folder = killed\n"
+        "publication.complete_folder = killed\n"
         "sys.argv = ['fitplug', 'run', sys.argv[1], '--key', 'k', '--quiet']\n"
         "from fitplug_cli.main import main; main()\n"
     )

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fitplug as fp
-from fitplug.families import answer_exactly
 from fitplug.release import adjusted, stepwise_adjustment
 from fitplug.release.stepwise_adjustment import project_families, round_families
 from tests.helpers.tree_plans import design_tree, people_by_place
@@ -18,7 +17,7 @@ from tests.helpers.tree_plans import design_tree, people_by_place
 def draw(plan, x, noise=1.0, seed=0):
     names = plan.workload.attributes
     tables = fp.Tables(plan.domain, {names: x})
-    exact = answer_exactly(plan.strategy, tables.marginal)
+    exact = plan.strategy.answer_exactly(tables.marginal)
     drawn = np.random.default_rng(seed).normal(size=len(exact)) * plan.noise_std * noise
     return fp.Release(plan=plan, answers=exact + np.rint(drawn).astype(np.int64), rho=plan.rho)
 

@@ -12,10 +12,9 @@ import fitplug as fp
 import fitplug_dask as fpd
 import fitplug_opendp as fpo
 from fitplug.errors import PlanError
-from fitplug.families import answer_exactly, cut_strategy
 from fitplug.sensitivity import AnswerPath, check_sensitivity, columns
 from fitplug.sensitivity.differences import sum_squares
-from fitplug_dask.releases.drawing import answer_in_parts
+from fitplug_dask.releases.tasks import answer_in_parts
 from fitplug_dask.series.period_counts import answer_by_period
 from tests.helpers.brute_force import cost_by_brute_force
 from tests.helpers.unit_plans import CASES, DOMAIN, TABLES, UNITS, make_small_plan, plan_for
@@ -64,7 +63,7 @@ def make_faulty_path(plan, spoil):
     """A path that answers as the plan does, and then something is done to the answers."""
 
     def answer(tables):
-        true = answer_exactly(plan.strategy, tables.marginal)
+        true = plan.strategy.answer_exactly(tables.marginal)
         return [(slice(None), spoil(true, int(tables.marginal(()).sum())))]
 
     return AnswerPath(plan, plan.tables, answer)
@@ -102,7 +101,7 @@ def test_totals_that_neighbours_do_not_share_are_noticed(monkeypatch, way, is_in
     size = plan.strategy.size
 
     def answer(tables):
-        noisy = answer_exactly(plan.strategy, tables.marginal)[:size]
+        noisy = plan.strategy.answer_exactly(tables.marginal)[:size]
         totals = tables.marginal(("M", "R"))[0]
         if is_in_parts:
             return [(slice(0, size), noisy), (slice(size, size + len(totals)), totals)]
@@ -114,7 +113,7 @@ def test_totals_that_neighbours_do_not_share_are_noticed(monkeypatch, way, is_in
 
 def test_releases_in_parts_are_compared_by_their_own_path(plan):
     for most in (1, 5, 10**6):
-        path = answer_in_parts(plan, cut_strategy(plan.strategy, most))
+        path = answer_in_parts(plan, plan.strategy.cut(most))
         assert check_sensitivity(path) == check_sensitivity(AnswerPath.in_memory(plan))
 
 
@@ -131,7 +130,7 @@ def test_of_large_plans_two_records_are_measured(plan, release, monkeypatch):
     most = cost_by_brute_force(plan)
     path = AnswerPath.in_memory(plan)
     if release is not None:
-        path = release(plan, cut_strategy(plan.strategy, 3))
+        path = release(plan, plan.strategy.cut(3))
     found = check_sensitivity(path)
     assert 0 < found.largest_squared <= most
     assert (found.cells, found.is_complete) == (2 if plan.workload.cell_count > 1 else 1, False)

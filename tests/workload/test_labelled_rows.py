@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fitplug as fp
-from fitplug.families.base.strategies import answer_exactly
 from fitplug.files import write_with_digest
 from fitplug.plan import plan_file as planfile
 from fitplug.workload.factors import build_labelled_factor
@@ -120,7 +119,7 @@ def release():
     plan = fp.design(fp.Workload(DOMAIN, groups), tolerance=1e-2)
     x = np.random.default_rng(3).poisson(30.0, (4, 2))
     tables = fp.Tables(DOMAIN, {("COUNTY", "SEX"): x})
-    answers = answer_exactly(plan.strategy, tables.marginal)
+    answers = plan.strategy.answer_exactly(tables.marginal)
     return fp.Release(plan=plan, answers=answers, rho=plan.rho), x
 
 

@@ -16,17 +16,17 @@ from fitplug_cli.render import out
 from fitplug_cli.render.json_records import compute_rho
 from fitplug_cli.render.release_record import read_release_record
 from fitplug_cli.spec import Spec
-from fitplug_opendp.staging import find_unknown_charge
+from fitplug_opendp.earlier_runs import find_unknown_charge
 
 
-def open_ledger(spec: Spec) -> Ledger | None:
+def open_ledger(spec: Spec, *, begin: bool = True) -> Ledger | None:
     """Open the ledger of a spec, and begin it if it does not exist.
 
     Args:
-        spec: The spec.
+        begin: Whether a ledger that does not exist is begun.
 
     Returns:
-        The ledger; None if the spec names none.
+        The ledger; None if the spec names none, or none is to be begun.
 
     Raises:
         LedgerError: If the ledger is damaged, or was begun with another budget.
@@ -34,6 +34,8 @@ def open_ledger(spec: Spec) -> Ledger | None:
     if spec.ledger is None or spec.ledger_path is None:
         return None
     budget, has_begun = spec.ledger, has_ledger_file(spec)
+    if not has_begun and not begin:
+        return None
     ledger = Ledger(spec.ledger_path, budget.rho, epsilon=budget.epsilon, delta=budget.delta)
     if not has_begun:
         out.print(f"began the ledger {spec.ledger_path}, in which nothing is spent yet")
@@ -50,15 +52,12 @@ def check_ledger_is_kept(spec: Spec) -> None:
 
     This may be a release whose answers are only staged beside the folder.
 
-    Args:
-        spec: The spec.
-
     Raises:
         LedgerError: If the ledger is missing. A new one would not know what was spent.
     """
     if spec.ledger is None or has_ledger_file(spec) or spec.output.is_url:
         return
-    entry = read_release_record(spec.output_dir).get("ledger_entry")
+    entry = read_release_record(LocalPlace(spec.output_dir)).get("ledger_entry")
     what, number = f"{spec.output_dir} holds a release that was", entry
     if entry is None:
         # Of a ledger that is missing, no charge is known.
@@ -74,10 +73,6 @@ def check_ledger_is_kept(spec: Spec) -> None:
 
 def find_budget_warning(spec: Spec, plan: Plan) -> str | None:
     """Find out whether a plan costs more than the ledger of the spec has left.
-
-    Args:
-        spec: The spec.
-        plan: Its plan.
 
     Returns:
         One sentence; None if there is no ledger, the plan is not over budget, or the ledger is for
@@ -109,10 +104,6 @@ def find_budget_warning(spec: Spec, plan: Plan) -> str | None:
 
 def check_max_rho(spec: Spec, plan: Plan) -> None:
     """Check that a plan costs no more than the max_rho of the spec.
-
-    Args:
-        spec: The spec.
-        plan: Its plan.
 
     Raises:
         OverBudget: If the plan costs more; the message names a factor for the targets.

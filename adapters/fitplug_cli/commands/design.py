@@ -29,7 +29,7 @@ from fitplug_cli.render import (
 )
 from fitplug_cli.render.json_records import compute_rho
 from fitplug_cli.spec import Spec, SpecError, load_spec, name_place
-from fitplug_opendp.staging import find_kept_plan
+from fitplug_opendp.earlier_runs import find_kept_plan
 
 
 def design(
@@ -60,12 +60,6 @@ def design(
 def design_within_limit(spec: Spec) -> Plan:
     """Design the plan for a spec.
 
-    Args:
-        spec: The spec.
-
-    Returns:
-        The plan.
-
     Raises:
         SpecError: If there is no plan for the spec.
         OverBudget: If the targets cost more than max_rho.
@@ -77,12 +71,6 @@ def design_within_limit(spec: Spec) -> Plan:
 
 def design_at_any_cost(spec: Spec) -> Plan:
     """Design the plan for a spec, even if it costs more than max_rho.
-
-    Args:
-        spec: The spec.
-
-    Returns:
-        The plan.
 
     Raises:
         SpecError: If there is no plan for the spec.
@@ -165,13 +153,6 @@ def _fits_budget(spec: Spec, plan: Plan) -> bool:
 
 def load_plan(spec: Spec, path: Path) -> Plan:
     """Load a plan from a file, and verify it.
-
-    Args:
-        spec: The spec that the plan is for.
-        path: The file.
-
-    Returns:
-        The plan.
 
     Raises:
         InputError: If the file is damaged, or was designed for another spec.

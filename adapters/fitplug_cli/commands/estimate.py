@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,7 +18,7 @@ import typer
 
 from fitplug.errors import WorkloadError
 from fitplug.expressions import Expression, Expressions, Runs, list_sums
-from fitplug.release import RESULT_COLUMNS, Release, estimate_each, read_combination
+from fitplug.release import MEASURES, RESULT_COLUMNS, Release, estimate_each, read_combination
 from fitplug.workload import check_confidence, quantile
 from fitplug_cli.inputs import (
     NamedExpression,
@@ -133,24 +134,20 @@ def estimate_expressions(
     release = Release.read(folder)
     parser = Expressions(release.plan.workload)
     regions = None if options is None else find_regions(parser.selector, options)
-    pairs = [*_pair_with_regions(expressions, regions)]
+    pairs = [*product([""] if regions is None else regions.cells, expressions)]
     terms = _read_expressions(parser, pairs, regions)
     width = quantile(confidence, len(pairs) if simultaneous else 1)
-    values, stds, moes, lower, upper = np.full((5, len(pairs)), math.nan)
+    results = np.full((len(MEASURES), len(pairs)), math.nan)
     approximate = np.zeros(len(pairs), dtype=bool)
     for k, estimate in enumerate(_report_progress(estimate_each(release, terms), len(pairs))):
-        values[k], stds[k], approximate[k] = estimate.value, estimate.std, estimate.approximate
+        results[:2, k], approximate[k] = (estimate.value, estimate.std), estimate.approximate
         if not math.isnan(estimate.value):
-            moes[k], (lower[k], upper[k]) = estimate.find_moe(width), estimate.find_ends(width)
+            results[2:, k] = estimate.find_moe(width), *estimate.find_ends(width)
     return Estimates(
         expressions=[expression for _, expression in pairs],
         region_column=None if regions is None else _name_region_column(regions),
         regions=[region for region, _ in pairs],
-        values=values,
-        stds=stds,
-        moes=moes,
-        lower=lower,
-        upper=upper,
+        results=dict(zip(MEASURES, results, strict=True)),
         approximate=approximate,
         confidence=confidence,
         simultaneous=simultaneous,
@@ -162,14 +159,6 @@ def _name_region_column(regions: Regions) -> str:
     """Return the name of the regions' column, unless a column of results has it."""
     taken = ("name", "expression", "approximate", "value", *RESULT_COLUMNS)
     return "region" if regions.column in taken else regions.column
-
-
-def _pair_with_regions(
-    expressions: Sequence[NamedExpression], regions: Regions | None
-) -> Iterator[tuple[str, NamedExpression]]:
-    for region in [""] if regions is None else regions.cells:
-        for expression in expressions:
-            yield region, expression
 
 
 def _read_expressions(

@@ -47,13 +47,6 @@ def lost(
 def build_lost_record(lost: Lost, confidence: float) -> dict[str, Any]:
     """Build the JSON record of an estimate.
 
-    Args:
-        lost: The estimate.
-        confidence: The confidence of the intervals.
-
-    Returns:
-        The record.
-
     Raises:
         WorkloadError: If the confidence is out of range.
         InputError: If the coarse count is too near to zero for its std.
@@ -71,10 +64,6 @@ def build_lost_record(lost: Lost, confidence: float) -> dict[str, Any]:
 
 def print_records_lost(lost: Lost, confidence: float) -> None:
     """Print a table of an estimate.
-
-    Args:
-        lost: The estimate.
-        confidence: The confidence of the intervals.
 
     Raises:
         WorkloadError: If the confidence is out of range.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import glob
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from fitplug.counts import Tables
 from fitplug.errors import LedgerError, TablesError
@@ -19,23 +19,29 @@ from fitplug_cli.commands.budgets import (
     has_ledger_file,
     open_ledger,
 )
+from fitplug_cli.commands.clusters import connect
+from fitplug_cli.commands.count import count_tables, find_source, list_reading_options
 from fitplug_cli.render import (
     build_ledger_record,
     open_progress_bar,
     print_charge,
     print_release,
+    print_row_rules,
+    read_counts,
     warn_of_formulas,
 )
 from fitplug_cli.render.release_record import (
     ReleaseFiles,
     check_release_folder,
+    list_versions,
     read_release_record,
 )
-from fitplug_cli.software import list_versions
 from fitplug_cli.spec import Spec, SpecError
 from fitplug_opendp.count_checks import CountedRows, check_limit, check_tables
-from fitplug_opendp.publication import Publication
-from fitplug_opendp.release_request import ReleaseRequest
+from fitplug_opendp.executor import ThisProcess, WholeTables
+from fitplug_opendp.output import Output
+from fitplug_opendp.publication import Publication, PublishedRelease
+from fitplug_opendp.release_request import ReleaseRequest, ReleaseState
 
 _MOST_DIGITS = 19
 """A text of so many digits or more is never the number of an entry of a ledger."""
@@ -70,9 +76,6 @@ def read_charge_options(
         again: Whether to pay for another draw.
         replace: Whether to keep an earlier release under another name.
 
-    Returns:
-        The options.
-
     Raises:
         SpecError: If an option needs a ledger that the spec does not name, or options exclude each
             other.
@@ -99,10 +102,6 @@ def read_charge_options(
 def check_counts_are_kept(spec: Spec, options: ChargeOptions) -> None:
     """Check that counting the records anew can serve a release within an earlier charge.
 
-    Args:
-        spec: The spec.
-        options: How the release is charged.
-
     Raises:
         SpecError: If other records may be counted than for the earlier charge.
     """
@@ -121,9 +120,6 @@ def check_counts_are_kept(spec: Spec, options: ChargeOptions) -> None:
 
 def check_paths(spec: Spec) -> None:
     """Check, before any work, that the release can be written and the ledger can be charged.
-
-    Args:
-        spec: The spec.
 
     Raises:
         InputError: If the folder of the release cannot be written, or overlaps with other paths.
@@ -153,20 +149,23 @@ def check_paths(spec: Spec) -> None:
         )
 
 
-def prepare_release(spec: Spec, plan: Plan, options: ChargeOptions) -> Publication:
-    """Find how far a release has come, and refuse what can be refused before rows are read.
+def publish_release(
+    spec: Spec, plan: Plan, options: ChargeOptions, counts_file: Path | None = None
+) -> dict[str, Any]:
+    """Count, charge, draw and write a release, or finish one that was interrupted.
 
-    Nothing is charged, and no ledger is begun.
+    Everything that can be refused is refused before the charge, and what needs no rows before rows
+    are read.
 
     Args:
-        spec: The spec.
-        plan: The plan.
-        options: How the release is charged.
+        counts_file: The file of exact counts; None to count the data of the spec.
 
     Returns:
-        The publication.
+        The record of release.json, the folder, and what the ledger has left.
 
     Raises:
+        SpecError: If an earlier release is to be replaced, which releases in parts cannot do.
+        TablesError: If the counts are not those that the spec describes.
         OverBudget: If the ledger has too little left.
         AlreadyReleased: If the plan was released before and another draw is not paid for.
         LedgerError: If the ledger cannot be charged so.
@@ -175,19 +174,88 @@ def prepare_release(spec: Spec, plan: Plan, options: ChargeOptions) -> Publicati
     has_begun = spec.ledger is None or has_ledger_file(spec)
     if not has_begun:
         check_first_charge(spec, plan, options.within)
-    return _prepare_publication(spec, plan, options, open_ledger(spec) if has_begun else None)
+    publish = _publish_in_parts if spec.output.parts else _publish_whole
+    published, state, ledger = publish(spec, plan, options, counts_file)
+    print_charge(ledger, published.release, state)
+    print_release(published, spec.output_location, state)
+    if not spec.output.parts:
+        warn_of_formulas(spec.workload, safe=spec.output.spreadsheet_safe)
+    return read_release_record(published.output.place) | {
+        "found": state,
+        "ledger": build_ledger_record(ledger),
+    }
 
 
-def _prepare_publication(
+_Published: TypeAlias = tuple[PublishedRelease, ReleaseState, Ledger | None]
+
+
+def _publish_whole(
+    spec: Spec, plan: Plan, options: ChargeOptions, counts_file: Path | None
+) -> _Published:
+    """Publish a release that this process draws. A new ledger is begun when all is counted."""
+    publication = _prepare(spec, plan, options, open_ledger(spec, begin=False))
+    tables = None
+    if publication.needs_counts:
+        tables = count_tables(spec, plan) if counts_file is None else read_counts(counts_file)
+        check_counts(spec, plan, tables, counts_file)
+    if publication.request.ledger is None and spec.ledger is not None:
+        publication = _prepare(spec, plan, options, open_ledger(spec))
+
+    def get_counts() -> WholeTables:
+        assert tables is not None
+        return WholeTables(plan, tables)
+
+    with open_progress_bar("draw") as bar:
+        executor = ThisProcess(lambda done, total: bar.show(done / total, f"{done:,} of {total:,}"))
+        published = replace(publication, executor=executor).publish(get_counts)
+    return published, publication.state, publication.request.ledger
+
+
+def _prepare(
     spec: Spec, plan: Plan, options: ChargeOptions, ledger: Ledger | None
-) -> Publication:
-    # Large plans take a while to verify.
-    with open_progress_bar("check"):
-        return Publication.prepare(make_request(spec, plan, options, spec.output_dir, ledger))
+) -> Publication[WholeTables]:
+    with open_progress_bar("check"):  # large plans take a while to verify
+        return Publication.prepare(
+            make_request(spec, plan, options, ledger),
+            Output.open(spec.output_dir),
+            ThisProcess(),
+            confidence=spec.output.confidence,
+            files=make_release_files(spec, ledger),
+        )
+
+
+def _publish_in_parts(
+    spec: Spec, plan: Plan, options: ChargeOptions, counts_file: Path | None
+) -> _Published:
+    """Publish a release in parts, on the workers of the spec's cluster or on threads."""
+    from fitplug_dask.releases import make_release
+
+    if options.replace:
+        raise SpecError(
+            f"{spec.path}: --replace is not for [output] parts; name another [output] path"
+        )
+    tables = None if counts_file is None else read_counts(counts_file)
+    if tables is not None:
+        check_counts(spec, plan, tables, counts_file)
+    ledger = open_ledger(spec)
+    print_row_rules(spec)
+    with connect(spec) as client, open_progress_bar("release") as bar:
+        published, state = make_release(
+            find_source(spec) if tables is None else tables,
+            make_request(spec, plan, options, ledger),
+            Output.open(spec.output_location, spec.output.storage_options),
+            {"key": None, **list_reading_options(spec)},
+            client,
+            lambda done, total: bar.show(done / total if total else 1.0),
+            spec.output.confidence,
+            make_release_files(spec, ledger),
+            None if ledger is None else spec.key_file,
+        )
+    return published, state, ledger
 
 
 def make_request(
-    spec: Spec, plan: Plan, options: ChargeOptions, location: Path | str, ledger: Ledger | None
+    spec: Spec, plan: Plan, options: ChargeOptions, ledger: Ledger | None
 ) -> ReleaseRequest:
     """Make the request for the release of a spec.
 
@@ -195,73 +263,18 @@ def make_request(
         spec: The spec.
         plan: Its plan.
         options: How the release is charged.
-        location: The folder of the release, or its URL.
         ledger: The ledger; None if there is none yet.
     """
     return ReleaseRequest(
         plan,
-        location,
+        CountedRows(spec.data.rows, "declared" if spec.data.person is None else "enforced"),
         ledger=ledger,
-        is_enforced=spec.data.person is not None,
         within=options.within,
         what=f"{spec.path.name}: {list_names(spec.workload.names)}",
         key=options.key,
         again=options.again,
         replace=options.replace,
     )
-
-
-def publish_release(
-    spec: Spec,
-    publication: Publication,
-    options: ChargeOptions,
-    tables: Tables | None,
-    counts_file: Path | None = None,
-) -> dict[str, Any]:
-    """Charge, draw and write a release, or finish one that was interrupted.
-
-    Everything that can be refused is refused before the charge.
-
-    Args:
-        spec: The spec.
-        publication: The publication, by `prepare_release`.
-        options: How the release is charged.
-        tables: The exact counts, if the release still needs them.
-        counts_file: The file that the counts are from, for errors; None if they were counted now.
-
-    Returns:
-        The record of release.json, the folder, and what the ledger has left.
-
-    Raises:
-        TablesError: If the counts are not those that the spec describes.
-        OverBudget: If the ledger has too little left.
-    """
-    plan = publication.request.plan
-    if tables is not None:
-        check_counts(spec, plan, tables, counts_file)
-    if publication.request.ledger is None and spec.ledger is not None:
-        publication = _prepare_publication(spec, plan, options, open_ledger(spec))
-    ledger = publication.request.ledger
-    with open_progress_bar("draw") as bar:
-        published = publication.publish(
-            tables,
-            rows=_describe_rows(spec),
-            confidence=spec.output.confidence,
-            files=make_release_files(spec, ledger),
-            progress=lambda done, total: bar.show(done / total, f"{done:,} of {total:,}"),
-        )
-    print_charge(ledger, published.release, publication.state)
-    print_release(published, spec.output_dir, publication.state)
-    warn_of_formulas(spec.workload, safe=spec.output.spreadsheet_safe)
-    return read_release_record(published.folder) | {
-        "found": publication.state,
-        "ledger": build_ledger_record(ledger),
-    }
-
-
-def _describe_rows(spec: Spec) -> CountedRows:
-    """Return which rows the spec releases, for the release."""
-    return CountedRows(spec.data.rows, "declared" if spec.data.person is None else "enforced")
 
 
 def check_counts(spec: Spec, plan: Plan, tables: Tables, counts_file: Path | None) -> None:

@@ -7,13 +7,10 @@ from typing import Annotated
 
 import typer
 
-from fitplug_cli.commands.count import count_tables
 from fitplug_cli.commands.design import get_plan
-from fitplug_cli.commands.parted_releases import publish_in_parts
 from fitplug_cli.commands.releases import (
     check_counts_are_kept,
     check_paths,
-    prepare_release,
     publish_release,
     read_charge_options,
 )
@@ -28,7 +25,7 @@ from fitplug_cli.options import (
     VerboseOption,
     WithinOption,
 )
-from fitplug_cli.render import print_json, print_plan, read_counts, set_up_output
+from fitplug_cli.render import print_json, print_plan, set_up_output
 from fitplug_cli.spec import load_spec
 
 
@@ -49,20 +46,7 @@ def run(
     interrupted is finished by the same command, at no further cost.
     """
     set_up_output(quiet=quiet, as_json=as_json, verbose=verbose)
-    spec = load_spec(spec_file)
-    charge = read_charge_options(spec, key, within, again, replace)
-    check_counts_are_kept(spec, charge)
-    check_paths(spec)
-    plan = get_plan(spec, plan_file, charge.key)
-    print_plan(plan, spec.privacy.delta)
-    if spec.output.parts:
-        record = publish_in_parts(spec, plan, charge)
-    else:
-        publication = prepare_release(spec, plan, charge)
-        tables = count_tables(spec, plan) if publication.needs_counts else None
-        record = publish_release(spec, publication, charge, tables)
-    if as_json:
-        print_json(record)
+    _release(spec_file, None, plan_file, (key, within, again, replace), as_json)
 
 
 def release(
@@ -84,17 +68,27 @@ def release(
     This happens exactly once. A release that was interrupted is finished by the same command.
     """
     set_up_output(quiet=quiet, as_json=as_json, verbose=verbose)
+    _release(spec_file, counts_file, plan_file, (key, within, again, replace), as_json)
+
+
+def _release(
+    spec_file: Path,
+    counts_file: Path | None,
+    plan_file: Path | None,
+    asked: tuple[str | None, str | None, bool, bool],
+    as_json: bool,
+) -> None:
+    """Release the counts of a file, or count the data of the spec and release them.
+
+    `asked` has --key, --within, --again and --replace.
+    """
     spec = load_spec(spec_file)
-    charge = read_charge_options(spec, key, within, again, replace)
+    charge = read_charge_options(spec, *asked)
+    if counts_file is None:
+        check_counts_are_kept(spec, charge)
     check_paths(spec)
     plan = get_plan(spec, plan_file, charge.key)
     print_plan(plan, spec.privacy.delta)
-    if spec.output.parts:
-        tables = read_counts(counts_file)
-        record = publish_in_parts(spec, plan, charge, tables=tables, counts_file=counts_file)
-    else:
-        publication = prepare_release(spec, plan, charge)
-        needed = read_counts(counts_file) if publication.needs_counts else None
-        record = publish_release(spec, publication, charge, needed, counts_file)
+    record = publish_release(spec, plan, charge, counts_file)
     if as_json:
         print_json(record)

@@ -14,14 +14,10 @@ from fitplug_cli.inputs.codebooks import (
     match_rows,
     read_codebook,
 )
-from fitplug_cli.inputs.crosswalks import (
-    CROSSWALK_KEY,
-    build_region_rows,
-)
+from fitplug_cli.inputs.crosswalks import CROSSWALK_KEY, Regions, build_region_rows
 from fitplug_cli.inputs.expressions import (
     NamedExpression,
     RegionOptions,
-    Regions,
     collect_expressions,
     find_regions,
     read_region_options,

@@ -33,11 +33,7 @@ Locate: TypeAlias = Callable[[int], str]
 
 
 def names_code_file(value: Any) -> bool:
-    """Return whether an entry of [domain] takes its values from a file of codes.
-
-    Args:
-        value: The entry, of any type.
-    """
+    """Return whether an entry of [domain] takes its values from a file of codes."""
     if not isinstance(value, Mapping):
         return False
     has_list = any(isinstance(value.get(key), str) for key in _LIST_KEYS)
@@ -56,9 +52,6 @@ def build_attribute(
         folder: The folder that paths are relative to.
         fill_in: A function that replaces an entry `{ codebook = FILE }` by what a codebook of many
             attributes says.
-
-    Returns:
-        The attribute.
 
     Raises:
         DomainError: If the entry or a file is wrong.

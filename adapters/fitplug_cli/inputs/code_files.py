@@ -1,4 +1,4 @@
-"""Files of codes: columns of public CSV and Parquet files, and lists with one code on a line.
+"""Public files: columns and rows of CSV and Parquet, and lists with one code on a line.
 
 Codes of text files are texts that keep their leading zeros. Codes of Parquet files are texts or
 integers, as the file has them. A file that is named by mistake may hold data. Errors therefore say
@@ -10,7 +10,6 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -19,27 +18,6 @@ import pyarrow as pa
 from fitplug.errors import InputError
 from fitplug.files import open_parquet
 from fitplug_cli.files import read_text
-
-
-@contextmanager
-def convert_csv_errors(
-    path: Path, rows: csv.DictReader[str], error: type[InputError]
-) -> Iterator[None]:
-    """Turn a csv.Error of the block into an error that names the line of the file.
-
-    Args:
-        path: The file.
-        rows: The reader of the file.
-        error: The class of the error to raise.
-
-    Raises:
-        InputError: An `error` if the block raises csv.Error.
-    """
-    try:
-        yield
-    except csv.Error:
-        raise error(f"{path}: line {rows.line_num} is no CSV; check its quotes") from None
-
 
 Code: TypeAlias = str | int
 ErrorClass: TypeAlias = type[InputError]
@@ -55,7 +33,7 @@ PARQUET_SUFFIXES = (".parquet", ".pq")
 
 
 class CodeFile:
-    """A CSV or Parquet file whose columns have names; each column is read only when needed.
+    """A public CSV or Parquet file whose columns have names, each read only when needed.
 
     Attributes:
         path: The file.
@@ -84,9 +62,6 @@ class CodeFile:
     def read_column(self, name: str) -> list[Code]:
         """Read the codes of a column; no code may be empty, or have blanks around it.
 
-        Args:
-            name: The name of the column.
-
         Returns:
             A code for each row.
 
@@ -112,26 +87,18 @@ class CodeFile:
             raise self._error(f"{self.locate(padded)}: {what} {BLANKS_FAULT}")
         return codes
 
+    def iterate_rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield the number of each row, from 0, and its value of each column."""
+        columns = [self._read(i) for i in range(len(self.names))]
+        for i, row in enumerate(zip(*columns, strict=True)):
+            yield i, dict(zip(self.names, row, strict=True))
+
     def locate(self, i: int) -> str:
-        """Return where a code is, for an error.
-
-        Args:
-            i: The index of the code in its column.
-
-        Returns:
-            The path of the file, and the line or row of the code.
-        """
+        """Return the path of the file and the line of row i, for an error."""
         return f"{self.path}: {self.locate_row(i)}"
 
     def locate_row(self, i: int) -> str:
-        """Return where a code is in the file, for an error.
-
-        Args:
-            i: The index of the code in its column.
-
-        Returns:
-            The line or row of the code.
-        """
+        """Return the line of row i in a text file, or its number."""
         return f"row {i + 1}" if self._lines is None else f"line {self._lines[i]}"
 
 
@@ -195,17 +162,17 @@ def _parse_rows(path: Path, text: str, error: ErrorClass) -> tuple[list[list[str
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     rows: list[list[str]] = []
     lines: list[int] = []
+    longest = csv.field_size_limit(max(len(text), 1))  # expressions over many values are that long
     try:
-        rows = list(reader)
-        if reader.line_num == len(rows) and all(rows):
-            return rows, range(1, len(rows) + 1)
-        rows = []
-        reader = csv.reader(io.StringIO(text, newline=""), strict=True)
         for row in filter(None, reader):
             rows.append(row)
             lines.append(reader.line_num)
     except csv.Error:
-        raise error(f"{path}: line {reader.line_num} or before it is no CSV") from None
+        raise error(
+            f"{path}: line {reader.line_num} or before it is no CSV; check its quotes"
+        ) from None
+    finally:
+        csv.field_size_limit(longest)
     return rows, lines
 
 

@@ -18,7 +18,6 @@ never quote it.
 
 from __future__ import annotations
 
-import csv
 import glob
 import json
 import os
@@ -42,7 +41,6 @@ from fitplug_cli.inputs.code_files import (
     BLANKS_FAULT,
     PARQUET_SUFFIXES,
     CodeFile,
-    convert_csv_errors,
     has_outer_blanks,
 )
 
@@ -119,11 +117,10 @@ def read_codebook(path: Path) -> dict[str, Any]:
     """
     if path.suffix.lower() in PARQUET_SUFFIXES:
         entries = _read_parquet(path)
+    elif path.suffix.lower() == ".json":
+        entries = _parse_json(path, read_text(path, "codebook", "a codebook", DomainError))
     else:
-        text = read_text(path, "codebook", "a codebook", DomainError)
-        entries = (
-            _parse_json(path, text) if path.suffix.lower() == ".json" else _parse_csv(path, text)
-        )
+        entries = _read_csv(path)
     if not entries:
         raise DomainError(f"{path}: the codebook is empty")
     for number, values in enumerate(entries.values(), 1):
@@ -138,39 +135,37 @@ def read_codebook(path: Path) -> dict[str, Any]:
     return entries
 
 
-def _parse_csv(path: Path, text: str) -> dict[str, Any]:
-    rows = csv.DictReader(text.splitlines(), strict=True)
+def _read_csv(path: Path) -> dict[str, Any]:
+    file = CodeFile(path, "codebook", DomainError)
+    for needed in ("attribute", "value"):
+        if needed not in file.names:
+            raise DomainError(
+                f"{path}: the codebook has no column {needed!r}; its first line names the "
+                "columns: attribute, value"
+            )
     entries: dict[str, Any] = {}
-    lines: dict[tuple[str, str], int] = {}
-    with convert_csv_errors(path, rows, DomainError):
-        for needed in ("attribute", "value"):
-            if needed not in (rows.fieldnames or []):
-                raise DomainError(
-                    f"{path}: the codebook has no column {needed!r}; its first line names the "
-                    "columns: attribute, value"
-                )
-        for row in rows:
-            where = f"{path}: line {rows.line_num}"
-            name, value = row["attribute"], row["value"]
-            low, high = row.get("min"), row.get("max")
-            if name is None or (not value and not (low and high)):
-                raise DomainError(f"{where} has no value, and no min and max")
-            for what, text in (("attribute", name), ("value", value)):
-                if has_outer_blanks(text):
-                    raise DomainError(f"{where}: its {what} {BLANKS_FAULT}")
-            listed = entries.setdefault(name, []) if value else None
-            if value and isinstance(listed, list):
-                first = lines.setdefault((name, value), rows.line_num)
-                if first != rows.line_num:
-                    raise DomainError(f"{where} repeats line {first}; keep one of them")
-                listed.append(value)
-            elif value or name in entries:
-                raise DomainError(
-                    f"{where}: its attribute has lines already; give its range in one, or only "
-                    "values"
-                )
-            else:
-                entries[name] = _parse_bounds(where, low, high, row.get("unit"))
+    first: dict[tuple[str, str], int] = {}
+    for i, row in file.iterate_rows():
+        where = file.locate(i)
+        name, value = row["attribute"], row["value"]
+        low, high = row.get("min"), row.get("max")
+        if not value and not (low and high):
+            raise DomainError(f"{where} has no value, and no min and max")
+        for what, text in (("attribute", name), ("value", value)):
+            if has_outer_blanks(text):
+                raise DomainError(f"{where}: its {what} {BLANKS_FAULT}")
+        listed = entries.setdefault(name, []) if value else None
+        if value and isinstance(listed, list):
+            earlier = first.setdefault((name, value), i)
+            if earlier != i:
+                raise DomainError(f"{where} repeats {file.locate_row(earlier)}; keep one of them")
+            listed.append(value)
+        elif value or name in entries:
+            raise DomainError(
+                f"{where}: its attribute has lines already; give its range in one, or only values"
+            )
+        else:
+            entries[name] = _parse_bounds(where, low, high, row.get("unit"))
     return entries
 
 

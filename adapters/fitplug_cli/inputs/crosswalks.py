@@ -33,32 +33,30 @@ _KEYS = ("file", "leaf", "region")
 
 
 @dataclass(frozen=True)
-class Crosswalk:
-    """The cells of an attribute that make up each region.
+class Regions:
+    """Sets of cells of one attribute: the regions of a crosswalk, or the nodes of a level.
 
     Attributes:
-        file: The file that the regions are read from.
         attribute: The name of the attribute.
-        column: The name of the file's column of regions.
-        regions: The cells of each region, by its label, in the order of the file.
-        first: The line or row at which each region begins in the file, by its label.
+        column: What the regions are, the name of their column.
+        cells: The cells of each region, by its label.
+        origins: Where each region comes from, for errors, by its label.
     """
 
-    file: CodeFile
     attribute: str
     column: str
-    regions: Mapping[str, Runs]
-    first: Mapping[str, str]
+    cells: Mapping[str, Runs]
+    origins: Mapping[str, str]
 
 
-def read_crosswalk_of_spec(
+def _read_crosswalk_of_spec(
     given: Any,
     folder: Path,
     name: str,
     members: ValueLookup,
     error: ErrorClass,
     level: str | None = None,
-) -> Crosswalk:
+) -> tuple[Path, Regions]:
     """Read the crosswalk that a spec names for an attribute.
 
     Where the spec does not name the columns, the codes are in the column that has the attribute's
@@ -75,7 +73,7 @@ def read_crosswalk_of_spec(
         level: The name of the level that the regions become, if they become one.
 
     Returns:
-        The crosswalk.
+        The path of the file, and its regions in the order of the file.
 
     Raises:
         InputError: An `error` if the value or the file is wrong.
@@ -92,8 +90,7 @@ def read_crosswalk_of_spec(
         if not isinstance(value, str):
             raise error(f"{CROSSWALK_KEY}: {key} must be a text")
     file = CodeFile(folder / keys["file"], "crosswalk", error)
-    columns = _find_columns(file, name, members, error, keys, level)
-    return _read_regions(file, name, members, error, *columns)
+    return file.path, _read_regions(file, name, members, error, keys, level)
 
 
 def read_crosswalk_of_release(
@@ -102,7 +99,7 @@ def read_crosswalk_of_release(
     attribute: str | None = None,
     leaf: str | None = None,
     region: str | None = None,
-) -> Crosswalk:
+) -> Regions:
     """Read a crosswalk for the attributes of a release.
 
     Args:
@@ -110,14 +107,14 @@ def read_crosswalk_of_release(
         path: The file.
         attribute: The attribute whose codes the file has. By default it is the one that a column
             of the file is named after.
-        leaf: The column of codes, if it cannot be told from the names of the columns.
-        region: The column of regions, if it cannot be told from the names of the columns.
+        leaf: The column of codes, if the names of the columns do not show which one it is.
+        region: The column of regions, in the same way.
 
     Returns:
-        The crosswalk.
+        The regions, in the order of the file.
 
     Raises:
-        WorkloadError: If the file is wrong or its attribute cannot be told.
+        WorkloadError: The file is wrong, or its attribute is not clear.
     """
     file = CodeFile(path, "crosswalk", WorkloadError)
     domain = selector.workload.domain
@@ -137,16 +134,21 @@ def read_crosswalk_of_release(
         members = selector.find_values(attribute)
     except DomainError as error:
         raise WorkloadError(str(error)) from None
-    columns = _find_columns(file, attribute, members, WorkloadError, keys, None)
-    return _read_regions(file, attribute, members, WorkloadError, *columns)
+    return _read_regions(file, attribute, members, WorkloadError, keys, None)
 
 
 def _read_regions(
-    file: CodeFile, name: str, members: ValueLookup, error: ErrorClass, leaf: str, region: str
-) -> Crosswalk:
+    file: CodeFile,
+    name: str,
+    members: ValueLookup,
+    error: ErrorClass,
+    keys: Mapping[str, str],
+    level: str | None,
+) -> Regions:
     """Read the regions from two columns of a file."""
+    leaf, region = _find_columns(file, name, members, error, keys, level)
     regions: dict[str, list[tuple[int, int]]] = {}
-    first_rows: dict[str, str] = {}
+    origins: dict[str, str] = {}
     rows = zip(file.read_column(leaf), file.read_column(region), strict=True)
     for i, (code, label) in enumerate(rows):
         cells = members.find(code)
@@ -157,11 +159,11 @@ def _read_regions(
         if text not in regions:
             if is_blank(text):
                 raise error(f"{file.locate(i)}: the region has no label that can be seen")
-            regions[text], first_rows[text] = [], file.locate_row(i)
+            regions[text], origins[text] = [], file.locate(i)
         first, last = cells.pop()
         regions[text].append((first, last + 1))
-    runs = {label: union(intervals) for label, intervals in regions.items()}
-    return Crosswalk(file, name, region, runs, first_rows)
+    cells_of = {label: union(intervals) for label, intervals in regions.items()}
+    return Regions(name, region, cells_of, origins)
 
 
 def _find_columns(
@@ -220,12 +222,11 @@ def add_levels_of_regions(name: str, attribute: Attribute, given: Any, folder: P
         # This refuses names that no level may have, before an error of the file can hide them.
         levels = (*tree.levels, level)
         Hierarchy(levels, [[name] * len(levels)])
-        crosswalk = read_crosswalk_of_spec(
+        path, regions = _read_crosswalk_of_spec(
             file, folder, name, ValueLookup(tree), DomainError, level
         )
-        path = crosswalk.file.path
         region_of: dict[Any, str] = {}
-        for label, runs in crosswalk.regions.items():
+        for label, runs in regions.cells.items():
             for first, end in runs:
                 for code in tree.values[first:end]:
                     if code in region_of:
@@ -267,18 +268,18 @@ def build_region_rows(name: str, attribute: Attribute, given: Any, folder: Path)
         WorkloadError: If the file is wrong, or a region has the label of another set of values.
     """
     members = ValueLookup(attribute)
-    crosswalk = read_crosswalk_of_spec(given, folder, name, members, WorkloadError)
-    check_matrix_size(name, len(crosswalk.regions), attribute.size)
-    matrix = np.zeros((len(crosswalk.regions), attribute.size))
-    for row, (label, runs) in zip(matrix, crosswalk.regions.items(), strict=True):
+    _, regions = _read_crosswalk_of_spec(given, folder, name, members, WorkloadError)
+    check_matrix_size(name, len(regions.cells), attribute.size)
+    matrix = np.zeros((len(regions.cells), attribute.size))
+    for row, (label, runs) in zip(matrix, regions.cells.items(), strict=True):
         for first, end in runs:
             row[first:end] = 1.0
         if is_misnamed(members, label, row):
             raise WorkloadError(
-                f"{crosswalk.file.path}: {crosswalk.first[label]}: the region's label is both a "
-                f"value of {name} and a row of others; rename the region"
+                f"{regions.origins[label]}: the region's label is both a value of {name} and a "
+                "row of others; rename the region"
             )
-    return build_labelled_factor(name, attribute, matrix, list(crosswalk.regions))
+    return build_labelled_factor(name, attribute, matrix, list(regions.cells))
 
 
 def _convert_to_tree(name: str, attribute: Attribute) -> Hierarchy:

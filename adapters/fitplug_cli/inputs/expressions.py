@@ -8,21 +8,16 @@ regions of a crosswalk.
 
 from __future__ import annotations
 
-import csv
-import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from fitplug.domain import Domain
 from fitplug.errors import InputError, WorkloadError, suggest_nearest
-from fitplug.expressions import Runs, Selector
+from fitplug.expressions import Selector
 from fitplug_cli.files import read_text
-from fitplug_cli.inputs.code_files import convert_csv_errors
-from fitplug_cli.inputs.crosswalks import read_crosswalk_of_release
+from fitplug_cli.inputs.code_files import CodeFile
+from fitplug_cli.inputs.crosswalks import Regions, read_crosswalk_of_release
 
 
 class NamedExpression(NamedTuple):
@@ -90,29 +85,15 @@ def collect_expressions(expressions: Sequence[str], table: Path | None) -> list[
 
 
 def _read_table(path: Path) -> Iterator[NamedExpression]:
-    text = read_text(path, "file of expressions", "a text", InputError)
-    return _parse_csv(path, text) if path.suffix.lower() == ".csv" else _parse_lines(path, text)
-
-
-def _parse_csv(path: Path, text: str) -> Iterator[NamedExpression]:
-    with _allow_long_fields(len(text)):
-        rows = csv.DictReader(io.StringIO(text, newline=""))
-        with convert_csv_errors(path, rows, InputError):
-            if set(rows.fieldnames or ()) != {"name", "expression"}:
-                raise InputError(f"{path}: the first line of the table must be: name,expression")
-            for row in rows:
-                name, expression = ((row[key] or "").strip() for key in ("name", "expression"))
-                yield NamedExpression(name, expression, f"{path}: line {rows.line_num}")
-
-
-@contextmanager
-def _allow_long_fields(most: int) -> Iterator[None]:
-    """Let Python read fields of so many characters: expressions over many values are that long."""
-    before = csv.field_size_limit(max(most, 1))
-    try:
-        yield
-    finally:
-        csv.field_size_limit(before)
+    what = "file of expressions"
+    if path.suffix.lower() != ".csv":
+        yield from _parse_lines(path, read_text(path, what, "a text", InputError))
+        return
+    file = CodeFile(path, what, InputError)
+    if sorted(file.names) != ["expression", "name"]:
+        raise InputError(f"{path}: the first line of the table must be: name,expression")
+    for i, row in file.iterate_rows():
+        yield NamedExpression(row["name"].strip(), row["expression"].strip(), file.locate(i))
 
 
 def _parse_lines(path: Path, text: str) -> Iterator[NamedExpression]:
@@ -129,8 +110,7 @@ def _parse_lines(path: Path, text: str) -> Iterator[NamedExpression]:
             yield NamedExpression(name.strip(), expression.strip(), where)
 
 
-@dataclass(frozen=True)
-class RegionOptions:
+class RegionOptions(NamedTuple):
     """The options that name the regions.
 
     Attributes:
@@ -146,39 +126,13 @@ class RegionOptions:
     region: str | None = None
 
 
-@dataclass(frozen=True)
-class Regions:
-    """Sets of cells of one attribute.
-
-    Attributes:
-        attribute: The name of the attribute.
-        column: What the regions are, the name of their column in results.
-        cells: The cells of each region, by its label.
-        origins: Where each region comes from, for errors, by its label.
-    """
-
-    attribute: str
-    column: str
-    cells: Mapping[str, Runs]
-    origins: Mapping[str, str]
-
-
 def read_region_options(
     by: str | None, attribute: str | None, leaf: str | None, region: str | None
 ) -> RegionOptions | None:
-    """Check the options of regions.
-
-    Args:
-        by: The value of --by.
-        attribute: The value of --attribute.
-        leaf: The value of --leaf.
-        region: The value of --region.
-
-    Returns:
-        The options; None if there are none.
+    """Make the options of --by, --attribute, --leaf and --region; None if there are none.
 
     Raises:
-        InputError: If columns are named without a crosswalk.
+        InputError: Columns are named without a crosswalk.
     """
     if by is not None:
         return RegionOptions(by, attribute, leaf, region)
@@ -188,71 +142,39 @@ def read_region_options(
 
 
 def find_regions(selector: Selector, options: RegionOptions) -> Regions:
-    """Find the cells of each region.
+    """Find the cells of each region, in the order of the cells or of the file.
 
-    Args:
-        selector: It finds the codes of the release's attributes.
-        options: What names the regions. The name of an attribute or of a level comes before a file
-            of the same name.
-
-    Returns:
-        The regions, in the order of the cells or of the file.
+    The name of an attribute or of a level comes before a file of the same name.
 
     Raises:
-        InputError: If nothing has the name, several trees have such a level, or the crosswalk is
+        InputError: Nothing has the name, several trees have such a level, or the crosswalk is
             wrong.
     """
-    domain = selector.workload.domain
-    named = _find_in_domain(domain, options.by)
+    domain, by = selector.workload.domain, options.by
+    named = [by] if by in domain else [name for name in domain.names if by in domain[name].levels]
     if not named:
-        return _read_crosswalk(selector, options)
+        path = Path(by)
+        if not path.suffix and not path.exists():
+            levels = [level for name in domain.names for level in domain[name].levels]
+            raise WorkloadError(
+                f"--by: {by!r} is neither an attribute of the release, nor a level of one, nor "
+                f"a file of codes and regions; {suggest_nearest(by, [*domain.names, *levels])}"
+            )
+        return read_crosswalk_of_release(selector, path, *options[1:])
     if options.attribute or options.leaf or options.region:
         raise InputError(
-            f"--attribute, --leaf and --region describe a file, and --by names {named[0][0]!r} of "
-            f"the release; leave them out, or write ./{options.by} for a file"
+            f"--attribute, --leaf and --region describe a file, and --by names {named[0]!r} of "
+            f"the release; leave them out, or write ./{by} for a file"
         )
     if len(named) > 1:
         raise InputError(
-            f"--by: {options.by!r} is a level of {', '.join(repr(name) for name, _ in named)}; "
+            f"--by: {by!r} is a level of {', '.join(map(repr, named))}; "
             "give a crosswalk of the one that is meant"
         )
-    return _list_nodes(domain, options.by, *named[0])
-
-
-def _find_in_domain(domain: Domain, by: str) -> list[tuple[str, str | None]]:
-    """List the attribute of this name, or each attribute with a level of this name, and it."""
+    attribute = domain[named[0]]
     if by in domain:
-        return [(by, None)]
-    return [(name, by) for name in domain.names if by in domain[name].levels]
-
-
-def _list_nodes(domain: Domain, column: str, name: str, level: str | None) -> Regions:
-    """Return a region for each cell of an attribute, or for each node of a level of it."""
-    attribute = domain[name]
-    if level is None:
         labels, ends = attribute.labels, [(i, i) for i in range(attribute.size)]
     else:
-        labels, ends = attribute.labels_at(level), attribute.intervals(level).tolist()
+        labels, ends = attribute.labels_at(by), attribute.intervals(by).tolist()
     cells = {label: [(a, b + 1)] for label, (a, b) in zip(labels, ends, strict=True)}
-    return Regions(name, column, cells, {label: f"{column} {label}" for label in labels})
-
-
-def _read_crosswalk(selector: Selector, options: RegionOptions) -> Regions:
-    """Read the regions of a file."""
-    domain = selector.workload.domain
-    path = Path(options.by)
-    if not path.suffix and not path.exists():
-        levels = [level for name in domain.names for level in domain[name].levels]
-        known = [*domain.names, *levels]
-        raise WorkloadError(
-            f"--by: {options.by!r} is neither an attribute of the release, nor a level of one, nor "
-            f"a file of codes and regions; {suggest_nearest(options.by, known)}"
-        )
-    crosswalk = read_crosswalk_of_release(
-        selector, path, options.attribute, options.leaf, options.region
-    )
-    origins = {
-        label: f"region of {where} of {crosswalk.file.path}"
-        for label, where in crosswalk.first.items()
-    }
-    return Regions(crosswalk.attribute, crosswalk.column, crosswalk.regions, origins)
+    return Regions(named[0], by, cells, {label: f"{by} {label}" for label in labels})

@@ -16,7 +16,6 @@ columns, and what the spec knows, and never quote a line.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,8 +32,7 @@ from fitplug.workload import (
     check_confidence,
     two_sided_quantile,
 )
-from fitplug_cli.files import read_text
-from fitplug_cli.inputs.code_files import convert_csv_errors
+from fitplug_cli.inputs.code_files import CodeFile
 
 TARGETS_KEY = "targets"
 """The key of a target file in a [[query]]."""
@@ -48,13 +46,13 @@ class _Row:
     """A row of the file.
 
     Attributes:
-        line: Its line in the file.
+        number: Its number in the file, from 0.
         amount: The variance, std or moe.
         confidence: The confidence of a moe; None for other targets.
         labels: The label it names of each attribute; attributes it does not name are missing.
     """
 
-    line: int
+    number: int
     amount: float
     confidence: float | None
     labels: Mapping[str, str]
@@ -82,27 +80,29 @@ def read_targets(
     bound = [
         build_factor(attribute, domain[attribute], asks) for attribute, asks in factors.items()
     ]
-    kind, rows = _read_rows(path, name, [f.attribute for f in bound], domain, groups)
+    file = CodeFile(path, "file of targets", WorkloadError)
+    kind, rows = _read_rows(file, name, [f.attribute for f in bound], domain, groups)
     shape = tuple(f.rows for f in bound)
     positions = [_index_labels(f, domain) for f in bound]
     amounts, confidences = np.full(shape, np.nan), np.full(shape, np.nan)
-    lines, named = np.zeros(shape, dtype=np.int64), np.full(shape, -1)  # of the row that counts
-    conflicts = np.zeros(shape, dtype=np.int64)  # the line of a row that names as many labels
+    numbers, named = np.zeros(shape, dtype=np.int64), np.full(shape, -1)  # of the row that counts
+    conflicts = np.full(shape, -1)  # the number of a row that names as many labels
     for row in sorted(rows, key=lambda row: len(row.labels)):
         at = tuple(
-            _find_row(path, row, f, known) for f, known in zip(bound, positions, strict=True)
+            _find_row(file, row, f, known) for f, known in zip(bound, positions, strict=True)
         )
         confidence = row.confidence or 0.0
         same = (amounts[at] == row.amount) & (confidences[at] == confidence)
         disagrees = (named[at] == len(row.labels)) & ~same
-        conflicts[at] = np.where(disagrees, lines[at], 0)
-        amounts[at], confidences[at], lines[at] = row.amount, confidence, row.line
+        conflicts[at] = np.where(disagrees, numbers[at], -1)
+        amounts[at], confidences[at], numbers[at] = row.amount, confidence, row.number
         named[at] = len(row.labels)
-    if conflicts.any():
-        first = np.flatnonzero(conflicts)[0]
+    if (conflicts >= 0).any():
+        first = np.flatnonzero(conflicts >= 0)[0]
+        one, other = (file.locate_row(int(n.flat[first])) for n in (conflicts, numbers))
         raise WorkloadError(
-            f"{path}: lines {conflicts.flat[first]} and {lines.flat[first]} give the same query of "
-            f"{name!r} different targets; keep one, or name more in one of them"
+            f"{path}: {one} and {other} give the same query of {name!r} different targets; keep "
+            "one, or name more in one of them"
         )
     if (named < 0).any():
         missing = np.argwhere(named < 0)[0]
@@ -129,15 +129,10 @@ def _build_keywords(kind: str, amounts: Any, confidences: Any) -> dict[str, Any]
 
 
 def _read_rows(
-    path: Path, name: str, attributes: Sequence[str], domain: Domain, groups: Sequence[str]
+    file: CodeFile, name: str, attributes: Sequence[str], domain: Domain, groups: Sequence[str]
 ) -> tuple[str, list[_Row]]:
     """Read the rows of a group, and the kind of their amounts: variance, std or moe."""
-    text = read_text(path, "file of targets", "a CSV file", WorkloadError)
-    reader = csv.DictReader(text.splitlines(), strict=True)
-    try:
-        columns = list(reader.fieldnames or [])
-    except csv.Error:
-        raise WorkloadError(f"{path}: the first line is no CSV; check its quotes") from None
+    path, columns = file.path, file.names
     kinds = [kind for kind in _KINDS if kind in columns]
     if len(kinds) != 1:
         raise WorkloadError(f"{path}: needs exactly one of the columns {', '.join(_KINDS)}")
@@ -152,25 +147,21 @@ def _read_rows(
                 f"{suggest_nearest(column, known)}"
             )
     rows = []
-    with convert_csv_errors(path, reader, WorkloadError):
-        for cells in reader:
-            if by_group and cells["group"] not in groups:
-                raise WorkloadError(
-                    f"{path}: line {reader.line_num}: its group is no query group of the spec; "
-                    f"{suggest_nearest(str(cells['group']), groups)}"
-                )
-            if by_group and cells["group"] != name:
-                continue
-            rows.append(_parse_row(path, reader.line_num, cells, kinds[0], attributes))
+    for number, cells in file.iterate_rows():
+        if by_group and cells["group"] not in groups:
+            raise WorkloadError(
+                f"{file.locate(number)}: its group is no query group of the spec; "
+                f"{suggest_nearest(cells['group'], groups)}"
+            )
+        if not by_group or cells["group"] == name:
+            rows.append(_parse_row(file, number, cells, kinds[0], attributes))
     return kinds[0], rows
 
 
 def _parse_row(
-    path: Path, line: int, cells: Mapping[str, str | None], kind: str, attributes: Sequence[str]
+    file: CodeFile, number: int, cells: Mapping[str, str], kind: str, attributes: Sequence[str]
 ) -> _Row:
-    where = f"{path}: line {line}"
-    if None in cells or None in cells.values():
-        raise WorkloadError(f"{where} has another number of cells than the first line")
+    where = file.locate(number)
     amount = _parse_number(where, kind, cells[kind])
     if not 0 < amount < float("inf"):
         raise WorkloadError(f"{where}: {kind} must be finite, greater than zero")
@@ -184,16 +175,16 @@ def _parse_row(
             check_confidence(confidence)
         except WorkloadError:
             raise WorkloadError(f"{where}: confidence must lie strictly between 0 and 1") from None
-    labels = {name: str(cells[name]) for name in attributes if cells.get(name)}
+    labels = {name: cells[name] for name in attributes if cells.get(name)}
     for column, cell in cells.items():
         if cell and column not in (*_COLUMNS, *attributes):
             raise WorkloadError(f"{where}: the group has no attribute {column!r}; leave it empty")
-    return _Row(line, amount, confidence, labels)
+    return _Row(number, amount, confidence, labels)
 
 
-def _parse_number(where: str, column: str, text: str | None) -> float:
+def _parse_number(where: str, column: str, text: str) -> float:
     try:
-        return float(text or "")
+        return float(text)
     except ValueError:
         raise WorkloadError(f"{where}: {column} is no number") from None
 
@@ -213,14 +204,14 @@ def _index_labels(f: Factor, domain: Domain) -> dict[str, int]:
     return positions
 
 
-def _find_row(path: Path, row: _Row, f: Factor, known: Mapping[str, int]) -> Any:
+def _find_row(file: CodeFile, row: _Row, f: Factor, known: Mapping[str, int]) -> Any:
     """Return the index of the factor's rows that a row of the file sets: one of them, or all."""
     label = row.labels.get(f.attribute)
     if label is None:
         return slice(None)
     if label not in known:
         raise WorkloadError(
-            f"{path}: line {row.line}: its {f.attribute} is no row of the group; "
+            f"{file.locate(row.number)}: its {f.attribute} is no row of the group; "
             f"{suggest_nearest(label, list(known))}"
         )
     return known[label]

@@ -70,9 +70,6 @@ def print_table(table: Table) -> None:
     """Print a table on the standard output.
 
     Where there is no terminal that it must fit, no line is broken or padded.
-
-    Args:
-        table: The table.
     """
     if out.is_terminal or out.quiet:
         out.print(table)

@@ -38,10 +38,6 @@ def compare_limits(plan: Plan, delta: float) -> tuple[Limit, ...]:
     not hold where a unit of privacy keeps the records of a person apart: there a plan for another
     number is another plan, and none is shown.
 
-    Args:
-        plan: The plan.
-        delta: The delta at which epsilon is given.
-
     Returns:
         The limits, the smallest first; the plan's own is among them. None if the unit keeps
         records apart.

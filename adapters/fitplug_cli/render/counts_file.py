@@ -25,10 +25,6 @@ _FORMAT = 2
 def write_counts(path: Path, tables: Tables) -> None:
     """Write exact counts into a file that only this user may read.
 
-    Args:
-        path: The file.
-        tables: The counts.
-
     Raises:
         WriteError: If the file cannot be written.
     """
@@ -58,9 +54,6 @@ def read_counts(path: Path) -> Tables:
 
     Args:
         path: A file by `write_counts`.
-
-    Returns:
-        The counts.
 
     Raises:
         TablesError: If the file is missing or damaged, was edited, or is of another version.

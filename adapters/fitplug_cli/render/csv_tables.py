@@ -59,9 +59,6 @@ def write_csv(path: Path, table: Any, *, spreadsheet_safe: bool = False) -> None
 def count_table_decimals(stds: npt.NDArray[np.float64]) -> int:
     """Return the number of decimals that show DIGITS digits of the smallest std above zero.
 
-    Args:
-        stds: The stds of a table.
-
     Returns:
         The number of decimals, the largest one if no std is above zero.
     """
@@ -100,21 +97,12 @@ def neutralise(text: str) -> str:
 
     Numbers, and intervals of numbers such as -5..-1, stay as they are, because they compute
     nothing.
-
-    Args:
-        text: The text of a cell.
-
-    Returns:
-        The text with its apostrophes.
     """
     return text if _NUMBERS.fullmatch(text) else _CELL_STARTS.sub("'", text)
 
 
 def neutralise_record(record: Mapping[str, Any]) -> dict[str, Any]:
     """Neutralise the texts among the values of a record.
-
-    Args:
-        record: The record.
 
     Returns:
         The record in which each text has its apostrophes.
@@ -129,9 +117,6 @@ def find_formula_warning(workload: Workload) -> str | None:
     """Find the names and labels of a workload's tables that spreadsheets may run as formulas.
 
     Labels are public, as they are those of the domain.
-
-    Args:
-        workload: The workload.
 
     Returns:
         A sentence that names them and says what to do; None if there are none.

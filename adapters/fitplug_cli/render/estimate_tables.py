@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -38,11 +38,9 @@ class Estimates:
         expressions: The expression of each estimate (k,).
         region_column: The name of the column of regions; None without regions.
         regions: The region of each estimate (k,), empty without regions.
-        values: The estimates (k,); nan for a ratio whose denominator is too near to zero.
-        stds: Their stds (k,); nan for the same ratios.
-        moes: The margins of error (k,): the distances to the farther ends of the intervals.
-        lower: The lower ends of the intervals (k,); -inf where they have no bound.
-        upper: The upper ends (k,).
+        results: The columns of MEASURES (k,): nan for a ratio whose denominator is too near to
+            zero. A margin of error is the distance to the farther end of an interval; an end
+            without a bound is infinite.
         approximate: Which estimates are ratios, or formulas, whose stds are approximate (k,).
         confidence: The confidence of the intervals.
         simultaneous: Whether all intervals hold together with this confidence.
@@ -52,11 +50,7 @@ class Estimates:
     expressions: Sequence[NamedExpression]
     region_column: str | None
     regions: Sequence[str]
-    values: Array
-    stds: Array
-    moes: Array
-    lower: Array
-    upper: Array
+    results: Mapping[str, Array]
     approximate: npt.NDArray[np.bool_]
     confidence: float
     simultaneous: bool
@@ -74,12 +68,9 @@ class Estimates:
         labels["name"] = [expression.name for expression in self.expressions]
         if self.region_column is None:
             labels["expression"] = [expression.text for expression in self.expressions]
-        return labels | {
-            "estimate": self.values,
-            "std": self.stds,
-            "moe": self.moes,
-            "lower": self.lower,
-            "upper": self.upper,
+        return {
+            **labels,
+            **self.results,
             "confidence": np.full(len(self.expressions), self.confidence),
             "approximate": self.approximate,
         }
@@ -152,11 +143,7 @@ def _iterate_rows(estimates: Estimates) -> Iterator[dict[str, Any]]:
 
 
 def print_estimates_as_json(estimates: Estimates) -> None:
-    """Print all estimates as one JSON object, with all digits.
-
-    Args:
-        estimates: The estimates.
-    """
+    """Print all estimates as one JSON object, with all digits."""
     print_json(
         {
             "confidence": estimates.confidence,
@@ -168,11 +155,7 @@ def print_estimates_as_json(estimates: Estimates) -> None:
 
 
 def print_estimates(estimates: Estimates) -> None:
-    """Print a table of the estimates, with the digits that are meaningful given the std.
-
-    Args:
-        estimates: The estimates.
-    """
+    """Print a table of the estimates, with the digits that are meaningful given the std."""
     table = Table(box=None)
     if estimates.region_column is not None:
         table.add_column(estimates.region_column, overflow="fold")
@@ -199,7 +182,7 @@ def print_estimates(estimates: Estimates) -> None:
     out.print(f"{each} at {100 * estimates.confidence:g}% confidence; the std is that of the noise")
     if estimates.approximate.any():
         out.print("approximate: ratios, whose std is that of the delta method")
-    if np.isinf(estimates.upper).any():
+    if np.isinf(estimates.results["upper"]).any():
         out.print(
             "- in place of a margin: the denominator is within its own margin of error of zero, so "
             "that the ratio has no bounds"

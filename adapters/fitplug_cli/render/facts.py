@@ -309,9 +309,6 @@ def collect_facts(
         about: What the publisher says of the release.
         compare: Whether the plan is compared with the usual mechanisms, which may take seconds.
         progress: A function that is called with the share that is done, and what is being done.
-
-    Returns:
-        The facts.
     """
     report = progress or (lambda share, what: None)
     usual = []

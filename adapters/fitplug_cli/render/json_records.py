@@ -46,15 +46,7 @@ def compute_privacy_cost(plan: Plan, records: int | None = None) -> float:
 
 
 def build_plan_record(plan: Plan, delta: float) -> dict[str, Any]:
-    """Build the record of a plan.
-
-    Args:
-        plan: The plan.
-        delta: The delta at which epsilon is given.
-
-    Returns:
-        The record.
-    """
+    """Build the record of a plan."""
     cost = compute_privacy_cost(plan)
     return {
         "plan_digest": plan.digest,
@@ -98,9 +90,6 @@ def build_measures_record(plan: Plan) -> dict[str, Any]:
 
 def build_ledger_record(ledger: Ledger | None) -> dict[str, Any] | None:
     """Build the record of a ledger.
-
-    Args:
-        ledger: The ledger, if there is one.
 
     Returns:
         Its budget in rho and what is left; None without a ledger.

@@ -11,6 +11,7 @@ from rich.table import Table
 from fitplug.counts import describe_rows, make_filters
 from fitplug.display import format_down, format_up
 from fitplug.families import list_names
+from fitplug.files import LocalPlace
 from fitplug.ledger import Ledger
 from fitplug.numeric import ceil_float
 from fitplug.plan import Plan, describe_overstatement, describe_public_totals, has_sums
@@ -32,12 +33,7 @@ _MOST_VALUES = 3
 
 
 def print_plan(plan: Plan, delta: float) -> None:
-    """Print what a plan costs, and what each group of queries gets.
-
-    Args:
-        plan: The plan.
-        delta: The delta at which epsilon is printed.
-    """
+    """Print what a plan costs, and what each group of queries gets."""
     from fitplug.privacy import epsilon_at
 
     cost = compute_privacy_cost(plan)
@@ -95,11 +91,7 @@ def _list_strict_attributes(plan: Plan) -> list[str]:
 
 
 def print_row_rules(spec: Spec) -> None:
-    """Print the weights and filters of the rows, if there are any.
-
-    Args:
-        spec: The spec.
-    """
+    """Print the weights and filters of the rows, if there are any."""
     data = spec.data
     rules = describe_rows(data.weight, make_filters(data.where), _MOST_VALUES)
     if rules is not None:
@@ -107,12 +99,7 @@ def print_row_rules(spec: Spec) -> None:
 
 
 def print_survey(survey: Survey, plan: Plan) -> None:
-    """Print what a count would read, and how much memory it would take.
-
-    Args:
-        survey: The survey of the files.
-        plan: The plan that the count would be for.
-    """
+    """Print what a count would read, and how much memory it would take."""
     rows = "not known before they are read"
     if survey.rows is not None:
         # The exact number is confidential.
@@ -161,7 +148,7 @@ def print_release(published: PublishedRelease, directory: Path | str, state: Rel
         state: How far an earlier run had come with this release.
     """
     if state == "published":
-        out.print(f"this release is done already, nothing was charged or drawn: {published.folder}")
+        out.print(f"this release is done already, nothing was charged or drawn: {published.output}")
         return
     release = published.release
     if state == "drawn":
@@ -175,7 +162,7 @@ def print_release(published: PublishedRelease, directory: Path | str, state: Rel
         out.print(f"{describe_public_totals(release.plan)} See public_totals in release.json.")
     if published.earlier is not None:
         out.print(f"the earlier release was kept as {published.earlier}")
-        earlier = read_release_record(published.earlier)
+        earlier = read_release_record(LocalPlace(published.earlier))
         if "rho" in earlier and earlier.get("ledger_entry") is None:
             out.print(
                 f"it cost rho = {format_up(earlier['rho'])}, which is in no ledger: enter it with "

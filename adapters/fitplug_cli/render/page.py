@@ -35,9 +35,6 @@ def render_page(facts: Facts, warning: str | None = None) -> str:
         facts: The facts of the plan.
         warning: A warning that the page shows, if there is one.
 
-    Returns:
-        The HTML.
-
     Raises:
         ImportError: If a library is missing; the message names the extra to install.
     """

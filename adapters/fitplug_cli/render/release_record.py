@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,25 @@ from fitplug.errors import InputError
 from fitplug.files import Place
 from fitplug.numeric import ceil_float
 from fitplug.plan import Plan
-from fitplug.release import Release, choose_intervals, format_markdown, name_files
+from fitplug.release import (
+    Release,
+    choose_intervals,
+    format_markdown,
+    list_core_versions,
+    name_files,
+)
 from fitplug_cli.render.csv_tables import write_csv
 from fitplug_cli.render.json_records import build_measures_record
-from fitplug_cli.software import list_versions
 from fitplug_opendp.noise_source import find_check
 
 _RECORD = "release.json"
+
+_LIBRARIES = ("opendp", "dask", "pyarrow")
+
+
+def list_versions() -> dict[str, str]:
+    """Return the version of Python and of each library that a release is made with, by name."""
+    return list_core_versions() | {name: version(name) for name in _LIBRARIES}
 
 
 def check_release_folder(directory: Path, others: Mapping[str, Path]) -> None:
@@ -184,11 +197,8 @@ def _describe_public_totals(release: Release) -> dict[str, Any]:
     }
 
 
-def read_release_record(directory: Path) -> dict[str, Any]:
+def read_release_record(folder: Place) -> dict[str, Any]:
     """Read release.json of a release.
-
-    Args:
-        directory: The folder of the release.
 
     Returns:
         What it says, and the folder; only the folder if there is no file that can be read, as in
@@ -196,8 +206,8 @@ def read_release_record(directory: Path) -> dict[str, Any]:
     """
     record: Any = None
     with suppress(OSError, ValueError):
-        record = json.loads((directory / _RECORD).read_text(encoding="utf-8"))
-    return {"folder": str(directory), **(record if isinstance(record, dict) else {})}
+        record = json.loads(folder.read(_RECORD))
+    return {"folder": str(folder), **(record if isinstance(record, dict) else {})}
 
 
 YAML, MARKDOWN = "review.yaml", "review.md"
@@ -217,10 +227,6 @@ _Dumper.add_representer(str, _represent_text)
 
 def write_review(folder: Path, record: Mapping[str, Any]) -> None:
     """Write the review of a release into a folder.
-
-    Args:
-        folder: The folder.
-        record: The review, by `fitplug.release.review`.
 
     Raises:
         OSError: If a file cannot be written.

@@ -147,9 +147,6 @@ def build_report_record(facts: Facts, relaxation: Relaxation | None) -> dict[str
     Args:
         facts: The facts of the plan.
         relaxation: How to relax the targets, if the report says so.
-
-    Returns:
-        The record.
     """
     record = build_plan_record(facts.plan, facts.delta)
     cost = facts.profile

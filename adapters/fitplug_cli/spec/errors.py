@@ -36,9 +36,6 @@ class SpecError(InputError):
 def explain_validation(error: ValidationError) -> str:
     """Explain the first error of a spec that does not have the form of a Document.
 
-    Args:
-        error: The errors.
-
     Returns:
         One sentence that names the key, and says how to correct it.
     """
@@ -125,12 +122,6 @@ _EXPLANATIONS = {
 
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file.
-
-    Args:
-        path: The file.
-
-    Returns:
-        Its tables.
 
     Raises:
         SpecError: If the file cannot be read or is not valid TOML.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import glob
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,9 +71,6 @@ def build_group(
         domain: The domain.
         folder: The folder that paths are relative to.
         names: The names of all groups of the spec.
-
-    Returns:
-        The group.
 
     Raises:
         WorkloadError: If the table, or a file it names, is wrong.
@@ -184,11 +182,7 @@ class Spec:
     design: DesignSection
 
     def resolve(self, path: str) -> Path:
-        """Return the location of a path that the spec names.
-
-        Args:
-            path: The path, which may be relative to the spec.
-        """
+        """Return the location of a path that the spec names."""
         return self.path.parent / path
 
     @property
@@ -229,12 +223,6 @@ class Spec:
 def load_spec(path: Path) -> Spec:
     """Read and check a spec file, and the public files that it names.
 
-    Args:
-        path: The file.
-
-    Returns:
-        The spec.
-
     Raises:
         SpecError: If anything is wrong: one sentence with the file, the key, the value and the
             remedy.
@@ -249,22 +237,51 @@ def load_spec(path: Path) -> Spec:
         document = Document.model_validate(tables)
     except ValidationError as error:
         raise SpecError(f"{path}: {explain_validation(error)}") from None
-    domain = _build_domain(path, document)
-    if document.privacy.rho is not None and document.privacy.max_rho is not None:
+    try:
+        return _build_spec(path, document)
+    except FitplugError as error:
+        raise SpecError(f"{path}: {error}") from None
+
+
+@contextmanager
+def _name_key(key: str) -> Iterator[None]:
+    """Name a key of the spec in the errors of the block."""
+    try:
+        yield
+    except FitplugError as error:
+        raise SpecError(f"{key} {error}") from None
+
+
+def _build_spec(path: Path, document: Document) -> Spec:
+    """Build the spec of a document whose keys have the right types. Errors do not name the file."""
+    folder, data, privacy = path.parent, document.data, document.privacy
+    with _name_key("[domain]"):
+        check_files_are_public(document.domain, folder, data.local_path)
+        domain = Domain.from_spec(fill_in_codebooks(document.domain, folder))
+        for name in domain.names:
+            if name in _RESERVED:
+                raise SpecError(
+                    f"attribute {name!r} has the name of a key or a result column; rename the "
+                    "column"
+                )
+    if privacy.rho is not None and privacy.max_rho is not None:
         raise SpecError(
-            f"{path}: [privacy] has both rho and max_rho; give rho to spend it, or max_rho "
-            "to stay below it"
+            "[privacy] has both rho and max_rho; give rho to spend it, or max_rho to stay below it"
         )
     if document.ledger is not None:
-        _check_budget(path, document.ledger)
-    workload = _build_workload(path, document, domain)
-    _check_rows(path, document.data, workload)
+        with _name_key("[ledger]"):
+            _check_budget(document.ledger)
+    workload = _build_workload(folder, document, domain)
+    with _name_key("[data]"):
+        _check_rows(data, workload)
+    with _name_key("[privacy] unit:"):
+        unit = _read_unit(document, workload)
     return Spec(
         path=path,
         workload=workload,
-        unit=_read_unit(path, document, workload),
-        data=document.data,
-        privacy=document.privacy,
+        unit=unit,
+        data=data,
+        privacy=privacy,
         ledger=document.ledger,
         output=document.output,
         about=document.about,
@@ -272,47 +289,22 @@ def load_spec(path: Path) -> Spec:
     )
 
 
-def _build_domain(path: Path, document: Document) -> Domain:
-    folder = path.parent
-    try:
-        check_files_are_public(document.domain, folder, document.data.local_path)
-        domain = Domain.from_spec(fill_in_codebooks(document.domain, folder))
-    except FitplugError as error:
-        raise SpecError(f"{path}: [domain] {error}") from None
-    for name in domain.names:
-        if name in _RESERVED:
-            raise SpecError(
-                f"{path}: [domain] attribute {name!r} has the name of a key or a result column; "
-                "rename the column"
-            )
-    return domain
-
-
-def _check_budget(path: Path, ledger: LedgerSection) -> None:
+def _check_budget(ledger: LedgerSection) -> None:
+    """Raise FitplugError unless the budget is given once."""
     given = [name for name, value in ledger.amount.items() if value is not None]
     if not given:
-        raise SpecError(
-            f"{path}: [ledger] rho is missing; add it, or epsilon and delta, the whole budget"
-        )
+        raise SpecError("rho is missing; add it, or epsilon and delta, the whole budget")
     if given not in (["rho"], ["epsilon", "delta"]):
-        raise SpecError(
-            f"{path}: [ledger] has {' and '.join(given)}; give rho alone, or epsilon and delta"
-        )
-    try:
-        _ = ledger.exact_total
-    except FitplugError as error:
-        raise SpecError(f"{path}: [ledger] {error}") from None
+        raise SpecError(f"has {' and '.join(given)}; give rho alone, or epsilon and delta")
+    _ = ledger.exact_total
 
 
-def _build_workload(path: Path, document: Document, domain: Domain) -> Workload:
-    folder, local_path = path.parent, document.data.local_path
+def _build_workload(folder: Path, document: Document, domain: Domain) -> Workload:
     groups: list[UnboundQueryGroup] = []
     try:
         for entry in document.query:
-            tables: Mapping[str, Any] = {
-                key: value for key, value in entry.items() if isinstance(value, dict)
-            }
-            check_files_are_public(tables, folder, local_path)
+            tables = {key: value for key, value in entry.items() if isinstance(value, dict)}
+            check_files_are_public(tables, folder, document.data.local_path)
         names = [str(entry["name"]) for entry in document.query if "name" in entry]
         groups = [
             build_group(number, entry, domain, folder, names)
@@ -321,7 +313,7 @@ def _build_workload(path: Path, document: Document, domain: Domain) -> Workload:
         return Workload(domain, groups)
     except FitplugError as error:
         where = _find_wrong_query(domain, groups)
-        raise SpecError(f"{path}: {name_place(str(error), where)}") from None
+        raise SpecError(name_place(str(error), where)) from None
 
 
 def _find_wrong_query(domain: Domain, groups: Sequence[UnboundQueryGroup]) -> str:
@@ -334,39 +326,30 @@ def _find_wrong_query(domain: Domain, groups: Sequence[UnboundQueryGroup]) -> st
     return "[[query]]"
 
 
-def _check_rows(path: Path, data: DataSection, workload: Workload) -> None:
-    """Raise SpecError for columns of [data] that cannot be used with the workload."""
-    person = data.person
-    if person is not None and person in workload.attributes:
+def _check_rows(data: DataSection, workload: Workload) -> None:
+    """Raise FitplugError for columns of [data] that cannot be used with the workload."""
+    if data.person is not None and data.person in workload.attributes:
         raise SpecError(
-            f"{path}: [data] person = {person!r} identifies persons, so no query may name it; "
-            "leave it out of the queries or name another column of persons"
+            f"person = {data.person!r} identifies persons, so no query may name it; leave it out "
+            "of the queries or name another column of persons"
         )
-    try:
-        check_weight(data.weight, make_filters(data.where), workload.attributes, person)
-    except FitplugError as error:
-        raise SpecError(f"{path}: [data] {error}") from None
+    check_weight(data.weight, make_filters(data.where), workload.attributes, data.person)
 
 
-def _read_unit(path: Path, document: Document, workload: Workload) -> Unit:
+def _read_unit(document: Document, workload: Workload) -> Unit:
     """Read the unit of privacy, and check that it goes with [domain] and [data]."""
-    data = document.data
-    try:
-        unit = read_unit(document.privacy.unit)
-        unit.check_domain(workload.domain)
-    except FitplugError as error:
-        raise SpecError(f"{path}: [privacy] unit: {error}") from None
-    if data.person is not None and isinstance(unit, ReplaceOne) and unit.within:
+    unit, person = read_unit(document.privacy.unit), document.data.person
+    unit.check_domain(workload.domain)
+    if person is not None and isinstance(unit, ReplaceOne) and unit.within:
         raise SpecError(
-            f"{path}: [privacy] unit: the row that is kept of a {data.person!r} may be at other "
-            f"values of {' and '.join(unit.within)} after another one is replaced, and their "
-            "totals are exact; leave out person, or write { replace_one = [] }"
+            f"the row that is kept of a {person!r} may be at other values of "
+            f"{' and '.join(unit.within)} after another one is replaced, and their totals are "
+            "exact; leave out person, or write { replace_one = [] }"
         )
     once_per = unit.once_per if isinstance(unit, AddRemove) else None
-    if data.person is not None and once_per not in (None, *workload.attributes):
+    if person is not None and once_per not in (None, *workload.attributes):
         raise SpecError(
-            f"{path}: [privacy] unit: once_per = {once_per!r} is an attribute that no query names, "
-            "so counting cannot keep one record for each of its values; name it in a query, or "
-            "leave out once_per"
+            f"once_per = {once_per!r} is an attribute that no query names, so counting cannot keep "
+            "one record for each of its values; name it in a query, or leave out once_per"
         )
     return unit

@@ -10,51 +10,32 @@ exchange of ordinary tasks in two levels would have 65,000 of them for 1,000 inp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from fitplug_dask.exchange.tasks import ExchangePlan, Missing
+from fitplug.errors import FitplugError
+from fitplug_dask.exchange.tasks import Add, ExchangePlan, Missing
 from fitplug_dask.exchange.worker_depots import (
     Deposit,
     Manifest,
     drop_depot,
     gather_on_worker,
     split_on_worker,
+    stay_on_worker,
 )
-from fitplug_dask.scheduling import reduce_tree
-from fitplug_dask.workers import Fault, SingleTasks, ask, attempt, read_threads
+from fitplug_dask.workers.cluster import ClusterRunner
 
 _MOST_PASSES = 50
 """How often lost pieces are made again; each time a worker was lost."""
 
 _CLOSING_SECONDS = 5
+_STAYS_SECONDS = 1
 _FAN_IN = 4
 
-_LOST_TOO_OFTEN = Fault(
-    f"workers were lost {_MOST_PASSES} times while rows were exchanged; see why they end, such as "
-    "a lack of memory",
-    of_data=False,
-)
 
-
-def exchange_on_cluster(
-    plan: ExchangePlan,
-    inputs: Sequence[Any],
-    groups: Sequence[range],
-    weights: tuple[Sequence[int], Sequence[int]],
-    report_weight: Callable[[int], None],
-    client: Any,
-) -> list[Any] | Fault:
-    """Run an exchange, as `exchange_on_threads` does. Added results come as a list of one."""
-    exchange = _ClusterExchange(plan, inputs, groups, weights, report_weight, client)
-    try:
-        return exchange.run()
-    finally:
-        exchange.close()
-
-
-class _ClusterExchange:
+class ClusterExchange:
     """One exchange, as the client knows it."""
 
     def __init__(
@@ -63,167 +44,167 @@ class _ClusterExchange:
         inputs: Sequence[Any],
         groups: Sequence[range],
         weights: tuple[Sequence[int], Sequence[int]],
-        report_weight: Callable[[int], None],
-        client: Any,
+        runner: ClusterRunner,
+        add_weight: Callable[[int], None],
     ) -> None:
-        self._plan, self._inputs, self._groups, self._client = plan, inputs, groups, client
+        """Ask nothing yet.
+
+        Args:
+            plan: The exchange.
+            inputs: The inputs.
+            groups: The outputs that are gathered by one task.
+            weights: How much the task of each input, and that of each group, adds to the progress.
+            runner: What runs the tasks.
+            add_weight: Called with the weight of a task when it has ended for the first time.
+        """
+        self._plan, self._inputs, self._groups, self._runner = plan, inputs, groups, runner
         self._split_weights, self._gather_weights = map(list, weights)
-        self._report_weight = report_weight
-        self._tasks: Any = None
+        self._add_weight = add_weight
         self._held: Any = None
         self._deposits: dict[int, Deposit] = {}
         self._lost: frozenset[str] = frozenset()
         """The depots that some worker could not read."""
+        self._stays: dict[str, Any] = {}
+        """The tasks that keep workers with pieces, by their addresses."""
         self._gathered: dict[int, Any] = {}
         """The result of each group; its future, where results are added up."""
 
-    def run(self) -> list[Any] | Fault:
-        """Split and gather until no pieces are missing."""
-        self._tasks = attempt(
-            lambda: SingleTasks(self._client, self._plan.name, self._plan.packages), self._client
+    def run(self) -> list[Any]:
+        """Split and gather until no pieces are missing.
+
+        Returns:
+            The result of each group; added results are a list of one.
+
+        Raises:
+            FitplugError: The first Fault, or the workers fail.
+        """
+        try:
+            self._held = self._runner.share(self._plan, self._plan.lease)
+            gather = self._gather_groups if self._plan.add is None else self._add_groups
+            for _ in range(_MOST_PASSES):
+                self._split_inputs()
+                result = gather()
+                if not isinstance(result, Missing):
+                    return result
+                self._lost |= result.depots
+                self._deposits = {
+                    i: one for i, one in self._deposits.items() if one.depot not in self._lost
+                }
+        finally:
+            # Those that do not answer will find out.
+            self._runner.run_at_once(drop_depot, self._plan.name, seconds=_CLOSING_SECONDS)
+            end = time.monotonic() + _STAYS_SECONDS
+            while not all(stay.done() for stay in self._stays.values()) and time.monotonic() < end:
+                time.sleep(0.01)  # or Dask would log that they were cancelled
+            self._gathered.clear()
+            self._stays.clear()
+            self._held = None
+        raise FitplugError(
+            f"workers were lost {_MOST_PASSES} times while rows were exchanged; see why they end, "
+            "such as a lack of memory"
         )
-        if isinstance(self._tasks, Fault):
-            return self._tasks
-        self._held = self._tasks.hold(self._plan, self._plan.lease)
-        if isinstance(self._held, Fault):
-            return self._held
-        gather = self._gather_groups if self._plan.add is None else self._add_groups
-        for _ in range(_MOST_PASSES):
-            fault = self._split_inputs()
-            result = gather() if fault is None else fault
-            if not isinstance(result, Missing):
-                return result
-            self._lost |= result.depots
-            self._deposits = {
-                i: one for i, one in self._deposits.items() if one.depot not in self._lost
-            }
-        return _LOST_TOO_OFTEN
 
-    def close(self) -> None:
-        """Have all workers forget the exchange; those that do not answer will find out."""
-        drop = partial(self._client.run, drop_depot, self._plan.name, on_error="ignore")
-        attempt(lambda: ask(self._client, drop, _CLOSING_SECONDS))
-        self._gathered.clear()
-        self._held = None
-
-    def _split_inputs(self) -> Fault | None:
+    def _split_inputs(self) -> None:
         """Split the inputs whose pieces no worker has."""
+        deposits = self._deposits
         while True:
-            living = attempt(lambda: set(read_threads(self._client)))
-            if isinstance(living, Fault):
-                return living
-            deposits = self._deposits
+            there = self._runner.list_addresses()
             lost = [
                 i
                 for i in range(len(self._inputs))
-                if i not in deposits or deposits[i].address not in living
+                if i not in deposits or deposits[i].address not in there
             ]
             if not lost:
-                return None
-            tasks = {
-                i: self._tasks.submit(
+                return
+            tasks = [
+                self._runner.submit(
                     "split-input", split_on_worker, self._held, self._inputs[i], self._lost
                 )
                 for i in lost
-            }
-            for i, result in self._await(tasks):
-                if isinstance(result, Fault):
-                    return result
-                deposits[i] = result
-                self._report(self._split_weights, i)
+            ]
+            for number, deposit in self._runner.results(tasks):
+                deposits[lost[number]] = deposit
+                self._keep_worker(deposit.address)
+                self._report(self._split_weights, lost[number])
 
-    def _gather_groups(self) -> list[Any] | Missing | Fault:
+    def _keep_worker(self, address: str) -> None:
+        """Keep a worker that has pieces: a cluster that scales down ends workers without tasks."""
+        if address not in self._stays:
+            self._stays[address] = self._runner.submit(
+                "keep-pieces", stay_on_worker, self._held, worker=address, priority=1
+            )
+
+    def _gather_groups(self) -> list[Any] | Missing:
         """Return the results of all groups, or what they miss."""
-        manifest = self._tasks.hold(Manifest.create(self._list_deposits()))
+        manifest = self._runner.share(Manifest.create(self._list_deposits()))
         missing: set[str] = set()
-        tasks = {
-            g: self._tasks.submit("gather-output", gather_on_worker, self._held, manifest, group)
-            for g, group in enumerate(self._groups)
-            if g not in self._gathered
-        }
-        for g, result in self._await(tasks):
-            if isinstance(result, Fault):
-                return result
+        left = [g for g in range(len(self._groups)) if g not in self._gathered]
+        tasks = [self._submit_group(g, manifest) for g in left]
+        for number, result in self._runner.results(tasks):
             if isinstance(result, Missing):
                 missing |= result.depots
             else:
-                self._gathered[g] = result
-                self._report(self._gather_weights, g)
-        if len(self._gathered) < len(self._groups):
+                self._gathered[left[number]] = result
+                self._report(self._gather_weights, left[number])
+        if missing:
             return Missing(frozenset(missing))
         return [self._gathered[g] for g in range(len(self._groups))]
 
-    def _add_groups(self) -> list[Any] | Missing | Fault:
+    def _add_groups(self) -> list[Any] | Missing:
         """Return the sum of the results of all groups, or what they miss.
 
         The results stay on the workers until they are added. Those of a worker that is lost
         meanwhile are gathered again, from pieces that may be lost, too.
         """
-        manifest = self._tasks.hold(Manifest.create(self._list_deposits()))
-        for g, group in enumerate(self._groups):
+        manifest = self._runner.share(Manifest.create(self._list_deposits()))
+        for g in range(len(self._groups)):
             if g not in self._gathered:
-                self._gathered[g] = self._tasks.submit(
-                    "gather-output", gather_on_worker, self._held, manifest, group
-                )
-        checks = {
-            g: self._tasks.submit("find-missing", find_missing, result)
-            for g, result in self._gathered.items()
-        }
+                self._gathered[g] = self._submit_group(g, manifest)
+        checks = [
+            self._runner.submit("find-missing", find_missing, self._gathered[g], priority=1)
+            for g in range(len(self._groups))
+        ]
         missing: set[str] = set()
-        complete = True
-        for g, found in self._await(checks):
-            if isinstance(found, Fault):
-                return found
+        for g, found in self._runner.results(checks):
             if isinstance(found, Missing):
                 missing |= found.depots
                 del self._gathered[g]
-                complete = False
             else:
                 self._report(self._gather_weights, g)
-        if not complete:
+        if missing:
             return Missing(frozenset(missing))
-        top = reduce_tree(
+        top = self._runner.sum(
+            "add-results",
+            partial(add_results, self._plan.add),
             [self._gathered[g] for g in range(len(self._groups))],
             _FAN_IN,
-            lambda terms: self._tasks.submit("add-results", add_results, self._held, *terms),
         )
-        for _, result in self._await({0: top}):
-            return result if isinstance(result, Missing | Fault) else [result]
-        raise AssertionError("a task has a result")
+        ((_, total),) = self._runner.results([top])
+        return total if isinstance(total, Missing) else [total]
+
+    def _submit_group(self, number: int, manifest: Any) -> Any:
+        group = self._groups[number]
+        return self._runner.submit("gather-output", gather_on_worker, self._held, manifest, group)
 
     def _list_deposits(self) -> list[Deposit]:
         return [self._deposits[i] for i in range(len(self._inputs))]
-
-    def _await(self, tasks: Mapping[int, Any]) -> Iterator[tuple[int, Any]]:
-        """Yield the result of each task when it has ended, or a Fault if the cluster fails.
-
-        The tasks that have not ended when the caller stops are cancelled.
-        """
-        numbers = list(tasks)
-        for i, result in self._tasks.await_results(list(tasks.values())):
-            yield numbers[i], result
 
     def _report(self, weights: list[int], number: int) -> None:
         """Report the weight of a task when it ends for the first time."""
         weight, weights[number] = weights[number], 0
         if weight:
-            self._report_weight(weight)
+            self._add_weight(weight)
 
 
-def find_missing(result: Any) -> Missing | Fault | None:
-    """Return why a group has no result, or None. Watching a task then moves no result."""
-    return result if isinstance(result, Missing | Fault) else None
+def find_missing(result: Any) -> Missing | None:
+    """Return what a group misses, or None. Watching a task then moves no result."""
+    return result if isinstance(result, Missing) else None
 
 
-def add_results(plan: ExchangePlan, *terms: Any) -> Any:
+def add_results(add: Add | None, *terms: Any) -> Any:
     """Add the results of groups, or return what they miss."""
-    missing: set[str] = set()
-    for term in terms:
-        if isinstance(term, Fault):
-            return term
-        if isinstance(term, Missing):
-            missing |= term.depots
-    if any(isinstance(term, Missing) for term in terms):
-        return Missing(frozenset(missing))
-    assert plan.add is not None
-    return plan.add(*terms)
+    missing = [term for term in terms if isinstance(term, Missing)]
+    if missing:
+        return Missing(frozenset[str]().union(*(one.depots for one in missing)))
+    assert add is not None
+    return add(*terms)

@@ -1,22 +1,168 @@
 """Depot: the pieces that one process keeps until they are gathered, in memory and then on disk.
 
 Pieces in memory take a bounded number of bytes. Beyond that all of them are written to a file, the
-pieces of each output together, so that an output is gathered by few long reads.
+pieces of each output together, so that an output is gathered by few long reads. The file ends with
+the process, and is encrypted if the pieces are confidential.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
+import pickle
+import tempfile
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from uuid import uuid4
 
 import numpy as np
 import numpy.typing as npt
 
-from fitplug_dask.exchange.pieces import Ends, pack_pieces
-from fitplug_dask.exchange.spill_file import Place, SpillFile
+from fitplug_dask.encryption import TAG_BYTES, Cipher
+
+Ends: TypeAlias = npt.NDArray[np.int64]
+
+_PLAIN, _PICKLED = b"\0", b"\1"
+
+
+def pack_pieces(pieces: Mapping[int, Any], outputs: int) -> tuple[memoryview, Ends]:
+    """Pack the pieces of one input.
+
+    A piece of bytes stays as it is, so that large ones cost one copy; any other object is pickled.
+
+    Args:
+        pieces: The pieces by the number of their output.
+        outputs: The number of outputs.
+
+    Returns:
+        The packed pieces in the order of the outputs, and where they begin and end (outputs + 1,).
+        A piece that is missing takes no bytes; one that is empty takes one.
+    """
+    stretches: list[Any] = []
+    lengths = np.zeros(outputs, dtype=np.int64)
+    for output in sorted(pieces):
+        piece = pieces[output]
+        plain = isinstance(piece, bytes | bytearray | memoryview)
+        kind = _PLAIN if plain else _PICKLED
+        content = memoryview(piece if plain else pickle.dumps(piece, protocol=5)).cast("B")
+        lengths[output] = 1 + content.nbytes
+        stretches += [kind, content]
+    return memoryview(b"".join(stretches)), np.append(np.int64(0), np.cumsum(lengths))
+
+
+def unpack_piece(packed: memoryview) -> Any:
+    """Return a piece: a memoryview of a piece of bytes, or the object that was pickled."""
+    return packed[1:] if packed[:1] == _PLAIN else pickle.loads(packed[1:])
+
+
+_BLOCK_BYTES = 2**26
+"""The most bytes that are encrypted at once; AES-GCM takes fewer than 2^31."""
+
+
+class Place(NamedTuple):
+    """Where a message is in the file.
+
+    Attributes:
+        position: Where it begins.
+        block: The number of its first block among all blocks of the file.
+        size: The bytes of the message.
+    """
+
+    position: int
+    block: int
+    size: int
+
+
+class SpillFile:
+    """A file without a name, which is gone when the process ends, however it ends.
+
+    Only its owner may read it. What is confidential is written under a key that is drawn for this
+    file and lives in memory only. The file is closed when nothing refers to it any more, so that
+    nobody who still reads finds another file under its descriptor.
+    """
+
+    def __init__(self, folder: str | None, confidential: bool) -> None:
+        """Open an empty file.
+
+        Args:
+            folder: The folder whose disk holds it; None for that of temporary files.
+            confidential: Whether it is encrypted.
+
+        Raises:
+            OSError: No file can be written there.
+            EncryptionMissingError: The package cryptography is not installed.
+        """
+        self._descriptor: int | None = None
+        self._cipher = Cipher() if confidential else None
+        with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+            self._descriptor = os.dup(file.fileno())
+        self._blocks = 0
+        self.size = 0
+
+    def __del__(self) -> None:
+        if self._descriptor is not None:
+            with contextlib.suppress(OSError):
+                os.close(self._descriptor)
+
+    def append(self, message: bytes, context: bytes) -> Place:
+        """Append a message; only one thread may do so at a time.
+
+        Args:
+            message: The message.
+            context: What names the message, so that no other can be read in its place.
+
+        Raises:
+            OSError: The file cannot be written, for instance as the disk is full.
+        """
+        assert self._descriptor is not None
+        place = Place(self.size, self._blocks, len(message))
+        rest = memoryview(message)
+        while rest:
+            content: Any = rest[:_BLOCK_BYTES]
+            if self._cipher is not None:
+                content = memoryview(self._cipher.encrypt(self._blocks, content, context))
+            # The number is used up even if writing fails: no nonce may serve two blocks.
+            self._blocks += 1
+            while content:
+                written = os.pwrite(self._descriptor, content, self.size)
+                self.size += written
+                content = content[written:]
+            rest = rest[_BLOCK_BYTES:]
+        return place
+
+    def read(self, place: Place, context: bytes) -> memoryview:
+        """Read a message; any thread may do so at any time.
+
+        Raises:
+            OSError: The file cannot be read.
+            ValueError: It was changed.
+        """
+        assert self._descriptor is not None
+        position, block, _ = place
+        found = []
+        for start in range(0, place.size, _BLOCK_BYTES):
+            size = min(_BLOCK_BYTES, place.size - start)
+            stored = size if self._cipher is None else size + TAG_BYTES
+            content = _read_fully(self._descriptor, stored, position)
+            if self._cipher is not None:
+                content = self._cipher.decrypt(block, content, context)
+            found.append(content)
+            position, block = position + stored, block + 1
+        return memoryview(found[0] if len(found) == 1 else b"".join(found))
+
+
+def _read_fully(descriptor: int, size: int, position: int) -> bytes:
+    stretches = []
+    while size:
+        content = os.pread(descriptor, size, position)
+        if not content:
+            raise OSError("the file ends early")
+        stretches.append(content)
+        size, position = size - len(content), position + len(content)
+    return stretches[0] if len(stretches) == 1 else b"".join(stretches)
+
 
 Stretches: TypeAlias = list[tuple[int, memoryview]]
 """Packed pieces of one output, each with the number of its deposit."""
@@ -53,6 +199,7 @@ class Depot:
 
     Attributes:
         name: What distinguishes this depot from all others, also from those of earlier processes.
+        dropped: Set when nobody will read it any more.
     """
 
     def __init__(self, outputs: int, memory: int, folder: str | None, confidential: bool) -> None:
@@ -65,6 +212,7 @@ class Depot:
             confidential: Whether the file is encrypted.
         """
         self.name = uuid4().hex
+        self.dropped = threading.Event()
         self._outputs, self._memory, self._folder = outputs, memory, folder
         self._confidential = confidential
         self._lock = threading.Lock()

@@ -9,17 +9,38 @@ from functools import partial
 from typing import Any, TypeAlias
 from uuid import uuid4
 
-from fitplug_dask.exchange.cluster import exchange_on_cluster
-from fitplug_dask.exchange.memory import measure_memory
-from fitplug_dask.exchange.tasks import Add, ExchangePlan, Fold, Split, group_outputs
-from fitplug_dask.exchange.threads import exchange_on_threads
-from fitplug_dask.progress import Report
-from fitplug_dask.scheduling import count_threads, raise_fault
-from fitplug_dask.workers import COUNTING_PACKAGES, read_timeout
+from dask import config
+
+from fitplug_dask.exchange.tasks import (
+    Add,
+    ExchangePlan,
+    Fold,
+    Split,
+    gather_outputs,
+    group_outputs,
+    split_into_depot,
+)
+from fitplug_dask.progress import Report, accumulate
+from fitplug_dask.workers import Runner, open_runner, read_timeout
 
 Gather: TypeAlias = Callable[[Any, int, Mapping[int, Any]], Any]
 
+MEMORY_SHARE = 0.2
+"""The fraction of the memory of a process that pieces may take, and tasks together may take.
+
+Both together stay well below where a worker pauses (80 %).
+"""
+
 _GROUPS_PER_THREAD = 3
+_GROUP_SIZE = 2**23
+"""Of more than so much that a task gathers, workers that come later get a part."""
+
+_FAN_IN = 4
+
+
+def measure_memory(runner: Runner) -> int:
+    """Return the bytes that pieces may take in one process."""
+    return int(MEMORY_SHARE * runner.memory)
 
 
 @dataclass(frozen=True, repr=False)
@@ -36,7 +57,6 @@ class Exchange:
             in the memory of the process that writes.
         memory: The most bytes of pieces that one process holds in memory, if a share of the memory
             of the workers is not less; that share if None.
-        packages: The packages whose code workers must have as this process has it.
     """
 
     split: Split
@@ -44,7 +64,6 @@ class Exchange:
     shared: Any = None
     confidential: bool = True
     memory: int | None = None
-    packages: tuple[str, ...] = COUNTING_PACKAGES
 
     def __repr__(self) -> str:
         return f"Exchange({self.outputs} outputs)"
@@ -73,7 +92,7 @@ def run_exchange(
             `pieces` are those of all inputs by the number of their input, in this order; those of
             bytes are memoryviews.
         inputs: The inputs; on a cluster they are pickled.
-        client: A client of dask.distributed, or None for threads of this process.
+        client: A runner, a client of dask.distributed, or None for threads of this process.
         sizes: What each input adds to the progress; 1 if None.
         report: Called in this thread with the sizes of the tasks that have ended and of all;
             gathering counts as much as splitting.
@@ -85,8 +104,10 @@ def run_exchange(
         DataError: The first Fault found, if it is one of the data.
         FitplugError: The workers or their disks fail.
     """
-    fold = partial(_gather_one, gather)
-    return _run(exchange, fold, None, inputs, exchange.outputs, client, sizes, report)
+    runner = open_runner(client)
+    plan = _plan(exchange, partial(_gather_one, gather), None, runner)
+    groups = group_outputs(exchange.outputs, exchange.outputs)
+    return _run(plan, inputs, groups, sizes, runner, report)
 
 
 def add_exchange(
@@ -108,8 +129,7 @@ def add_exchange(
         fold: `fold(shared, pieces of each output)` returns the result of some outputs, or a Fault.
             The pieces of an output are those that `gather` of `run_exchange` takes; an iterator
             gives them output by output, each when it is asked for.
-        add: `add(*results)` adds results in the order of the outputs, or returns a Fault. It may
-            not change them.
+        add: `add(*results)` adds results in any order, or returns a Fault. It may not change them.
         inputs: The inputs, as `run_exchange` takes them; so are the other arguments.
         client: The client.
         sizes: The sizes of the inputs.
@@ -119,47 +139,81 @@ def add_exchange(
         DataError: The first Fault found, if it is one of the data.
         FitplugError: The workers or their disks fail.
     """
-    threads, _ = count_threads(client)
-    results = _run(exchange, fold, add, inputs, _GROUPS_PER_THREAD * threads, client, sizes, report)
-    total = results[0] if len(results) == 1 else add(*results)
-    return raise_fault(total)
+    runner = open_runner(client)
+    plan = _plan(exchange, fold, add, runner)
+    size = len(inputs) if sizes is None else sum(sizes)
+    most_groups = max(_GROUPS_PER_THREAD * runner.threads, size // _GROUP_SIZE)
+    groups = group_outputs(exchange.outputs, most_groups)
+    (total,) = _run(plan, inputs, groups, sizes, runner, report)
+    return total
 
 
-def _run(
-    exchange: Exchange,
-    fold: Fold,
-    add: Add | None,
-    inputs: Sequence[Any],
-    most_groups: int,
-    client: Any,
-    sizes: Sequence[int] | None,
-    report: Report | None,
-) -> list[Any]:
-    """Run an exchange whose outputs are gathered in at most so many groups."""
-    share: int = raise_fault(measure_memory(client))
-    memory = share if exchange.memory is None else min(share, exchange.memory)
-    plan = ExchangePlan(
+def _plan(exchange: Exchange, fold: Fold, add: Add | None, runner: Runner) -> ExchangePlan:
+    """Return what every task of an exchange knows."""
+    share = measure_memory(runner)
+    return ExchangePlan(
         uuid4().hex,
         exchange.split,
         fold,
         add,
         exchange.shared,
         exchange.outputs,
-        memory,
+        share if exchange.memory is None else min(share, exchange.memory),
         exchange.confidential,
-        exchange.packages,
         read_timeout(),
     )
-    groups = group_outputs(exchange.outputs, most_groups)
+
+
+def _run(
+    plan: ExchangePlan,
+    inputs: Sequence[Any],
+    groups: Sequence[range],
+    sizes: Sequence[int] | None,
+    runner: Runner,
+    report: Report | None,
+) -> list[Any]:
+    """Run an exchange whose outputs are gathered in groups; added results are a list of one."""
     sizes = [1] * len(inputs) if sizes is None else list(sizes)
-    report_weight = _make_report(2 * sum(sizes), report)
+    add_weight = accumulate(report, 2 * sum(sizes))
     ends = [sum(sizes) * i // len(groups) for i in range(len(groups) + 1)]
     weights = sizes, [end - start for start, end in itertools.pairwise(ends)]
-    if client is None:
-        results = exchange_on_threads(plan, inputs, groups, weights, report_weight)
-    else:
-        results = exchange_on_cluster(plan, inputs, groups, weights, report_weight, client)
-    return raise_fault(results)
+    if runner.client is None:
+        return _run_on_threads(plan, inputs, groups, weights, runner, add_weight)
+    from fitplug_dask.exchange.cluster import ClusterExchange  # these need distributed
+    from fitplug_dask.workers.cluster import ClusterRunner
+
+    assert isinstance(runner, ClusterRunner)
+    return ClusterExchange(plan, inputs, groups, weights, runner, add_weight).run()
+
+
+def _run_on_threads(
+    plan: ExchangePlan,
+    inputs: Sequence[Any],
+    groups: Sequence[range],
+    weights: tuple[Sequence[int], Sequence[int]],
+    runner: Runner,
+    add_weight: Callable[[int], None],
+) -> list[Any]:
+    """Run an exchange on threads of this process, which has one depot."""
+    depot = plan.open_depot(config.get("temporary-directory", None))
+    deposits = runner.map(
+        "split-input",
+        partial(split_into_depot, depot=depot),
+        inputs,
+        shared=plan,
+        weights=weights[0],
+        report=add_weight,
+    )
+    input_of = {number: i for i, number in enumerate(deposits)}
+
+    def fetch(output: int) -> Mapping[int, memoryview]:
+        return {input_of[number]: packed for number, packed in depot.collect(output)}
+
+    gather = partial(gather_outputs, fetch=fetch)
+    how: dict[str, Any] = {"shared": plan, "weights": weights[1], "report": add_weight}
+    if plan.add is None:
+        return runner.map("gather-output", gather, groups, **how)
+    return [runner.map_sum("gather-output", gather, groups, plan.add, _FAN_IN, **how)]
 
 
 def _gather_one(
@@ -168,17 +222,3 @@ def _gather_one(
     """Return the result of the only output of a task."""
     (result,) = (gather(shared, output, pieces) for output, pieces in gathered)
     return result
-
-
-def _make_report(total: int, report: Report | None) -> Callable[[int], None]:
-    """Return a function that adds the weight of a task to what is reported."""
-    done = 0
-
-    def report_weight(weight: int) -> None:
-        nonlocal done
-        done += weight
-        if report is not None:
-            report(done, total)
-
-    report_weight(0)
-    return report_weight

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from fitplug_dask.encryption import EncryptionMissingError
-from fitplug_dask.exchange.depot import Depot
-from fitplug_dask.exchange.pieces import unpack_piece
+from fitplug_dask.exchange.depot import Depot, unpack_piece
 from fitplug_dask.kernel import OUT_OF_MEMORY, Fault
 from fitplug_dask.workers import CheckError
 
@@ -64,7 +63,6 @@ class ExchangePlan:
         outputs: The number of outputs.
         memory: The most bytes of pieces that one process holds in memory.
         confidential: Whether pieces are encrypted on disk.
-        packages: The packages whose code workers must have as the client has it.
         timeout: How many seconds a worker waits for the pieces of another one.
     """
 
@@ -76,7 +74,6 @@ class ExchangePlan:
     outputs: int
     memory: int
     confidential: bool
-    packages: tuple[str, ...]
     timeout: float
 
     def __repr__(self) -> str:

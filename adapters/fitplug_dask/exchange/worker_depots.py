@@ -29,6 +29,7 @@ from fitplug_dask.kernel import Fault
 
 _OPERATION = "fitplug_read_pieces"
 _LEASE_SECONDS = 10
+_STAY_SECONDS = 1
 _TRIES = 3
 _ASKING_SECONDS = 1
 _AT_ONCE = 8
@@ -119,11 +120,22 @@ def gather_on_worker(plan: ExchangePlan, manifest: Manifest, outputs: Sequence[i
     return gather_outputs(plan, outputs, fetch)
 
 
+def stay_on_worker(plan: ExchangePlan) -> None:
+    """Be a task of this worker, beside its threads, as long as it has pieces of an exchange."""
+    from distributed import get_worker, secede
+
+    worker = get_worker()
+    depots = _depots.get(worker, {})
+    secede()
+    while _compat.is_running(worker) and (depot := depots.get(plan.name)) is not None:
+        depot.dropped.wait(_STAY_SECONDS)
+
+
 def drop_depot(exchange: str, dask_worker: Any) -> None:
     """Forget the pieces that a worker keeps of an exchange, and keep no more of them."""
     with _lock:
         _ended.add(exchange)
-        _depots.get(dask_worker, {}).pop(exchange, None)
+        _forget(_depots.get(dask_worker, {}), exchange)
 
 
 def _open_depot(worker: Any, plan: ExchangePlan, lost: frozenset[str]) -> Depot | None:
@@ -164,7 +176,14 @@ async def _end_with_lease(worker: Any, depots: dict[str, Depot], plan: ExchangeP
                 if not known:
                     return
     finally:
-        depots.pop(plan.name, None)
+        _forget(depots, plan.name)
+
+
+def _forget(depots: dict[str, Depot], exchange: str) -> None:
+    """Forget the pieces of an exchange."""
+    depot = depots.pop(exchange, None)
+    if depot is not None:
+        depot.dropped.set()
 
 
 def _make_reader(depots: Mapping[str, Depot]) -> Any:

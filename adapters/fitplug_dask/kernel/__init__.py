@@ -8,6 +8,7 @@ from fitplug_dask.kernel.partial_counts import (
     PartialCounts,
     add_partial_counts,
     choose_overflow_fault,
+    make_empty_counts,
 )
 from fitplug_dask.kernel.partitions import (
     Partition,
@@ -37,6 +38,7 @@ __all__ = [
     "cut_partitions",
     "divide_records",
     "estimate_memory",
+    "make_empty_counts",
     "read_partition",
     "sum_to_tables",
 ]

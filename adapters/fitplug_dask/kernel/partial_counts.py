@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fitplug_dask.kernel.job import Job
 from fitplug_dask.workers import OUT_OF_MEMORY, Fault
 
 LARGEST_SUM = 2**58
@@ -65,6 +66,13 @@ def _scatter(positions: npt.NDArray[Any], counts: npt.NDArray[Any], cells: int) 
     dense = np.zeros(cells, dtype=counts.dtype)
     dense[positions] = counts
     return dense
+
+
+def make_empty_counts(job: Job) -> PartialCounts:
+    """Return the joint tables of no rows."""
+    return PartialCounts(
+        tuple(np.zeros(job.count_cells(joint), np.int64) for joint in job.joints), job.shares
+    )
 
 
 _TOO_MANY_RECORDS = Fault("the rows stand for more than 2**53 records; integers would overflow")

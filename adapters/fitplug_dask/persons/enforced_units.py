@@ -7,7 +7,7 @@ from fitplug.privacy import check_contributions
 from fitplug.workload import AddRemove, ReplaceOne, Unit
 from fitplug_dask.kernel import Job
 from fitplug_dask.persons.packing import Packing
-from fitplug_dask.persons.record_groups import AttributeGroups, CellGroups, RecordGroups
+from fitplug_dask.persons.selection import AttributeGroups, CellGroups, RecordGroups
 
 
 def choose_limit(unit: Unit | None, contributions: int | None) -> AddRemove | None:

@@ -17,13 +17,13 @@ import numpy as np
 from fitplug.families import Slab
 from fitplug_dask.exchange import Exchange, add_exchange
 from fitplug_dask.kernel import LARGEST_SUM, Fault, Job, Partition, choose_overflow_fault
-from fitplug_dask.persons.buckets import PersonJob, divide_rows, split_partition
 from fitplug_dask.persons.packing import Packing
 from fitplug_dask.persons.selection import Selection
 from fitplug_dask.persons.selection_check import check_selection_once
-from fitplug_dask.persons.shuffle import choose_buckets
+from fitplug_dask.persons.shuffle import PersonJob, choose_buckets, divide_rows, split_partition
 from fitplug_dask.progress import Report
 from fitplug_dask.sharding import Consume, ShardJob, SparseCounts, add_up, count_shards
+from fitplug_dask.workers import Runner
 
 Kept: TypeAlias = "tuple[int, ...]"
 
@@ -71,12 +71,10 @@ def count_person_shards(
     consume: Consume,
     store: RowStore,
     *,
-    client: Any,
+    client: Runner,
     shared: Any,
     report: Report,
     memory: int,
-    packages: tuple[str, ...],
-    threads: int,
 ) -> list[Any]:
     """Count slabs of tables with at most k rows of each person; see `count_shards`.
 
@@ -87,12 +85,10 @@ def count_person_shards(
         slabs: The slabs.
         consume: What the task of a slab does with its counts.
         store: Where the kept rows are stored meanwhile.
-        client: A client of dask.distributed, or None for threads of this process.
+        client: What runs the tasks.
         shared: What `consume` takes first.
         report: Called in this thread with what is done of the two exchanges, and of all.
         memory: The most bytes of rows or counts that one process holds between tasks.
-        packages: The packages whose code workers must have.
-        threads: The number of threads that count at once in all.
 
     Returns:
         The result of each slab.
@@ -102,12 +98,12 @@ def count_person_shards(
         FitplugError: The workers or the store fail.
     """
     sizes = [partition.rows for partition in partitions]
-    buckets = choose_buckets(job, sum(sizes), memory, threads)
+    buckets = choose_buckets(job, sum(sizes), memory, client.threads)
     keep = KeepJob(PersonJob(job, selection, buckets), store)
     kept: Kept = ()
     if partitions:
         kept = add_exchange(
-            Exchange(split_by_person, buckets, shared=keep, memory=memory, packages=packages),
+            Exchange(split_by_person, buckets, shared=keep, memory=memory),
             keep_buckets,
             join_buckets,
             partitions,
@@ -126,7 +122,6 @@ def count_person_shards(
         shared=shared,
         report=_report_half(report, 1),
         memory=memory,
-        packages=packages,
     )
 
 
@@ -159,7 +154,7 @@ def keep_buckets(
 
 def join_buckets(*results: Kept) -> Kept:
     """Join the numbers of buckets that tasks have returned."""
-    return tuple(number for result in results for number in result)
+    return tuple(sorted(number for result in results for number in result))
 
 
 def split_kept_rows(

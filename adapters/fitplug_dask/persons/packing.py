@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug_dask.kernel import Job
-from fitplug_dask.persons.siphash import Words
+from fitplug_dask.persons.hashing import Words
 
 _WORD = 2**63
 

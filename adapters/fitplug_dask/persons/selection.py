@@ -9,8 +9,8 @@ in all that is counted, so any of them may be kept. Each of a person's cells is 
 another to come first, however many rows it has.
 
 A unit of privacy may say more: that each record of a person is in another cell, over all attributes
-or of one. Of the rows of a person in one cell the row of lowest priority then stands for all, and k
-of those that are left are kept.
+that are counted or of one. The rows of a person in one cell are then a group, and the one of lowest
+priority stands for it; k of those that are left are kept.
 
 Rows outside the domain are in no table and do not compete. Nor do rows without a person, and rows
 that do not pass the filters: which these are depends on each row alone.
@@ -20,14 +20,18 @@ would share k rows, and the removal of one would let in rows of the other: up to
 The chance that any two of n persons have the same hash is n^2 / 2^129, below 2^-60 for all people
 alive, which is why it is not a hash of 64 bits. The key prevents that somebody who chooses
 identifiers chooses such a pair.
+
+What must hold of the rows that were kept is checked after each selection. The privacy cost rests on
+it, so it is not left to the loops that select, and the check shares no code with these.
 """
 
 from __future__ import annotations
 
 import hashlib
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NoReturn, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -35,10 +39,185 @@ import numpy.typing as npt
 from fitplug.errors import BudgetError
 from fitplug.privacy import check_contributions
 from fitplug_dask import loops
-from fitplug_dask.persons.packing import Rows
-from fitplug_dask.persons.postconditions import check_rows, check_selection
-from fitplug_dask.persons.record_groups import RecordGroups, select_one_of_each_group
-from fitplug_dask.persons.siphash import KEY_BYTES, halve_key
+from fitplug_dask.persons.hashing import KEY_BYTES, Words, halve_key
+from fitplug_dask.persons.packing import Field, Rows
+from fitplug_dask.workers import CheckError
+
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+
+
+class RecordGroups(Protocol):
+    """Says which rows of one person belong together."""
+
+    def identify_groups(self, words: Words) -> Words:
+        """Return what identifies the group of each row among those of its person.
+
+        Args:
+            words: The cells (n, w) of the rows, as `Packing` packs them.
+
+        Returns:
+            Numbers (n, g), which are equal for rows of one group.
+        """
+
+
+@dataclass(frozen=True)
+class CellGroups:
+    """A group is the rows in one cell, over all attributes that are counted together."""
+
+    def identify_groups(self, words: Words) -> Words:
+        return words
+
+
+@dataclass(frozen=True)
+class AttributeGroups:
+    """A group is the rows in one cell of an attribute, which may be that of all other values.
+
+    Attributes:
+        field: Where the packed cells have the attribute.
+    """
+
+    field: Field
+
+    def identify_groups(self, words: Words) -> Words:
+        return self.field.read(words)[:, None]
+
+
+def select_one_of_each_group(key: bytes, rows: Rows, groups: RecordGroups) -> npt.NDArray[np.int64]:
+    """Select the row of lowest priority in each group of each person.
+
+    The order is that of `loops.select_rows`. It must be: the k rows of lowest priority among those
+    selected here are then the same, whether this is done once, or for parts of the rows first. For
+    a group whose best row is missing from a part has a worse row there, which pushes no row out
+    that the best one would not.
+
+    Args:
+        key: The key of priorities, 16 bytes.
+        rows: Rows of some persons.
+        groups: Which rows belong together.
+
+    Returns:
+        The positions of the rows, in no particular order.
+    """
+    identities = groups.identify_groups(rows.words)
+    is_crowded = _find_repeated(rows.tags[:, 0], identities)
+    candidates = np.flatnonzero(is_crowded)
+    among, identities = rows.take(candidates), identities[candidates]
+    messages = np.hstack([among.tags, among.words]).astype("<u8", copy=False)
+    priorities = np.empty((len(candidates), 2), dtype=np.uint64)
+    loops.hash_messages(*halve_key(key), messages.view(np.uint8), priorities)
+    persons_groups = np.hstack([among.tags, identities])
+    ranked = np.lexsort((*among.words.T, priorities[:, 0], *persons_groups.T))
+    ordered = persons_groups[ranked]
+    is_first = np.ones(len(ranked), dtype=bool)
+    is_first[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
+    return np.concatenate([np.flatnonzero(~is_crowded), candidates[ranked[is_first]]])
+
+
+def mix_words(tags: npt.NDArray[np.uint64], identities: Words) -> npt.NDArray[np.uint64]:
+    """Mix the hash (n,) of a row's person and its group (n, g) to one number (n,)."""
+    mixed = tags.copy()
+    for column in identities.T:
+        mixed ^= column
+        mixed *= _ODD
+        mixed ^= mixed >> np.uint64(32)
+    return mixed
+
+
+def _find_repeated(tags: npt.NDArray[np.uint64], identities: Words) -> npt.NDArray[np.bool_]:
+    """Find rows that may be in one group of one person with another row.
+
+    Every such row is found. A few others may be, as 64 bits stand for a person and a group here.
+
+    Args:
+        tags: The first half (n,) of the hash of each row's person.
+        identities: The group of each row (n, g).
+    """
+    mixed = mix_words(tags, identities)
+    order = np.argsort(mixed)
+    ordered = mixed[order]
+    is_as_before = np.zeros(len(order) + 1, dtype=bool)
+    is_as_before[1:-1] = ordered[1:] == ordered[:-1]
+    found = np.empty(len(order), dtype=bool)
+    found[order] = is_as_before[1:] | is_as_before[:-1]
+    return found
+
+
+_MOST_BITS = 20
+"""Of the numbers by which rows are counted; the counts then take 8 MB."""
+
+
+def check_rows(rows: Rows) -> None:
+    """Check that every row has the hash of a person, and cells.
+
+    Raises:
+        CheckError: There are more or fewer hashes than rows.
+    """
+    if rows.tags.ndim != 2 or rows.words.ndim != 2 or rows.tags.shape != (len(rows.words), 2):
+        _refuse("rows and the hashes of their persons differ in number")
+
+
+def check_selection(
+    rows: Rows, kept: npt.NDArray[np.int64], limit: int, groups: RecordGroups | None
+) -> None:
+    """Check that the rows that were kept are within the limits.
+
+    They are counted by the first bits of the hashes of their persons, and only those in counts
+    above the limit are sorted and compared.
+
+    Args:
+        rows: The rows (n,) that were selected from.
+        kept: The positions (m,) of the rows that were kept.
+        limit: The most rows of a person.
+        groups: The rows of a person of which at most one is kept; None if there is no such limit.
+
+    Raises:
+        CheckError: A position is none of the rows, or there twice; a person has more rows than the
+            limit, or more than one in a group.
+    """
+    check_rows(rows)
+    is_kept = np.zeros(len(rows.tags), dtype=bool)
+    if len(kept) and (kept.min() < 0 or kept.max() >= len(is_kept)):
+        _refuse("a row was kept that there is not")
+    is_kept[kept] = True
+    if np.count_nonzero(is_kept) != len(kept):
+        _refuse("a row was kept twice")
+    tags = rows.tags.compress(is_kept, axis=0)  # several times as fast as an index
+    if _repeats(tags[:, 0], [tags], limit):
+        _refuse("a person keeps more rows than the limit")
+    if groups is not None:
+        identities = groups.identify_groups(rows.words.compress(is_kept, axis=0))
+        if _repeats(mix_words(tags[:, 0], identities), [tags, identities], 1):
+            _refuse("a person keeps more than one row of a group")
+
+
+def _repeats(numbers: npt.NDArray[np.uint64], keys: Sequence[Words], limit: int) -> bool:
+    """Return whether any key is there more often than the limit.
+
+    Args:
+        numbers: A number (m,) for each key, the same for the same keys, whose first bits are spread
+            evenly.
+        keys: The keys, in arrays (m, w).
+        limit: How often a key may be there.
+    """
+    if limit >= len(numbers):
+        return False
+    bits = min(len(numbers).bit_length() + 2, _MOST_BITS)
+    bucket = (numbers >> np.uint64(64 - bits)).astype(np.int64)
+    crowded = np.flatnonzero(np.bincount(bucket).take(bucket) > limit)
+    ordered = np.sort(numbers[crowded])
+    if not (ordered[limit:] == ordered[:-limit]).any():
+        return False
+    among = np.hstack([columns[crowded] for columns in keys])
+    among = among[np.lexsort(among.T)]
+    return bool((among[limit:] == among[:-limit]).all(axis=1).any())
+
+
+def _refuse(what: str) -> NoReturn:
+    raise CheckError(
+        f"the selection of each person's rows fails its own check: {what}; nothing was counted; "
+        "install fitplug and NumPy again, and report this if it remains"
+    )
+
 
 Positions: TypeAlias = npt.NDArray[np.int64]
 

@@ -1,24 +1,171 @@
 """Shuffle: the rows of each person brought together, each read once.
 
 Every partition sends the rows of each person to a bucket, by the person's hash. Each bucket then
-has all rows of its persons, keeps at most k of each, and counts them. The rows that exceed the
-memory they may take are written to disks encrypted, under keys that exist in memory only.
+has all rows of its persons, keeps at most k of each, and counts them: partitions are the inputs of
+an exchange, and buckets its outputs. The rows that exceed the memory they may take are written to
+disks encrypted, under keys that exist in memory only.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
+from fitplug_dask import loops
 from fitplug_dask.exchange import Exchange, add_exchange, measure_memory
 from fitplug_dask.files import CheckedFile
-from fitplug_dask.kernel import Job, PartialCounts, Partition, add_partial_counts, cut_partitions
-from fitplug_dask.persons.buckets import PersonJob, count_buckets, split_partition
+from fitplug_dask.kernel import (
+    LARGEST_SUM,
+    Axis,
+    Fault,
+    Job,
+    PartialCounts,
+    Partition,
+    add_partial_counts,
+    choose_overflow_fault,
+    cut_partitions,
+    divide_records,
+    make_empty_counts,
+    read_partition,
+)
+from fitplug_dask.persons.hashing import Words
 from fitplug_dask.persons.packing import Packing
+from fitplug_dask.persons.row_collector import RowCollector
 from fitplug_dask.persons.selection import Selection
+from fitplug_dask.persons.selection_check import check_selection_once
 from fitplug_dask.progress import Report
-from fitplug_dask.scheduling import make_empty_counts, raise_fault
+from fitplug_dask.workers import Runner
+
+Cells = npt.NDArray[np.int64]
+
+_CROWDED = 4
+_CROWDED_ROWS = 1000
+"""A bucket is crowded with more rows than so many times the mean and these."""
+
+
+@dataclass(frozen=True, repr=False)
+class PersonJob:
+    """What to count, of which rows of each person.
+
+    Attributes:
+        job: What to count.
+        selection: Which rows are kept.
+        buckets: The number of buckets, at most 2^16.
+    """
+
+    job: Job
+    selection: Selection
+    buckets: int
+
+    def __repr__(self) -> str:
+        return f"PersonJob({self.buckets} buckets)"
+
+    def assign_buckets(self, tags: Words) -> npt.NDArray[np.uint16]:
+        """Return the bucket (n,) of each hash (n, 2)."""
+        cut = ((tags[:, 0] >> np.uint64(32)) * np.uint64(self.buckets)) >> np.uint64(32)
+        return cut.astype(np.uint16)
+
+
+def split_partition(job: PersonJob, partition: Partition) -> Mapping[int, memoryview] | Fault:
+    """Return the records of the rows of one partition that may be kept, by bucket.
+
+    Raises:
+        CheckError: Hashing or selection fail a check.
+    """
+    check_selection_once()
+    collector = RowCollector(job.job, job.selection)
+    if fault := read_partition(collector, partition):
+        return fault
+    rows = collector.collect()
+    del collector
+    bucket = job.assign_buckets(rows.tags)
+    sizes = np.bincount(bucket, minlength=job.buckets)
+    most = _CROWDED * len(bucket) // job.buckets + _CROWDED_ROWS
+    if sizes.max() > most:
+        # Some person has very many rows. Those that it cannot keep would crowd its bucket.
+        crowded = np.flatnonzero(sizes[bucket] > most)
+        among = rows.take(crowded)
+        kept = np.concatenate(
+            [np.flatnonzero(sizes[bucket] <= most), crowded[job.selection.select_rows(among)]]
+        )
+        rows, bucket = rows.take(kept), bucket[kept]
+        sizes = np.bincount(bucket, minlength=job.buckets)
+    packing = Packing(job.job)
+    width = packing.record.itemsize
+    records = packing.make_records(rows).view(np.uint8).reshape(-1, width)
+    del rows
+    ordered = np.empty_like(records)
+    starts = np.cumsum(sizes) - sizes
+    loops.sort_records(records, bucket, starts.copy(), ordered)
+    return {
+        int(b): memoryview(ordered[starts[b] : starts[b] + sizes[b]]).cast("B")  # type: ignore[arg-type]
+        for b in np.flatnonzero(sizes)
+    }
+
+
+def count_buckets(
+    job: PersonJob, buckets: Iterator[tuple[int, Mapping[int, memoryview]]]
+) -> PartialCounts | Fault:
+    """Count the joint tables of the rows that the persons of some buckets keep.
+
+    Args:
+        job: What to count.
+        buckets: The number of each bucket, and its records from all partitions.
+
+    Raises:
+        CheckError: The selection fails a check.
+    """
+    check_selection_once()
+    counters = [np.zeros(job.job.count_cells(joint), dtype=np.int64) for joint in job.job.joints]
+    packing = Packing(job.job)
+    records, most_records = 0, LARGEST_SUM // job.job.shares
+    for _, pieces in buckets:
+        rows = packing.read_records(pieces.values())
+        del pieces
+        words = rows.words[job.selection.select_rows(rows)]
+        records += len(words)
+        if records > most_records:
+            return choose_overflow_fault(job.job.shares)
+        _count_rows(job.job, packing.unpack(words), len(words), counters)
+    return PartialCounts(tuple(counters), job.job.shares)
+
+
+def _count_rows(
+    job: Job,
+    codes: Mapping[str, Cells],
+    rows: int,
+    counters: list[Cells],
+) -> None:
+    for joint, counter in zip(job.joints, counters, strict=True):
+        for cells, shares in divide_rows(job, joint, codes, rows):
+            if job.measures:
+                loops.add_weights(counter, cells, shares)
+            else:
+                loops.increment(counter, cells)
+
+
+def divide_rows(
+    job: Job, joint: Sequence[str], codes: Mapping[str, Cells], rows: int
+) -> Iterator[tuple[Cells, Cells]]:
+    """Number the cells of a joint table that rows of these codes are in.
+
+    Yields:
+        For each combination of the cells of its measures, the cells (rows,) and the shares (rows,)
+        that the rows have there: 1 without measures.
+    """
+    strides = job.find_strides(joint)
+    cells, axes = np.zeros(rows, dtype=np.int64), []
+    for name in joint:
+        if name in job.measures:
+            axes.append(Axis(job.attributes[name], strides[name], codes[name]))
+        else:
+            cells += codes[name] * strides[name]
+    return divide_records(cells, axes, np.ones(rows, dtype=np.int64))
+
 
 _PARTITION_ROWS = 2**20
 _BUCKET_ROWS = 2**16
@@ -49,9 +196,8 @@ def count_by_person(
     job: Job,
     selection: Selection,
     partitions: Sequence[Partition],
-    client: Any,
+    runner: Runner,
     report: Report,
-    threads: int,
 ) -> PartialCounts:
     """Count the joint tables over all partitions, with at most k rows of each person.
 
@@ -59,10 +205,9 @@ def count_by_person(
         job: What to count.
         selection: Which rows of each person are counted.
         partitions: The partitions of the rows.
-        client: A client of dask.distributed, or None for threads of this process.
+        runner: What runs the tasks.
         report: Called in this thread, with the rows of the tasks that have ended and of all. A row
             is reported when it is read, and once more when it is counted.
-        threads: The number of threads that count at once in all.
 
     Raises:
         DataError: A file is at fault; the first fault found is named.
@@ -71,16 +216,16 @@ def count_by_person(
     if not partitions:
         report(0, 0)
         return make_empty_counts(job)
-    memory = raise_fault(measure_memory(client))
+    memory = measure_memory(runner)
     sizes = [partition.rows for partition in partitions]
-    shared = PersonJob(job, selection, choose_buckets(job, sum(sizes), memory, threads))
+    shared = PersonJob(job, selection, choose_buckets(job, sum(sizes), memory, runner.threads))
     exchange = Exchange(split_partition, shared.buckets, shared=shared, memory=memory)
     counted: PartialCounts = add_exchange(
         exchange,
         count_buckets,
         add_partial_counts,
         partitions,
-        client=client,
+        client=runner,
         sizes=sizes,
         report=report,
     )

@@ -12,10 +12,9 @@ from typing import TypeVar
 
 from fitplug.errors import FitplugError
 from fitplug_dask.kernel import OUT_OF_MEMORY, Fault
+from fitplug_opendp.earlier_runs import RETRY
 
 T = TypeVar("T")
-
-UNFINISHED = "the release is not finished: run the same again, which charges nothing more"
 
 _LASTING = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EFBIG}
 _PAUSES = (0.1, 0.5, 2.0)
@@ -41,7 +40,7 @@ def report_faults(act: Callable[[], T], place: object) -> T | Fault:
                 time.sleep(pause)
                 continue
             why = (error.strerror or "it cannot be read or written").lower()
-            return Fault(f"{place}: {why}; {UNFINISHED}", of_data=False)
+            return Fault(f"{place}: {why}; {RETRY}", of_data=False)
         except FitplugError as error:  # its message names nothing that is confidential
             return Fault(str(error), of_data=False)
         except ImportError as error:

@@ -14,14 +14,19 @@ from fitplug.ledger import ChargeReference, Ledger
 from fitplug.plan import Plan
 from fitplug.release import MoreFiles, Release
 from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
+from fitplug_dask.persons import choose_limit
 from fitplug_dask.progress import Progress, choose_report
-from fitplug_dask.releases.counting_rows import find_counts, open_store
-from fitplug_dask.releases.kept_secret import KeptSecret
-from fitplug_dask.releases.parted_release import PartedRelease
-from fitplug_dask.releases.staging import Output
+from fitplug_dask.releases.counting_rows import RowCounting
+from fitplug_dask.releases.counts import SplitCounts
+from fitplug_dask.releases.executor import PartedExecutor
+from fitplug_dask.releases.tasks import RELEASE_PACKAGES
 from fitplug_dask.request import check_client, check_libraries
 from fitplug_dask.sources import Options, Source
+from fitplug_dask.workers import open_runner
 from fitplug_opendp.count_checks import CountedRows
+from fitplug_opendp.key_file import RunSecret
+from fitplug_opendp.output import Output
+from fitplug_opendp.publication import Publication, PublishedRelease
 from fitplug_opendp.release_request import ReleaseRequest, ReleaseState
 
 if TYPE_CHECKING:
@@ -139,19 +144,18 @@ def release(
         raise InputError("the source is counted already; give files, or leave out how to count")
     request = ReleaseRequest(
         plan,
-        directory=os.fspath(output),
+        describe_source(source, counting),
         contributions=contributions,
         ledger=ledger,
         within=within,
         what=what,
         key=key,
         again=again,
-        is_enforced=_describe_rows(source, counting).limited == "enforced",
     )
     place = Output.open(output, output_options)
     return make_release(
         source, request, place, counting, client, progress, confidence, key_file=key_file
-    )[0]
+    )[0].release
 
 
 def make_release(
@@ -164,7 +168,7 @@ def make_release(
     confidence: float,
     files: MoreFiles[Release] | None = None,
     key_file: str | os.PathLike[str] | None = None,
-) -> tuple[Release, ReleaseState]:
+) -> tuple[PublishedRelease, ReleaseState]:
     """Make a release in parts, as `release` does.
 
     Args:
@@ -186,31 +190,26 @@ def make_release(
     """
     if key_file is not None and request.ledger is None:
         raise InputError("key_file is for runs that are resumed: give a ledger")
-    prepared = PartedRelease.prepare(
-        request,
-        output,
-        most=PART,
-        confidence=confidence,
-        client=client,
-        progress=progress,
-        rows=_describe_rows(source, counting),
-        files=files,
+    if request.is_enforced:
+        choose_limit(request.plan.unit, None)  # refuses a unit that no count by person keeps
+    executor = PartedExecutor(request.plan, PART, open_runner(client, RELEASE_PACKAGES), progress)
+    prepared: Publication[SplitCounts] = Publication.prepare(
+        request, output, executor, confidence=confidence, files=files
     )
-    secret = KeptSecret.keep(prepared, key_file)
-    store = open_store(prepared, secret)
+    secret = RunSecret.keep(prepared, key_file)
+    rows = RowCounting(source, prepared, executor, counting, secret)
     try:
-        made = prepared.publish(lambda: find_counts(source, prepared, counting, secret))
+        made = prepared.publish(rows.find)
     except BaseException:
         if not prepared.is_charged():  # nobody will draw from these counts
-            store.remove_run()
-        output.leave_probes()
+            rows.store.remove_run()
         raise
-    store.remove()
+    rows.store.remove()
     secret.remove()
     return made, prepared.state
 
 
-def _describe_rows(source: Source | Tables, counting: Mapping[str, Any]) -> CountedRows:
+def describe_source(source: Source | Tables, counting: Mapping[str, Any]) -> CountedRows:
     """Say which rows are released, before they are counted."""
     if isinstance(source, Tables):
         return CountedRows.from_tables(source)

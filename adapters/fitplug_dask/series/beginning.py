@@ -13,15 +13,16 @@ from fitplug.ledger import Ledger, StagedCharge
 from fitplug.plan import Plan
 from fitplug.release import PLAN, check_names
 from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
-from fitplug_dask.key_file import KeyFile, check_encryption
+from fitplug_dask.encryption import check_encryption
 from fitplug_dask.series.drawing import SeriesCharge
 from fitplug_dask.series.period_counts import answer_by_period
-from fitplug_dask.series.period_folders import PeriodFolders
+from fitplug_dask.series.period_folders import locate_hidden
 from fitplug_dask.series.record import RECORD, SeriesRecord, read_plan
 from fitplug_dask.series.series import Series
+from fitplug_opendp.earlier_runs import encode_path, report_write_errors
+from fitplug_opendp.key_file import KeyFile
 from fitplug_opendp.noise_source import NoiseSource
 from fitplug_opendp.release_request import ReleaseRequest
-from fitplug_opendp.staging import encode_path, report_write_errors
 
 
 def begin_series(
@@ -75,14 +76,13 @@ def begin_series(
     place = _check_can_begin(plan, folder, ledger, key)
     asked = ReleaseRequest(
         plan,
-        directory=place,
         contributions=contributions,
         ledger=ledger,
         what=what or f"series of plan {plan.digest[:12]} by {periods}",
         key=key,
     )
     noise_source = NoiseSource.from_plan(plan, asked.contributions)
-    request = asked.make_ledger_request(noise_source.charged)
+    request = asked.make_ledger_request(noise_source.charged, encode_path(place))
 
     def describe(begun: StagedCharge) -> SeriesRecord:
         return SeriesRecord(
@@ -315,6 +315,6 @@ def _prepare_folder(plan: Plan, place: Path, ledger: Ledger) -> None:
     if PLAN not in held:
         plan.save(place / PLAN)
     # The name of the hidden folder is that long, which is found before the charge.
-    probe = PeriodFolders(place, secrets.token_hex(32), 1).hidden.path
+    probe = locate_hidden(place, secrets.token_hex(32)).path
     probe.mkdir(mode=0o700)
     probe.rmdir()

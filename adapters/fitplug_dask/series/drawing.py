@@ -29,8 +29,8 @@ from fitplug.release import PeriodAnswers
 from fitplug_dask.series.period_counts import PeriodCounts, answer_newest, take_period
 from fitplug_dask.series.period_folders import PeriodFolders, SealedCounts
 from fitplug_dask.series.record import SeriesRecord
+from fitplug_opendp.earlier_runs import encode_path
 from fitplug_opendp.noise_source import CLAMPED, check_sampler_for, draw_part
-from fitplug_opendp.staging import encode_path
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,7 @@ class Drawing:
         folders: Its folders.
         sealed: Its sealed counts.
         index: The index of the period, whose predecessors are all drawn.
+        rho: The cost of the whole series.
     """
 
     plan: Plan
@@ -81,6 +82,7 @@ class Drawing:
     folders: PeriodFolders
     sealed: SealedCounts
     index: int
+    rho: float
 
     def check_sampler(self) -> None:
         """Raise SamplerError if the sampler does not draw what privacy is proven for."""
@@ -186,8 +188,9 @@ class Drawing:
 
     def _check_seal(self, drawn: PeriodAnswers) -> None:
         """Raise InputError unless answers were drawn from the sealed counts, which are there."""
-        if drawn.seal != self.sealed.seal(drawn.period, self.sealed.read(drawn.period)):
-            raise _make_other_counts_error(drawn.period)
+        index = drawn.period.index
+        if drawn.seal != self.sealed.seal(index, self.sealed.read(index)):
+            raise _make_other_counts_error(index)
 
     def _stage(self, exact: IntArray, counts: PeriodCounts, seal: str) -> str:
         """Draw the noise and stage the noisy answers; return their digest."""
@@ -197,14 +200,16 @@ class Drawing:
             warnings.warn(CLAMPED, RuntimeWarning, stacklevel=5)
         return self.folders.stage(
             PeriodAnswers(
-                series=self.record.digest,
-                period=self.index,
+                period=self.folders.get_period(self.index),
                 answers=noisy,
                 seal=seal,
                 limited=counts.limited,
                 rows=counts.rows,
                 outside=counts.outside,
-            )
+            ),
+            rho=self.rho,
+            contributions=self.record.contributions,
+            entry=self.charge.read().entry,
         )
 
 

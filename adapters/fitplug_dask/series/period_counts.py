@@ -14,7 +14,7 @@ import numpy as np
 
 from fitplug.counts import AttributeSet, Tables
 from fitplug.errors import TablesError
-from fitplug.families import answer_exactly, date_answers
+from fitplug.families import date_answers
 from fitplug.numeric import IntArray
 from fitplug.plan import Plan
 from fitplug.release import Limited
@@ -148,7 +148,7 @@ def answer_newest(plan: Plan, periods: str, counts: Sequence[IntArray]) -> IntAr
             table[at] = own[start : start + size].reshape(table[at].shape)
         tables[names] = table
         start += size
-    exact = answer_exactly(plan.strategy, Tables(domain, tables, copy=False).marginal)
+    exact = plan.strategy.answer_exactly(Tables(domain, tables, copy=False).marginal)
     return exact[date_answers(plan.strategy, periods) == len(counts) - 1]
 
 

@@ -1,8 +1,9 @@
 """Folders of periods: staged answers, sealed counts, and the folder that a period is published in.
 
-Answers are staged in a hidden file that only its owner can read, until the ledger has entered that
-they are drawn. Then the folder of the period is written from them and moved into its place in one
-step. What the ledger has not entered was seen by nobody. The file stays until the series is over.
+A period is one part of the answers. It is staged as all answers are (`fitplug_opendp.staging`), in
+a hidden folder that only its owner can read, until the ledger has entered that it is drawn. Then
+the folder of the period is written from it and moved into its place in one step. What the ledger
+has not entered was seen by nobody. The staged part stays until the series is over.
 
 The exact counts of the periods so far, which the answers of later ones need, are sealed in the same
 hidden folder, encrypted with AES-GCM. The key is derived from a nonce, and this from the secret of
@@ -21,22 +22,41 @@ import shutil
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fitplug.errors import InputError
 from fitplug.files import LocalPlace, make_partial_folder, move_into_place
+from fitplug.plan import Plan
 from fitplug.release import (
+    ANSWER_PARTS,
+    MANIFEST,
     PartialRelease,
+    Period,
     PeriodAnswers,
+    Release,
     complete_period_folder,
+    name_part,
     read_period_answers,
     write_period_answers,
 )
 from fitplug_dask.encryption import decrypt_long, encrypt_long
 from fitplug_dask.series.period_counts import PeriodCounts
+from fitplug_dask.series.record import SeriesRecord
+from fitplug_opendp.output import Output
+from fitplug_opendp.staging import Staging, remove_folder
 
-ANSWERS = "answers.npz"
-
+_LABEL = "period"
 _OWNER_ONLY = 0o600
+
+
+def locate_hidden(folder: Path, series: str) -> LocalPlace:
+    """Return the hidden folder of what is confidential until the last period is drawn.
+
+    Args:
+        folder: The absolute path of the folder of the series.
+        series: The digest of the series.
+    """
+    return LocalPlace(folder.with_name(f".{folder.name}.{series[:16]}.series"), _OWNER_ONLY)
 
 
 @dataclass(frozen=True)
@@ -45,19 +65,27 @@ class PeriodFolders:
 
     Attributes:
         folder: The absolute path of the folder of the series.
-        series: The digest of the series.
-        count: The number of all periods.
+        plan: The plan.
+        record: What the series is.
     """
 
     folder: Path
-    series: str
-    count: int
+    plan: Plan
+    record: SeriesRecord
+
+    @property
+    def count(self) -> int:
+        """The number of all periods."""
+        return self.plan.domain[self.record.periods].size
 
     @property
     def hidden(self) -> LocalPlace:
         """The hidden folder of what is confidential until the last period is drawn."""
-        name = f".{self.folder.name}.{self.series[:16]}.series"
-        return LocalPlace(self.folder.with_name(name), _OWNER_ONLY)
+        return locate_hidden(self.folder, self.record.digest)
+
+    def get_period(self, index: int) -> Period:
+        """Return what the answers of a period say of it."""
+        return Period(self.record.digest, self.record.periods, index)
 
     def locate(self, index: int) -> Path:
         """Return the folder of a period."""
@@ -72,17 +100,28 @@ class PeriodFolders:
         """
         self.hidden.path.mkdir(mode=0o700, exist_ok=True)
 
-    def stage(self, own: PeriodAnswers) -> str:
+    def stage(self, own: PeriodAnswers, **described: Any) -> str:
         """Make noisy answers durable that nobody has seen, and return their digest.
+
+        Args:
+            own: The answers.
+            described: What `write_period_answers` is told of the series.
 
         Raises:
             OSError: They cannot be written.
         """
         self.open_hidden()
-        name = f"{_name_staged(own.period)}.{secrets.token_hex(4)}.npz"
-        return write_period_answers(own, self.hidden.path / name, _OWNER_ONLY)
+        staging = self._output(own.period.index).stage(_LABEL, "one part", secrets.token_hex(4))
+        try:
+            staging.open()
+            return write_period_answers(staging.place, self.plan, own, **described)
+        except BaseException:
+            staging.discard()
+            raise
 
-    def find_staged(self, index: int, digest: str | None) -> tuple[Path, PeriodAnswers, str] | None:
+    def find_staged(
+        self, index: int, digest: str | None
+    ) -> tuple[Staging, PeriodAnswers, str] | None:
         """Find staged answers of a period.
 
         Args:
@@ -90,34 +129,25 @@ class PeriodFolders:
             digest: The digest that they must have; None accepts any.
 
         Returns:
-            The file, its answers and their digest; None if there is none that fits.
+            Where they are, the answers and their digest; None if there is none that fits.
 
         Raises:
             InputError: Any are wanted, and those that are there cannot be read.
         """
-        staged = self._list_staged(index)
-        for path in staged:
-            with suppress(InputError, OSError):
-                own, found = read_period_answers(path, self.series, index)
-                if digest in (None, found):
-                    return path, own, found
-        if digest is None and any(path.exists() for path in staged):  # another may remove them
-            raise InputError(
-                f"{staged[0]} is damaged, and may hold what the period was drawn as; put the file "
-                "back, or remove it if nobody can have read it"
-            )
-        return None
+        period = self.get_period(index)
+        found = self._output(index).find_staged(self.plan, _LABEL, digest, self._is_own, period)
+        if found is None:
+            return None
+        return found.staging, *read_period_answers(found.staging.place, self.plan, period)
 
     def find_later(self, index: int) -> Path | None:
         """Find something that is made only after a period is drawn; None if there is nothing."""
         later = range(index + 1, self.count)
-        folders = [self.locate(number) for number in later]
-        hidden = [
-            path
-            for number in later
-            for path in (self.hidden.path / name_counts(number), *self._list_staged(number))
-        ]
-        return next((path for path in folders + hidden if path.exists()), None)
+        made = [self.locate(number) for number in later]
+        made += [self.hidden.path / name_counts(number) for number in later]
+        staged = (self._output(number).list_complete(_LABEL) for number in later)
+        made += [Path(str(area.place)) for areas in staged for area in areas]
+        return next((path for path in made if path.exists()), None)
 
     def read(self, index: int) -> tuple[PeriodAnswers, str] | None:
         """Read the published answers of a period, and their digest; None if there are none.
@@ -126,25 +156,25 @@ class PeriodFolders:
             InputError: They are damaged or were edited, or the rest of their folder is there.
             OSError: They cannot be read.
         """
-        folder = self.locate(index)
-        try:
-            return read_period_answers(folder / ANSWERS, self.series, index)
-        except (FileNotFoundError, NotADirectoryError):
-            if not os.path.lexists(folder):
-                return None
-        # The folder appears with its answers, so they were there.
-        raise InputError(
-            f"{folder / ANSWERS} is missing; put the folder back, as noise is never drawn again"
-        )
+        folder = LocalPlace(self.locate(index))
+        if not os.path.lexists(folder.path):
+            return None
+        if not folder.join(ANSWER_PARTS).list_sizes().keys() >= {MANIFEST, name_part(0)}:
+            # The folder appears with its answers, so they were there.
+            raise InputError(
+                f"{folder}: a file of its {ANSWER_PARTS} is missing; put the folder back, as noise "
+                "is never drawn again"
+            )
+        return read_period_answers(folder, self.plan, self.get_period(index))
 
     def publish(
-        self, release: PartialRelease, staged: Path, digest: str, confidence: float
+        self, release: PartialRelease, staged: Staging, digest: str, confidence: float
     ) -> None:
         """Put the folder of the newest period in its place.
 
         Args:
             release: What is released so far, with this period.
-            staged: The file of its answers.
+            staged: Where its answers are.
             digest: Their digest.
             confidence: The confidence of the intervals of groups whose target has none.
 
@@ -155,7 +185,9 @@ class PeriodFolders:
         target = self.locate(index)
         try:
             with make_partial_folder(target) as partial:
-                shutil.copyfile(staged, partial / ANSWERS)
+                answers = LocalPlace(partial).join(ANSWER_PARTS)
+                for name in (name_part(0), MANIFEST):
+                    answers.replace(name, staged.place.join(ANSWER_PARTS).read(name))
                 complete_period_folder(release, partial, confidence, digest)
                 move_into_place(partial, target)
         except OSError:
@@ -168,7 +200,7 @@ class PeriodFolders:
         """Remove staged answers that are not the release, and that nobody has seen."""
         found = self.find_staged(index, digest)
         if found is not None:
-            found[0].unlink(missing_ok=True)
+            found[0].discard()
 
     def remove_staged(self, index: int, digest: str) -> None:
         """Remove what the draws of a published period left, except for the published answers.
@@ -178,9 +210,11 @@ class PeriodFolders:
         """
         with suppress(OSError):
             kept = self.find_staged(index, digest)
-            for path in self._list_staged(index, "*"):
-                if kept is None or path != kept[0]:
-                    path.unlink(missing_ok=True)
+            name = f".{self._name_answers(index)}."
+            for path in list(self.hidden.path.iterdir()):
+                is_kept = kept is not None and str(path) == str(kept[0].place)
+                if path.name.startswith((name, f".{name}")) and not is_kept:
+                    remove_folder(path)
             for path in self.folder.glob(f".{self.locate(index).name}.*"):
                 shutil.rmtree(path, ignore_errors=True)
 
@@ -192,23 +226,22 @@ class PeriodFolders:
                 if path.is_file():
                     path.unlink(missing_ok=True)
 
-    def _list_staged(self, index: int, ending: str = "*.npz") -> list[Path]:
-        """List staged files of a period; with the ending "*" also those that were cut."""
-        name = _name_staged(index)
-        found = list(self.hidden.path.glob(f"{name}.{ending}"))
-        if ending == "*":
-            # The name of a file that is being written has one more dot in front.
-            found += self.hidden.path.glob(f".{name}.*")
-        return sorted(found)
+    def _output(self, index: int) -> Output:
+        """Return what the answers of a period are staged beside, in the hidden folder."""
+        return Output(LocalPlace(self.hidden.path / self._name_answers(index), _OWNER_ONLY))
+
+    def _name_answers(self, index: int) -> str:
+        return f"answers-{index + 1:05}"
+
+    def _is_own(self, release: Release) -> bool:
+        """Return whether answers name the charge of this series."""
+        entry = release.entry
+        return entry is not None and (entry.id, entry.time) == (self.record.entry, self.record.time)
 
 
 def name_counts(index: int) -> str:
     """Name the file of the sealed counts of a period in the hidden folder."""
     return f"counts-{index + 1:05}"
-
-
-def _name_staged(index: int) -> str:
-    return f"answers-{index + 1:05}"
 
 
 @dataclass(frozen=True, repr=False)

@@ -25,14 +25,14 @@ from fitplug.release import (
     join_periods,
 )
 from fitplug_dask.counting import count
-from fitplug_dask.key_file import KeyFile, derive_key
 from fitplug_dask.series.drawing import Drawing, SeriesCharge, name_draw
 from fitplug_dask.series.period_counts import list_period_tables
 from fitplug_dask.series.period_folders import PeriodFolders, SealedCounts
 from fitplug_dask.series.record import SeriesRecord
 from fitplug_dask.sources import Source
 from fitplug_opendp.count_checks import check_are_tables
-from fitplug_opendp.staging import encode_path, report_write_errors
+from fitplug_opendp.earlier_runs import encode_path, report_write_errors
+from fitplug_opendp.key_file import KeyFile, derive_key
 
 _RETRY = "the period is not finished: run the same again, which charges nothing more"
 
@@ -215,7 +215,7 @@ class Series:
 
     @property
     def _folders(self) -> PeriodFolders:
-        return PeriodFolders(self.folder, self.record.digest, len(self.labels))
+        return PeriodFolders(self.folder, self.plan, self.record)
 
     def _check_open(self) -> SeriesCharge:
         """Return the charge, or raise InputError if no period can be drawn."""
@@ -281,10 +281,10 @@ class Series:
                 f", and its answers are not in {self.folder}; continue the series in the folder "
                 "where it was drawn, as noise is never drawn again"
             )
-        path, own, digest = found
+        staged, own, digest = found
         release = self._join([*earlier, own])
         with report_write_errors(self.folder, _RETRY):
-            self._folders.publish(release, path, digest, self.record.confidence)
+            self._folders.publish(release, staged, digest, self.record.confidence)
         return own, digest
 
     def _join(self, drawn: Sequence[PeriodAnswers]) -> PartialRelease:
@@ -306,7 +306,7 @@ class Series:
         folders.open_hidden()
         nonce = derive_key(secret, "the seals of a series")
         sealed = SealedCounts(folders.hidden, nonce, self.record.digest)
-        return Drawing(self.plan, self.record, charge, folders, sealed, index)
+        return Drawing(self.plan, self.record, charge, folders, sealed, index, self.rho)
 
     def _count(
         self, source: Source | Tables | Callable[[], Tables] | None, person: str | None

@@ -1,9 +1,15 @@
 """Sharding: tables larger than the memory of a process, counted in ranges of their cells."""
 
 from fitplug_dask.sharding.cell_collector import SparseCounts, add_up
-from fitplug_dask.sharding.limits import choose_slab_cells, cut_slabs
-from fitplug_dask.sharding.shards import Consume, ShardJob, count_shards
-from fitplug_dask.sharding.tables import count_tables, cut_shard_partitions
+from fitplug_dask.sharding.shards import (
+    Consume,
+    ShardJob,
+    choose_slab_cells,
+    count_shards,
+    count_tables,
+    cut_shard_partitions,
+    cut_slabs,
+)
 
 __all__ = [
     "Consume",

@@ -1,7 +1,12 @@
-"""Shards: ranges of tables, each counted by one task from the sparse counts of all partitions."""
+"""Shards: tables larger than the memory of a process, counted in ranges of their cells.
+
+A slab is a range of a table that fits in the memory of a task. One task counts it, from the sparse
+counts of all partitions.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -9,18 +14,70 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from fitplug.counts import AttributeSet, Counts
+from fitplug.domain import Domain
+from fitplug.errors import TablesError
 from fitplug.families import Slab
-from fitplug_dask.exchange import Exchange, run_exchange
+from fitplug_dask.exchange import Exchange, measure_memory, run_exchange
+from fitplug_dask.files import CheckedFile
 from fitplug_dask.kernel import (
     LARGEST_SUM,
     Job,
+    PartialCounts,
     Partition,
     choose_overflow_fault,
+    cut_partitions,
     read_partition,
 )
 from fitplug_dask.progress import Report
 from fitplug_dask.sharding.cell_collector import CellCollector, SparseCounts
-from fitplug_dask.workers import COUNTING_PACKAGES, Fault
+from fitplug_dask.workers import Fault, Runner
+
+_CELL_BYTES = 24
+"""What a cell takes while its slab is counted: its count, a copy in another order, and a piece."""
+
+
+def choose_slab_cells(memory: int, threads: int) -> int:
+    """Return the most cells of a slab.
+
+    Args:
+        memory: The bytes that the tasks of one process may take together.
+        threads: The number of threads of that process.
+    """
+    return max(1, memory // (_CELL_BYTES * threads))
+
+
+def cut_slabs(domain: Domain, tables: Sequence[AttributeSet], most_cells: int) -> list[Slab]:
+    """Cut tables into slabs, each along the attribute with the most cells.
+
+    Args:
+        domain: The domain.
+        tables: The attribute sets of the tables.
+        most_cells: The most cells of a slab.
+
+    Raises:
+        TablesError: One cell of that attribute has more cells of the table than that.
+    """
+    slabs = []
+    for names in tables:
+        cells = math.prod(domain[name].size for name in names)
+        if cells <= most_cells:
+            slabs.append(Slab(tuple(names), None, 0, 0))
+            continue
+        cut = max(names, key=lambda name: domain[name].size)
+        size = domain[cut].size
+        width = most_cells // (cells // size)
+        if not width:
+            raise TablesError(
+                f"table {tuple(names)} has {cells // size:,} cells for each of {cut!r}, and a task "
+                f"may hold {most_cells:,}; use coarser attributes, or workers with more memory"
+            )
+        slabs += [
+            Slab(tuple(names), cut, start, min(start + width, size))
+            for start in range(0, size, width)
+        ]
+    return slabs
+
 
 Consume: TypeAlias = Callable[[Any, int, npt.NDArray[np.int64]], Any]
 SplitRows: TypeAlias = "Callable[[ShardJob, Any], Mapping[int, SparseCounts] | Fault]"
@@ -86,7 +143,6 @@ def count_shards(
     shared: Any = None,
     report: Report | None = None,
     memory: int | None = None,
-    packages: tuple[str, ...] = COUNTING_PACKAGES,
 ) -> list[Any]:
     """Count slabs of tables, none of which any process need hold as a whole.
 
@@ -102,7 +158,7 @@ def count_shards(
         consume: `consume(shared, number of the slab, counts)` is called by the task that has the
             counts of a slab, int64 with an axis for each of `names`. It returns a result, or a
             Fault. Where workers are lost it may be called again.
-        client: A client of dask.distributed, or None for threads of this process.
+        client: A runner, a client of dask.distributed, or None for threads of this process.
         sizes: What each input adds to the progress; the rows of partitions if None.
         split: `split(shard job, input)` returns the counts of each slab over the rows of an input,
             or a Fault; `split_partition` if None.
@@ -110,7 +166,6 @@ def count_shards(
         report: Called in this thread with the rows of the tasks that have ended and of all.
         memory: The most bytes of counts that one process holds for slabs that are not counted yet;
             a share of its memory if None.
-        packages: The packages whose code workers must have.
 
     Returns:
         The result of each slab.
@@ -136,9 +191,7 @@ def count_shards(
     asked = Job(job.attributes, tuple(joints), job.weight, job.filters)
     what = ShardJob(asked, tuple(slabs), tuple(tables), consume, shared)
     return run_exchange(
-        Exchange(
-            split or split_partition, len(slabs), shared=what, memory=memory, packages=packages
-        ),
+        Exchange(split or split_partition, len(slabs), shared=what, memory=memory),
         gather_slab,
         inputs,
         client=client,
@@ -168,3 +221,53 @@ def gather_slab(what: ShardJob, number: int, pieces: Mapping[int, SparseCounts])
             return choose_overflow_fault(what.job.count_shares(what.slabs[number].names))
         counts[piece.cells] += piece.counts  # the cells of a piece are distinct
     return what.consume(what.shared, number, what.shape_counts(number, counts))
+
+
+_PARTITION_ROWS = 2**20
+
+
+def count_tables(
+    domain: Domain,
+    tables: Sequence[AttributeSet],
+    job: Job,
+    files: Sequence[CheckedFile],
+    runner: Runner,
+    report: Report,
+) -> dict[AttributeSet, Counts]:
+    """Count tables in shards and put them together in this process.
+
+    Args:
+        domain: The domain.
+        tables: The attribute sets of the tables.
+        job: What to count.
+        files: The snapshot of the files.
+        runner: What runs the tasks.
+        report: Called in this thread with the rows of the tasks that have ended and of all.
+
+    Raises:
+        DataError: A file is at fault.
+        TablesError: One slice of a table is too large for a task.
+        FitplugError: The workers or their disks fail.
+    """
+    most_cells = choose_slab_cells(measure_memory(runner), runner.process_threads)
+    slabs = cut_slabs(domain, tables, most_cells)
+    partitions = cut_shard_partitions(files, runner.threads)
+    counted = count_shards(job, partitions, slabs, return_counts, client=runner, report=report)
+    whole = {names: np.zeros(domain.shape_of(names), dtype=np.int64) for names in tables}
+    for number, slab in enumerate(slabs):
+        table = whole[slab.names]
+        table[slab.index] = counted[number].counts[0].reshape(table[slab.index].shape)
+        counted[number] = None
+    return dict(whole)
+
+
+def cut_shard_partitions(files: Sequence[CheckedFile], threads: int) -> list[Partition]:
+    """Cut files into partitions for so many threads, of about a million rows at most."""
+    rows = sum(sum(file.rows) for file in files if not file.left_out)
+    # Not by the cells: a partition holds those that occur. `cut_partitions` makes three a thread.
+    return cut_partitions(files, 1, max(threads, rows // (3 * _PARTITION_ROWS)))
+
+
+def return_counts(shared: None, number: int, counts: npt.NDArray[np.int64]) -> PartialCounts:
+    """Return the counts of a slab, which travel without most zeros."""
+    return PartialCounts((counts.reshape(-1),))

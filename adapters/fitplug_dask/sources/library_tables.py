@@ -278,7 +278,7 @@ class DaskPartition(LibraryLocation):
         try:
             from distributed import get_worker, worker_client
 
-            from fitplug_dask.workers import await_result  # it imports Dask
+            from fitplug_dask.workers.limits import await_result  # it imports Dask
 
             get_worker()
         except (ImportError, ValueError):  # no task of a cluster

@@ -7,8 +7,11 @@ scheduler would log it together with the arguments of the task.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
-from fitplug.errors import FitplugError
+from fitplug.errors import DataError, FitplugError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -34,3 +37,15 @@ class CheckError(FitplugError):
 OUT_OF_MEMORY = Fault(
     "counting ran out of memory; use fewer workers, or fewer or coarser attributes", of_data=False
 )
+
+
+def raise_fault(result: T | Fault) -> T:
+    """Return the result if it is no fault.
+
+    Raises:
+        DataError: A file is at fault.
+        FitplugError: The machines are at fault.
+    """
+    if isinstance(result, Fault):
+        raise DataError(result.message) if result.of_data else FitplugError(result.message)
+    return result

@@ -1,122 +1,254 @@
-"""Handshake: every worker has the code of this process, or it is refused by name."""
+"""Handshake: every worker has the code of this process, or it is refused by name.
+
+A process describes itself by the digests of fitplug's sources and compiled loops, read when this
+module is imported, and by the versions of the libraries. An old image, half an update, a local
+patch or a worker that was not restarted after an update are found this way. It does not protect
+against anyone who controls a worker.
+
+The workers are asked once for each count, before any file is looked at. Each task repeats the
+check, so a worker that comes later is refused, too.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import hashlib
+import sys
 import time
-from collections.abc import Callable
-from functools import partial
+import warnings
+from collections.abc import Iterator
+from functools import lru_cache, partial
+from importlib import metadata, util
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
 from typing import Any, TypeAlias
+from urllib.parse import urlsplit
 
 from fitplug.errors import FitplugError
-from fitplug_dask.workers.code import (
-    COUNTING_PACKAGES,
-    Code,
-    describe_code,
-    describe_refusal,
-    join_names,
-    list_differences,
-)
-from fitplug_dask.workers.patience import ask, await_workers, demand_worker, read_threads
-from fitplug_dask.workers.settings import read_timeout
+from fitplug_dask._compat import WorkerState, read_workers
+from fitplug_dask.workers.limits import ask, list_workers, read_timeout
 
-_RETRY_SECONDS = 0.2
-_ROUNDS = 5
+Code: TypeAlias = dict[str, str]
+"""Versions and digests by the name of what they are of."""
 
-_Answer: TypeAlias = Code | str | None
-"""The code of a worker, or words that say why it is unknown, or None if the worker does not answer.
-"""
+COUNTING_PACKAGES = ("fitplug", "fitplug_dask")
+"""The packages that take part in counting."""
 
-Visitor: TypeAlias = Callable[[], Code]
+_LOOPS = "compiled loops"
+_SUFFIXES = {".py", ".pyx"}
+_LIBRARIES = {"NumPy": "numpy", "PyArrow": "pyarrow", "Dask": "dask", "Distributed": "distributed"}
+_NAMED = 3
 
 
-def check_workers(client: Any, packages: tuple[str, ...] = COUNTING_PACKAGES) -> Code:
-    """Check that all workers have the code of this process.
+@lru_cache(maxsize=4)
+def describe_code(packages: tuple[str, ...] = COUNTING_PACKAGES) -> Code:
+    """Describe the code of this process.
 
     Args:
-        client: A client of dask.distributed.
+        packages: The packages that take part.
+
+    Returns:
+        The version of Python and of each library, and a digest for each package that is installed.
+    """
+    libraries = dict(_LIBRARIES)
+    if "fitplug_opendp" in packages:
+        libraries["OpenDP"] = "opendp"
+    # A third number stands for corrections of Python, which leave the meaning of code as it is.
+    found = {"Python": f"{sys.version_info[0]}.{sys.version_info[1]}"}
+    for name, library in libraries.items():
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(library)
+    return found | {name: _DIGESTS[name] for name in (*packages, _LOOPS) if name in _DIGESTS}
+
+
+def list_differences(here: Code, there: Code) -> list[str]:
+    """List in words what another process lacks or has otherwise."""
+    said = []
+    for name, wanted in here.items():
+        present = there.get(name)
+        if name == _LOOPS and present and present.split()[0] != wanted.split()[0]:
+            continue  # those of another platform have other bytes
+        if present is None:
+            said.append(f"no {name}")
+        elif present != wanted and name in _DIGESTS:
+            said.append(f"another {name}")
+        elif present != wanted:
+            said.append(f"{name} {present}, not {wanted}")
+    return said
+
+
+def describe_refusal(differences: dict[str, list[str]]) -> str:
+    """Return the words that refuse workers, by what differs on each.
+
+    Args:
+        differences: What differs, by the addresses of the workers.
+    """
+    named = [f"{worker}: {'; '.join(said)}" for worker, said in sorted(differences.items())]
+    count = "a worker" if len(named) == 1 else f"{len(named)} workers"
+    return (
+        f"{count} must not count, as not all of the code is that of this process; install the "
+        f'same version of "fitplug[dask]" and its libraries there, and restart the worker: '
+        f"{join_names(named, ' | ')}"
+    )
+
+
+def join_names(names: list[str], separator: str = ", ") -> str:
+    """Join the first few names."""
+    more = len(names) - _NAMED
+    return separator.join(names[:_NAMED]) + (f"{separator}and {more} more" if more > 0 else "")
+
+
+def _digest_code() -> Iterator[tuple[str, str]]:
+    """Yield the SHA-256 of each package's sources, and of the compiled loops, by name."""
+    for package in (*COUNTING_PACKAGES, "fitplug_opendp"):
+        spec = util.find_spec(package)
+        if spec is None or spec.origin is None:
+            continue
+        folder = Path(spec.origin).resolve().parent
+        digest = hashlib.sha256()
+        for path in sorted(folder.rglob("*.py*")):
+            if path.suffix in _SUFFIXES:
+                content = hashlib.sha256(path.read_bytes()).hexdigest()
+                digest.update(f"{path.relative_to(folder).as_posix()} {content}\n".encode())
+        yield package, digest.hexdigest()
+        loops = folder / f"compiled_loops{EXTENSION_SUFFIXES[0]}"
+        if loops.is_file():
+            digest = hashlib.sha256(loops.read_bytes())
+            yield _LOOPS, f"{EXTENSION_SUFFIXES[0]} {digest.hexdigest()}"
+
+
+_DIGESTS = dict(_digest_code())
+"""Of the files as they were when this process imported this module."""
+
+
+_POLL_SECONDS = 0.2
+_ROUNDS = 5
+_NO_IMPORT = "it cannot import fitplug_dask of this version"
+
+
+def inspect_workers(client: Any, packages: tuple[str, ...]) -> dict[str, WorkerState]:
+    """Check that all workers have the code of this process, also those that come meanwhile.
+
+    Args:
+        client: A client of dask.distributed. Something must demand a worker meanwhile, or a
+            cluster that scales from zero would have none, or end it before it answers.
         packages: The packages whose code takes part.
 
     Returns:
-        What workers that come later must have, too.
+        What the scheduler knows of each worker, by its address; at least one.
 
     Raises:
-        FitplugError: A worker differs, none comes, or the cluster does not answer. The message
-            names each worker that differs, and what differs.
+        FitplugError: A worker differs or does not answer, none comes, or the cluster does not
+            answer. The message names each worker that differs, and what differs.
     """
+    limit = read_timeout()
+    end = time.monotonic() + _ROUNDS * limit
+    while True:
+        _await_worker(client, limit)
+        left = end - time.monotonic()
+        if left <= 0:
+            raise FitplugError(
+                f"for {_ROUNDS * limit:g} s, all workers left before fitplug could inspect them; "
+                "let the cluster keep a worker, for example by cluster.adapt(minimum=1)"
+            )
+        # Each request has its own limit. This one is for the whole, where workers come often.
+        workers, answers = ask(client, partial(_visit_all, client, packages, limit), left)
+        if workers:
+            break
     expected = describe_code(packages)
-    found = _ask_all(client, packages)
     differences = {
         worker: [answer] if isinstance(answer, str) else list_differences(expected, answer)
-        for worker, answer in found.items()
+        for worker, answer in answers.items()
         if answer is not None
     }
     differences = {worker: said for worker, said in differences.items() if said}
     if differences:
         raise FitplugError(describe_refusal(differences))
-    silent = sorted(worker for worker, answer in found.items() if answer is None)
+    silent = sorted(worker for worker, answer in answers.items() if answer is None)
     if silent:
         raise FitplugError(
-            f"the cluster has workers that do not answer within {read_timeout():g} s "
+            f"the cluster has workers that do not answer within {limit:g} s "
             f"({join_names(silent)}); end them, or allow more time by the setting fitplug.timeout "
             "of Dask"
         )
-    return expected
+    _warn_without_tls(frozenset(workers))
+    return workers
 
 
-def _ask_all(client: Any, packages: tuple[str, ...]) -> dict[str, _Answer]:
-    """Ask each worker for its code, also those that come meanwhile."""
-    visitor = partial(describe_code, packages)
-    limit = read_timeout()
-    end = time.monotonic() + _ROUNDS * limit
-    read_threads(client)  # or a client that is closed would raise an error of Dask
-    demand = demand_worker(client)
-    try:
-        while (left := end - time.monotonic()) > 0:
-            await_workers(client)
-            # Each request has its own limit. This one is for the whole, where workers come often.
-            answers = ask(client, partial(_visit_all, client, visitor, limit), left)
-            if answers:
-                return answers
-    finally:
-        demand.release()
-    raise FitplugError(
-        f"for {_ROUNDS * limit:g} s, all workers left before fitplug could inspect them; let the "
-        "cluster keep a worker, for example by cluster.adapt(minimum=1)"
-    )
+def _await_worker(client: Any, limit: float) -> None:
+    """Wait until the cluster has a worker. Raises FitplugError if none comes in time."""
+    end = time.monotonic() + limit
+    while not list_workers(client):
+        if time.monotonic() > end:
+            raise FitplugError(
+                f"the cluster has no worker, and none came within {limit:g} s; start workers that "
+                "connect to this scheduler, or allow more time by the setting fitplug.timeout of "
+                "Dask"
+            )
+        time.sleep(_POLL_SECONDS)
 
 
-async def _visit_all(client: Any, visitor: Visitor, seconds: float) -> dict[str, _Answer]:
-    """Run the visitor on all workers at once, and leave out those that are lost meanwhile."""
-    visits: dict[str, asyncio.Task[_Answer]] = {}
+async def _visit_all(
+    client: Any, packages: tuple[str, ...], seconds: float
+) -> tuple[dict[str, WorkerState], dict[str, Code | str | None]]:
+    """Ask all workers at once for their code, and leave out those that are lost meanwhile.
+
+    Returns:
+        The workers, and of each its code, or words that say why it is unknown, or None if it does
+        not answer.
+    """
+    visits: dict[str, asyncio.Task[Code | str | None]] = {}
     try:
         while True:
-            present = await asyncio.wait_for(client.nthreads(), seconds)
-            for worker in present:
+            workers = await asyncio.wait_for(read_workers(client), seconds)
+            for worker in workers:
                 if worker not in visits:
-                    visits[worker] = asyncio.ensure_future(_visit(client, visitor, worker, seconds))
-            waiting = [visits[worker] for worker in present if not visits[worker].done()]
+                    asked = _visit(client, packages, worker, seconds)
+                    visits[worker] = asyncio.ensure_future(asked)
+            waiting = [visits[worker] for worker in workers if not visits[worker].done()]
             if not waiting:
-                return {worker: visits[worker].result() for worker in present}
-            await asyncio.wait(waiting, timeout=_RETRY_SECONDS)
+                return workers, {worker: visits[worker].result() for worker in workers}
+            await asyncio.wait(waiting, timeout=_POLL_SECONDS)
     finally:
-        for visit in visits.values():
-            visit.cancel()
+        for task in visits.values():
+            task.cancel()
 
 
-async def _visit(client: Any, visitor: Visitor, worker: str, seconds: float) -> _Answer:
-    """Run the visitor on one worker, again if the connection fails."""
+async def _visit(
+    client: Any, packages: tuple[str, ...], worker: str, seconds: float
+) -> Code | str | None:
+    """Ask one worker for its code, again if the connection fails."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         answer: Any = None
         try:
-            asked = client.run(visitor, workers=[worker], on_error="return")
+            asked = client.run(describe_code, packages, workers=[worker], on_error="return")
             answer = (await asyncio.wait_for(asked, end - time.monotonic())).get(worker)
         except Exception:
             answer = None
         if isinstance(answer, dict):
             return answer
         if isinstance(answer, Exception) and not isinstance(answer, OSError):
-            return "it cannot import fitplug_dask of this version"
-        await asyncio.sleep(_RETRY_SECONDS)
+            return _NO_IMPORT
+        await asyncio.sleep(_POLL_SECONDS)
     return None
+
+
+@lru_cache(maxsize=1)
+def _warn_once() -> None:
+    warnings.warn(
+        "the workers of this cluster are on several hosts and have no TLS: whoever reaches their "
+        "ports can read counts and run code there; set up TLS as Dask's documentation describes, "
+        "or keep the network private",
+        UserWarning,
+        stacklevel=2,
+    )
+
+
+def _warn_without_tls(addresses: frozenset[str]) -> None:
+    """Warn, once in a process, of workers on several hosts that talk without TLS."""
+    places = [urlsplit(address) for address in addresses]
+    hosts = {place.hostname for place in places if place.scheme == "tcp"}
+    if len(hosts) > 1:
+        _warn_once()

@@ -26,14 +26,14 @@ from fitplug_dask.encryption import (
     decrypt_long,
     encrypt_long,
 )
-from fitplug_dask.workers.code import (
+from fitplug_dask.workers.faults import OUT_OF_MEMORY, Fault
+from fitplug_dask.workers.handshake import (
     COUNTING_PACKAGES,
     Code,
     describe_code,
     describe_refusal,
     list_differences,
 )
-from fitplug_dask.workers.faults import OUT_OF_MEMORY, Fault
 
 Sealed: TypeAlias = io.BytesIO
 """A pickle, encrypted if it is the result of a task. Its repr shows nothing."""
@@ -112,7 +112,7 @@ def seal_task(run: Run, function: Any, template: list[Any]) -> Sealed:
     return io.BytesIO(cloudpickle.dumps((run, function, template)))
 
 
-def seal_held(key: bytes, value: object) -> Sealed:
+def seal_shared(key: bytes, value: object) -> Sealed:
     """Return what many tasks take in the form in which it travels."""
     import cloudpickle
 
@@ -129,7 +129,7 @@ def run_task(task: Sealed, *terms: Any) -> Outcome:
 
     Args:
         task: What `seal_task` returned.
-        terms: The results of other tasks: an Outcome, or what `seal_held` returned.
+        terms: The results of other tasks: an Outcome, or what `seal_shared` returned.
     """
     for term in terms:
         if isinstance(term, tuple) and term[0] is not None:

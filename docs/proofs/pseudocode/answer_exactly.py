@@ -7,34 +7,37 @@ MAX_ENTRY = 2**52
 SATURATION = 2**62
 
 
-# fitplug.families.base.strategies
+# fitplug.families.base.strategy
 
 
-def answer_exactly(strategy, read_counts):
-    whole = cut_into_wholes(strategy)
-    answers = np.zeros(strategy.released_size, dtype=np.int64)
-    pieces = [
-        whole.split_counts(number, np.asarray(read_counts(slab.names))[slab.index])
-        for number, slab in enumerate(whole.slabs)
-    ]
-    for part in range(len(whole.sizes)):
-        own = {slab: pieces[slab][part] for slab in whole.list_slabs(part)}
-        answers[whole.place(part)] = whole.answer_part(part, own)  # `\label{line:place}`
-    return answers
+class IntegerStrategy:
+    def answer_exactly(self, read_counts):
+        return cut_into_wholes(self).answer(read_counts)
 
 
 @lru_cache(maxsize=2)
 def cut_into_wholes(strategy):
-    return cut_strategy(strategy, WHOLE)
+    return strategy.cut(WHOLE)
 
 
 # fitplug.families.base.parted_strategy
 
 
 class PartedStrategy:
+    def answer(self, read_counts):
+        answers = np.zeros(self.released_size, dtype=np.int64)
+        pieces = [
+            self.split_counts(number, np.asarray(read_counts(slab.names))[slab.index])
+            for number, slab in enumerate(self.slabs)
+        ]
+        for part in range(len(self.sizes)):
+            own = {slab: pieces[slab][part] for slab in self.list_slabs(part)}
+            answers[self.place(part)] = self.answer_part(part, own)  # `\label{line:place}`
+        return answers
+
     def split_counts(self, slab, counts):
         own = self.slabs[slab]
-        counts = read_slab_counts(own, self.strategy.structure, counts)
+        counts = read_slab_counts(own, self.structure, counts)
         pieces = self._split_counts(slab, counts)
         if len(self.sizes) > self.noisy_parts and slab in self._totals.slabs:
             return pieces.add(self.noisy_parts, partial(self._totals.split_counts, own, counts))
@@ -45,9 +48,6 @@ class PartedStrategy:
         if self.is_public(part):
             return self._totals.add_pieces(self.slabs, pieces)
         return self._answer_part(part, pieces)
-
-
-# fitplug.families.base.public_totals
 
 
 class PublicTotals:
@@ -151,7 +151,7 @@ class PartedBlocks:
             return self._answer_columns(blocks[0], cut_part, counts[0])
         return np.concatenate(
             [
-                measure_block(self.strategy, block.block_set, block.i, x)
+                self.strategy.measure_block(block.block_set, block.i, x)
                 for block, x in zip(blocks, counts, strict=True)
             ]
         )
@@ -237,21 +237,22 @@ class Reading:
         return merged.T
 
 
-# fitplug.families.base.answers
+# fitplug.families.base.block_sets
 
 
-def measure_block(strategy, block_set, i, counts):
-    block = int(block_set.blocks[i])
-    (own,) = strategy.structure.subsets.list_attributes([block])
-    y = counts
-    for axis, matrix in enumerate(strategy.find_matrix(a, block) for a in own):
-        y = matrix.apply(make_room(y, matrix.growth), axis)  # `\label{line:apply}`
-    if y.size:
-        y = multiply_exactly(y.reshape(-1, y.shape[-1]), block_set.M[i].T)  # `\label{line:multiply}`
-        multiples = strategy.spread_multiples(block)
-        if multiples is not None:
-            y = multiply_numbers(y, multiples.reshape(-1, 1))  # `\label{line:multiples}`
-    return np.asarray(np.clip(y, -SATURATION, SATURATION).ravel(), dtype=np.int64)  # `\label{line:clip}`
+class BlockSetIntegers:
+    def measure_block(self, block_set, i, counts):
+        block = int(block_set.blocks[i])
+        (own,) = self.structure.subsets.list_attributes([block])
+        y = counts
+        for axis, matrix in enumerate(self.find_matrix(a, block) for a in own):
+            y = matrix.apply(make_room(y, matrix.growth), axis)  # `\label{line:apply}`
+        if y.size:
+            y = multiply_exactly(y.reshape(-1, y.shape[-1]), block_set.M[i].T)  # `\label{line:multiply}`
+            multiples = self.spread_multiples(block)
+            if multiples is not None:
+                y = multiply_numbers(y, multiples.reshape(-1, 1))  # `\label{line:multiples}`
+        return np.asarray(np.clip(y, -SATURATION, SATURATION).ravel(), dtype=np.int64)  # `\label{line:clip}`
 
 
 # fitplug.numeric.exact

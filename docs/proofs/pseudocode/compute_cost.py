@@ -1,48 +1,42 @@
-# fitplug.families.base.strategies
+# fitplug.families.base.strategy
 
 
-def compute_cost(structure, block_sets, attribute_matrices, tree_blocks=()):
-    integers = Integers(block_sets, attribute_matrices, tree_blocks)
-    once = find_form(structure).compute_cost(structure, integers)
-    return count_in_shares(multiply_changes(once, structure.changes), structure)  # `\label{line:order}`
+class IntegerStrategy:
+    def compute_cost(self):
+        cost = self.compute_record_cost().multiply(self.structure.changes)
+        return cost.count_in_shares(self.structure.shares)  # `\label{line:order}`
 
 
-# fitplug.families.base.strategy_form
+# fitplug.families.base.mechanism
 
 
-def multiply_changes(cost, changes):
-    if changes == 1:
-        return cost
-    squares = cost.column_squares * float(changes**2) * (1 + 4 * UNIT_ROUNDOFF)
-    return StrategyCost(
-        cost.sensitivity_squared * changes**2, squares, cost.max_records  # `\label{line:changes}`
-    )
+class StrategyCost:
+    def multiply(self, times):
+        if times == 1:
+            return self
+        squares = self.column_squares * float(times**2) * (1 + 4 * UNIT_ROUNDOFF)
+        return StrategyCost(
+            self.sensitivity_squared * times**2, squares, self.max_records  # `\label{line:times}`
+        )
 
-
-def count_in_shares(cost, structure):
-    shares = structure.shares
-    if shares == 1:
-        return cost
-    squares = cost.column_squares * float(shares**2) * (1 + 4 * UNIT_ROUNDOFF)
-    return StrategyCost(
-        cost.sensitivity_squared * shares**2, squares, cost.max_records // shares  # `\label{line:shares}`
-    )
+    def count_in_shares(self, shares):
+        return self.multiply(shares)._replace(max_records=self.max_records // shares)
 
 
 # fitplug.families.blocks.strategy.matrices
 
 
-class BlockSetForm:
-    def compute_cost(self, structure, integers):
+class BlockSetStrategy:
+    def compute_record_cost(self, claimed=None):
         column = []
         entry = 1
-        for block_set in integers.block_sets:
-            squares = structure.subsets.multiply(
-                [matrix.column_square for matrix in integers.attribute_matrices],
+        for block_set in self.block_sets:
+            squares = self.structure.subsets.multiply(
+                [matrix.column_square for matrix in self.attribute_matrices],
                 block_set.blocks,
             )
-            entries = structure.subsets.multiply(
-                [matrix.largest_entry for matrix in integers.attribute_matrices],
+            entries = self.structure.subsets.multiply(
+                [matrix.largest_entry for matrix in self.attribute_matrices],
                 block_set.blocks,
             )
             m = block_set.M[:, 0, 0].astype(object)
@@ -53,22 +47,22 @@ class BlockSetForm:
         return StrategyCost(*sum_column_squares(column), SATURATION // entry)
 
 
-class MatrixForm:
-    def compute_cost(self, structure, integers):
-        if not structure.dense:
-            return super().compute_cost(structure, integers)
+class MatrixStrategy:
+    def compute_record_cost(self, claimed=None):
+        if not self.structure.dense:
+            return super().compute_record_cost(claimed)
         columns = []
         entry = 1
-        for block_set in integers.block_sets:
-            (square,) = structure.subsets.multiply(
-                [matrix.column_square for matrix in integers.attribute_matrices],
+        for block_set in self.block_sets:
+            (square,) = self.structure.subsets.multiply(
+                [matrix.column_square for matrix in self.attribute_matrices],
                 block_set.blocks,
             )
-            (largest_entry,) = structure.subsets.multiply(
-                [matrix.largest_entry for matrix in integers.attribute_matrices],
+            (largest_entry,) = self.structure.subsets.multiply(
+                [matrix.largest_entry for matrix in self.attribute_matrices],
                 block_set.blocks,
             )
-            A = multiply_basis(structure, block_set)
+            A = multiply_basis(self.structure, block_set)
             columns.append((int(square), A))
             entry = max(entry, int(largest_entry) * find_largest_entry(A))
         return StrategyCost(*sum_column_squares(columns), SATURATION // entry)
@@ -107,12 +101,13 @@ def sum_column_squares(parts):
 # fitplug.families.blocks.strategy.differences
 
 
-class PairForm:
-    def compute_cost(self, structure, integers):
+class PairStrategy:
+    def compute_record_cost(self, claimed=None):
+        structure = self.structure
         same, other = multiply_contrasts(structure)
         entries = [build_contrasts(n).largest_entry for n in structure.sizes]
         block_sets = sorted(
-            integers.block_sets, key=lambda block_set: int(block_set.blocks[0])
+            self.block_sets, key=lambda block_set: int(block_set.blocks[0])
         )
         grams, bound, entry = [], 0, 1
         for block_set in block_sets:

@@ -125,7 +125,7 @@ def make_answers_from_tables(descriptor, metric, plan):
     def answer(tables):
         if tables not in descriptor:  # `\label{line:member}`
             raise TablesError(...)
-        return answer_exactly(plan.strategy, tables.marginal)
+        return plan.strategy.answer_exactly(tables.marginal)
 
     return answer
 
@@ -161,7 +161,7 @@ def make_answers_from_counts(domain, metric, plan):
                 [left.index(name) for name in wanted]
             )
 
-        return answer_exactly(plan.strategy, sum_over_others)
+        return plan.strategy.answer_exactly(sum_over_others)
 
     return answer
 

@@ -20,7 +20,7 @@ class Selection:
         return kept[:found]
 
 
-# fitplug_dask.persons.record_groups
+# fitplug_dask.persons.selection
 
 
 class CellGroups:

@@ -8,9 +8,8 @@ without forming x (docs/theory/integer-mechanism.md).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal
 
 import numpy as np
 from scipy.linalg import qr, solve_triangular
@@ -29,9 +28,6 @@ from fitplug.numeric import (
     upper_norm,
 )
 from fitplug.workload import classify_cells
-
-ReadCounts: TypeAlias = Callable[[tuple[str, ...]], IntArray]
-"""Gives the exact counts over some attributes, in the order named. They are confidential."""
 
 _BIAS = 1e-9
 _NO_SPAN = "the basis does not span the workload: answers would be biased"

@@ -13,35 +13,22 @@ bounds add to those on the standard deviations, as the errors of rows (`upper_so
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from fitplug.errors import WorkloadError
 from fitplug.families.base.attribute_matrices import AttributeMatrix, spread_table
+from fitplug.families.base.block_sets import BlockSetIntegers
 from fitplug.families.base.estimates import BlockRows
+from fitplug.families.base.mechanism import Products
 from fitplug.families.base.strategy import IntegerStrategy
+from fitplug.families.base.structure import Structure
 from fitplug.numeric import FloatArray, IntArray, gamma, upper_norm
 
 _MOST_DIRECTIONS = 2**14
 """The largest product of the numbers of directions along the axes of a block."""
-
-
-class Product(NamedTuple):
-    """Coefficients of a group that are a product along its axes.
-
-    Attributes:
-        weight: What the product is multiplied by.
-        factors: Along each axis of the group, the positions of the rows and their coefficients.
-    """
-
-    weight: float
-    factors: tuple[tuple[IntArray, FloatArray], ...]
-
-
-Products: TypeAlias = Mapping[str, Sequence[Product]]
-"""A combination: by group, products that are added."""
 
 
 class Coordinates(NamedTuple):
@@ -66,7 +53,9 @@ class Boxes:
         combinations: The combinations, whose boxes get coordinates in the same directions.
     """
 
-    def __init__(self, strategy: IntegerStrategy, combinations: Sequence[Products]) -> None:
+    def __init__(
+        self, strategy: IntegerStrategy[Structure], combinations: Sequence[Products]
+    ) -> None:
         self._strategy = strategy
         structure = strategy.structure
         positions = structure.workload.positions
@@ -199,7 +188,9 @@ class Boxes:
         return self._dense[key]
 
 
-def find_boxed_rows(strategy: IntegerStrategy, combinations: Sequence[Products]) -> list[BlockRows]:
+def find_boxed_rows(
+    strategy: BlockSetIntegers[Structure], combinations: Sequence[Products]
+) -> list[BlockRows]:
     """Find the rows of combinations in the bases of the blocks that they use.
 
     The rows of one block are in the same directions in all combinations, and the last of them has

@@ -8,49 +8,35 @@ are a linear measurement of a marginal, as other libraries understand it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from scipy.linalg import block_diag, qr, solve_triangular
+from scipy.linalg import block_diag, qr
 
 from fitplug.errors import WorkloadError
 from fitplug.families.base.attribute_matrices import AttributeMatrix
-from fitplug.families.base.strategy import BlockSet, IntegerStrategy
+from fitplug.families.base.mechanism import divide_bounds
+from fitplug.families.base.strategy import IntegerStrategy
+from fitplug.families.base.structure import Structure
 from fitplug.numeric import AnyArray, FloatArray, IntArray
 
 _MAX_ENTRIES = 50_000_000
 
-BlockCovariance: TypeAlias = tuple[int, IntArray, FloatArray]
-"""A block, an integer basis (n, cells) over the cells of the attributes that blocks are over, and
-the covariance (n, n) of the noise on it."""
 
-
-class MeasuredCells(NamedTuple):
-    """What blocks measure of the cells that they are over, besides the attributes they split.
-
-    Attributes:
-        names: The attributes over whose cells the blocks are.
-        blocks: Each block in the order of its answers, and the matrix of what it measures of these
-            cells, shape (n, cells).
-    """
-
-    names: tuple[str, ...]
-    blocks: Iterable[tuple[int, FloatArray]]
-
-
-def write_out_covariance(
-    strategy: IntegerStrategy, names: Sequence[str], parts: Iterable[BlockCovariance]
+def build_dense_covariance(
+    strategy: IntegerStrategy[Structure], noise_std: float
 ) -> tuple[FloatArray, IntArray]:
-    """Write out the covariance; see `fitplug.families.base.strategies.build_dense_covariance`.
+    """Write out the covariance of the noise on a basis of a small strategy.
 
     For each block, B has linearly independent rows of its attributes' matrices times its basis.
 
-    Args:
-        strategy: The strategy.
-        names: The attributes over whose cells the bases are.
-        parts: Each block's basis, and the covariance of the noise on it.
+    Returns:
+        The covariance of the noise on B x, shape (k, k), and the integer basis B, shape (k, d),
+        over the cells of the workload's attributes in C order.
+
+    Raises:
+        WorkloadError: If d times the answers measured exceeds 5e7.
     """
     structure = strategy.structure
     workload = structure.workload
@@ -60,7 +46,7 @@ def write_out_covariance(
             "large to write out; Release.combine gives the std of any combination without it"
         )
     covariances, bases = [], []
-    for block, own_basis, own_covariance in parts:
+    for block, own_basis, own_covariance in strategy.list_covariances(noise_std):
         (own,) = structure.subsets.list_attributes([block])
         estimates: AnyArray = np.ones((1, 1))
         basis: IntArray = np.ones((1, 1), dtype=np.int64)
@@ -79,15 +65,20 @@ def write_out_covariance(
         if multiples is not None:
             estimates = estimates / multiples.reshape(-1)
         covariance = estimates @ estimates.T
-        bases.append(_order_cells(strategy, names, np.kron(basis, own_basis)))
+        bases.append(_order_cells(strategy, np.kron(basis, own_basis)))
         covariances.append(np.kron(covariance, own_covariance))
-    return np.asarray(block_diag(*covariances)), np.concatenate(bases)
+    covariance = np.asarray(block_diag(*covariances))
+    return divide_bounds(covariance, structure.shares**2), np.concatenate(bases)
 
 
-def write_out_matrix(strategy: IntegerStrategy, measured: MeasuredCells) -> FloatArray:
-    """Write out A; see `fitplug.families.base.strategies.build_dense_strategy`."""
+def build_dense_strategy(strategy: IntegerStrategy[Structure]) -> FloatArray:
+    """Write out A, shape (n, d), over the cells of the workload's attributes in C order.
+
+    A column is what the strategy answers for one record, of all its shares. Entries above 2^53 are
+    rounded to floats.
+    """
     structure, found = strategy.structure, []
-    for block, of_cells in measured.blocks:
+    for block, of_cells in strategy.list_measured():
         (own,) = structure.subsets.list_attributes([block])
         rows: FloatArray = np.ones((1, 1))
         for a, n in enumerate(structure.sizes):
@@ -98,45 +89,14 @@ def write_out_matrix(strategy: IntegerStrategy, measured: MeasuredCells) -> Floa
         multiples = strategy.spread_multiples(block)
         if multiples is not None:
             rows = rows * multiples.reshape(-1, 1)
-        found.append(_order_cells(strategy, measured.names, np.kron(rows, of_cells)))
-    return np.concatenate(found)
+        found.append(_order_cells(strategy, np.kron(rows, of_cells)))
+    return np.concatenate(found) * float(structure.shares)
 
 
-def build_block_covariance(
-    strategy: IntegerStrategy, noise_std: float
-) -> tuple[FloatArray, IntArray]:
-    """Write out the covariance of block sets; see `write_out_covariance`."""
-    parts: list[BlockCovariance] = []
-    for block_set in strategy.block_sets:
-        for i, block in enumerate(block_set.blocks.tolist()):
-            inverse = solve_triangular(
-                block_set.M[i].astype(np.float64), np.eye(block_set.basis.size)
-            )
-            covariance = noise_std**2 * (inverse @ inverse.T)
-            parts.append((block, _build_basis(strategy, block_set, i), covariance))
-    return write_out_covariance(strategy, strategy.structure.dense, parts)
-
-
-def list_measured_cells(strategy: IntegerStrategy) -> MeasuredCells:
-    """List what the blocks of block sets measure of the dense cells."""
-    blocks = (
-        (block, block_set.M[i].astype(np.float64) @ _build_basis(strategy, block_set, i))
-        for block_set in strategy.block_sets
-        for i, block in enumerate(block_set.blocks.tolist())
-    )
-    return MeasuredCells(strategy.structure.dense, blocks)
-
-
-def _build_basis(strategy: IntegerStrategy, block_set: BlockSet, i: int) -> IntArray:
-    """Build the basis of a block over the dense cells, (n, D)."""
-    matrix = strategy.structure.build_block_matrix(int(block_set.blocks[i]))
-    return block_set.basis.build_matrix(matrix)
-
-
-def _order_cells(strategy: IntegerStrategy, given: Sequence[str], rows: AnyArray) -> AnyArray:
-    """Bring rows over the blocks' attributes and then given ones into the workload's order."""
+def _order_cells(strategy: IntegerStrategy[Structure], rows: AnyArray) -> AnyArray:
+    """Bring rows over the attributes that blocks split and are over into the workload's order."""
     structure = strategy.structure
-    workload, names = structure.workload, (*structure.block_attributes, *given)
+    workload, names = structure.workload, (*structure.block_attributes, *strategy.cell_attributes)
     shaped = rows.reshape(len(rows), *workload.domain.shape_of(names))
     sorted_cells = shaped.transpose(0, *(1 + names.index(name) for name in workload.attributes))
     return sorted_cells.reshape(len(rows), math.prod(workload.shape))
@@ -166,17 +126,21 @@ class MeasuredTable:
     multiples: FloatArray | None = None
 
 
-def write_out_tables(strategy: IntegerStrategy, measured: MeasuredCells) -> Iterator[MeasuredTable]:
-    """Write out what each block measures; see `list_measured_tables`."""
-    structure = strategy.structure
-    domain = structure.workload.domain
-    _check_size(strategy, math.prod(domain.shape_of(measured.names)))
+def list_measured_tables(strategy: IntegerStrategy[Structure]) -> Iterator[MeasuredTable]:
+    """List what each block measures of a table of counts of records, in the order of the answers.
+
+    Raises:
+        WorkloadError: If a matrix has more than 2^24 entries.
+    """
+    structure, cells = strategy.structure, strategy.cell_attributes
+    shape = structure.workload.domain.shape_of(cells)
+    _check_size(strategy, math.prod(shape))
     matrices: dict[int, FloatArray] = {}
     start = 0
-    for block, of_cells in measured.blocks:
+    for block, of_cells in strategy.list_measured():
         (own,) = structure.subsets.list_attributes([block])
         written = [_write_out(strategy.find_matrix(a, block), matrices) for a in own]
-        names, last = _drop_constant(measured.names, domain.shape_of(measured.names), of_cells)
+        names, last = _drop_constant(cells, shape, of_cells)
         stop = start + math.prod(len(matrix) for matrix in written) * len(last)
         multiples = strategy.spread_multiples(block)
         yield MeasuredTable(
@@ -188,13 +152,10 @@ def write_out_tables(strategy: IntegerStrategy, measured: MeasuredCells) -> Iter
         start = stop
 
 
-def _check_size(strategy: IntegerStrategy, cells: int) -> None:
+def _check_size(strategy: IntegerStrategy[Structure], cells: int) -> None:
     """Raise WorkloadError if a matrix has too many entries; `cells` are those of the blocks."""
-    structure = strategy.structure
-    rows = [own.basis.size for own in strategy.block_sets]
-    rows += [own.count_answers(structure) for own in strategy.tree_blocks]
     squares = [matrix.rows * matrix.n for matrix in strategy.attribute_matrices]
-    entries = max([*(n * cells for n in rows), *squares])
+    entries = max([*(width * cells for _, width in strategy.widths), *squares])
     if entries > MOST_ENTRIES:
         raise WorkloadError(
             f"the strategy's largest matrix has {entries:,} entries, and up to {MOST_ENTRIES:,} "

@@ -15,6 +15,7 @@ from fitplug.families.base.family import Duals
 from fitplug.families.base.integers import FEWEST_RECORDS, SATURATION
 from fitplug.families.base.objective import Objective
 from fitplug.families.base.strategy import IntegerStrategy
+from fitplug.families.base.structure import Structure
 from fitplug.numeric import gamma
 
 CLAIM_MARGIN = 1e-12
@@ -49,7 +50,9 @@ def choose_bits(bits: tuple[int, ...], shares: int) -> tuple[int, ...]:
     return (*(own for own in bits if own < most), most)
 
 
-def add_claim_margins(strategy: IntegerStrategy, margin: float = CLAIM_MARGIN) -> IntegerStrategy:
+def add_claim_margins(
+    strategy: IntegerStrategy[Structure], margin: float = CLAIM_MARGIN
+) -> IntegerStrategy[Structure]:
     """Return a strategy whose cost and variances are claimed with a margin.
 
     Args:
@@ -65,11 +68,9 @@ def add_claim_margins(strategy: IntegerStrategy, margin: float = CLAIM_MARGIN) -
             f"for {FEWEST_RECORDS:,} records; scale the queries to similar size, ask tables of "
             "fewer cells, or give measures larger units"
         )
-    height = sum(block_set.basis.size for block_set in strategy.block_sets)
-    height += sum(64 * len(block.steps) for block in strategy.tree_blocks)
     return replace(
         strategy,
-        column_squares=strategy.column_squares * (1 + 3 * gamma(height + 4)),
+        column_squares=strategy.column_squares * (1 + 3 * gamma(strategy.column_height + 4)),
         unit_variances=strategy.unit_variances * (1 + margin),
     )
 
@@ -92,7 +93,7 @@ class Design:
         ended: Why they ended.
     """
 
-    strategy: IntegerStrategy
+    strategy: IntegerStrategy[Structure]
     duals: Duals
     bound_margin: float
     tiers: Tiers
@@ -102,7 +103,7 @@ class Design:
     @classmethod
     def in_one_tier(
         cls,
-        strategy: IntegerStrategy,
+        strategy: IntegerStrategy[Structure],
         duals: Duals,
         *,
         bound_margin: float,
@@ -114,7 +115,7 @@ class Design:
         return cls(strategy, duals, bound_margin, tiers, iterations, ended)
 
 
-def evaluate_at_targets(strategy: IntegerStrategy, objective: Objective) -> float:
+def evaluate_at_targets(strategy: IntegerStrategy[Structure], objective: Objective) -> float:
     """Evaluate the objective with the noise with which a strategy meets its targets."""
     noise_std = math.sqrt(1 / float((strategy.unit_variances / strategy.structure.targets).max()))
     return objective.evaluate(

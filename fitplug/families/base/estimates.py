@@ -9,87 +9,26 @@ them too. Nothing of the size of the domain is formed (docs/theory/integer-mecha
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from fitplug.errors import TablesError
-from fitplug.families.base.parted_strategy import PartedStrategy
-from fitplug.families.base.pieces import Latest
+from fitplug.families.base.block_sets import BlockSetIntegers
+from fitplug.families.base.mechanism import AnswerWeights, BlockWeights
 from fitplug.families.base.strategy import IntegerStrategy
-from fitplug.families.base.structure import Structure, list_names
-from fitplug.numeric import AnyArray, FloatArray, IntArray, gamma, upper_solution_norms
+from fitplug.families.base.structure import Structure
+from fitplug.numeric import FloatArray, gamma, upper_solution_norms
 from fitplug.workload import Factor, QueryGroup
 
 BlockRows: TypeAlias = tuple[dict[int, FloatArray], dict[int, FloatArray]]
 """Of each block that a combination uses, its rows in the block's basis, and bounds on their errors.
 """
 
-_MOST_SPLIT = 2**24
-"""The most answers of parts that are split at a time, but for the latest part."""
-
-
-class Estimates(Mapping[str, AnyArray]):
-    """Unbiased estimates by group, each computed when it is read; the latest are remembered.
-
-    Args:
-        parted: The strategy, of which each group is one output.
-        answers: The noisy answers, and then the public totals, shape (released_size,).
-
-    Raises:
-        TablesError: If the answers are of another plan.
-    """
-
-    def __init__(self, parted: PartedStrategy, answers: IntArray) -> None:
-        released_size = parted.strategy.released_size
-        if answers.shape != (released_size,):
-            raise TablesError(
-                f"the plan measures {released_size} answers, but {answers.size} were "
-                "given; they are of another plan"
-            )
-        self._parted, self._answers = parted, answers
-        self._workload = parted.strategy.structure.workload
-        self._latest = Latest()
-        self._splits: dict[int, Mapping[int, AnyArray]] = {}
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._workload.positions
-
-    __eq__ = object.__eq__
-    __hash__ = object.__hash__
-
-    def __repr__(self) -> str:
-        return f"Estimates({list_names(self._workload.names)})"
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._workload.names)
-
-    def __len__(self) -> int:
-        return len(self._workload.names)
-
-    def __getitem__(self, name: str) -> FloatArray:
-        g = self._workload.position(name)
-        return self._latest.remember(("group", g), lambda: self._estimate_group(g))
-
-    def _estimate_group(self, g: int) -> FloatArray:
-        """Estimate the answers of a group, in its shape."""
-        pieces = {part: self._split(part)[g] for part in self._parted.list_parts(g)}
-        return self._parted.estimate(g, pieces, self._latest)
-
-    def _split(self, part: int) -> Mapping[int, AnyArray]:
-        """Split the answers of a part by the groups."""
-        if part not in self._splits:
-            sizes = self._parted.sizes
-            while sizes[[part, *self._splits]].sum() > _MOST_SPLIT and self._splits:
-                self._splits.pop(next(iter(self._splits)))
-            own = self._answers[self._parted.place(part)]
-            self._splits[part] = self._parted.split_answers(part, own)
-        return self._splits[part]
-
 
 def find_references(
-    strategy: IntegerStrategy, factors: Mapping[int, Factor | None]
+    strategy: IntegerStrategy[Structure], factors: Mapping[int, Factor | None]
 ) -> dict[int, FloatArray]:
     """Find in which proportions a total is spread along each attribute.
 
@@ -108,60 +47,31 @@ def find_references(
     }
 
 
-def upper_block_stds(
-    strategy: IntegerStrategy, combinations: Sequence[Mapping[str, FloatArray]]
-) -> FloatArray:
-    """Bound the stds; see `fitplug.families.base.strategies.upper_combined_stds`."""
-    return upper_row_stds(strategy, [_find_block_rows(strategy, one) for one in combinations])
-
-
-def upper_row_stds(strategy: IntegerStrategy, several: Sequence[BlockRows]) -> FloatArray:
-    """Bound the stds of combinations given by their rows in the blocks' bases, shape (k,)."""
-    parts: dict[int, list[int]] = {}
+def weigh_rows(
+    strategy: BlockSetIntegers[Structure], several: Sequence[BlockRows]
+) -> Iterator[BlockWeights]:
+    """Weigh the answers in combinations given by their rows in the blocks' bases."""
+    users: dict[int, list[int]] = {}
     for k, (rows, _) in enumerate(several):
         for block in rows:
             if block in strategy.positions:  # public totals have no noise
-                parts.setdefault(block, []).append(k)
-    squares = np.zeros(len(several))
-    for block, those in parts.items():
-        together = np.concatenate([several[k][0][block] for k in those])
-        errors = np.concatenate([several[k][1][block] for k in those])
-        norms = upper_solution_norms(together, strategy.build_block_matrix(block), L_error=errors)
-        squares[those] += (norms * norms).reshape(len(those), -1).sum(axis=1)
-    return np.asarray(np.sqrt(squares) * (1 + 1e-12))
-
-
-def compute_block_covariance(
-    strategy: IntegerStrategy, combinations: Sequence[Mapping[str, FloatArray]]
-) -> FloatArray:
-    """Compute the covariance; see `compute_combined_covariance`."""
-    return compute_row_covariance(
-        strategy, [_find_block_rows(strategy, one) for one in combinations]
-    )
-
-
-def compute_row_covariance(strategy: IntegerStrategy, several: Sequence[BlockRows]) -> FloatArray:
-    """Compute the covariance of combinations given by their rows in the blocks' bases, (k, k)."""
-    parts: dict[int, list[tuple[int, FloatArray]]] = {}
-    for j, (in_blocks, _) in enumerate(several):
-        for block, rows in in_blocks.items():
-            if block in strategy.positions:
-                parts.setdefault(block, []).append((j, rows))
-    covariance = np.zeros((len(several), len(several)))
-    for block, held in parts.items():
+                users.setdefault(block, []).append(k)
+    for block, those in users.items():
         M = strategy.build_block_matrix(block)
-        # The weights of the block's answers in each combination. All answers have independent
-        # noise, within a block and between blocks.
-        weights = [solve_triangular(M, rows.T, trans="T").ravel() for _, rows in held]
-        at = [j for j, _ in held]
-        covariance[np.ix_(at, at)] += np.stack(weights) @ np.stack(weights).T
-    above = upper_row_stds(strategy, several) ** 2
-    covariance[np.diag_indices_from(covariance)] = np.maximum(np.diag(covariance), above)
-    return covariance
+        parts = [several[k][0][block] for k in those]
+        errors = np.concatenate([several[k][1][block] for k in those])
+        norms = upper_solution_norms(np.concatenate(parts), M, L_error=errors)
+        squares = (norms * norms).reshape(len(those), -1).sum(axis=1)
+        yield those, [AnswerWeights(squares, partial(_solve_rows, M, parts))]
 
 
-def _find_block_rows(
-    strategy: IntegerStrategy, coefficients: Mapping[str, FloatArray]
+def _solve_rows(M: FloatArray, several: Sequence[FloatArray]) -> FloatArray:
+    """Compute the weights of a block's answers in combinations with the rows (r, n), (k, r n)."""
+    return np.stack([solve_triangular(M, rows.T, trans="T").ravel() for rows in several])
+
+
+def find_block_rows(
+    strategy: BlockSetIntegers[Structure], coefficients: Mapping[str, FloatArray]
 ) -> BlockRows:
     """Find the rows of a combination in the bases of the blocks that it uses."""
     structure = strategy.structure

@@ -16,13 +16,16 @@ no post-processing of one, costs less. The rounding of the evaluation is subtrac
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+
+import numpy as np
 
 from fitplug.certify import LowerBoundAt, Tier, TierClaims, certify_tiers
 from fitplug.errors import PlanError
+from fitplug.families.base.attribute_matrices import AttributeMatrix
 from fitplug.families.base.objective import Objective
-from fitplug.families.base.strategy_form import StrategyForm
+from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.base.structure import Structure
 from fitplug.numeric import UNIT_ROUNDOFF, FloatArray
 
@@ -79,7 +82,12 @@ class Certifier(ABC, Generic[S]):
 
     @abstractmethod
     def count_duals(self, structure: S) -> tuple[int, int]:
-        """Count the numbers in p and in q."""
+        """Count the numbers in p and in q.
+
+        p has a number for each difference between neighbours, and q one for each of the structure's
+        rows. In the product family both are products; see
+        `fitplug.families.product.certificate.products`.
+        """
 
     @abstractmethod
     def lower_cost(self, structure: S, objective: Objective, scale: float, duals: Duals) -> float:
@@ -101,7 +109,18 @@ class Certifier(ABC, Generic[S]):
 
     @abstractmethod
     def share_weight(self, structure: S, duals: Duals) -> FloatArray:
-        """Compute the share of each group in the sum of q, shape (groups,)."""
+        """Compute the share of each group in the sum of q, (groups,); see `fitplug.plan.prices`."""
+
+    def check_form(self, structure: S, objective: Objective, frame: Frame) -> None:
+        """Check that plans of a structure may have an objective and a frame.
+
+        Raises:
+            PlanError: If plans of this structure cannot have this objective or this frame.
+        """
+        if not (objective.plain or self.takes_objectives):
+            raise PlanError(f"plans of this structure ({structure}) have the plain objective only")
+        if (frame != NO_FRAME) != self.has_frame:
+            raise PlanError("the frame of the dual weights is not one of the structure's")
 
     def certify_tiers(self, claims: TierClaims, lower_bound_at: LowerBoundAt) -> Iterator[Tier]:
         """Certify the level of each tier; see `fitplug.certify.tiers.certify_tiers`."""
@@ -117,11 +136,11 @@ class Family(NamedTuple):
     """What belongs to one structure.
 
     Attributes:
-        form: What its strategies are.
+        strategy: The class of its strategies.
         certifier: How a lower bound on its cost is proven.
     """
 
-    form: StrategyForm[Any]
+    strategy: type[IntegerStrategy[Structure]]
     certifier: Certifier[Any]
 
 
@@ -129,24 +148,29 @@ FAMILIES: dict[type[Structure], Family] = {}
 """The families by structure, filled by `fitplug.families.registry`."""
 
 
-def find_form(structure: Structure) -> StrategyForm[Any]:
-    """Find the form of a structure's strategies."""
-    return FAMILIES[type(structure)].form
+def find_family(structure: Structure) -> Family:
+    """Find the family of a structure."""
+    return FAMILIES[type(structure)]
 
 
-def find_certifier(structure: Structure) -> Certifier[Any]:
-    """Find the certifier of a structure."""
-    return FAMILIES[type(structure)].certifier
+def build_strategy(
+    structure: Structure,
+    attribute_matrices: tuple[AttributeMatrix, ...],
+    blocks: tuple[object, ...],
+) -> IntegerStrategy[Structure]:
+    """Build the strategy of some integers, with its proven sensitivity and variances.
 
+    Args:
+        structure: The structure.
+        attribute_matrices: A_a of each of the structure's `block_attributes`.
+        blocks: The block sets or, if blocks are trees, the tree blocks.
 
-def count_duals(structure: Structure) -> tuple[int, int]:
-    """Count the numbers in p and in q.
-
-    p has a number for each difference between neighbours, and q one for each of the structure's
-    rows. In the product family both are products; see
-    `fitplug.families.product.certificate.products`.
+    Raises:
+        DesignError: If a basis does not span its block, or variances cannot be bounded.
     """
-    return find_certifier(structure).count_duals(structure)
+    kind: Callable[..., IntegerStrategy[Structure]] = find_family(structure).strategy
+    empty = np.zeros(0)
+    return kind(structure, attribute_matrices, 0, empty, empty, 0, blocks).prove()
 
 
 def certify_bound(structure: Structure, objective: Objective, scale: float, duals: Duals) -> float:
@@ -156,7 +180,7 @@ def certify_bound(structure: Structure, objective: Objective, scale: float, dual
         structure: The structure.
         objective: The objective, in units of scale * targets.
         scale: The factor on all targets.
-        duals: Any dual weights of the sizes that `count_duals` gives.
+        duals: Any dual weights of the sizes that `Certifier.count_duals` gives.
 
     Returns:
         The bound, rounding included.
@@ -164,31 +188,6 @@ def certify_bound(structure: Structure, objective: Objective, scale: float, dual
     Raises:
         ValueError: If p or q is of another size, negative, not finite or sums to zero.
     """
-    bound = find_certifier(structure).lower_cost(structure, objective, scale, duals)
+    bound = find_family(structure).certifier.lower_cost(structure, objective, scale, duals)
     # Differences that are k times as large have k times the nuclear norm.
     return bound if structure.changes == 1 else bound * structure.changes * (1 - UNIT_ROUNDOFF)
-
-
-def share_weight(structure: Structure, duals: Duals) -> FloatArray:
-    """Compute the share of each group in the sum of q, (groups,); see `fitplug.plan.prices`."""
-    return find_certifier(structure).share_weight(structure, duals)
-
-
-def check_duals_form(structure: Structure, objective: Objective, frame: Frame) -> None:
-    """Check that plans of a structure may have an objective and a frame.
-
-    Raises:
-        PlanError: If plans of this structure cannot have this objective or this frame.
-    """
-    certifier = find_certifier(structure)
-    if not (objective.plain or certifier.takes_objectives):
-        raise PlanError(f"plans of this structure ({structure}) have the plain objective only")
-    if (frame != NO_FRAME) != certifier.has_frame:
-        raise PlanError("the frame of the dual weights is not one of the structure's")
-
-
-def certify_plan_tiers(
-    structure: Structure, claims: TierClaims, lower_bound_at: LowerBoundAt
-) -> Iterator[Tier]:
-    """Certify the level of each tier of a plan, the costliest first."""
-    return find_certifier(structure).certify_tiers(claims, lower_bound_at)

@@ -81,6 +81,16 @@ class ExactTotals:
             self._is_int64 = False
 
 
+def may_be_clamped(noisy: IntArray, noise_std: float) -> bool:
+    """Tell whether an exact answer may have been clamped, so that estimates are biased.
+
+    That is so if a noisy answer is within 64 standard deviations of the clamp, or beyond. The
+    result depends on noisy answers alone, so it may be published. With half of `max_records` and
+    a standard deviation of at most 2^54 it is True with a probability of 10^-880 at most.
+    """
+    return bool(noisy.size) and find_largest_entry(noisy) >= SATURATION - 64 * noise_std
+
+
 def _fits(values: AnyArray) -> bool:
     """Tell whether Python integers fit into 64 bits."""
     return int(values.max()) < 2**63 and int(values.min()) >= -(2**63)

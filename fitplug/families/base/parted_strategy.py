@@ -13,12 +13,16 @@ memory, each table is one slab, and each group one output.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 
+from fitplug.errors import TablesError
+from fitplug.families.base.integers import SATURATION, ExactTotals, pack_integers, unpack_integers
 from fitplug.families.base.pieces import (
     Latest,
     Output,
@@ -27,10 +31,53 @@ from fitplug.families.base.pieces import (
     check_pieces,
     read_part_answers,
     read_slab_counts,
+    sum_margin,
 )
-from fitplug.families.base.public_totals import PublicTotals
-from fitplug.families.base.strategy import IntegerStrategy
+from fitplug.families.base.structure import Structure, list_names
 from fitplug.numeric import AnyArray, FloatArray, IntArray
+
+ReadCounts: TypeAlias = Callable[[tuple[str, ...]], IntArray]
+"""Gives the exact counts over some attributes, in the order named. They are confidential."""
+
+
+class PublicTotals:
+    """The totals that a unit of privacy makes public, from the slabs of one table.
+
+    Args:
+        structure: A structure that has public totals.
+        slabs: The slabs of all tables.
+
+    Attributes:
+        names: The attributes of the totals, in the domain's order.
+        slabs: The numbers of the slabs that they are summed from: of the smallest table that has
+            their attributes.
+    """
+
+    def __init__(self, structure: Structure, slabs: Sequence[Slab]) -> None:
+        assert structure.public_attributes is not None
+        self.names = structure.public_attributes
+        shape_of = structure.workload.domain.shape_of
+        self._shape = shape_of(self.names)
+        tables = {slab.names for slab in slabs if {*slab.names}.issuperset(self.names)}
+        smallest = min(tables, key=lambda names: (math.prod(shape_of(names)), names))
+        self.slabs = [number for number, slab in enumerate(slabs) if slab.names == smallest]
+
+    def split_counts(self, slab: Slab, counts: AnyArray) -> IntArray:
+        """Sum a slab's counts to the attributes of the totals, and pack them."""
+        return pack_integers([sum_margin(counts, slab.names, self.names)])
+
+    def add_pieces(self, slabs: Sequence[Slab], pieces: Mapping[int, IntArray]) -> IntArray:
+        """Add up the pieces of slabs, by number: the totals, clamped, shape (public_size,)."""
+        totals = ExactTotals([self._shape])
+        for number, piece in pieces.items():
+            own, values = slabs[number], unpack_integers(piece)
+            totals.make_room(values)
+            range_of = slice(own.start, own.stop)
+            axes = (range_of if name == own.attribute else slice(None) for name in self.names)
+            target = totals.totals[0][(*axes, ...)]
+            target += values.reshape(target.shape)
+        clamped = np.clip(totals.totals[0].ravel(), -SATURATION, SATURATION)
+        return np.asarray(clamped, dtype=np.int64)
 
 
 class PartedStrategy(ABC):
@@ -40,30 +87,49 @@ class PartedStrategy(ABC):
     estimates are of records.
 
     Attributes:
-        strategy: The strategy.
+        structure: The strategy's structure.
         slabs: The pieces of exact counts that answers are made from.
         outputs: The pieces of the groups' estimates; those of a group follow each other.
-        sizes: The number of answers of each part, shape (parts,). Their sum is
-            `strategy.released_size`.
+        sizes: The number of answers of each part, shape (parts,).
         noisy_parts: The number of parts that get noise. If the unit of privacy makes totals public,
             these are one more part, the last, without noise.
     """
 
     def __init__(
         self,
-        strategy: IntegerStrategy,
+        structure: Structure,
         slabs: Sequence[Slab],
         outputs: Sequence[Output],
         sizes: Sequence[int],
     ) -> None:
-        self.strategy, self.slabs, self.outputs = strategy, tuple(slabs), tuple(outputs)
+        self.structure, self.slabs, self.outputs = structure, tuple(slabs), tuple(outputs)
         self.noisy_parts = len(sizes)
-        structure = strategy.structure
         every = list(sizes)
         if structure.public_attributes is not None:
             self._totals = PublicTotals(structure, self.slabs)
             every.append(structure.public_size)
         self.sizes: IntArray = np.array(every, dtype=np.int64)
+
+    @property
+    def released_size(self) -> int:
+        """The number of answers of all parts, and public totals."""
+        return int(self.sizes.sum())
+
+    def answer(self, read_counts: ReadCounts) -> IntArray:
+        """Compute the exact answers of all parts in memory, clamped, shape (released_size,).
+
+        Args:
+            read_counts: As for `IntegerStrategy.answer_exactly`.
+        """
+        answers = np.zeros(self.released_size, dtype=np.int64)
+        pieces = [
+            self.split_counts(number, np.asarray(read_counts(slab.names))[slab.index])
+            for number, slab in enumerate(self.slabs)
+        ]
+        for part in range(len(self.sizes)):
+            own = {slab: pieces[slab][part] for slab in self.list_slabs(part)}
+            answers[self.place(part)] = self.answer_part(part, own)
+        return answers
 
     def list_slabs(self, part: int) -> Sequence[int]:
         """List the slabs whose counts a part needs, ascending."""
@@ -78,9 +144,9 @@ class PartedStrategy(ABC):
         return part == self.noisy_parts
 
     def place(self, part: int) -> slice | IntArray:
-        """Find the indices of a part's answers among those of `answer_exactly`."""
+        """Find the indices of a part's answers among those of all."""
         if self.is_public(part):
-            return slice(self.strategy.size, self.strategy.released_size)
+            return slice(self.released_size - int(self.sizes[part]), self.released_size)
         return self._place(part)
 
     def split_counts(self, slab: int, counts: AnyArray) -> Mapping[int, IntArray]:
@@ -98,14 +164,14 @@ class PartedStrategy(ABC):
             TablesError: If the counts have another shape.
         """
         own = self.slabs[slab]
-        counts = read_slab_counts(own, self.strategy.structure, counts)
+        counts = read_slab_counts(own, self.structure, counts)
         pieces = self._split_counts(slab, counts)
         if len(self.sizes) > self.noisy_parts and slab in self._totals.slabs:
             return pieces.add(self.noisy_parts, partial(self._totals.split_counts, own, counts))
         return pieces
 
     def answer_part(self, part: int, pieces: Mapping[int, IntArray]) -> IntArray:
-        """Compute a part's exact answers, clamped as `answer_exactly` says.
+        """Compute a part's exact answers, clamped.
 
         Args:
             part: The number of the part.
@@ -158,7 +224,7 @@ class PartedStrategy(ABC):
         """
         check_pieces(pieces, self.list_parts(output), f"output {output} of the estimates")
         found = self._estimate(output, pieces, Latest() if latest is None else latest)
-        shares = self.strategy.structure.shares
+        shares = self.structure.shares
         return found if shares == 1 else np.asarray(found / shares)
 
     def slice_values(self, output: int, values: FloatArray) -> FloatArray:
@@ -172,9 +238,8 @@ class PartedStrategy(ABC):
             A read-only view, broadcast to the output's shape. No array of the group's size is made.
         """
         one = self.outputs[output]
-        structure = self.strategy.structure
-        g = structure.workload.position(one.group)
-        return structure.arrange_range(values, g, one.axis, slice(one.start, one.stop))
+        g = self.structure.workload.position(one.group)
+        return self.structure.arrange_range(values, g, one.axis, slice(one.start, one.stop))
 
     @abstractmethod
     def _list_slabs(self, part: int) -> Sequence[int]:
@@ -207,3 +272,65 @@ class PartedStrategy(ABC):
     @abstractmethod
     def _estimate(self, output: int, pieces: Mapping[int, AnyArray], latest: Latest) -> FloatArray:
         """Estimate an output in shares of records."""
+
+
+_MOST_SPLIT = 2**24
+"""The most answers of parts that are split at a time, but for the latest part."""
+
+
+class Estimates(Mapping[str, AnyArray]):
+    """Unbiased estimates by group, each computed when it is read; the latest are remembered.
+
+    Args:
+        parted: The strategy, of which each group is one output.
+        answers: The noisy answers, and then the public totals, shape (released_size,).
+
+    Raises:
+        TablesError: If the answers are of another plan.
+    """
+
+    def __init__(self, parted: PartedStrategy, answers: IntArray) -> None:
+        released_size = parted.released_size
+        if answers.shape != (released_size,):
+            raise TablesError(
+                f"the plan measures {released_size} answers, but {answers.size} were "
+                "given; they are of another plan"
+            )
+        self._parted, self._answers = parted, answers
+        self._workload = parted.structure.workload
+        self._latest = Latest()
+        self._splits: dict[int, Mapping[int, AnyArray]] = {}
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._workload.positions
+
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        return f"Estimates({list_names(self._workload.names)})"
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._workload.names)
+
+    def __len__(self) -> int:
+        return len(self._workload.names)
+
+    def __getitem__(self, name: str) -> FloatArray:
+        g = self._workload.position(name)
+        return self._latest.remember(("group", g), lambda: self._estimate_group(g))
+
+    def _estimate_group(self, g: int) -> FloatArray:
+        """Estimate the answers of a group, in its shape."""
+        pieces = {part: self._split(part)[g] for part in self._parted.list_parts(g)}
+        return self._parted.estimate(g, pieces, self._latest)
+
+    def _split(self, part: int) -> Mapping[int, AnyArray]:
+        """Split the answers of a part by the groups."""
+        if part not in self._splits:
+            sizes = self._parted.sizes
+            while sizes[[part, *self._splits]].sum() > _MOST_SPLIT and self._splits:
+                self._splits.pop(next(iter(self._splits)))
+            own = self._answers[self._parted.place(part)]
+            self._splits[part] = self._parted.split_answers(part, own)
+        return self._splits[part]

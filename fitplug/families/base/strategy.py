@@ -1,210 +1,364 @@
 """The integer strategy: what really runs, y = A x + z with A integer and z discrete Gaussian.
 
-Block A of the structure measures (x)_{a in A} A_a (x)_{a not in A} 1' (x) M B, with A_a the integer
-matrix of attribute a (`fitplug.families.base.attribute_matrices`), B an integer basis of the
-block's queries over the dense cells and M = round(S G), where G'G = Sigma_A^-1 in the coordinates
-of B. The privacy guarantee is a rational number, rho = max_v |A v|^2 / (2 sigma^2) over the
-differences v between neighbours. Row j of a block has the estimate L_j M^-1 y, unbiased, whose
-variance is at most sigma^2 |L_j M^-1|^2 / precision: a discrete Gaussian N_Z(0, sigma^2) has
-variance at most sigma^2 (Canonne, Kamath, Steinke 2020). See docs/theory/integer-mechanism.md.
+A family decides what A is, and has a subclass of `IntegerStrategy` for each of its structures, in
+the table of `fitplug.families.registry`. The privacy guarantee is a rational number,
+rho = max_v |A v|^2 / (2 sigma^2) over the differences v between neighbours. Estimates are unbiased,
+and their variances at most those that are stated: a discrete Gaussian N_Z(0, sigma^2) has variance
+at most sigma^2 (Canonne, Kamath, Steinke 2020). See docs/theory/integer-mechanism.md.
+
+The integers may count shares of records, as measures divide them, and the differences of the unit
+may be those of one record, k times. Methods with `record` in their names know neither: what
+they prove is carried over here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
-from typing import Any, NamedTuple
+from functools import cached_property, lru_cache
+from typing import Generic, TypeAlias, TypeVar
 
 import numpy as np
 
-from fitplug.families.base.attribute_matrices import AttributeMatrix, spread_table
-from fitplug.families.base.basis import Basis
+from fitplug.errors import PlanError
+from fitplug.families.base.attribute_matrices import AttributeMatrix
+from fitplug.families.base.contrasts import make_contrasts
+from fitplug.families.base.mechanism import (
+    BlockWeights,
+    Combined,
+    Mechanism,
+    Products,
+    StrategyCost,
+    divide_bounds,
+    upper_excess,
+)
+from fitplug.families.base.parted_strategy import Estimates, PartedStrategy, ReadCounts
+from fitplug.families.base.pieces import PART, WHOLE
 from fitplug.families.base.structure import Structure
 from fitplug.numeric import (
     UNIT_ROUNDOFF,
+    AnyArray,
     FloatArray,
     IntArray,
     ceil_float,
     ceil_sqrt,
-    frozen_property,
     gamma,
 )
+from fitplug.workload import Unit
+
+S = TypeVar("S", bound=Structure, covariant=True)
+
+MeasuredBlock: TypeAlias = tuple[int, FloatArray]
+"""A block, and the matrix (n, cells) of what it measures of the cells of `cell_attributes`; the
+blocks are in the order of their answers."""
+
+BlockCovariance: TypeAlias = tuple[int, IntArray, FloatArray]
+"""A block, an integer basis (n, cells) over the cells of `cell_attributes`, and the covariance
+(n, n) of the noise on it."""
 
 
 @dataclass(frozen=True, eq=False)
-class BlockSet:
-    """Blocks that share a basis: all blocks that are numbers, or one that is a matrix.
-
-    Attributes:
-        blocks: The structure's blocks, shape (b,).
-        basis: B, shape (n, D).
-        M: Upper triangular matrices with positive diagonals, shape (b, n, n).
-        multiples: What the answers of each tuple of grades of a block's attributes are multiplied
-            by beside M, shape (K_1, ..., K_m) for m attributes; none if no attribute has grades.
-    """
-
-    blocks: IntArray
-    basis: Basis
-    M: IntArray
-    multiples: tuple[IntArray, ...] = ()
-
-
-@dataclass(frozen=True, eq=False)
-class Representation:
-    """What the rows of the blocks of a set are in their basis.
-
-    Attributes:
-        structure: The structure.
-        block_set: The blocks; all of them have the matrix of the first.
-    """
-
-    structure: Structure
-    block_set: BlockSet
-
-    @frozen_property
-    def rows(self) -> tuple[FloatArray, FloatArray]:
-        """L, shape (r, n), and bounds on the 2-norm of its rows' errors, shape (r,)."""
-        matrix = self.structure.build_block_matrix(int(self.block_set.blocks[0]))
-        return self.block_set.basis.represent(matrix)
-
-
-class Integers(NamedTuple):
-    """The integers of a strategy, which decide what it measures.
-
-    Attributes:
-        block_sets: Each block of the structure is in one of them; none if blocks are trees.
-        attribute_matrices: A_a of each of the structure's `block_attributes`.
-        tree_blocks: The blocks in their order, if they are trees.
-    """
-
-    block_sets: tuple[BlockSet, ...]
-    attribute_matrices: tuple[AttributeMatrix, ...]
-    tree_blocks: tuple[Any, ...] = ()
-
-
-@dataclass(frozen=True, eq=False)
-class IntegerStrategy:
+class IntegerStrategy(ABC, Generic[S]):
     """An integer strategy for a structure.
 
     Attributes:
         structure: The structure.
-        block_sets: Each block of the structure is in one of them; none if blocks are trees.
         attribute_matrices: A_a of each of the structure's `block_attributes`.
         sensitivity_squared: max_v |A v|^2 over the differences v between neighbours, or an upper
             bound on it.
         column_squares: Upper bounds on the largest |A v|^2 of each cell, shape (profile_size,).
         unit_variances: Upper bounds on the variances of the structure's rows at noise variance 1.
         max_records: With no more records than this, no answer is clamped and nothing overflows.
-        tree_blocks: The blocks in their order, if they are trees.
     """
 
-    structure: Structure
-    block_sets: tuple[BlockSet, ...]
+    structure: S
     attribute_matrices: tuple[AttributeMatrix, ...]
     sensitivity_squared: int
     column_squares: FloatArray
     unit_variances: FloatArray
     max_records: int
-    tree_blocks: tuple[Any, ...] = ()
+
+    # What a family provides.
+
+    @abstractmethod
+    def compute_record_cost(self, claimed: int | None = None) -> StrategyCost:
+        """Compute the cost of the differences of one record.
+
+        Args:
+            claimed: A squared sensitivity. Where the cost is a bound that depends on how long one
+                searches, it is this one if that is proven.
+        """
+
+    def compute_attained_square(self) -> int | None:
+        """Compute the squared norm that some difference attains; None if the cost is exact."""
+        return None
+
+    @abstractmethod
+    def upper_record_variances(self) -> FloatArray:
+        """Bound the variances of the structure's rows at noise variance 1 from above, (rows,).
+
+        Raises:
+            DesignError: If a basis does not span its block, or they cannot be bounded.
+        """
+
+    @classmethod
+    def read_attribute_matrices(
+        cls, structure: Structure, arrays: Sequence[Mapping[str, AnyArray]]
+    ) -> tuple[AttributeMatrix, ...]:
+        """Read the matrices of the structure's `block_attributes` from a plan file.
+
+        Args:
+            structure: The structure.
+            arrays: What the file holds of each attribute, by name; see
+                `AttributeMatrix.arrays_in_file`.
+
+        Returns:
+            The matrices. They are not checked: `check_form` does that.
+        """
+        return make_contrasts(structure)
+
+    @abstractmethod
+    def check_blocks(self) -> None:
+        """Check the integers of each block, and that each is measured once.
+
+        Raises:
+            PlanError: If a shape or a type is another one, or an integer is out of range.
+        """
 
     @property
-    def integers(self) -> Integers:
-        """What decides all other attributes."""
-        return Integers(self.block_sets, self.attribute_matrices, self.tree_blocks)
+    @abstractmethod
+    def widths(self) -> Sequence[tuple[IntArray, int]]:
+        """Blocks, and how many answers each of them has of a row of its attributes' matrices."""
 
     @property
-    def sensitivity(self) -> float:
-        """The L2 sensitivity in the structure's unit of privacy, rounded up to a float."""
-        return ceil_sqrt(Fraction(self.sensitivity_squared))
+    @abstractmethod
+    def column_height(self) -> int:
+        """About the number of rows of A in which a column has entries."""
+
+    @abstractmethod
+    def list_block_tables(self) -> list[tuple[str, ...]]:
+        """List attribute sets whose exact counts give the answers of all blocks."""
+
+    @abstractmethod
+    def cut(self, most: int = PART) -> PartedStrategy:
+        """Cut the strategy, so that its answers and estimates are made in parts.
+
+        The plan alone decides the parts: the same strategy and `most` give the same everywhere.
+
+        Args:
+            most: The most counts of a slab, answers of a part and estimates of an output, where the
+                smallest that the structure allows is not more.
+
+        Raises:
+            WorkloadError: If the smallest slab, part or output has more than 2^24 numbers.
+        """
+
+    @abstractmethod
+    def weigh_arrays(
+        self, combinations: Sequence[Mapping[str, FloatArray]]
+    ) -> Iterable[BlockWeights]:
+        """Weigh the answers in combinations given by arrays; see `combine`."""
+
+    @abstractmethod
+    def weigh_products(self, combinations: Sequence[Products]) -> Iterable[BlockWeights]:
+        """Weigh the answers in combinations given by products; see `combine_products`."""
+
+    @property
+    def cell_attributes(self) -> tuple[str, ...]:
+        """The attributes over whose cells the blocks are, besides those that they split."""
+        return self.structure.dense
+
+    @abstractmethod
+    def list_measured(self) -> Iterable[MeasuredBlock]:
+        """List what each block measures of the cells of `cell_attributes`."""
+
+    @abstractmethod
+    def list_covariances(self, noise_std: float) -> Iterable[BlockCovariance]:
+        """List a basis of what each block measures, and the covariance of the noise on it."""
+
+    # What follows.
+
+    def prove(self) -> IntegerStrategy[S]:
+        """Return the strategy with its proven sensitivity and variances.
+
+        Raises:
+            DesignError: If a basis does not span its block, or variances cannot be bounded.
+        """
+        variances = self.upper_unit_variances()
+        return replace(self, unit_variances=variances, **self.compute_cost()._asdict())
+
+    def compute_cost(self) -> StrategyCost:
+        """Compute the squared sensitivity of the integers, and what they have room for.
+
+        Returns:
+            The squared sensitivity, exact where the differences are few enough and else an upper
+            bound, upper bounds on the square of each column, and the number of records that the
+            integers have room for.
+        """
+        # |A k v|^2 = k^2 |A v|^2 for the k of the unit.
+        cost = self.compute_record_cost().multiply(self.structure.changes)
+        return cost.count_in_shares(self.structure.shares)
+
+    def confirm_cost(self) -> StrategyCost:
+        """Compute the cost of the integers anew.
+
+        Returns:
+            What `compute_cost` returns. Where it is a bound that depends on how long one searches,
+            the squared sensitivity is the one the strategy claims if that is proven.
+        """
+        if self.structure.changes != 1:
+            return self.compute_cost()
+        return self.compute_record_cost(self.record_square).count_in_shares(self.structure.shares)
+
+    @property
+    def record_square(self) -> int:
+        """The squared sensitivity of integers that count records."""
+        return self.sensitivity_squared // self.structure.shares**2
+
+    def restate(self, unit: Unit) -> IntegerStrategy[S]:
+        """Return the strategy of one record added or removed with what it costs in another unit.
+
+        Args:
+            unit: A unit whose differences are those of one record, k times.
+        """
+        if unit == self.structure.unit:
+            return self
+        structure = replace(self.structure, unit=unit)
+        once = StrategyCost(self.sensitivity_squared, self.column_squares, self.max_records)
+        return replace(self, structure=structure, **once.multiply(structure.changes)._asdict())
+
+    def upper_overstatement(self) -> float:
+        """Bound by how much the stated sensitivity is above the truth, relatively; 0.0 if exact."""
+        attained = self.compute_attained_square()
+        return 0.0 if attained is None else upper_excess(self.record_square, attained)
+
+    def upper_unit_variances(self) -> FloatArray:
+        """Bound the variances of the structure's rows at noise variance 1 from above, (rows,).
+
+        Raises:
+            DesignError: If a basis does not span its block, or they cannot be bounded.
+        """
+        # The estimates are of records, and the noise is in shares.
+        return divide_bounds(self.upper_record_variances(), self.structure.shares**2)
+
+    def list_mechanisms(self, noise_std: float) -> tuple[Mechanism, ...]:
+        """List mechanisms whose rho add up to the strategy's but for rounding.
+
+        All answers are one mechanism, unless all blocks have their largest sensitivity at the same
+        difference: the sum of these would exceed what the answers cost together.
+        """
+        return (self.make_mechanism("all answers", self.record_square, noise_std, self.size),)
+
+    def make_mechanism(self, name: str, square: int, noise_std: float, size: int) -> Mechanism:
+        """Make a mechanism from the squared sensitivity of integers that count records."""
+        sensitivity = ceil_float(Fraction(ceil_sqrt(Fraction(square))) * self.structure.shares)
+        return Mechanism(name, "discrete Gaussian", sensitivity, noise_std, size)
+
+    def list_tables(self) -> list[tuple[str, ...]]:
+        """List attribute sets whose exact counts give all answers, and the public totals."""
+        public = self.structure.public_attributes
+        return [*self.list_block_tables(), *(() if public is None else (public,))]
+
+    def check_form(self) -> None:
+        """Check that the integers have the shapes, types and ranges that they must have.
+
+        Raises:
+            PlanError: If a shape or a type is another one, or an integer is out of range.
+        """
+        self.check_blocks()
+        structure = self.structure
+        for name, n, matrix in zip(
+            structure.block_attributes, structure.sizes, self.attribute_matrices, strict=True
+        ):
+            if matrix.is_symmetric != (name in structure.symmetric) or not matrix.has_form(n):
+                raise PlanError(
+                    f"what it measures of {name!r} is not an integer matrix of its cells"
+                )
+
+    def answer_exactly(self, read_counts: ReadCounts) -> IntArray:
+        """Compute A x exactly for every integer input, and clamp it at +-2^62.
+
+        The answers are confidential. The clamp is 1-Lipschitz in each answer, so it never adds to
+        the sensitivity.
+
+        Args:
+            read_counts: Gives the exact counts over some attributes, in the order named, in shares
+                of the measures among them.
+
+        Returns:
+            The answers, shape (released_size,). What the unit of privacy makes public comes last,
+            and gets no noise.
+        """
+        return cut_into_wholes(self).answer(read_counts)
+
+    def make_estimates(self, answers: IntArray) -> Mapping[str, FloatArray]:
+        """Make the unbiased estimates of every group from noisy answers.
+
+        Args:
+            answers: Shape (released_size,), with public totals last.
+
+        Returns:
+            By the groups' names, arrays of each group's shape. Each is computed when it is read.
+
+        Raises:
+            TablesError: If the answers are of another plan.
+        """
+        return Estimates(cut_into_wholes(self), answers)
+
+    def combine(self, combinations: Sequence[Mapping[str, FloatArray]]) -> Combined:
+        """Combine estimates linearly, at noise variance 1.
+
+        Args:
+            combinations: k mappings from names of groups to coefficients, of the group's shape.
+        """
+        blocks = self.weigh_arrays(combinations)
+        return Combined(len(combinations), blocks, self.structure.shares)
+
+    def combine_products(self, combinations: Sequence[Products]) -> Combined:
+        """Combine estimates of large groups linearly, at noise variance 1.
+
+        No array of a group's size is formed.
+
+        Args:
+            combinations: k mappings from names of groups to products of coefficients, which are
+                added.
+
+        Raises:
+            WorkloadError: If the products are too many.
+        """
+        blocks = self.weigh_products(combinations)
+        return Combined(len(combinations), blocks, self.structure.shares)
+
+    @cached_property
+    def size(self) -> int:
+        """The number of answers that it measures, to which noise is added."""
+        rows = [matrix.rows for matrix in self.attribute_matrices]
+        multiply = self.structure.subsets.multiply
+        return sum(width * int(multiply(rows, blocks).sum()) for blocks, width in self.widths)
 
     @property
     def released_size(self) -> int:
         """The number of integers of a release: the answers, and public totals after them."""
         return self.size + self.structure.public_size
 
-    @cached_property
-    def size(self) -> int:
-        """The number of answers that it measures, to which noise is added."""
-        rows = [matrix.rows for matrix in self.attribute_matrices]
-        widths = [(own.blocks, own.basis.size) for own in self.block_sets]
-        widths += [
-            (np.array([own.block], dtype=np.int64), own.count_answers(self.structure))
-            for own in self.tree_blocks
-        ]
-        multiply = self.structure.subsets.multiply
-        return sum(width * int(multiply(rows, blocks).sum()) for blocks, width in widths)
-
-    @cached_property
-    def positions(self) -> Mapping[int, tuple[int, int]]:
-        """The index of each block's set, and the block's index within that set."""
-        return {
-            block: (number, i)
-            for number, block_set in enumerate(self.block_sets)
-            for i, block in enumerate(block_set.blocks.tolist())
-        }
-
-    @cached_property
-    def representations(self) -> tuple[Representation, ...]:
-        """What the rows of each block set are in its basis, each computed when it is read."""
-        return tuple(Representation(self.structure, own) for own in self.block_sets)
-
-    def represent(self, block: int, group: int) -> tuple[FloatArray, FloatArray]:
-        """Represent a group's rows in a block's basis.
-
-        Returns:
-            L, shape (r, n), and bounds on the 2-norm of its rows' errors, shape (r,).
-        """
-        rows_of_group = self.structure.find_rows(block, group)
-        if block not in self.positions:
-            # Public totals answer the block, which is one number.
-            count = rows_of_group.stop - rows_of_group.start
-            return np.ones((count, 1)), np.zeros(count)
-        L, errors = self.representations[self.positions[block][0]].rows
-        return L[rows_of_group], errors[rows_of_group]
-
     def find_matrix(self, attribute: int, block: int) -> AttributeMatrix:
         """Find the integer matrix that a block measures of one of its attributes."""
         return self.attribute_matrices[attribute].of_block(block)
 
-    def build_block_matrix(self, block: int) -> FloatArray:
-        """Build M of a block as floats, shape (n, n)."""
-        number, i = self.positions[block]
-        return np.asarray(self.block_sets[number].M[i].astype(np.float64))
-
-    def find_multiples(self, block: int) -> IntArray | None:
-        """Find what a block multiplies the answers of each tuple of grades by, beside M.
+    def spread_multiples(self, block: int) -> IntArray | None:
+        """Spread what a block multiplies its answers by over the rows of its matrices.
 
         Returns:
             An axis for each attribute of the block, or None if its answers are not multiplied.
         """
-        number, i = self.positions.get(block, (-1, 0))
-        if number < 0 or not self.block_sets[number].multiples:
-            return None
-        return self.block_sets[number].multiples[i]
+        return None
 
-    def spread_multiples(self, block: int, *, adjoint: bool = False) -> IntArray | None:
-        """Spread what a block multiplies its answers by, beside M, over the rows of its matrices.
-
-        Args:
-            block: A block.
-            adjoint: Whether to spread over the entries of the matrices' adjoints.
-
-        Returns:
-            An axis for each attribute of the block, or None if its answers are not multiplied.
-        """
-        if (multiples := self.find_multiples(block)) is None:
-            return None
-        (own,) = self.structure.subsets.list_attributes([block])
-        labels = []
-        for matrix in (self.find_matrix(a, block) for a in own):
-            if (grades := matrix.grades) is None:
-                entries = matrix.adjoint(np.zeros(matrix.n), 0).size if adjoint else matrix.rows
-                labels.append(np.zeros(entries, dtype=np.int64))
-            else:
-                labels.append(grades.adjoint if adjoint else grades.rows)
-        return spread_table(multiples, labels)
+    @property
+    def sensitivity(self) -> float:
+        """The L2 sensitivity in the structure's unit of privacy, rounded up to a float."""
+        return ceil_sqrt(Fraction(self.sensitivity_squared))
 
     def compute_rho(self, noise_std: float) -> Fraction:
         """Compute rho in the structure's unit of privacy, at noise N_Z(0, noise_std^2)."""
@@ -230,6 +384,15 @@ class IntegerStrategy:
         """Bound the sum of the variances of all queries from above."""
         total = float((self.structure.repeats * self.upper_variances(noise_std)).sum())
         return total * (1 + gamma(self.structure.rows + 1))
+
+
+@lru_cache(maxsize=2)  # a check before a charge, and then a release, ask for the same one
+def cut_into_wholes(strategy: IntegerStrategy[Structure]) -> PartedStrategy:
+    """Cut a strategy as in memory: each table is one slab, and each group one output.
+
+    A block is in one part with the whole of its answers.
+    """
+    return strategy.cut(WHOLE)
 
 
 def meets_targets(variances: FloatArray, scale: float, targets: FloatArray) -> bool:

@@ -17,10 +17,9 @@ from fitplug.families import (
     PairStructure,
     analyse_structure,
     build_dense_strategy,
+    build_strategy,
     certify_bound,
-    compute_cost,
     make_contrasts,
-    upper_unit_variances,
 )
 from fitplug.families.designs import find_design
 from fitplug.plan import price_groups
@@ -161,7 +160,7 @@ class TestTheCost:
                     basis = Basis("cells", classes, np.ones(n))
                     block_sets.append(BlockSet(np.array([block]), basis, M[None]))
                 contrasts = make_contrasts(structure)
-                found = compute_cost(structure, tuple(block_sets), contrasts)
+                found = build_strategy(structure, contrasts, tuple(block_sets)).compute_cost()
                 A = write_out_strategy(structure, tuple(block_sets))
                 gram = A.T @ A
                 own = gram.diagonal()
@@ -224,7 +223,7 @@ class TestTheEstimates:
         X = np.linalg.lstsq((A @ V).T, (W @ V).T, rcond=1e-10)[0].T
         covariance = X @ X.T
         found = workload.split(covariance.diagonal())
-        unit_variances = upper_unit_variances(structure, *plan.strategy.integers)
+        unit_variances = plan.strategy.upper_unit_variances()
         for name, values in structure.group_values(unit_variances).items():
             scale = covariance.max()
             np.testing.assert_allclose(values / scale, found[name] / scale, rtol=1e-5, atol=1e-7)

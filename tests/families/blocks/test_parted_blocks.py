@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import fitplug as fp
 from fitplug.errors import TablesError, WorkloadError
-from fitplug.families import PART, Output, Slab, analysis, cut_strategy
+from fitplug.families import PART, Output, Slab, analysis
 from fitplug.families.blocks.shape.pairs import PairStructure
 from tests.helpers.parts import check_parts
 from tests.helpers.plans import (
@@ -126,7 +126,7 @@ def strategy(request):
 @pytest.mark.parametrize("most", [1, 7, 40, 2**20])
 def test_parts_are_those_of_the_whole(strategy, most) -> None:
     rng = np.random.default_rng(most)
-    parted = cut_strategy(strategy, most)
+    parted = strategy.cut(most)
     check_parts(parted, rng.integers(0, 1000, strategy.structure.workload.shape), rng)
     if most == 2**20:
         assert parted.noisy_parts == 1
@@ -139,7 +139,7 @@ def test_parts_are_those_of_the_whole(strategy, most) -> None:
 def test_answers_are_exact_for_every_integer(strategy, most) -> None:
     rng = np.random.default_rng(most)
     shape = strategy.structure.workload.shape
-    parted = cut_strategy(strategy, most)
+    parted = strategy.cut(most)
     for largest in (2**40, (2**63 - 1) // int(np.prod(shape))):
         check_parts(parted, rng.integers(-largest, largest, shape, endpoint=True), rng)
     one = np.zeros(shape, dtype=np.int64)
@@ -158,12 +158,12 @@ def test_marginals_of_any_sizes(sizes, ways, most, seed) -> None:
     rng = np.random.default_rng(seed)
     strategy = symmetric(*sizes, ways=min(ways, len(sizes))).strategy
     x = rng.integers(0, 100, strategy.structure.workload.shape)
-    check_parts(cut_strategy(strategy, most), x, rng)
+    check_parts(strategy.cut(most), x, rng)
 
 
 def test_tables_and_groups_are_cut_along_their_largest_attribute() -> None:
     strategy = symmetric(4, 9, 2).strategy
-    parted = cut_strategy(strategy, 32)
+    parted = strategy.cut(32)
     names = ("a0", "a1", "a2")
     assert parted.slabs == (
         Slab(names, "a1", 0, 3),
@@ -175,12 +175,12 @@ def test_tables_and_groups_are_cut_along_their_largest_attribute() -> None:
         Output(of_group[0].group, 1, start, start + 3, (4, 3, 2)) for start in (0, 3, 6)
     ]
     assert (parted.sizes <= 32).all()
-    assert cut_strategy(strategy).slabs == (Slab(names, None, 0, 0),)
+    assert strategy.cut().slabs == (Slab(names, None, 0, 0),)
     assert PART == 2**20
 
 
 def test_wrong_pieces_are_refused() -> None:
-    parted = cut_strategy(symmetric(4, 9, 2).strategy, 32)
+    parted = symmetric(4, 9, 2).strategy.cut(32)
     x = np.ones((4, 9, 2), dtype=np.int64)
     pieces = {s: parted.split_counts(s, x[slab.index]) for s, slab in enumerate(parted.slabs)}
     one = {s: own[0] for s, own in pieces.items()}
@@ -206,4 +206,4 @@ def test_what_cannot_be_cut_is_refused() -> None:
     sizes = {f"a{i}": fp.Integers(0, 7) for i in range(10)}
     plan = fp.design(fp.Workload(fp.Domain(sizes), [fp.marginal(*sizes, variance=1.0)]))
     with pytest.raises(WorkloadError, match="134,217,728 numbers at once for the counts of a0"):
-        cut_strategy(plan.strategy)
+        plan.strategy.cut()

@@ -22,9 +22,7 @@ from fitplug.families import (
     analyse_structure,
     build_strategy,
     certify_bound,
-    compute_cost,
     make_contrasts,
-    upper_overstatement,
 )
 from fitplug.families.blocks.shape import moves
 from fitplug.families.blocks.strategy import differences
@@ -94,7 +92,7 @@ def draw_integers(rng: np.random.Generator, count: int) -> np.ndarray:
 def build(structure, numbers) -> IntegerStrategy:
     cell = Basis("cells", np.zeros(1, dtype=np.int64), np.ones(1))
     own = BlockSet(structure.noisy_blocks, cell, numbers[:, None, None])
-    return build_strategy(structure, (own,), make_contrasts(structure))
+    return build_strategy(structure, make_contrasts(structure), (own,))
 
 
 def compare_costs(seed: int, strategies: int) -> list[float]:
@@ -107,14 +105,14 @@ def compare_costs(seed: int, strategies: int) -> list[float]:
             truth = build(structure, numbers)
             with too_many_to_list():
                 strategy = build(structure, numbers)
-                overstatement = upper_overstatement(strategy)
+                overstatement = strategy.upper_overstatement()
             above = strategy.sensitivity_squared / truth.sensitivity_squared
             assert strategy.sensitivity_squared >= truth.sensitivity_squared
             assert strategy.max_records == truth.max_records
             assert strategy.column_squares[0] >= strategy.sensitivity_squared
             # What it may be above the truth by is stated for the sensitivity.
             assert (1 + overstatement) ** 2 >= above * (1 - 1e-15)
-            assert upper_overstatement(truth) == 0
+            assert truth.upper_overstatement() == 0
             ratios.append(above - 1)
     return ratios
 
@@ -172,8 +170,7 @@ def test_the_optimum_is_that_of_all_moves(seed):
     spread = certify_bound(listed, Objective(), 1.0, Duals(p, found.duals.q, found.duals.frame))
     assert spread == pytest.approx(bounds[1], rel=1e-12)
     # The covariance that was found is nearly the best for all moves too.
-    integers = found.strategy.integers
-    truth = compute_cost(listed, *integers).sensitivity_squared
+    truth = replace(found.strategy, structure=listed).compute_cost().sensitivity_squared
     variances = found.strategy.unit_variances / listed.targets
     assert bounds[0] <= np.sqrt(truth * variances.max()) <= bounds[0] * (1 + 5e-4)
 

@@ -18,7 +18,6 @@ from fitplug.families import (
     analyse_structure,
     build_dense_strategy,
     certify_bound,
-    compute_cost,
 )
 from fitplug.families.designs import find_design
 from fitplug.solve import Options
@@ -91,7 +90,7 @@ def test_the_cost_is_that_of_the_costliest_of_all_pairs():
             drawn = replace(strategy, block_sets=(replace(block_set, M=M),))
             A = build_dense_strategy(drawn)
             squares = ((A @ moves) ** 2).sum(axis=0)
-            found = compute_cost(structure, *drawn.integers)
+            found = drawn.compute_cost()
             assert found.sensitivity_squared == int(squares.max())
             assert found.column_squares[0] >= found.sensitivity_squared
             compared += 1

@@ -15,7 +15,6 @@ from fitplug.families import (
     NestedChain,
     analyse_structure,
     build_dense_strategy,
-    upper_unit_variances,
 )
 from fitplug.families import analysis as symmetry
 from fitplug.families.chain.design import optimum
@@ -56,9 +55,7 @@ def test_a_plan_is_between_the_dense_optimum_and_a_little_more(name: str) -> Non
     assert (A**2).sum(axis=0).max() == pytest.approx(strategy.sensitivity_squared, rel=1e-12)
     rows = np.concatenate([workload.rows(g, workload.attributes) for g in workload.groups])
     exact = np.einsum("ri,ri->r", rows @ np.linalg.inv(A.T @ A / 2.0**60) / 2.0**60, rows)
-    found = upper_unit_variances(
-        strategy.structure, strategy.block_sets, strategy.attribute_matrices
-    )
+    found = strategy.upper_unit_variances()
     by_group = strategy.structure.group_values(found)
     stated = np.concatenate([by_group[group.name].ravel() for group in workload.groups])
     assert stated == pytest.approx(exact, rel=1e-6)

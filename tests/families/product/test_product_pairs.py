@@ -19,7 +19,6 @@ from fitplug.families import (
     build_dense_strategy,
     build_strategy,
     certify_bound,
-    upper_overstatement,
 )
 from fitplug.families.designs import find_design
 from fitplug.families.product.certificate.pairs import ProductPairCertifier
@@ -106,10 +105,10 @@ def compare_costs(unit: fp.ReplaceOne, seed: int, strategies: int) -> None:
                 else change(one, rng, size)
                 for one in matrices
             )
-            strategy = build_strategy(structure, (replace(own, multiples=multiples),), changed)
+            strategy = build_strategy(structure, changed, (replace(own, multiples=multiples),))
         truth = find_costliest_pair(build_dense_strategy(strategy), unit)
         assert strategy.sensitivity_squared >= truth * (1 - 1e-12)
-        above = (1 + upper_overstatement(strategy)) ** 2
+        above = (1 + strategy.upper_overstatement()) ** 2
         assert strategy.sensitivity_squared <= truth * above * (1 + 1e-12)
         assert (strategy.column_squares >= strategy.sensitivity_squared).all()
 
@@ -126,12 +125,12 @@ def test_few_triples_stand_for_those_of_all_pairs(unit, monkeypatch):
     monkeypatch.setattr(pairs, "MOST_PAIRS", 0)
     draft = find_design(split(WORKLOAD, unit), Objective(), OPTIONS, 1e-2)
     assert not any(matrix.grades for matrix in draft.strategy.attribute_matrices)
-    stated, truth = draft.strategy.sensitivity_squared, upper_overstatement(draft.strategy)
+    stated, truth = draft.strategy.sensitivity_squared, draft.strategy.upper_overstatement()
     assert truth < 1e-12
     monkeypatch.setattr(strategies, "_MOST_COVERED", 5000)
     strategy = replace(draft.strategy)
     assert stated <= strategy.sensitivity_squared <= 1.01 * stated
-    above = (1 + upper_overstatement(strategy)) ** 2
+    above = (1 + strategy.upper_overstatement()) ** 2
     assert strategy.sensitivity_squared <= stated * above
     # Without covers the cost is bounded as that of moves.
     monkeypatch.setattr(strategies, "MOST_ATTRIBUTES", 0)

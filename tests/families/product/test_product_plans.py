@@ -19,7 +19,6 @@ from fitplug.families import ProductStructure
 from fitplug.families import analysis as symmetry
 from fitplug.families.base import tree_shape
 from fitplug.families.base.attribute_matrices import DenseMatrix
-from fitplug.families.base.strategies import compute_cost
 from fitplug.families.product.shape import grades
 from fitplug.families.product.strategy.trees import TreeMatrix
 from tests.helpers.exact import assert_exact, full_strategy, least_variance, rationals
@@ -241,10 +240,7 @@ class TestPlanFiles:
             return changed
 
         strategy = self.with_split(plan, singular)
-        exact, above, records = compute_cost(
-            plan.structure, strategy.block_sets, strategy.attribute_matrices
-        )
-        claims = {"sensitivity_squared": exact, "column_squares": above, "max_records": records}
+        claims = strategy.compute_cost()._asdict()
         self.refused(
             plan, "ill-conditioned|variances", strategy=dataclasses.replace(strategy, **claims)
         )

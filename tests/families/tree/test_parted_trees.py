@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fitplug.families import cut_strategy
 from fitplug.families.tree.shape import node_tree as node_tree
 from tests.helpers.parts import check_parts
 from tests.helpers.tree_strategies import (
@@ -46,7 +45,7 @@ def make(rng, kind, most=5):
 def test_parts_are_those_of_the_whole(kind, most) -> None:
     rng = np.random.default_rng(most)
     strategy = make(rng, kind)
-    parted = cut_strategy(strategy, most)
+    parted = strategy.cut(most)
     x = rng.integers(0, 1000, strategy.structure.workload.shape)
     check_parts(parted, x, rng, write_out(strategy))
     assert most > 1 or len(parted.sizes) > 5
@@ -61,7 +60,7 @@ def test_random_trees(kind, most, seed) -> None:
     rng = np.random.default_rng(seed)
     strategy = make(rng, kind)
     x = rng.integers(-50, 1000, strategy.structure.workload.shape)
-    check_parts(cut_strategy(strategy, most), x, rng, write_out(strategy))
+    check_parts(strategy.cut(most), x, rng, write_out(strategy))
 
 
 @pytest.mark.parametrize("kind", KINDS[::3])
@@ -70,7 +69,7 @@ def test_answers_are_exact_for_every_integer(kind, largest_entry) -> None:
     rng = np.random.default_rng(2)
     strategy = make(rng, kind, largest_entry)
     shape = strategy.structure.workload.shape
-    parted, A = cut_strategy(strategy, 50), write_out(strategy)
+    parted, A = strategy.cut(50), write_out(strategy)
     for largest in (2**20, (2**63 - 1) // int(np.prod(shape))):
         check_parts(parted, rng.integers(-largest, largest, shape, endpoint=True), rng, A)
     one = np.zeros(shape, dtype=np.int64)
@@ -86,7 +85,7 @@ def test_public_totals_are_a_part_without_noise(unit, most) -> None:
         rng, strategy = draw_pair_strategy(seed, unit, (1, 5))
         if strategy is None:
             continue
-        parted = cut_strategy(strategy, most)
+        parted = strategy.cut(most)
         assert parted.is_public(len(parted.sizes) - 1)
         x = rng.integers(0, 1000, strategy.structure.workload.shape)
         check_parts(parted, x, rng, write_out(strategy), rtol=1e-9)

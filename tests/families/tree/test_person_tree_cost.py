@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fitplug.families import upper_overstatement
 from fitplug.families.tree.strategy import person_cost as person_tree_cost
 from tests.helpers.person_trees import list_costs, random_person_structure
 from tests.helpers.tree_strategies import random_strategy, write_out
@@ -24,7 +23,7 @@ def test_no_person_costs_more_than_ten_random_strategies_of_each_say(structures:
             assert largest <= strategy.sensitivity_squared
             assert (strategy.column_squares <= strategy.sensitivity_squared * (1 + 1e-8)).all()
             ratios.append(strategy.sensitivity_squared / largest)
-        stated = upper_overstatement(strategy)
+        stated = strategy.upper_overstatement()
         assert (1 + stated) ** 2 * largest >= strategy.sensitivity_squared * (1 - 1e-12)
     assert len(kinds) >= min(structures // 4, 5)
     assert np.mean(ratios) < 1.15

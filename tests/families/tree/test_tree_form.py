@@ -11,16 +11,10 @@ import fitplug as fp
 from fitplug.families import (
     StepMatrices,
     TreeBlock,
-    answer_exactly,
     build_dense_covariance,
     build_dense_strategy,
-    build_tree_strategy,
-    check_strategy,
-    compute_combined_covariance,
-    list_mechanisms,
-    list_tables,
-    make_estimates,
-    upper_combined_stds,
+    build_strategy,
+    make_contrasts,
 )
 from fitplug.families.tree.shape import node_tree as node_tree
 from fitplug.files import compute_digest, read_with_digest, write_with_digest
@@ -69,7 +63,7 @@ seeds = pytest.mark.parametrize("seed", range(2))
 @seeds
 def test_cost_and_variances(kind, seed) -> None:
     _, strategy = make(seed, kind)
-    check_strategy(strategy)
+    strategy.check_form()
     structure, workload = strategy.structure, strategy.structure.workload
     A = write_out(strategy)
     assert strategy.size == len(A)
@@ -93,7 +87,7 @@ def test_cost_and_variances(kind, seed) -> None:
     np.testing.assert_allclose(weights @ numbers, W, atol=1e-7)
     assert (bound >= exact * (1 - 1e-9)).all()
     np.testing.assert_allclose(bound, exact, rtol=1e-7)
-    (mechanism,) = list_mechanisms(strategy, 2.0)
+    (mechanism,) = strategy.list_mechanisms(2.0)
     assert mechanism.dimension == len(A)
 
 
@@ -104,13 +98,13 @@ def test_answers_and_estimates(kind, seed) -> None:
     workload = strategy.structure.workload
     A, W = write_out(strategy), workload.matrix()
     x = rng.integers(-50, 1000, workload.shape)
-    y = answer_exactly(strategy, make_reader(strategy, x))
+    y = strategy.answer_exactly(make_reader(strategy, x))
     np.testing.assert_array_equal(y, (A @ x.ravel().astype(object)).astype(np.int64))
-    estimates = make_estimates(strategy, y)
+    estimates = strategy.make_estimates(y)
     found = np.concatenate([estimates[name].ravel() for name in workload.names])
     np.testing.assert_allclose(found, W @ x.ravel(), atol=1e-6 * np.abs(W @ x.ravel()).max())
     noisy = y + rng.integers(-100, 100, len(y))
-    estimates = make_estimates(strategy, noisy)
+    estimates = strategy.make_estimates(noisy)
     found = np.concatenate([estimates[name].ravel() for name in workload.names])
     expected = W @ np.linalg.lstsq(A.astype(float), noisy.astype(float), rcond=1e-12)[0]
     np.testing.assert_allclose(found, expected, atol=1e-7 * np.abs(expected).max())
@@ -129,13 +123,13 @@ def test_a_group_may_name_the_tree_before_or_after_the_dense_attributes(asked) -
     strategy = random_strategy(rng, find_structure(fp.Workload(domain, groups)))
     workload = strategy.structure.workload
     x = rng.integers(0, 100, workload.shape)
-    estimates = make_estimates(strategy, answer_exactly(strategy, make_reader(strategy, x)))
+    estimates = strategy.make_estimates(strategy.answer_exactly(make_reader(strategy, x)))
     group = workload.groups[0]
     expected = (workload.matrix()[: group.size] @ x.ravel()).reshape(group.shape)
     np.testing.assert_allclose(estimates["asked"], expected, atol=1e-6)
     A, c = write_out(strategy).astype(float), rng.normal(size=group.shape)
     weights = c.ravel() @ workload.matrix()[: group.size] @ np.linalg.pinv(A, rcond=1e-13)
-    (found,) = upper_combined_stds(strategy, [{"asked": c}])
+    (found,) = strategy.combine([{"asked": c}]).upper_stds()
     np.testing.assert_allclose(found, np.linalg.norm(weights), rtol=1e-7)
 
 
@@ -161,10 +155,10 @@ def test_combinations(kind, seed) -> None:
     c = np.array(rows)
     expected = c @ covariance @ c.T
     stds = np.sqrt(np.diag(expected))
-    found = upper_combined_stds(strategy, combinations)
+    found = strategy.combine(combinations).upper_stds()
     np.testing.assert_allclose(found, stds, rtol=1e-7, atol=1e-9)
     assert (found >= stds * (1 - 1e-9)).all()
-    together = compute_combined_covariance(strategy, combinations)
+    together = strategy.combine(combinations).compute_covariance()
     np.testing.assert_allclose(together, expected, atol=1e-7 * stds.max() ** 2)
 
 
@@ -190,11 +184,11 @@ def test_answers_are_exact_for_every_integer(kind, most) -> None:
     for largest in (2**20, (2**63 - 1) // int(np.prod(shape))):
         x = rng.integers(-largest, largest, shape, endpoint=True)
         expected = np.clip(A @ x.ravel().astype(object), -(2**62), 2**62).astype(np.int64)
-        np.testing.assert_array_equal(answer_exactly(strategy, make_reader(strategy, x)), expected)
+        np.testing.assert_array_equal(strategy.answer_exactly(make_reader(strategy, x)), expected)
     one = np.zeros(shape, dtype=np.int64)
     one.flat[0] = -(2**63)
     expected = np.clip(A[:, 0] * -(2**63), -(2**62), 2**62).astype(np.int64)
-    np.testing.assert_array_equal(answer_exactly(strategy, make_reader(strategy, one)), expected)
+    np.testing.assert_array_equal(strategy.answer_exactly(make_reader(strategy, one)), expected)
 
 
 def test_no_answer_is_clamped_with_as_many_records_as_it_holds() -> None:
@@ -204,14 +198,14 @@ def test_no_answer_is_clamped_with_as_many_records_as_it_holds() -> None:
     x = np.zeros(shape, dtype=np.int64)
     x.flat[rng.integers(x.size)] = strategy.max_records
     expected = (A @ x.ravel().astype(object)).astype(np.int64)
-    np.testing.assert_array_equal(answer_exactly(strategy, make_reader(strategy, x)), expected)
+    np.testing.assert_array_equal(strategy.answer_exactly(make_reader(strategy, x)), expected)
 
 
 def test_tables_hold_what_the_blocks_ask_for() -> None:
     for seed in range(5):
         _, strategy = make(seed, KINDS[-3])
         structure = strategy.structure
-        for block, names in enumerate(list_tables(strategy)):
+        for block, names in enumerate(strategy.list_tables()):
             assert set(structure.name_attributes(block)) <= set(names)
             assert ("place" in names) == (structure.find_block_depth(block) > 0)
 
@@ -227,7 +221,7 @@ def test_equal_columns_are_summed_exactly() -> None:
         rows = np.array([[2**51 - 1, -(2**51 - 1), 0], [0, 2**51 - 1, 2**51 - 1]])[: k - 1, :k]
         steps.append(StepMatrices(np.tile(rows, (b, 1, 1)), np.full((b, 1, 1), 2**51 - 3)))
     block = TreeBlock(0, np.full((1, 1), 2**51 - 5), tuple(steps))
-    strategy = build_tree_strategy(structure, (block,))
+    strategy = build_strategy(structure, make_contrasts(structure), (block,))
     A = write_out(strategy)
     assert strategy.sensitivity_squared == max((A * A).sum(axis=0))
 
@@ -284,9 +278,9 @@ def test_forged_integers_are_refused(change) -> None:
         np.random.default_rng(1), find_structure(fp.Workload(domain, groups))
     )
     assert strategy.tree_blocks[-1].steps[-1].children.ndim == 1
-    check_strategy(strategy)
+    strategy.check_form()
     with pytest.raises(fp.PlanError):
-        check_strategy(forge(strategy, change))
+        forge(strategy, change).check_form()
 
 
 def test_queries_of_nothing_are_measured_by_nothing() -> None:
@@ -299,18 +293,18 @@ def test_queries_of_nothing_are_measured_by_nothing() -> None:
         fp.queries({"place": "tract", "age": np.zeros((2, 3))}, variance=1.0, name="nothing"),
     ]
     strategy = random_strategy(rng, find_structure(fp.Workload(domain, groups)))
-    check_strategy(strategy)
+    strategy.check_form()
     A = write_out(strategy)
     assert strategy.sensitivity_squared == max((A * A).sum(axis=0))
     x = rng.integers(0, 9, strategy.structure.workload.shape)
-    y = answer_exactly(strategy, make_reader(strategy, x))
+    y = strategy.answer_exactly(make_reader(strategy, x))
     np.testing.assert_array_equal(y, A @ x.ravel())
     variances = strategy.structure.group_values(strategy.unit_variances)
     assert not variances["nothing"].any()
-    estimates = make_estimates(strategy, y)
+    estimates = strategy.make_estimates(y)
     assert not estimates["nothing"].any()
     asked = {"nothing": np.ones(estimates["nothing"].shape)}
-    assert upper_combined_stds(strategy, [asked, asked]).tolist() == [0.0, 0.0]
+    assert strategy.combine([asked, asked]).upper_stds().tolist() == [0.0, 0.0]
 
 
 def test_workloads_of_nothing_are_refused() -> None:
@@ -331,7 +325,9 @@ def test_children_that_cannot_be_told_from_their_sum_are_refused() -> None:
             steps[number] = dataclasses.replace(step, children=step.children * 0 + 1)
             forged = dataclasses.replace(strategy.tree_blocks[0], steps=tuple(steps))
             with pytest.raises(fp.DesignError):
-                build_tree_strategy(strategy.structure, (forged, *strategy.tree_blocks[1:]))
+                dataclasses.replace(
+                    strategy, tree_blocks=(forged, *strategy.tree_blocks[1:])
+                ).prove()
 
 
 @pytest.mark.parametrize("kind", KINDS[::3])
@@ -342,6 +338,6 @@ def test_a_file_holds_the_integers(kind, tmp_path) -> None:
     write_with_digest(tmp_path / "plan", *(a | b for a, b in zip(*described, strict=True)))
     header, arrays, _ = read_with_digest(tmp_path / "plan")
     again = read_strategy(read_workload(header, arrays), header, arrays)
-    check_strategy(again)
+    again.check_form()
     assert compute_digest(*describe_strategy(again)) == compute_digest(*described[1])
     np.testing.assert_array_equal(write_out(again), write_out(strategy))

@@ -6,15 +6,8 @@ import numpy as np
 import pytest
 
 from fitplug.families import (
-    answer_exactly,
     build_dense_covariance,
     build_dense_strategy,
-    check_strategy,
-    compute_combined_covariance,
-    confirm_cost,
-    make_estimates,
-    upper_combined_stds,
-    upper_overstatement,
 )
 from fitplug.families.tree.strategy import pair_cost as tree_pair_cost
 from tests.helpers.tree_strategies import (
@@ -31,7 +24,7 @@ def compare_cost(seed):
     _, strategy = draw_pair_strategy(seed)
     if strategy is None:
         return 0
-    check_strategy(strategy)
+    strategy.check_form()
     A = write_out(strategy).astype(float)
     regions = find_regions(strategy.structure.workload, strategy.structure.unit)
     gram = A.T @ A
@@ -41,10 +34,10 @@ def compare_cost(seed):
     # Sums of products below 2^53 are exact, others are rounded.
     lost = 0 if squares.max() < 2**50 else 1e-11
     assert truth * (1 - lost) <= strategy.sensitivity_squared <= truth * (1 + 1e-10) + 1
-    above = upper_overstatement(strategy)
+    above = strategy.upper_overstatement()
     assert strategy.sensitivity_squared <= truth * (1 + above) ** 2 * (1 + 1e-15 + lost)
     assert above <= 1e-10 + 1 / truth
-    assert confirm_cost(strategy).sensitivity_squared == strategy.sensitivity_squared
+    assert strategy.confirm_cost().sensitivity_squared == strategy.sensitivity_squared
     assert (strategy.column_squares >= strategy.sensitivity_squared).all()
     return 1
 
@@ -66,7 +59,7 @@ def test_nodes_with_too_many_pairs_of_children_are_bounded(monkeypatch):
         squares = np.diag(gram)
         costs = squares[:, None] + squares[None, :] - 2 * gram
         truth = costs[regions[:, None] == regions[None, :]].max()
-        above = (1 + upper_overstatement(strategy)) ** 2
+        above = (1 + strategy.upper_overstatement()) ** 2
         assert truth <= strategy.sensitivity_squared <= truth * above * (1 + 1e-12)
         looser += strategy.sensitivity_squared > 1.001 * truth
     assert looser > 10
@@ -103,16 +96,16 @@ def test_variances_and_estimates(unit, seed):
     np.testing.assert_allclose(bound, exact, rtol=1e-5, atol=1e-9)
 
     x = rng.integers(0, 1000, workload.shape)
-    y = answer_exactly(strategy, make_reader(strategy, x))
+    y = strategy.answer_exactly(make_reader(strategy, x))
     assert len(y) == strategy.released_size
     np.testing.assert_array_equal(y[: strategy.size], (A @ x.ravel()).astype(np.int64))
     np.testing.assert_array_equal(y[strategy.size :], T @ x.ravel())
-    found = make_estimates(strategy, y)
+    found = strategy.make_estimates(y)
     found = np.concatenate([found[name].ravel() for name in workload.names])
     np.testing.assert_allclose(found, W @ x.ravel(), rtol=1e-9, atol=1e-5)
 
     noisy = y + np.concatenate([rng.integers(-9, 10, strategy.size), np.zeros(len(T), int)])
-    found = make_estimates(strategy, noisy)
+    found = strategy.make_estimates(noisy)
     found = np.concatenate([found[name].ravel() for name in workload.names])
     errors = found - W @ x.ravel()
     np.testing.assert_allclose(errors, weights @ (noisy - y)[: strategy.size], rtol=1e-5, atol=1e-4)
@@ -132,9 +125,9 @@ def test_variances_and_estimates(unit, seed):
     )
     covariance = coefficients @ weights @ weights.T @ coefficients.T
     np.testing.assert_allclose(
-        compute_combined_covariance(strategy, combinations), covariance, rtol=1e-5, atol=1e-6
+        strategy.combine(combinations).compute_covariance(), covariance, rtol=1e-5, atol=1e-6
     )
-    stds = upper_combined_stds(strategy, combinations)
+    stds = strategy.combine(combinations).upper_stds()
     assert (stds >= np.sqrt(np.diag(covariance)) * (1 - 1e-7) - 1e-12).all()
     np.testing.assert_allclose(stds, np.sqrt(np.diag(covariance)), rtol=1e-5, atol=1e-6)
     sigma, B = build_dense_covariance(strategy, 1.0)

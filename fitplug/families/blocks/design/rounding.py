@@ -14,6 +14,7 @@ from scipy.linalg import qr
 
 from fitplug.errors import DesignError
 from fitplug.families.base.basis import Basis, choose_basis, solve_from_right
+from fitplug.families.base.block_sets import BlockSet
 from fitplug.families.base.contrasts import compute_precisions, make_contrasts
 from fitplug.families.base.design import (
     LEAST_RECORDS,
@@ -21,10 +22,10 @@ from fitplug.families.base.design import (
     choose_bits,
     evaluate_at_targets,
 )
+from fitplug.families.base.family import build_strategy
 from fitplug.families.base.integers import MAX_ENTRY
 from fitplug.families.base.objective import Objective
-from fitplug.families.base.strategies import build_strategy
-from fitplug.families.base.strategy import BlockSet, IntegerStrategy
+from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.base.structure import Structure
 from fitplug.families.blocks.shape.matrices import MatrixStructure
 from fitplug.families.blocks.shape.pairs import PairStructure
@@ -66,7 +67,7 @@ def round_blocks(
     objective: Objective,
     upper: float,
     loss: float,
-) -> IntegerStrategy:
+) -> IntegerStrategy[Structure]:
     """Round the real strategies of all blocks.
 
     Args:
@@ -80,13 +81,13 @@ def round_blocks(
     Raises:
         DesignError: If variances cannot be bounded, or integers have no room for the strategy.
     """
-    best: IntegerStrategy | None = None
+    best: IntegerStrategy[Structure] | None = None
     reached = norm = math.inf
     for bits in choose_bits(_BITS, structure.shares):
         block_sets = _round(real_blocks, 2.0**bits)
         if block_sets is None:
             break
-        strategy = build_strategy(structure, block_sets, make_contrasts(structure))
+        strategy = build_strategy(structure, make_contrasts(structure), block_sets)
         if best is not None and strategy.max_records < LEAST_RECORDS:
             break
         best, norm, reached = strategy, 2.0**bits, evaluate_at_targets(strategy, objective)
@@ -96,7 +97,7 @@ def round_blocks(
     if best is not None and has_numbers and reached > upper * (1 + loss):
         raised = _round(real_blocks, norm, upward=True)
         if raised is not None:
-            strategy = build_strategy(structure, raised, make_contrasts(structure))
+            strategy = build_strategy(structure, make_contrasts(structure), raised)
             has_room = strategy.max_records >= LEAST_RECORDS
             if has_room and evaluate_at_targets(strategy, objective) < reached:
                 best = strategy

@@ -9,10 +9,10 @@ from functools import partial
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from fitplug.families.base.answers import estimate_block
+from fitplug.families.base.block_sets import BlockSetIntegers
 from fitplug.families.base.estimates import arrange_as_group, find_references
 from fitplug.families.base.pieces import Latest, Output
-from fitplug.families.base.strategy import IntegerStrategy
+from fitplug.families.base.structure import Structure
 from fitplug.families.blocks.estimates.cuts import BlockPart, BlockParts, PlacedBlock
 from fitplug.numeric import FloatArray, IntArray
 
@@ -21,7 +21,7 @@ class BlockAnswerSplit:
     """The pieces of a part's noisy answers."""
 
     def __init__(
-        self, strategy: IntegerStrategy, cut: BlockParts, part: int, noisy: IntArray
+        self, strategy: BlockSetIntegers[Structure], cut: BlockParts, part: int, noisy: IntArray
     ) -> None:
         self._strategy, self._cut, self._noisy = strategy, cut, noisy
         self._part = cut.parts[part]
@@ -76,7 +76,7 @@ class BlockAnswerSplit:
             return self._estimates.remember(k, lambda: self._invert_columns(block))
         start = block.start - self._cut.blocks[self._part.first].start
         answers = self._noisy[start : start + block.size].reshape(block.shape)
-        estimate = partial(estimate_block, self._strategy, block.block_set, block.i, answers)
+        estimate = partial(self._strategy.estimate_block, block.block_set, block.i, answers)
         return self._estimates.remember(k, estimate)
 
     def _invert_columns(self, block: PlacedBlock) -> FloatArray:
@@ -94,7 +94,7 @@ class BlockAnswerSplit:
 
 
 def spread_column_multiples(
-    strategy: IntegerStrategy, cut: BlockParts, block: PlacedBlock, part: BlockPart
+    strategy: BlockSetIntegers[Structure], cut: BlockParts, block: PlacedBlock, part: BlockPart
 ) -> IntArray | None:
     """Spread a block's multiples over the rows and columns of a part of it, (rows, columns)."""
     multiples = strategy.spread_multiples(block.block)
@@ -108,7 +108,9 @@ def spread_column_multiples(
 class BlockTotalsSplit:
     """The pieces of the public totals: of each block that they tell of, without its margins."""
 
-    def __init__(self, strategy: IntegerStrategy, cut: BlockParts, totals: IntArray) -> None:
+    def __init__(
+        self, strategy: BlockSetIntegers[Structure], cut: BlockParts, totals: IntArray
+    ) -> None:
         self._strategy, self._cut, self._totals = strategy, cut, totals
         self._sums = Latest()
 
@@ -164,7 +166,7 @@ class BlockEstimation:
 
     def __init__(
         self,
-        strategy: IntegerStrategy,
+        strategy: BlockSetIntegers[Structure],
         cut: BlockParts,
         output: int,
         pieces: Mapping[int, FloatArray],

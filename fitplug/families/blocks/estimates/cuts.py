@@ -20,10 +20,10 @@ from operator import itemgetter
 
 import numpy as np
 
-from fitplug.families.base.answers import list_blocks
 from fitplug.families.base.basis import Reading
+from fitplug.families.base.block_sets import BlockSet, BlockSetIntegers
 from fitplug.families.base.pieces import PART, Output, Slab, check_unit, cut_evenly
-from fitplug.families.base.strategy import BlockSet, IntegerStrategy
+from fitplug.families.base.structure import Structure
 from fitplug.numeric import IntArray
 from fitplug.workload import select_largest_sets
 
@@ -110,7 +110,7 @@ class BlockParts:
     """
 
     def __init__(
-        self, strategy: IntegerStrategy, tables: Sequence[tuple[str, ...]], most: int
+        self, strategy: BlockSetIntegers[Structure], tables: Sequence[tuple[str, ...]], most: int
     ) -> None:
         self.strategy, self.most = strategy, most
         # One group's positions are asked for several times in turn.
@@ -368,7 +368,7 @@ class BlockParts:
 
 
 def _list_placed(
-    strategy: IntegerStrategy,
+    strategy: BlockSetIntegers[Structure],
 ) -> list[tuple[BlockSet, int, tuple[int, ...], tuple[int, ...], int]]:
     """List what a `PlacedBlock` holds of each block."""
     placed = []
@@ -377,7 +377,7 @@ def _list_placed(
         id(block_set): subsets.list_attributes(block_set.blocks)
         for block_set in strategy.block_sets
     }
-    for block_set, i, shape, start in list_blocks(strategy):
+    for block_set, i, shape, start in strategy.list_blocks():
         placed.append((block_set, i, attributes[id(block_set)][i], shape, start))
     return placed
 

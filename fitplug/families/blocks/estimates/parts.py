@@ -14,12 +14,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from fitplug.families.base.answers import measure_block
 from fitplug.families.base.basis import Reading
+from fitplug.families.base.block_sets import BlockSetIntegers
 from fitplug.families.base.integers import SATURATION, ExactTotals, pack_integers, unpack_integers
 from fitplug.families.base.parted_strategy import PartedStrategy
 from fitplug.families.base.pieces import Latest, Pieces, sum_margin
-from fitplug.families.base.strategy import IntegerStrategy
+from fitplug.families.base.structure import Structure
 from fitplug.families.blocks.estimates.answer_pieces import (
     BlockAnswerSplit,
     BlockEstimation,
@@ -41,7 +41,7 @@ class BlockCountSplit:
     """The pieces of a slab."""
 
     def __init__(
-        self, strategy: IntegerStrategy, cut: BlockParts, slab: int, counts: AnyArray
+        self, strategy: BlockSetIntegers[Structure], cut: BlockParts, slab: int, counts: AnyArray
     ) -> None:
         self._strategy, self._cut, self._slab, self._counts = strategy, cut, slab, counts
         self._table = cut.table_of_slab[slab]
@@ -96,7 +96,7 @@ class BlockCountSplit:
 class BlockCountGathering:
     """The counts of a part's blocks, added up slab by slab."""
 
-    def __init__(self, strategy: IntegerStrategy, cut: BlockParts, part: int) -> None:
+    def __init__(self, strategy: BlockSetIntegers[Structure], cut: BlockParts, part: int) -> None:
         self._strategy, self._cut, self._part = strategy, cut, cut.parts[part]
         self._shapes = []
         for block in cut.blocks[self._part.first : self._part.last]:
@@ -161,11 +161,11 @@ class PartedBlocks(PartedStrategy):
     """
 
     def __init__(
-        self, strategy: IntegerStrategy, tables: Sequence[tuple[str, ...]], most: int
+        self, strategy: BlockSetIntegers[Structure], tables: Sequence[tuple[str, ...]], most: int
     ) -> None:
-        self._cut = BlockParts(strategy, tables, most)
+        self.strategy, self._cut = strategy, BlockParts(strategy, tables, most)
         sizes = [self._count_answers(p) for p in range(len(self._cut.parts))]
-        super().__init__(strategy, self._cut.slabs, self._cut.outputs, sizes)
+        super().__init__(strategy.structure, self._cut.slabs, self._cut.outputs, sizes)
 
     def _list_slabs(self, part: int) -> Sequence[int]:
         cut_part = self._cut.parts[part]
@@ -173,7 +173,7 @@ class PartedBlocks(PartedStrategy):
         return [s for t in sorted(tables) for s in self._cut.tables[t].slabs]
 
     def _list_parts(self, output: int) -> Sequence[int]:
-        g = self.strategy.structure.workload.position(self.outputs[output].group)
+        g = self.structure.workload.position(self.outputs[output].group)
         return sorted({p for k in self._cut.list_positions(g) for p in self._cut.parts_of_block[k]})
 
     def _place(self, part: int) -> slice | IntArray:
@@ -193,7 +193,7 @@ class PartedBlocks(PartedStrategy):
             return self._answer_columns(blocks[0], cut_part, counts[0])
         return np.concatenate(
             [
-                measure_block(self.strategy, block.block_set, block.i, x)
+                self.strategy.measure_block(block.block_set, block.i, x)
                 for block, x in zip(blocks, counts, strict=True)
             ]
         )

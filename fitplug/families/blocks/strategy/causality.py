@@ -16,8 +16,8 @@ import math
 
 import numpy as np
 
-from fitplug.families.base.answers import list_blocks
 from fitplug.families.base.basis import Basis
+from fitplug.families.base.block_sets import BlockSetIntegers
 from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.base.structure import Structure
 from fitplug.families.blocks.shape.matrices import MatrixStructure
@@ -46,10 +46,12 @@ def choose_causal_basis(structure: Structure, matrix: FloatArray, attribute: str
     return Basis("cells", renumbered, np.ones(len(last)))
 
 
-def is_causal(strategy: IntegerStrategy, attribute: str) -> bool:
+def is_causal(strategy: IntegerStrategy[Structure], attribute: str) -> bool:
     """Return whether a strategy is causal along an attribute, from its integers alone."""
     structure = strategy.structure
-    if not isinstance(structure, MatrixStructure) or attribute not in structure.dense:
+    if not isinstance(strategy, BlockSetIntegers) or not isinstance(structure, MatrixStructure):
+        return False
+    if attribute not in structure.dense:
         return False
     if structure.public_attributes is not None:
         return False  # public totals are known only when all periods are over
@@ -66,7 +68,7 @@ def is_causal(strategy: IntegerStrategy, attribute: str) -> bool:
     )
 
 
-def date_answers(strategy: IntegerStrategy, attribute: str) -> IntArray:
+def date_answers(strategy: IntegerStrategy[Structure], attribute: str) -> IntArray:
     """Find the period in which each answer of a causal strategy is drawn.
 
     Args:
@@ -76,8 +78,9 @@ def date_answers(strategy: IntegerStrategy, attribute: str) -> IntArray:
     Returns:
         The index of the latest period that the answer needs, shape (strategy.size,).
     """
+    assert isinstance(strategy, BlockSetIntegers)
     dates = np.zeros(strategy.size, dtype=np.int64)
-    for block_set, _, shape, start in list_blocks(strategy):
+    for block_set, _, shape, start in strategy.list_blocks():
         last = _find_last_periods(strategy.structure, block_set.basis.index, attribute)
         dates[start : start + math.prod(shape)] = np.broadcast_to(last, shape).ravel()
     return dates

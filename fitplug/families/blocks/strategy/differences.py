@@ -11,15 +11,15 @@ from fractions import Fraction
 import numpy as np
 
 from fitplug.errors import PlanError
+from fitplug.families.base.block_sets import BlockSet
 from fitplug.families.base.contrasts import build_contrasts, make_contrasts
 from fitplug.families.base.integers import SATURATION
-from fitplug.families.base.strategy import BlockSet, Integers, IntegerStrategy
-from fitplug.families.base.strategy_form import StrategyCost, upper_excess
+from fitplug.families.base.mechanism import StrategyCost
 from fitplug.families.base.structure import Structure
 from fitplug.families.blocks.shape.moves import MoveStructure
 from fitplug.families.blocks.shape.pairs import PairStructure
 from fitplug.families.blocks.shape.persons import PersonStructure
-from fitplug.families.blocks.strategy.matrices import MatrixForm, multiply_basis
+from fitplug.families.blocks.strategy.matrices import MatrixStrategy, multiply_basis
 from fitplug.neighbours import (
     MOST_LISTED,
     MoveCosts,
@@ -43,13 +43,14 @@ from fitplug.numeric import (
 from fitplug.workload import classify_cells
 
 
-class PairForm(MatrixForm[PairStructure]):
+class PairStrategy(MatrixStrategy[PairStructure]):
     """The strategies of `PairStructure`."""
 
-    def compute_cost(self, structure: PairStructure, integers: Integers) -> StrategyCost:
+    def compute_record_cost(self, claimed: int | None = None) -> StrategyCost:
+        structure = self.structure
         same, other = multiply_contrasts(structure)
         entries = [build_contrasts(n).largest_entry for n in structure.sizes]
-        block_sets = sorted(integers.block_sets, key=lambda block_set: int(block_set.blocks[0]))
+        block_sets = sorted(self.block_sets, key=lambda block_set: int(block_set.blocks[0]))
         grams, bound, entry = [], 0, 1
         for block_set in block_sets:
             A = multiply_basis(structure, block_set)
@@ -68,9 +69,9 @@ class PairForm(MatrixForm[PairStructure]):
         above = structure.pairs.find_largest(costs).astype(np.float64) * (1 + 4 * UNIT_ROUNDOFF)
         return StrategyCost(int(costs.max()), above, SATURATION // entry)
 
-    def check_block_set(self, structure: PairStructure, block_set: BlockSet) -> None:
-        super().check_block_set(structure, block_set)
-        block, basis = int(block_set.blocks[0]), block_set.basis
+    def check_block_set(self, block_set: BlockSet) -> None:
+        super().check_block_set(block_set)
+        structure, block, basis = self.structure, int(block_set.blocks[0]), block_set.basis
         if basis.kind != "cells":
             if block in structure.grounded:
                 raise PlanError("the basis is not the classes of cells that queries tell apart")
@@ -80,76 +81,59 @@ class PairForm(MatrixForm[PairStructure]):
             raise PlanError("the basis is not the classes of cells that queries tell apart")
 
 
-class MoveForm(MatrixForm[MoveStructure]):
+class MoveStrategy(MatrixStrategy[MoveStructure]):
     """The strategies of `MoveStructure`."""
 
-    def compute_cost(self, structure: MoveStructure, integers: Integers) -> StrategyCost:
+    def compute_record_cost(self, claimed: int | None = None) -> StrategyCost:
         """Compute what the costliest move costs, or what no move costs more than.
 
         It is exact for few attributes; for more see `fitplug.neighbours.move_bound`.
         """
-        _, _, max_records = super().compute_cost(structure, integers)
-        if len(structure.free) <= MOST_LISTED:
-            largest = _find_largest_cost(structure, integers)
+        _, _, max_records = super().compute_record_cost()
+        if len(self.structure.free) <= MOST_LISTED:
+            largest = _find_largest_cost(self)
         else:
-            costs, shift = _weigh_sets(structure, integers)
+            costs, shift = _weigh_sets(self)
             bound = upper_costliest_move(costs, costs.search(costs.list_starts()))
             # The cost of a move is an integer.
             largest = undo_scale(bound, shift)
         above = np.array([float(largest) * (1 + 4 * UNIT_ROUNDOFF)])
         return StrategyCost(largest, above, max_records)
 
-    def check_blocks(self, strategy: IntegerStrategy, structure: MoveStructure) -> None:
-        structure.check_moves()
-        super().check_blocks(strategy, structure)
+    def check_blocks(self) -> None:
+        self.structure.check_moves()
+        super().check_blocks()
 
-    def upper_overstatement(self, strategy: IntegerStrategy) -> float:
-        structure, integers = strategy.structure, strategy.integers
-        assert isinstance(structure, MoveStructure)
-        if len(structure.free) <= MOST_LISTED:
-            return 0.0
-        costs, _ = _weigh_sets(structure, integers)
-        move = costs.search(costs.list_starts())[0]
-        attained = _sum_cost(structure, integers, move)
-        return upper_excess(strategy.sensitivity_squared, attained)
+    def compute_attained_square(self) -> int | None:
+        if len(self.structure.free) <= MOST_LISTED:
+            return None
+        costs, _ = _weigh_sets(self)
+        return _sum_cost(self, costs.search(costs.list_starts())[0])
 
 
-class PersonForm(MatrixForm[PersonStructure]):
+class PersonStrategy(MatrixStrategy[PersonStructure]):
     """The strategies of `PersonStructure`."""
 
-    def compute_cost(self, structure: PersonStructure, integers: Integers) -> StrategyCost:
+    def compute_record_cost(self, claimed: int | None = None) -> StrategyCost:
         """Compute the cost of a person's records, which is exact or a bound from above.
 
         The squares are the largest of persons who have a record in each cell.
         """
-        return self._compute_cost(structure, integers, None)
-
-    def confirm_cost(
-        self, structure: PersonStructure, integers: Integers, claimed: int
-    ) -> StrategyCost:
-        return self._compute_cost(structure, integers, claimed)
-
-    def _compute_cost(
-        self, structure: PersonStructure, integers: Integers, claimed: int | None
-    ) -> StrategyCost:
-        """Compute the cost, which is the claimed one where it is a bound that can be proven."""
-        _, _, max_records = super().compute_cost(structure, integers)
-        largest = upper_largest_cost(_multiply_records(structure, integers), claimed)
+        _, _, max_records = super().compute_record_cost()
+        largest = upper_largest_cost(_multiply_records(self), claimed)
         squares = [int(square) for square in largest.of_cells]
         floats = np.array([ceil_float(Fraction(square)) for square in squares])
         return StrategyCost(max(squares), floats, max_records)
 
-    def upper_overstatement(self, strategy: IntegerStrategy) -> float:
-        assert isinstance(strategy.structure, PersonStructure)
-        products = _multiply_records(strategy.structure, strategy.integers)
-        largest = upper_largest_cost(products, strategy.sensitivity_squared)
+    def compute_attained_square(self) -> int | None:
+        products = _multiply_records(self)
+        largest = upper_largest_cost(products, self.record_square)
         if largest.is_exact:
-            return 0.0
-        costly = strategy.structure.sets.append(find_costly_differences(products.to_floats(), 1))
+            return None
+        costly = self.structure.sets.append(find_costly_differences(products.to_floats(), 1))
         if largest.costly is not None:
             costly = costly.append(largest.costly)
-        attained = products.compute_costs(costly).max()
-        return upper_excess(strategy.sensitivity_squared, int(attained))
+        return int(products.compute_costs(costly).max())
 
 
 def multiply_contrasts(structure: Structure) -> tuple[list[int], list[int]]:
@@ -166,18 +150,19 @@ def multiply_contrasts(structure: Structure) -> tuple[list[int], list[int]]:
     return same, other
 
 
-def _find_largest_cost(structure: MoveStructure, integers: Integers) -> int:
+def _find_largest_cost(strategy: MoveStrategy) -> int:
     """Find what the costliest of all moves costs, exactly."""
+    structure = strategy.structure
     same, other = multiply_contrasts(structure)
     is_free = np.isin(np.arange(len(same)), structure.free)
     bits = np.where(is_free, np.cumsum(is_free) - 1, 0)
     place = np.append(np.where(is_free, np.int64(1) << bits, 0), 0)
     places, squares, bound = [], [], 0
     unmoved = [1 if free else square for free, square in zip(is_free, same, strict=True)]
-    for blocks, products in _square_numbers(structure, integers, unmoved):
+    for blocks, products in _square_numbers(strategy, unmoved):
         places.append(place[structure.blocks[blocks]].sum(axis=1))
         squares.append(products)
-    for _, products in _square_numbers(structure, integers, same):
+    for _, products in _square_numbers(strategy, same):
         bound += int(products.sum())
     # No sum of products is larger than this bound, and no cost than four times of it.
     kind = np.int64 if bound < 2**60 else object
@@ -190,55 +175,57 @@ def _find_largest_cost(structure: MoveStructure, integers: Integers) -> int:
     return int(costs.max())
 
 
-def _weigh_sets(structure: MoveStructure, integers: Integers) -> tuple[MoveCosts, int]:
+def _weigh_sets(strategy: MoveStrategy) -> tuple[MoveCosts, int]:
     """Sum what blocks measure of each set of attributes.
 
     Returns:
         The costs of moves, rounded up, and the binary logarithm of what they are multiplied by.
     """
+    structure = strategy.structure
     same, _ = multiply_contrasts(structure)
     of_blocks = np.zeros(len(structure.blocks), dtype=object)
-    for blocks, squares in _square_numbers(structure, integers, same):
+    for blocks, squares in _square_numbers(strategy, same):
         of_blocks[blocks] += squares
     return MoveCosts.weigh(structure.ratios, structure.sets, of_blocks[structure.noisy_blocks])
 
 
-def _sum_cost(structure: MoveStructure, integers: Integers, move: BoolArray) -> int:
+def _sum_cost(strategy: MoveStrategy, move: BoolArray) -> int:
     """Sum what a move (m,) costs, exactly."""
-    same, other = multiply_contrasts(structure)
+    same, other = multiply_contrasts(strategy.structure)
     moved = list(same)
-    for a in structure.free[move].tolist():
+    for a in strategy.structure.free[move].tolist():
         moved[a] = other[a]
     before, between = (
-        sum(int(squares.sum()) for _, squares in _square_numbers(structure, integers, numbers))
+        sum(int(squares.sum()) for _, squares in _square_numbers(strategy, numbers))
         for numbers in (same, moved)
     )
     return 2 * (before - between)
 
 
 def _square_numbers(
-    structure: MoveStructure, integers: Integers, numbers: Sequence[int]
+    strategy: MoveStrategy, numbers: Sequence[int]
 ) -> list[tuple[IntArray, AnyArray]]:
     """List the blocks of each set, and m^2 prod numbers[a] of each of these blocks."""
     squares = []
-    for block_set in integers.block_sets:
+    for block_set in strategy.block_sets:
         m = block_set.M[:, 0, 0].astype(object)
-        products = structure.subsets.multiply(numbers, block_set.blocks)
+        products = strategy.structure.subsets.multiply(numbers, block_set.blocks)
         squares.append((block_set.blocks, products * m * m))
     return squares
 
 
-def _multiply_records(structure: PersonStructure, integers: Integers) -> RecordProducts:
+def _multiply_records(strategy: PersonStrategy) -> RecordProducts:
     """Compute the products of all pairs of records of an integer strategy, exactly.
 
     Returns:
         The products, int64 if no sum of those of a person can leave its range, else Python
         integers.
     """
+    structure = strategy.structure
     same, other = multiply_contrasts(structure)
     parts: list[tuple[Sequence[int], AnyArray]] = []
     largest = 0
-    for block_set in integers.block_sets:
+    for block_set in strategy.block_sets:
         A = multiply_basis(structure, block_set)
         gram = multiply_exactly(A.T, A)
         (attributes,) = structure.subsets.list_attributes(block_set.blocks)

@@ -14,6 +14,7 @@ from fitplug.families.base.design import Design, evaluate_at_targets
 from fitplug.families.base.family import Duals
 from fitplug.families.base.objective import Objective
 from fitplug.families.base.strategy import IntegerStrategy
+from fitplug.families.base.structure import Structure
 from fitplug.families.chain.design.convolutions import (
     ChainNeeds,
     LevelWeights,
@@ -69,7 +70,7 @@ def design_chain(
 
 def _find_chain(
     structure: ChainStructure, objective: Objective, options: Options
-) -> tuple[IntegerStrategy, ChainDuals]:
+) -> tuple[IntegerStrategy[Structure], ChainDuals]:
     """Find nested triangles, or convolutions for long chains where these cost little more."""
     cells = structure.n * len(structure.blocks)
     if cells > _LONG:
@@ -85,7 +86,7 @@ def _find_chain(
 
 def _find_convolutions(
     structure: ChainStructure, options: Options
-) -> tuple[IntegerStrategy, ChainDuals]:
+) -> tuple[IntegerStrategy[Structure], ChainDuals]:
     """Find a strategy whose blocks share one matrix of convolutions."""
     duals = ascend_chain_dual(structure, options.max_iterations)
     x = choose_cell_weight(structure, duals)

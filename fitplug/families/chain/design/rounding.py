@@ -14,11 +14,13 @@ import numpy as np
 
 from fitplug.errors import DesignError
 from fitplug.families.base.basis import Basis
+from fitplug.families.base.block_sets import BlockSet
 from fitplug.families.base.contrasts import build_contrasts
 from fitplug.families.base.design import LEAST_RECORDS, add_claim_margins
+from fitplug.families.base.family import build_strategy
 from fitplug.families.base.integers import SATURATION
-from fitplug.families.base.strategies import build_strategy
-from fitplug.families.base.strategy import BlockSet, IntegerStrategy
+from fitplug.families.base.strategy import IntegerStrategy
+from fitplug.families.base.structure import Structure
 from fitplug.families.chain.design.convolutions import LevelWeights, build_toeplitz, choose_columns
 from fitplug.families.chain.shape import ChainStructure
 from fitplug.families.chain.strategy.chains import place_chain
@@ -64,7 +66,7 @@ _TRIED = 512
 
 def round_chain(
     structure: ChainStructure, weights: LevelWeights, x: float, scales: FloatArray
-) -> IntegerStrategy:
+) -> IntegerStrategy[Structure]:
     """Round a strategy of a chain to integers.
 
     Args:
@@ -105,7 +107,7 @@ def round_chain(
         blocks = BlockSet(
             np.arange(len(multiples), dtype=np.int64), basis, multiples[:, None, None]
         )
-        found = build_strategy(structure, (blocks,), place_chain(structure, matrix))
+        found = build_strategy(structure, place_chain(structure, matrix), (blocks,))
         cost = found.sensitivity**2 * float((found.unit_variances / structure.targets).max())
         if cost < least_cost:
             best, least_cost = found, cost
@@ -116,7 +118,9 @@ def round_chain(
     return add_claim_margins(best, CHAIN_MARGIN)
 
 
-def round_nested(structure: ChainStructure, matrices: Sequence[NestedTriangles]) -> IntegerStrategy:
+def round_nested(
+    structure: ChainStructure, matrices: Sequence[NestedTriangles]
+) -> IntegerStrategy[Structure]:
     """Round nested triangles to integers.
 
     Args:
@@ -162,7 +166,7 @@ def round_nested(structure: ChainStructure, matrices: Sequence[NestedTriangles])
     block_set = BlockSet(
         np.arange(len(blocks), dtype=np.int64), basis, np.ones((len(blocks), 1, 1), dtype=np.int64)
     )
-    found = build_strategy(structure, (block_set,), place_chain(structure, matrix))
+    found = build_strategy(structure, place_chain(structure, matrix), (block_set,))
     return add_claim_margins(found, CHAIN_MARGIN)
 
 

@@ -2,34 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 import numpy as np
 
 from fitplug.errors import PlanError
 from fitplug.families.base.attribute_matrices import AttributeMatrix
+from fitplug.families.base.block_sets import BlockSet
 from fitplug.families.base.contrasts import build_contrasts
 from fitplug.families.base.integers import SATURATION
-from fitplug.families.base.strategy import BlockSet, Integers, IntegerStrategy
-from fitplug.families.base.strategy_form import Mechanism, StrategyCost, make_mechanism
-from fitplug.families.blocks.strategy.matrices import BlockSetForm
+from fitplug.families.base.mechanism import StrategyCost
+from fitplug.families.base.structure import Structure
+from fitplug.families.blocks.strategy.matrices import BlockSetStrategy
 from fitplug.families.chain.shape import ChainStructure
 from fitplug.families.chain.strategy.convolutions import ChainMatrix
 from fitplug.families.chain.strategy.nested_chain import NestedChain, find_largest_column
 from fitplug.numeric import AnyArray, FloatArray, ceil_float, gamma
 
 
-class ChainForm(BlockSetForm[ChainStructure]):
+class ChainStrategy(BlockSetStrategy[ChainStructure]):
     """The strategies of `ChainStructure`."""
 
-    def upper_unit_variances(
-        self,
-        structure: ChainStructure,
-        integers: Integers,
-    ) -> FloatArray:
-        scales = compute_block_scales(structure, integers.block_sets)
-        matrix, subsets = integers.attribute_matrices[structure.chain_position], structure.subsets
+    @property
+    def chain_matrix(self) -> AttributeMatrix:
+        """The matrix of the chain."""
+        return self.attribute_matrices[self.structure.chain_position]
+
+    @property
+    def peaks_at_one_cell(self) -> bool:
+        return super().peaks_at_one_cell and not isinstance(self.chain_matrix, NestedChain)
+
+    def upper_record_variances(self) -> FloatArray:
+        structure, subsets, matrix = self.structure, self.structure.subsets, self.chain_matrix
+        scales = compute_block_scales(structure, self.block_sets)
         groups, blocks = subsets.pairs
         multiples = subsets.variance_multiples * scales[blocks]
         variances, starts = np.zeros(structure.rows), structure.row_starts
@@ -40,37 +46,36 @@ class ChainForm(BlockSetForm[ChainStructure]):
             variances[starts[g] : starts[g + 1]] += multiple * own
         return np.asarray(variances * (1 + gamma(len(structure.blocks) + 64)))
 
+    @classmethod
     def read_attribute_matrices(
-        self, structure: ChainStructure, arrays: Sequence[Mapping[str, AnyArray]]
+        cls, structure: Structure, arrays: Sequence[Mapping[str, AnyArray]]
     ) -> tuple[AttributeMatrix, ...]:
-        own = arrays[structure.chain_position]
-        kind = NestedChain if "triangles" in own else ChainMatrix
-        return place_chain(structure, kind.from_arrays(own))
+        assert isinstance(structure, ChainStructure)
+        of_chain = arrays[structure.chain_position]
+        kind = NestedChain if "triangles" in of_chain else ChainMatrix
+        return place_chain(structure, kind.from_arrays(of_chain))
 
-    def check_form(self, strategy: IntegerStrategy, structure: ChainStructure) -> None:
-        super().check_form(strategy, structure)
-        matrix = strategy.attribute_matrices[structure.chain_position]
-        if isinstance(matrix, NestedChain) and len(matrix.triangles) != len(structure.blocks):
+    def check_form(self) -> None:
+        super().check_form()
+        matrix = self.chain_matrix
+        if isinstance(matrix, NestedChain) and len(matrix.triangles) != len(self.structure.blocks):
             raise PlanError("the strategy does not measure the chain of each block")
 
-    def list_mechanisms(self, strategy: IntegerStrategy, noise_std: float) -> tuple[Mechanism, ...]:
-        if not any(isinstance(own, NestedChain) for own in strategy.attribute_matrices):
-            return super().list_mechanisms(strategy, noise_std)
-        # Blocks may have their largest sensitivities at different cells.
-        square = strategy.sensitivity_squared
-        return (make_mechanism("all answers", square, noise_std, strategy.size),)
-
-    def compute_cost(self, structure: ChainStructure, integers: Integers) -> StrategyCost:
-        at = structure.chain_position
-        matrix = integers.attribute_matrices[at]
+    def compute_record_cost(self, claimed: int | None = None) -> StrategyCost:
+        matrix, at, subsets = (
+            self.chain_matrix,
+            self.structure.chain_position,
+            self.structure.subsets,
+        )
         if not isinstance(matrix, NestedChain):
-            return super().compute_cost(structure, integers)
-        squares = [1 if a == at else own.column_square for a, own in _enumerate(integers)]
-        entries = [1 if a == at else own.largest_entry for a, own in _enumerate(integers)]
+            return super().compute_record_cost(claimed)
+        every = list(enumerate(self.attribute_matrices))
+        squares = [1 if a == at else own.column_square for a, own in every]
+        entries = [1 if a == at else own.largest_entry for a, own in every]
         chains, multiples, entry = [], [], 1
-        for block_set in integers.block_sets:
-            of_squares = structure.subsets.multiply(squares, block_set.blocks).tolist()
-            of_entries = structure.subsets.multiply(entries, block_set.blocks).tolist()
+        for block_set in self.block_sets:
+            of_squares = subsets.multiply(squares, block_set.blocks).tolist()
+            of_entries = subsets.multiply(entries, block_set.blocks).tolist()
             for i, block in enumerate(block_set.blocks.tolist()):
                 m = int(block_set.M[i, 0, 0])
                 chains.append(matrix.of_block(block))
@@ -79,10 +84,6 @@ class ChainForm(BlockSetForm[ChainStructure]):
         square = find_largest_column(chains, multiples)
         column_squares = np.array([ceil_float(Fraction(square))])
         return StrategyCost(square, column_squares, SATURATION // entry)
-
-
-def _enumerate(integers: Integers) -> Iterator[tuple[int, AttributeMatrix]]:
-    return enumerate(integers.attribute_matrices)
 
 
 def place_chain(

@@ -17,10 +17,12 @@ import numpy as np
 from fitplug.errors import DesignError
 from fitplug.families.base.attribute_matrices import AttributeMatrix
 from fitplug.families.base.basis import Basis
+from fitplug.families.base.block_sets import BlockSet
 from fitplug.families.base.design import LEAST_RECORDS, add_claim_margins
+from fitplug.families.base.family import build_strategy
 from fitplug.families.base.integers import SATURATION
-from fitplug.families.base.strategies import build_strategy
-from fitplug.families.base.strategy import BlockSet, IntegerStrategy
+from fitplug.families.base.strategy import IntegerStrategy
+from fitplug.families.base.structure import Structure
 from fitplug.families.product.design.members import FamilyMember
 from fitplug.families.product.design.scales import (
     build_extreme_rows,
@@ -54,7 +56,7 @@ def round_member(
     member: FamilyMember,
     *,
     loss: float,
-) -> IntegerStrategy:
+) -> IntegerStrategy[Structure]:
     """Find the best integer strategy next to a real member of the family.
 
     Args:
@@ -90,7 +92,7 @@ def round_member(
             "an integer strategy has no room for tables of so many attributes; ask tables of fewer"
         )
     blocks = make_block_set(batched.scales, best.multiples, structure.noisy_blocks)
-    return add_claim_margins(build_strategy(structure, (blocks,), best.matrices))
+    return add_claim_margins(build_strategy(structure, best.matrices, (blocks,)))
 
 
 def _round_attributes(member: FamilyMember, bits: int) -> tuple[AttributeMatrix, ...]:

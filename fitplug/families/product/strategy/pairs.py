@@ -25,16 +25,14 @@ import numpy as np
 
 from fitplug.families.base.attribute_matrices import AttributeMatrix, DenseMatrix
 from fitplug.families.base.contrasts import build_contrasts
-from fitplug.families.base.strategy import Integers, IntegerStrategy
-from fitplug.families.base.strategy_form import StrategyCost, upper_excess
+from fitplug.families.base.mechanism import StrategyCost
 from fitplug.families.product.shape.pairs import (
     MOST_ATTRIBUTES,
     MOST_PAIR_ROWS,
     ProductPairStructure,
 )
-from fitplug.families.product.shape.products import ProductStructure
 from fitplug.families.product.strategy.products import (
-    ProductForm,
+    ProductStrategy,
     count_records,
     gather_multiples,
 )
@@ -57,34 +55,29 @@ from fitplug.numeric import (
 )
 
 
-class ProductPairForm(ProductForm):
+class ProductPairStrategy(ProductStrategy[ProductPairStructure]):
     """The strategies of `ProductPairStructure`."""
 
-    def compute_cost(self, structure: ProductStructure, integers: Integers) -> StrategyCost:
+    def compute_record_cost(self, claimed: int | None = None) -> StrategyCost:
         """Compute what no pair of cells costs more than."""
-        assert isinstance(structure, ProductPairStructure)
-        if (found := _try_all_pairs(structure, integers)) is not None:
+        if (found := _try_all_pairs(self)) is not None:
             largest, _ = found
         else:
-            costs, shift = _weigh_sets(structure, integers)
+            costs, shift = _weigh_sets(self)
             # The cost of a pair is an integer.
             moves = costs.search(costs.list_starts())
             largest = undo_scale(upper_costliest_move(costs, moves), shift)
-        records = count_records(structure.batched.scales, integers)
+        scales = self.structure.batched.scales
+        records = count_records(scales, self.attribute_matrices, self.block_sets)
         return StrategyCost(largest, np.array([ceil_float(Fraction(largest))]), records)
 
-    def upper_overstatement(self, strategy: IntegerStrategy) -> float:
-        structure, integers = strategy.structure, strategy.integers
-        assert isinstance(structure, ProductPairStructure)
-        if (found := _try_all_pairs(structure, integers)) is not None:
+    def compute_attained_square(self) -> int:
+        if (found := _try_all_pairs(self)) is not None:
             _, attained = found
-        else:
-            costs, _ = _weigh_sets(structure, integers)
-            attained = max(
-                _sum_move_cost(structure, integers, move)
-                for move in costs.search(costs.list_starts())[:_TRIED]
-            )
-        return upper_excess(strategy.sensitivity_squared, attained)
+            return attained
+        costs, _ = _weigh_sets(self)
+        moves = costs.search(costs.list_starts())[:_TRIED]
+        return max(_sum_move_cost(self, move) for move in moves)
 
 
 _TRIED = 8
@@ -130,18 +123,19 @@ def list_triples(matrix: AttributeMatrix, moves: bool, ordered: bool = False) ->
     return np.stack([squares[i], squares[j], grams[i, j]], axis=1)
 
 
-def _try_all_pairs(structure: ProductPairStructure, integers: Integers) -> tuple[int, int] | None:
+def _try_all_pairs(strategy: ProductPairStrategy) -> tuple[int, int] | None:
     """Compute the cost of all pairs of cells, or of triples that stand for those of all pairs.
 
     Returns:
         A number that none costs more than, and the cost of a pair; None if there are too many.
     """
+    structure = strategy.structure
     if len(structure.sizes) > MOST_ATTRIBUTES:
         return None
     # A pair costs what it does when its cells are exchanged: those of the last are in one order.
     order = structure.pair_order
     all_triples = [
-        list_triples(integers.attribute_matrices[a], a in structure.free, a == order[-1])
+        list_triples(strategy.attribute_matrices[a], a in structure.free, a == order[-1])
         for a in order
     ]
     origins = [np.arange(len(own)) for own in all_triples]
@@ -157,7 +151,7 @@ def _try_all_pairs(structure: ProductPairStructure, integers: Integers) -> tuple
     labels = [structure.grade_labels[a] for a in order]
     weights = np.zeros(grid)
     np.add.at(
-        weights, tuple(labels), gather_multiples(scales, integers.block_sets).astype(float) ** 2
+        weights, tuple(labels), gather_multiples(scales, strategy.block_sets).astype(float) ** 2
     )
     sums = [_contract(weights, [own[:, part] for own in triples[:-1]]) for part in range(3)]
     most = _contract(weights, [np.abs(own).max(axis=(0, 1))[None] for own in triples])
@@ -189,7 +183,7 @@ def _try_all_pairs(structure: ProductPairStructure, integers: Integers) -> tuple
     error = 8 * float(most.max()) * gamma(8 * len(order) + 4 * sum(grid) + 64)
     places = np.unravel_index(at, counts)
     chosen = {a: all_triples[k][origins[k][places[k]]].astype(object) for k, a in enumerate(order)}
-    return math.floor(best + error), _sum_cost(structure, integers, chosen)
+    return math.floor(best + error), _sum_cost(strategy, chosen)
 
 
 def _cover_all(triples: Sequence[IntArray]) -> list[TripleCover] | None:
@@ -226,26 +220,26 @@ def _contract(weights: FloatArray, tables: Sequence[FloatArray]) -> FloatArray:
     return np.moveaxis(weights, 0, -1).reshape(-1, weights.shape[0])
 
 
-def _list_ends(structure: ProductPairStructure, integers: Integers) -> list[tuple[int, ...]]:
+def _list_ends(strategy: ProductPairStrategy) -> list[tuple[int, ...]]:
     """List the largest |a_i|^2 of each attribute, and then the triple of the least a_i'a_j."""
     known: dict[int, tuple[int, ...]] = {}
-    for matrix in integers.attribute_matrices:
+    for matrix in strategy.attribute_matrices:
         if id(matrix) not in known:
             triples = list_triples(matrix, True)[:, :, 0]
             least = triples[int(triples[:, 2].argmin())]
             known[id(matrix)] = int(triples[:, 0].max()), *least.tolist()
-    return [known[id(matrix)] for matrix in integers.attribute_matrices]
+    return [known[id(matrix)] for matrix in strategy.attribute_matrices]
 
 
-def _weigh_sets(structure: ProductPairStructure, integers: Integers) -> tuple[MoveCosts, int]:
+def _weigh_sets(strategy: ProductPairStrategy) -> tuple[MoveCosts, int]:
     """Sum what blocks measure of each set of attributes along which a record may move.
 
     Returns:
         The costs of moves, rounded up, and the binary logarithm of what they are multiplied by.
     """
-    ends = _list_ends(structure, integers)
+    structure, ends = strategy.structure, _list_ends(strategy)
     of_blocks = np.zeros(len(structure.blocks), dtype=object)
-    for block_set in integers.block_sets:
+    for block_set in strategy.block_sets:
         m = block_set.M[:, 0, 0].astype(object)
         squares = structure.subsets.multiply([largest for largest, *_ in ends], block_set.blocks)
         of_blocks[block_set.blocks] += squares * m * m
@@ -258,21 +252,20 @@ def _weigh_sets(structure: ProductPairStructure, integers: Integers) -> tuple[Mo
     return MoveCosts.weigh(np.array([*ratios, 1.0]), structure.sets, noisy)
 
 
-def _sum_move_cost(structure: ProductPairStructure, integers: Integers, move: BoolArray) -> int:
+def _sum_move_cost(strategy: ProductPairStrategy, move: BoolArray) -> int:
     """Sum what a pair of cells costs that differ in the attributes of a move (m,), exactly."""
-    ends = _list_ends(structure, integers)
+    ends = _list_ends(strategy)
     triples = {a: (largest,) * 3 for a, (largest, *_) in enumerate(ends)}
-    triples |= {a: ends[a][1:] for a in structure.free[move].tolist()}
+    triples |= {a: ends[a][1:] for a in strategy.structure.free[move].tolist()}
     arrays = {a: np.array(own, dtype=object)[:, None] for a, own in triples.items()}
-    return _sum_cost(structure, integers, arrays)
+    return _sum_cost(strategy, arrays)
 
 
-def _sum_cost(
-    structure: ProductPairStructure, integers: Integers, triples: Mapping[int, AnyArray]
-) -> int:
+def _sum_cost(strategy: ProductPairStrategy, triples: Mapping[int, AnyArray]) -> int:
     """Sum what a pair of cells costs exactly, from the triples (3, K) of each attribute."""
+    structure = strategy.structure
     scales = structure.batched.scales
-    squares = gather_multiples(scales, integers.block_sets).astype(object) ** 2
+    squares = gather_multiples(scales, strategy.block_sets).astype(object) ** 2
     first, second, both = (
         scales.multiply([triples[a][part] for a in range(len(structure.sizes))])
         for part in range(3)

@@ -14,49 +14,49 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from fitplug.errors import PlanError
 from fitplug.families.base.attribute_matrices import AttributeMatrix, DenseMatrix
+from fitplug.families.base.block_sets import BlockSet
 from fitplug.families.base.contrasts import make_contrasts
 from fitplug.families.base.integers import MAX_ENTRY, SATURATION
-from fitplug.families.base.strategy import BlockSet, Integers, IntegerStrategy
-from fitplug.families.base.strategy_form import Mechanism, StrategyCost, make_mechanism
-from fitplug.families.blocks.strategy.matrices import BlockSetForm
+from fitplug.families.base.mechanism import StrategyCost
+from fitplug.families.base.structure import Structure
+from fitplug.families.blocks.strategy.matrices import BlockSetStrategy
 from fitplug.families.product.shape.grades import BlockScales
 from fitplug.families.product.shape.products import ProductStructure
 from fitplug.families.product.strategy.trees import NodeTreeMatrix, TreeMatrix
 from fitplug.families.product.strategy.variants import VariantMatrix
 from fitplug.numeric import AnyArray, FloatArray, IntArray, ceil_float, gamma, multiply_exactly
 
+P = TypeVar("P", bound=ProductStructure, covariant=True)
 
-class ProductForm(BlockSetForm[ProductStructure]):
+
+class ProductStrategy(BlockSetStrategy[P]):
     """The strategies of `ProductStructure`."""
 
     has_grades = True
 
-    def compute_cost(self, structure: ProductStructure, integers: Integers) -> StrategyCost:
-        if not len(structure.batched.scales.divided):
-            return super().compute_cost(structure, integers)
-        return compute_graded_cost(structure.batched.scales, integers)
+    @property
+    def peaks_at_one_cell(self) -> bool:
+        return super().peaks_at_one_cell and not len(self.structure.batched.scales.divided)
 
-    def list_mechanisms(self, strategy: IntegerStrategy, noise_std: float) -> tuple[Mechanism, ...]:
-        structure = strategy.structure
-        assert isinstance(structure, ProductStructure)
-        if not len(structure.batched.scales.divided):
-            return super().list_mechanisms(strategy, noise_std)
-        # The grades have their largest sensitivities at different cells.
-        square = strategy.sensitivity_squared
-        return (make_mechanism("all answers", square, noise_std, strategy.size),)
+    def compute_record_cost(self, claimed: int | None = None) -> StrategyCost:
+        scales = self.structure.batched.scales
+        if not len(scales.divided):
+            return super().compute_record_cost(claimed)
+        return compute_graded_cost(scales, self.attribute_matrices, self.block_sets)
 
-    def check_form(self, strategy: IntegerStrategy, structure: ProductStructure) -> None:
-        super().check_form(strategy, structure)
+    def check_form(self) -> None:
+        super().check_form()
+        structure = self.structure
         for name, grades, matrix in zip(
             structure.block_attributes,
             structure.batched.grades,
-            strategy.attribute_matrices,
+            self.attribute_matrices,
             strict=True,
         ):
             if isinstance(matrix, VariantMatrix):
@@ -65,20 +65,16 @@ class ProductForm(BlockSetForm[ProductStructure]):
                 counts = (1 if matrix.grades is None else matrix.grades.count,)
             if counts != tuple(np.diff(grades.starts).tolist()):
                 raise PlanError(f"what it measures of {name!r} does not have the workload's grades")
-        for block_set in strategy.block_sets:
+        for block_set in self.block_sets:
             check_multiples(structure.batched.scales, block_set)
 
-    def upper_unit_variances(
-        self,
-        structure: ProductStructure,
-        integers: Integers,
-    ) -> FloatArray:
+    def upper_record_variances(self) -> FloatArray:
         # Blocks that are not measured are answered without noise.
-        batched = structure.batched
-        multiples = gather_multiples(batched.scales, integers.block_sets).astype(np.float64)
+        batched = self.structure.batched
+        multiples = gather_multiples(batched.scales, self.block_sets).astype(np.float64)
         z = np.divide(1.0, multiples**2, out=np.zeros(len(multiples)), where=multiples > 0)
         tables = [
-            integers.attribute_matrices[distinct.attribute].upper_variance_parts(distinct.factor)
+            self.attribute_matrices[distinct.attribute].upper_variance_parts(distinct.factor)
             for distinct in batched.factors
         ]
         # Sums over m axes of at most 1 + K_i products each, all of them >= 0.
@@ -86,9 +82,11 @@ class ProductForm(BlockSetForm[ProductStructure]):
         variances = batched.arrange_by_row(batched.compute_variances(tables, z))
         return variances * (1 + gamma(roundings))
 
+    @classmethod
     def read_attribute_matrices(
-        self, structure: ProductStructure, arrays: Sequence[Mapping[str, AnyArray]]
+        cls, structure: Structure, arrays: Sequence[Mapping[str, AnyArray]]
     ) -> tuple[AttributeMatrix, ...]:
+        assert isinstance(structure, ProductStructure)
         matrices: list[AttributeMatrix] = list(make_contrasts(structure))
         for a, (name, tree) in enumerate(
             zip(structure.block_attributes, structure.batched.trees, strict=True)
@@ -120,12 +118,14 @@ def gather_multiples(scales: BlockScales, block_sets: Sequence[BlockSet]) -> Int
     return found
 
 
-def compute_graded_cost(scales: BlockScales, integers: Integers) -> StrategyCost:
-    """Compute the largest cost of a record exactly."""
-    multiples = gather_multiples(scales, integers.block_sets).astype(object)
+def compute_graded_cost(
+    scales: BlockScales, matrices: Sequence[AttributeMatrix], block_sets: Sequence[BlockSet]
+) -> StrategyCost:
+    """Compute the largest cost of a record exactly, and how many records the integers hold."""
+    multiples = gather_multiples(scales, block_sets).astype(object)
     whole: list[AnyArray] = []
     tables: list[AnyArray] = []
-    for matrix in integers.attribute_matrices:
+    for matrix in matrices:
         if (grades := matrix.grades) is None:
             whole.append(np.array([matrix.column_square], dtype=object))
         else:
@@ -141,20 +141,22 @@ def compute_graded_cost(scales: BlockScales, integers: Integers) -> StrategyCost
         costs = multiply_exactly(flat.T, table.T).reshape(*costs.shape[1:], len(table))
     largest = int(costs.max())
     squares = np.array([ceil_float(Fraction(largest))])
-    return StrategyCost(largest, squares, count_records(scales, integers))
+    return StrategyCost(largest, squares, count_records(scales, matrices, block_sets))
 
 
-def count_records(scales: BlockScales, integers: Integers) -> int:
+def count_records(
+    scales: BlockScales, matrices: Sequence[AttributeMatrix], block_sets: Sequence[BlockSet]
+) -> int:
     """Count how many records the answers' 64-bit integers hold."""
     entries = scales.multiply(
         [
             np.array([matrix.largest_entry], dtype=object)
             if matrix.grades is None
             else matrix.grades.largest_entries.astype(object)
-            for matrix in integers.attribute_matrices
+            for matrix in matrices
         ]
     )
-    multiples = gather_multiples(scales, integers.block_sets).astype(object)
+    multiples = gather_multiples(scales, block_sets).astype(object)
     return int(SATURATION // max(int((entries * multiples).max()), 1))
 
 

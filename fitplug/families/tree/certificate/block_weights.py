@@ -8,7 +8,7 @@ p / m and q / m.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -77,12 +77,13 @@ class BlockWeights:
         rows = sum(len(part.matrix) for part in self.parts)
         return gamma(self.structure.cells + longest + rows + 2 * len(self.parts) + 16)
 
-    def build_scalar(self) -> ScalarTree:
-        """Build the tree of a block that has one class of cells."""
+    def build_scalar(self, scales: FloatArray | None = None) -> ScalarTree:
+        """Build the tree of a block that has one class of cells; see `ScalarTree.scales`."""
         root = np.zeros(1, dtype=np.int64)
         order = order_nodes(self.tree, root, 0, self.last)
         precisions = self._sum_precisions(self.classes[0])[order.nodes]
-        return build_scalar_tree(order, self.masses[order.nodes, 0], precisions)
+        tree = build_scalar_tree(order, self.masses[order.nodes, 0], precisions)
+        return replace(tree, scales=scales)
 
     def build_dense(self, totals: Totals) -> DenseTree:
         """Build the tree of a block that has several classes of cells."""

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fitplug.certify import factor_precision, factor_sum, sum_logarithms
-from fitplug.families.tree.certificate.scalar_trees import ScalarTree
+from fitplug.families.tree.certificate.scalar_trees import RootPosterior, ScalarTree
 from fitplug.numeric import UNIT_ROUNDOFF, BoolArray, FloatArray, IntArray, gamma
 
 _MOST_NUMBERS, _FEW_NUMBERS = 2_000_000, 2**16
@@ -42,23 +42,6 @@ class Measurements:
 
     matrix: FloatArray
     precisions: FloatArray
-
-
-@dataclass(frozen=True, eq=False)
-class RootPosterior:
-    """What a sweep proves of the covariance V of the root: c P P' <= V, and B'B / C <= V^-1.
-
-    Attributes:
-        least: c, at most 1.
-        diagonal: Of P, which is triangular, shape (r,).
-        largest: C, at least 1, or infinite.
-        information: B, shape (m, r).
-    """
-
-    least: float
-    diagonal: FloatArray
-    largest: float
-    information: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,26 +87,14 @@ class DenseTree:
     members: BoolArray
     rounding: float
 
-    def lower_log_determinants(self, poles: FloatArray) -> FloatArray:
-        """Bound log det(I + N / t) from below.
+    def lower_determinants(self, poles: FloatArray) -> tuple[FloatArray, list[RootPosterior]]:
+        """Bound log det(I + N / t) from below, by a sweep upwards.
 
         Args:
             poles: t, shape (P,).
 
         Returns:
-            Shape (P,).
-        """
-        return self.sweep(poles)[0]
-
-    def sweep(self, poles: FloatArray) -> tuple[FloatArray, list[RootPosterior]]:
-        """Sweep upwards.
-
-        Args:
-            poles: t, shape (P,).
-
-        Returns:
-            Lower bounds on log det(I + N / t), shape (P,), and what is known of the root at each
-            pole.
+            The bounds, shape (P,), and what is known of the root at each pole.
         """
         information = np.zeros((2, len(self.masses), len(poles)))
         total = np.zeros(len(poles))
@@ -224,7 +195,7 @@ class DenseTree:
         most = sums.max(axis=1)
         if self.totals is None:
             return float(most.max())
-        return max(float(most.max()), self.totals.upper_eigenvalues(most[self.tops]))
+        return max(float(most.max()), self.totals.upper_eigenvalue(most[self.tops]))
 
     def group_kinds(self, nodes: IntArray) -> Iterator[tuple[int, IntArray]]:
         """Group nodes by their kind."""

@@ -9,11 +9,18 @@ D = diag(p), is the sum over the nodes of log(1 + w_v V0_v), with (docs/theory/t
 All numbers are positive and nothing is subtracted, so every result has a small relative error,
 which is counted in units of the last place: an increasing function of V0 that grows no faster than
 V0 does not increase its relative error. Neither a solver nor LAPACK is involved.
+
+Persons with several records count the nodes of depth d a_d times as much as one record does. Then
+the leaves have the variances a_L p_i / t, and what node v shares is one more measurement of it
+(docs/theory/persons.md, (N13)).
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -54,6 +61,7 @@ class SweepOrder:
         tops: The number of top nodes.
         steps: The steps, from the top nodes downwards.
         multiplicities: How many identical nodes each position stands for, shape (n,).
+        depths: The depth of the node at each position, shape (n,).
         roundings: No fewer than the roundings, one after another, that lead to V0 of a top node.
     """
 
@@ -61,20 +69,8 @@ class SweepOrder:
     tops: int
     steps: tuple[SweepStep, ...]
     multiplicities: FloatArray
+    depths: IntArray
     roundings: int
-
-    def add_upwards(self, values: FloatArray) -> FloatArray:
-        """Add the values of children, each for all that it stands for, to their parents, in place.
-
-        Args:
-            values: Shape (n,).
-
-        Returns:
-            The same array.
-        """
-        for step in reversed(self.steps):
-            values[step.parents] += values[step.children].reshape(step.k, -1).sum(axis=0)
-        return values
 
 
 def order_nodes(tree: NodeTree, tops: IntArray, first: int, last: int) -> SweepOrder:
@@ -112,7 +108,24 @@ def order_nodes(tree: NodeTree, tops: IntArray, first: int, last: int) -> SweepO
         roundings[one.parents] = below + 3 + one.k
     most = int(roundings[: len(tops)].max())
     multiplicities = tree.multiplicities[order].astype(np.float64)
-    return SweepOrder(order, len(tops), tuple(steps), multiplicities, most)
+    return SweepOrder(order, len(tops), tuple(steps), multiplicities, tree.depths[order], most)
+
+
+@dataclass(frozen=True, eq=False)
+class RootPosterior:
+    """What a sweep proves of the covariance V of the root: c P P' <= V, and B'B / C <= V^-1.
+
+    Attributes:
+        least: c, at most 1.
+        diagonal: Of P, which is triangular, shape (r,).
+        largest: C, at least 1, or infinite.
+        information: B, shape (m, r).
+    """
+
+    least: float
+    diagonal: FloatArray
+    largest: float
+    information: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,22 +136,31 @@ class ScalarTree:
         order: The nodes.
         masses: p_v of each of the identical nodes at each position, shape (n,).
         precisions: w_v of each of these, shape (n,).
+        scales: a_d of each depth, at least 0, shape (depths,): where one is 0, so are those above.
+            None for 1.
     """
 
     order: SweepOrder
     masses: FloatArray
     precisions: FloatArray
+    scales: FloatArray | None = None
 
-    def lower_log_determinants(self, poles: FloatArray) -> FloatArray:
-        """Bound log det(I + N / t) from below, all trees together.
+    def lower_determinants(self, poles: FloatArray) -> tuple[FloatArray, list[RootPosterior]]:
+        """Bound log det(I + N / t) of one tree from below.
 
         Args:
             poles: t, shape (P,).
 
         Returns:
-            Shape (P,).
+            The bounds, shape (P,), and what is known of the root at each pole.
         """
-        return self.sweep(poles)[0]
+        bounds, V = self.sweep(poles)
+        error = 2 * self.error + gamma(16)
+        roots = [
+            RootPosterior(1 - error, np.array([x]), 1 + error, np.array([[1 / x]]))
+            for x in np.sqrt(V[0]).tolist()
+        ]
+        return bounds, roots
 
     def sweep(self, poles: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Sweep upwards.
@@ -151,26 +173,83 @@ class ScalarTree:
             nodes, shape (tops, P), with a relative error of at most `error`.
         """
         order = self.order
-        V = self.masses[:, None] / poles
-        total = np.zeros(len(poles))
+        V = self._variances[:, None] / poles
+        total, shared, sizes = (np.zeros(len(poles)) for _ in range(3))
         for step in reversed(order.steps):
             below = self._update(V, step.children, total)
             if step.counts is not None:
-                V[step.parents] = step.counts * below
+                prior = step.counts * below
             else:
-                V[step.parents] = below.reshape(step.k, -1, len(poles)).sum(axis=0)
+                prior = below.reshape(step.k, -1, len(poles)).sum(axis=0)
+            scale, ratio = self._compare_scales(step)
+            if ratio != 1.0:
+                full = (scale * self.masses[step.parents])[:, None] / poles
+                f = np.divide(prior, full, out=np.ones_like(prior), where=full > 0)
+                f = np.minimum(f, 1.0)
+                e = ratio * (1 - f) + f
+                prior = np.divide(prior * ratio, e, out=np.zeros_like(prior), where=e > 0)
+                logs = np.log(np.maximum(e, np.finfo(float).tiny))
+                counts = order.multiplicities[step.parents]
+                shared += counts @ logs
+                sizes += counts @ np.abs(logs)
+            V[step.parents] = prior
         top = self._update(V, slice(0, order.tops), total)
-        return total * (1 - self.error - gamma(len(V) + LOGARITHM)), top
+        relative = self.error + gamma(len(V) + LOGARITHM)
+        # Each logarithm of e is wrong by the relative error of e.
+        parents = sum(float(order.multiplicities[step.parents].sum()) for step in order.steps)
+        absolute = 0.0 if self.scales is None else self.error * self._growth * parents
+        lost = relative * (total + sizes) + absolute
+        return np.maximum(total + shared - lost * (1 + gamma(8)), 0.0), top
 
     @property
     def error(self) -> float:
-        """A bound on the relative error of V, for the masses and precisions as they are."""
-        return gamma(self.order.roundings + 3)
+        """A bound on the relative error of V, for the masses, precisions and scales as they are."""
+        if self.scales is None:
+            return gamma(self.order.roundings + 3)
+        return 2 * self._growth * gamma(self.order.roundings + 16 * (len(self.scales) + 2))
 
-    @property
+    @cached_property
     def trace(self) -> float:
         """tr N, not rounded outwards."""
-        return float(self.order.multiplicities @ (self.precisions * self.masses))
+        variances, order = self._variances.copy(), self.order
+        if self.scales is not None:
+            # A node v has the variance a_d p_v, and what the nodes u above it share, p_v^2 / p_u.
+            shares = np.zeros(len(variances))
+            for step in order.steps:
+                change = self._scales[step.parents] - self._scales[step.children][0]
+                above = self.masses[step.parents]
+                more = np.divide(change, above, out=np.zeros_like(above), where=above > 0)
+                below = shares[step.children].reshape(step.k, -1)
+                below += shares[step.parents] + more
+            variances += shares * self.masses**2
+        return float(order.multiplicities @ (self.precisions * variances))
+
+    @cached_property
+    def _scales(self) -> FloatArray:
+        """a_d of the node at each position, shape (n,)."""
+        if self.scales is None:
+            return np.ones(len(self.masses))
+        return self.scales[self.order.depths]
+
+    @cached_property
+    def _variances(self) -> FloatArray:
+        """a_d p_v of each of the identical nodes at each position, shape (n,)."""
+        return self.masses if self.scales is None else self._scales * self.masses
+
+    @cached_property
+    def _growth(self) -> float:
+        """No less than the factor by which relative errors grow along a path."""
+        assert self.scales is not None
+        ratios = (a / b for a, b in itertools.pairwise(self.scales.tolist()) if b > 0)
+        return math.prod(max(1.0, ratio) for ratio in ratios) * (1 + gamma(64))
+
+    def _compare_scales(self, step: SweepStep) -> tuple[float, float]:
+        """Find a_d of the children of a step, and a_d of their parents over it."""
+        if self.scales is None:
+            return 1.0, 1.0
+        scale = float(self._scales[step.children][0])
+        # Where nothing is left below a node, nothing is left of it.
+        return scale, float(self._scales[step.parents[0]]) / scale if scale > 0 else 1.0
 
     def count_ranks(self) -> tuple[float, BoolArray]:
         """Count the rank of N, and tell whether what is asked below the top nodes tells their sums.
@@ -193,16 +272,22 @@ class ScalarTree:
         told = is_told[: order.tops]
         return rank + float((is_asked[: order.tops] & ~told).sum()), told
 
-    def upper_eigenvalues(self, above: FloatArray) -> float:
+    @property
+    def rank(self) -> float:
+        """The rank of N, for all masses that are not zero."""
+        return self.count_ranks()[0]
+
+    def upper_eigenvalue(self, above: FloatArray | float = 0.0) -> float:
         """Bound the largest eigenvalue of N from above, but for rounding.
 
         Args:
             above: What to add for each top node, shape (tops,).
 
         Returns:
-            The largest sum of w_v p_v over the nodes of a path.
+            The largest sum of w_v a p_v over the nodes of a path, with the largest scale a.
         """
-        sums = self.precisions * self.masses
+        most = 1.0 if self.scales is None else float(self.scales.max())
+        sums = most * self.precisions * self.masses
         sums[: self.order.tops] += above
         for step in self.order.steps:
             below = sums[step.children].reshape(step.k, -1)

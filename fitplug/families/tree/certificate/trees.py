@@ -24,15 +24,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
 from fitplug.certify import COARSE_STEP, STEP, lower_trace
 from fitplug.families.blocks.certificate import BlockCertifier
 from fitplug.families.tree.certificate.block_weights import BlockWeights
-from fitplug.families.tree.certificate.dense_trees import DenseTree, RootPosterior
-from fitplug.families.tree.certificate.scalar_trees import LOGARITHM, ScalarTree
+from fitplug.families.tree.certificate.dense_trees import DenseTree
+from fitplug.families.tree.certificate.scalar_trees import LOGARITHM, RootPosterior, ScalarTree
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.root_totals import RootTotals
 from fitplug.numeric import FloatArray, gamma
@@ -90,30 +89,14 @@ def build_root_prior(
     return RootPrior(*sums, totals.reduction.astype(np.float64), np.asarray(factor, np.float64))
 
 
-def lower_scalar_moves(tree: ScalarTree, prior: RootPrior, poles: FloatArray) -> FloatArray:
-    """Bound the logarithm of the determinant of a tree of numbers from below, (P,)."""
-    found, V = tree.sweep(poles)
-    error = 2 * tree.error + gamma(16)
-    roots = [
-        RootPosterior(1 - error, np.array([x]), 1 + error, np.array([[1 / x]]))
-        for x in np.sqrt(V[0]).tolist()
-    ]
-    return _add_gains(found, roots, prior, poles)
-
-
-def lower_dense_moves(tree: DenseTree, prior: RootPrior, poles: FloatArray) -> FloatArray:
-    """Bound the logarithm of the determinant of a tree of matrices from below, (P,)."""
-    return _add_gains(*tree.sweep(poles), prior, poles)
-
-
 def _add_gains(
-    found: FloatArray, roots: Sequence[RootPosterior], prior: RootPrior, poles: FloatArray
+    bounds: FloatArray, roots: Sequence[RootPosterior], prior: RootPrior, poles: FloatArray
 ) -> FloatArray:
     """Add the logarithms of what the determinants are multiplied by; zero where none is proven."""
     with np.errstate(all="ignore"):
         gains = [_lower_gain(root, prior, t) for root, t in zip(roots, poles.tolist(), strict=True)]
-    total = found + np.array(gains)
-    return np.where(np.isfinite(total), np.maximum(total - gamma(8) * found, 0.0), 0.0)
+    total = bounds + np.array(gains)
+    return np.where(np.isfinite(total), np.maximum(total - gamma(8) * bounds, 0.0), 0.0)
 
 
 def _lower_gain(root: RootPosterior, prior: RootPrior, t: float) -> float:
@@ -221,49 +204,57 @@ def scale_rows(
     return power, np.ldexp(row_weights, -2 * power)
 
 
-def lower_weighted_norm(weights: BlockWeights, prior: RootPrior | None, most: float = 2.0) -> float:
+def lower_weighted_norm(
+    weights: BlockWeights,
+    prior: RootPrior | None,
+    most: float = 2.0,
+    scales: FloatArray | None = None,
+) -> float:
     """Bound the norm of a block from below.
 
     Args:
         weights: Its weights.
         prior: The covariance of the root's classes, if it is not that of the weights.
         most: By what factor the prior raises eigenvalues at most: by 2 where records move.
+        scales: For one class of dense cells, how many times as much as by one record the nodes of
+            each depth are counted, shape (depths,); None for 1.
     """
     if weights.last < 0:
         return 0.0
     # Everything grows at most in proportion to the masses and to the precisions.
     error = 8 * weights.rounding
     more = 1.0 if prior is None else most
+    tree: ScalarTree | DenseTree
+    tolerance, step, share = TOLERANCE, STEP, 1.0
     if weights.classes[0].size == 1:
-        tree = weights.build_scalar()
-        bound, _ = lower_trace(
-            tree.lower_log_determinants
-            if prior is None
-            else partial(lower_scalar_moves, tree, prior),
-            rank=tree.count_ranks()[0],
-            trace=tree.trace * more,
-            largest=tree.upper_eigenvalues(np.zeros(1)) * more,
-            tolerance=TOLERANCE,
-            batch=min(max(MOST_NUMBERS // len(tree.masses), 6), 24),
-        )
-        return bound * (1 - error)
-    totals = weights.find_totals()
-    dense = weights.build_dense(totals)
-    work = len(dense.masses) * float(dense.masses.shape[1]) ** 3
-    if work > MOST_WORK:
-        raise ValueError("dual weights p tell cells apart at too many nodes: average them there")
-    is_costly = work > LARGE_WORK
+        tree = weights.build_scalar(scales)
+        batch = min(max(MOST_NUMBERS // len(tree.masses), 6), 24)
+    else:
+        totals = weights.find_totals()
+        tree, batch = weights.build_dense(totals), 8
+        work = len(tree.masses) * float(tree.masses.shape[1]) ** 3
+        if work > MOST_WORK:
+            raise ValueError(
+                "dual weights p tell cells apart at too many nodes: average them there"
+            )
+        if work > LARGE_WORK:
+            tolerance, step, batch = COARSE_TOLERANCE, COARSE_STEP, 4
+        # Weights of pairs are products of those of two leaves.
+        share = math.sqrt(totals.share) if prior is None else totals.share
+
+    def evaluate(poles: FloatArray) -> FloatArray:
+        bounds, roots = tree.lower_determinants(poles)
+        return bounds if prior is None else _add_gains(bounds, roots, prior, poles)
+
     bound, _ = lower_trace(
-        dense.lower_log_determinants if prior is None else partial(lower_dense_moves, dense, prior),
-        rank=dense.rank,
-        trace=dense.trace * more,
-        largest=dense.upper_eigenvalue() * more,
-        tolerance=COARSE_TOLERANCE if is_costly else TOLERANCE,
-        step=COARSE_STEP if is_costly else STEP,
-        batch=4 if is_costly else 8,
+        evaluate,
+        rank=tree.rank,
+        trace=tree.trace * more,
+        largest=tree.upper_eigenvalue() * more,
+        tolerance=tolerance,
+        step=step,
+        batch=batch,
     )
-    # Weights of pairs are products of those of two leaves.
-    share = math.sqrt(totals.share) if prior is None else totals.share
     return bound * share * (1 - error)
 
 

@@ -23,10 +23,11 @@ from fitplug.families.base.design import (
     choose_bits,
     evaluate_at_targets,
 )
+from fitplug.families.base.family import build_strategy
 from fitplug.families.base.integers import MAX_ENTRY
 from fitplug.families.base.objective import Objective
-from fitplug.families.base.strategies import build_strategy
 from fitplug.families.base.strategy import IntegerStrategy
+from fitplug.families.base.structure import Structure
 from fitplug.families.tree.design.bound_ascent import ascend_tree_bound
 from fitplug.families.tree.design.child_covariances import (
     ChildCovariances,
@@ -42,7 +43,7 @@ from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.pairs import TreePairStructure
 from fitplug.families.tree.shape.persons import PersonTreeStructure
 from fitplug.families.tree.shape.root_totals import RootTotals
-from fitplug.families.tree.strategy.blocks import StepMatrices, TreeBlock
+from fitplug.families.tree.strategy.blocks import StepMatrices, TreeBlock, TreeIntegers
 from fitplug.numeric import FloatArray, IntArray
 from fitplug.solve import Options
 from fitplug.workload import ONE_RECORD
@@ -61,7 +62,7 @@ def round_trees(
     objective: Objective,
     upper: float,
     loss: float,
-) -> IntegerStrategy:
+) -> IntegerStrategy[Structure]:
     """Round what the sweeps over all blocks that are measured found.
 
     Args:
@@ -78,7 +79,7 @@ def round_trees(
     every = structure.noisy_blocks
     unit = math.sqrt(float(sum_profiles(structure, sweeps).max()))
     scales = 1 / (unit * np.sqrt(compute_precisions(structure, every)))
-    best: IntegerStrategy | None = None
+    best: IntegerStrategy[Structure] | None = None
     reached = math.inf
     for bits in choose_bits(_BITS, structure.shares):
         shared = _SHARED_BITS if structure.shares == 1 else min(_SHARED_BITS, bits // 2)
@@ -89,7 +90,7 @@ def round_trees(
         if any(block is None for block in blocks):
             break
         made = tuple(block for block in blocks if block is not None)
-        strategy = build_strategy(structure, (), make_contrasts(structure), made)
+        strategy = build_strategy(structure, make_contrasts(structure), made)
         if best is not None and strategy.max_records < LEAST_RECORDS:
             break
         before, reached = reached, evaluate_at_targets(strategy, objective)
@@ -263,10 +264,11 @@ def _round_member(
     sweeps: Sequence[Sweep],
     objective: Objective,
     loss: float,
-) -> IntegerStrategy:
+) -> IntegerStrategy[Structure]:
     """Round a member of the family to integers, as closely as one record needs it."""
     ratios = sum_variances(once, sweeps) / once.targets
     upper = math.sqrt(float(sum_profiles(once, sweeps).max()) * float(ratios.max()))
     rounded = round_trees(once, sweeps, objective=objective, upper=upper, loss=loss)
-    strategy = build_strategy(structure, (), make_contrasts(structure), rounded.tree_blocks)
+    assert isinstance(rounded, TreeIntegers)
+    strategy = build_strategy(structure, make_contrasts(structure), rounded.tree_blocks)
     return add_claim_margins(strategy)

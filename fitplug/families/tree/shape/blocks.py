@@ -31,11 +31,10 @@ from fitplug.families.base.structure import Structure, list_names
 from fitplug.families.base.tree_shape import targets_vary
 from fitplug.families.tree.shape.node_tree import (
     NodeTree,
-    UnfoldedTree,
     build_node_tree,
-    unfold_tree,
 )
 from fitplug.families.tree.shape.root_totals import RootTotals, find_no_totals
+from fitplug.families.tree.shape.unfolded_tree import UnfoldedTree, unfold_tree
 from fitplug.numeric import AnyArray, FloatArray, IntArray, freeze, frozen_property
 from fitplug.workload import CellClasses, QueryGroup, check_coefficients, find_classes
 

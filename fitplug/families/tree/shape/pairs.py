@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,6 +24,18 @@ from fitplug.numeric import BoolArray, FloatArray, IntArray, frozen_property, to
 
 MOST_MOVED = 7
 """Most symmetric attributes along which a record may move: each set of them has a cost."""
+
+
+class JointClasses(NamedTuple):
+    """The classes of dense cells of a depth in all blocks, with one for cells that none counts.
+
+    Attributes:
+        of_cell: The class of each dense cell, shape (D,).
+        first: The first cell of each class, shape (m,).
+    """
+
+    of_cell: IntArray
+    first: IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,6 +159,24 @@ class TreePairStructure(TreeStructure):
         numbers = numbers.reshape(domain.shape_of(names))
         kept = tuple(slice(None) if name in public else None for name in self.dense)
         return np.broadcast_to(numbers[kept], domain.shape_of(self.dense)).reshape(self.cells)
+
+    @frozen_property
+    def joint_classes(self) -> tuple[JointClasses, ...]:
+        """The classes of each depth. The block of no attribute tells all apart that any does."""
+        found = []
+        for classes in self.classes[0]:
+            of_cell = np.where(classes.of_cell >= 0, classes.of_cell, classes.size)
+            _, first = np.unique(of_cell, return_index=True)
+            found.append(JointClasses(np.minimum(of_cell, len(first) - 1), first))
+        return tuple(found)
+
+    @frozen_property
+    def can_move(self) -> BoolArray:
+        """Between which joint classes of the root a record may move within a region, (m, m)."""
+        joint = self.joint_classes[0]
+        holds = np.zeros((len(joint.first), int(self.regions.max()) + 1))
+        holds[joint.of_cell, self.regions] = 1
+        return np.asarray(holds @ holds.T > 0)
 
     @frozen_property
     def is_public(self) -> BoolArray:

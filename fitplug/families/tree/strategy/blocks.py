@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -34,9 +35,8 @@ from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.tree.shape.blocks import GroupPart, TreeStructure
 from fitplug.families.tree.shape.node_tree import (
     TreeStep,
-    UnfoldedSiblings,
-    UnfoldedTree,
 )
+from fitplug.families.tree.shape.unfolded_tree import Siblings, UnfoldedTree
 from fitplug.families.tree.strategy.child_matrices import (
     ChildMatrices,
     LeafMatrices,
@@ -60,6 +60,9 @@ _MOST_NUMBERS = 2**22
 
 _FEW = 16
 """A smaller share of the nodes of a step gets inverses of its own, and not those of all nodes."""
+
+
+T = TypeVar("T", bound=TreeStructure, covariant=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +97,10 @@ class StepMatrices:
         if len(positions) * _FEW < len(self.dense) and self.dense.size > _MOST_NUMBERS:
             return invert_each_with_residual(self.dense[positions].astype(np.float64))[0]
         return self.dense_inverses[0][positions]
+
+    def count_rows(self, k: int) -> int:
+        """Count the rows of A_v of a node with k children."""
+        return build_contrasts(k).rows if self.children.ndim == 1 else k - 1
 
     def count_answers(self, step: TreeStep) -> int:
         """Count what the nodes measure of their children."""
@@ -228,7 +235,7 @@ class TreeBlock:
 
     def list_siblings(
         self, tree: UnfoldedTree, columns: int
-    ) -> Iterator[tuple[UnfoldedSiblings, StepMatrices]]:
+    ) -> Iterator[tuple[Siblings, StepMatrices]]:
         """List the siblings of an unfolded tree that the block measures, with their matrices.
 
         Args:
@@ -275,6 +282,38 @@ class TreeBlock:
                 raise PlanError("what it measures of identical leaves is no multiple of contrasts")
 
 
+@dataclass(frozen=True, eq=False)
+class TreeIntegers(IntegerStrategy[T]):
+    """The integers of a strategy of trees; `TreeStrategy` has what follows from them.
+
+    Attributes:
+        tree_blocks: The blocks that are measured, in their order.
+    """
+
+    tree_blocks: tuple[TreeBlock, ...]
+
+    @property
+    def widths(self) -> list[tuple[IntArray, int]]:
+        return [
+            (np.array([own.block], dtype=np.int64), own.count_answers(self.structure))
+            for own in self.tree_blocks
+        ]
+
+    @property
+    def column_height(self) -> int:
+        return sum(64 * len(own.steps) for own in self.tree_blocks)
+
+    def list_blocks(self) -> Iterator[tuple[TreeBlock, tuple[int, ...], int]]:
+        """List each block with the shape and the start of its answers."""
+        start = 0
+        for own in self.tree_blocks:
+            (attributes,) = self.structure.subsets.list_attributes([own.block])
+            rows = [self.attribute_matrices[a].rows for a in attributes]
+            shape = (*rows, own.count_answers(self.structure))
+            yield own, shape, start
+            start += math.prod(shape)
+
+
 def square_columns(matrices: IntArray, positions: IntArray, columns: IntArray) -> AnyArray:
     """Compute the squares of the norms of columns of some of the matrices (b, m, n), exactly.
 
@@ -317,19 +356,6 @@ def list_block_tables(structure: TreeStructure) -> list[tuple[str, ...]]:
         domain.ordered(structure.name_attributes(block) + list_needed(structure, block))
         for block in structure.noisy_blocks.tolist()
     ]
-
-
-def list_tree_blocks(
-    strategy: IntegerStrategy, structure: TreeStructure
-) -> Iterator[tuple[TreeBlock, tuple[int, ...], int]]:
-    """List each block with the shape and the start of its answers."""
-    start = 0
-    for own in strategy.tree_blocks:
-        (attributes,) = structure.subsets.list_attributes([own.block])
-        rows = [strategy.attribute_matrices[a].rows for a in attributes]
-        shape = (*rows, own.count_answers(structure))
-        yield own, shape, start
-        start += math.prod(shape)
 
 
 def find_classes_below(structure: TreeStructure, block: int, depth: int) -> CellClasses:

@@ -12,20 +12,22 @@ rounding of the sweep: each g_j carries a bound on the norm of its error.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from functools import partial
 
 import numpy as np
 
-from fitplug.families.base.boxed_combinations import Boxes, Products
+from fitplug.families.base.boxed_combinations import Boxes
 from fitplug.families.base.estimates import arrange_as_block
+from fitplug.families.base.mechanism import AnswerWeights, BlockWeights, Products
 from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.tree.shape.blocks import TreeStructure
-from fitplug.families.tree.shape.node_tree import UnfoldedSiblings
+from fitplug.families.tree.shape.unfolded_tree import Siblings
 from fitplug.families.tree.strategy.blocks import (
     StepMatrices,
     TreeBlock,
+    TreeIntegers,
     find_classes_below,
     find_part,
 )
@@ -60,89 +62,25 @@ class LevelWeights:
     errors: FloatArray
 
 
-@dataclass(frozen=True, eq=False)
-class AnswerWeights:
-    """The weights of some answers of a block in k combinations.
-
-    Attributes:
-        weights: Shape (k, answers).
-        squares: Upper bounds on the squares of the norms of the exact weights, shape (k,).
-    """
-
-    weights: FloatArray
-    squares: FloatArray
+def weigh_tree_arrays(
+    strategy: TreeIntegers[TreeStructure], combinations: Sequence[Mapping[str, FloatArray]]
+) -> Iterator[BlockWeights]:
+    """Weigh the answers of each block in combinations; see `IntegerStrategy.combine`."""
+    for own in strategy.tree_blocks:
+        yield _list_answer_weights(strategy, strategy.structure, own, combinations)
 
 
-BlockWeights: TypeAlias = tuple[list[int], Iterator[AnswerWeights]]
-"""The numbers of the combinations that use a block, and the weights of its answers in parts."""
-
-
-def upper_tree_stds(
-    strategy: IntegerStrategy,
-    structure: TreeStructure,
-    combinations: Sequence[Mapping[str, FloatArray]],
-) -> FloatArray:
-    """Bound the stds; see `fitplug.families.base.strategies.upper_combined_stds`."""
-    weights = (
-        _list_answer_weights(strategy, structure, own, combinations) for own in strategy.tree_blocks
-    )
-    return _upper_stds(len(combinations), weights)
-
-
-def upper_boxed_tree_stds(
-    strategy: IntegerStrategy, structure: TreeStructure, combinations: Sequence[Products]
-) -> FloatArray:
-    """Bound the stds; see `fitplug.families.base.strategies.upper_boxed_stds`."""
+def weigh_tree_products(
+    strategy: TreeIntegers[TreeStructure], combinations: Sequence[Products]
+) -> Iterator[BlockWeights]:
+    """Weigh the answers of each block; see `IntegerStrategy.combine_products`."""
     boxes = Boxes(strategy, combinations)
-    weights = (_list_boxed_weights(structure, own, boxes) for own in strategy.tree_blocks)
-    return _upper_stds(len(combinations), weights)
-
-
-def _upper_stds(combinations: int, weights: Iterable[BlockWeights]) -> FloatArray:
-    """Bound the stds of combinations from the weights of each block's answers."""
-    squares = np.zeros(combinations)
-    for users, found in weights:
-        for part in found:
-            squares[users] += part.squares
-    return np.asarray(np.sqrt(squares) * (1 + 1e-12))
-
-
-def compute_tree_covariance(
-    strategy: IntegerStrategy,
-    structure: TreeStructure,
-    combinations: Sequence[Mapping[str, FloatArray]],
-) -> FloatArray:
-    """Compute the covariance; see `compute_combined_covariance`."""
-    weights = (
-        _list_answer_weights(strategy, structure, own, combinations) for own in strategy.tree_blocks
-    )
-    return _compute_covariance(len(combinations), weights)
-
-
-def compute_boxed_tree_covariance(
-    strategy: IntegerStrategy, structure: TreeStructure, combinations: Sequence[Products]
-) -> FloatArray:
-    """Compute the covariance; see `fitplug.families.base.strategies.compute_boxed_covariance`."""
-    boxes = Boxes(strategy, combinations)
-    weights = (_list_boxed_weights(structure, own, boxes) for own in strategy.tree_blocks)
-    return _compute_covariance(len(combinations), weights)
-
-
-def _compute_covariance(combinations: int, weights: Iterable[BlockWeights]) -> FloatArray:
-    """Compute the covariance of combinations from the weights of each block's answers."""
-    covariance = np.zeros((combinations, combinations))
-    squares = np.zeros(combinations)
-    for users, found in weights:
-        for part in found:
-            covariance[np.ix_(users, users)] += part.weights @ part.weights.T
-            squares[users] += part.squares
-    at = np.diag_indices_from(covariance)
-    covariance[at] = np.maximum(covariance[at], squares * (1 + 4e-12))
-    return covariance
+    for own in strategy.tree_blocks:
+        yield _list_boxed_weights(strategy.structure, own, boxes)
 
 
 def _list_answer_weights(
-    strategy: IntegerStrategy,
+    strategy: IntegerStrategy[TreeStructure],
     structure: TreeStructure,
     own: TreeBlock,
     combinations: Sequence[Mapping[str, FloatArray]],
@@ -233,7 +171,7 @@ def _weigh_boxes(
 
 
 def _find_level_weights(
-    strategy: IntegerStrategy,
+    strategy: IntegerStrategy[TreeStructure],
     structure: TreeStructure,
     block: int,
     combination: int,
@@ -308,14 +246,12 @@ def _sweep_up(
         error += upper_norm(asked, axis=1) * (2 * UNIT_ROUNDOFF)
     found = asked @ own.root_inverse
     norms = upper_solution_norms(asked, root, L_error=error)
-    yield AnswerWeights(
-        found.reshape(combinations, found.size // combinations),
-        (norms * norms).reshape(combinations, R).sum(axis=1),
-    )
+    squares = (norms * norms).reshape(combinations, R).sum(axis=1)
+    yield AnswerWeights(squares, partial(_flatten, found, combinations))
 
 
 def _find_visited(
-    structure: TreeStructure, given: Sequence[LevelWeights], steps: Sequence[UnfoldedSiblings]
+    structure: TreeStructure, given: Sequence[LevelWeights], steps: Sequence[Siblings]
 ) -> BoolArray:
     """Find the rows of the tree that have weights at or below them, and the root."""
     found = np.zeros(structure.unfolded.size, dtype=bool)
@@ -328,7 +264,7 @@ def _find_visited(
 
 
 def _visit_siblings(
-    siblings: UnfoldedSiblings,
+    siblings: Siblings,
     matrices: StepMatrices,
     weights: FloatArray,
     errors: FloatArray,
@@ -374,5 +310,10 @@ def _visit_siblings(
     by_combination = np.moveaxis(found.reshape(b, rows, combinations, R, r), 2, 0)
     squares = (bound * bound).sum(axis=0).reshape(combinations, R).sum(axis=1)
     return AnswerWeights(
-        by_combination.reshape(combinations, b * rows * R * r), squares * (1 + gamma(b + 64))
+        squares * (1 + gamma(b + 64)), partial(_flatten, by_combination, combinations)
     )
+
+
+def _flatten(weights: FloatArray, combinations: int) -> FloatArray:
+    """Flatten the weights of each combination, (combinations, answers)."""
+    return weights.reshape(combinations, weights.size // combinations)

@@ -14,12 +14,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fitplug.families.base.attribute_matrices import AttributeMatrix
 from fitplug.families.base.contrasts import compute_precisions
 from fitplug.families.base.integers import SATURATION
-from fitplug.families.base.strategy_form import StrategyCost
+from fitplug.families.base.mechanism import StrategyCost
 from fitplug.families.tree.shape.blocks import GroupPart, TreeStructure
-from fitplug.families.tree.strategy.blocks import TreeBlock, square_columns
+from fitplug.families.tree.strategy.blocks import TreeBlock, TreeIntegers, square_columns
 from fitplug.numeric import (
     UNIT_ROUNDOFF,
     AnyArray,
@@ -33,43 +32,38 @@ from fitplug.numeric import (
 from fitplug.workload import CellClasses
 
 
-def compute_tree_cost(
-    structure: TreeStructure,
-    tree_blocks: Sequence[TreeBlock],
-    attribute_matrices: Sequence[AttributeMatrix],
-) -> StrategyCost:
-    """Compute the exact cost of tree blocks; see `StrategyForm.compute_cost`.
+def compute_tree_cost(strategy: TreeIntegers[TreeStructure]) -> StrategyCost:
+    """Compute the exact cost of one record; see `IntegerStrategy.compute_record_cost`.
 
     Floats pick the leaves and cells that may attain the largest sum, and integers decide.
     """
-    blocks = np.array([own.block for own in tree_blocks], dtype=np.int64)
-    multiples = structure.subsets.multiply(
-        [matrix.column_square for matrix in attribute_matrices], blocks
-    ).tolist()
-    near = estimate_column_squares(structure, tree_blocks, multiples)
-    error = gamma(count_operations(structure, tree_blocks))
+    structure, blocks = strategy.structure, strategy.tree_blocks
+    multiples = _multiply(strategy, [one.column_square for one in strategy.attribute_matrices])
+    near = estimate_column_squares(structure, blocks, multiples)
+    error = gamma(count_operations(structure, blocks))
     leaves, cells = np.nonzero(near >= near.max() * (1 - 4 * error))
     nodes = structure.tree.leaves[leaves]
-    exact = _sum_column_squares(structure, tree_blocks, multiples, nodes, cells)
-    records = count_most_records(structure, tree_blocks, attribute_matrices)
+    exact = _sum_column_squares(structure, blocks, multiples, nodes, cells)
+    records = count_most_records(strategy)
     return StrategyCost(int(exact.max()), near.ravel() * (1 + error), records)
 
 
-def count_most_records(
-    structure: TreeStructure,
-    tree_blocks: Sequence[TreeBlock],
-    attribute_matrices: Sequence[AttributeMatrix],
-) -> int:
+def count_most_records(strategy: TreeIntegers[TreeStructure]) -> int:
     """Count the most records of which no answer leaves the range that is released as it is."""
-    entries = structure.subsets.multiply(
-        [matrix.largest_entry for matrix in attribute_matrices],
-        np.array([own.block for own in tree_blocks], dtype=np.int64),
-    ).tolist()
+    structure = strategy.structure
+    entries = _multiply(strategy, [one.largest_entry for one in strategy.attribute_matrices])
     largest = max(
         entry * max([_find_entry(own.root), *_list_entries(structure, own)])
-        for entry, own in zip(entries, tree_blocks, strict=True)
+        for entry, own in zip(entries, strategy.tree_blocks, strict=True)
     )
     return SATURATION // max(int(largest), 1)
+
+
+def _multiply(strategy: TreeIntegers[TreeStructure], numbers: Sequence[int]) -> list[int]:
+    """Multiply numbers of the symmetric attributes by block."""
+    blocks = np.array([own.block for own in strategy.tree_blocks], dtype=np.int64)
+    found: list[int] = strategy.structure.subsets.multiply(numbers, blocks).tolist()
+    return found
 
 
 def estimate_column_squares(
@@ -167,12 +161,13 @@ def _find_entry(matrix: IntArray) -> int:
     return find_largest_entry(matrix) if matrix.size else 0
 
 
-def upper_tree_variances(structure: TreeStructure, tree_blocks: Sequence[TreeBlock]) -> FloatArray:
+def upper_tree_variances(strategy: TreeIntegers[TreeStructure]) -> FloatArray:
     """Bound the variances of the structure's rows at noise variance 1 from above, (rows,).
 
     Raises:
         DesignError: If they cannot be bounded.
     """
+    structure, tree_blocks = strategy.structure, strategy.tree_blocks
     variances = np.zeros(structure.rows)
     for own in tree_blocks:
         (precision,) = compute_precisions(structure, np.array([own.block], dtype=np.int64))

@@ -17,6 +17,7 @@ from fitplug.families.base.integers import SATURATION, ExactTotals, pack_integer
 from fitplug.families.base.pieces import cut_evenly, sum_margin
 from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.tree.shape.blocks import TreeStructure
+from fitplug.families.tree.shape.unfolded_tree import list_different
 from fitplug.families.tree.strategy.blocks import (
     find_merged,
     list_needed,
@@ -25,23 +26,17 @@ from fitplug.families.tree.strategy.blocks import (
 )
 from fitplug.families.tree.strategy.child_matrices import ChildMatrices
 from fitplug.families.tree.strategy.cuts import Segment, TreeParts
-from fitplug.families.tree.strategy.units import list_different
 from fitplug.numeric import AnyArray, IntArray, make_room, multiply_exactly
 from fitplug.workload import CellClasses
 
 
 def contrast_counts(
-    strategy: IntegerStrategy,
-    structure: TreeStructure,
-    block: int,
-    counts: AnyArray,
-    starts: IntArray,
+    strategy: IntegerStrategy[TreeStructure], block: int, counts: AnyArray, starts: IntArray
 ) -> AnyArray:
     """Sum counts to leaves of the tree and classes, with the contrasts of a block's attributes.
 
     Args:
         strategy: The strategy.
-        structure: Its structure.
         block: The block.
         counts: Counts over the block's attributes and then those of `list_needed`, of which the
             tree may have a range of cells.
@@ -51,6 +46,7 @@ def contrast_counts(
         Numbers whose sums over leaves and classes stay in their type, int64 or Python integers,
         shape (leaves, R, r). Without the tree there is one leaf, the root.
     """
+    structure = strategy.structure
     domain, needed = structure.workload.domain, list_needed(structure, block)
     counts = make_room(counts, math.prod(domain.shape_of(needed)) * 2)
     # The dense attributes that are not counted are summed out.
@@ -109,15 +105,8 @@ _MOST_NUMBERS = 2**22
 class TreeCountSplit:
     """The pieces of a slab."""
 
-    def __init__(
-        self,
-        strategy: IntegerStrategy,
-        structure: TreeStructure,
-        cut: TreeParts,
-        slab: int,
-        counts: AnyArray,
-    ) -> None:
-        self._strategy, self._structure, self._cut = strategy, structure, cut
+    def __init__(self, cut: TreeParts, slab: int, counts: AnyArray) -> None:
+        self._cut, self._structure = cut, cut.structure
         self._slab, self._counts = slab, counts
         self._paths = cut.find_paths(slab)
         self._latest: tuple[int, AnyArray] = (-1, self._counts)
@@ -138,7 +127,7 @@ class TreeCountSplit:
             chosen = self._choose_rows(one)
             counts.append(len(chosen))
             rows.append(paths.rows[chosen])
-            kinds = cut.units.kind_of_unit[paths.units[chosen]]
+            kinds = cut.branches.kind_of_branch[paths.branches[chosen]]
             of_kind = {k: chosen[kinds == k] for k in list_different(kinds).tolist()}
             values += self._read_counts(one, of_kind)
         head = np.concatenate([np.array(counts, dtype=np.int64), *rows])
@@ -146,21 +135,21 @@ class TreeCountSplit:
 
     def _choose_rows(self, one: Segment) -> IntArray:
         """Choose the indices of the slab's rows that a segment needs."""
-        units = self._paths.units
+        branches = self._paths.branches
         if self._cut.is_at_root(one.block):
-            units = units[:1]
-        ranks = self._cut.units.rank_of_unit[units]
+            branches = branches[:1]
+        ranks = self._cut.branches.rank_of_branch[branches]
         is_within = (one.first <= ranks) & (ranks < one.last)
-        return np.flatnonzero(is_within & self._cut.find_measured(one.block, units))
+        return np.flatnonzero(is_within & self._cut.find_measured(one.block, branches))
 
     def _read_counts(self, one: Segment, of_kind: Mapping[int, slice | IntArray]) -> list[AnyArray]:
-        """Read the counts of rows over the classes of their depths, by kind of unit."""
-        units, classes = self._cut.units, self._structure.classes[one.block]
+        """Read the counts of rows over the classes of their depths, by kind of branch."""
+        branches, classes = self._cut.branches, self._structure.classes[one.block]
         counts, widths = self._sum_counts(one.block), self._cut.answers[one.block].widths
         return [
             merge_classes(
                 counts[chosen, one.start : one.stop],
-                find_merged(classes[0], classes[units.kinds[kind].depth]),
+                find_merged(classes[0], classes[branches.kinds[kind].depth]),
             )
             for kind, chosen in of_kind.items()
             if widths[kind]
@@ -175,7 +164,7 @@ class TreeCountSplit:
         counts = sum_margin(self._counts, own.names, structure.name_attributes(block) + needed)
         leaves = cut.list_leaves(self._slab)
         starts = np.maximum(structure.tree.starts[leaves] - own.start, 0)
-        found = contrast_counts(self._strategy, structure, block, counts, starts)
+        found = contrast_counts(cut.strategy, block, counts, starts)
         if not cut.is_at_root(block):
             found = self._paths.sum_up(found)
         self._latest = block, found
@@ -186,26 +175,25 @@ class TreeCountGathering:
     """The counts of a part's children, added up slab by slab.
 
     Args:
-        structure: The structure.
-        cut: How its strategy is cut.
+        cut: How the strategy is cut.
         part: The number of the part.
     """
 
-    def __init__(self, structure: TreeStructure, cut: TreeParts, part: int) -> None:
-        self._structure, self._cut, self._segments = structure, cut, cut.parts[part]
-        # By segment and kind of units, their numbers and the index of their children's counts.
-        self._units: list[dict[int, tuple[IntArray, int]]] = []
+    def __init__(self, cut: TreeParts, part: int) -> None:
+        self._cut, self._structure, self._segments = cut, cut.structure, cut.parts[part]
+        # By segment and kind of branches, their numbers and the index of their children's counts.
+        self._branches: list[dict[int, tuple[IntArray, int]]] = []
         shapes: list[tuple[int, ...]] = []
         for one in self._segments:
             every = cut.list_measured(one)
-            kinds = cut.units.kind_of_unit[every]
-            self._units.append({})
+            kinds = cut.branches.kind_of_branch[every]
+            self._branches.append({})
             for kind in list_different(kinds).tolist():
-                units, own = every[kinds == kind], cut.units.kinds[kind]
-                self._units[-1][kind] = units, len(shapes)
-                r = structure.classes[one.block][own.depth].size
+                branches, own = every[kinds == kind], cut.branches.kinds[kind]
+                self._branches[-1][kind] = branches, len(shapes)
+                r = cut.structure.classes[one.block][own.depth].size
                 k = own.children.shape[1]
-                shapes.append((len(units), k, one.stop - one.start, r))
+                shapes.append((len(branches), k, one.stop - one.start, r))
         self._sums = ExactTotals(shapes)
 
     def answer(self, pieces: Mapping[int, IntArray]) -> IntArray:
@@ -214,8 +202,8 @@ class TreeCountGathering:
             self._add_piece(slab, pieces[slab])
         return np.concatenate(
             [
-                self._answer_segment(one, units).ravel()
-                for one, units in zip(self._segments, self._units, strict=True)
+                self._answer_segment(one, branches).ravel()
+                for one, branches in zip(self._segments, self._branches, strict=True)
             ]
         )
 
@@ -223,20 +211,18 @@ class TreeCountGathering:
         self, one: Segment, of_kind: Mapping[int, tuple[IntArray, int]]
     ) -> IntArray:
         """Compute the answers of a segment, (rows of contrasts, answers)."""
-        kinds, own = self._cut.units.kinds, self._cut.blocks[one.block]
+        kinds, own = self._cut.branches.kinds, self._cut.blocks[one.block]
         width = one.size // (one.stop - one.start)
         found, at = np.empty((one.stop - one.start, width), dtype=np.int64), 0
-        for kind, (units, i) in of_kind.items():
+        for kind, (branches, i) in of_kind.items():
             counts = self._sums.totals[i]
             if kind == 0:
                 measured = counts[0, 0][:, self._structure.find_totals(one.block).measured]
                 at = len(own.root)
                 found[:, :at] = clamp_answers(multiply_exactly(measured, own.root.T))
                 continue
-            positions, matrices = (
-                kinds[kind].positions[units - kinds[kind].first],
-                own.steps[kinds[kind].step],
-            )
+            positions = kinds[kind].positions[branches - self._cut.branches.first[kind]]
+            matrices = own.steps[kinds[kind].step]
             b, k = counts.shape[:2]
             for start, stop in cut_evenly(b, _MOST_NUMBERS // max(counts[0].size, 1)):
                 chosen = positions[start:stop]
@@ -270,7 +256,7 @@ class TreeCountGathering:
     def _set_all(self, segment: int, *, values: AnyArray) -> int:
         """Set the counts of a segment that one slab has, and return how many these are."""
         at = 0
-        for _, i in self._units[segment].values():
+        for _, i in self._branches[segment].values():
             shape = self._sums.totals[i].shape
             size = math.prod(shape)
             self._sums.totals[i] = values[at : at + size].reshape(shape)
@@ -279,16 +265,16 @@ class TreeCountGathering:
 
     def _add_rows(self, segment: int, *, rows: IntArray, values: AnyArray) -> int:
         """Add the counts of rows to those of a segment, and return how many these are."""
-        units, at = self._cut.units, 0
-        of_row = units.unit_of_row[rows]
-        kinds = units.kind_of_unit[of_row]
+        branches, at = self._cut.branches, 0
+        of_row = branches.branch_of_row[rows]
+        kinds = branches.kind_of_branch[of_row]
         for kind in list_different(kinds).tolist():
-            own, i = self._units[segment][kind]
+            own, i = self._branches[segment][kind]
             total = self._sums.totals[i]
             mine = np.flatnonzero(kinds == kind)
             shape = (len(mine), *total.shape[2:])
             size = math.prod(shape)
-            place = np.searchsorted(own, of_row[mine]), units.child_of_row[rows[mine]]
+            place = np.searchsorted(own, of_row[mine]), branches.child_of_row[rows[mine]]
             total[place] += values[at : at + size].reshape(shape)
             at += size
         return at

@@ -1,9 +1,8 @@
 """Tree parts: how the tables, answers and groups of tree blocks are cut.
 
 Tables are cut into slabs along the tree's cells, and groups into outputs along its nodes. A part is
-made of segments: units of one block whose ranks follow each other
-(`fitplug.families.tree.strategy.units`). Where one unit has more than `most` answers, its segments
-are ranges of the contrasts' rows.
+made of segments: branches of one block whose ranks follow each other (`TreeBranches`). Where one
+branch has more than `most` answers, its segments are ranges of the contrasts' rows.
 """
 
 from __future__ import annotations
@@ -16,28 +15,32 @@ from functools import cached_property
 import numpy as np
 
 from fitplug.families.base.pieces import PART, Output, Slab, check_unit, cut_evenly
-from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.tree.shape.blocks import TreeStructure
-from fitplug.families.tree.shape.node_tree import UnfoldedTree
+from fitplug.families.tree.shape.unfolded_tree import (
+    SlabPaths,
+    TreeBranches,
+    UnfoldedTree,
+    list_different,
+    list_ranges,
+)
 from fitplug.families.tree.strategy.blocks import (
     TreeBlock,
+    TreeIntegers,
     list_block_tables,
     list_needed,
-    list_tree_blocks,
 )
-from fitplug.families.tree.strategy.units import SlabPaths, TreeUnits, list_different, list_ranges
 from fitplug.numeric import BoolArray, IntArray
 from fitplug.workload import select_largest_sets
 
 
 @dataclass(frozen=True, eq=False)
-class UnitAnswers:
-    """The answers of a block by unit.
+class BranchAnswers:
+    """The answers of a block by branch.
 
     Attributes:
-        shape: The shape of its answers: the rows of each attribute's contrasts, and all units'.
+        shape: The shape of its answers: the rows of each attribute's contrasts, and all branches'.
         start: The index of its first answer.
-        widths: The answers of one unit of each kind, for each row of contrasts; shape (kinds,).
+        widths: The answers of one branch of each kind, for each row of contrasts; shape (kinds,).
         ends: The index after the last answer of each kind, shape (kinds,).
     """
 
@@ -59,12 +62,12 @@ class UnitAnswers:
 
 @dataclass(frozen=True)
 class Segment:
-    """Answers of a block: some units, and a range of the contrasts' rows.
+    """Answers of a block: some branches, and a range of the contrasts' rows.
 
     Attributes:
         block: The block.
-        first: The rank of the first unit.
-        last: The rank after that of the last unit.
+        first: The rank of the first branch.
+        last: The rank after that of the last branch.
         start: The first row of contrasts.
         stop: The row after the last.
         size: The number of answers.
@@ -83,12 +86,11 @@ class TreeParts:
 
     Args:
         strategy: The strategy.
-        structure: Its structure.
         tables: The attributes whose counts give the answers of all blocks, and public totals.
         most: The most cells of a slab, answers of a part and estimates of an output.
 
     Attributes:
-        units: The units of the tree.
+        branches: The branches of the tree.
         blocks: The integers of each block that is measured, by the structure's block.
         answers: The answers of each of these blocks.
         table_of_block: The table that each of these blocks reads, as an index.
@@ -100,13 +102,13 @@ class TreeParts:
 
     def __init__(
         self,
-        strategy: IntegerStrategy,
-        structure: TreeStructure,
+        strategy: TreeIntegers[TreeStructure],
         tables: Sequence[tuple[str, ...]],
         most: int,
     ) -> None:
-        self.strategy, self.structure, self.most = strategy, structure, most
-        self.units = TreeUnits(structure)
+        self.strategy, self.most = strategy, most
+        structure = self.structure = strategy.structure
+        self.branches = TreeBranches(structure.unfolded)
         self.blocks: dict[int, TreeBlock] = {own.block: own for own in strategy.tree_blocks}
         self.answers = self._place_answers()
         largest = select_largest_sets(tables)
@@ -128,25 +130,25 @@ class TreeParts:
         """Tell whether a block measures nothing below the root."""
         return self.structure.tree_attribute not in list_needed(self.structure, block)
 
-    def find_measured(self, block: int, units: IntArray) -> BoolArray:
-        """Find which units a block has answers of."""
-        return np.asarray(self.answers[block].widths[self.units.kind_of_unit[units]] > 0)
+    def find_measured(self, block: int, branches: IntArray) -> BoolArray:
+        """Find which branches a block has answers of."""
+        return np.asarray(self.answers[block].widths[self.branches.kind_of_branch[branches]] > 0)
 
     def list_measured(self, segment: Segment) -> IntArray:
-        """List the units of a segment that have answers, ascending."""
-        units = self.units.list_units(segment.first, segment.last)
-        return units[self.find_measured(segment.block, units)]
+        """List the branches of a segment that have answers, ascending."""
+        branches = self.branches.list_branches(segment.first, segment.last)
+        return branches[self.find_measured(segment.block, branches)]
 
-    def find_offsets(self, block: int, units: IntArray) -> tuple[IntArray, IntArray]:
-        """Find where units' answers begin among those of a block, and how many there are of each.
+    def find_offsets(self, block: int, branches: IntArray) -> tuple[IntArray, IntArray]:
+        """Find where answers of branches begin among those of a block, and how many each has.
 
         Both are for one row of contrasts.
         """
-        own, kinds = self.answers[block], self.units.kind_of_unit[units]
-        first = np.array([kind.first for kind in self.units.kinds], dtype=np.int64)
+        own, kinds = self.answers[block], self.branches.kind_of_branch[branches]
+        first = self.branches.first
         widths = own.widths[kinds]
-        starts = own.ends - own.widths * self.units.kind_sizes
-        return starts[kinds] + (units - first[kinds]) * widths, widths
+        starts = own.ends - own.widths * self.branches.kind_sizes
+        return starts[kinds] + (branches - first[kinds]) * widths, widths
 
     def list_leaves(self, slab: int) -> IntArray:
         """List the leaves, by number, that have cells in a slab."""
@@ -159,16 +161,16 @@ class TreeParts:
     def find_paths(self, slab: int) -> SlabPaths:
         """Find the rows of the tree that have cells in a slab; the latest are remembered."""
         if self.structure.tree_attribute not in self.slabs[slab].names:
-            return SlabPaths(self.units, np.zeros(1, dtype=np.int64))
+            return SlabPaths(self.branches, np.zeros(1, dtype=np.int64))
         leaves = self.list_leaves(slab)
         ends = int(leaves[0]), int(leaves[-1])
         if self._paths is None or self._paths[0] != ends:
-            self._paths = ends, SlabPaths(self.units, self.structure.unfolded.leaves[leaves])
+            self._paths = ends, SlabPaths(self.branches, self.structure.unfolded.leaves[leaves])
         return self._paths[1]
 
     def is_whole(self, segment: Segment) -> bool:
-        """Tell whether a segment has all units of its block."""
-        return segment.first == 0 and segment.last == self.units.count
+        """Tell whether a segment has all branches of its block."""
+        return segment.first == 0 and segment.last == self.branches.count
 
     def is_direct(self, slab: int, segment: Segment) -> bool:
         """Tell whether a slab has all rows of a segment, in their order, without gaps."""
@@ -185,15 +187,15 @@ class TreeParts:
         rows = self.structure.find_level_rows(self.structure.workload.position(one.group))
         return rows if one.axis is None else rows[one.start : one.stop]
 
-    def list_output_units(self, output: int) -> IntArray:
-        """List the units that an output needs, ascending."""
+    def list_output_branches(self, output: int) -> IntArray:
+        """List the branches that an output needs, ascending."""
         if self.outputs[output].axis is None:
-            return np.arange(self.units.count_down_to(self.find_depth(output)))
-        path = self.units.list_path_rows(self.find_nodes(output))
-        return self.units.list_row_units(path)
+            return np.arange(self.branches.count_down_to(self.find_depth(output)))
+        path = self.branches.list_path_rows(self.find_nodes(output))
+        return self.branches.list_row_branches(path)
 
     def find_output_tree(self, output: int) -> UnfoldedTree:
-        """Find the rows of the tree that an output needs: the children of all its units.
+        """Find the rows of the tree that an output needs: the children of all its branches.
 
         Returns:
             A tree of these rows. Its leaves are the nodes of the output, in its order.
@@ -203,10 +205,10 @@ class TreeParts:
         if self.outputs[output].axis is None:
             siblings = (own for own in whole.siblings if own.depth <= depth)
             return UnfoldedTree(whole.ends[: depth + 1], nodes, tuple(siblings))
-        units = self.list_output_units(output)
-        of_kind = self.units.kind_of_unit[units]
+        branches = self.list_output_branches(output)
+        of_kind = self.branches.kind_of_branch[branches]
         chosen = [
-            own.take(units[of_kind == number] - self.units.kinds[number].first)
+            own.take(branches[of_kind == number] - self.branches.first[number])
             for number, own in enumerate(whole.siblings, 1)
         ]
         rows = np.sort(np.concatenate([[0], *(own.children.ravel() for own in chosen)]))
@@ -222,29 +224,29 @@ class TreeParts:
         ends = np.searchsorted(rows, whole.ends[: depth + 1])
         return UnfoldedTree(ends, np.searchsorted(rows, nodes), tuple(siblings))
 
-    def find_columns(self, segment: Segment, output: int, units: IntArray) -> slice | IntArray:
+    def find_columns(self, segment: Segment, output: int, branches: IntArray) -> slice | IntArray:
         """Find which answers of a segment an output needs, of each row of contrasts.
 
         Args:
             segment: The segment.
             output: The output.
-            units: The units that the output needs.
+            branches: The branches that the output needs.
         """
         if self.outputs[output].axis is None and self.is_whole(segment):
             return slice(0, self.count_answers(segment.block, self.find_depth(output)))
         own = self.list_measured(segment)
         _, widths = self.find_offsets(segment.block, own)
-        is_kept = np.isin(own, units, assume_unique=True)
+        is_kept = np.isin(own, branches, assume_unique=True)
         return list_ranges((np.cumsum(widths) - widths)[is_kept], widths[is_kept])
 
     def count_answers(self, block: int, depth: int) -> int:
         """Count a block's answers down to a depth, of each row of contrasts."""
-        kinds = sum(kind.depth <= depth for kind in self.units.kinds)
+        kinds = sum(kind.depth <= depth for kind in self.branches.kinds)
         return int(self.answers[block].ends[kinds - 1])
 
     @cached_property
     def spans(self) -> dict[int, tuple[IntArray, list[list[int]]]]:
-        """By block, the rank of the first unit of each span, and the parts with its answers."""
+        """By block, the rank of the first branch of each span, and the parts with its answers."""
         found: dict[int, dict[int, list[int]]] = {block: {} for block in self.blocks}
         for p, segments in enumerate(self.parts):
             for one in segments:
@@ -254,12 +256,12 @@ class TreeParts:
             for block, own in found.items()
         }
 
-    def find_parts(self, block: int, units: IntArray) -> set[int]:
-        """Find the parts with answers of a block of some units."""
+    def find_parts(self, block: int, branches: IntArray) -> set[int]:
+        """Find the parts with answers of a block of some branches."""
         starts, parts = self.spans[block]
         if not len(starts):
             return set()
-        ranks = self.units.rank_of_unit[units[self.find_measured(block, units)]]
+        ranks = self.branches.rank_of_branch[branches[self.find_measured(block, branches)]]
         spans = np.searchsorted(starts, ranks, side="right") - 1
         return {p for span in list_different(spans).tolist() for p in parts[span]}
 
@@ -270,8 +272,8 @@ class TreeParts:
         root = np.zeros(1, dtype=np.int64)
         for slab, table in enumerate(self.table_of_slab):
             readers = [b for b, t in self.table_of_block.items() if t == table]
-            units = list_different(self.find_paths(slab).units).astype(np.int64)
-            parts = (self.find_parts(b, root if self.is_at_root(b) else units) for b in readers)
+            branches = list_different(self.find_paths(slab).branches).astype(np.int64)
+            parts = (self.find_parts(b, root if self.is_at_root(b) else branches) for b in readers)
             found.append(sorted(set().union(*parts)))
         return found
 
@@ -280,8 +282,8 @@ class TreeParts:
         """The parts that each output needs, ascending."""
         found = []
         for o in range(len(self.outputs)):
-            units = self.list_output_units(o)
-            parts = (self.find_parts(b, units) for b in self.list_measured_blocks(o))
+            branches = self.list_output_branches(o)
+            parts = (self.find_parts(b, branches) for b in self.list_measured_blocks(o))
             found.append(sorted(set().union(*parts)))
         return found
 
@@ -312,20 +314,17 @@ class TreeParts:
             found.append((own.start + rows * own.shape[-1] + offsets).ravel())
         return np.concatenate(found)
 
-    def _place_answers(self) -> dict[int, UnitAnswers]:
-        structure, found = self.structure, {}
-        for own, shape, start in list_tree_blocks(self.strategy, structure):
-            classes = structure.classes[own.block]
-            widths = np.array(
-                [
-                    kind.answers * classes[kind.depth].size if kind.step < len(own.steps) else 0
-                    for kind in self.units.kinds
-                ],
-                dtype=np.int64,
-            )
+    def _place_answers(self) -> dict[int, BranchAnswers]:
+        found = {}
+        for own, shape, start in self.strategy.list_blocks():
+            widths = np.zeros(len(self.branches.kinds), dtype=np.int64)
+            for number, kind in enumerate(self.branches.kinds[1:], 1):
+                if kind.step < len(own.steps):
+                    matrices, k = own.steps[kind.step], kind.children.shape[1]
+                    widths[number] = matrices.count_rows(k) * matrices.dense.shape[1]
             widths[0] = len(own.root)
-            ends = np.cumsum(widths * self.units.kind_sizes)
-            found[own.block] = UnitAnswers(shape, start, widths, ends)
+            ends = np.cumsum(widths * self.branches.kind_sizes)
+            found[own.block] = BranchAnswers(shape, start, widths, ends)
         return found
 
     def _cut_table(self, names: tuple[str, ...]) -> list[Slab]:
@@ -342,8 +341,8 @@ class TreeParts:
     def _cut_block(self, block: int) -> list[Segment]:
         own, found = self.answers[block], []
         R, first = own.contrasts, 0
-        ends = np.cumsum(own.widths[self.units.kind_of_unit[self.units.unit_of_rank]])
-        while first < self.units.count:
+        ends = np.cumsum(own.widths[self.branches.kind_of_branch[self.branches.branch_of_rank]])
+        while first < self.branches.count:
             before = int(ends[first - 1]) if first else 0
             last = int(np.searchsorted(ends, before + self.most // R, side="right"))
             last = max(last, first + 1)
@@ -366,9 +365,9 @@ class TreeParts:
                 check_unit(group.size, what, whole=group.size, most=self.most)
                 found.append(Output(group.name, None, 0, 0, group.shape))
                 continue
-            unit = group.size // group.shape[axis]
-            check_unit(unit, what, whole=group.size, most=self.most)
-            for start, stop in cut_evenly(group.shape[axis], self.most // unit):
+            node = group.size // group.shape[axis]
+            check_unit(node, what, whole=group.size, most=self.most)
+            for start, stop in cut_evenly(group.shape[axis], self.most // node):
                 shape = (*group.shape[:axis], stop - start, *group.shape[axis + 1 :])
                 found.append(Output(group.name, axis, start, stop, shape))
         return tuple(found)

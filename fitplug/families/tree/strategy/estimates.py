@@ -20,8 +20,8 @@ from fitplug.families.base.estimates import arrange_as_group
 from fitplug.families.base.pieces import Latest
 from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.tree.shape.blocks import TreeStructure
-from fitplug.families.tree.shape.node_tree import UnfoldedTree
 from fitplug.families.tree.shape.pairs import TreePairStructure
+from fitplug.families.tree.shape.unfolded_tree import UnfoldedTree, list_ranges
 from fitplug.families.tree.strategy.blocks import (
     TreeBlock,
     find_classes_below,
@@ -30,7 +30,6 @@ from fitplug.families.tree.strategy.blocks import (
 )
 from fitplug.families.tree.strategy.child_matrices import ChildMatrices
 from fitplug.families.tree.strategy.cuts import Segment, TreeParts
-from fitplug.families.tree.strategy.units import list_ranges
 from fitplug.numeric import AnyArray, FloatArray, IntArray, make_room
 
 
@@ -57,13 +56,12 @@ def estimate_children(
 
 
 def arrange_level(
-    strategy: IntegerStrategy, structure: TreeStructure, block: int, g: int, estimates: FloatArray
+    structure: TreeStructure, block: int, g: int, estimates: FloatArray
 ) -> FloatArray:
     """Arrange what a block says of some nodes of a group's level, spread over other attributes.
 
     Args:
-        strategy: The strategy.
-        structure: Its structure.
+        structure: The structure.
         block: The block.
         g: The group's index in the workload.
         estimates: Of the nodes, shape (nodes, cells of the block's attributes, r).
@@ -82,7 +80,9 @@ def arrange_level(
     return np.asarray(found.reshape(*sizes, *found.shape[1:]) / spread)
 
 
-def invert_contrasts(strategy: IntegerStrategy, block: int, answers: FloatArray) -> FloatArray:
+def invert_contrasts(
+    strategy: IntegerStrategy[TreeStructure], block: int, answers: FloatArray
+) -> FloatArray:
     """Invert the contrasts of a block's attributes.
 
     Args:
@@ -104,10 +104,9 @@ def invert_contrasts(strategy: IntegerStrategy, block: int, answers: FloatArray)
 class TreeTotalsSplit:
     """The pieces of the public totals: of each block that they tell of, without its margins."""
 
-    def __init__(self, strategy: IntegerStrategy, cut: TreeParts, totals: IntArray) -> None:
-        assert isinstance(strategy.structure, TreePairStructure)
-        self._strategy, self._structure = strategy, strategy.structure
-        self._cut, self._totals = cut, totals
+    def __init__(self, cut: TreeParts, totals: IntArray) -> None:
+        assert isinstance(cut.structure, TreePairStructure)
+        self._cut, self._structure, self._totals = cut, cut.structure, totals
         self._sums = Latest()
 
     def make_piece(self, output: int) -> FloatArray:
@@ -126,7 +125,7 @@ class TreeTotalsSplit:
             For the rows of the unfolded tree, or the root alone if the unit does not keep the tree,
             shape (rows, cells of the block's attributes, regions of dense cells).
         """
-        structure, strategy = self._structure, self._strategy
+        structure, strategy = self._structure, self._cut.strategy
         public, domain = structure.public_attributes or (), structure.workload.domain
         totals: AnyArray = self._totals.reshape(domain.shape_of(public))
         own = structure.name_attributes(block)
@@ -164,20 +163,13 @@ class KnownSums:
     """What public totals tell of the blocks of an output.
 
     Args:
-        structure: The structure.
-        cut: How its strategy is cut.
+        cut: How the strategy is cut.
         output: The number of the output.
         pieces: The pieces of the output, with that of the totals if there are any.
     """
 
-    def __init__(
-        self,
-        structure: TreeStructure,
-        cut: TreeParts,
-        output: int,
-        pieces: Mapping[int, AnyArray],
-    ) -> None:
-        self._structure = structure
+    def __init__(self, cut: TreeParts, output: int, pieces: Mapping[int, AnyArray]) -> None:
+        structure = self._structure = cut.structure
         self._of_block: dict[int, FloatArray] = {}
         blocks, at = cut.list_public_blocks(output), 0
         if not blocks:
@@ -227,13 +219,13 @@ class TreeAnswerSplit:
         self._cut, self._segments, self._noisy = cut, cut.parts[part], noisy
 
     def make_piece(self, output: int) -> IntArray:
-        """Make the piece of an output: the answers of the units that it needs."""
+        """Make the piece of an output: the answers of the branches that it needs."""
         cut, found, start = self._cut, [], 0
-        blocks, units = cut.list_measured_blocks(output), cut.list_output_units(output)
+        blocks, branches = cut.list_measured_blocks(output), cut.list_output_branches(output)
         for one in self._segments:
             if one.block in blocks:
                 answers = self._noisy[start : start + one.size].reshape(one.stop - one.start, -1)
-                found.append(answers[:, cut.find_columns(one, output, units)].ravel())
+                found.append(answers[:, cut.find_columns(one, output, branches)].ravel())
             start += one.size
         return np.concatenate(found)
 
@@ -241,22 +233,15 @@ class TreeAnswerSplit:
 class TreeEstimation:
     """The estimates of an output, from the pieces of all parts."""
 
-    def __init__(
-        self,
-        strategy: IntegerStrategy,
-        structure: TreeStructure,
-        cut: TreeParts,
-        output: int,
-        pieces: Mapping[int, AnyArray],
-    ) -> None:
-        self._strategy, self._structure, self._cut = strategy, structure, cut
+    def __init__(self, cut: TreeParts, output: int, pieces: Mapping[int, AnyArray]) -> None:
+        self._cut, self._structure = cut, cut.structure
         self._number, self._output, self._pieces = output, cut.outputs[output], pieces
         self._depth = cut.find_depth(output)
-        self._sums = KnownSums(structure, cut, output, pieces)
+        self._sums = KnownSums(cut, output, pieces)
 
     def estimate(self, latest: Latest) -> FloatArray:
         """Add up what the blocks say."""
-        strategy, structure = self._strategy, self._structure
+        structure = self._structure
         g = structure.workload.position(self._output.group)
         total: FloatArray | float = 0.0
         for block in self._cut.list_blocks(self._number):
@@ -268,7 +253,7 @@ class TreeEstimation:
                 estimates = latest.remember(place, partial(self._sweep_down, block))
             else:
                 estimates = self._sweep_down(block)
-            total = total + arrange_level(strategy, structure, block, g, estimates)
+            total = total + arrange_level(structure, block, g, estimates)
         return arrange_as_group(
             structure, g, np.asarray(total), self._output.axis, self._output.shape
         )
@@ -279,9 +264,9 @@ class TreeEstimation:
         return self._cut.find_output_tree(self._number)
 
     @cached_property
-    def _units(self) -> IntArray:
-        """The units that the output needs, ascending."""
-        return self._cut.list_output_units(self._number)
+    def _branches(self) -> IntArray:
+        """The branches that the output needs, ascending."""
+        return self._cut.list_output_branches(self._number)
 
     @cached_property
     def _answers(self) -> dict[int, list[tuple[Segment, AnyArray]]]:
@@ -307,20 +292,20 @@ class TreeEstimation:
 
     def _list_columns(self, one: Segment) -> IntArray:
         """List the answers of a segment among those that the output needs of its block."""
-        ranks = self._cut.units.rank_of_unit[self._units]
+        ranks = self._cut.branches.rank_of_branch[self._branches]
         is_within = (one.first <= ranks) & (ranks < one.last)
-        widths = self._cut.find_offsets(one.block, self._units)[1]
+        widths = self._cut.find_offsets(one.block, self._branches)[1]
         return list_ranges((np.cumsum(widths) - widths)[is_within], widths[is_within])
 
     def _gather(self, block: int) -> FloatArray:
-        """Gather the answers of a block, (R, answers of all units)."""
+        """Gather the answers of a block, (R, answers of all branches)."""
         segments = self._answers.get(block, [])
         contrasts = self._cut.answers[block].contrasts
         if len(segments) == 1 and segments[0][1].shape[0] == contrasts:
             only, answers = segments[0]
             if self._cut.is_whole(only):
                 return answers.astype(np.float64)
-        widths = self._cut.find_offsets(block, self._units)[1]
+        widths = self._cut.find_offsets(block, self._branches)[1]
         found = np.zeros((contrasts, int(widths.sum())))
         for one, answers in segments:
             found[one.start : one.stop, self._list_columns(one)] = answers
@@ -329,7 +314,7 @@ class TreeEstimation:
     def _sweep_down(self, block: int) -> FloatArray:
         """Estimate the nodes of the output, (nodes, cells of the block's attributes, r)."""
         own, tree = self._cut.blocks[block], self._tree
-        answers = invert_contrasts(self._strategy, block, self._gather(block))
+        answers = invert_contrasts(self._cut.strategy, block, self._gather(block))
         at = len(own.root)
         estimates = self._estimate_root(own, answers[:, :at])[None]
         steps = list(own.list_siblings(tree, estimates[0].size))

@@ -21,22 +21,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fitplug.families.base.attribute_matrices import AttributeMatrix
 from fitplug.families.tree.shape.node_tree import TreeStep
-from fitplug.families.tree.shape.pairs import TreePairStructure
-from fitplug.families.tree.strategy.blocks import TreeBlock
+from fitplug.families.tree.shape.pairs import JointClasses, TreePairStructure
+from fitplug.families.tree.strategy.blocks import TreeIntegers
 from fitplug.families.tree.strategy.cost import count_operations
-from fitplug.families.tree.strategy.pair_search import (
-    CostlyPair,
-    JointClasses,
-    find_joint_classes,
-    list_allowed,
-)
-from fitplug.families.tree.strategy.products import (
-    find_block_factors,
-    multiply_children,
-    multiply_dense,
-)
+from fitplug.families.tree.strategy.products import TreeProducts
 from fitplug.numeric import FloatArray, IntArray, gamma
 
 _MOST_NUMBERS = 2**21
@@ -47,29 +36,36 @@ _MOST_WORK = 4e9
 bounded without them."""
 
 
+class CostlyPair(NamedTuple):
+    """Where the costliest pair that floats found is.
+
+    Attributes:
+        move: The number of the set D of attributes; see `TreeProducts.pairs`.
+        nodes: A node above or at the leaf of each of the two cells.
+        classes: The class of each cell at the depth of these nodes, among those of `JointClasses`.
+        are_apart: Whether the cells have different leaves.
+    """
+
+    move: int
+    nodes: tuple[int, int]
+    classes: tuple[int, int]
+    are_apart: bool
+
+
 _NOT_FOUND = CostlyPair(0, (0, 0), (0, 0), False)
 
 
-def upper_costliest_pair(
-    structure: TreePairStructure,
-    tree_blocks: Sequence[TreeBlock],
-    attribute_matrices: Sequence[AttributeMatrix],
-) -> tuple[int, int, CostlyPair]:
+def upper_pair_cost(strategy: TreeIntegers[TreePairStructure]) -> tuple[int, int, CostlyPair]:
     """Bound the largest cost of a pair of cells from above.
-
-    Args:
-        structure: The structure.
-        tree_blocks: The integer matrices of its blocks.
-        attribute_matrices: Those of its symmetric attributes.
 
     Returns:
         The bound, which is proven; a bound above those that other machines prove, which round
         otherwise; and where the costliest pair is that was found.
     """
-    sweep = _Sweep(structure, tree_blocks, attribute_matrices)
+    sweep = _Sweep(strategy)
     sweep.run()
     # Of each term, the factor is rounded once, and twice more terms are added than in a square.
-    roundings = 2 * count_operations(structure, tree_blocks) + 64
+    roundings = 2 * count_operations(strategy.structure, strategy.tree_blocks) + 64
     # The sizes of all terms, of a cost or of the bound on those of a node's children, are together
     # no more than eight times the largest square of a column.
     error = gamma(roundings) * 8.2 * sweep.largest_square
@@ -77,31 +73,18 @@ def upper_costliest_pair(
     return above[0], above[1], sweep.costly
 
 
-class _PairBlock(NamedTuple):
-    """A block that is measured.
-
-    Attributes:
-        own: Its matrices.
-        square: h_A.
-        between: h_A(D) of each set D of the attributes along which records may move, (moves,).
-    """
-
-    own: TreeBlock
-    square: float
-    between: FloatArray
-
-
 class _StepBlock(NamedTuple):
     """What a block measures of the children of some nodes.
 
     Attributes:
-        block: The block.
-        products: (A_v e_j)'(A_v e_j') of all children, (n, k, k). Of identical leaves those of one
-            with itself and with another one, (n, 1, 2).
+        square: h_A.
+        between: h_A(D) of each set D of the attributes along which records may move, (moves,).
+        products: (A_v e_j)'(A_v e_j') of all children; see `TreeProducts.multiply_children`.
         dense: (M_v e_i)'(M_v e_i') of the classes, shape (n, m, m).
     """
 
-    block: _PairBlock
+    square: float
+    between: FloatArray
     products: FloatArray
     dense: FloatArray
 
@@ -116,23 +99,11 @@ class _StepBlock(NamedTuple):
 class _Sweep:
     """The sweep, and the largest cost so far."""
 
-    def __init__(
-        self,
-        structure: TreePairStructure,
-        tree_blocks: Sequence[TreeBlock],
-        attribute_matrices: Sequence[AttributeMatrix],
-    ) -> None:
-        self.structure = structure
-        single, pairs = find_block_factors(
-            structure, tree_blocks, attribute_matrices, structure.free.tolist()
-        )
-        between = np.array(pairs, dtype=np.float64)
-        self.blocks = [
-            _PairBlock(own, float(square), between[:, b])
-            for b, (own, square) in enumerate(zip(tree_blocks, single, strict=True))
-        ]
-        self.tree = structure.tree
-        self.joint = find_joint_classes(structure)
+    def __init__(self, strategy: TreeIntegers[TreePairStructure]) -> None:
+        structure = self.structure = strategy.structure
+        self.products = TreeProducts(strategy, structure.free.tolist())
+        self.factors = self.products.factors
+        self.tree, self.joint = structure.tree, structure.joint_classes
         self.moves = structure.moves
         self.largest, self.work = 0.0, 0.0
         self.costly = _NOT_FOUND
@@ -152,7 +123,7 @@ class _Sweep:
     @property
     def largest_square(self) -> float:
         """The largest square of a column, but for rounding."""
-        own = sum(one.square * np.diagonal(self._multiply_root(one)) for one in self.blocks)
+        own = sum(one.square * np.diagonal(one.dense[0]) for one in self._take_root())
         return float((own + self.below[0][0]).max())
 
     def run(self) -> None:
@@ -164,9 +135,9 @@ class _Sweep:
                 self._sum_below(i, np.arange(start, min(start + size, len(step.parents))))
         m = len(self.joint[0].first)
         above = np.zeros((1, self.moves, m, m))
-        for one in self.blocks:
-            above[0] += _weigh(one, self._multiply_root(one)[None])[0]
-        above[:, :, ~list_allowed(self.structure, self.joint[0])] = -np.inf
+        for one in self._take_root():
+            above += _weigh(one)
+        above[:, :, ~self.structure.can_move] = -np.inf
         self._record(above.max(initial=0.0), lambda: self._locate(above, np.zeros(1, np.int64)))
         # Nodes are visited before those beside them, so that little is held at once.
         waiting = [(np.zeros(1, dtype=np.int64), above)] if self.tree.steps else []
@@ -180,26 +151,24 @@ class _Sweep:
         m = len(self.joint[min(step.parent_depth, len(self.joint) - 1)].first)
         return k * (self.moves * m * m + k)
 
-    def _multiply_root(self, one: _PairBlock) -> FloatArray:
-        """Multiply the columns of the root's matrix, for the classes of all blocks, (m, m)."""
-        classes = self.structure.classes[one.own.block][0]
-        root = one.own.spread_root(self.structure)
-        return multiply_dense(root[None], classes.of_cell[self.joint[0].first])[0]
+    def _take_root(self) -> Iterator[_StepBlock]:
+        """Take what each block measures of the root, for the classes of all blocks."""
+        for b, own in enumerate(self.products.blocks):
+            dense = self.products.multiply_root(own, self.joint[0].first)
+            square = float(self.products.single[b])
+            yield _StepBlock(square, self.factors[:, b], np.ones((1, 1, 1)), dense[None])
 
     def _take(self, i: int, positions: IntArray) -> Iterator[_StepBlock]:
         """Take what each block measures of the children of some nodes of step i."""
-        step = self.tree.steps[i]
-        for one in self.blocks:
-            if i >= len(one.own.steps):
-                continue
-            matrices = one.own.steps[i]
-            classes = self.structure.classes[one.own.block][step.depth]
-            of_cell = classes.of_cell[self.joint[step.depth].first]
-            yield _StepBlock(
-                one,
-                multiply_children(step, matrices, positions),
-                multiply_dense(matrices.dense[positions], of_cell),
-            )
+        cells = self.joint[self.tree.steps[i].depth].first
+        for b, own in enumerate(self.products.blocks):
+            if i < len(own.steps):
+                yield _StepBlock(
+                    float(self.products.single[b]),
+                    self.factors[:, b],
+                    self.products.multiply_children(own, i, positions),
+                    self.products.multiply_dense(own, i, positions, cells),
+                )
 
     def _sum_own(self, i: int, positions: IntArray, parts: Sequence[_StepBlock]) -> FloatArray:
         """Sum what children and all below them add to the square of a column, (n, k, m)."""
@@ -209,7 +178,7 @@ class _Sweep:
             return np.zeros((*children.shape, len(self.joint[-1].first)))
         found = self.below[step.depth][self.places[children]]
         for part in parts:
-            own = np.diagonal(part.dense, axis1=1, axis2=2) * part.block.square
+            own = np.diagonal(part.dense, axis1=1, axis2=2) * part.square
             found = found + part.squares[:, :, None] * own[:, None]
         return found
 
@@ -246,7 +215,7 @@ class _Sweep:
         n, k = children.shape
         down = np.repeat(above[:, None], k, axis=1)
         for part in parts:
-            down += part.squares[:, :, None, None, None] * _weigh(part.block, part.dense)[:, None]
+            down += part.squares[:, :, None, None, None] * _weigh(part)[:, None]
         flat, down = children.ravel(), down.reshape(n * k, *down.shape[2:])
         self._record(down.max(), lambda: self._locate(down, flat))
         kinds = self.step_of[flat]
@@ -267,7 +236,7 @@ class _Sweep:
         bound = above + (most[:, None, :, None] + most[:, None, None, :])
         for part in parts:
             off = _find_largest_product(part.products)
-            between = np.abs(part.block.between)
+            between = np.abs(part.between)
             size = 2 * off[:, None, None] * np.abs(part.dense)
             bound += between[:, None, None] * size[:, None]
         most_of_nodes = bound.reshape(len(bound), -1).max(axis=1)
@@ -302,7 +271,7 @@ class _Sweep:
             for move in range(self.moves):
                 found = own[rows, None, :, None] + own[None, :, None, :] + above[move]
                 for part in parts:
-                    between = 2 * part.block.between[move]
+                    between = 2 * part.between[move]
                     # Of identical leaves, the second number is the product of two of them.
                     X = part.products[at, :, 1:] if is_identical else part.products[at, rows]
                     found -= X[:, :, None, None] * (between * part.dense[at])
@@ -338,12 +307,12 @@ class _Sweep:
         return CostlyPair(move, (int(nodes[at]),) * 2, (c, d), False)
 
 
-def _weigh(one: _PairBlock, dense: FloatArray) -> FloatArray:
+def _weigh(part: _StepBlock) -> FloatArray:
     """Compute h (y_cc + y_dd) - 2 h(D) y_cd from products y (n, m, m), shape (n, moves, m, m)."""
-    own = np.diagonal(dense, axis1=1, axis2=2) * one.square
-    between = 2 * one.between
+    own = np.diagonal(part.dense, axis1=1, axis2=2) * part.square
+    between = 2 * part.between
     found = own[:, None, :, None] + own[:, None, None, :]
-    return np.asarray(found - between[:, None, None] * dense[:, None])
+    return np.asarray(found - between[:, None, None] * part.dense[:, None])
 
 
 def _find_largest_product(products: FloatArray) -> FloatArray:

@@ -7,7 +7,7 @@ a_x of the strategy, each record of a person adds at most
 
 so that k times the largest h bounds the cost, or the sum of the k largest if periods are dense
 (docs/theory/persons.md). One sweep down the tree finds the largest product of each cell with others
-below a different child of a node on its path (`fitplug.families.tree.strategy.products`).
+below a different child of a node on its path (`PersonProducts`).
 
 Where the products are too many, two bounds by Cauchy's inequality remain. If the periods are an
 attribute with the contrasts H, H'H = f (I - J / T), their blocks add at most what f I would.
@@ -20,17 +20,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fitplug.families.base.attribute_matrices import AttributeMatrix
 from fitplug.families.base.contrasts import build_contrasts
 from fitplug.families.tree.shape.node_tree import TreeStep
 from fitplug.families.tree.shape.persons import PersonTreeStructure
-from fitplug.families.tree.strategy.blocks import TreeBlock
+from fitplug.families.tree.strategy.blocks import TreeBlock, TreeIntegers
 from fitplug.families.tree.strategy.cost import count_operations, estimate_column_squares
-from fitplug.families.tree.strategy.products import (
-    find_block_factors,
-    multiply_children,
-    multiply_dense,
-)
+from fitplug.families.tree.strategy.products import TreeProducts
 from fitplug.neighbours import PersonRecords, RecordProducts, upper_largest_cost
 from fitplug.numeric import FloatArray, IntArray, gamma
 
@@ -88,20 +83,15 @@ class RecordBounds:
 
 
 def upper_person_cost(
-    structure: PersonTreeStructure,
-    tree_blocks: Sequence[TreeBlock],
-    attribute_matrices: Sequence[AttributeMatrix],
-    claimed: int | None = None,
+    strategy: TreeIntegers[PersonTreeStructure], claimed: int | None = None
 ) -> RecordBounds:
     """Bound what records add to the cost of a person from above, rounding included.
 
     Args:
-        structure: The structure.
-        tree_blocks: The integer matrices of its blocks.
-        attribute_matrices: Those of its symmetric attributes.
+        strategy: The strategy.
         claimed: A bound that a search is to prove, and no other one.
     """
-    products = TreeProducts(structure, tree_blocks, attribute_matrices)
+    products = PersonProducts(strategy)
     bounds = [_upper_by_cauchy(products)]
     if products.fits:
         bounds.append(_upper_by_products(products, claimed))
@@ -126,29 +116,15 @@ class LargestProducts:
     other: FloatArray
 
 
-class TreeProducts:
-    """The products of pairs of records of a strategy of tree blocks.
+class PersonProducts(TreeProducts):
+    """The products of pairs of records of one person."""
 
-    Args:
-        structure: The structure.
-        tree_blocks: The integer matrices of its blocks.
-        attribute_matrices: Those of its symmetric attributes.
-    """
-
-    def __init__(
-        self,
-        structure: PersonTreeStructure,
-        tree_blocks: Sequence[TreeBlock],
-        attribute_matrices: Sequence[AttributeMatrix],
-    ) -> None:
-        self.structure, self.blocks = structure, tree_blocks
-        period = structure.period_index
+    def __init__(self, strategy: TreeIntegers[PersonTreeStructure]) -> None:
+        self.structure = strategy.structure
+        period = self.structure.period_index
         always = () if period is None else (period,)
-        factors = find_block_factors(
-            structure, tree_blocks, attribute_matrices, structure.differing, always
-        )
-        self.single, self.pair_factors = factors
-        self.factors = np.array(self.pair_factors, dtype=np.float64)
+        super().__init__(strategy, self.structure.differing, always)
+        self._all_cells = np.arange(self.structure.cells)
 
     @property
     def crosses(self) -> list[bool]:
@@ -194,14 +170,8 @@ class TreeProducts:
         other = np.full((len(self.factors), D, D), -np.inf)
         best = np.full((tree.size, D, self._period_classes), -np.inf)
         prefix = np.zeros((len(self.factors), tree.size, D, D))
-        prefix[:, 0] = self._sum_blocks(
-            [
-                multiply_dense(
-                    own.spread_root(structure)[None], structure.classes[own.block][0].of_cell
-                )
-                for own in self.blocks
-            ]
-        )[:, 0]
+        roots = [self.multiply_root(own, self._all_cells) for own in self.blocks]
+        prefix[:, 0] = self._sum_blocks(roots)
         for i, step in enumerate(tree.steps):
             k = step.children.shape[1] if step.counts is None else 2
             together = max(1, _MOST_NUMBERS // (k * k * D * D * len(self.factors)))
@@ -224,7 +194,7 @@ class TreeProducts:
     ) -> None:
         """Find the products below some nodes of a step."""
         parents = step.parents[some]
-        grams = [self._multiply_children(own, i, step, some) for own in self.blocks]
+        grams = [self._multiply_siblings(own, i, some) for own in self.blocks]
         children = step.children[some]
         if step.counts is not None:
             own, another = (
@@ -247,18 +217,15 @@ class TreeProducts:
         cross = self._reduce_periods(own.max(axis=(0, 3)))
         best[children] = np.maximum(best[parents][:, None], cross)
 
-    def _multiply_children(self, own: TreeBlock, i: int, step: TreeStep, some: slice) -> FloatArray:
+    def _multiply_siblings(self, own: TreeBlock, i: int, some: slice) -> FloatArray:
         """Multiply what a block measures of pairs of children, (b, k, k, D, D), of a step.
 
         Identical leaves have the products of one with itself and with another, (b, 1, 2, D, D).
         """
-        D = self.structure.cells
         if i >= len(own.steps):
-            return np.zeros((1, 1, 1, D, D))
-        matrices = own.steps[i]
-        of_cell = self.structure.classes[own.block][step.depth].of_cell
-        dense = multiply_dense(matrices.dense[some], of_cell)
-        X = multiply_children(step, matrices, some)
+            return np.zeros((1, 1, 1, *[len(self._all_cells)] * 2))
+        dense = self.multiply_dense(own, i, some, self._all_cells)
+        X = self.multiply_children(own, i, some)
         return np.asarray(X[:, :, :, None, None] * dense[:, None, None])
 
     def _sum_blocks(self, grams: Sequence[FloatArray]) -> FloatArray:
@@ -281,7 +248,7 @@ class TreeProducts:
         return int(self.structure.periods.max()) + 1
 
 
-def _upper_by_products(products: TreeProducts, claimed: int | None) -> RecordBounds:
+def _upper_by_products(products: PersonProducts, claimed: int | None) -> RecordBounds:
     """Bound records by their largest products with others."""
     structure = products.structure
     k, error = structure.most_records, products.error * products.largest_square
@@ -304,7 +271,7 @@ def _upper_by_products(products: TreeProducts, claimed: int | None) -> RecordBou
 
 
 def _upper_by_periods(
-    products: TreeProducts, largest: LargestProducts, squares: FloatArray, claimed: int | None
+    products: PersonProducts, largest: LargestProducts, squares: FloatArray, claimed: int | None
 ) -> FloatArray:
     """Bound persons with a record in each period by the largest product of each pair of periods.
 
@@ -345,7 +312,7 @@ def _upper_by_periods(
     return found.of_cells.astype(np.float64) * (1 + gamma(4))
 
 
-def _upper_by_cauchy(products: TreeProducts) -> RecordBounds:
+def _upper_by_cauchy(products: PersonProducts) -> RecordBounds:
     """Bound records by their squares: |sum a_x|^2 is at most k times the sum of |a_x|^2."""
     structure = products.structure
     k, period = structure.most_records, structure.period_index

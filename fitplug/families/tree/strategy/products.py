@@ -5,94 +5,102 @@ attributes, which depends on those in which the records differ, and with the nod
 
     a_x'a_y = sum_A K_A ( (M_0'M_0)_cc' + sum_v (A_v'A_v)_jj' (M_v'M_v)_cc' )
 
-where x is below the child j of v, and y below j'. Sweeps over the tree compute them in floats, and
-`PathProducts` exactly, for some leaves. The cost of every difference between neighbours is a sum of
-such products.
+where x is below the child j of v, and y below j'. Sweeps over the tree compute them in floats
+(`TreeProducts`), and `PathProducts` exactly, for some leaves. The cost of every difference between
+neighbours is a sum of such products.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
-from fitplug.families.base.attribute_matrices import AttributeMatrix
 from fitplug.families.base.contrasts import build_contrasts
 from fitplug.families.tree.shape.blocks import TreeStructure
-from fitplug.families.tree.shape.node_tree import TreeStep
-from fitplug.families.tree.strategy.blocks import StepMatrices, TreeBlock
+from fitplug.families.tree.strategy.blocks import TreeBlock, TreeIntegers
 from fitplug.numeric import AnyArray, FloatArray, IntArray, multiply_exactly
 
 
-class BlockFactors(NamedTuple):
-    """K_A of each block, as Python integers.
+class TreeProducts:
+    """Products of pairs of records, in floats along the tree.
+
+    Args:
+        strategy: The strategy.
+        differing: The symmetric attributes in which two records may differ, as indices.
+        always: Those in which any two records differ.
 
     Attributes:
-        single: Of a record with itself, by block.
-        pairs: Of two records, by the set of attributes in which they differ, and by block: set
+        blocks: The blocks that are measured.
+        single: K_A of a record with itself, by block.
+        pairs: K_A of two records, by the set of attributes in which they differ, and by block: set
             number k has the attributes of the binary digits of k.
     """
 
-    single: list[int]
-    pairs: list[list[int]]
+    def __init__(
+        self,
+        strategy: TreeIntegers[TreeStructure],
+        differing: Sequence[int],
+        always: Collection[int] = (),
+    ) -> None:
+        structure = strategy.structure
+        self.tree, self.blocks = structure.tree, strategy.tree_blocks
+        self._structure = structure
+        squares = [matrix.column_square for matrix in strategy.attribute_matrices]
+        # H'H = precision (I - J / n), and the precision of contrasts is a multiple of n.
+        others = [-(build_contrasts(n).precision // n) for n in structure.sizes]
+        attributes = structure.subsets.list_attributes([own.block for own in self.blocks])
 
+        def multiply(apart: Collection[int]) -> list[int]:
+            return [
+                math.prod(others[a] if a in apart else squares[a] for a in block)
+                for block in attributes
+            ]
 
-def find_block_factors(
-    structure: TreeStructure,
-    tree_blocks: Sequence[TreeBlock],
-    attribute_matrices: Sequence[AttributeMatrix],
-    differing: Sequence[int],
-    always: Collection[int] = (),
-) -> BlockFactors:
-    """Find what blocks multiply the products of records along the tree by.
-
-    Args:
-        structure: The structure.
-        tree_blocks: The integer matrices of its blocks.
-        attribute_matrices: Those of its symmetric attributes.
-        differing: The symmetric attributes in which two records may differ, as indices.
-        always: Those in which any two records differ.
-    """
-    squares = [matrix.column_square for matrix in attribute_matrices]
-    # H'H = precision (I - J / n), and the precision of contrasts is a multiple of n.
-    others = [-(build_contrasts(n).precision // n) for n in structure.sizes]
-    attributes = structure.subsets.list_attributes([own.block for own in tree_blocks])
-
-    def multiply(apart: Collection[int]) -> list[int]:
-        return [
-            math.prod(others[a] if a in apart else squares[a] for a in block)
-            for block in attributes
+        sets = [
+            {a for i, a in enumerate(differing) if number >> i & 1} | set(always)
+            for number in range(2 ** len(differing))
         ]
+        self.single: list[int] = multiply(())
+        self.pairs: list[list[int]] = [multiply(apart) for apart in sets]
 
-    sets = [
-        {a for i, a in enumerate(differing) if number >> i & 1} | set(always)
-        for number in range(2 ** len(differing))
-    ]
-    return BlockFactors(multiply(()), [multiply(apart) for apart in sets])
+    @property
+    def factors(self) -> FloatArray:
+        """`pairs` as floats, shape (sets, blocks)."""
+        return np.array(self.pairs, dtype=np.float64)
+
+    def multiply_root(self, own: TreeBlock, cells: IntArray) -> FloatArray:
+        """Compute (M_0 e_c)'(M_0 e_c') of some dense cells (m,), shape (m, m)."""
+        of_cell = self._structure.classes[own.block][0].of_cell[cells]
+        return _multiply_columns(own.spread_root(self._structure)[None], of_cell)[0]
+
+    def multiply_dense(
+        self, own: TreeBlock, i: int, chosen: slice | IntArray, cells: IntArray
+    ) -> FloatArray:
+        """Compute (M_v e_c)'(M_v e_c') of some dense cells (m,) at nodes of step i, (n, m, m)."""
+        classes = self._structure.classes[own.block][self.tree.steps[i].depth]
+        return _multiply_columns(own.steps[i].dense[chosen], classes.of_cell[cells])
+
+    def multiply_children(self, own: TreeBlock, i: int, chosen: slice | IntArray) -> FloatArray:
+        """Compute (A_v e_j)'(A_v e_j') of all children of some nodes of step i, (n, k, k).
+
+        Of identical leaves, they are those of one with itself and with another one, (n, 1, 2).
+        """
+        children = own.steps[i].children[chosen].astype(np.float64)
+        counts = self.tree.steps[i].counts
+        if counts is None:
+            return np.asarray(children.transpose(0, 2, 1) @ children)
+        contrasts = [build_contrasts(k) for k in counts[chosen].tolist()]
+        products = np.array([[H.column_square, -(H.precision // H.n)] for H in contrasts])
+        return np.asarray((children[:, None] ** 2 * products)[:, None])
 
 
-def multiply_children(
-    step: TreeStep, matrices: StepMatrices, chosen: slice | IntArray
-) -> FloatArray:
-    """Compute (A_v e_j)'(A_v e_j') of all children of some nodes of a step, shape (n, k, k).
-
-    Of identical leaves, they are those of one with itself and with another one, (n, 1, 2).
-    """
-    children = matrices.children[chosen].astype(np.float64)
-    if step.counts is None:
-        return np.asarray(children.transpose(0, 2, 1) @ children)
-    contrasts = [build_contrasts(k) for k in step.counts[chosen].tolist()]
-    products = np.array([[H.column_square, -(H.precision // H.n)] for H in contrasts])
-    return np.asarray((children[:, None] ** 2 * products)[:, None])
-
-
-def multiply_dense(matrices: IntArray, of_cell: IntArray) -> FloatArray:
-    """Compute (M_v e_c)'(M_v e_c') of some cells, shape (n, m, m).
+def _multiply_columns(matrices: IntArray, of_cell: IntArray) -> FloatArray:
+    """Multiply the columns that cells have in matrices (n, r, r) over classes, (n, m, m).
 
     Args:
-        matrices: M_v of some nodes, shape (n, r, r).
+        matrices: The matrices.
         of_cell: The class of each cell, -1 where it has none, shape (m,).
     """
     numbers = matrices.astype(np.float64)
@@ -104,15 +112,13 @@ class PathProducts:
     """Products of records on some leaves, in integers, without the factors K_A.
 
     Args:
-        structure: The structure.
-        tree_blocks: The integer matrices of its blocks.
+        strategy: The strategy.
         cells: The dense cells of the records, shape (m,).
     """
 
-    def __init__(
-        self, structure: TreeStructure, tree_blocks: Sequence[TreeBlock], cells: IntArray
-    ) -> None:
-        self._structure, self._blocks, self._cells = structure, tree_blocks, cells
+    def __init__(self, strategy: TreeIntegers[TreeStructure], cells: IntArray) -> None:
+        self._structure, self._blocks = strategy.structure, strategy.tree_blocks
+        self._cells = cells
         self._dense: dict[tuple[int, int, int], AnyArray] = {}
         self._pairs: dict[tuple[int, int, bool], list[AnyArray]] = {}
 

@@ -1,4 +1,4 @@
-"""Key files: the secrets of encrypted counts, each in a file that lies apart from the counts.
+"""Key files: the secrets of later runs, each in a file that lies apart from the counts.
 
 Large releases and series keep exact counts for a later run, encrypted. Their secret
 must outlive the process, too. It is in a file that the publisher names, or else in one of the
@@ -16,7 +16,7 @@ import os
 import secrets
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from glob import escape
 from os import PathLike
@@ -25,7 +25,9 @@ from pathlib import Path
 from fitplug.errors import FitplugError, InputError
 from fitplug.files import LocalPlace, is_url
 from fitplug.ledger import hash_values
-from fitplug_dask.encryption import KEY_BYTES, can_encrypt
+from fitplug_opendp.release_progress import ReleaseProgress
+
+KEY_BYTES = 32
 
 _KIND, _FORMAT = "key of fitplug, CONFIDENTIAL", 1
 _ELSEWHERE = "name a file elsewhere by key_file (in a spec, [output] key_file)"
@@ -205,19 +207,6 @@ def derive_key(secret: bytes, purpose: str) -> bytes:
     return hmac.new(secret, purpose.encode(), hashlib.sha256).digest()
 
 
-def check_encryption(subject: str) -> None:
-    """Raise InputError if the package that encrypts is missing.
-
-    Args:
-        subject: What is to be kept encrypted, in words.
-    """
-    if not can_encrypt():
-        raise InputError(
-            f"{subject} cannot be kept: exact counts are written encrypted only, for which the "
-            'package cryptography is missing; install it with: pip install "fitplug[dask]"'
-        )
-
-
 def _find_account_folder(subject: str) -> Path:
     """Find the folder of keys where programs of this user keep their state."""
     state = Path(os.environ.get("XDG_STATE_HOME", ""))
@@ -242,3 +231,77 @@ def _is_together(path: Path, folder: Path) -> bool:
             if name is None or not rest or first == name or first.startswith(hidden):
                 return True
     return False
+
+
+@dataclass(frozen=True, repr=False)
+class RunSecret:
+    """The secrets of one release that the runs which finish it share, all derived from one.
+
+    The nonce makes the seal of the exact counts: the same counts have the same seal in each run,
+    and nobody else can test a guess of the counts against it. The person key decides which rows of
+    a person are kept.
+
+    Attributes:
+        nonce: What hides the exact counts in their seal.
+        person_key: The key of the hash that chooses rows of a person.
+        key_file: The file of the secret, which is there from before the data are counted until the
+            release is published; None if no later run needs it.
+    """
+
+    nonce: bytes
+    person_key: bytes
+    key_file: KeyFile | None = None
+
+    def __repr__(self) -> str:
+        return "RunSecret()"
+
+    @classmethod
+    def keep(cls, release: ReleaseProgress, named: str | PathLike[str] | None = None) -> RunSecret:
+        """Find the secrets of a release, or draw them and make them durable before its charge.
+
+        Without a ledger no run is resumed, and nothing is written.
+
+        Args:
+            release: The release, prepared.
+            named: The key file that the publisher names, if there is one.
+
+        Raises:
+            InputError: The key file would lie beside the counts, is damaged or of something else,
+                or the release was begun and the file is not there.
+            FitplugError: A file cannot be written or read.
+        """
+        request, output, ledger = release.request, release.output, release.request.ledger
+        if ledger is None:
+            return cls._derive(secrets.token_bytes(KEY_BYTES))
+        owner = hash_values("release in parts", request.plan.digest, request.key, output.text)
+        key_file = KeyFile.locate(
+            named,
+            f"the release into {output}",
+            owner,
+            beside=output.list_local(),
+            # Another ledger may have a release of the same plan, key and output.
+            name=hash_values(owner, str(ledger.path.absolute())),
+        )
+        secret = None
+        if not release.needs_counts:
+            with suppress(FitplugError):  # nothing is read any more that needs it
+                secret = key_file.find()
+        elif release.charged_seal is not None:
+            secret = key_file.read(
+                "without it nobody can tell whether counts are those that were charged for, so "
+                "only another release, with another key of the ledger, can be made"
+            )
+        else:
+            secret = key_file.keep()
+        return cls._derive(secret or secrets.token_bytes(KEY_BYTES), key_file)
+
+    @classmethod
+    def _derive(cls, secret: bytes, key_file: KeyFile | None = None) -> RunSecret:
+        """Derive the secrets of a release from that of its key file."""
+        nonce = derive_key(secret, "the nonce of the seals of a release")
+        return cls(nonce, derive_key(secret, "the rows of persons in a release"), key_file)
+
+    def remove(self) -> None:
+        """Remove the file, as the release is published."""
+        if self.key_file is not None:
+            self.key_file.remove()

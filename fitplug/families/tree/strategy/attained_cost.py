@@ -1,7 +1,10 @@
-"""Costly persons with several records, where blocks are trees: what a bound may be compared with.
+"""Costly differences between neighbours, exactly: what bounds on the cost may be compared with.
 
-A greedy search over the records of some leaves: those whose bounds are largest, their neighbours,
-and some others. The cost of the person that is found is computed in integers.
+**Pairs of cells.** Of the costliest pair that the sweep of `pair_cost` found, the costliest leaves
+below its two nodes are sought, and all pairs of dense cells on these leaves are tried.
+
+**Persons.** A greedy search over the records of some leaves: those whose bounds are largest, their
+neighbours, and some others.
 """
 
 from __future__ import annotations
@@ -11,8 +14,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fitplug.families.tree.strategy.person_cost import RecordBounds, TreeProducts
-from fitplug.families.tree.strategy.products import PathProducts
+from fitplug.families.tree.shape.pairs import TreePairStructure
+from fitplug.families.tree.shape.persons import PersonTreeStructure
+from fitplug.families.tree.strategy.blocks import TreeIntegers
+from fitplug.families.tree.strategy.cost import estimate_column_squares
+from fitplug.families.tree.strategy.pair_cost import CostlyPair
+from fitplug.families.tree.strategy.person_cost import PersonProducts, RecordBounds
+from fitplug.families.tree.strategy.products import PathProducts, TreeProducts
 from fitplug.numeric import FloatArray, IntArray
 
 _LEAVES, _NEIGHBOURS, _OTHERS, _CELLS, _CANDIDATES = 6, 3, 8, 6, 400
@@ -20,6 +28,38 @@ _LEAVES, _NEIGHBOURS, _OTHERS, _CELLS, _CANDIDATES = 6, 3, 8, 6, 400
 
 _STARTS = 12
 """The number of records from which the search starts."""
+
+
+def attain_pair_cost(strategy: TreeIntegers[TreePairStructure], costly: CostlyPair) -> int:
+    """Compute the largest cost of a pair of cells on the leaves of a costly pair.
+
+    The leaves are the costliest below its two nodes.
+    """
+    structure, tree = strategy.structure, strategy.structure.tree
+    joint = structure.joint_classes
+    factors = TreeProducts(strategy, structure.free.tolist())
+    squares = estimate_column_squares(structure, strategy.tree_blocks, factors.single)
+    leaves = []
+    for node, joint_class in zip(costly.nodes, costly.classes, strict=True):
+        is_below = (np.arange(tree.size) == node).astype(np.float64)
+        below = np.flatnonzero(tree.repeat_downwards(is_below, int(tree.depths[node]))[tree.leaves])
+        cell = joint[int(tree.depths[node])].first[joint_class]
+        leaves.append(int(tree.leaves[below[np.argmax(squares[below, cell])]]))
+    x, y = leaves if costly.are_apart else (leaves[0], leaves[0])
+    paths = PathProducts(strategy, joint[0].first)
+    first, second = (paths.multiply(leaf, leaf, False) for leaf in (x, y))
+    total = sum(
+        single * (np.diagonal(a)[:, None] + np.diagonal(b)) - 2 * pair * between
+        for single, pair, a, b, between in zip(
+            factors.single,
+            factors.pairs[costly.move],
+            first,
+            second,
+            paths.multiply(x, y, costly.are_apart),
+            strict=True,
+        )
+    )
+    return int(np.asarray(total)[structure.can_move].max())
 
 
 class Record(NamedTuple):
@@ -38,17 +78,17 @@ class Record(NamedTuple):
     labels: tuple[int, ...]
 
 
-def find_costly_person(products: TreeProducts, bounds: RecordBounds) -> int:
-    """Find a costly person, and compute what it costs, exactly."""
-    structure = products.structure
-    paths = PathProducts(structure, products.blocks, np.arange(structure.cells))
-    records = _list_candidates(products, bounds)
+def attain_person_cost(strategy: TreeIntegers[PersonTreeStructure], bounds: RecordBounds) -> int:
+    """Find a costly person, and compute what it costs."""
+    structure, products = strategy.structure, PersonProducts(strategy)
+    paths = PathProducts(strategy, np.arange(structure.cells))
+    records = _list_candidates(structure, bounds)
 
     def multiply(x: Record, y: Record, is_same: bool) -> int:
         """Multiply what is measured of two records of one person, or of a record with itself."""
         differing = [a != b for a, b in zip(x.labels, y.labels, strict=True)]
         number = sum(1 << i for i, differs in enumerate(differing) if differs)
-        factors = products.single if is_same else products.pair_factors[number]
+        factors = products.single if is_same else products.pairs[number]
         found = paths.multiply(x.leaf, y.leaf, x.copy != y.copy)
         return sum(
             factor * int(own[x.cell, y.cell]) for factor, own in zip(factors, found, strict=True)
@@ -89,9 +129,8 @@ def _search(
     return best
 
 
-def _list_candidates(products: TreeProducts, bounds: RecordBounds) -> list[Record]:
+def _list_candidates(structure: PersonTreeStructure, bounds: RecordBounds) -> list[Record]:
     """List the records that are tried."""
-    structure = products.structure
     tree = structure.tree
     costly = np.argsort(-bounds.of_cells.max(axis=1), kind="stable")[:_LEAVES].tolist()
     leaves = list(dict.fromkeys(costly))

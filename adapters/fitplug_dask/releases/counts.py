@@ -1,11 +1,14 @@
-"""Stored counts: the exact counts of a release, in slabs that no process holds all of.
+"""Exact counts of a release, and how those of one slab reach the task that splits them.
 
-Each slab is counted by one task, which writes it beside the output, encrypted with AES-GCM. The key
-is derived from the secret of the key file, which lies apart, and is forgotten with it when the
-release is published; without a ledger it is only in the memory of this run. The seals of all slabs
-are in one more encrypted file, and their own seal is what the ledger enters with the charge. So a
-run that is resumed draws the parts that are missing from the counts that were charged for, and
+They are tables of this process, whose counts travel with the task, or slabs that no process holds
+all of. Each slab is counted by one task, which writes it beside the output, encrypted with AES-GCM.
+The key is derived from the secret of the key file, which lies apart, and is forgotten with it when
+the release is published; without a ledger it is only in the memory of this run. The seals of all
+slabs are in one more encrypted file, and their own seal is what the ledger enters with the charge.
+So a run that is resumed draws the parts that are missing from the counts that were charged for, and
 counts nothing again.
+
+Tables and slabs are types of their own: no value of the counts decides which of them it is.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,13 +24,24 @@ from typing import Any
 
 import numpy as np
 
-from fitplug.counts import seal_slab, seal_slabs
+from fitplug.counts import Tables, seal_slab, seal_slabs
+from fitplug.domain import Domain
 from fitplug.errors import InputError
+from fitplug.families import PartedStrategy
 from fitplug.files import LocalPlace, Place
 from fitplug.numeric import IntArray
-from fitplug_dask.encryption import can_encrypt, decrypt_long, encrypt_long
+from fitplug.plan import Plan
+from fitplug_dask.encryption import decrypt_long, encrypt_long
 from fitplug_dask.kernel import Fault
 from fitplug_dask.releases.failures import report_faults
+from fitplug_opendp.count_checks import (
+    CountedRows,
+    check_limit,
+    check_tables,
+    find_seal,
+    list_outside_attributes,
+)
+from fitplug_opendp.executor import ExactCounts
 
 
 @dataclass(frozen=True, repr=False)
@@ -145,15 +160,6 @@ class CountStore:
                 return CountStore(self.place, self.nonce, found["run"]), seals
         return None
 
-    def check_encryption(self) -> None:
-        """Raise InputError if nothing can be encrypted here."""
-        if not can_encrypt():
-            raise InputError(
-                "these exact counts are too many for one process, and workers store them encrypted "
-                "only, for which the package cryptography is missing; install it with: pip install "
-                '"fitplug[dask]"'
-            )
-
     def open(self) -> None:
         """Make the folder.
 
@@ -239,3 +245,145 @@ def _name_rows(number: int | None) -> str:
 
 def _name_seals(seal: str, run: str) -> str:
     return f"seals-{seal[:16]}-{run}"
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class SlabCounts(ABC):
+    """The exact counts of a slab. They are confidential.
+
+    Attributes:
+        number: The number of the slab.
+    """
+
+    number: int
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.number})"
+
+    @abstractmethod
+    def read(
+        self, store: CountStore | None, parted: PartedStrategy, domain: Domain
+    ) -> IntArray | Fault:
+        """Return the counts, with an axis for each attribute of the slab's table."""
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class SentSlab(SlabCounts):
+    """Counts that travel with the task.
+
+    Attributes:
+        counts: The counts, with an axis for each attribute of the slab's table.
+    """
+
+    counts: IntArray
+
+    def read(
+        self, store: CountStore | None, parted: PartedStrategy, domain: Domain
+    ) -> IntArray | Fault:
+        return self.counts
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class StoredSlab(SlabCounts):
+    """Counts that the task which counted them has stored.
+
+    Attributes:
+        seal: Their seal.
+    """
+
+    seal: str
+
+    def read(
+        self, store: CountStore | None, parted: PartedStrategy, domain: Domain
+    ) -> IntArray | Fault:
+        assert store is not None
+        shape = parted.slabs[self.number].shape_in(domain)
+        return report_faults(lambda: store.read_slab(self.number, self.seal, shape), store.place)
+
+
+class SplitCounts(ExactCounts):
+    """Exact counts that are cut into slabs, each of which one task splits by the parts.
+
+    Attributes:
+        store: Where workers find counts that they are not sent; None for tables.
+    """
+
+    store: CountStore | None = None
+
+    @abstractmethod
+    def list_slabs(self, parted: PartedStrategy, numbers: Sequence[int]) -> Sequence[SlabCounts]:
+        """List the counts of slabs, for the tasks that split them."""
+
+
+class TableCounts(SplitCounts):
+    """Counts in tables of this process."""
+
+    def __init__(self, tables: Tables, nonce: bytes) -> None:
+        """Seal the tables.
+
+        Args:
+            tables: The tables.
+            nonce: The nonce of the seal.
+        """
+        self._tables = tables
+        self.rows = CountedRows.from_tables(tables)
+        self.seal = Tables(
+            tables.domain,
+            dict(tables),
+            contributions=tables.contributions,
+            distinct=tables.distinct,
+            once_per=tables.once_per,
+            person=tables.person,
+            rows=tables.rows,
+            copy=False,
+            nonce=nonce,
+        ).seal
+
+    @property
+    def published_seal(self) -> str | None:
+        return find_seal(self._tables)
+
+    def check(self, plan: Plan, contributions: int) -> None:
+        check_limit(plan, self._tables, contributions)
+        check_tables(plan, self._tables)
+
+    def list_outside_attributes(self, plan: Plan) -> tuple[str, ...]:
+        return list_outside_attributes(plan, self._tables)
+
+    def list_slabs(self, parted: PartedStrategy, numbers: Sequence[int]) -> Sequence[SlabCounts]:
+        slabs = {number: parted.slabs[number] for number in numbers}
+        marginals = {slab.names: self._tables.marginal(slab.names) for slab in slabs.values()}
+        return [
+            SentSlab(number, marginals[slab.names][slab.index]) for number, slab in slabs.items()
+        ]
+
+
+class StoredCounts(SplitCounts):
+    """Counts of the plan's own slabs, which are stored encrypted."""
+
+    def __init__(
+        self, store: CountStore, rows: CountedRows, seal: str, seals: Sequence[str]
+    ) -> None:
+        """Name what is stored.
+
+        Args:
+            store: Where the counts are.
+            rows: The rows that they were counted from.
+            seal: The seal of all slabs.
+            seals: The seal of each slab.
+        """
+        self.store, self.rows, self.seal, self._seals = store, rows, seal, tuple(seals)
+
+    @property
+    def published_seal(self) -> str | None:
+        is_of_all_rows = self.rows.rows is None and self.rows.limited == "declared"
+        return None if is_of_all_rows else self.seal
+
+    def check(self, plan: Plan, contributions: int) -> None:
+        """Do nothing: these slabs are of the plan, and enforce what the request charges for."""
+
+    def list_outside_attributes(self, plan: Plan) -> tuple[str, ...]:
+        return ()
+
+    def list_slabs(self, parted: PartedStrategy, numbers: Sequence[int]) -> Sequence[SlabCounts]:
+        return [StoredSlab(number, self._seals[number]) for number in numbers]

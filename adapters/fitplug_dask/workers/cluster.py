@@ -1,0 +1,352 @@
+"""Cluster: tasks that run on the workers of a client of dask.distributed, which is not imported."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import queue
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, partial
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import toolz
+from dask import config
+
+from fitplug.errors import FitplugError
+from fitplug_dask._compat import WorkerState, read_machine_memory
+from fitplug_dask.workers.faults import Fault, raise_fault
+from fitplug_dask.workers.handshake import COUNTING_PACKAGES, inspect_workers
+from fitplug_dask.workers.limits import ask, gather_ended, list_workers
+from fitplug_dask.workers.runner import Act, Runner, ThreadRunner
+from fitplug_dask.workers.tasks import ENTRY, Run, Term, read_outcome, seal_shared, seal_task
+
+if TYPE_CHECKING:
+    from distributed import Future
+
+_RETRIES = 3
+"""How often a cluster runs a task again that raises; that of a lost worker runs again anyway."""
+
+_MOST_WATCHED = 200
+_CANCEL_SECONDS = 5.0
+_RESULT_SECONDS = 2.0
+_POLL_SECONDS = 0.05
+
+_FIRST = 1
+"""The priority of tasks that free memory, above that of tasks that read."""
+
+
+class ClusterRunner(Runner):
+    """Runs tasks on a cluster whose workers all have the code of this process.
+
+    The workers are inspected once, before the first task. As long as this runner lives, the cluster
+    keeps a worker. No call waits without end: see `limits`. Dask drops results that no task needs
+    any more.
+    """
+
+    def __init__(self, client: Any, packages: tuple[str, ...] = COUNTING_PACKAGES) -> None:
+        """Ask nothing yet.
+
+        Args:
+            client: A client of dask.distributed.
+            packages: The packages whose code takes part.
+        """
+        self.client = client
+        self._packages = packages
+        self._name = uuid4().hex  # so that no runner uses the results of another
+        self._numbers = itertools.count()
+        self._demand: Any = None
+
+    @cached_property
+    def _workers(self) -> dict[str, WorkerState]:
+        """The workers when they were inspected, which this does first."""
+        list_workers(self.client)  # or a client that is closed would raise an error of Dask
+        # A cluster that scales with demand starts its first worker for this task, and its last
+        # worker stays while it holds the result: workers that only answer questions are idle.
+        self._demand = self.client.submit(
+            toolz.identity, None, key=self._name_task("demand-worker")
+        )
+        return inspect_workers(self.client, self._packages)
+
+    @cached_property
+    def _run(self) -> Run:
+        assert self._workers
+        return Run.begin(self._packages)
+
+    @property
+    def threads(self) -> int:
+        return max(1, sum(worker.threads for worker in self._workers.values()))
+
+    @property
+    def process_threads(self) -> int:
+        return max((worker.threads for worker in self._workers.values()), default=1)
+
+    @property
+    def memory(self) -> int:
+        limits = [worker.memory_limit for worker in self._workers.values()]
+        return min((limit for limit in limits if limit is not None), default=read_machine_memory())
+
+    def share(self, value: object, key: str | None = None) -> Future:
+        """Have the cluster hold what many tasks take, and return its future.
+
+        The scheduler holds one copy, which each worker fetches once, also one that comes later. As
+        an argument of every task, a large value would be sent with each of them.
+
+        Args:
+            value: The value.
+            key: The key of the task that holds it; a new one if it is None.
+        """
+
+        def submit() -> Future:
+            sealed = seal_shared(self._run.key, value)
+            with config.set({"distributed.admin.large-graph-warning-threshold": "1 TB"}):
+                return self.client.submit(
+                    toolz.identity, sealed, key=key or self._name_task("send-job"), retries=_RETRIES
+                )
+
+        return self._attempt(submit)
+
+    def submit(
+        self,
+        action: str,
+        function: Callable[..., Any],
+        *arguments: Any,
+        worker: str | None = None,
+        priority: int = 0,
+    ) -> Future:
+        """Submit a task, and return its future.
+
+        Args:
+            action: What it does, in words of letters joined by hyphens.
+            function: What it calls.
+            arguments: The arguments; a future stands for the result of its task.
+            worker: The address of the only worker that may run it; any worker may if it is None.
+            priority: Tasks of higher priority run first.
+        """
+        from distributed import Future
+
+        terms: list[Future] = []
+        template: list[Any] = []
+        for argument in arguments:
+            if isinstance(argument, Future):
+                template.append(Term(len(terms)))
+                terms.append(argument)
+            else:
+                template.append(argument)
+        where = {} if worker is None else {"workers": [worker], "allow_other_workers": False}
+
+        def submit() -> Future:
+            task = seal_task(self._run, function, template)
+            key = self._name_task(action)
+            return self.client.submit(
+                ENTRY, task, *terms, key=key, retries=_RETRIES, priority=priority, **where
+            )
+
+        return self._attempt(submit)
+
+    def results(self, futures: Sequence[Future]) -> Iterator[tuple[int, Any]]:
+        """Yield the number and the result of each task when it has ended.
+
+        The tasks that have not ended when this ends are cancelled.
+
+        Args:
+            futures: What `submit` returned.
+
+        Raises:
+            DataError: The first Fault, if it is one of the data.
+            FitplugError: The first Fault of the machines; or the cluster fails.
+        """
+        for number, outcome in self._outcomes(futures):
+            read = partial(read_outcome, self._run.key, outcome)
+            yield number, raise_fault(self._attempt(read))
+
+    def map(
+        self,
+        action: str,
+        act: Act,
+        inputs: Sequence[Any],
+        *,
+        shared: Any = None,
+        weights: Sequence[int] | None = None,
+        report: Callable[[int], None] | None = None,
+    ) -> list[Any]:
+        held = self.share(shared)
+        results: list[Any] = [None] * len(inputs)
+        for i, result in self.results([self.submit(action, act, held, one) for one in inputs]):
+            results[i] = result
+            if report is not None:
+                report(1 if weights is None else weights[i])
+        return results
+
+    def map_sum(
+        self,
+        action: str,
+        act: Act,
+        inputs: Sequence[Any],
+        add: Callable[..., Any],
+        width: int,
+        *,
+        shared: Any = None,
+        weights: Sequence[int] | None = None,
+        report: Callable[[int], None] | None = None,
+    ) -> Any:
+        held = self.share(shared)
+        weights = [1] * len(inputs) if weights is None else weights
+        tasks = [self.submit(action, act, held, one) for one in inputs]
+        sums = self._submit_sums(add, tasks, width)
+        if len(tasks) > _MOST_WATCHED:  # to watch a task is a task
+            tasks = sums
+            weights = [sum(weights[i : i + width]) for i in range(0, len(weights), width)]
+        top = self.sum("add-counts", add, sums, width)
+        watched = [self._watch(task) for task in tasks]
+        del tasks, sums  # Dask drops results that nobody needs
+        try:
+            for i, fault in self._outcomes(watched):
+                if fault is not None:
+                    raise_fault(Fault(*fault))
+                if report is not None:
+                    report(weights[i])
+            ((_, total),) = self.results([top])
+        except BaseException:
+            self._cancel([top])
+            raise
+        return total
+
+    def sum(
+        self, action: str, add: Callable[..., Any], tasks: Sequence[Future], width: int
+    ) -> Future:
+        """Submit the tasks that add up the results of others, in a tree, and return the last one.
+
+        Args:
+            action: What they do.
+            add: `add(*results)` returns the sum of some results, neighbours in their order.
+            tasks: At least one task.
+            width: The most results that are added at once.
+        """
+        level = list(tasks)
+        while len(level) > 1:
+            level = self._submit_sums(add, level, width, action)
+        return level[0]
+
+    def run_on_each(self, action: str, act: Callable[[], Any], seconds: float) -> None:
+        pending = {
+            address: self.submit(action, act, worker=address)
+            for address in list_workers(self.client)
+        }
+        end = time.monotonic() + seconds
+        while pending:
+            if time.monotonic() > end:
+                raise FitplugError(
+                    f"{next(iter(pending))} did not finish a task within {seconds:g} s; see why "
+                    "this worker is slow, or end it"
+                )
+            for address in [a for a, future in pending.items() if future.done()]:
+                gather = partial(self.client.gather, [pending[address]])
+                try:
+                    # The result of a worker that is lost with it is never made again.
+                    (outcome,) = ask(self.client, gather, _RESULT_SECONDS)
+                except FitplugError:  # it is asked once more, or is lost
+                    continue
+                raise_fault(self._attempt(partial(read_outcome, self._run.key, outcome)))
+                del pending[address]
+            # A worker that is gone meanwhile need not answer.
+            there = list_workers(self.client)
+            pending = {a: future for a, future in pending.items() if a in there}
+            time.sleep(_POLL_SECONDS)
+
+    def list_addresses(self) -> set[str]:
+        """List the addresses of the workers that are there now."""
+        return set(list_workers(self.client))
+
+    def run_at_once(self, act: Callable[..., Any], *arguments: Any, seconds: float) -> None:
+        """Call a function in all workers, beside their tasks; those that do not answer are left.
+
+        Args:
+            act: What is called, also with the worker as `dask_worker`; it returns nothing.
+            arguments: The arguments.
+            seconds: How long to wait.
+        """
+        run = partial(self.client.run, act, *arguments, on_error="ignore")
+        with contextlib.suppress(Exception):
+            ask(self.client, run, seconds)
+
+    def _name_task(self, action: str) -> tuple[str, int]:
+        """Return the key of a new task.
+
+        Dask's dashboard shows tasks of all runs under `fitplug-` and the action, such as
+        `fitplug-count-partition`. Its scheduler treats the tasks whose keys begin alike as a group,
+        and assigns those that read to workers one by one, as workers become free.
+        """
+        return f"fitplug-{action}-{self._name}", next(self._numbers)
+
+    def _submit_sums(
+        self,
+        add: Callable[..., Any],
+        tasks: Sequence[Future],
+        width: int,
+        action: str = "add-counts",
+    ) -> list[Future]:
+        """Submit one level of a tree of sums."""
+        groups = [tasks[i : i + width] for i in range(0, len(tasks), width)]
+        return [self.submit(action, add, *group, priority=_FIRST) for group in groups]
+
+    def _watch(self, task: Future) -> Future:
+        """Submit a task whose result is why another task failed, or None.
+
+        Its result is small, so that watching a task moves no counts. It is a function of Python
+        itself, which every worker has.
+        """
+        key = self._name_task("watch-task")
+        watch = partial(self.client.submit, itemgetter(0), task, key=key, priority=_FIRST)
+        return self._attempt(partial(watch, retries=_RETRIES))
+
+    def _outcomes(self, futures: Sequence[Future]) -> Iterator[tuple[int, Any]]:
+        """Yield the number and what each task returned, as it travels; cancel the tasks left."""
+        pending = {future: number for number, future in enumerate(futures)}
+        ends: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        for future in futures:
+            future.add_done_callback(ends.put)
+        try:
+            while pending:
+                batch = self._attempt(partial(gather_ended, self.client, ends, len(pending)))
+                for future, outcome in batch.items():
+                    yield pending.pop(future), outcome
+        finally:
+            if pending:
+                self._cancel(list(pending))
+
+    def _cancel(self, futures: list[Future]) -> None:
+        """Cancel futures if the scheduler answers."""
+        with contextlib.suppress(Exception):
+            ask(self.client, partial(self.client.cancel, futures), _CANCEL_SECONDS)
+
+    def _attempt(self, act: Callable[[], Any]) -> Any:
+        """Return what `act` returns; if the cluster fails, raise FitplugError that says how."""
+        try:
+            return act()
+        except FitplugError:
+            raise
+        except Exception as error:
+            failed = type(error).__name__
+        # Dask cancels all futures when the scheduler is lost, which says nothing of workers.
+        # A worker that came later and has no fitplug fails when it reads a task.
+        inspect_workers(self.client, self._packages)
+        raise FitplugError(
+            f"the cluster could not finish counting ({failed}); check that its workers run, have "
+            'memory to spare and the same version of "fitplug[dask]", and run the same again'
+        )
+
+
+def open_runner(client: Any, packages: tuple[str, ...] = COUNTING_PACKAGES) -> Runner:
+    """Return a runner of tasks. Nothing is asked of a cluster before the first use.
+
+    Args:
+        client: A client of dask.distributed, None for threads of this process, or a runner, which
+            is returned.
+        packages: The packages whose code takes part, so that workers must have the same.
+    """
+    if isinstance(client, Runner):
+        return client
+    return ThreadRunner() if client is None else ClusterRunner(client, packages)

@@ -1,0 +1,202 @@
+"""Limits: no call to a cluster waits without end, and operators may set how long it waits.
+
+How long is one number for everything that waits: for a scheduler or a worker to answer, and for
+the first worker to come. A task itself may take as long as it needs.
+
+`fitplug.timeout` of Dask's configuration is `DASK_FITPLUG__TIMEOUT` in the environment, and
+`fitplug.rows-per-task` is `DASK_FITPLUG__ROWS_PER_TASK`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from dask import config
+from dask.utils import parse_timedelta
+
+from fitplug.errors import FitplugError, InputError
+from fitplug_dask._compat import WorkerState, read_workers
+
+T = TypeVar("T")
+
+_TIMEOUT = "60s"
+
+_UPDATE_SECONDS = 0.1
+"""Tasks that end within this time are looked at together."""
+
+_IDLE_SECONDS = 2.0
+"""When no task ended for so long, the scheduler and the number of workers are looked at."""
+
+
+def read_timeout() -> float:
+    """Return how many seconds a call waits for an answer, or a count for its first worker.
+
+    Raises:
+        InputError: The setting is no time above 0.
+    """
+    setting = config.get("fitplug.timeout", _TIMEOUT)
+    try:
+        seconds = float(parse_timedelta(setting, default="s"))
+    except (TypeError, ValueError, KeyError):
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise InputError(f'the setting fitplug.timeout of Dask is {setting!r}; set it to "60s"')
+    return seconds
+
+
+def read_rows_per_task() -> int | None:
+    """Return about how many rows a task reads at most, None if nobody has set it.
+
+    Raises:
+        InputError: The setting is no number of rows.
+    """
+    setting: Any = config.get("fitplug.rows-per-task", None)
+    if setting is None:
+        return None
+    if isinstance(setting, bool) or not isinstance(setting, int) or setting < 1:
+        raise InputError(
+            f"the setting fitplug.rows-per-task of Dask is {setting!r}; set it to a whole number "
+            "of rows, 1 or more"
+        )
+    return setting
+
+
+def ask(client: Any, request: Callable[[], Awaitable[T]], seconds: float | None = None) -> T:
+    """Return what a request to the cluster returns.
+
+    Args:
+        client: The client.
+        request: Called in the event loop of the client, where its methods return awaitables.
+        seconds: How long to wait; None for `read_timeout()`.
+
+    Raises:
+        FitplugError: The scheduler does not answer. The message quotes nothing of the cluster's.
+    """
+    limit = read_timeout() if seconds is None else seconds
+
+    async def act() -> T:
+        return await request()
+
+    try:
+        answer: T = client.sync(act, callback_timeout=limit)
+        return answer
+    except Exception as error:
+        failed = type(error).__name__
+    within = f" within {limit:g} s" if failed == "TimeoutError" else ""
+    raise FitplugError(
+        f"the cluster does not answer{within} ({failed}); check that its scheduler runs and that "
+        "this client is connected to it, and run the same again"
+    )
+
+
+def list_workers(client: Any) -> dict[str, WorkerState]:
+    """Return what the scheduler knows of each worker, by the worker's address.
+
+    Raises:
+        FitplugError: The scheduler does not answer.
+    """
+    return ask(client, partial(read_workers, client))
+
+
+class WorkerWatch:
+    """Notices that a cluster has had nothing that runs tasks for too long."""
+
+    def __init__(self, client: Any) -> None:
+        """Look at nothing yet.
+
+        Args:
+            client: The client.
+        """
+        self._client = client
+        self._idle_since: float | None = None
+
+    def check(self) -> None:
+        """Look at the workers; this is called while no task ends.
+
+        Raises:
+            FitplugError: The scheduler does not answer, or for the time allowed there has been no
+                worker, or only workers that Dask has paused and that run nothing.
+        """
+        why, remedy = self._find_obstacle()
+        now = time.monotonic()
+        if not why:
+            self._idle_since = None
+        elif self._idle_since is None:
+            self._idle_since = now
+        elif now - self._idle_since > read_timeout():
+            raise FitplugError(
+                f"the cluster has had {why} for {read_timeout():g} s, so counting could not "
+                f"finish; {remedy} and count again"
+            )
+
+    def _find_obstacle(self) -> tuple[str, str]:
+        """Return why no task can run now, and what to do; empty texts if one can."""
+        workers = list_workers(self._client).values()
+        if not workers:
+            return "no worker", "start workers"
+        # Dask pauses a worker at 80 % of its memory; the tasks that it runs go on.
+        if all(worker.is_paused and not worker.is_busy for worker in workers):
+            return "only workers that Dask paused for want of memory", "give them more memory"
+        return "", ""
+
+
+def await_result(client: Any, future: Any) -> Any:
+    """Return the result of a future, which may take as long as it needs while workers run.
+
+    Raises:
+        FitplugError: The scheduler does not answer, or no worker can run tasks for too long.
+    """
+    ends: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    future.add_done_callback(ends.put)
+    return gather_ended(client, ends, 1)[future]
+
+
+def gather_ended(client: Any, ends: queue.SimpleQueue[Any], left: int) -> dict[Any, Any]:
+    """Wait until futures end, and return their results.
+
+    Fetching takes as long as it takes while the scheduler answers and has workers: a worker that
+    is lost now has its task run again.
+
+    Args:
+        client: The client.
+        ends: The futures that have ended.
+        left: The number of futures that have not been gathered.
+
+    Raises:
+        FitplugError: The scheduler does not answer, or no worker can run tasks for too long.
+    """
+    futures = [_await_end(client, ends)]
+    time.sleep(_UPDATE_SECONDS if left > 1 else 0)
+    with contextlib.suppress(queue.Empty):
+        while True:
+            futures.append(ends.get_nowait())
+    fetched: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    async def gather() -> Any:
+        return await client.gather(futures)
+
+    fetching = asyncio.run_coroutine_threadsafe(gather(), client.loop.asyncio_loop)
+    fetching.add_done_callback(fetched.put)
+    try:
+        return dict(zip(futures, _await_end(client, fetched).result(), strict=True))
+    finally:
+        fetching.cancel()
+
+
+def _await_end(client: Any, ends: queue.SimpleQueue[Any]) -> Any:
+    """Wait for the next element of a queue.
+
+    Raises:
+        FitplugError: The scheduler does not answer, or no worker can run tasks for too long.
+    """
+    watch = WorkerWatch(client)
+    while True:
+        with contextlib.suppress(queue.Empty):
+            return ends.get(timeout=_IDLE_SECONDS)
+        watch.check()

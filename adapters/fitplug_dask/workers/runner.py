@@ -1,0 +1,212 @@
+"""Runner: what runs the tasks of a count or a release, on threads of this process or on a cluster.
+
+    runner = open_runner(client)
+    results = runner.map("check-footers", check, inputs, shared=columns)
+    total = runner.map_sum("count-partition", count, inputs, add, 8, shared=job)
+
+A task takes what all tasks share and its own input. It returns a result or a Fault; the first Fault
+ends the run and is raised. Threads and clusters give the same results, as each result counts once:
+that of a task that ran again on a cluster replaces the lost one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor, as_completed
+from typing import Any, TypeAlias
+
+from dask import config
+
+from fitplug_dask._compat import count_processors, read_machine_memory
+from fitplug_dask.workers.faults import Fault, raise_fault
+
+Act: TypeAlias = Callable[[Any, Any], Any]
+"""`act(shared, input)` returns a result or a Fault."""
+
+
+class Runner(ABC):
+    """Runs tasks.
+
+    Attributes:
+        client: The client of the cluster; None for threads of this process.
+    """
+
+    client: Any = None
+
+    @property
+    @abstractmethod
+    def threads(self) -> int:
+        """The number of threads that work at once in all."""
+
+    @property
+    @abstractmethod
+    def process_threads(self) -> int:
+        """The most threads that work at once in one process."""
+
+    @property
+    @abstractmethod
+    def memory(self) -> int:
+        """The bytes that a process may use: the smallest one."""
+
+    @abstractmethod
+    def map(
+        self,
+        action: str,
+        act: Act,
+        inputs: Sequence[Any],
+        *,
+        shared: Any = None,
+        weights: Sequence[int] | None = None,
+        report: Callable[[int], None] | None = None,
+    ) -> list[Any]:
+        """Run a task for each input.
+
+        When this returns or raises, no task runs any more on threads, and those of a cluster are
+        cancelled.
+
+        Args:
+            action: What tasks do, in words of letters joined by hyphens, as Dask's dashboard shows
+                it.
+            act: `act(shared, input)` returns a result, or a Fault.
+            inputs: The inputs.
+            shared: What all tasks take; a cluster sends it to each worker once.
+            weights: What each task adds to the progress; 1 if None.
+            report: Called in this thread with the weight of each task that has ended.
+
+        Returns:
+            The result of each input.
+
+        Raises:
+            DataError: A Fault of the data.
+            FitplugError: A Fault of the machines; or the cluster fails.
+        """
+
+    @abstractmethod
+    def map_sum(
+        self,
+        action: str,
+        act: Act,
+        inputs: Sequence[Any],
+        add: Callable[..., Any],
+        width: int,
+        *,
+        shared: Any = None,
+        weights: Sequence[int] | None = None,
+        report: Callable[[int], None] | None = None,
+    ) -> Any:
+        """Run a task for each input, at least one, and add up the results as they come.
+
+        Args:
+            action: As for `map`, and so are all arguments that are not listed here.
+            act: What a task calls.
+            inputs: The inputs.
+            add: `add(*results)` returns the sum of some results in any order, or a Fault. It may
+                not change them.
+            width: The most results that are added at once.
+            shared: What all tasks take.
+            weights: What each task adds to the progress.
+            report: Called with the weight of each task that has ended.
+
+        Returns:
+            The sum.
+        """
+
+    @abstractmethod
+    def run_on_each(self, action: str, act: Callable[[], Any], seconds: float) -> None:
+        """Run a task once in each process that takes part now.
+
+        Args:
+            action: What it does.
+            act: What it calls; it may return a Fault.
+            seconds: How long to wait.
+
+        Raises:
+            FitplugError: The first Fault, or a process does not end the task in time.
+        """
+
+
+class ThreadRunner(Runner):
+    """Runs tasks on threads of this process: as many as Dask is configured to use."""
+
+    @property
+    def threads(self) -> int:
+        threads: int = config.get("num_workers", None) or count_processors()
+        return threads
+
+    @property
+    def process_threads(self) -> int:
+        return self.threads
+
+    @property
+    def memory(self) -> int:
+        return read_machine_memory()
+
+    def map(
+        self,
+        action: str,
+        act: Act,
+        inputs: Sequence[Any],
+        *,
+        shared: Any = None,
+        weights: Sequence[int] | None = None,
+        report: Callable[[int], None] | None = None,
+    ) -> list[Any]:
+        results: list[Any] = [None] * len(inputs)
+        with self._open_pool() as pool:
+            numbers = {pool.submit(act, shared, one): i for i, one in enumerate(inputs)}
+            try:
+                for future in as_completed(list(numbers)):
+                    i = numbers.pop(future)
+                    results[i] = raise_fault(future.result())
+                    if report is not None:
+                        report(1 if weights is None else weights[i])
+            finally:
+                for future in numbers:
+                    future.cancel()
+        return results
+
+    def map_sum(
+        self,
+        action: str,
+        act: Act,
+        inputs: Sequence[Any],
+        add: Callable[..., Any],
+        width: int,
+        *,
+        shared: Any = None,
+        weights: Sequence[int] | None = None,
+        report: Callable[[int], None] | None = None,
+    ) -> Any:
+        lock = threading.Lock()
+        terms: list[Any] = []
+
+        def act_and_add(shared: Any, one: Any) -> Fault | None:
+            result = act(shared, one)
+            while not isinstance(result, Fault):
+                with lock:
+                    terms.append(result)
+                    if len(terms) < width:
+                        return None
+                    taken = terms[:]
+                    terms.clear()
+                result = add(*taken)
+            return result
+
+        self.map(action, act_and_add, inputs, shared=shared, weights=weights, report=report)
+        return raise_fault(add(*terms))
+
+    def run_on_each(self, action: str, act: Callable[[], Any], seconds: float) -> None:
+        raise_fault(act())
+
+    @contextlib.contextmanager
+    def _open_pool(self) -> Iterator[Executor]:
+        """Open the pool that Dask is configured to use, or threads whose end waits for tasks."""
+        configured = config.get("pool", None)
+        if isinstance(configured, Executor):
+            yield configured
+            return
+        with ThreadPoolExecutor(self.threads, thread_name_prefix="fitplug") as pool:
+            yield pool

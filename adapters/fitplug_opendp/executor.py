@@ -1,0 +1,185 @@
+"""Executors: who draws the noise of a release and writes its tables, and from which exact counts.
+
+This process draws all answers at once. `fitplug_dask.releases` has an executor that draws them in
+parts, on threads or on a cluster.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Protocol, TypeVar
+
+import numpy as np
+
+from fitplug.counts import Tables
+from fitplug.plan import Plan
+from fitplug.release import AnswersPart, Release, TablePart, write_parts, write_tables
+from fitplug_opendp.count_checks import (
+    CountedRows,
+    check_limit,
+    find_seal,
+    list_outside_attributes,
+)
+from fitplug_opendp.gaussian import IntVector, Progress
+from fitplug_opendp.noise_source import NoiseSource, compute_exact_answers
+from fitplug_opendp.output import Output
+from fitplug_opendp.staging import StagedAnswers, Staging
+
+
+class ExactCounts(ABC):
+    """The exact counts that a release is made from. They are confidential.
+
+    Attributes:
+        rows: The rows that they were counted from.
+        seal: Their seal under a nonce that is kept until the release is published, so that the
+            same counts have the same seal in each run; None if no run resumes another.
+    """
+
+    rows: CountedRows
+    seal: str | None = None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+    @property
+    @abstractmethod
+    def published_seal(self) -> str | None:
+        """The seal that the release has; None if another count would have the same cells."""
+
+    @abstractmethod
+    def check(self, plan: Plan, contributions: int) -> None:
+        """Raise TablesError unless a plan can be released from these counts.
+
+        Args:
+            plan: The plan.
+            contributions: The number of records of one person that the release charges for.
+        """
+
+    @abstractmethod
+    def list_outside_attributes(self, plan: Plan) -> tuple[str, ...]:
+        """List the attributes without use in the plan by which the count left records out."""
+
+
+Counts = TypeVar("Counts", bound=ExactCounts, contravariant=True)
+
+
+class Executor(Protocol[Counts]):
+    """Who draws the noise and writes the tables: this process, or workers."""
+
+    @property
+    def is_resumed(self) -> bool:
+        """Whether a run draws only the parts that earlier runs of the same charge did not."""
+
+    @property
+    def cut(self) -> str:
+        """What distinguishes this way to cut answers and counts into parts from others."""
+
+    def check(self, noise_source: NoiseSource, output: Output, run: str) -> None:
+        """Check, before the charge, what it rests on, and all samplers that may draw.
+
+        Args:
+            noise_source: The noise, and what it costs.
+            output: Where the release goes.
+            run: What distinguishes this run from others.
+
+        Raises:
+            FitplugError: A claim of the plan does not hold, or a sampler fails its test.
+        """
+
+    def draw(
+        self, noise_source: NoiseSource, staging: Staging, counts: Counts, run: str
+    ) -> Sequence[AnswersPart]:
+        """Draw the noise of all parts that are not durable, and return all parts.
+
+        Args:
+            noise_source: The noise.
+            staging: Where the parts go.
+            counts: The exact counts.
+            run: What distinguishes this run from others.
+
+        Raises:
+            FitplugError: A worker fails.
+            OSError: A part cannot be written.
+        """
+
+    def load(self, release: Release) -> Release:
+        """Return a release as callers get it: with its answers in memory, or left in its parts."""
+
+    def write_tables(
+        self, staged: StagedAnswers, release: Release, confidence: float, run: str
+    ) -> Sequence[TablePart]:
+        """Compute all tables from the noisy answers, and write them into the staging area.
+
+        Args:
+            staged: The answers.
+            release: Their release, as `load` returned it.
+            confidence: The confidence of the intervals of groups whose target has none.
+            run: What distinguishes this run from others.
+
+        Raises:
+            FitplugError: A worker fails, or an answer is damaged.
+            OSError: A table cannot be written.
+        """
+
+
+class WholeTables(ExactCounts):
+    """Exact counts whose answers this process computes at once."""
+
+    def __init__(self, plan: Plan, tables: Tables) -> None:
+        self.tables, self.rows, self._plan = tables, CountedRows.from_tables(tables), plan
+
+    @cached_property
+    def answers(self) -> IntVector:
+        """The exact answers, which are confidential."""
+        return compute_exact_answers(self._plan, self.tables)
+
+    @property
+    def published_seal(self) -> str | None:
+        return find_seal(self.tables)
+
+    def check(self, plan: Plan, contributions: int) -> None:
+        check_limit(plan, self.tables, contributions)
+        assert self.answers is not None  # they are computed before the charge
+
+    def list_outside_attributes(self, plan: Plan) -> tuple[str, ...]:
+        return list_outside_attributes(plan, self.tables)
+
+
+@dataclass(frozen=True)
+class ThisProcess:
+    """Draws all answers at once, in the memory of this process: an executor of publications.
+
+    Attributes:
+        progress: A function that is told how many answers are drawn.
+    """
+
+    progress: Progress | None = None
+    is_resumed = False
+    cut = "in one process"
+
+    def check(self, noise_source: NoiseSource, output: Output, run: str) -> None:
+        """Check what the charge rests on, and the sampler."""
+        noise_source.check_plan()
+        noise_source.check_sampler()
+
+    def draw(
+        self, noise_source: NoiseSource, staging: Staging, counts: WholeTables, run: str
+    ) -> Sequence[AnswersPart]:
+        """Draw the noise of all answers, and write them."""
+        drawn = noise_source.draw(counts.tables, counts.answers, self.progress)
+        return write_parts(staging.place, drawn)
+
+    def load(self, release: Release) -> Release:
+        """Load the answers into memory; the tables of a folder are compared with them."""
+        if release.tables is not None:
+            release.verify()
+        return replace(release, answers=np.asarray(release.answers), tables=None)
+
+    def write_tables(
+        self, staged: StagedAnswers, release: Release, confidence: float, run: str
+    ) -> Sequence[TablePart]:
+        """Compute all tables, and write them."""
+        return write_tables(staged.staging.place, release, staged.digest, confidence)

@@ -1,0 +1,323 @@
+"""Outputs: where a release goes, and the hidden files of unfinished releases beside it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from glob import escape
+from pathlib import Path
+from typing import Any
+
+from fitplug.errors import FitplugError, InputError
+from fitplug.files import LocalPlace, Place, open_place, set_aside
+from fitplug.ledger import Stage
+from fitplug.plan import Plan
+from fitplug.release import ANSWER_PARTS, PLAN, Period, Release, publish_folder, read_digest
+from fitplug_opendp.earlier_runs import RETRY, encode_path, report_write_errors
+from fitplug_opendp.staging import MARK, StagedAnswers, Staging, remove_folder
+
+_STAGED = ".parts"
+_LONGEST_LABEL = 60
+"""As many characters as stand in the name of a hidden folder, for charges of up to 18 digits."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where a release goes.
+
+    Attributes:
+        place: The folder.
+    """
+
+    place: Place
+
+    @classmethod
+    def open(
+        cls, location: str | os.PathLike[str], options: Mapping[str, Any] | None = None
+    ) -> Output:
+        """Open an output.
+
+        Raises:
+            InputError: It is in a store that cannot hold a release.
+        """
+        return cls(open_place(location, options))
+
+    @property
+    def text(self) -> str:
+        """The output as ledgers keep it."""
+        return encode_path(self.place.path) if isinstance(self.place, LocalPlace) else str(self)
+
+    def __str__(self) -> str:
+        return str(self.place)
+
+    def locate(self, stage: Stage | None) -> Output:
+        """Return the output that a stage names, which an earlier try may have chosen."""
+        if stage is None or stage.output is None or stage.output == self.text:
+            return self
+        return Output.open(stage.output)
+
+    def list_local(self) -> tuple[Path, ...]:
+        """List the folder, if it is on a file system."""
+        return (self.place.path,) if isinstance(self.place, LocalPlace) else ()
+
+    @property
+    def probes(self) -> Place:
+        """A hidden folder for files that show whether parts can be written, and read by workers."""
+        if isinstance(self.place, LocalPlace):
+            path = self.place.path
+            return LocalPlace(path.with_name(f".{path.name}.probes"), 0o600)
+        return self.place.join(".probes")
+
+    def remove_probes(self) -> None:
+        """Remove the files of `probes`, also those of clients that were killed."""
+        self.probes.remove_all()
+
+    def leave_probes(self) -> None:
+        """Remove the folder of `probes`, unless another client uses it."""
+        if isinstance(self.probes, LocalPlace):
+            with suppress(OSError):
+                self.probes.path.rmdir()
+
+    def place_counts(self, label: str) -> Place:
+        """Return the hidden folder of the encrypted exact counts of a release.
+
+        Args:
+            label: What distinguishes the counts from those of other releases.
+        """
+        if isinstance(self.place, LocalPlace):
+            path = self.place.path
+            return LocalPlace(path.with_name(f".{path.name}.{label}.counts"), 0o600)
+        return self.place.join(f".counts-{label}")
+
+    def list_labels(self) -> tuple[str, ...]:
+        """List the labels of releases whose parts are in the output itself, as in a store."""
+        if isinstance(self.place, LocalPlace):
+            return ()
+        try:
+            mark = self.place.read(MARK)
+        except FileNotFoundError:
+            return ()
+        return (mark.decode(errors="replace").partition(" ")[0],)
+
+    def read_digest(self) -> str | None:
+        """Read the digest of the answers of the release that is there; None if there is none."""
+        return read_digest(self.place)
+
+    def check_not_taken(self, *, replace: bool, digest: str | None = None) -> None:
+        """Check that no other release is here, and that a folder can be moved here.
+
+        Args:
+            replace: Whether another release is moved aside.
+            digest: The digest of the answers that are to be published, if they are drawn.
+
+        Raises:
+            InputError: The output is taken, or is where no release can be published.
+        """
+        held = self.read_digest()
+        if held is None and isinstance(self.place, LocalPlace):
+            _check_is_free(self.place.path)
+        if held is None or held == digest:
+            return
+        if not isinstance(self.place, LocalPlace) or not replace:
+            raise InputError(
+                f"{self} holds a release already, and another draw costs its rho again. "
+                "Use that release, or name another folder; with a ledger, which counts each draw, "
+                "--replace (replace=True) keeps that one beside it under another name"
+            )
+        _check_is_movable(self.place.path)
+
+    def check_not_damaged(self, why: str) -> None:
+        """Check that what is here is a release, or nothing.
+
+        Args:
+            why: Why a release may be here, as a part of the message.
+
+        Raises:
+            InputError: It is something else.
+        """
+        if isinstance(self.place, LocalPlace) and self.read_digest() is None:
+            path = self.place.path
+            if path.is_dir() and any(path.iterdir()):
+                raise InputError(
+                    f"{path}, {why}, holds files that may be its release, damaged; put the release "
+                    "back there, or move the files away if they are something else"
+                )
+
+    def check_writable(self, staging: Staging, tables: Collection[str]) -> None:
+        """Check that a release can be written here, and that no second writer replaces a part.
+
+        Args:
+            staging: The staging area of the charge, or of a run that has none yet.
+            tables: The names of the folders of the tables.
+
+        Raises:
+            InputError: A store has something else here.
+            FitplugError: Nothing can be written here.
+        """
+        with report_write_errors(Path(str(self)), "nothing was charged; name another place"):
+            if isinstance(self.place, LocalPlace):
+                _check_length(self.place.path)
+            elif not staging.is_marked():
+                self._check_empty(tables)
+            self.probes.check_exclusive()
+
+    def stage(self, label: str, cut: str, run: str | None = None) -> Staging:
+        """Return the staging area of a release.
+
+        Args:
+            label: What distinguishes the release from others.
+            cut: What says how its answers are cut into parts.
+            run: What distinguishes the areas of several runs; None for one area of all.
+        """
+        place = self.place
+        if isinstance(place, LocalPlace):
+            words = ["", place.path.name, label] + ([] if run is None else [run])
+            place = LocalPlace(place.path.with_name(".".join(words) + _STAGED), 0o600)
+        return Staging(place, label, f"{label} {cut}", self.place)
+
+    def find_staged(
+        self,
+        plan: Plan,
+        label: str,
+        digest: str | None,
+        fits: Callable[[Release], bool],
+        period: Period | None = None,
+    ) -> StagedAnswers | None:
+        """Find complete answers that any run has staged.
+
+        Args:
+            plan: The plan.
+            label: What distinguishes the release from others.
+            digest: The digest that they must have; None accepts any.
+            fits: Whether they name the charge that they must be for.
+            period: The period of a series whose answers they must be; None for all of a plan.
+
+        Returns:
+            The first that fit; None if there are none.
+
+        Raises:
+            InputError: Any answers are accepted, and those that are there are damaged.
+        """
+        for area in self.list_complete(label):
+            with suppress(InputError, OSError):
+                found = area.read(plan, period)
+                area.check(found.parts)
+                if fits(found.release) and digest in (None, found.digest):
+                    return found
+        there = self.list_complete(label)  # another process may have removed them
+        if digest is None and there:
+            raise InputError(
+                f"{there[0].place} is damaged, and may hold what was drawn; put the folder back, "
+                "or remove it if nobody can have read it"
+            )
+        return None
+
+    def list_complete(self, label: str) -> list[Staging]:
+        """List the staging areas of a release whose answers were complete once."""
+        place = self.place
+        if not isinstance(place, LocalPlace):
+            places: list[Place] = [place] if label in self.list_labels() else []
+        else:
+            pattern = escape(f".{place.path.name}.{label}.") + f"*{_STAGED[1:]}"
+            paths = sorted(place.path.parent.glob(pattern))
+            places = [LocalPlace(path, place.mode) for path in paths]
+        areas = [Staging(area, label, "", place) for area in places]
+        return [area for area in areas if area.has_manifest()]
+
+    def publish(self, staged: StagedAnswers, *, replace: bool) -> Path | None:
+        """Put a complete release in its place, unless it is there.
+
+        Args:
+            staged: Its answers, whose staging area holds all of the release.
+            replace: Whether another release is moved aside.
+
+        Returns:
+            Where another release was moved; None if there was none.
+
+        Raises:
+            FitplugError: Another release is here, or the staging area is not complete.
+            OSError: It cannot be moved.
+        """
+        earlier: Path | None = None
+
+        def make_room() -> bool:
+            nonlocal earlier
+            held = self.read_digest()
+            if held is None or held == staged.digest:
+                return held is None
+            try:
+                self.check_not_taken(replace=replace, digest=staged.digest)
+            except InputError as error:  # another release came there since the first check
+                raise FitplugError(f"{error}; {RETRY}") from None
+            earlier = set_aside(path, (path / PLAN).stat().st_mtime)
+            if read_digest(earlier) == staged.digest:  # another process put it there in between
+                earlier.replace(path)
+                earlier = None
+                return False
+            return True
+
+        if isinstance(self.place, LocalPlace) and isinstance(staged.staging.place, LocalPlace):
+            path = self.place.path
+            publish_folder(staged.staging.place.path, path, staged.staging.label, make_room)
+        return earlier
+
+    def remove_staged(self, label: str) -> None:
+        """Remove what all runs of a release left here that is not the release."""
+        self.remove_probes()
+        with suppress(OSError):
+            if not isinstance(self.place, LocalPlace):
+                self.place.remove(MARK)
+                return
+            name = f".{self.place.path.name}.{label}."
+            for path in list(self.place.path.parent.iterdir()):
+                if path.name.startswith((name, f".{name}")):
+                    remove_folder(path)
+
+    def _check_empty(self, tables: Collection[str]) -> None:
+        """Raise InputError if a store has anything where the release would go."""
+        folders = (self.place, *map(self.place.join, (ANSWER_PARTS, *tables)))
+        if self._is_marked() or any(folder.list_sizes() for folder in folders):
+            raise InputError(
+                f"{self} holds files that are no finished release of this charge; name another "
+                f"folder, or remove them and {MARK}"
+            )
+
+    def _is_marked(self) -> bool:
+        """Return whether a release was begun here, even if it has no parts yet."""
+        try:
+            self.place.read(MARK)
+        except FileNotFoundError:
+            return False
+        return True
+
+
+def _check_is_movable(directory: Path) -> None:
+    """Raise InputError if no folder can be moved to a path."""
+    if directory.exists() and not directory.is_dir():
+        raise InputError(f"{directory} is a file; name another folder for the release")
+    if directory.is_symlink() or directory.is_mount():
+        what = "a link" if directory.is_symlink() else "a mount point"
+        raise InputError(f"{directory} is {what}; name a folder of its own, such as one inside it")
+
+
+def _check_is_free(directory: Path) -> None:
+    """Raise InputError if a path has something that is no release, or if nothing can go there."""
+    _check_is_movable(directory)
+    if directory.is_dir() and any(directory.iterdir()):
+        raise InputError(
+            f"{directory} holds files that are no fitplug release; name another folder"
+        )
+
+
+def _check_length(output: Path) -> None:
+    """Check that a file system takes names as long as any that follows the charge.
+
+    Raises:
+        OSError: It does not, or nothing can be written.
+    """
+    probe = output.with_name(f".{output.name}.{secrets.token_hex(_LONGEST_LABEL // 2)}{_STAGED}")
+    probe.mkdir(mode=0o700, parents=True)
+    probe.rmdir()

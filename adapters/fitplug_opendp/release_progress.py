@@ -1,0 +1,172 @@
+"""Progress of a release: how far its ledger and the disk say that it has come."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fitplug.errors import AlreadyReleased, FitplugError, KeyTaken, OverBudget
+from fitplug.ledger import ChargeRequest, Ledger, StagedCharge
+from fitplug.release import Release, read_folder
+from fitplug_opendp.earlier_runs import (
+    check_charges_are_known,
+    is_held,
+    label_files,
+    locate_kept_plan,
+    remove_kept_plan,
+)
+from fitplug_opendp.output import Output
+from fitplug_opendp.release_request import (
+    ReleaseRequest,
+    ReleaseState,
+    check_rows,
+    find_charge,
+    make_lost_answers_error,
+)
+from fitplug_opendp.staging import StagedAnswers
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleaseProgress:
+    """A release into a folder, and how far it has come.
+
+    Attributes:
+        request: What the caller asked for.
+        ledger_request: What the ledger is asked to charge.
+        output: Where the release goes.
+        is_resumed: Whether all runs of the release stage their answers in one area.
+        charge: The charge and its stage; None before it, and without a ledger.
+        staged: Complete answers that are not published; None if there are none.
+        run: What distinguishes this run from others.
+    """
+
+    request: ReleaseRequest
+    ledger_request: ChargeRequest
+    output: Output
+    is_resumed: bool
+    charge: StagedCharge | None = None
+    staged: StagedAnswers | None = None
+    run: str = field(default_factory=lambda: secrets.token_hex(8))
+
+    @property
+    def state(self) -> ReleaseState:
+        """How far the release has come."""
+        if self.charge is None:
+            return "new"
+        return self.charge.stage.state if self.staged is None else "drawn"
+
+    @property
+    def needs_counts(self) -> bool:
+        """Whether noise is still to be drawn, which takes exact counts."""
+        is_published = self.charge is not None and self.charge.stage.state == "published"
+        return self.staged is None and not is_published
+
+    @property
+    def charged_seal(self) -> str | None:
+        """The seal of the exact counts that the ledger has charged for; None before the charge."""
+        return None if self.charge is None else self.charge.stage.counts
+
+    def is_charged(self) -> bool:
+        """Return whether the ledger has the charge of this release now, or may have it."""
+        try:
+            return self.find_charge().charge is not None
+        except (OverBudget, AlreadyReleased, KeyTaken):  # since this release was prepared
+            return False
+        except FitplugError:
+            return True
+
+    def find_charge(self) -> Self:
+        """Return the publication with the charge and the stage that the ledger and folders tell."""
+        ledger = self.request.ledger
+        charge = find_charge(ledger, self.ledger_request)
+        if charge is None or ledger is None:
+            return self
+        stage = charge.stage
+        begun_at = self.output.locate(stage)
+        if self.is_resumed and begun_at != self.output:
+            raise KeyTaken(
+                f"number {charge.entry.id} of the ledger {ledger.path} is a release into "
+                f"{stage.output}: nothing was charged; finish it there, or give another key",
+                number=charge.entry.id,
+            )
+        if stage.state == "charged":
+            for output in (self.output, begun_at):
+                held = output.read_digest()
+                if held is not None and is_held(output.place, charge.entry):
+                    # The ledger is a copy from before this release was made, which the charge
+                    # paid for.
+                    seal = read_folder(output.place)[0]["seal"]
+                    stage = ledger.record_draw(charge.entry, held, counts=seal, output=output.text)
+                    break
+        if stage.state == "drawn" and self.output.locate(stage).read_digest() == stage.answers:
+            # A process was killed after it had put the folder in place.
+            stage = ledger.record_publication(stage, self.output.locate(stage).text)
+        return replace(self, charge=StagedCharge(charge.entry, stage), staged=None)
+
+    def find_staged(self) -> Self:
+        """Return the publication with the answers that are staged, if it is charged.
+
+        Raises:
+            FitplugError: The ledger has answers as drawn that are nowhere, or answers are damaged.
+        """
+        if self.charge is None or self.charge.stage.state == "published":
+            return self
+        entry, stage = self.charge.entry, self.charge.stage
+
+        def fits(release: Release) -> bool:
+            named = release.contributions, release.entry
+            return named == (self.request.contributions, entry)
+
+        output = self.output.locate(stage)
+        staged = output.find_staged(self.request.plan, self.label, stage.answers, fits)
+        if staged is None and stage.state == "drawn":
+            current = self.find_charge()  # another process may just have published them
+            if current.state == "published":
+                return current
+            assert self.request.ledger is not None
+            raise make_lost_answers_error(self.charge, self.request.ledger)
+        return replace(self, staged=staged)
+
+    def check_charges(self, ledger: Ledger) -> None:
+        """Check that nothing lies here which tells of a draw that the ledger does not know of.
+
+        Raises:
+            LedgerError: A release or staged answers name a charge that the ledger does not have.
+            InputError: The folder where the release was begun holds files that may be its release.
+        """
+        check_charges_are_known(ledger, self.output.place, self.output.list_labels())
+        stage = None if self.charge is None else self.charge.stage
+        first = self.output.locate(stage)
+        if stage is None or first == self.output:
+            return
+        check_charges_are_known(ledger, first.place)
+        first.check_not_damaged(f"where number {stage.entry} of the ledger {ledger.path} was begun")
+
+    @property
+    def label(self) -> str:
+        """What distinguishes the files of this release from those of others at the same output."""
+        if self.charge is None:
+            return f"{label_files(self.request.plan, None)}.{self.run}"
+        return label_files(self.request.plan, self.charge.entry)
+
+    def locate_plan(self, ledger: Ledger) -> Path:
+        """Return the file of the plan, which is kept until the release is published."""
+        output = self.output.text if self.charge is None else self.charge.entry.output
+        return locate_kept_plan(ledger, self.request.plan.digest, self.request.key, output)
+
+    def remove_leftovers(self, output: Output) -> None:
+        """Remove what all runs left here, and at the output that an earlier try named."""
+        for one in {self.output.text: self.output, output.text: output}.values():
+            one.remove_staged(self.label)
+        if self.request.ledger is not None:
+            remove_kept_plan(self.locate_plan(self.request.ledger))
+
+    def check_rows(self, release: Release) -> None:
+        """Raise KeyTaken if a release that was drawn is of other rows than those asked for."""
+        if self.charge is not None and self.request.ledger is not None:
+            check_rows(self.charge, self.request.ledger, release, self.request.rows)

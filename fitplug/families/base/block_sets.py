@@ -1,0 +1,217 @@
+"""Block sets: blocks that each have an integer basis, and an integer matrix over it.
+
+Block A of the structure measures (x)_{a in A} A_a (x)_{a not in A} 1' (x) M B, with A_a the integer
+matrix of attribute a (`fitplug.families.base.attribute_matrices`), B an integer basis of the
+block's queries over the dense cells and M = round(S G), where G'G = Sigma_A^-1 in the coordinates
+of B. Row j of a block has the estimate L_j M^-1 y, unbiased, whose variance is at most
+sigma^2 |L_j M^-1|^2 / precision. See docs/theory/integer-mechanism.md.
+
+Answers and estimates are made block by block: nothing of the size of the domain is ever formed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from fitplug.families.base.attribute_matrices import spread_table
+from fitplug.families.base.basis import Basis
+from fitplug.families.base.integers import SATURATION
+from fitplug.families.base.strategy import IntegerStrategy, S
+from fitplug.families.base.structure import Structure
+from fitplug.numeric import (
+    AnyArray,
+    FloatArray,
+    IntArray,
+    frozen_property,
+    make_room,
+    multiply_exactly,
+    multiply_numbers,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class BlockSet:
+    """Blocks that share a basis: all blocks that are numbers, or one that is a matrix.
+
+    Attributes:
+        blocks: The structure's blocks, shape (b,).
+        basis: B, shape (n, D).
+        M: Upper triangular matrices with positive diagonals, shape (b, n, n).
+        multiples: What the answers of each tuple of grades of a block's attributes are multiplied
+            by beside M, shape (K_1, ..., K_m) for m attributes; none if no attribute has grades.
+    """
+
+    blocks: IntArray
+    basis: Basis
+    M: IntArray
+    multiples: tuple[IntArray, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Representation:
+    """What the rows of the blocks of a set are in their basis.
+
+    Attributes:
+        structure: The structure.
+        block_set: The blocks; all of them have the matrix of the first.
+    """
+
+    structure: Structure
+    block_set: BlockSet
+
+    @frozen_property
+    def rows(self) -> tuple[FloatArray, FloatArray]:
+        """L, shape (r, n), and bounds on the 2-norm of its rows' errors, shape (r,)."""
+        matrix = self.structure.build_block_matrix(int(self.block_set.blocks[0]))
+        return self.block_set.basis.represent(matrix)
+
+
+@dataclass(frozen=True, eq=False)
+class BlockSetIntegers(IntegerStrategy[S]):
+    """The integers of a strategy of block sets; `BlockSetStrategy` has what follows from them.
+
+    Attributes:
+        block_sets: Each block of the structure that is measured is in one of them.
+    """
+
+    block_sets: tuple[BlockSet, ...]
+
+    @property
+    def widths(self) -> list[tuple[IntArray, int]]:
+        return [(block_set.blocks, block_set.basis.size) for block_set in self.block_sets]
+
+    @property
+    def column_height(self) -> int:
+        return sum(block_set.basis.size for block_set in self.block_sets)
+
+    @cached_property
+    def positions(self) -> Mapping[int, tuple[int, int]]:
+        """The index of each block's set, and the block's index within that set."""
+        return {
+            block: (number, i)
+            for number, block_set in enumerate(self.block_sets)
+            for i, block in enumerate(block_set.blocks.tolist())
+        }
+
+    @cached_property
+    def representations(self) -> tuple[Representation, ...]:
+        """What the rows of each block set are in its basis, each computed when it is read."""
+        return tuple(Representation(self.structure, own) for own in self.block_sets)
+
+    def represent(self, block: int, group: int) -> tuple[FloatArray, FloatArray]:
+        """Represent a group's rows in a block's basis.
+
+        Returns:
+            L, shape (r, n), and bounds on the 2-norm of its rows' errors, shape (r,).
+        """
+        rows_of_group = self.structure.find_rows(block, group)
+        if block not in self.positions:
+            # Public totals answer the block, which is one number.
+            count = rows_of_group.stop - rows_of_group.start
+            return np.ones((count, 1)), np.zeros(count)
+        L, errors = self.representations[self.positions[block][0]].rows
+        return L[rows_of_group], errors[rows_of_group]
+
+    def build_block_matrix(self, block: int) -> FloatArray:
+        """Build M of a block as floats, shape (n, n)."""
+        number, i = self.positions[block]
+        return np.asarray(self.block_sets[number].M[i].astype(np.float64))
+
+    def find_multiples(self, block: int) -> IntArray | None:
+        """Find what a block multiplies the answers of each tuple of grades by, beside M.
+
+        Returns:
+            An axis for each attribute of the block, or None if its answers are not multiplied.
+        """
+        number, i = self.positions.get(block, (-1, 0))
+        if number < 0 or not self.block_sets[number].multiples:
+            return None
+        return self.block_sets[number].multiples[i]
+
+    def spread_multiples(self, block: int, *, adjoint: bool = False) -> IntArray | None:
+        """Spread what a block multiplies its answers by, beside M, over the rows of its matrices.
+
+        Args:
+            block: A block.
+            adjoint: Whether to spread over the entries of the matrices' adjoints.
+
+        Returns:
+            An axis for each attribute of the block, or None if its answers are not multiplied.
+        """
+        if (multiples := self.find_multiples(block)) is None:
+            return None
+        (own,) = self.structure.subsets.list_attributes([block])
+        labels = []
+        for matrix in (self.find_matrix(a, block) for a in own):
+            if (grades := matrix.grades) is None:
+                entries = matrix.adjoint(np.zeros(matrix.n), 0).size if adjoint else matrix.rows
+                labels.append(np.zeros(entries, dtype=np.int64))
+            else:
+                labels.append(grades.adjoint if adjoint else grades.rows)
+        return spread_table(multiples, labels)
+
+    def list_blocks(self) -> Iterator[tuple[BlockSet, int, tuple[int, ...], int]]:
+        """List each block's set, its index in the set, and the shape and start of its answers."""
+        start = 0
+        for block_set in self.block_sets:
+            for i, own in enumerate(self.structure.subsets.list_attributes(block_set.blocks)):
+                rows = (self.attribute_matrices[a].rows for a in own)
+                shape = (*rows, block_set.basis.size)
+                yield block_set, i, shape, start
+                start += math.prod(shape)
+
+    def measure_block(self, block_set: BlockSet, i: int, counts: AnyArray) -> IntArray:
+        """Compute the answers of a block from B x, clamped.
+
+        Args:
+            block_set: The set that the block is in.
+            i: The block's index in the set.
+            counts: B x: an axis of n_a cells for each attribute of the block, and a last one of n.
+
+        Returns:
+            The answers, shape (size,).
+        """
+        block = int(block_set.blocks[i])
+        (own,) = self.structure.subsets.list_attributes([block])
+        y = counts
+        for axis, matrix in enumerate(self.find_matrix(a, block) for a in own):
+            y = matrix.apply(make_room(y, matrix.growth), axis)
+        if y.size:
+            y = multiply_exactly(y.reshape(-1, y.shape[-1]), block_set.M[i].T)
+            multiples = self.spread_multiples(block)
+            if multiples is not None:
+                y = multiply_numbers(y, multiples.reshape(-1, 1))
+        return np.asarray(np.clip(y, -SATURATION, SATURATION).ravel(), dtype=np.int64)
+
+    def estimate_block(self, block_set: BlockSet, i: int, answers: AnyArray) -> FloatArray:
+        """Estimate B x of a block, less what its margins say.
+
+        Args:
+            block_set: The set that the block is in.
+            i: The block's index in the set.
+            answers: The block's noisy answers: an axis of the rows of A_a for each attribute a of
+                the block, and a last one of n.
+
+        Returns:
+            The estimates, with axes of n_a cells in place of the rows of A_a.
+        """
+        block = int(block_set.blocks[i])
+        (own,) = self.structure.subsets.list_attributes([block])
+        n = block_set.basis.size
+        M, values = block_set.M[i].astype(np.float64), answers.astype(np.float64)
+        if n == 1:
+            found = values / M[0, 0]  # there may be many such blocks, and this takes less time
+        else:
+            found = np.asarray(solve_triangular(M, values.reshape(-1, n).T).T.reshape(values.shape))
+        multiples = self.spread_multiples(block)
+        if multiples is not None:
+            found = found / multiples[..., None]
+        for axis, a in enumerate(own):
+            found = self.find_matrix(a, block).invert(found, axis)
+        return found

@@ -1,0 +1,165 @@
+"""What follows from a strategy's integers: its cost, its noise, and the noise of combinations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal, NamedTuple, TypeAlias
+
+import numpy as np
+
+from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, IntArray, ceil_float
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """One part of a plan's mechanism: integer answers that get noise of one size.
+
+    Attributes:
+        name: The attributes whose interaction is measured, or "all answers".
+        kind: The distribution of the noise.
+        sensitivity: The L2 sensitivity in the plan's unit of privacy, rounded up.
+        sigma: The parameter of the noise: each answer gets an independent draw of the discrete
+            Gaussian N_Z(0, sigma^2).
+        dimension: The number of answers.
+    """
+
+    name: str
+    kind: Literal["discrete Gaussian"]
+    sensitivity: float
+    sigma: float
+    dimension: int
+
+    @property
+    def rho(self) -> float:
+        """The rho of zCDP of this part, rounded up."""
+        return ceil_float((Fraction(self.sensitivity) / Fraction(self.sigma)) ** 2 / 2)
+
+
+class StrategyCost(NamedTuple):
+    """What a strategy's integers cost.
+
+    Attributes:
+        sensitivity_squared: max_v |A v|^2 over the differences v between neighbours, or an upper
+            bound on it; `IntegerStrategy.upper_overstatement` bounds how far above it may be.
+        column_squares: Upper bounds on the largest |A v|^2 of each cell, shape (profile_size,).
+        max_records: The most records of which no answer leaves the range that is released as it is.
+    """
+
+    sensitivity_squared: int
+    column_squares: FloatArray
+    max_records: int
+
+    def multiply(self, times: int) -> StrategyCost:
+        """Return the cost of differences that are so many times as large."""
+        if times == 1:
+            return self
+        squares = self.column_squares * float(times**2) * (1 + 4 * UNIT_ROUNDOFF)
+        return StrategyCost(self.sensitivity_squared * times**2, squares, self.max_records)
+
+    def count_in_shares(self, shares: int) -> StrategyCost:
+        """Return the cost of integers that count shares of records; see `Structure.shares`.
+
+        A record is a convex combination of records in one cell each, times the number of shares.
+        The norm is convex, so no record costs more than one at the bounds of its measures.
+        """
+        return self.multiply(shares)._replace(max_records=self.max_records // shares)
+
+
+class Product(NamedTuple):
+    """Coefficients of a group that are a product along its axes.
+
+    Attributes:
+        weight: What the product is multiplied by.
+        factors: Along each axis of the group, the positions of the rows and their coefficients.
+    """
+
+    weight: float
+    factors: tuple[tuple[IntArray, FloatArray], ...]
+
+
+Products: TypeAlias = Mapping[str, Sequence[Product]]
+"""A combination: by group, products that are added."""
+
+
+class AnswerWeights(NamedTuple):
+    """The weights of some answers in k combinations.
+
+    Attributes:
+        squares: Upper bounds on the squares of the norms of the exact weights, shape (k,).
+        compute: Computes the weights, shape (k, answers).
+    """
+
+    squares: FloatArray
+    compute: Callable[[], FloatArray]
+
+
+BlockWeights: TypeAlias = tuple[list[int], Iterable[AnswerWeights]]
+"""The numbers of the combinations that use a block, and the weights of its answers in parts."""
+
+
+@dataclass(frozen=True)
+class Combined:
+    """Linear combinations of estimates, at noise variance 1. All answers have independent noise.
+
+    Attributes:
+        count: k, the number of combinations.
+        blocks: The weights of each block's answers. They are computed while they are read, once.
+        shares: The number of shares that answers count of each record.
+    """
+
+    count: int
+    blocks: Iterable[BlockWeights]
+    shares: int
+
+    def upper_stds(self) -> FloatArray:
+        """Bound the standard deviations from above, shape (k,)."""
+        squares = np.zeros(self.count)
+        for users, parts in self.blocks:
+            for part in parts:
+                squares[users] += part.squares
+        return divide_bounds(_take_roots(squares), self.shares)
+
+    def compute_covariance(self) -> FloatArray:
+        """Compute the covariance.
+
+        Returns:
+            A positive semidefinite matrix, shape (k, k), with upper bounds on the variances on its
+            diagonal.
+        """
+        covariance, squares = np.zeros((self.count, self.count)), np.zeros(self.count)
+        for users, parts in self.blocks:
+            for part in parts:
+                weights = part.compute()
+                covariance[np.ix_(users, users)] += weights @ weights.T
+                squares[users] += part.squares
+        at = np.diag_indices_from(covariance)
+        covariance[at] = np.maximum(covariance[at], _take_roots(squares) ** 2)
+        return divide_bounds(covariance, self.shares**2)
+
+
+def upper_excess(stated: int, attained: int) -> float:
+    """Bound by how much a stated sensitivity is above one that is attained, relatively.
+
+    Args:
+        stated: The square of the stated sensitivity.
+        attained: The square of the other one, at most as large.
+    """
+    if attained == stated:
+        return 0.0
+    if not attained:
+        return math.inf
+    ratio = ceil_float(Fraction(stated, attained))
+    return (math.sqrt(ratio) - 1) * (1 + 4 * UNIT_ROUNDOFF) + 2 * UNIT_ROUNDOFF
+
+
+def divide_bounds(bounds: FloatArray, number: int) -> FloatArray:
+    """Divide numbers by an integer, with what rounding takes away added to them."""
+    return bounds if number == 1 else bounds / float(number) * (1 + 4 * UNIT_ROUNDOFF)
+
+
+def _take_roots(squares: FloatArray) -> FloatArray:
+    """Take the square roots of sums of squares, with what rounding takes away added to them."""
+    return np.asarray(np.sqrt(squares) * (1 + 1e-12))

@@ -1,0 +1,276 @@
+"""Strategies of trees: what they cost, what they answer, and their matrices written out.
+
+The cost is exact for one record, and a bound from above where records are replaced or a person has
+several.
+
+A slab of leaves is summed to all rows of the tree above its leaves, and a part adds up what the
+slabs say of the children of its nodes. An output gets the answers of all nodes above its own, and
+sweeps down along these paths alone. So both ways are one exchange, however deep the tree is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+from scipy.linalg import block_diag
+
+from fitplug.errors import PlanError
+from fitplug.families.base.mechanism import BlockWeights, Products, StrategyCost
+from fitplug.families.base.parted_strategy import PartedStrategy
+from fitplug.families.base.pieces import PART, Latest, Pieces
+from fitplug.families.base.strategy import BlockCovariance, MeasuredBlock
+from fitplug.families.tree.shape.blocks import TreeStructure
+from fitplug.families.tree.shape.pairs import TreePairStructure
+from fitplug.families.tree.shape.persons import PersonTreeStructure
+from fitplug.families.tree.strategy.attained_cost import attain_pair_cost, attain_person_cost
+from fitplug.families.tree.strategy.blocks import T, TreeBlock, TreeIntegers, list_block_tables
+from fitplug.families.tree.strategy.child_matrices import LeafMatrices
+from fitplug.families.tree.strategy.combinations import (
+    weigh_tree_arrays,
+    weigh_tree_products,
+)
+from fitplug.families.tree.strategy.cost import (
+    compute_tree_cost,
+    count_most_records,
+    upper_tree_variances,
+)
+from fitplug.families.tree.strategy.counts import TreeCountGathering, TreeCountSplit
+from fitplug.families.tree.strategy.cuts import TreeParts
+from fitplug.families.tree.strategy.estimates import (
+    TreeAnswerSplit,
+    TreeEstimation,
+    TreeTotalsSplit,
+)
+from fitplug.families.tree.strategy.pair_cost import upper_pair_cost
+from fitplug.families.tree.strategy.person_cost import upper_person_cost
+from fitplug.numeric import AnyArray, FloatArray, IntArray, ceil_float
+from fitplug.workload import CellClasses
+
+
+class PartedTrees(PartedStrategy):
+    """The parts of a strategy of tree blocks.
+
+    Args:
+        strategy: The strategy.
+        tables: The attributes whose counts give the answers of all blocks, and public totals.
+        most: The most cells of a slab, answers of a part and estimates of an output.
+    """
+
+    def __init__(
+        self,
+        strategy: TreeIntegers[TreeStructure],
+        tables: Sequence[tuple[str, ...]],
+        most: int,
+    ) -> None:
+        self.strategy = strategy
+        self._cut = TreeParts(strategy, tables, most)
+        sizes = [sum(one.size for one in segments) for segments in self._cut.parts]
+        super().__init__(strategy.structure, self._cut.slabs, self._cut.outputs, sizes)
+
+    def _list_slabs(self, part: int) -> Sequence[int]:
+        return self._slabs_of_part[part]
+
+    def _list_parts(self, output: int) -> Sequence[int]:
+        return self._cut.parts_of_output[output]
+
+    def _place(self, part: int) -> slice | IntArray:
+        return self._cut.list_indices(part)
+
+    def _split_counts(self, slab: int, counts: AnyArray) -> Pieces:
+        split = TreeCountSplit(self._cut, slab, counts)
+        return Pieces(self._cut.parts_of_slab[slab], split.make_piece)
+
+    def _answer_part(self, part: int, pieces: Mapping[int, IntArray]) -> IntArray:
+        return TreeCountGathering(self._cut, part).answer(pieces)
+
+    def _split_answers(self, part: int, noisy: IntArray) -> Pieces:
+        split = TreeAnswerSplit(self._cut, part, noisy)
+        return Pieces(self._outputs_of_part[part], split.make_piece)
+
+    def _split_totals(self, totals: IntArray) -> Callable[[int], FloatArray]:
+        return TreeTotalsSplit(self._cut, totals).make_piece
+
+    def _estimate(self, output: int, pieces: Mapping[int, AnyArray], latest: Latest) -> FloatArray:
+        return TreeEstimation(self._cut, output, pieces).estimate(latest)
+
+    @cached_property
+    def _slabs_of_part(self) -> list[list[int]]:
+        return _invert(self._cut.parts_of_slab, self.noisy_parts)
+
+    @cached_property
+    def _outputs_of_part(self) -> list[list[int]]:
+        return _invert(self._cut.parts_of_output, self.noisy_parts)
+
+
+def _invert(found: Sequence[Sequence[int]], count: int) -> list[list[int]]:
+    """For lists of numbers below a count, list where each number is."""
+    inverse: list[list[int]] = [[] for _ in range(count)]
+    for i, numbers in enumerate(found):
+        for number in numbers:
+            inverse[number].append(i)
+    return inverse
+
+
+def list_matrices(
+    structure: TreeStructure, tree_blocks: Sequence[TreeBlock]
+) -> Iterator[tuple[int, FloatArray]]:
+    """List what each block measures of the cells, shape (answers, cells)."""
+    rows = _build_rows(structure)
+    for own in tree_blocks:
+        classes = structure.classes[own.block]
+        root = own.spread_root(structure)
+        parts: list[AnyArray] = [_multiply(rows[:1], root, classes[0])]
+        for siblings, matrices in own.list_siblings(structure.unfolded, rows.shape[1]):
+            of_children = matrices.take(siblings.positions, siblings.children.shape[1])
+            A = of_children.write_out() @ rows[siblings.children]
+            dense = matrices.dense[siblings.positions]
+            of_depth = classes[siblings.depth]
+            parts += [_multiply(*pair, of_depth) for pair in zip(A, dense, strict=True)]
+        yield own.block, np.concatenate(parts)
+
+
+def list_covariances(
+    structure: TreeStructure, tree_blocks: Sequence[TreeBlock], noise_std: float
+) -> Iterator[BlockCovariance]:
+    """List a basis of what each block measures, and the covariance of the noise on it."""
+    rows = _build_rows(structure)
+    for own in tree_blocks:
+        classes = structure.classes[own.block]
+        measured = structure.find_totals(own.block).measured
+        bases: list[IntArray] = [np.kron(rows[:1], _build_indicator(classes[0])[measured])]
+        covariances: list[FloatArray] = [own.root_inverse @ own.root_inverse.T]
+        for siblings, matrices in own.list_siblings(structure.unfolded, rows.shape[1]):
+            of_children = matrices.take(siblings.positions, siblings.children.shape[1])
+            k = siblings.children.shape[1]
+            B = of_children.write_out()[:, : k - 1]
+            # Where contrasts have more rows than they need, those that are left are combinations.
+            estimate = np.eye(k - 1)[None]
+            if isinstance(of_children, LeafMatrices):
+                identity = np.tile(np.eye(of_children.rows), (len(B), 1, 1))
+                estimate = B @ of_children.invert(identity)
+            of_nodes = estimate @ estimate.swapaxes(1, 2)
+            C = _build_indicator(classes[siblings.depth])
+            for i, position in enumerate(siblings.positions.tolist()):
+                X = matrices.dense_inverses[0][position]
+                bases.append(np.kron(B[i] @ rows[siblings.children[i]], C))
+                covariances.append(np.kron(of_nodes[min(i, len(of_nodes) - 1)], X @ X.T))
+        yield own.block, np.concatenate(bases), noise_std**2 * block_diag(*covariances)
+
+
+def _build_rows(structure: TreeStructure) -> IntArray:
+    """Build the rows of the unfolded tree as sums of cells of the attribute, (rows, n)."""
+    tree, unfolded = structure.tree, structure.unfolded
+    n = len(tree.leaf_nodes)
+    found = np.zeros((unfolded.size, n), dtype=np.int64)
+    lengths = np.diff(tree.starts, append=n)
+    found[np.repeat(unfolded.leaves, lengths), np.arange(n)] = 1
+    for siblings in reversed(unfolded.siblings):
+        found[siblings.parents] = found[siblings.children].sum(axis=1)
+    return found
+
+
+def _build_indicator(classes: CellClasses) -> IntArray:
+    """Build C, which sums the dense cells of each class, shape (r, D)."""
+    found = np.zeros((classes.size, len(classes.of_cell)), dtype=np.int64)
+    kept = np.flatnonzero(classes.of_cell >= 0)
+    found[classes.of_cell[kept], kept] = 1
+    return found
+
+
+def _multiply(rows: IntArray, dense: IntArray, classes: CellClasses) -> FloatArray:
+    """Multiply out rows (r, n) of the tree by a matrix over classes of the dense cells."""
+    of_cells = dense.astype(np.float64) @ _build_indicator(classes)
+    return np.asarray(np.kron(rows.astype(np.float64), of_cells), dtype=np.float64)
+
+
+class TreeStrategy(TreeIntegers[T]):
+    """The strategies of `TreeStructure`."""
+
+    def compute_record_cost(self, claimed: int | None = None) -> StrategyCost:
+        return compute_tree_cost(self)
+
+    def upper_record_variances(self) -> FloatArray:
+        return upper_tree_variances(self)
+
+    def check_blocks(self) -> None:
+        if [own.block for own in self.tree_blocks] != self.structure.noisy_blocks.tolist():
+            raise PlanError("the strategy does not measure each block once")
+        for own in self.tree_blocks:
+            own.check_form(self.structure)
+
+    def list_block_tables(self) -> list[tuple[str, ...]]:
+        return list_block_tables(self.structure)
+
+    def cut(self, most: int = PART) -> PartedStrategy:
+        return PartedTrees(self, self.list_tables(), most)
+
+    def weigh_arrays(
+        self, combinations: Sequence[Mapping[str, FloatArray]]
+    ) -> Iterator[BlockWeights]:
+        return weigh_tree_arrays(self, combinations)
+
+    def weigh_products(self, combinations: Sequence[Products]) -> Iterator[BlockWeights]:
+        return weigh_tree_products(self, combinations)
+
+    @property
+    def cell_attributes(self) -> tuple[str, ...]:
+        return (self.structure.tree_attribute, *self.structure.dense)
+
+    def list_measured(self) -> Iterator[MeasuredBlock]:
+        return list_matrices(self.structure, self.tree_blocks)
+
+    def list_covariances(self, noise_std: float) -> Iterator[BlockCovariance]:
+        return list_covariances(self.structure, self.tree_blocks, noise_std)
+
+
+class TreePairStrategy(TreeStrategy[TreePairStructure]):
+    """The strategies of `TreePairStructure`."""
+
+    def compute_record_cost(self, claimed: int | None = None) -> StrategyCost:
+        """Bound what pairs of cells cost; it is the claimed bound if that is proven, and no looser
+        than need be.
+        """
+        least, largest, _ = upper_pair_cost(self)
+        if claimed is not None and least <= claimed <= 2 * largest - least:
+            largest = claimed
+        square = np.array([ceil_float(Fraction(largest))])
+        return StrategyCost(largest, square, count_most_records(self))
+
+    def compute_attained_square(self) -> int:
+        _, _, costly = upper_pair_cost(self)
+        return attain_pair_cost(self, costly)
+
+
+_MARGIN = 2.0**-30
+"""A cost is stated by this share above the bound, relatively, since another machine may round the
+bound otherwise."""
+
+
+class PersonTreeStrategy(TreeStrategy[PersonTreeStructure]):
+    """The strategies of `PersonTreeStructure`."""
+
+    def compute_record_cost(self, claimed: int | None = None) -> StrategyCost:
+        """Compute what no person costs more than.
+
+        The squares are those of persons who have a record in each cell.
+        """
+        bounds, records = upper_person_cost(self, claimed), count_most_records(self)
+        if claimed is None:
+            most = _round_up(bounds.total * (1 + _MARGIN))
+            return StrategyCost(most, bounds.upper_cells().ravel() * (1 + _MARGIN), records)
+        most = _round_up(bounds.total)
+        # A claim that is proven, and no higher than designs state, is confirmed.
+        if most <= claimed <= _round_up(bounds.total * (1 + 2 * _MARGIN)):
+            most = claimed
+        return StrategyCost(most, bounds.upper_cells().ravel(), records)
+
+    def compute_attained_square(self) -> int:
+        return attain_person_cost(self, upper_person_cost(self))
+
+
+def _round_up(value: float) -> int:
+    """Round a float up to an integer."""
+    return -int(-Fraction(np.float64(value)) // 1)
