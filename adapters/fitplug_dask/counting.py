@@ -80,7 +80,7 @@ def count(
 
     Args:
         source: A file, a folder, a glob (`data/state=*/`), or a list of these; each a local path
-            or a URL of fsspec (`s3://bucket/people/`). In a folder all files at any depth are read
+            or a URL of a store (`s3://bucket/people/`). In a folder all files at any depth are read
             that end in .parquet, .parq, .arrow, .feather, .ipc, .arrows, .csv or .csv.gz, except
             below names that start with "_" or "."; all must be of one format. Folders named
             `key=value` make `key` an attribute, whose values the domain types. The domain also
@@ -115,7 +115,7 @@ def count(
             out.
         key: The key of that hash, at least 16 secret bytes; drawn anew if left out. The same key
             keeps the same rows, whatever the files, their order and the workers.
-        storage_options: Keywords of the file systems that URLs name, such as credentials; they go
+        storage_options: How the stores of URLs are reached, such as credentials; they go
             to the workers, and into no message or name of a task.
         weight: A column of integers that says how many records each row stands for, if rows are
             aggregates. Null counts as 0, a number below 0 as 0, and one above 2^40 as 2^40, as
@@ -268,7 +268,7 @@ def count_slabs(
         memory: The most bytes of counts that one process holds for slabs that are not counted yet.
         client: As for `count`, or a runner; all arguments that follow are as for `count`.
         progress: How it is reported which rows are counted.
-        storage_options: Keywords of the file systems of the source.
+        storage_options: How the stores of the source are reached.
         weight: A column of integers.
         where: Which rows are counted.
         zone: The time zone whose days times fall on.

@@ -26,7 +26,7 @@ def list_columns(
         header: Whether the first line of a CSV file names its columns, whatever it looks like.
             If False, a first line with a number, a date, an empty value or a repeated one, as
             records have them, is refused and not quoted.
-        storage_options: Keywords of the file systems that URLs name.
+        storage_options: How the stores of URLs are reached.
 
     Returns:
         By name, the type: "strings", "integers", "floats", "booleans", "dates", "folder", "text"

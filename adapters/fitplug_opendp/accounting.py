@@ -17,8 +17,8 @@ def dp_event(plan: Plan, *, contributions: int = 1) -> Any:
 
     All answers together are one event, for the RDP and PLD accountants under the relation of adding
     or removing one person in the plan's unit of privacy. Its noise multiplier is sigma over the
-    sensitivity, rounded down. The event takes the discrete noise for the continuous one, as the
-    "gaussian" curve of `Plan.epsilon` does; the PLD accountant gives that curve.
+    sensitivity, rounded down. The event takes the discrete noise for continuous noise; the PLD
+    accountant gives the curve that `Plan.epsilon` proves for both.
 
     Args:
         plan: The plan, from `fitplug.design`.

@@ -10,10 +10,10 @@ import argparse
 import time
 from pathlib import Path
 
-import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.fs as pf
 import pyarrow.parquet as pq
 
 ACS = Path(__file__).parent.parent / "acs"
@@ -32,21 +32,22 @@ def main() -> None:
     system, folder = open_folder(asked.folder)
     for start in range(0, asked.rows, FILE_ROWS):
         drawn = rng.integers(0, people.num_rows, min(FILE_ROWS, asked.rows - start))
-        with system.open(f"{folder}/part-{start // FILE_ROWS:05}.parquet", "wb") as file:
+        with system.open_output_stream(f"{folder}/part-{start // FILE_ROWS:05}.parquet") as file:
             table = people.take(pa.array(drawn)).combine_chunks()
             pq.write_table(table, file, write_page_checksum=True)
 
 
-def open_folder(folder: str) -> tuple[fsspec.AbstractFileSystem, str]:
+def open_folder(folder: str) -> tuple[pf.FileSystem, str]:
     """Make a folder or a bucket, and return the file system with the path there.
 
     A store that was started a moment ago may not answer yet.
     """
-    system, path = fsspec.url_to_fs(folder)
+    where = f"{folder}?allow_bucket_creation=true" if "://" in folder else Path(folder).absolute()
+    system, path = pf.FileSystem.from_uri(str(where))
     end = time.monotonic() + START_SECONDS
     while True:
         try:
-            system.makedirs(path, exist_ok=True)
+            system.create_dir(path)
         except OSError:
             if time.monotonic() > end:
                 raise

@@ -14,7 +14,6 @@ from fitplug.display.numbers import format_down, format_up
 from fitplug.display.plotting import (
     BLUE,
     GREY,
-    INK,
     LETTER_WIDTH,
     LINE_COLOURS,
     MOST_BARS,
@@ -29,7 +28,6 @@ from fitplug.display.plotting import (
 __all__ = [
     "BLUE",
     "GREY",
-    "INK",
     "LETTER_WIDTH",
     "LINE_COLOURS",
     "MOST_BARS",

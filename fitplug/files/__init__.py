@@ -17,6 +17,7 @@ from fitplug.files.folders import (
     set_aside,
     sync,
 )
+from fitplug.files.object_stores import OBJECT_SCHEMES, open_object_store, rename_option
 from fitplug.files.parquet import (
     ArrowTable,
     Columns,
@@ -30,6 +31,7 @@ from fitplug.files.parquet import (
 from fitplug.files.places import LocalPlace, Place, hash_content, is_url, open_place
 
 __all__ = [
+    "OBJECT_SCHEMES",
     "Arrays",
     "ArrowTable",
     "Columns",
@@ -47,10 +49,12 @@ __all__ = [
     "is_url",
     "make_partial_folder",
     "move_into_place",
+    "open_object_store",
     "open_parquet",
     "open_place",
     "read_archive",
     "read_with_digest",
+    "rename_option",
     "replace_file",
     "set_aside",
     "sync",

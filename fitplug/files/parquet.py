@@ -19,7 +19,7 @@ ParquetFile: TypeAlias = Any
 
 Columns: TypeAlias = dict[str, AnyArray]
 
-_EXTRAS = {"pyarrow": "arrow", "fsspec": "dask"}
+_EXTRAS = {"pyarrow": "arrow", "fsspec": "dask", "obstore": "stores", "boto3": "stores"}
 """The extras whose name is not the library's."""
 
 

@@ -13,29 +13,26 @@ import hashlib
 import os
 import secrets
 import shutil
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import wraps
+from functools import cache, wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from fitplug.errors import FitplugError, InputError
 from fitplug.files.folders import sync
+from fitplug.files.object_stores import open_object_store
 from fitplug.files.parquet import import_library
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 CONDITIONAL_STORES = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "memory")
-"""The protocols of stores that can refuse to replace an object, in one step, through fsspec."""
+"""The protocols of stores that can refuse to replace an object, in one step."""
 
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
-
-_MEMORY_LOCK = threading.Lock()
-"""fsspec's file system in memory looks for a file, and writes it, in two steps."""
 
 
 class Place(ABC):
@@ -233,30 +230,47 @@ def _link(partial: Path, target: Path) -> bool:
 
 
 def _convert_client_errors(act: Callable[P, T]) -> Callable[P, T]:
-    """Convert what a store's client raises of its own, whose words may hold secrets."""
+    """Convert what the client of a store raises, whose words may hold secrets."""
 
     @wraps(act)
     def convert(*arguments: P.args, **keywords: P.kwargs) -> T:
+        place = str(arguments[0])
         try:
             return act(*arguments, **keywords)
-        except (OSError, ImportError, MemoryError):
+        except (ImportError, MemoryError):
             raise
         except Exception as error:
             kind = type(error).__name__
+        if kind in _SYSTEM_ERRORS:
+            number, text = _SYSTEM_ERRORS[kind]
+            raise OSError(number, text, place)
         raise FitplugError(
-            f"{arguments[0]} cannot be used ({kind}); check the URL and the storage options"
+            f"{place} cannot be used ({kind}); check the URL and the storage options"
         )
 
     return convert
 
 
+_SYSTEM_ERRORS = {
+    "FileNotFoundError": (errno.ENOENT, "no such file"),
+    "PermissionError": (errno.EACCES, "there are no credentials"),
+    "PermissionDeniedError": (errno.EACCES, "the store refuses the credentials"),
+    "UnauthenticatedError": (errno.EACCES, "the store refuses the credentials"),
+    "GenericError": (errno.EIO, "the store failed to answer or refused the request"),
+}
+"""What exceptions of `obstore` mean, by their names."""
+
+_SECONDS = 60.0
+"""How long a request to a store may take, with all its attempts."""
+
+
 @dataclass(frozen=True)
 class StorePlace(Place):
-    """A folder in a store, through fsspec.
+    """A folder in a store, which `obstore` opens.
 
     Attributes:
         url: The URL of the folder.
-        options: What fsspec's file system is made with, such as credentials.
+        options: How the store is reached, such as credentials.
     """
 
     url: str
@@ -270,68 +284,59 @@ class StorePlace(Place):
 
     @_convert_client_errors
     def read(self, name: str) -> bytes:
-        return bytes(self._system.cat_file(self._locate(name)))
+        store, path = self._open()
+        return bytes(store.get(f"{path}/{name}").bytes())
 
     @_convert_client_errors
     def list_sizes(self) -> Mapping[str, int]:
-        system = self._system
-        system.invalidate_cache()
-        try:
-            entries = system.ls(self._locate(), detail=True)
-        except FileNotFoundError:
-            return {}
-        sizes = {
-            str(entry["name"]).rstrip("/").rpartition("/")[2]: int(entry["size"] or 0)
-            for entry in entries
-            if entry["type"] == "file"
-        }
+        store, path = self._open()
+        objects = store.list_with_delimiter(path)["objects"]
+        sizes = {str(told["path"]).rpartition("/")[2]: int(told["size"]) for told in objects}
         return {name: size for name, size in sizes.items() if name and not name.startswith(".")}
 
     @_convert_client_errors
     def create(self, name: str, content: bytes) -> bool:
+        store, path = self._open()
         try:
-            if self.url.startswith("memory:"):
-                with _MEMORY_LOCK:
-                    self._system.pipe_file(self._locate(name), content, mode="create")
-            else:
-                self._system.pipe_file(self._locate(name), content, mode="create")
-        except OSError as error:
+            store.put(f"{path}/{name}", content, mode="create", use_multipart=False)
+        except Exception:
             # The client may have repeated a request that had succeeded, or lost the answer to one.
             # Then these bytes are there. If other writers compute the same, it does not matter.
-            try:
+            with suppress(FileNotFoundError):
                 return self.read(name) == content
-            except FileNotFoundError:
-                raise error from None
+            raise
         return True
 
     @_convert_client_errors
     def replace(self, name: str, content: bytes) -> None:
-        self._system.pipe_file(self._locate(name), content)
+        store, path = self._open()
+        store.put(f"{path}/{name}", content, use_multipart=False)
 
     @_convert_client_errors
     def remove(self, name: str) -> None:
-        system = self._system
-        system.invalidate_cache()
-        try:
-            system.rm_file(self._locate(name))
-        except FileNotFoundError:
-            return
+        store, path = self._open()
+        with suppress(FileNotFoundError):
+            store.delete(f"{path}/{name}")
 
     @_convert_client_errors
     def remove_all(self) -> None:
-        system = self._system
-        system.invalidate_cache()
-        with suppress(OSError):
-            system.rm(self._locate(), recursive=True)
+        store, path = self._open()
+        with suppress(Exception):
+            for listed in store.list(path, chunk_size=1000):
+                store.delete([told["path"] for told in listed])
 
-    @property
-    def _system(self) -> Any:
-        # fsspec keeps one file system for each protocol and options.
-        return import_library("fsspec").filesystem(_read_protocol(self.url), **self.options)
+    def _open(self) -> tuple[Any, str]:
+        """Return the store, and the path of the folder in it."""
+        if _read_protocol(self.url) == "memory":
+            return _open_memory(), self.url.partition("://")[2].strip("/")
+        opened = open_object_store(self.url, self.options, _SECONDS)
+        return opened.store, opened.path
 
-    def _locate(self, name: str = "") -> str:
-        """Return the path of a file in the store, as fsspec's file system wants it."""
-        return str(self._system._strip_protocol(f"{self.url}/{name}" if name else self.url))
+
+@cache
+def _open_memory() -> Any:
+    """Return the store in the memory of this process."""
+    return import_library("obstore.store").MemoryStore()
 
 
 def open_place(
@@ -343,13 +348,12 @@ def open_place(
     """Open a folder, which need not exist.
 
     Args:
-        location: A path, or a URL of fsspec such as s3://bucket/folder.
-        options: For a URL, what fsspec's file system is made with.
+        location: A path, or a URL of a store such as s3://bucket/folder.
+        options: For a URL, how the store is reached, such as credentials.
         mode: For a path, the permissions of new files, less those that the umask takes away.
 
     Raises:
         InputError: The URL is of a store that cannot refuse to replace an object.
-        ImportError: fsspec, or its file system for the store, is not installed.
     """
     text = os.fspath(location)
     protocol = _read_protocol(text)

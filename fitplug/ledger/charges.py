@@ -33,7 +33,7 @@ from fitplug.ledger.file import LedgerFile
 from fitplug.ledger.records import Budget, Entry, Stage
 from fitplug.numeric import ceil_float, ceil_written, floor_written
 from fitplug.plan import Plan
-from fitplug.privacy import check_contributions
+from fitplug.privacy import DiscreteNoise, check_contributions
 from fitplug.workload import ONE_RECORD, AddRemove, BoundUnit, Unit
 
 ChargeReference: TypeAlias = int | str
@@ -125,6 +125,7 @@ def enter_charge(
     plan_digest: str | None = None,
     within: int | None = None,
     costs: CellCosts | None = None,
+    noise: DiscreteNoise | None = None,
 ) -> tuple[Entry, Budget]:
     """Enter a charge that is allowed; the fields are those of `Entry`.
 
@@ -142,6 +143,7 @@ def enter_charge(
         within=within,
         profile=None if costs is None else costs.digest,
         bound_unit=bound_unit,
+        noise=noise,
     )
     return entry, rows.append_entry(database, budget, entry, costs)
 
@@ -157,6 +159,7 @@ def charge_amount(
     costs: CellCosts | None,
     unit: Unit | None,
     domain: Domain | None,
+    noise: DiscreteNoise | None,
 ) -> Entry:
     """Charge an amount that belongs to no release by fitplug: see `Ledger.charge`."""
     check_texts(what, key, plan_digest, output)
@@ -168,7 +171,7 @@ def charge_amount(
         bound_unit = choose_unit(file, budget, unit, domain)
         changes = count_changes(file, budget, bound_unit)
         amount *= changes**2
-        check_fits(file, amount, budget.left, changes)
+        check_fits(file, amount, budget, noise, changes)
         entry, _ = enter_charge(
             database,
             budget,
@@ -179,6 +182,7 @@ def charge_amount(
             bound_unit=bound_unit,
             plan_digest=plan_digest,
             costs=None if costs is None else costs.multiply_records(changes),
+            noise=noise,
         )
     return entry
 
@@ -198,11 +202,30 @@ def enter_release(
         plan_digest=request.plan.digest,
         within=None if within is None else within.id,
         costs=request.costs,
+        noise=request.plan.noise,
     )
 
 
-def check_fits(file: LedgerFile, amount: Fraction, left: Fraction, changes: int = 1) -> None:
-    """Raise OverBudget if this much rho, which is that of so many changes, is more than is left."""
+def check_fits(
+    file: LedgerFile,
+    amount: Fraction,
+    budget: Budget,
+    noise: DiscreteNoise | None,
+    changes: int = 1,
+) -> None:
+    """Raise OverBudget if this much rho, which is that of so many changes, is more than is left.
+
+    Raises:
+        BudgetError: The budget is for Gaussian noise only, and the charge does not say its noise.
+    """
+    if noise is None and budget.needs_gaussian:
+        raise BudgetError(
+            f"the ledger {file.path} has a budget in epsilon and delta for discrete Gaussian "
+            "noise, and this charge does not say that it is for such: nothing was charged; give "
+            "noise= if it is, or begin a ledger in rho, or one with any_noise=True, which has some "
+            "10 % less rho"
+        )
+    left = budget.left_for(None if noise is None else noise.loss)
     if amount > left:
         requested, remaining = ceil_written(amount), floor_written(left)
         of_changes = (

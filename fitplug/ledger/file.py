@@ -21,7 +21,7 @@ from typing import Literal
 from fitplug.domain import Domain
 from fitplug.errors import BudgetError, LedgerError
 from fitplug.ledger import rows
-from fitplug.ledger.records import Budget, DamagedError, make_budget
+from fitplug.ledger.records import Budget, DamagedError
 from fitplug.numeric import floor_written
 from fitplug.workload import BoundUnit, Unit
 
@@ -163,16 +163,16 @@ def _find_missing_locks(folder: Path) -> str | None:
 
 
 def open_ledger(
-    file: LedgerFile,
-    rho: float | Fraction | None,
-    epsilon: float | None,
-    delta: float | None,
-    unit: Unit | None,
-    domain: Domain | None,
+    file: LedgerFile, given: Budget | None, rho: float | Fraction | None, bound: BoundUnit | None
 ) -> None:
-    """Make the file of a ledger, or check that it holds what the caller gives: see `Ledger`."""
-    bound = _bind_unit(unit, domain)
-    given = make_budget(rho, epsilon, delta, bound)
+    """Make the file of a ledger, or check that it holds what the caller gives: see `Ledger`.
+
+    Args:
+        file: The file.
+        given: The budget that the caller gives, if any.
+        rho: The rho that the caller gives, which an error names.
+        bound: The unit of privacy that the caller gives, if any.
+    """
     if not file.exists():
         if given is None:
             raise file.make_error(
@@ -182,19 +182,24 @@ def open_ledger(
     with file.open_transaction() as database:
         budget, _ = rows.read_entries(database)
     if given is not None and not budget.has_total_of(given):
-        wanted = f"epsilon = {epsilon!r} at delta = {delta!r}" if rho is None else repr(rho)
-        described = f"rho = {floor_written(budget.total)!r}"
-        if budget.epsilon is not None:
-            described += f", epsilon = {budget.epsilon!r} at delta = {budget.delta!r}"
+        wanted = _describe_total(given) if rho is None else repr(rho)
         raise file.make_error(
-            f"holds a budget of {described}, not {wanted}: give that or none, or name another file "
-            "if this is for the data of other people"
+            f"holds a budget of {_describe_total(budget)}, not {wanted}: give that "
+            "or none, or name another file if this is for the data of other people"
         )
     if bound is not None and budget.bound_unit != bound:
         _set_unit(file, bound)
 
 
-def _bind_unit(unit: Unit | None, domain: Domain | None) -> BoundUnit | None:
+def _describe_total(budget: Budget) -> str:
+    """Describe the total of a budget as it was given."""
+    if budget.epsilon is None:
+        return f"rho = {floor_written(budget.total)!r}"
+    of_any = " for any noise" if budget.any_noise else ""
+    return f"epsilon = {budget.epsilon!r} at delta = {budget.delta!r}{of_any}"
+
+
+def bind_unit(unit: Unit | None, domain: Domain | None) -> BoundUnit | None:
     """Bind the unit that a caller gives to the cells of the domain, if there is one.
 
     Raises:

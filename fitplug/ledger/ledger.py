@@ -1,8 +1,8 @@
 """The ledger: a budget of privacy in rho of zCDP, kept in a file that outlives every process.
 
-Amounts are rational numbers, kept and summed exactly, so that whether a charge fits never depends
-on rounding. As floats, `spent` is rounded up and `remaining` down. The ledger is one SQLite file.
-A charge is one transaction, which is on the disk before `charge` returns.
+Amounts are rational numbers, summed exactly: whether a charge fits never depends on rounding. As
+floats, `spent` is rounded up and `remaining` down. The ledger is one SQLite file. A charge is one
+transaction, which is on the disk before `charge` returns.
 
 Damage, edits, and entries that were removed are noticed (see `fitplug.ledger.rows`). An older copy
 of the entire file that is put in its place cannot be noticed: it does not hold later charges.
@@ -29,12 +29,13 @@ from fitplug.ledger.charges import (
     read_time,
 )
 from fitplug.ledger.earlier_charges import read_charge_costs
-from fitplug.ledger.file import LedgerFile, open_ledger
+from fitplug.ledger.file import LedgerFile, bind_unit, open_ledger
 from fitplug.ledger.measurement_cost import evaluate_rho
-from fitplug.ledger.records import Budget, Entry, Stage, check_amount
+from fitplug.ledger.records import Budget, Entry, Stage, check_amount, make_budget
 from fitplug.ledger.release_charges import DrawRequest, begin_draw
 from fitplug.numeric import FloatArray, ceil_written, floor_written
 from fitplug.plan import Plan
+from fitplug.privacy import DiscreteNoise
 from fitplug.workload import BoundUnit, Unit
 
 
@@ -46,12 +47,16 @@ class Ledger:
         rho: The total budget, kept exactly and read as by `charge`. It is needed to create a ledger
             at `path`. To open an existing ledger, leave it out or give the same budget.
         epsilon: Instead of rho, the budget is the largest rho that is proven to satisfy
-            (epsilon, delta)-differential privacy.
+            (epsilon, delta)-differential privacy: on the Gaussian curve if all noise is discrete
+            Gaussian, as that of plans is, which is then asked of every charge.
         delta: Is given together with epsilon.
         unit: The unit of privacy that the budget is for. If it is left out, the first charge says
             it. To open an existing ledger, leave it out or give the same unit.
         domain: The domain whose cells the unit is about; with `distinct`, records are apart over
             all its attributes. If it is left out, the first charge for such a unit says it.
+        any_noise: Whether charges may be for noise of any kind, such as that of OpenDP's own
+            measurements, if the budget is epsilon and delta. epsilon then follows from rho alone,
+            which leaves some 10 % less rho.
 
     Raises:
         BudgetError: The budget is out of range or given twice, or a domain comes without a unit.
@@ -70,9 +75,12 @@ class Ledger:
         delta: float | None = None,
         unit: Unit | None = None,
         domain: Domain | None = None,
+        any_noise: bool = False,
     ) -> None:
         self._file = LedgerFile(path)
-        open_ledger(self._file, rho, epsilon, delta, unit, domain)
+        bound = bind_unit(unit, domain)
+        given = make_budget(rho, epsilon, delta, bound, any_noise=any_noise)
+        open_ledger(self._file, given, rho, bound)
 
     @property
     def path(self) -> Path:
@@ -102,6 +110,17 @@ class Ledger:
             return None
         return budget.epsilon, budget.delta
 
+    def epsilon(self, delta: float) -> float:
+        """Compute the epsilon of all charges together at a delta, rounded up.
+
+        It lies on the Gaussian curve if all noise is discrete Gaussian, as that of plans is, and
+        follows from rho alone otherwise (docs/theory/privacy.md, Theorems 2 and 6).
+
+        Raises:
+            BudgetError: delta does not lie between 0 and 1.
+        """
+        return self._read_budget().epsilon_at(delta)
+
     @property
     def unit(self) -> Unit | None:
         """The unit of privacy that all charges are for; None until something says it."""
@@ -117,7 +136,7 @@ class Ledger:
         """Return all charges, the oldest first, and verify the entire ledger.
 
         Raises:
-            LedgerError: The file cannot be read, or is damaged.
+            LedgerError: The file is damaged.
         """
         return self.statement()[1]
 
@@ -146,15 +165,13 @@ class Ledger:
         with self._file.open_transaction() as database:
             return rows.read_all(database)[2]
 
-    def check(self, rho: float | Fraction) -> None:
-        """Verify the entire ledger and that a charge of rho fits, without charging it.
+    def check(self, rho: float | Fraction, *, noise: DiscreteNoise | None = None) -> None:
+        """Verify the entire ledger and that such a charge fits, without charging it.
 
         Raises:
-            OverBudget: The charge does not fit.
-            BudgetError: rho is not finite or not above 0.
-            LedgerError: The file cannot be read, or is damaged.
+            FitplugError: As for `charge`.
         """
-        check_fits(self._file, check_amount(rho), self.statement()[0].left)
+        check_fits(self._file, check_amount(rho), self.statement()[0], noise)
 
     def charge(
         self,
@@ -167,11 +184,11 @@ class Ledger:
         profile: CellCosts | None = None,
         unit: Unit | None = None,
         domain: Domain | None = None,
+        noise: DiscreteNoise | None = None,
     ) -> Entry:
         """Charge exactly rho of zCDP. Draw noise after this returns, and only then.
 
-        Only the newest entries are verified, so many take no longer than few. If the disk fails,
-        the charge may still be entered, which is safe: nothing was drawn on it.
+        If the disk fails, the charge may be entered, which is safe: nothing was drawn on it.
 
         Args:
             rho: The charge. A float of up to 12 digits is its decimal (docs/ledger.md).
@@ -184,6 +201,9 @@ class Ledger:
                 charged is m^2 rho if a change in the ledger's unit is m changes in this one.
             domain: The domain whose cells this unit is about, which it needs if it names or means
                 any. What is paid for must leave out records outside of the domain.
+            noise: The noise of what is paid for, if all of it is discrete Gaussian, such as
+                `plan.noise`. A ledger in epsilon and delta asks for it; in one in rho, epsilon
+                follows from rho alone once a charge does not say it.
 
         Returns:
             The charge as it was entered.
@@ -206,6 +226,7 @@ class Ledger:
             costs=profile,
             unit=unit,
             domain=domain,
+            noise=noise,
         )
 
     def charge_measurement(
@@ -382,10 +403,6 @@ class Ledger:
 
     def record_publication(self, drawn: Stage, output: str) -> Stage:
         """Record that a release is in the folder `output`, and return the stage that it is at.
-
-        Args:
-            drawn: The stage that `record_draw` returned.
-            output: The folder.
 
         Raises:
             LedgerError: The file cannot be written.

@@ -21,8 +21,17 @@ from fractions import Fraction
 from typing import Literal, TypeAlias, get_args
 
 from fitplug.errors import BudgetError
-from fitplug.numeric import ceil_written, read_exact_number
-from fitplug.privacy import check_budget, rho_at
+from fitplug.numeric import ceil_float, ceil_written, read_exact_number
+from fitplug.privacy import (
+    CONTINUOUS,
+    USUAL,
+    CurveLoss,
+    DiscreteNoise,
+    check_budget,
+    epsilon_at,
+    rho_at,
+    rho_of_budget,
+)
 from fitplug.workload import BoundUnit, Unit, read_bound_unit
 
 
@@ -84,6 +93,7 @@ class Entry:
         profile: The digest of the costs per cell that the ledger keeps with the charge.
         bound_unit: The unit of privacy of what was paid for, with the cells that it is about; rho
             is what it costs in the ledger's unit.
+        noise: The noise of what was paid for, if all of it is discrete Gaussian.
     """
 
     id: int
@@ -96,11 +106,19 @@ class Entry:
     within: int | None = None
     profile: str | None = None
     bound_unit: BoundUnit = field(kw_only=True)
+    noise: DiscreteNoise | None = field(default=None, kw_only=True)
 
     @property
     def unit(self) -> Unit:
         """The unit of privacy of what was paid for, without its cells."""
         return self.bound_unit.unit
+
+    @property
+    def loss(self) -> CurveLoss | None:
+        """What the noise loses on the Gaussian curve; None if it may be of another kind."""
+        if self.rho == 0 and self.plan_digest is None:
+            return CONTINUOUS  # a part of a release, whose charge has all of the noise
+        return None if self.noise is None else self.noise.loss
 
 
 State: TypeAlias = Literal["charged", "drawn", "published"]
@@ -149,6 +167,10 @@ class Budget:
         bound_unit: The unit of privacy that all charges are for, with the cells that it is about.
             Until the first charge it may be None, and its cells may be missing until the first
             charge that says them.
+        any_noise: Whether charges may be for noise of any kind, if the budget is given as epsilon
+            and delta. The total is then less.
+        loss: What the noise of all charges together loses on the Gaussian curve; None if one of
+            them may have noise of another kind.
     """
 
     total: Fraction
@@ -160,6 +182,8 @@ class Budget:
     stages: int
     stage_head: str
     bound_unit: BoundUnit | None = None
+    any_noise: bool = False
+    loss: CurveLoss | None = CONTINUOUS
 
     @classmethod
     def create(
@@ -168,26 +192,64 @@ class Budget:
         epsilon: float | None = None,
         delta: float | None = None,
         unit: BoundUnit | None = None,
+        any_noise: bool = False,
     ) -> Budget:
         """Create a budget of which nothing is spent."""
-        first = hash_total(total, epsilon, delta)
-        return cls(total, epsilon, delta, Fraction(0), 0, first, 0, first, unit)
+        first = hash_total(total, epsilon, delta, any_noise)
+        return cls(total, epsilon, delta, Fraction(0), 0, first, 0, first, unit, any_noise)
 
     @property
     def left(self) -> Fraction:
-        """What is left of the total budget in rho of zCDP, exact."""
-        return self.total - self.spent
+        """What is left in rho of zCDP, exact."""
+        return self.left_for(CONTINUOUS)
+
+    @property
+    def needs_gaussian(self) -> bool:
+        """Whether all noise must be discrete Gaussian, so that epsilon is that of its curve."""
+        return self.epsilon is not None and not self.any_noise
+
+    def left_for(self, loss: CurveLoss | None) -> Fraction:
+        """Compute what is left in rho of zCDP for a charge, exact.
+
+        Args:
+            loss: What the noise of the charge loses on the Gaussian curve; None if it may be of
+                another kind. It matters only if sigma is so small that it is not `USUAL`.
+
+        Returns:
+            An amount that is at least 0.
+        """
+        total, joined = self.total, self.join_loss(loss)
+        if self.needs_gaussian and joined is not None and joined.exceeds(USUAL):
+            assert self.epsilon is not None
+            assert self.delta is not None
+            total = min(total, Fraction(rho_of_budget(self.epsilon, self.delta, joined)))
+        return max(total - self.spent, Fraction(0))
+
+    def join_loss(self, loss: CurveLoss | None) -> CurveLoss | None:
+        """Return what all noise loses on the Gaussian curve with a charge that loses this."""
+        return None if self.loss is None or loss is None else self.loss.join(loss)
+
+    def epsilon_at(self, delta: float) -> float:
+        """Compute the epsilon of all that is spent at a delta, rounded up.
+
+        It lies on the Gaussian curve if all noise is discrete Gaussian, and follows from rho alone
+        otherwise.
+        """
+        cost = math.nextafter(math.sqrt(ceil_float(2 * self.spent)), math.inf)
+        return epsilon_at(cost, delta, self.loss) if self.spent else 0.0
 
     @property
     def first_hash(self) -> str:
         """The hash that the first entry and the first stage follow."""
-        return hash_total(self.total, self.epsilon, self.delta)
+        return hash_total(self.total, self.epsilon, self.delta, self.any_noise)
 
     def compute_hash(self) -> str:
         """Compute the hash of the budget's row."""
         unit = None if self.bound_unit is None else encode_unit(self.bound_unit)
         chains = self.entries, self.head, self.stages, self.stage_head
-        return hash_values("now", self.first_hash, encode_fraction(self.spent), *chains, unit)
+        loss = encode_loss(self.loss)
+        spent = encode_fraction(self.spent)
+        return hash_values("now", self.first_hash, spent, *chains, unit, *loss)
 
     def complete_unit(self, charged: BoundUnit) -> BoundUnit:
         """Return the ledger's unit after a charge for this one, which may be the first to say it or
@@ -200,12 +262,18 @@ class Budget:
         if given.epsilon is None:
             return self.total == given.total
         # rho is not compared, as another version of SciPy may compute another last digit.
-        return (self.epsilon, self.delta) == (given.epsilon, given.delta)
+        kept = self.epsilon, self.delta, self.any_noise
+        return kept == (given.epsilon, given.delta, given.any_noise)
 
 
-def hash_total(total: Fraction, epsilon: float | None, delta: float | None) -> str:
+def encode_loss(loss: CurveLoss | None) -> tuple[float | None, float | None]:
+    """Return the numbers of a loss, or twice None if the noise may be of another kind."""
+    return (None, None) if loss is None else (loss.stretch, loss.log_ratio)
+
+
+def hash_total(total: Fraction, epsilon: float | None, delta: float | None, any_noise: bool) -> str:
     """Compute the hash of a total budget, with which the hash chains begin."""
-    return hash_values("budget", encode_fraction(total), epsilon, delta)
+    return hash_values("budget", encode_fraction(total), epsilon, delta, any_noise)
 
 
 def make_budget(
@@ -213,6 +281,8 @@ def make_budget(
     epsilon: float | None,
     delta: float | None,
     unit: BoundUnit | None = None,
+    *,
+    any_noise: bool = False,
 ) -> Budget | None:
     """Make the budget that a caller gives as rho, or as epsilon and delta.
 
@@ -220,15 +290,18 @@ def make_budget(
         The budget, of which nothing is spent; None if the caller gives none.
 
     Raises:
-        BudgetError: A number is out of range, or the caller gives both or only one of epsilon and
-            delta.
+        BudgetError: A number is out of range, the caller gives both or only one of epsilon and
+            delta, or says of a budget in rho that it is for any noise.
     """
     check_budget(rho, epsilon, delta)
+    if any_noise and epsilon is None:
+        raise BudgetError("any_noise goes with epsilon and delta: a budget in rho is for any noise")
     if rho is not None:
         return Budget.create(check_amount(rho), unit=unit)
     if epsilon is None or delta is None:
         return None
-    return Budget.create(Fraction(rho_at(epsilon, delta)), float(epsilon), float(delta), unit)
+    total = rho_at(epsilon, delta) if any_noise else rho_of_budget(epsilon, delta)
+    return Budget.create(Fraction(total), float(epsilon), float(delta), unit, any_noise)
 
 
 def check_amount(rho: float | Fraction) -> Fraction:

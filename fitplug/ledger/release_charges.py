@@ -147,7 +147,7 @@ def _find_or_allow(
     if request.within is None:
         if request.costs is not None:
             check_covers(request.rho, request.costs)
-        check_fits(file, request.rho, budget.left, request.changes)
+        check_fits(file, request.rho, budget, request.plan.noise, request.changes)
     else:
         check_is_free(file, database, entries, request)
     return None, within

@@ -29,10 +29,12 @@ from fitplug.ledger.records import (
     decode_fraction,
     decode_unit,
     encode_fraction,
+    encode_loss,
     encode_unit,
     hash_values,
 )
 from fitplug.numeric import ceil_float
+from fitplug.privacy import CONTINUOUS, CurveLoss, DiscreteNoise
 
 T = TypeVar("T")
 
@@ -48,13 +50,15 @@ SCHEMA = (
     """CREATE TABLE budget (id INTEGER PRIMARY KEY CHECK (id = 1), rho REAL NOT NULL,
         rho_exact TEXT NOT NULL, epsilon REAL, delta REAL, spent REAL NOT NULL,
         spent_exact TEXT NOT NULL, entries INTEGER NOT NULL, head TEXT NOT NULL,
-        mark TEXT NOT NULL, stages INTEGER NOT NULL, stage_head TEXT NOT NULL, unit TEXT)""",
+        mark TEXT NOT NULL, stages INTEGER NOT NULL, stage_head TEXT NOT NULL, unit TEXT,
+        any_noise INTEGER NOT NULL, stretch REAL, log_ratio REAL)""",
     """CREATE TABLE profile (digest TEXT PRIMARY KEY, domain TEXT NOT NULL, names TEXT NOT NULL,
         sizes TEXT NOT NULL, contributions INTEGER NOT NULL, costs BLOB NOT NULL)""",
     """CREATE TABLE entry (id INTEGER PRIMARY KEY, time TEXT NOT NULL, rho REAL NOT NULL,
         rho_exact TEXT NOT NULL, what TEXT NOT NULL, key TEXT UNIQUE, plan_digest TEXT,
         output TEXT, within INTEGER REFERENCES entry (id),
-        profile TEXT REFERENCES profile (digest), unit TEXT NOT NULL, chain TEXT NOT NULL)""",
+        profile TEXT REFERENCES profile (digest), unit TEXT NOT NULL, noise_std REAL,
+        noise_answers INTEGER, chain TEXT NOT NULL)""",
     """CREATE TABLE stage (id INTEGER PRIMARY KEY, entry INTEGER NOT NULL REFERENCES entry (id),
         state TEXT NOT NULL, time TEXT NOT NULL, answers TEXT, counts TEXT, output TEXT,
         chain TEXT NOT NULL)""",
@@ -87,6 +91,7 @@ def append_entry(
         entries=entry.id,
         head=head,
         bound_unit=budget.complete_unit(entry.bound_unit),
+        loss=budget.join_loss(entry.loss),
     )
     write_budget(database, after)
     return after
@@ -108,7 +113,8 @@ def write_budget(database: sqlite3.Connection, budget: Budget) -> None:
     total = *_encode_amount(budget.total), budget.epsilon, budget.delta
     chains = budget.entries, budget.head, budget.compute_hash(), budget.stages, budget.stage_head
     unit = None if budget.bound_unit is None else encode_unit(budget.bound_unit)
-    row = (1, *total, *_encode_amount(budget.spent), *chains, unit)
+    kinds = int(budget.any_noise), *encode_loss(budget.loss)
+    row = (1, *total, *_encode_amount(budget.spent), *chains, unit, *kinds)
     database.execute(f"REPLACE INTO budget VALUES ({', '.join('?' * len(row))})", row)
 
 
@@ -153,6 +159,10 @@ def read_all(
         entries = _read_entries(database, budget)
         keys = [entry.key for entry in entries if entry.key is not None]
         adds_up = sum(entry.rho for entry in entries) == budget.spent
+        loss: CurveLoss | None = CONTINUOUS
+        for entry in entries:
+            loss = None if loss is None or entry.loss is None else loss.join(entry.loss)
+        adds_up &= loss == budget.loss
         if not adds_up or len(set(keys)) != len(keys):
             raise DamagedError
         for digest in {entry.profile for entry in entries if entry.profile is not None}:
@@ -199,11 +209,12 @@ def _read_budget_row(database: sqlite3.Connection) -> Budget:
     """
     (row,) = database.execute("SELECT * FROM budget").fetchall()
     _, rho, exact, epsilon, delta, spent, spent_exact, entries, head, own_hash, *rest = row
-    stages, stage_head, unit = rest
+    stages, stage_head, unit, any_noise, stretch, log_ratio = rest
     total, used = _decode_amount(rho, exact), _decode_amount(spent, spent_exact)
     chains = entries, head, stages, stage_head
     bound_unit = None if unit is None else decode_unit(unit)
-    budget = Budget(total, epsilon, delta, used, *chains, bound_unit)
+    loss = None if stretch is None else CurveLoss(stretch, log_ratio)
+    budget = Budget(total, epsilon, delta, used, *chains, bound_unit, bool(any_noise), loss)
     if own_hash != budget.compute_hash() or not total or used > total:
         raise DamagedError
     return budget
@@ -295,9 +306,10 @@ def _detect_damage() -> Iterator[None]:
 
 def _parse_entry(number: int, time: str, rho: float, exact: str, *values: Any) -> Entry:
     """Make an entry of the values of its row."""
-    *described, unit = values
+    *described, unit, noise_std, answers = values
     amount = _decode_amount(rho, exact)
-    entry = Entry(number, time, amount, *described, bound_unit=decode_unit(unit))
+    noise = None if noise_std is None else DiscreteNoise(noise_std, answers)
+    entry = Entry(number, time, amount, *described, bound_unit=decode_unit(unit), noise=noise)
     is_free = entry.within is not None
     if is_free != (entry.rho == 0):
         raise DamagedError
@@ -310,11 +322,12 @@ def _hash_entry(before: str, number: int, entry: Entry) -> str:
     return hash_values("entry", before, number, entry.time, amount, *_list_descriptions(entry))
 
 
-def _list_descriptions(entry: Entry) -> tuple[str | int | None, ...]:
+def _list_descriptions(entry: Entry) -> tuple[str | float | None, ...]:
     """List what an entry says beside its number, its time and its amount."""
     e = entry
     unit = encode_unit(e.bound_unit)
-    return e.what, e.key, e.plan_digest, e.output, e.within, e.profile, unit
+    noise = (None, None) if e.noise is None else (e.noise.noise_std, e.noise.answers)
+    return e.what, e.key, e.plan_digest, e.output, e.within, e.profile, unit, *noise
 
 
 def _encode_amount(exact: Fraction) -> tuple[float, str]:

@@ -18,6 +18,7 @@ Most arguments are independent of each other. These are not:
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from numbers import Integral, Real
@@ -28,6 +29,7 @@ import numpy as np
 from fitplug.errors import BudgetError, InputError, WorkloadError, suggest_nearest
 from fitplug.families import (
     CellBudgets,
+    IntegerStrategy,
     Objective,
     Structure,
     analyse_structure,
@@ -35,9 +37,9 @@ from fitplug.families import (
     check_weight,
     read_cell_budgets,
 )
-from fitplug.numeric import FloatArray, floor_float
+from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, floor_float
 from fitplug.plan.plan_record import LEAST_TOLERANCE
-from fitplug.privacy import check_budget, privacy_cost_at, read_rho
+from fitplug.privacy import DiscreteNoise, check_budget, read_rho, rho_of_budget
 from fitplug.solve import SOLVERS, GapProgress, Options, Solver
 from fitplug.workload import ONE_RECORD, AddRemove, ReplaceOne, Unit, Workload
 
@@ -52,7 +54,8 @@ class DesignRequest:
     Attributes:
         workload: The query groups and their targets.
         unit: The unit of privacy.
-        rho: The rho to spend, or None.
+        rho: The rho to spend, or None: the most, if the budget is in epsilon.
+        epsilon_delta: The budget as (epsilon, delta), if it was given so.
         cell_budgets: The largest privacy cost squared of each cell, or None.
         total_error_weight: The weight lambda of the total squared error.
         tolerance: The relative gap that is wanted, rounding to integers included.
@@ -62,6 +65,7 @@ class DesignRequest:
     workload: Workload
     unit: Unit
     rho: float | None
+    epsilon_delta: tuple[float, float] | None
     cell_budgets: CellBudgets | None
     total_error_weight: float
     tolerance: float
@@ -103,6 +107,18 @@ class DesignRequest:
                     "can be designed"
                 ) from None
             raise
+
+    def find_rho(self, strategy: IntegerStrategy[Structure]) -> float | None:
+        """Find the rho to spend on this strategy, or None if no budget is given.
+
+        A budget in epsilon allows less than `rho` where sigma at `rho` is small, as it is where
+        there are few answers. More noise than that allows no less.
+        """
+        if self.rho is None or self.epsilon_delta is None:
+            return self.rho
+        noise_std = strategy.sensitivity / math.sqrt(2 * self.rho) * (1 - 2 * UNIT_ROUNDOFF)
+        noise = DiscreteNoise(noise_std, strategy.size)
+        return min(self.rho, rho_of_budget(*self.epsilon_delta, noise.loss))
 
     def build_objective(self, structure: Structure) -> Objective:
         """Build the objective over the dense cells of the structure.
@@ -183,6 +199,7 @@ def check_request(
         workload=workload,
         unit=_read_unit(unit, workload),
         rho=budget,
+        epsilon_delta=None if epsilon is None or delta is None else (epsilon, delta),
         total_error_weight=check_weight(total_error_weight),
         cell_budgets=(
             None if cell_budgets is None else read_cell_budgets(workload.domain, cell_budgets)
@@ -244,7 +261,7 @@ def _read_budget(rho: float | None, epsilon: float | None, delta: float | None) 
         return floor_float(read_rho(rho))
     if epsilon is None or delta is None:
         return None
-    return floor_float(Fraction(privacy_cost_at(epsilon, delta)) ** 2 / 2)
+    return rho_of_budget(epsilon, delta)
 
 
 def _read_unit(unit: Unit, workload: Workload) -> Unit:

@@ -65,7 +65,7 @@ def design(
             the same as without, up to rounding: drawing so loses nothing. It needs the optimum
             over all cells that queries tell apart, and does not go with `fp.ReplaceOne`.
         rho: A budget in rho of zCDP, for one person in the unit. It excludes epsilon and delta.
-        epsilon: A budget at `delta`, on the exact curve of the Gaussian mechanism.
+        epsilon: A budget at `delta`, on the exact curve that `Plan.epsilon` reads.
         delta: The delta of `epsilon`; the two go together.
         cell_budgets: The largest privacy cost squared that each cell may have, as an array that
             broadcasts to the domain's shape. All targets are scaled by the least common factor
@@ -139,12 +139,12 @@ def _record_errors(progress: GapProgress, raised: list[BaseException]) -> GapPro
 def _design_plan(request: DesignRequest) -> Plan:
     """Design and certify the plan for checked arguments."""
     structure = request.build_structure()
-    objective, budget = request.build_objective(structure), request.rho
+    objective = request.build_objective(structure)
     # The best strategy for one record is the best for k records: all costs are k^2 times as large.
     once = objective.divide_budgets(request.unit.changes**2)
     designed = find_design(structure, once, request.options, request.rounding_loss)
     strategy, duals = designed.strategy.restate(request.unit), designed.duals
-    structure = strategy.structure
+    structure, budget = strategy.structure, request.find_rho(strategy)
     if budget is None and objective.budgets is None:
         noise_std, scale = _find_noise_for_targets(strategy, structure.targets), 1.0
     else:

@@ -37,7 +37,7 @@ from fitplug.numeric import (
     freeze,
     guard_linear_algebra,
 )
-from fitplug.privacy import Method, delta_at, epsilon_at
+from fitplug.privacy import DiscreteNoise, delta_at, epsilon_at
 from fitplug.workload import (
     AddRemove,
     ArraysByGroup,
@@ -179,36 +179,48 @@ class PlanRecord:
         """
         return self.cost / self.lower_bound - 1
 
-    def epsilon(self, delta: float, method: Method = "gaussian") -> float:
-        """Compute the least epsilon at delta.
+    @cached_property
+    def noise(self) -> DiscreteNoise:
+        """The noise of a release: that on each of its integer answers."""
+        return DiscreteNoise(self.noise_std, self.strategy.size)
+
+    def epsilon(self, delta: float) -> float:
+        """Compute epsilon at delta for one person in the unit of privacy.
+
+        It lies on the exact curve of the Gaussian mechanism, which is proven for the discrete noise
+        that is drawn (docs/theory/privacy.md, Theorem 4).
 
         Args:
             delta: The delta of (epsilon, delta) differential privacy.
-            method: "gaussian" for the exact Gaussian curve, or "zcdp" for the conversion from rho
-                that is proven for the discrete noise.
 
         Returns:
             epsilon, rounded up.
 
         Raises:
-            BudgetError: If delta or the method is none.
-        """
-        return epsilon_at(self.privacy_cost, delta, method)
+            BudgetError: delta does not lie between 0 and 1.
 
-    def delta(self, epsilon: float, method: Method = "gaussian") -> float:
-        """Compute the least delta at epsilon.
+        Example:
+            >>> import fitplug as fp
+            >>> domain = fp.Domain({"AGE": 10})
+            >>> plan = fp.design(fp.Workload(domain, [fp.total(std=10)]))
+            >>> f"{plan.epsilon(1e-9):.3f}"
+            '0.550'
+        """
+        return epsilon_at(self.privacy_cost, delta, self.noise.loss)
+
+    def delta(self, epsilon: float) -> float:
+        """Compute delta at epsilon for one person in the unit of privacy, as `epsilon` does.
 
         Args:
             epsilon: The epsilon of (epsilon, delta) differential privacy.
-            method: As for `epsilon`.
 
         Returns:
             delta, rounded up.
 
         Raises:
-            BudgetError: If epsilon or the method is none.
+            BudgetError: epsilon is not 0 or above.
         """
-        return delta_at(self.privacy_cost, epsilon, method)
+        return delta_at(self.privacy_cost, epsilon, self.noise.loss)
 
     @cached_property
     def variances(self) -> ByGroup:

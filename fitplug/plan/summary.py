@@ -115,9 +115,7 @@ def summarise(plan: PlanRecord, delta: float) -> str:
         *([f"              {public}"] if (public := describe_public_totals(plan)) else []),
         f"privacy cost  Delta = {format_up(plan.privacy_cost)}   "
         f"rho = {format_up(plan.rho)} (zCDP)",
-        f"epsilon       {format_up(plan.epsilon(delta), 4)} at delta = {delta:g} "
-        f"(exact Gaussian curve); {format_up(plan.epsilon(delta, 'zcdp'), 4)} "
-        "proven from rho for the discrete noise",
+        f"epsilon       {format_up(plan.epsilon(delta), 4)} at delta = {delta:g}",
         f"optimality    {describe_status(plan)}",
         f"              {describe_certificate(plan)}",
     ]
@@ -194,7 +192,7 @@ def format_plan_html(plan: PlanRecord, digest: str) -> str:
     unit = "one record" if plan.unit == ONE_RECORD else plan.unit
     facts = [
         f"rho = {format_up(plan.rho)} (zCDP, {unit})",
-        f"epsilon {format_up(plan.epsilon(SHOWN_DELTA, 'zcdp'), 4)} at delta = {SHOWN_DELTA:g}",
+        f"epsilon {format_up(plan.epsilon(SHOWN_DELTA), 4)} at delta = {SHOWN_DELTA:g}",
         describe_status(plan),
     ]
     if overstated := describe_overstatement(plan):

@@ -76,7 +76,7 @@ def write_folder(
 
     Args:
         release: The noisy answers.
-        location: The folder, which must be new or empty; a path or a URL of fsspec.
+        location: The folder, which must be new or empty; a path or a URL of a store.
         confidence: The confidence of the intervals of groups whose target has none.
         most: The largest number of answers of a part, and about that of the rows of a part of a
             table.
@@ -228,7 +228,7 @@ def read_folder(location: str | PathLike[str] | Place) -> tuple[dict[str, Any], 
     """Open a release. Its answers and tables are read when they are needed.
 
     Args:
-        location: The folder, as a path, a URL of fsspec or a place.
+        location: The folder, as a path, a URL of a store or a place.
 
     Returns:
         The fields of the release by the names of `Release`'s attributes, and the digest of the

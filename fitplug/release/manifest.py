@@ -6,6 +6,7 @@ one part of those of its plan, with a manifest that names the period.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import platform
 import re
@@ -23,7 +24,7 @@ from fitplug.files import Header, LocalPlace, Place, hash_content, sync
 from fitplug.ledger import Entry, decode_fraction, encode_fraction
 from fitplug.numeric import IntArray
 from fitplug.plan import Plan
-from fitplug.privacy import check_contributions
+from fitplug.privacy import DiscreteNoise, check_contributions
 from fitplug.release.answer_parts import (
     ANSWER_PARTS,
     AnswersPart,
@@ -330,8 +331,11 @@ def _describe_fields(release: NoisyAnswers) -> Header:
 
 def _describe_entry(entry: Entry) -> Header:
     """Describe the charge of a release."""
-    exact = {"rho": encode_fraction(entry.rho), "bound_unit": entry.bound_unit.to_spec()}
-    return vars(entry) | exact
+    return vars(entry) | {
+        "rho": encode_fraction(entry.rho),
+        "bound_unit": entry.bound_unit.to_spec(),
+        "noise": None if entry.noise is None else dataclasses.asdict(entry.noise),
+    }
 
 
 def _read_entry(described: Header | None) -> Entry | None:
@@ -343,7 +347,8 @@ def _read_entry(described: Header | None) -> Entry | None:
     if described is None:
         return None
     rho, unit = decode_fraction(described["rho"]), read_bound_unit(described["bound_unit"])
-    return Entry(**(described | {"rho": rho, "bound_unit": unit}))
+    noise = None if described["noise"] is None else DiscreteNoise(**described["noise"])
+    return Entry(**(described | {"rho": rho, "bound_unit": unit, "noise": noise}))
 
 
 def _parse_fields(plan: Plan, header: Header) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from fitplug.files import ArrowTable
 from fitplug.ledger import Entry
 from fitplug.numeric import UNIT_ROUNDOFF, AnyArray, FloatArray, IntArray, ceil_float, freeze
 from fitplug.plan import Plan
-from fitplug.privacy import Method, epsilon_at
+from fitplug.privacy import DiscreteNoise, epsilon_at
 from fitplug.release.population import Limited, describe_population
 from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence, quantile
 
@@ -150,12 +150,11 @@ class NoisyAnswers:
         scale = self.plan.compare_records(self.contributions or 1) / Fraction(self.noise_scale)
         return ceil_float(Fraction(self.plan.privacy_cost) * scale)
 
-    def epsilon(self, delta: float, method: Method = "gaussian") -> float:
-        """Compute the least epsilon at a delta, for the records that `privacy_cost` is of.
+    def epsilon(self, delta: float) -> float:
+        """Compute epsilon at a delta, for the records that `privacy_cost` is of.
 
         Args:
-            delta: The delta.
-            method: The conversion; see `Plan.epsilon`.
+            delta: The delta of (epsilon, delta) differential privacy.
 
         Returns:
             epsilon, rounded up.
@@ -163,7 +162,8 @@ class NoisyAnswers:
         Raises:
             BudgetError: delta is out of range.
         """
-        return epsilon_at(self.privacy_cost, delta, method)
+        noise = DiscreteNoise(self.noise_std, self.plan.strategy.size)
+        return epsilon_at(self.privacy_cost, delta, noise.loss)
 
     @property
     def noise_std(self) -> float:

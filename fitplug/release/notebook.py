@@ -159,7 +159,7 @@ def make_release_html(release: NoisyAnswers) -> str:
         whose = "one person in this unit"
     facts = [
         f"rho = {format_up(release.rho)} (zCDP, {whose})",
-        f"epsilon {format_up(release.epsilon(SHOWN_DELTA, 'zcdp'), 4)} at delta = {SHOWN_DELTA:g}",
+        f"epsilon {format_up(release.epsilon(SHOWN_DELTA), 4)} at delta = {SHOWN_DELTA:g}",
         f"plan {release.plan_digest[:12]}",
         release.population,
     ]

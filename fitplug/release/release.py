@@ -144,7 +144,7 @@ class Release(NoisyAnswers):
         written, and the error names the place.
 
         Args:
-            location: The folder, which must be new or empty: a path, or a URL of fsspec.
+            location: The folder, which must be new or empty: a path, or a URL of a store.
             confidence: The confidence of the intervals of groups whose target has none.
 
         Raises:
@@ -168,7 +168,7 @@ class Release(NoisyAnswers):
         it is needed. `verify` checks all of them.
 
         Args:
-            location: The folder, or the URL of one, as fsspec has it.
+            location: The folder, or the URL of one in a store.
 
         Raises:
             InputError: The folder is incomplete, damaged or was edited.

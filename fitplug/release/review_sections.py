@@ -31,7 +31,7 @@ def describe_loss(release: Release, unit: str, delta: float) -> dict[str, Any]:
     """Describe who is protected, and how much it costs in rho and in epsilon at a delta."""
     k = release.contributions
     one = ceil_float(compute_record_rho(release))
-    proven, curve = release.epsilon(delta, "zcdp"), release.epsilon(delta)
+    epsilon = release.epsilon(delta)
     most, apart = release.most_records, describe_apart(release.plan)
     assert most is not None
     records = "one row" if most == 1 else f"{most:,} rows"
@@ -47,14 +47,12 @@ def describe_loss(release: Release, unit: str, delta: float) -> dict[str, Any]:
     return {
         "privacy_unit": unit,
         "privacy_unit_details": f"{_describe_adjacent(release.plan, unit)} {limit}",
-        "privacy_parameters": {"epsilon": proven, "delta": delta, "rho": release.rho},
+        "privacy_parameters": {"epsilon": epsilon, "delta": delta, "rho": release.rho},
         "privacy_parameters_details": f"rho = {format_up(release.rho)} of zero-concentrated "
         f"differential privacy{per_record}. It is a rational number, computed from the integer "
         f"matrix and the standard deviation that run, and rounded up.{overstated}\n\n"
-        f"At delta = {delta:g}: "
-        f"epsilon = {format_up(proven)}, which follows from rho and is proven for the discrete "
-        f"noise; and epsilon = {format_up(curve)} on the exact curve of continuous Gaussian noise "
-        "of the same size.",
+        f"At delta = {delta:g}, epsilon = {format_up(epsilon)}: the exact curve of the Gaussian "
+        "mechanism, proven for the discrete noise that was drawn.",
     }
 
 

@@ -21,9 +21,8 @@ import pytest
 
 import fitplug as fp
 from fitplug.counts.seals import seal_counts
-from fitplug.files import write_with_digest
+from fitplug.files import object_stores, write_with_digest
 from fitplug_cli.render import read_counts
-from fitplug_dask.sources import store_errors
 from tests.helpers.command_line import (
     COST,
     NUMBER,
@@ -487,7 +486,7 @@ BAD_DATA = {
 @pytest.mark.parametrize("begun", [False, True], ids=["new ledger", "old ledger"])
 @pytest.mark.parametrize(("change", "says"), BAD_DATA.values(), ids=BAD_DATA)
 def test_bad_data(tmp_path, change, says, begun, monkeypatch):
-    monkeypatch.setattr(store_errors, "_ATTEMPTS", 2)
+    monkeypatch.setattr(object_stores, "RETRIES", {"max_retries": 0})
     spec = make(tmp_path)
     change(tmp_path)
     if begun:

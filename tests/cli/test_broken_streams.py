@@ -108,10 +108,11 @@ def test_a_path_with_a_null_character(tmp_path: Path, old: str, new: str) -> Non
 
 
 def test_options_of_a_store_that_its_client_does_not_know(tmp_path: Path) -> None:
-    output = 'path = "s3://bucket/out"\nparts = true\nstorage_options = { nonsense = "secret" }'
+    options = '{ key = "secret", secret = "secret", nonsense = "secret" }'
+    output = f'path = "s3://bucket/out"\nparts = true\nstorage_options = {options}'
     ran = fitplug("run", make(tmp_path, SPEC.replace('path = "release/"', output)))
     assert ran.code == 1
-    assert "cannot be used (TypeError); check the URL and the storage options" in ran.err
+    assert "cannot be used (UnknownConfigurationKeyError); check the URL" in ran.err
     assert "secret" not in ran.err
 
 

@@ -163,8 +163,7 @@ class TestRun:
         assert said["plan_digest"] == plan.digest
         assert said["contributions"] == 1
         assert said["delta"] == 1e-9
-        assert said["epsilon_gaussian_curve"] == plan.epsilon(1e-9)
-        assert said["epsilon_zcdp"] == plan.epsilon(1e-9, "zcdp")
+        assert said["epsilon"] == plan.epsilon(1e-9)
         assert said["certified_gap"] == plan.gap
         assert said["target_scale"] == 1.0
         assert set(said["versions"]) >= {"python", "fitplug", "numpy", "scipy", "opendp"}

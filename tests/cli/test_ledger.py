@@ -13,13 +13,14 @@ import pytest
 
 import fitplug as fp
 from fitplug.display.numbers import format_up
-from fitplug.privacy import epsilon_at, rho_at
+from fitplug.privacy import DiscreteNoise, epsilon_at, rho_of_budget
 from tests.helpers.command_line import SPEC, Ran, fitplug, make, names
 
 DIGEST = "ab" * 32
 COLUMNS = [
     *("id", "time", "rho", "rho_exact", "what", "key", "plan_digest", "output"),
     *("within", "profile", "state", "state_time", "answers", "counts", "unit"),
+    *("noise_std", "noise_answers"),
 ]
 
 
@@ -54,7 +55,7 @@ class TestInit:
     def test_in_epsilon_and_delta(self, path):
         assert fitplug("ledger", "init", path, "--epsilon", "1", "--delta", "1e-9").code == 0
         ledger = fp.Ledger(path)
-        assert (ledger.total, ledger.privacy) == (rho_at(1.0, 1e-9), (1.0, 1e-9))
+        assert (ledger.total, ledger.privacy) == (rho_of_budget(1.0, 1e-9), (1.0, 1e-9))
 
     def test_again(self, path):
         fitplug("ledger", "init", path, "--rho", "1")
@@ -98,9 +99,10 @@ class TestShow:
         assert len(ran.out.splitlines()) == 4 + 1 + 2
 
     def test_epsilon_where_the_budget_is_in_it(self, path):
-        fp.Ledger(path, epsilon=1.0, delta=1e-9).charge(0.01, what="x")
+        noise = DiscreteNoise(1e6, 10)
+        fp.Ledger(path, epsilon=1.0, delta=1e-9).charge(0.01, what="x", noise=noise)
         out = fitplug("ledger", "show", path).out
-        spent = epsilon_at(0.02**0.5, 1e-9, "zcdp")
+        spent = epsilon_at(0.02**0.5, 1e-9, noise.loss)
         assert "epsilon = 1 at delta = 1e-09" in out
         assert f"epsilon = {format_up(spent)} at delta = 1e-09" in out
 

@@ -36,8 +36,7 @@ def test_a_design(spec):
         "rho": plan.rho,
         "privacy_cost": plan.privacy_cost,
         "plan_rho_exact": str(plan.rho_exact),
-        "epsilon_zcdp": plan.epsilon(record["delta"], "zcdp"),
-        "epsilon_gaussian_curve": plan.epsilon(record["delta"]),
+        "epsilon": plan.epsilon(record["delta"]),
         "lower_bound": plan.lower_bound,
         "certified_gap": plan.gap,
     }.items():

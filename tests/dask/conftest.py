@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 
 import pytest
 from distributed import Client
 
 import fitplug as fp
+from fitplug.files import object_stores
 from fitplug_dask import loops
 from fitplug_dask.exchange import run
 from fitplug_dask.kernel import reading
 from fitplug_dask.persons import row_collector, shuffle
 from fitplug_dask.releases import tasks
+from fitplug_dask.sources import stores
 from tests.helpers import numpy_loops
 from tests.helpers.audited_releases import Audit
 from tests.helpers.local_workers import start_workers
@@ -45,6 +48,16 @@ def client() -> Iterator[Client]:
     """Two workers in this process."""
     with start_workers(2, 1, processes=False) as client:
         yield client
+
+
+@pytest.fixture
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attempts at requests to stores follow each other at once."""
+    none = {name: timedelta(milliseconds=1) for name in ("init_backoff", "max_backoff")}
+    monkeypatch.setattr(
+        object_stores, "RETRIES", {"max_retries": 7, "backoff": {**none, "base": 2}}
+    )
+    monkeypatch.setattr(stores, "_WAIT_SECONDS", 0.001)
 
 
 @pytest.fixture(params=["compiled", "numpy"])

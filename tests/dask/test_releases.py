@@ -25,7 +25,7 @@ import fitplug_opendp as fpo
 from fitplug.errors import BudgetError, FitplugError, InputError, LedgerError
 from fitplug.families.base import pieces
 from fitplug.families.blocks.estimates.parts import PartedBlocks
-from fitplug.files import LocalPlace
+from fitplug.files import LocalPlace, open_place
 from fitplug_dask.releases import failures, tasks
 from fitplug_dask.releases.executor import PartedExecutor
 from fitplug_opendp import gaussian, publication
@@ -478,8 +478,6 @@ def test_two_clients_at_once_make_one_release(tmp_path, ledger, audit):
 
 
 def test_into_a_store(ledger, audit, monkeypatch):
-    import fsspec
-
     url = f"memory://{os.getpid()}/release"
     try:
         with monkeypatch.context() as patch:
@@ -494,7 +492,7 @@ def test_into_a_store(ledger, audit, monkeypatch):
         with pytest.raises(InputError, match="holds a release already"):
             fpd.release(TABLES, PLAN, url)
     finally:
-        fsspec.filesystem("memory").rm(f"/{os.getpid()}", recursive=True)
+        open_place(f"memory://{os.getpid()}").remove_all()
 
 
 def halve_noise():
@@ -574,17 +572,15 @@ def test_a_release_in_parts_is_read_from_its_folder_alone(tmp_path):
 
 def test_a_store_keeps_the_mark_of_a_run_that_nobody_will_finish(ledger, monkeypatch):
     """A worker that was still drawing for a run that failed must not write into the next one."""
-    import fsspec
-
     url = f"memory://{os.getpid()}/failed"
     try:
         with monkeypatch.context() as patch:
             patch.setattr(tasks, "write_answers_part", fail_after(4, FULL))
             with pytest.raises(FitplugError, match="no space left"):
                 fpd.release(TABLES, PLAN, url)
-        assert not fsspec.filesystem("memory").glob(f"/{os.getpid()}/failed/answers/*")
+        assert not open_place(url).join("answers").list_sizes()
         with pytest.raises(InputError, match="name another folder, or remove them and"):
             fpd.release(TABLES, PLAN, url, ledger=ledger)
         assert not ledger.entries()
     finally:
-        fsspec.filesystem("memory").rm(f"/{os.getpid()}", recursive=True)
+        open_place(f"memory://{os.getpid()}").remove_all()

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import dask
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,11 +17,10 @@ from distributed import Client, LocalCluster
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import DataError
-from fitplug_dask.sources import find_files, range_requests, store_errors
+from fitplug_dask.sources import find_files
 from tests.helpers import lakes
+from tests.helpers.s3_server import S3Server, serve_s3
 from tests.helpers.store_server import StoreServer, serve
-
-s3fs = pytest.importorskip("s3fs")
 
 DOMAIN = fp.Domain({"sex": ["1", "2"], "state": ["01", "02"], "age": fp.Integers(0, 99)})
 JOINT = ("sex", "state", "age")
@@ -60,34 +55,21 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_errors, "_FIRST_WAIT_SECONDS", 0.001)
+def _(short_waits: None) -> None: ...
 
 
 @pytest.fixture(scope="module")
-def moto(folder: Path) -> Iterator[dict[str, Any]]:
-    """The storage options of a server of moto that holds the bucket."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    url = f"http://127.0.0.1:{port}"
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        for _ in range(200):
-            try:
-                urllib.request.urlopen(f"{url}/moto-api/").close()
-                break
-            except OSError:
-                time.sleep(0.1)
-        options = {"key": "key", "secret": SECRET, "endpoint_url": url}
-        system = s3fs.S3FileSystem(**options)
-        system.mkdir("bucket")
-        system.put(str(folder / "bucket/p"), "bucket/p", recursive=True)
-        yield options
-    finally:
-        process.terminate()
-        process.wait(20)
+def s3(folder: Path) -> Iterator[S3Server]:
+    """A server of moto that holds the bucket."""
+    with serve_s3(SECRET) as running:
+        running.put(folder / "bucket/p", "p")
+        yield running
+
+
+@pytest.fixture
+def moto(s3: S3Server) -> dict[str, Any]:
+    """The storage options of the server."""
+    return dict(s3.options)
 
 
 def fails(source: Any, **options: Any) -> str:
@@ -124,12 +106,12 @@ def test_on_a_cluster(folder: Path, moto: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-def test_tables_of_lakes(tmp_path: Path, moto: dict[str, Any]) -> None:
+def test_tables_of_lakes(tmp_path: Path, s3: S3Server, moto: dict[str, Any]) -> None:
     table = people(5, 300).append_column("state", pa.array(["01"] * 300))
     local = tmp_path / "delta"
     write_deltalake(local, table)
     lakes.delete_delta_rows(local, lakes.list_added(local)[0], range(100), "u")
-    s3fs.S3FileSystem(**moto).put(str(local), "bucket/delta", recursive=True)
+    s3.put(local, "delta")
     properties = {
         "s3.endpoint": moto["endpoint_url"],
         "s3.access-key-id": moto["key"],
@@ -153,15 +135,14 @@ def test_tables_of_lakes(tmp_path: Path, moto: dict[str, Any]) -> None:
     assert "cannot be read" in fails(none, storage_options=moto)
 
 
-def test_an_object_that_is_replaced_meanwhile(folder: Path, moto: dict[str, Any]) -> None:
-    system = s3fs.S3FileSystem(**moto)
-    system.put(str(folder / "bucket/p/state=01/a.parquet"), "bucket/q/state=01/a.parquet")
+def test_an_object_that_is_replaced_meanwhile(folder: Path, s3: S3Server) -> None:
+    s3.put(folder / "bucket/p/state=01/a.parquet", "q/state=01/a.parquet")
 
     def replace(done: int, total: int) -> None:
         if not done:
-            system.put(str(folder / "bucket/p/state=02/a.parquet"), "bucket/q/state=01/a.parquet")
+            s3.put(folder / "bucket/p/state=02/a.parquet", "q/state=01/a.parquet")
 
-    assert fails("s3://bucket/q", storage_options=moto, progress=replace) == (
+    assert fails("s3://bucket/q", storage_options=s3.options, progress=replace) == (
         "s3://bucket/q/state=01/a.parquet changed while it was counted; "
         "count again when nothing writes to it"
     )
@@ -171,7 +152,7 @@ def test_what_is_not_there(moto: dict[str, Any], monkeypatch: pytest.MonkeyPatch
     assert fails("s3://bucket/none", storage_options=moto) == (
         "s3://bucket/none: there is no such file or folder; check the URL"
     )
-    assert "there is no such file or folder" in fails("s3://none/none", storage_options=moto)
+    assert "check the URL (its host or bucket)" in fails("s3://none/none", storage_options=moto)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
@@ -220,9 +201,8 @@ def test_what_fails_in_passing_is_asked_again(
 
 @pytest.mark.slow
 def test_what_fails_forever_is_not_damage(
-    server: StoreServer, monkeypatch: pytest.MonkeyPatch
+    server: StoreServer,
 ) -> None:
-    monkeypatch.setattr(store_errors, "_ATTEMPTS", 3)
     server.behave(share=1.0, drawn=["503"])
     told = fails(URLS, storage_options=reach(server))
     assert told.startswith(f"{URLS[0]} cannot be read now: its store failed to answer")
@@ -232,16 +212,12 @@ def test_what_fails_forever_is_not_damage(
 
 
 @pytest.mark.slow
-def test_a_store_that_takes_requests_and_never_answers(
-    server: StoreServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(range_requests, "LEAST_SECONDS", 0.2)
-    monkeypatch.setattr(store_errors, "_ATTEMPTS", 2)
+def test_a_store_that_takes_requests_and_never_answers(server: StoreServer) -> None:
     server.behave(silent=10**6)
-    told = fails("s3://bucket/p/state=01/a.parquet", storage_options=reach(server))
-    assert "its store failed to answer or broke off" in told
-    # The client itself makes two attempts at each of ours.
-    assert server.tell()["HEAD"] + server.tell()["GET"] <= 8
+    with dask.config.set({"fitplug.timeout": "1s"}):
+        told = fails("s3://bucket/p/state=01/a.parquet", storage_options=reach(server))
+    assert "its store failed to answer" in told
+    assert server.tell()["HEAD"] + server.tell()["GET"] == 4
 
 
 def test_a_store_that_does_not_look_at_the_precondition(
@@ -257,3 +233,12 @@ def test_a_store_that_does_not_look_at_the_precondition(
         other.behave(checks_etag=False, swap=2)
         with pytest.raises(DataError, match="changed while it was counted"):
             fpd.count("s3://bucket/a.parquet", wanted, storage_options=reach(other))
+
+
+def test_marks_of_folders_hold_no_rows(folder: Path, s3: S3Server) -> None:
+    part = folder / "bucket/p/state=01/a.parquet"
+    for name in ("p/", "p/state=01/"):
+        s3.put(b"", f"marked/{name}")
+    s3.put(part, "marked/p/state=01/a.parquet")
+    counted = fpd.count("s3://bucket/marked", WANTED, storage_options=s3.options)
+    np.testing.assert_array_equal(counted[JOINT], fpd.count(part, WANTED)[JOINT])

@@ -6,9 +6,11 @@ The server is a process of its own; what it was asked, and how many bytes it sen
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
+import dask
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pc
@@ -20,7 +22,7 @@ import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import DataError
 from fitplug_dask.files import parquet
-from fitplug_dask.sources import range_requests, store_errors
+from fitplug_dask.sources import stores
 from tests.helpers.store_server import StoreServer, serve
 
 DOMAIN = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 99)})
@@ -59,8 +61,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]:
 
 
 @pytest.fixture(autouse=True)
-def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_errors, "_FIRST_WAIT_SECONDS", 0.001)
+def _(short_waits: None) -> None: ...
 
 
 @pytest.fixture
@@ -115,8 +116,8 @@ def test_only_the_columns_are_read_at_once_and_each_byte_once(
     )
     assert told["bytes"] - footers <= 1.2 * count_wanted_bytes(server)
     # The state of each file is asked when it is found, and later only if requests cannot name it.
-    # Then it is asked before the footer, and behind each portion, in which there are several files.
-    assert told["HEAD"] == FILES if etag == "strong" else 2 * FILES < told["HEAD"] <= 5 * FILES
+    # Then it is asked behind each portion, in which there are several files.
+    assert told["HEAD"] == FILES if etag == "strong" else FILES < told["HEAD"] <= 4 * FILES
     groups = FILES * ROWS // GROUP_ROWS
     first_pages = 2  # looked at for checksums
     assert told["GET"] <= FILES + first_pages + len(JOINT) * groups
@@ -161,27 +162,28 @@ def test_many_answers_fail_in_passing(server: StoreServer, urls: list[str], exac
     np.testing.assert_array_equal(fpd.count(urls, WANTED)[JOINT], exact)
 
 
-def test_an_answer_that_does_not_come(
-    server: StoreServer, urls: list[str], exact: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(range_requests, "LEAST_SECONDS", 0.5)
-    server.behave(faults=["hang", "hang"])
-    np.testing.assert_array_equal(fpd.count(urls, WANTED)[JOINT], exact)
-    server.behave(silent=6)
-    np.testing.assert_array_equal(fpd.count(urls, WANTED)[JOINT], exact)
+def test_an_answer_that_does_not_come(server: StoreServer, urls: list[str], exact: Any) -> None:
+    with dask.config.set({"fitplug.timeout": "1s"}):
+        server.behave(faults=["hang", "hang"])
+        np.testing.assert_array_equal(fpd.count(urls, WANTED)[JOINT], exact)
+        server.behave(silent=3)
+        np.testing.assert_array_equal(fpd.count(urls, WANTED)[JOINT], exact)
 
 
 def test_a_server_that_takes_requests_and_never_answers(
-    server: StoreServer, urls: list[str], monkeypatch: pytest.MonkeyPatch
+    server: StoreServer, urls: list[str]
 ) -> None:
-    monkeypatch.setattr(range_requests, "LEAST_SECONDS", 0.2)
-    monkeypatch.setattr(store_errors, "_ATTEMPTS", 2)
+    """The setting is the limit of all attempts at a request together."""
     server.behave(silent=10**6)
-    assert fails(urls[0]) == (
-        f"{urls[0]} cannot be listed now: its store failed to answer or broke off, again and "
-        "again; check the URL, or try again later"
-    )
-    assert server.tell()["HEAD"] == server.tell()["GET"] == 2
+    begun = time.monotonic()
+    with dask.config.set({"fitplug.timeout": "1s"}):
+        assert fails(urls[0]) == (
+            f"{urls[0]} cannot be found now: its store failed to answer or refused the request; "
+            "check the URL (its host or bucket) and storage_options (such as the region), or try "
+            "again later"
+        )
+    assert time.monotonic() - begun < 3
+    assert server.tell()["HEAD"] == 4
     server.behave()
 
 
@@ -266,6 +268,13 @@ def test_a_server_of_whole_files_only(server: StoreServer, urls: list[str]) -> N
     )
 
 
+def test_folders_and_globs_are_not_listed_over_http(server: StoreServer) -> None:
+    for source in ("people/", "people/*.parquet"):
+        assert fails(server.url + source) == (
+            f"{server.url}{source} cannot be listed over HTTP; name each file by its URL"
+        )
+
+
 def test_a_file_that_is_gone(server: StoreServer, urls: list[str]) -> None:
     missing = server.url + "people/none.parquet"
     assert fails(missing) == f"{missing}: there is no such file or folder; check the URL"
@@ -282,4 +291,13 @@ def test_no_thread_is_left_waiting(server: StoreServer, urls: list[str]) -> None
     fails(urls)
     names = [thread.name for thread in threading.enumerate()]
     assert not any(name.startswith("fitplug-count") for name in names)
-    assert sum(name.startswith("fitplug-store") for name in names) <= range_requests.REQUESTS
+    assert sum(name.startswith("fitplug-store") for name in names) <= stores.REQUESTS
+
+
+def test_a_signed_url_permits_only_to_get(server: StoreServer, urls: list[str]) -> None:
+    """Its query holds the signature, and a HEAD is refused."""
+    expected = fpd.count(urls[:1], WANTED)[JOINT]
+    server.behave(head_denied=True)
+    counted = fpd.count([f"{urls[0]}?sig={PASSWORD}"], WANTED)
+    np.testing.assert_array_equal(counted[JOINT], expected)
+    assert PASSWORD not in fails([f"{server.url}none.parquet?sig={PASSWORD}"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -138,16 +139,18 @@ def test_every_format_in_a_store(tmp_path: Path, memory: Any, suffix: str) -> No
     assert_same(fpd.count("memory://q", WANTED), fpd.count("memory://r", WANTED))
 
 
-def test_urls_that_mean_no_file(memory: Any) -> None:
+def test_urls_that_mean_no_file(memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     memory.pipe("/x/notes.txt", b"")
     assert fails("memory://none") == (
         "memory://none: there is no such file or folder; check the URL"
     )
     assert "holds no .parquet" in fails("memory://x")
     assert "matches no .parquet" in fails("memory://x/*")
-    assert "cannot be opened: Please install gcsfs to access Google Storage; install it" in fails(
-        f"gs://k:{SECRET}@bucket/p"
+    assert "cannot be opened: Install ossfs to access Alibaba Object Storage" in fails(
+        f"oss://k:{SECRET}@bucket/p"
     )
+    monkeypatch.setitem(sys.modules, "obstore.store", None)
+    assert 'pip install "fitplug[stores]"' in fails(f"gs://k:{SECRET}@bucket/p")
     assert "cannot be listed (ValueError)" in fails("nothing://at/all")
     assert "chains file systems" in fails("simplecache::memory://x")
     write(memory, "/n/state=01/age=x/a.parquet", people(1, 3).drop(["age"]))

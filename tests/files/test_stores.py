@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -11,22 +10,13 @@ import fitplug as fp
 from fitplug.files import open_place
 from fitplug.release.folder import write_folder
 from tests.helpers import people
+from tests.helpers.s3_server import serve_s3
 
 
 @pytest.fixture(scope="module")
 def options():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import s3fs
-        from moto.server import ThreadedMotoServer
-
-        server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-        server.start()
-    host, port = server.get_host_and_port()
-    options = {"key": "k", "secret": "s", "endpoint_url": f"http://{host}:{port}"}
-    s3fs.S3FileSystem(**options).mkdir("bucket")
-    yield options
-    server.stop()
+    with serve_s3() as running:
+        yield running.options
 
 
 def test_a_second_writer_is_refused(options):
@@ -41,14 +31,17 @@ def test_a_second_writer_is_refused(options):
     assert dict(place.list_sizes()) == {"part": 5}
     place.remove("part")
     place.remove("part")
+    assert place.join("inner").create("part", b"1")
+    place.remove_all()
+    assert not place.join("inner").list_sizes()
     with pytest.raises(FileNotFoundError):
         place.read("part")
 
 
 def test_a_release_in_a_store(options, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", options["endpoint_url"])
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "k")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", options["key"])
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", options["secret"])
     release = people.release(noise=1.0)
     write_folder(release, "s3://bucket/out", 0.95, most=7)
     again = fp.Release.read("s3://bucket/out")

@@ -48,6 +48,7 @@ class Behaviour:
         swap: After so many answers with bytes, each file becomes the one with ".new" behind its
             name.
         silent: So many requests, also for headers, are taken and never answered.
+        head_denied: Whether requests for headers are refused.
     """
 
     latency: float = 0.0
@@ -61,6 +62,7 @@ class Behaviour:
     denial: int = 401
     swap: int = -1
     silent: int = 0
+    head_denied: bool = False
 
 
 class State:
@@ -149,6 +151,9 @@ class Handler(BaseHTTPRequestHandler):
         behaviour = self.state.behaviour
         if behaviour.password and self.headers.get("Authorization") != behaviour.password:
             self._send(behaviour.denial, b"denied", body=body)
+            return
+        if behaviour.head_denied and not body:
+            self._send(403, b"", body=False)
             return
         path = self.state.find(self.path)
         if path.is_dir():

@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from fitplug.errors import BudgetError, InputError, LedgerError, OverBudget
 from fitplug.ledger import rows as ledgerrows
 from fitplug.ledger.ledger import Ledger
-from fitplug.privacy import epsilon_at, rho_at
+from fitplug.privacy import USUAL, DiscreteNoise, epsilon_at, rho_at, rho_of_budget
 from tests.helpers.exact import as_written
 
 DIGEST = "ab" * 32
@@ -73,15 +73,59 @@ def test_a_retry_is_told_when_and_for_which_plan(path: Path) -> None:
 def test_a_budget_in_epsilon_and_delta(path: Path) -> None:
     ledger = Ledger(path, epsilon=1.0, delta=1e-9)
     assert ledger.privacy == (1.0, 1e-9)
-    assert ledger.total == rho_at(1.0, 1e-9)
-    assert epsilon_at(math.sqrt(2 * ledger.total), 1e-9, "zcdp") <= 1.0
-    ledger.charge(ledger.remaining, what="all of it")
+    assert ledger.total == rho_of_budget(1.0, 1e-9) > rho_at(1.0, 1e-9) * 1.1
+    assert epsilon_at(math.sqrt(2 * ledger.total), 1e-9, USUAL) <= 1.0
+    ledger.charge(ledger.remaining, what="all of it", noise=DiscreteNoise(1e6, 10**6))
     for again in (Ledger(path), Ledger(path, epsilon=1, delta=1e-9), Ledger(path, ledger.total)):
         assert again.remaining == 0.0
+        assert 1 - 1e-6 < again.epsilon(1e-9) <= 1.0
     with pytest.raises(LedgerError, match=r"epsilon = 1\.0 at delta = 1e-09, not epsilon = 2\.0"):
         Ledger(path, epsilon=2.0, delta=1e-9)
     with pytest.raises(LedgerError, match=r"not 0\.5"):
         Ledger(path, 0.5)
+
+
+def test_a_budget_in_epsilon_is_for_gaussian_noise_unless_it_says_otherwise(path: Path) -> None:
+    ledger, noise = Ledger(path, epsilon=1.0, delta=1e-9), DiscreteNoise(1e6, 10)
+    with pytest.raises(BudgetError, match="does not say that it is for such: nothing was charged"):
+        ledger.charge(1e-6, what="of another kind")
+    with pytest.raises(BudgetError, match="does not say"):
+        ledger.check(1e-6)
+    ledger.check(1e-6, noise=noise)
+    assert ledger.entries() == ()
+    ledger.charge(0.01, what="Gaussian", noise=noise)
+    assert [entry.noise for entry in ledger.entries()] == [noise]
+    with pytest.raises(LedgerError, match=r"delta = 1e-09, not .* for any noise"):
+        Ledger(path, epsilon=1.0, delta=1e-9, any_noise=True)
+    any_noise = Ledger(path.with_name("any.db"), epsilon=1.0, delta=1e-9, any_noise=True)
+    assert any_noise.total == rho_at(1.0, 1e-9)
+    any_noise.charge(any_noise.remaining, what="of another kind")
+    with pytest.raises(OverBudget):
+        any_noise.charge(1e-9, what="Gaussian", noise=noise)
+    with pytest.raises(BudgetError, match="any_noise goes with epsilon"):
+        Ledger(path.with_name("rho.db"), 1.0, any_noise=True)
+
+
+def test_little_noise_has_less_of_a_budget_in_epsilon(path: Path) -> None:
+    ledger, noise = Ledger(path, epsilon=1.0, delta=1e-9), DiscreteNoise(20.0, 10)
+    most = rho_of_budget(1.0, 1e-9, noise.loss)
+    assert 0.99 * ledger.total < most < 0.998 * ledger.total
+    with pytest.raises(OverBudget):
+        ledger.charge(ledger.remaining, what="too much", noise=noise)
+    ledger.charge(Fraction(most), what="all", noise=noise)
+    assert ledger.epsilon(1e-9) <= 1.0
+    assert ledger.remaining == 0.0
+
+
+def test_epsilon_of_a_ledger_in_rho_follows_its_noise(path: Path) -> None:
+    ledger, noise = Ledger(path, 1.0), DiscreteNoise(1e6, 10)
+    assert ledger.epsilon(1e-9) == 0.0
+    for _ in range(2):
+        ledger.charge(0.1, what="Gaussian", noise=noise)
+    cost = math.sqrt(2 * 0.2)
+    assert ledger.epsilon(1e-9) == pytest.approx(epsilon_at(cost, 1e-9, noise.loss), rel=1e-9)
+    ledger.charge(0.1, what="of another kind")
+    assert ledger.epsilon(1e-9) == pytest.approx(epsilon_at(math.sqrt(2 * 0.3), 1e-9), rel=1e-9)
 
 
 def test_one_in_rho_is_not_one_in_epsilon(path: Path) -> None:

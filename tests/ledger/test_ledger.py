@@ -526,7 +526,7 @@ def edit(path: Path, statement: str) -> None:
         "DELETE FROM entry WHERE id = 2",  # the newest
         "DELETE FROM entry",
         "INSERT INTO entry SELECT 3, time, rho, rho_exact, what, key, plan_digest, output, within,"
-        " profile, chain, unit FROM entry WHERE id = 2",
+        " profile, unit, noise_std, noise_answers, chain FROM entry WHERE id = 2",
         "UPDATE entry SET time = '2020-01-01' WHERE id = 2",
         "UPDATE entry SET what = 'y' WHERE id = 1",
         "UPDATE entry SET key = 'y' WHERE id = 2",
@@ -537,6 +537,9 @@ def edit(path: Path, statement: str) -> None:
         "UPDATE entry SET unit = '{\"records\": 2}' WHERE id = 2",
         "UPDATE budget SET unit = '{\"records\": 2}'",
         "UPDATE budget SET unit = NULL",
+        "UPDATE entry SET noise_std = 1e9, noise_answers = 1 WHERE id = 2",
+        "UPDATE budget SET stretch = 1.0, log_ratio = 0.0",
+        "UPDATE budget SET any_noise = 1",
         "DELETE FROM entry WHERE id = 1",
         "ALTER TABLE entry ADD COLUMN more TEXT",
         "DROP TABLE entry",

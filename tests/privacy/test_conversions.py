@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fitplug.errors import BudgetError
-from fitplug.privacy import delta_at, epsilon_at, privacy_cost_at, rho_at
+from fitplug.privacy import CONTINUOUS, delta_at, epsilon_at, rho_at
 
 
 def exact_log_delta(cost, epsilon):
@@ -29,8 +29,8 @@ def exact_log_delta(cost, epsilon):
 )
 def test_known_values_at_one_in_a_million(rho, zcdp, gaussian):
     cost = math.sqrt(2 * rho)
-    assert epsilon_at(cost, 1e-6, "zcdp") == pytest.approx(zcdp, abs=6e-5)
-    assert epsilon_at(cost, 1e-6) == pytest.approx(gaussian, abs=6e-5)
+    assert epsilon_at(cost, 1e-6) == pytest.approx(zcdp, abs=6e-5)
+    assert epsilon_at(cost, 1e-6, CONTINUOUS) == pytest.approx(gaussian, abs=6e-5)
 
 
 @given(log_rho=st.floats(-12, 5), log_delta=st.floats(-30, -0.1))
@@ -40,7 +40,7 @@ def test_zcdp_conversion_against_opendp(log_rho, log_delta):
     space = dp.atom_domain(T="f64", nan=False), dp.absolute_distance(T="f64")
     measurement = space >> dp.m.then_gaussian(scale=1 / math.sqrt(2 * rho))
     theirs = dp.c.make_zCDP_to_approxDP(measurement).map(1.0).epsilon(delta)
-    ours = epsilon_at(math.sqrt(2 * rho), delta, "zcdp")
+    ours = epsilon_at(math.sqrt(2 * rho), delta)
     assert ours == pytest.approx(theirs, rel=1e-6, abs=1e-9)
     assert ours >= theirs * (1 - 1e-9)
 
@@ -54,7 +54,7 @@ def test_delta_is_the_exact_curve_and_never_below_it(cost, t):
     exact = exact_log_delta(cost, epsilon)
     if exact < -690:
         return  # not a float any more
-    ours = delta_at(cost, epsilon)
+    ours = delta_at(cost, epsilon, CONTINUOUS)
     assert math.log(ours) == pytest.approx(exact, abs=2e-8)
     assert math.log(ours) >= min(exact, 0.0) - 1e-14
 
@@ -62,19 +62,19 @@ def test_delta_is_the_exact_curve_and_never_below_it(cost, t):
 @given(log_epsilon=st.floats(-9.2, 4.6), log_delta=st.floats(-690, -0.694))
 def test_the_curve_is_inverted_both_ways_on_the_safe_side(log_epsilon, log_delta):
     epsilon, delta = math.exp(log_epsilon), math.exp(log_delta)
-    cost = privacy_cost_at(epsilon, delta)
+    cost = math.sqrt(2 * rho_at(epsilon, delta, CONTINUOUS))
     assert exact_log_delta(cost, epsilon) <= math.log(delta)
     assert exact_log_delta(cost * (1 + 1e-7), epsilon) > math.log(delta)
-    assert epsilon_at(cost, delta) == pytest.approx(epsilon, rel=1e-5)
+    assert epsilon_at(cost, delta, CONTINUOUS) == pytest.approx(epsilon, rel=1e-5)
 
 
 @given(log_cost=st.floats(-14, 4), log_delta=st.floats(-690, -0.694))
 def test_epsilon_is_never_too_small(log_cost, log_delta):
     cost, delta = math.exp(log_cost), math.exp(log_delta)
-    epsilon = epsilon_at(cost, delta)
+    epsilon = epsilon_at(cost, delta, CONTINUOUS)
     if epsilon > 0:
         assert exact_log_delta(cost, epsilon) <= math.log(delta)
-    assert epsilon <= epsilon_at(cost, delta, "zcdp")
+    assert epsilon <= epsilon_at(cost, delta)
 
 
 @pytest.mark.parametrize("rho", [1.5758982155524697e-12, 1e-9, 1e-3, 1.0, 1e4])
@@ -92,7 +92,7 @@ def test_zcdp_epsilon_is_valid_at_some_order_in_high_precision(rho):
         start = mpmath.log(-mpmath.log(delta) / rho) / 2
         order = mpmath.findroot(lambda t: mpmath.diff(epsilon, t), start)
         best = epsilon(order)
-    ours = epsilon_at(math.sqrt(2 * rho), delta, "zcdp")
+    ours = epsilon_at(math.sqrt(2 * rho), delta)
     assert ours >= best
     assert ours == pytest.approx(float(best), rel=1e-8)
 
@@ -126,7 +126,7 @@ def least_zcdp_log_delta(cost, epsilon):
 )
 def test_zcdp_epsilon_is_safe_where_its_terms_cancel(cost, delta):
     """Here epsilon is far smaller than the terms of the conversion, which are rounded."""
-    epsilon = epsilon_at(cost, delta, "zcdp")
+    epsilon = epsilon_at(cost, delta)
     assert 0 < epsilon < 3
     with mpmath.workdps(60):
         assert least_zcdp_log_delta(cost, epsilon) <= mpmath.log(mpmath.mpf(delta))
@@ -137,12 +137,12 @@ def test_zcdp_epsilon_is_safe_where_its_terms_cancel(cost, delta):
 @given(log_cost=st.floats(-6, 13), log_epsilon=st.floats(-12, 20))
 def test_zcdp_conversions_are_safe_both_ways(log_cost, log_epsilon):
     cost, epsilon = math.exp(log_cost), math.exp(log_epsilon)
-    delta = delta_at(cost, epsilon, "zcdp")
+    delta = delta_at(cost, epsilon)
     with mpmath.workdps(60):
         if delta < 1:
             assert least_zcdp_log_delta(cost, epsilon) <= mpmath.log(mpmath.mpf(delta))
         if 1e-300 < delta < 1:
-            back = epsilon_at(cost, delta, "zcdp")
+            back = epsilon_at(cost, delta)
             assert least_zcdp_log_delta(cost, back) <= mpmath.log(mpmath.mpf(delta))
 
 
@@ -151,7 +151,7 @@ def test_extremes_are_answered_on_the_safe_side():
     assert delta_at(1e200, 1.0) == 1.0
     assert epsilon_at(1e-200, 1e-300) >= 0
     assert delta_at(math.sqrt(3e-4), 3065.0) > 0
-    assert delta_at(math.sqrt(3e-4), 3065.0, "zcdp") > 0
+    assert delta_at(math.sqrt(3e-4), 3065.0) > 0
 
 
 @pytest.mark.parametrize("bad", [0.0, 1.0, -0.1, math.nan, True, "x"])
@@ -160,21 +160,16 @@ def test_delta_out_of_range(bad):
         epsilon_at(1.0, bad)
 
 
-def test_unknown_method():
-    with pytest.raises(BudgetError, match="method"):
-        epsilon_at(1.0, 1e-6, "renyi")
-
-
 @given(log_epsilon=st.floats(-12, 12), log_delta=st.floats(-200, -0.01))
 def test_rho_is_the_largest_that_converts_back(log_epsilon, log_delta):
     epsilon, delta = math.exp(log_epsilon), math.exp(log_delta)
     try:
         rho = rho_at(epsilon, delta)
     except BudgetError:
-        assert epsilon_at(1e-9, delta, "zcdp") > epsilon
+        assert epsilon_at(1e-9, delta) > epsilon
         return
-    assert epsilon_at(math.sqrt(2 * rho), delta, "zcdp") <= epsilon
-    assert epsilon_at(math.sqrt(2 * rho) * (1 + 1e-6), delta, "zcdp") > epsilon
+    assert epsilon_at(math.sqrt(2 * rho), delta) <= epsilon
+    assert epsilon_at(math.sqrt(2 * rho) * (1 + 1e-6), delta) > epsilon
 
 
 @pytest.mark.parametrize(

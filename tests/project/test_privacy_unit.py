@@ -24,7 +24,7 @@ from fitplug.errors import BudgetError, DataError, LedgerError
 from fitplug.release.release import Release
 from fitplug_cli.render import read_counts
 from fitplug_dask.files import csv_text
-from fitplug_dask.sources import locations
+from fitplug_dask.sources import locations, stores
 from tests.helpers.command_line import fitplug
 
 DOMAIN = fp.Domain({"s": ["1", "2"]})
@@ -220,16 +220,14 @@ def test_files_whose_store_tells_nothing_of_their_content(tmp_path: Path) -> Non
         def invalidate_cache(self, path: str) -> None: ...
 
         def info(self, path: str) -> dict[str, Any]:
-            return {"size": 5, **self.told}
+            return {"size": 5, "type": "file", **self.told}
 
         def ukey(self, path: str) -> str:
             return "of the name"
 
+    silent = stores.FileSystemStore(Silent())
+    assert silent.read_state("x")[1].startswith(stores.UNTRACKED)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(locations, "open_file_system", lambda url, options: (Silent(), "x"))
-        assert (
-            locations.Location("http://host/x", {}).read_state()[1].startswith(locations.UNTRACKED)
-        )
         for name in ("Last-Modified", "Content-MD5", "ETag"):
             patch.setattr(Silent, "told", {name: "v"})
-            assert locations.Location("http://host/x", {}).read_state()[1] == f"{name}=v"
+            assert silent.read_state("x")[1] == f"{name}=v"

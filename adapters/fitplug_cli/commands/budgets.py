@@ -16,7 +16,7 @@ from fitplug_cli.render import out
 from fitplug_cli.render.json_records import compute_rho
 from fitplug_cli.render.release_record import read_release_record
 from fitplug_cli.spec import Spec
-from fitplug_opendp.earlier_runs import find_unknown_charge
+from fitplug_opendp.staging import find_unknown_charge
 
 
 def open_ledger(spec: Spec, *, begin: bool = True) -> Ledger | None:
@@ -36,7 +36,7 @@ def open_ledger(spec: Spec, *, begin: bool = True) -> Ledger | None:
     budget, has_begun = spec.ledger, has_ledger_file(spec)
     if not has_begun and not begin:
         return None
-    ledger = Ledger(spec.ledger_path, budget.rho, epsilon=budget.epsilon, delta=budget.delta)
+    ledger = Ledger(spec.ledger_path, **budget.amount)
     if not has_begun:
         out.print(f"began the ledger {spec.ledger_path}, in which nothing is spent yet")
     return ledger

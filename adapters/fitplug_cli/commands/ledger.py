@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
-import math
 import sys
 from fractions import Fraction
 from pathlib import Path
@@ -18,7 +17,6 @@ from fitplug.display import format_down, format_up
 from fitplug.errors import BudgetError, InputError
 from fitplug.ledger import Budget, Entry, Ledger, Stage
 from fitplug.numeric import ceil_float, ceil_written, floor_written
-from fitplug.privacy import epsilon_at
 from fitplug_cli.render import neutralise_record, out, print_json, print_table
 
 _COLUMNS = (
@@ -37,9 +35,12 @@ _COLUMNS = (
     "answers",
     "counts",
     "unit",
+    "noise_std",
+    "noise_answers",
 )
 """The columns of an entry and of its release's stage; answers and counts are digests. The unit of
 privacy is that of what was paid for, as a spec has it, with the digests of the cells it is about.
+The noise is that on each of so many integer answers, if all of it is discrete Gaussian.
 """
 
 
@@ -63,6 +64,13 @@ def init(
         typer.Option("--epsilon", help="The total budget, as epsilon; --delta goes with it."),
     ] = None,
     delta: Annotated[float | None, typer.Option("--delta", help="The delta of --epsilon.")] = None,
+    any_noise: Annotated[
+        bool,
+        typer.Option(
+            "--any-noise",
+            help="With --epsilon: allow charges with other than Gaussian noise; leaves less rho.",
+        ),
+    ] = False,
 ) -> None:
     """Begin a ledger with its total budget.
 
@@ -70,7 +78,7 @@ def init(
     """
     if rho is None and epsilon is None and delta is None:
         raise BudgetError("the budget is missing: give --rho, or --epsilon with --delta")
-    ledger = Ledger(path, rho, epsilon=epsilon, delta=delta)
+    ledger = Ledger(path, rho, epsilon=epsilon, delta=delta, any_noise=any_noise)
     spent = f", {format_up(ledger.spent)} of it spent already" if ledger.spent else ""
     out.print(f"ledger of rho = {format_down(ledger.total)}{spent}: {path}")
 
@@ -91,9 +99,11 @@ def show(
         ledger = _open_existing(path)
         (budget, entries), stages = ledger.statement(), ledger.stages()
         rows = Table.grid(padding=(0, 2))
-        for name, amount in _list_amounts(budget).items():
-            delta = None if name == "remaining" else budget.delta
-            rows.add_row(name, _format_amount(amount, delta, round_down=name != "spent"))
+        amounts, delta = _list_amounts(budget), budget.delta
+        spent = None if delta is None or not entries else budget.epsilon_at(delta)
+        rows.add_row("total", _format_amount(format_down(amounts["total"]), budget.epsilon, delta))
+        rows.add_row("spent", _format_amount(format_up(amounts["spent"]), spent, delta))
+        rows.add_row("remaining", _format_amount(format_down(amounts["remaining"])))
         if budget.bound_unit is not None:
             rows.add_row("for", _make_printable(str(budget.bound_unit)))
         print_table(rows)
@@ -194,21 +204,21 @@ def _list_amounts(budget: Budget) -> dict[str, float]:
     }
 
 
-def _format_amount(rho: float, delta: float | None, *, round_down: bool) -> str:
-    """Format an amount in rho, and as epsilon if delta is given."""
-    text = f"rho = {(format_down if round_down else format_up)(rho)} (zCDP)"
-    if delta is None or not rho:
-        return text
-    # epsilon_at squares the cost again: the square root must not be too small.
-    epsilon = epsilon_at(math.nextafter(math.sqrt(2 * rho), math.inf), delta, "zcdp")
-    return f"{text}, epsilon = {format_up(epsilon)} at delta = {delta:g}"
+def _format_amount(rho: str, epsilon: float | None = None, delta: float | None = None) -> str:
+    """Format an amount in rho, and in epsilon at delta if there is one."""
+    text = f"rho = {rho} (zCDP)"
+    return (
+        text if epsilon is None else f"{text}, epsilon = {format_up(epsilon)} at delta = {delta:g}"
+    )
 
 
 def _build_record(entry: Entry, stage: Stage | None) -> dict[str, Any]:
     """Build the record of an entry, with the stage of its release."""
     record = dataclasses.asdict(entry)
     record |= {"rho": ceil_float(entry.rho), "rho_exact": _format_exactly(entry.rho)}
-    record |= {"unit": entry.bound_unit.to_spec()}
+    record |= {"unit": entry.bound_unit.to_spec(), "noise_std": None, "noise_answers": None}
+    if entry.noise is not None:
+        record |= {"noise_std": entry.noise.noise_std, "noise_answers": entry.noise.answers}
     record |= {"state": _get_state(stage), "state_time": None, "answers": None, "counts": None}
     if stage is not None:
         record |= {"state_time": stage.time, "answers": stage.answers, "counts": stage.counts}

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fitplug.plan import Plan
-from fitplug.privacy import epsilon_at
 from fitplug.release import Limited
 from fitplug.workload import AddRemove
-from fitplug_cli.render.json_records import compute_privacy_cost, compute_rho
+from fitplug_cli.render.json_records import compute_epsilon, compute_rho
 
 _SHOWN = (1, 2, 3, 5, 10)
 """The numbers of records of a person whose cost a report shows, and the plan's own number."""
@@ -21,7 +20,7 @@ class Limit:
     Attributes:
         contributions: The largest number of records of a person.
         rho: The rho of all of them with the plan's noise, rounded up.
-        epsilon: The epsilon that is proven from this rho.
+        epsilon: The epsilon of all of them.
         std_factor: The factor by which every std changes if rho stays that of the plan's unit.
     """
 
@@ -49,7 +48,7 @@ def compare_limits(plan: Plan, delta: float) -> tuple[Limit, ...]:
         Limit(
             k,
             compute_rho(plan, k),
-            epsilon_at(compute_privacy_cost(plan, k), delta, "zcdp"),
+            compute_epsilon(plan, delta, k),
             k / planned,
         )
         for k in sorted({*_SHOWN, planned})

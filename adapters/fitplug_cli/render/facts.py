@@ -16,11 +16,10 @@ from fitplug.display import format_up
 from fitplug.errors import DesignError, WorkloadError
 from fitplug.families import list_names
 from fitplug.plan import NEGLIGIBLE_GAP, GroupRow, Plan, estimate_saving, price_groups
-from fitplug.privacy import epsilon_at
 from fitplug.release import About, Limited, describe_planned_population
 from fitplug.workload import ReplaceOne
 from fitplug_cli.render.contribution_limits import Limit, compare_limits
-from fitplug_cli.render.json_records import compute_privacy_cost, compute_rho
+from fitplug_cli.render.json_records import compute_epsilon, compute_privacy_cost, compute_rho
 
 
 def format_percent(share: float) -> str:
@@ -191,15 +190,9 @@ class Facts:
         """The rho that is charged for all records of one person."""
         return compute_rho(self.plan)
 
-    def epsilon(self, delta: float, proven: bool = True) -> float:
-        """Return epsilon for all records of one person.
-
-        Args:
-            delta: The delta.
-            proven: Whether epsilon is the one proven from rho for the discrete noise, or the one on
-                the exact curve of continuous Gaussian noise.
-        """
-        return epsilon_at(self.privacy_cost, delta, "zcdp" if proven else "gaussian")
+    def epsilon(self, delta: float) -> float:
+        """Return epsilon for all records of one person at a delta."""
+        return compute_epsilon(self.plan, delta)
 
     @cached_property
     def limits(self) -> tuple[Limit, ...]:

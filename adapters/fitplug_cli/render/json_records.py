@@ -45,19 +45,31 @@ def compute_privacy_cost(plan: Plan, records: int | None = None) -> float:
     return ceil_float(Fraction(plan.privacy_cost) * changes)
 
 
+def compute_epsilon(plan: Plan, delta: float, records: int | None = None) -> float:
+    """Compute epsilon at a delta for one person.
+
+    Args:
+        plan: The plan.
+        delta: The delta.
+        records: As for `compute_rho`.
+
+    Returns:
+        epsilon, rounded up.
+    """
+    return epsilon_at(compute_privacy_cost(plan, records), delta, plan.noise.loss)
+
+
 def build_plan_record(plan: Plan, delta: float) -> dict[str, Any]:
     """Build the record of a plan."""
-    cost = compute_privacy_cost(plan)
     return {
         "plan_digest": plan.digest,
         "unit": plan.unit.to_spec(),
         "publishes_exactly": describe_public_totals(plan) or None,
         "contributions": plan.unit.choose_records(1),
         "rho": compute_rho(plan),
-        "privacy_cost": cost,
+        "privacy_cost": compute_privacy_cost(plan),
         "delta": delta,
-        "epsilon_zcdp": epsilon_at(cost, delta, "zcdp"),
-        "epsilon_gaussian_curve": epsilon_at(cost, delta),
+        "epsilon": compute_epsilon(plan, delta),
         "plan_rho": plan.rho,
         "overstatement": plan.overstatement,
         "plan_rho_exact": str(plan.rho_exact),

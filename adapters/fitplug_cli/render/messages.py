@@ -19,14 +19,14 @@ from fitplug.release import Release
 from fitplug.workload import Workload
 from fitplug_cli.render.console import err, out, print_table
 from fitplug_cli.render.csv_tables import find_formula_warning
-from fitplug_cli.render.json_records import compute_privacy_cost, compute_rho
+from fitplug_cli.render.json_records import compute_epsilon, compute_rho
 from fitplug_cli.render.release_record import read_release_record
 
 if TYPE_CHECKING:
     from fitplug_cli.spec import Spec
     from fitplug_dask import Survey
     from fitplug_opendp.publication import PublishedRelease
-    from fitplug_opendp.release_request import ReleaseState
+    from fitplug_opendp.release_progress import ReleaseState
 
 _MOST_VALUES = 3
 """The largest number of a filter's values that a message names; others are only counted."""
@@ -34,9 +34,6 @@ _MOST_VALUES = 3
 
 def print_plan(plan: Plan, delta: float) -> None:
     """Print what a plan costs, and what each group of queries gets."""
-    from fitplug.privacy import epsilon_at
-
-    cost = compute_privacy_cost(plan)
     rows = Table.grid(padding=(0, 2))
     rows.add_row("unit", str(plan.unit))
     if public := describe_public_totals(plan):
@@ -47,13 +44,7 @@ def print_plan(plan: Plan, delta: float) -> None:
     if (k := plan.structure.changes) > 1:
         rho_of_record = ceil_float(plan.rho_exact * plan.compare_records(1) ** 2)
         rows.add_row("", f"{k:,} rows per person cost {k**2:,} x {format_up(rho_of_record)}")
-    rows.add_row(
-        f"epsilon at delta {delta:g}",
-        f"{format_up(epsilon_at(cost, delta, 'zcdp'), 4)}, proven from rho for the discrete noise",
-    )
-    rows.add_row(
-        "", f"{format_up(epsilon_at(cost, delta), 4)} on the curve of continuous Gaussian noise"
-    )
+    rows.add_row("epsilon", f"{format_up(compute_epsilon(plan, delta), 4)} at delta {delta:g}")
     rows.add_row(
         "certified gap", f"{format_up(plan.gap, 2)}: Delta = {format_up(plan.privacy_cost)};"
     )

@@ -14,7 +14,6 @@ import numpy as np
 from fitplug.display import (
     BLUE,
     GREY,
-    INK,
     MOST_BARS,
     ORANGE,
     format_down,
@@ -93,19 +92,10 @@ _WIDTH = 5.0
 
 
 def draw_curve(facts: Facts) -> str:
-    """Draw epsilon over delta, both proven and on the Gaussian curve, and return the SVG."""
+    """Draw epsilon over delta, and return the SVG."""
     fine = np.logspace(np.log10(DELTAS[0]), np.log10(DELTAS[-1]), 60)
     with open_figure(_WIDTH, 3.0) as (figure, axes):
-        for proven, colour, style in ((True, BLUE, "-"), (False, ORANGE, "--")):
-            epsilon = [facts.epsilon(float(delta), proven) for delta in fine]
-            axes.plot(fine, epsilon, style, color=colour, linewidth=2)
-            label = "proven for the discrete noise" if proven else "continuous Gaussian curve"
-            offset = (0, 6) if proven else (0, -14)
-            at = len(fine) // 2
-            axes.annotate(
-                label, (fine[at], epsilon[at]), offset, textcoords="offset points", color=INK,
-                ha="right" if proven else "left",
-            )  # fmt: skip
+        axes.plot(fine, [facts.epsilon(float(delta)) for delta in fine], color=BLUE, linewidth=2)
         axes.set(xscale="log", xlabel="delta", ylabel="epsilon")
         axes.invert_xaxis()
         axes.axvline(facts.delta, color=GREY, linewidth=1, linestyle=":")

@@ -99,10 +99,7 @@ def _print_limits_table(facts: Facts) -> None:
 
 def _print_curve(facts: Facts) -> None:
     table = _make_table("delta", *(f"{delta:g}" for delta in _SHOWN_DELTAS))
-    for name, proven in (("epsilon, proven", True), ("on the Gaussian curve", False)):
-        table.add_row(
-            name, *(format_up(facts.epsilon(delta, proven), 4) for delta in _SHOWN_DELTAS)
-        )
+    table.add_row("epsilon", *(format_up(facts.epsilon(delta), 4) for delta in _SHOWN_DELTAS))
     print_table(table)
 
 
@@ -158,14 +155,7 @@ def build_report_record(facts: Facts, relaxation: Relaxation | None) -> dict[str
             }
             for group in facts.groups
         ],
-        "curve": [
-            {
-                "delta": delta,
-                "epsilon_zcdp": facts.epsilon(delta),
-                "epsilon_gaussian_curve": facts.epsilon(delta, proven=False),
-            }
-            for delta in DELTAS
-        ],
+        "curve": [{"delta": delta, "epsilon": facts.epsilon(delta)} for delta in DELTAS],
         "limits": [dataclasses.asdict(limit) for limit in facts.limits],
         "limited": facts.limited,
         "profile": {

@@ -291,7 +291,7 @@ def _build_spec(path: Path, document: Document) -> Spec:
 
 def _check_budget(ledger: LedgerSection) -> None:
     """Raise FitplugError unless the budget is given once."""
-    given = [name for name, value in ledger.amount.items() if value is not None]
+    given = [name for name in ("rho", "epsilon", "delta") if ledger.amount[name] is not None]
     if not given:
         raise SpecError("rho is missing; add it, or epsilon and delta, the whole budget")
     if given not in (["rho"], ["epsilon", "delta"]):

@@ -37,7 +37,7 @@ class DataSection(_Section):
         cluster: The address of a Dask scheduler whose workers count.
         person: The column that identifies persons. Counting keeps of each no more rows than the
             unit of privacy allows. Without it, nothing checks how many rows a person has.
-        storage_options: Keywords of the file system that a URL names, such as credentials.
+        storage_options: How the store of a URL is reached, such as credentials.
         weight: The column that says how many records each row stands for.
         where: For each column that filters rows, the values of rows that are counted.
     """
@@ -85,17 +85,26 @@ class PrivacySection(_Section):
 
 
 class LedgerSection(_Section):
-    """[ledger]: the file, and the total budget for the people, by rho or by epsilon and delta."""
+    """[ledger]: the file, and the total budget for the people, by rho or by epsilon and delta.
+
+    Attributes:
+        path: The file.
+        rho: The budget in rho of zCDP.
+        epsilon: The budget at `delta`.
+        delta: The delta of `epsilon`.
+        any_noise: Whether a budget in epsilon is also for charges with other than Gaussian noise.
+    """
 
     path: Location
     rho: Positive | None = None
     epsilon: Positive | None = None
     delta: Probability | None = None
+    any_noise: bool = False
 
     @property
-    def amount(self) -> dict[str, float | None]:
+    def amount(self) -> dict[str, Any]:
         """The budget, as keywords of `fitplug.Ledger`."""
-        return {"rho": self.rho, "epsilon": self.epsilon, "delta": self.delta}
+        return self.model_dump(exclude={"path"})
 
     @property
     def exact_total(self) -> Fraction:
@@ -104,7 +113,7 @@ class LedgerSection(_Section):
         Raises:
             BudgetError: If a number is out of range.
         """
-        budget = make_budget(self.rho, self.epsilon, self.delta)
+        budget = make_budget(**self.amount)
         assert budget is not None
         return budget.total
 
@@ -119,7 +128,7 @@ class OutputSection(_Section):
             do.
         parts: Whether the release is made and written in parts, on the workers of [data] cluster
             if there is one. Its path may then be the URL of a store.
-        storage_options: Keywords of the file system that the URL names, such as credentials.
+        storage_options: How the store of a URL is reached, such as credentials.
         key_file: The file of the key of exact counts that are kept encrypted, of a series or
             a release in parts; None for one in the account of the user.
     """

@@ -39,7 +39,9 @@ _MOST_ROWS = 2**48  # Sums over files then stay below 2^63.
 _LARGEST_FOOTER = 2**14
 """Bytes of a footer up to which it travels with every task that reads the file."""
 
-_TAIL = 2**16  # bytes at the end of a file in a store, which hold most footers
+_LEAST_TAIL, _MOST_TAIL, _TAIL_SHARE = 2**13, 2**16, 1000
+"""Bytes at the end of a file in a store that are read for its footer, about this share of all."""
+
 _LOCAL_BUFFER = 2**20
 _STORE_BUFFER = 2**22  # a request to a store takes as long as reading a few MB
 _STORE_BUFFERS = 2**25
@@ -80,7 +82,8 @@ def _read_footer(location: Location, state: State) -> bytes:
     It travels as bytes: Arrow ends the process where damaged metadata are pickled.
     """
     size, stored = state[0], location.store(state)
-    tail = stored.read_range(max(0, size - _TAIL), size)
+    read = min(size, max(_LEAST_TAIL, min(_MOST_TAIL, size // _TAIL_SHARE)))
+    tail = stored.read_range(size - read, size)
     length = int.from_bytes(tail[-8:-4], "little") + 8
     if length > size:
         raise ValueError("no footer")

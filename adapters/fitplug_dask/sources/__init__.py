@@ -17,14 +17,17 @@ from fitplug_dask.sources.iceberg_tables import IcebergTable
 from fitplug_dask.sources.library_tables import SHARES
 from fitplug_dask.sources.locations import (
     Location,
-    Options,
-    State,
     describe_local_state,
     redact_url,
 )
-from fitplug_dask.sources.range_requests import get_request_pool
-from fitplug_dask.sources.store_errors import ChangedError, StoreError
 from fitplug_dask.sources.stored_bytes import open_stored_blocks
+from fitplug_dask.sources.stores import (
+    ChangedError,
+    Options,
+    State,
+    StoreError,
+    get_request_pool,
+)
 
 __all__ = [
     "HELD_FORMATS",

@@ -23,7 +23,7 @@ from fitplug_dask.sources.library_tables import (
     find_fragments,
     find_polars_stream,
 )
-from fitplug_dask.sources.locations import Options
+from fitplug_dask.sources.stores import Options
 
 Source: TypeAlias = Paths | DeltaTable | IcebergTable | Any
 """What `count` counts: paths, tables of lakes, or the tables of other libraries."""
@@ -64,7 +64,7 @@ def find_files(source: Source, options: Options | None = None) -> list[FoundFile
 
     Args:
         source: See `count`.
-        options: Keywords of the file systems that URLs name.
+        options: How the stores of URLs are reached.
 
     Returns:
         The files, in a fixed order.

@@ -18,6 +18,7 @@ from urllib.parse import unquote
 import numpy as np
 
 from fitplug.errors import DataError
+from fitplug.files import rename_option
 from fitplug_dask.sources.file_names import Format
 from fitplug_dask.sources.found_files import (
     FolderKey,
@@ -27,7 +28,8 @@ from fitplug_dask.sources.found_files import (
     pack_rows,
     spell_value,
 )
-from fitplug_dask.sources.locations import Options, is_url, locate, redact_url
+from fitplug_dask.sources.locations import is_url, locate, redact_url
+from fitplug_dask.sources.stores import Options
 
 _ZONED = "is a time with a zone that partitions the table, which is not supported"
 
@@ -43,16 +45,6 @@ _KNOWN_FEATURES = {
 """What a reader must know of this is done by `deltalake` and here. Widened types need nothing, as
 each file is read by its own types, and no checkpoint is removed here.
 """
-
-_OBJECT_STORE_NAMES = {
-    "key": "aws_access_key_id",
-    "secret": "aws_secret_access_key",
-    "token": "aws_session_token",
-    "anon": "aws_skip_signature",
-    "endpoint_url": "aws_endpoint_url",
-    "region_name": "aws_region",
-}
-"""How `deltalake` names keywords of the file system of fsspec for S3."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +105,7 @@ def _open(root: str, version: int | None, options: Options | None) -> Any:
             f"the Delta table {shown} is read by the package deltalake, which is missing; install "
             'it: pip install "fitplug[delta]"'
         )
-    storage = dict(_translate_options(options or {})) if is_url(root) else None
+    storage = dict(_translate_options(root, options or {})) if is_url(root) else None
     path = root if is_url(root) else locate(root, None).path
     try:
         return deltalake.DeltaTable(path, version=version, storage_options=storage)
@@ -137,15 +129,16 @@ def _open(root: str, version: int | None, options: Options | None) -> Any:
     raise DataError(fault)
 
 
-def _translate_options(options: Options) -> Iterator[tuple[str, str]]:
-    """Yield the keywords of a file system of fsspec as `deltalake` names and spells them."""
+def _translate_options(root: str, options: Options) -> Iterator[tuple[str, str]]:
+    """Yield options of a store as `deltalake` spells them, which is made of the same library."""
     for name, value in options.items():
         if isinstance(value, Mapping):
-            yield from _translate_options(value)
+            yield from _translate_options(root, value)
         elif isinstance(value, (str, bool)):
-            yield _OBJECT_STORE_NAMES.get(name, name), spell_value(value) or ""
-            if name == "endpoint_url" and str(value).startswith("http://"):
-                yield "aws_allow_http", "true"
+            plain = rename_option(name)
+            yield f"aws_{plain}" if root.startswith("s3") else plain, spell_value(value) or ""
+            if plain == "endpoint" and str(value).startswith("http://"):
+                yield "allow_http", "true"
 
 
 def _check_features(shown: str, protocol: Any) -> None:

@@ -8,15 +8,19 @@ from __future__ import annotations
 import glob
 import itertools
 import os
+import re
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from functools import cache, lru_cache
+from fnmatch import fnmatchcase
+from functools import cache, lru_cache, partial
 from pathlib import Path, PurePath
 from typing import TypeAlias
 from urllib.parse import unquote
 
 from fitplug.errors import DataError
+from fitplug.files import OBJECT_SCHEMES
+from fitplug_dask._compat import find_install_hint
 from fitplug_dask.sources.file_names import (
     IGNORED_PREFIXES,
     SUFFIX_LIST,
@@ -25,19 +29,28 @@ from fitplug_dask.sources.file_names import (
     describe_stray,
     find_lake_above,
     find_local_lake,
+    find_stored_lake,
     infer_format,
+    is_ignored,
     is_stray,
     names_suffix,
 )
 from fitplug_dask.sources.found_files import FolderKey, FoundFile
-from fitplug_dask.sources.locations import (
-    Location,
+from fitplug_dask.sources.locations import Location, is_url, redact_url, strip_local_scheme
+from fitplug_dask.sources.stores import (
+    AccessError,
     Options,
-    is_url,
-    redact_url,
-    strip_local_scheme,
+    State,
+    Store,
+    StoreError,
+    UnansweredError,
+    get_request_pool,
+    guard_secrets,
+    open_store,
 )
-from fitplug_dask.sources.stored_files import list_stored_files
+
+States: TypeAlias = dict[str, State | None]
+"""The paths of files in a store, with their states as far as these are known."""
 
 
 def list_local_files(given: str) -> list[str]:
@@ -139,6 +152,140 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
+def list_stored_files(url: str, options: Options) -> list[Location]:
+    """List the files that a file, a folder or a glob in a store means.
+
+    The rules are those for local paths.
+
+    Args:
+        url: The URL of the file, folder or glob.
+        options: How the store is reached.
+
+    Returns:
+        The files, sorted by their URLs, each with the state that the listing told of it.
+
+    Raises:
+        DataError: The URL means no file, or the store cannot be listed. The message holds nothing
+            that the store's client says, as that may hold credentials.
+    """
+    displayed = redact_url(url)
+    if "::" in url:
+        raise DataError(f"{displayed} chains file systems; give a plain URL")
+    try:
+        return guard_secrets(lambda: _list_locations(url, options))
+    except DataError as error:
+        fault = f"{displayed}{error}"
+    except ImportError:
+        package = _find_package(url.partition("://")[0])
+        fault = f"{displayed} cannot be opened: {package}; install it, or use a local copy"
+    except FileNotFoundError:
+        fault = f"{displayed}: there is no such file or folder; check the URL"
+    except UnansweredError:
+        fault = (
+            f"{displayed} cannot be found now: its store failed to answer or refused the request; "
+            "check the URL (its host or bucket) and storage_options (such as the region), or try "
+            "again later"
+        )
+    except AccessError as error:
+        fault = f"{displayed} {error}"
+    except StoreError as error:
+        why = f"cannot be listed ({error.raised}); check the URL and storage_options"
+        fault = f"{displayed} {why if error.raised else error}"
+    raise DataError(fault)
+
+
+def _find_package(scheme: str) -> str:
+    """Return which package a scheme of URLs needs, in words."""
+    if scheme.lower() in OBJECT_SCHEMES:
+        return 'pip install "fitplug[stores]" brings the packages for it'
+    return find_install_hint(scheme)
+
+
+def _list_locations(url: str, options: Options) -> list[Location]:
+    """List the files once. What a DataError says follows the URL."""
+    store, path = open_store(url, options)
+    files = _list_states(store, path, is_folder=url.endswith("/"))
+    if not files:
+        what = "matches" if glob.has_magic(path) else "holds"
+        raise DataError(f" {what} no {SUFFIX_LIST} file; check the URL")
+    return [Location(store.make_url(name), options, files[name]) for name in sorted(files)]
+
+
+def _list_states(store: Store, path: str, *, is_folder: bool) -> States:
+    """List the files that a path or a pattern in a store means."""
+    if not is_folder:
+        with suppress(FileNotFoundError):
+            return {path: store.read_state(path)}
+    is_pattern = glob.has_magic(path)
+    if not store.has_listings:
+        if is_pattern or is_folder:
+            raise StoreError("cannot be listed over HTTP; name each file by its URL")
+        raise FileNotFoundError
+    if is_pattern:
+        return _list_matches(store, path, only_folders=is_folder)
+    inside = store.list_states(path)
+    if not inside:
+        raise FileNotFoundError
+    return _select_in_folder(inside, path)
+
+
+def _list_matches(store: Store, pattern: str, *, only_folders: bool) -> States:
+    """List the files that match a pattern, and those in the folders that do."""
+    fixed = re.split(r"[*?\[]", pattern)[0].rpartition("/")[0]
+    wanted = tuple(pattern[len(fixed) :].strip("/").split("/"))
+    folders: dict[str, States] = {}
+    files = {}
+    for file, state in store.list_states(fixed).items():
+        below = _find_below(file, fixed)
+        if _is_hidden(below):
+            continue
+        names = tuple(below.split("/"))
+        matched = next((n for n in range(len(names)) if _matches(names[:n], wanted)), None)
+        if matched is not None:  # a folder stands for all that lies in it
+            folder = "/".join((fixed, *names[:matched]))
+            folders.setdefault(folder, {})[file] = state
+        elif only_folders or not _matches(names, wanted):
+            continue
+        elif file.endswith(SUFFIXES) or names_suffix(pattern, file):
+            files[file] = state
+        elif is_stray(file):
+            raise DataError(f": {describe_stray(file)}")
+    for folder, inside in folders.items():
+        files |= _select_in_folder(inside, folder)
+    return files
+
+
+def _select_in_folder(inside: States, folder: str) -> States:
+    """Return those of all files in a folder, at any depth, whose suffixes are known."""
+    below = {file: _find_below(file, folder) for file in inside}
+    if kind := find_stored_lake(below.values()):
+        raise DataError(f": the folder is {describe_lake(kind)}")
+    read = {file: state for file, state in inside.items() if not _is_hidden(below[file])}
+    for file in read:
+        if is_stray(file):
+            raise DataError(f": {describe_stray(below[file])}")
+    return {file: state for file, state in read.items() if file.endswith(SUFFIXES)}
+
+
+def _find_below(file: str, folder: str) -> str:
+    """Return the path of a file from a folder on."""
+    return file.removeprefix(folder).strip("/")
+
+
+def _is_hidden(path: str) -> bool:
+    """Return whether a name on a path begins with "_" or "."."""
+    return any(is_ignored(name) for name in path.split("/"))
+
+
+def _matches(names: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
+    """Return whether names on a path match a pattern name by name; `**` is any number of names."""
+    if not pattern:
+        return not names
+    if pattern[0] == "**":
+        return any(_matches(names[skipped:], pattern[1:]) for skipped in range(len(names) + 1))
+    return bool(names) and fnmatchcase(names[0], pattern[0]) and _matches(names[1:], pattern[1:])
+
+
 Paths: TypeAlias = str | Path | Sequence[str | Path]
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -150,8 +297,8 @@ def find_by_path(source: Paths, options: Options | None = None) -> list[FoundFil
     Args:
         source: A file, a folder (all files of known suffixes below it, except names that start
             with "_" or "."), a glob of files or folders, or a sequence of these. Each is a local
-            path or a URL of fsspec.
-        options: Keywords of the file systems that URLs name.
+            path or the URL of a store.
+        options: How the stores of URLs are reached.
 
     Returns:
         The files, in a fixed order.
@@ -168,24 +315,35 @@ def find_by_path(source: Paths, options: Options | None = None) -> list[FoundFil
         raise DataError(f"the data must be a path or a list of paths, not {type(source).__name__}")
     if not given:
         raise DataError("the list of data files is empty; name at least one file or folder")
-    files = [file for entry in given for file in _find_entry(str(entry), options)]
+    urls = list(dict.fromkeys(url for url in map(str, given) if is_url(url)))
+    listed = partial(list_stored_files, options=options or {})
+    locations = get_request_pool().map(listed, urls) if len(urls) > 1 else map(listed, urls)
+    stored = dict(zip(urls, locations, strict=True))
+    files = [
+        file
+        for entry in map(str, given)
+        for file in (
+            map(_describe_stored, stored[entry]) if entry in stored else _find_local(entry)
+        )
+    ]
     check_each_once(files)
     _check_one_format(files)
     return files
 
 
-def _find_entry(given: str, options: Options | None) -> Iterator[FoundFile]:
-    """Yield the files that one path, glob or URL means."""
-    if is_url(given):
-        for location in list_stored_files(given, options or {}):
-            url = location.path
-            scheme, _, path = url.partition("://")
-            keys = (
-                key._replace(folder=redact_url(f"{scheme}://{key.folder}"))
-                for key in _parse_keys(os.path.dirname(path))  # noqa: PTH120 (a plain path)
-            )
-            yield FoundFile(redact_url(url), tuple(keys), location, infer_format(url))
-        return
+def _describe_stored(location: Location) -> FoundFile:
+    """Return a file in a store, with the keys of its folders."""
+    displayed = redact_url(location.path)
+    scheme, _, path = displayed.partition("://")
+    keys = (
+        key._replace(folder=f"{scheme}://{key.folder}")
+        for key in _parse_keys(os.path.dirname(path))  # noqa: PTH120 (a plain path)
+    )
+    return FoundFile(displayed, tuple(keys), location, infer_format(displayed))
+
+
+def _find_local(given: str) -> Iterator[FoundFile]:
+    """Yield the files that one local path or glob means."""
     resolve = cache(lambda folder: str(Path(folder).absolute()))  # of folders, as below
     for path in list_local_files(strip_local_scheme(given)):
         folder, name = os.path.split(path)

@@ -26,7 +26,8 @@ from fitplug_dask.sources.found_files import (
     pack_rows,
     spell_value,
 )
-from fitplug_dask.sources.locations import Location, Options, locate, redact_url
+from fitplug_dask.sources.locations import Location, locate, redact_url
+from fitplug_dask.sources.stores import Options
 
 _SPELLED_TYPES = ("boolean", "int", "long", "string")
 _READERS = 16
@@ -84,7 +85,7 @@ def find_iceberg_files(table: IcebergTable | Any, options: Options | None) -> li
 
     Args:
         table: The table by its path, or a Table or DataScan of pyiceberg.
-        options: Keywords of the file system that URLs name.
+        options: How the stores of URLs are reached.
 
     Raises:
         DataError: There is no such table or snapshot, it cannot be read as it demands, or

@@ -24,7 +24,8 @@ from fitplug_dask.sources.found_files import (
     TableEntry,
     spell_value,
 )
-from fitplug_dask.sources.locations import UNTRACKED, Location, State
+from fitplug_dask.sources.locations import Location
+from fitplug_dask.sources.stores import UNTRACKED, State
 
 OpenBatches: TypeAlias = Callable[[Sequence[str]], Iterator[Any]]
 """From the names of columns to the batches of Arrow that hold them."""

@@ -11,7 +11,7 @@ from collections import deque
 from concurrent.futures import Future
 from typing import Any
 
-from fitplug_dask.sources.range_requests import StoredObject, get_request_pool
+from fitplug_dask.sources.stores import StoredObject, get_request_pool
 
 _BLOCK_BYTES = 2**22  # a request to a store takes as long as the transfer of a few MB
 _FIRST_BLOCK_BYTES = 2**18  # enough for who reads the names of the columns

@@ -1,0 +1,371 @@
+"""Stores: how files in a store are listed, asked for their state, and read by ranges of bytes.
+
+S3, Google Cloud Storage, Azure and HTTP are asked through `obstore`, which makes requests again
+that fail in passing. A store that tells a strong ETag is asked for bytes of just that version
+(If-Match), and what it answers must bear the same ETag, as some servers ignore the question. Then
+a request of the state before and after reading is not needed. Other schemes are asked through the
+file system that fsspec has for them, which knows no If-Match.
+
+An exception of a store's client may hold credentials. Here its text is dropped, and its type says
+what it means.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+from urllib.parse import quote
+
+from fitplug.errors import FitplugError
+from fitplug.files import OBJECT_SCHEMES, open_object_store
+from fitplug_dask._compat import is_short_answer
+
+if TYPE_CHECKING:
+    from obstore import GetOptions
+
+T = TypeVar("T")
+
+Options: TypeAlias = Mapping[str, Any]
+"""How a store is reached, such as credentials."""
+
+State: TypeAlias = tuple[int, str]
+"""The size of a file in bytes, and a stamp that changes whenever its content changes."""
+
+REQUESTS = 32
+"""Requests that one process has in flight at once. A request mostly waits for the store."""
+
+_TAGGED = "strong ETag="  # the prefix of a stamp that requests can name
+
+UNTRACKED = "ukey="
+"""The prefix of the stamp of a file whose store tells neither a checksum, a version nor a time."""
+
+# What stores tell of a file's content and time, by the names that file systems of fsspec use.
+_STAMP_FIELDS = (
+    *("ETag", "etag", "md5Hash", "md5", "content_md5", "Content-MD5", "Digest", "checksum"),
+    *("VersionId", "version_id", "version", "generation"),
+    *("LastModified", "Last-Modified", "last_modified", "modified", "mtime", "updated", "created"),
+)
+
+_SHORT_ANSWERS = 8  # attempts at a range of which a store sends only a part
+_WAIT_SECONDS = 0.1
+
+
+class StoreError(Exception):
+    """A file in a store cannot be read. The text completes a sentence that begins with its path.
+
+    Attributes:
+        raised: The name of the exception of the store's client, "" if there was none.
+    """
+
+    def __init__(
+        self, fault: str = "cannot be read; check the URL and storage_options", raised: str = ""
+    ) -> None:
+        super().__init__(fault)
+        self.raised = raised
+
+
+class AccessError(StoreError):
+    """The store refuses the credentials, or there are none."""
+
+    def __init__(self) -> None:
+        super().__init__("may not be read; check the credentials in storage_options")
+
+
+class ChangedError(StoreError):
+    """The store holds another content than that of the snapshot."""
+
+    def __init__(self) -> None:
+        super().__init__("changed while it was counted; count again when nothing writes to it")
+
+
+class UnansweredError(StoreError):
+    """Requests failed in a way that may not happen again, and so did further attempts."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "cannot be read now: its store failed to answer or broke off, again and again; "
+            "nothing is known to be wrong with the file, so count again later"
+        )
+
+
+class ShortAnswerError(UnansweredError):
+    """The store sent fewer bytes than were asked for: it is worth another attempt."""
+
+
+class RangesError(StoreError):
+    """The server answers no requests for ranges."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "cannot be read in parts: its server sends whole files only; use a local copy"
+        )
+
+
+_MEANINGS: Mapping[str, Callable[[], StoreError]] = {
+    "PermissionDeniedError": AccessError,
+    "UnauthenticatedError": AccessError,
+    "PreconditionError": ChangedError,
+    "NotSupportedError": RangesError,
+    "GenericError": UnansweredError,  # also what other attempts did not help
+}
+"""What exceptions of `obstore` mean, by their names."""
+
+
+def guard_secrets(act: Callable[[], T]) -> T:
+    """Return what `act` returns; what it raises has no text of the store's client.
+
+    Raises:
+        StoreError: The store cannot be read; the subclass says why.
+        FileNotFoundError: The store does not have the file.
+        ImportError: A package for the store is missing.
+        FitplugError: `act` raised it, so its words are ours.
+        MemoryError: The memory does not suffice.
+    """
+    try:
+        return act()
+    except (StoreError, FitplugError, MemoryError):
+        raise
+    except Exception as error:
+        meaning = _classify_error(error)
+    raise meaning
+
+
+def _classify_error(error: Exception) -> Exception:
+    """Return the error that says what an exception of a store's client means."""
+    if isinstance(error, ImportError):
+        return ImportError("a package for this store is missing")
+    if isinstance(error, FileNotFoundError):
+        return FileNotFoundError("the store does not have the file")
+    if isinstance(error, PermissionError):
+        return AccessError()
+    if isinstance(error, (TimeoutError, ConnectionError)):
+        return UnansweredError()
+    name = type(error).__name__
+    if is_short_answer(error):
+        return ShortAnswerError()
+    return _MEANINGS.get(name, lambda: StoreError(raised=name))()
+
+
+class Store(Protocol):
+    """A store, whose files have paths without a slash at the ends. Any exception may be raised."""
+
+    def read_state(self, path: str) -> State:
+        """Return the state of a file; FileNotFoundError if there is none."""
+
+    def list_states(self, folder: str) -> dict[str, State | None]:
+        """Return all files at any depth below a folder, with the states that the listing tells."""
+
+    def read_range(self, path: str, start: int, end: int, size: int, tag: str | None) -> bytes:
+        """Return bytes of a file of this size, and of this ETag if there is one."""
+
+    def make_url(self, path: str) -> str:
+        """Return the URL of a file."""
+
+    @property
+    def has_listings(self) -> bool:
+        """Whether files can be listed."""
+
+
+@dataclass(frozen=True)
+class ObjectStore:
+    """A store that `obstore` opened.
+
+    Attributes:
+        store: The store of `obstore`.
+        root: The URL that the paths begin with.
+    """
+
+    store: Any
+    root: str
+
+    def read_state(self, path: str) -> State:
+        import obstore
+        from obstore import exceptions
+
+        try:
+            told = obstore.head(self.store, path)
+        except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError):
+            if not self.root.startswith("http"):
+                raise
+            # A signed URL permits nothing but to get the file.
+            told = obstore.get(self.store, path, options={"range": (0, 1)}).meta
+        return _describe_object(told)
+
+    def list_states(self, folder: str) -> dict[str, State | None]:
+        import obstore
+
+        listed = obstore.list(self.store, folder or None, chunk_size=1000)
+        states = {
+            told["path"]: _describe_object(told)
+            for chunk in listed
+            for told in chunk
+            # Some programs mark folders by objects without content.
+            if told["size"] or "." in told["path"].rpartition("/")[2]
+        }
+        # Times in listings have other digits than those of one file.
+        return {
+            path: None if find_tag(state[1]) is None else state for path, state in states.items()
+        }
+
+    @property
+    def has_listings(self) -> bool:
+        return not self.root.startswith("http")
+
+    def read_range(self, path: str, start: int, end: int, size: int, tag: str | None) -> bytes:
+        import obstore
+
+        asked: GetOptions = {}
+        if (start, end) != (0, size):  # a server of whole files only sends these
+            asked["range"] = (start, end)
+        if tag is not None:
+            asked["if_match"] = tag
+        answer = obstore.get(self.store, path, options=asked)
+        told = answer.meta
+        if told["size"] != size or (tag is not None and _quote_tag(told["e_tag"]) != tag):
+            raise ChangedError
+        return bytes(answer.bytes())
+
+    def make_url(self, path: str) -> str:
+        spelled = quote(path) if self.root.startswith("http") else path
+        return f"{self.root}/{spelled}" if path else self.root
+
+
+def _describe_object(told: Mapping[str, Any]) -> State:
+    """Return the size and the stamp of a file by what `obstore` says of it.
+
+    A weak ETag stands for contents that are not identical, so a range may not be asked by it.
+    """
+    tag = _quote_tag(told["e_tag"])
+    if tag is not None and not tag.startswith("W/"):
+        return told["size"], f"{_TAGGED}{tag}"
+    modified = told["last_modified"].timestamp()  # 0 if the server does not tell
+    if tag is None and not modified:
+        return told["size"], f"{UNTRACKED}{told['path']}"
+    return told["size"], f"ETag={tag} modified={modified}"
+
+
+def _quote_tag(tag: str | None) -> str | None:
+    """Return an ETag in quotes, which listings of some stores leave out."""
+    return tag if not tag or tag.endswith('"') else f'"{tag}"'
+
+
+@dataclass(frozen=True)
+class FileSystemStore:
+    """A store that a file system of fsspec reaches.
+
+    Attributes:
+        system: The file system.
+    """
+
+    system: Any
+
+    def read_state(self, path: str) -> State:
+        self.system.invalidate_cache(path)
+        told = self.system.info(path)
+        if told["type"] == "directory":
+            raise FileNotFoundError
+        return self._describe(path, told)
+
+    def list_states(self, folder: str) -> dict[str, State | None]:
+        self.system.invalidate_cache()
+        return dict.fromkeys(self.system.find(folder))
+
+    def read_range(self, path: str, start: int, end: int, size: int, tag: str | None) -> bytes:
+        content: bytes = self.system.cat_file(path, start=start, end=end)
+        if len(content) != end - start:
+            raise ShortAnswerError
+        return content
+
+    def make_url(self, path: str) -> str:
+        url: str = self.system.unstrip_protocol(path)
+        return url
+
+    @property
+    def has_listings(self) -> bool:
+        return True
+
+    def _describe(self, path: str, told: Mapping[str, Any]) -> State:
+        if told["size"] is None:
+            raise StoreError("has no size that its store tells; use a local copy")
+        fields = [f"{name}={told[name]}" for name in _STAMP_FIELDS if told.get(name) is not None]
+        return int(told["size"]), " ".join(fields) or f"{UNTRACKED}{self.system.ukey(path)}"
+
+
+def open_store(url: str, options: Options) -> tuple[Store, str]:
+    """Return the store that a URL names, and the path of the URL in it.
+
+    Raises:
+        Exception: Whatever the client of the store raises.
+    """
+    if url.partition("://")[0].lower() in OBJECT_SCHEMES:
+        from fitplug_dask.workers import read_timeout  # it imports Dask
+
+        opened = open_object_store(url, options, read_timeout())
+        return ObjectStore(opened.store, opened.root), opened.path
+    from fsspec.core import url_to_fs
+
+    system, path = url_to_fs(url, **options)
+    return FileSystemStore(system), path
+
+
+@dataclass(frozen=True)
+class StoredObject:
+    """A file in a store.
+
+    Attributes:
+        store: The store.
+        path: The path in it.
+        size: The size in bytes.
+        tag: The strong ETag that answers must bear, None if the store tells none.
+    """
+
+    store: Store
+    path: str
+    size: int
+    tag: str | None
+
+    def read_range(self, start: int, end: int) -> bytes:
+        """Return the bytes from `start` to before `end`, after further attempts if need be.
+
+        Raises:
+            ChangedError: The store holds another version now.
+            StoreError: The bytes cannot be read.
+            FileNotFoundError: The store does not have the file.
+        """
+        if end <= start:
+            return b""
+        for attempt in range(1, _SHORT_ANSWERS + 1):
+            try:
+                return guard_secrets(self._request(start, end))
+            except ShortAnswerError:
+                if attempt == _SHORT_ANSWERS:
+                    raise
+            time.sleep(_WAIT_SECONDS * attempt)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _request(self, start: int, end: int) -> Callable[[], bytes]:
+        return lambda: self.store.read_range(self.path, start, end, self.size, self.tag)
+
+
+def find_tag(stamp: str) -> str | None:
+    """Return the ETag of a stamp that requests can name, if it has one."""
+    return stamp.removeprefix(_TAGGED) if stamp.startswith(_TAGGED) else None
+
+
+_POOLS: dict[int, ThreadPoolExecutor] = {}
+_POOLS_LOCK = threading.Lock()
+
+
+def get_request_pool() -> ThreadPoolExecutor:
+    """Return the threads of this process that wait for stores."""
+    with _POOLS_LOCK:
+        process = os.getpid()  # a forked process does not have the threads of its parent
+        if process not in _POOLS:
+            _POOLS.clear()
+            _POOLS[process] = ThreadPoolExecutor(REQUESTS, thread_name_prefix="fitplug-store")
+        return _POOLS[process]

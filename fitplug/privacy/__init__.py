@@ -1,0 +1,36 @@
+"""Privacy accounting: from a privacy cost to rho of zCDP and to (epsilon, delta), and back.
+
+Delta is the privacy cost of a plan, and rho = Delta^2 / 2. The statements, their proofs and the
+margins for rounding are in docs/theory/privacy.md; equations (Z1), (Z2), ... are those of that
+page.
+"""
+
+from fitplug.privacy.budgets import (
+    MOST_CONTRIBUTIONS,
+    check_budget,
+    check_contributions,
+    check_delta,
+    check_epsilon,
+    check_rho,
+    read_rho,
+)
+from fitplug.privacy.conversions import delta_at, epsilon_at, rho_at, rho_of_budget
+from fitplug.privacy.discrete_noise import CONTINUOUS, USUAL, CurveLoss, DiscreteNoise
+
+__all__ = [
+    "CONTINUOUS",
+    "MOST_CONTRIBUTIONS",
+    "USUAL",
+    "CurveLoss",
+    "DiscreteNoise",
+    "check_budget",
+    "check_contributions",
+    "check_delta",
+    "check_epsilon",
+    "check_rho",
+    "delta_at",
+    "epsilon_at",
+    "read_rho",
+    "rho_at",
+    "rho_of_budget",
+]

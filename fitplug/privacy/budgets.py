@@ -1,0 +1,93 @@
+"""Checks of the numbers that say a budget: rho, epsilon, delta, and the records of a person."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from fitplug.errors import BudgetError, InputError
+from fitplug.numeric import read_exact_number
+
+
+def check_rho(rho: float) -> None:
+    """Check that 1e-30 <= rho <= 1e12.
+
+    Raises:
+        BudgetError: `rho` is no such number.
+    """
+    _check_range("rho", rho, 1e-30, 1e12)
+
+
+def read_rho(rho: float) -> Fraction:
+    """Read a rho that a person writes, such as 0.1 for one tenth: see `read_exact_number`.
+
+    Raises:
+        BudgetError: `rho` is no number that `check_rho` allows.
+    """
+    check_rho(rho)
+    exact = read_exact_number(rho)
+    assert exact is not None
+    return exact
+
+
+def check_epsilon(epsilon: float) -> None:
+    """Check that 1e-20 <= epsilon <= 1e9.
+
+    Raises:
+        BudgetError: `epsilon` is no such number.
+    """
+    _check_range("epsilon", epsilon, 1e-20, 1e9)
+
+
+def check_delta(delta: float) -> None:
+    """Check that 1e-300 <= delta < 1.
+
+    Raises:
+        BudgetError: `delta` is no such number.
+    """
+    if not _is_plain_number(delta) or not 0 < delta < 1:
+        raise BudgetError(f"delta = {delta!r} must lie strictly between 0 and 1")
+    _check_range("delta", delta, 1e-300, 1.0)
+
+
+def check_budget(rho: object, epsilon: object, delta: object) -> None:
+    """Check that rho is given, or epsilon with delta, or none of the three.
+
+    Raises:
+        BudgetError: Another choice of them is given.
+    """
+    if rho is not None and (epsilon is not None or delta is not None):
+        raise BudgetError("give rho, or epsilon with delta, not both")
+    if (epsilon is None) != (delta is None):
+        raise BudgetError("epsilon and delta go together; give both, or rho")
+
+
+MOST_CONTRIBUTIONS = 10**6
+"""The largest number of records that one person may have."""
+
+
+def check_contributions(contributions: Any, error: type[InputError] = BudgetError) -> None:
+    """Raise an error, BudgetError by default, unless 1 <= contributions <= MOST_CONTRIBUTIONS."""
+    # No subclass of int, and no bool: rho is multiplied by the square of this number.
+    if type(contributions) is not int or not 1 <= contributions <= MOST_CONTRIBUTIONS:
+        raise error(
+            f"contributions = {contributions!r} must be an integer from 1 to "
+            f"{MOST_CONTRIBUTIONS}, the most records that one person may have"
+        )
+
+
+def _check_range(name: str, value: float, low: float, high: float) -> None:
+    """Raise BudgetError unless `value` is a finite number from `low` to `high`."""
+    if not _is_plain_number(value) or not 0 < value < math.inf:
+        raise BudgetError(f"{name} = {value!r} must be a finite number greater than zero")
+    if not low <= value <= high:
+        raise BudgetError(f"{name} = {value!r} must lie between {low:g} and {high:g}")
+
+
+def _is_plain_number(value: Any) -> bool:
+    """Return whether the type of a value is exactly int, float or NumPy's float."""
+    # An instance of a subclass could compare as another number than the one it converts to.
+    return type(value) in (int, float, np.float64)

@@ -1,0 +1,237 @@
+"""Conversions between a privacy cost and (epsilon, delta), each to the safe side.
+
+For discrete Gaussian noise of a known `CurveLoss` the curve of the Gaussian mechanism is proven:
+(Z5) with Theorem 4. It is compared with the conversion from rho alone, (Z2)
+and (Z4), which holds for every mechanism of that rho, and the better one is taken.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+
+from scipy.optimize import brentq
+
+from fitplug.errors import BudgetError
+from fitplug.privacy.budgets import check_delta, check_epsilon
+from fitplug.privacy.discrete_noise import CONTINUOUS, USUAL, CurveLoss
+from fitplug.privacy.gaussian_curve import compute_gaussian_log_delta
+from fitplug.privacy.zcdp import SAFE, compute_zcdp_epsilon, compute_zcdp_log_delta
+
+_SMALLEST_COST, _LARGEST_COST = 1e-9, 1e6
+"""A smaller cost is converted as the first, and a larger one as no protection: both are safe."""
+
+
+def epsilon_at(privacy_cost: float, delta: float, loss: CurveLoss | None = None) -> float:
+    """Compute the least proven epsilon at a delta, rounded up.
+
+    Args:
+        privacy_cost: Delta >= 0 of the neighbours meant, not its square; rho is Delta^2 / 2.
+        delta: Strictly between 0 and 1.
+        loss: What the noise of all that has this cost together loses on the Gaussian curve. Without
+            it, nothing is used but rho.
+
+    Returns:
+        epsilon >= 0; infinity for a privacy cost above 1e6.
+
+    Raises:
+        BudgetError: `delta` is out of range.
+
+    Example:
+        >>> from fitplug.privacy import CONTINUOUS
+        >>> round(epsilon_at(1.0, 1e-6), 2), round(epsilon_at(1.0, 1e-6, CONTINUOUS), 2)
+        (5.22, 4.89)
+    """
+    check_delta(delta)
+    if privacy_cost > _LARGEST_COST:
+        return math.inf
+    privacy_cost = max(privacy_cost, _SMALLEST_COST)
+    epsilon = compute_zcdp_epsilon(privacy_cost**2 / 2, delta)
+    if loss is None:
+        return epsilon
+    cost = _stretch(privacy_cost, loss)
+    if cost > _LARGEST_COST:
+        return epsilon
+    return min(epsilon, _compute_curve_epsilon(cost, delta, loss.log_ratio, epsilon))
+
+
+def delta_at(privacy_cost: float, epsilon: float, loss: CurveLoss | None = None) -> float:
+    """Compute the least proven delta at an epsilon, rounded up.
+
+    Args:
+        privacy_cost: Delta >= 0 of the neighbours meant, not its square; rho is Delta^2 / 2.
+        epsilon: Zero or more.
+        loss: As for `epsilon_at`.
+
+    Returns:
+        delta, at least the smallest normal float and at most 1.
+
+    Raises:
+        BudgetError: `epsilon` is out of range.
+
+    Example:
+        >>> from fitplug.privacy import CONTINUOUS
+        >>> delta_at(1.0, 4.89, CONTINUOUS) < 1e-6 < delta_at(1.0, 4.89)
+        True
+    """
+    if epsilon != 0:
+        check_epsilon(epsilon)
+    if privacy_cost > _LARGEST_COST:
+        return 1.0
+    privacy_cost = max(privacy_cost, _SMALLEST_COST)
+    delta = _round_delta(compute_zcdp_log_delta(privacy_cost**2 / 2, epsilon))
+    if loss is None:
+        return delta
+    cost = _stretch(privacy_cost, loss)
+    if cost > _LARGEST_COST:
+        return delta
+    ratio = loss.log_ratio
+    curve = _round_delta(compute_gaussian_log_delta(cost, max(0.0, epsilon - 2 * ratio)) + ratio)
+    if epsilon < 2 * ratio:
+        # (2 log R, d) implies (epsilon, d + R^2 - 1).
+        curve = min(1.0, (curve + 2.1 * ratio) * (1 + SAFE))
+    return min(delta, curve)
+
+
+def rho_at(epsilon: float, delta: float, loss: CurveLoss | None = None) -> float:
+    """Compute the largest rho that is proven to give (epsilon, delta), rounded down.
+
+    Args:
+        epsilon: The epsilon of the budget.
+        delta: The delta of the budget.
+        loss: As for `epsilon_at`, which this inverts.
+
+    Returns:
+        rho > 0.
+
+    Raises:
+        BudgetError: `epsilon` or `delta` is out of range, or rho would be below 5e-19.
+
+    Example:
+        >>> from fitplug.privacy import CONTINUOUS
+        >>> round(rho_at(1.0, 1e-9), 5), round(rho_at(1.0, 1e-9, CONTINUOUS), 5)
+        (0.01252, 0.01385)
+    """
+    check_epsilon(epsilon)
+    check_delta(delta)
+    rho = _invert_zcdp(epsilon, delta)
+    if loss is not None and epsilon > 4 * loss.log_ratio and loss.stretch < math.inf:
+        # Twice the ratios, so that rounding on the way back finds room.
+        cost = _invert_curve(epsilon - 4 * loss.log_ratio, math.log(delta) - 2 * loss.log_ratio)
+        rho = max(rho, cost**2 / 2 / loss.stretch * (1 - SAFE))
+        rho = _lower_until(rho, lambda cost: epsilon_at(cost, delta, loss) <= epsilon)
+    if rho < _SMALLEST_COST**2 / 2:
+        raise BudgetError(
+            f"epsilon = {epsilon!r} at delta = {delta!r} leaves a rho below "
+            f"{_SMALLEST_COST**2 / 2:g}: give more of one of them"
+        )
+    return rho
+
+
+def rho_of_budget(epsilon: float, delta: float, loss: CurveLoss = CONTINUOUS) -> float:
+    """Compute the rho that a budget of (epsilon, delta) allows for Gaussian noise, rounded down.
+
+    Room is left for the usual loss, a billionth of rho, so that this is one number for almost all
+    plans and ledgers.
+
+    Args:
+        epsilon: The epsilon of the budget.
+        delta: The delta of the budget.
+        loss: The loss of the noise, if it is known.
+
+    Returns:
+        rho > 0.
+
+    Raises:
+        BudgetError: As for `rho_at`.
+    """
+    return rho_at(
+        epsilon,
+        delta,
+        CurveLoss(max(loss.stretch, USUAL.stretch), max(loss.log_ratio, USUAL.log_ratio)),
+    )
+
+
+def _stretch(privacy_cost: float, loss: CurveLoss) -> float:
+    """Return the cost of the continuous noise of Theorem 4, rounded up."""
+    return privacy_cost * (math.sqrt(loss.stretch) * (1 + 1e-15) if loss.stretch > 1 else 1.0)
+
+
+def _round_delta(log_delta: float) -> float:
+    """Return delta from its computed log, rounded up by more than the error of the log."""
+    safe = log_delta + 1e-12 * (1 + abs(log_delta))
+    # Below the smallest normal float, floats lose digits, so no smaller delta is returned.
+    return min(1.0, max(math.exp(min(0.0, safe)), sys.float_info.min))
+
+
+def _lower_log(log_delta: float, margin: float = 1e-12) -> float:
+    """Return a number below log(delta) by more than the error of `compute_gaussian_log_delta`."""
+    return log_delta - margin * (1 + abs(log_delta))
+
+
+def _compute_curve_epsilon(cost: float, delta: float, log_ratio: float, above: float) -> float:
+    """Compute the least epsilon of the curve at this cost and ratio; `above` is about as large."""
+    log_bound = _lower_log(math.log(delta) - log_ratio)
+
+    def distance(epsilon: float) -> float:
+        return compute_gaussian_log_delta(cost, epsilon) - log_bound
+
+    root = 0.0 if distance(0.0) <= 0 else _find_root_from_above(distance, max(above, 1e-12))
+    return root if log_ratio == 0 else (root + 2 * log_ratio) * (1 + 1e-15)
+
+
+def _invert_curve(epsilon: float, log_delta: float) -> float:
+    """Compute the largest cost whose curve allows epsilon and log(delta), rounded down."""
+    # This step down is larger than the steps up of `delta_at` and `epsilon_at`, so that both
+    # convert the result back to at most the delta and the epsilon given.
+    log_bound = _lower_log(log_delta, 4e-12)
+
+    def distance(log_cost: float) -> float:
+        return compute_gaussian_log_delta(math.exp(log_cost), epsilon) - log_bound
+
+    low, high = -40.0, 10.0
+    while distance(low) > 0:
+        low -= 20
+    while distance(high) < 0:
+        high += 2
+    log_cost = float(brentq(distance, low, high, xtol=1e-15, rtol=1e-14, maxiter=500))
+    cost = math.exp(log_cost) * (1 - SAFE)
+    while distance(math.log(cost)) > 0:
+        cost *= 1 - SAFE
+    return cost
+
+
+def _invert_zcdp(epsilon: float, delta: float) -> float:
+    """Compute the largest rho whose conversion gives epsilon; 0 if it is below the smallest."""
+
+    def distance(log_cost: float) -> float:
+        return epsilon_at(math.exp(log_cost), delta) - epsilon
+
+    low, high = math.log(_SMALLEST_COST) + 1e-9, math.log(_LARGEST_COST) - 1e-9
+    if distance(low) > 0:
+        return 0.0
+    log_cost = float(brentq(distance, low, high, xtol=1e-15, rtol=1e-14, maxiter=500))
+    rho = math.exp(2 * log_cost) / 2 * (1 - SAFE)
+    return _lower_until(rho, lambda cost: epsilon_at(cost, delta) <= epsilon)
+
+
+def _lower_until(rho: float, is_allowed: Callable[[float], bool]) -> float:
+    """Lower rho until its cost is allowed, where a charge of rho has its square root rounded up."""
+    step = SAFE
+    while not is_allowed(math.sqrt(2 * rho) * (1 + 1e-15)):
+        rho *= 1 - step
+        step *= 2
+    return rho
+
+
+def _find_root_from_above(function: Callable[[float], float], above: float) -> float:
+    """Find a number > 0 next to a root of a decreasing function, where the function is <= 0."""
+    while function(above) > 0:
+        above *= 1 + 1e-6
+    root = float(brentq(function, 0.0, above, xtol=1e-300, rtol=1e-14, maxiter=500))
+    step = SAFE
+    while function(root) > 0:
+        root *= 1 + step
+        step *= 2
+    return root
