@@ -20,7 +20,8 @@ import numpy as np
 from fitplug.errors import DataError
 from fitplug.files import rename_option
 from fitplug_dask.sources.file_names import Format
-from fitplug_dask.sources.found_files import (
+from fitplug_dask.sources.locations import is_url, locate, redact_url
+from fitplug_dask.sources.source_files import (
     FolderKey,
     FoundFile,
     StoredColumn,
@@ -28,7 +29,6 @@ from fitplug_dask.sources.found_files import (
     pack_rows,
     spell_value,
 )
-from fitplug_dask.sources.locations import is_url, locate, redact_url
 from fitplug_dask.sources.stores import Options
 
 _ZONED = "is a time with a zone that partitions the table, which is not supported"

@@ -19,14 +19,14 @@ import numpy.typing as npt
 
 from fitplug.errors import DataError
 from fitplug_dask.sources.file_names import Format
-from fitplug_dask.sources.found_files import (
+from fitplug_dask.sources.locations import Location, locate, redact_url
+from fitplug_dask.sources.source_files import (
     FoundFile,
     StoredColumn,
     TableEntry,
     pack_rows,
     spell_value,
 )
-from fitplug_dask.sources.locations import Location, locate, redact_url
 from fitplug_dask.sources.stores import Options
 
 _SPELLED_TYPES = ("boolean", "int", "long", "string")

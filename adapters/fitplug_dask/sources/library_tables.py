@@ -17,14 +17,14 @@ from typing import Any, TypeAlias
 
 from fitplug.errors import DataError
 from fitplug_dask.sources.file_names import Format
-from fitplug_dask.sources.found_files import (
+from fitplug_dask.sources.locations import Location
+from fitplug_dask.sources.source_files import (
     FolderKey,
     FoundFile,
     StoredColumn,
     TableEntry,
     spell_value,
 )
-from fitplug_dask.sources.locations import Location
 from fitplug_dask.sources.stores import UNTRACKED, State
 
 OpenBatches: TypeAlias = Callable[[Sequence[str]], Iterator[Any]]
