@@ -12,11 +12,10 @@ OpenDP is imported when a function here is called for the first time, not before
 # | `sampler_check`, `discrete_gaussian` | test the sampler against the exact distribution |
 # | `releases` | makes a release in memory, or into a folder exactly once: `release`, `publish` |
 # | `publication` | takes the steps of each release, whoever draws it |
-# | `release_progress` | says how far a release has come |
+# | `release_progress` | holds what is asked for, and says how far the release has come |
 # | `executor` | draws noise and writes tables in this process, for those steps |
-# | `output`, `staging`, `earlier_runs` | hold its folder, what is staged, what is left |
+# | `output`, `staging` | hold its folder, what is staged, what is left |
 # | `key_file` | keeps the secrets that later runs need, apart from the counts |
-# | `release_request` | holds what is asked for, and the charge in the ledger |
 # | `count_checks` | says which rows the counts were made of, and checks what callers give |
 # | `measurement`, `input_domains` | make a plan an OpenDP measurement, and its input domains |
 # | `lazyframes` | counts Polars LazyFrames, as an OpenDP transformation |

@@ -16,8 +16,15 @@ from fitplug.files import LocalPlace, Place, open_place, set_aside
 from fitplug.ledger import Stage
 from fitplug.plan import Plan
 from fitplug.release import ANSWER_PARTS, PLAN, Period, Release, publish_folder, read_digest
-from fitplug_opendp.earlier_runs import RETRY, encode_path, report_write_errors
-from fitplug_opendp.staging import MARK, StagedAnswers, Staging, remove_folder
+from fitplug_opendp.staging import (
+    MARK,
+    RETRY,
+    StagedAnswers,
+    Staging,
+    encode_path,
+    remove_folder,
+    report_write_errors,
+)
 
 _STAGED = ".parts"
 _LONGEST_LABEL = 60

@@ -54,13 +54,17 @@ from fitplug.release import (
 )
 from fitplug.workload import DEFAULT_CONFIDENCE
 from fitplug_opendp.count_checks import check_declared, check_is_enforced, check_replaced_rows
-from fitplug_opendp.earlier_runs import RETRY, remove_kept_plan, report_write_errors
 from fitplug_opendp.executor import ExactCounts, Executor
 from fitplug_opendp.noise_source import NoiseSource
 from fitplug_opendp.output import Output
-from fitplug_opendp.release_progress import ReleaseProgress
-from fitplug_opendp.release_request import ReleaseRequest, make_lost_folder_error
-from fitplug_opendp.staging import StagedAnswers, Staging
+from fitplug_opendp.release_progress import ReleaseProgress, ReleaseRequest, make_lost_folder_error
+from fitplug_opendp.staging import (
+    RETRY,
+    StagedAnswers,
+    Staging,
+    remove_kept_plan,
+    report_write_errors,
+)
 
 _LOG = logging.getLogger(__name__)
 

@@ -21,13 +21,13 @@ from fitplug_opendp.count_checks import (
     check_limit,
     find_seal,
 )
-from fitplug_opendp.earlier_runs import check_charges_are_known, is_held
 from fitplug_opendp.executor import ThisProcess, WholeTables
 from fitplug_opendp.gaussian import Progress
 from fitplug_opendp.noise_source import NoiseSource, compute_exact_answers
 from fitplug_opendp.output import Output
 from fitplug_opendp.publication import Publication
-from fitplug_opendp.release_request import ReleaseRequest, find_charge
+from fitplug_opendp.release_progress import ReleaseRequest, find_charge
+from fitplug_opendp.staging import check_charges_are_known, is_held
 
 
 def release(

@@ -19,7 +19,7 @@ import fitplug_dask as fpd
 from fitplug.errors import FitplugError, InputError
 from fitplug.files import open_place
 from fitplug_dask.persons import shuffle
-from fitplug_dask.releases import counting_rows, tasks
+from fitplug_dask.releases import releasing, tasks
 from fitplug_dask.releases.counts import CountStore
 from fitplug_opendp import noise_source, publication
 from tests.helpers.audited_releases import (
@@ -46,7 +46,7 @@ def in_slabs(monkeypatch):
     """No counts come to the client, although these are few."""
     use_small_parts(monkeypatch)
     use_slabs(monkeypatch)
-    monkeypatch.setattr(counting_rows, "count", lambda *_, **__: pytest.fail("whole tables"))
+    monkeypatch.setattr(releasing, "count", lambda *_, **__: pytest.fail("whole tables"))
 
 
 def write_people(folder, domain=DOMAIN, seed=1):

@@ -57,7 +57,7 @@ ENVIRONMENT = os.environ | {
 CLIENT = f"""
 import sys
 import fitplug as fp, fitplug_dask as fpd
-from fitplug_dask.releases import counting_rows, releasing
+from fitplug_dask.releases import releasing
 from pathlib import Path
 from tests.helpers.audited_releases import PLAN, TABLES, Audit
 releasing.PART = {PART}
@@ -67,7 +67,7 @@ if len(sys.argv) > 2:
     from distributed import Client
     client = Client(sys.argv[2], timeout=20)
     # On a cluster the counts are made, and stay, on the workers.
-    counting_rows._MOST_CELLS, source, weight = 0, root.parent / "people.parquet", "n"
+    releasing._MOST_CELLS, source, weight = 0, root.parent / "people.parquet", "n"
 else:
     Audit(root / "audit", 0.1).setup()
 print("ready", flush=True)

@@ -10,7 +10,7 @@ import pytest
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import InputError
-from fitplug_dask.releases import counting_rows
+from fitplug_dask.releases import releasing
 from tests.helpers.audited_releases import use_small_parts
 from tests.helpers.local_workers import start_workers
 
@@ -80,7 +80,7 @@ def check_values(released, truth, known=None):
 def test_parts(how, rows, source, tmp_path, monkeypatch):
     use_small_parts(monkeypatch, 30)
     if "slabs" in how:
-        monkeypatch.setattr(counting_rows, "_MOST_CELLS", 0)
+        monkeypatch.setattr(releasing, "_MOST_CELLS", 0)
     person = {"person": "id"} if "persons" in how else {}
     given = fpd.count(source, PLAN) if how == "tables" else source
     released = fpd.release(given, PLAN, tmp_path / "out", **person)

@@ -18,10 +18,9 @@ from fitplug.families import date_answers
 from fitplug.ledger import DrawRequest, hash_values
 from fitplug.release import Period, PeriodAnswers, join_periods
 from fitplug_dask.series import Series, beginning
+from fitplug_dask.series.counts import PeriodCounts, answer_newest, take_period
 from fitplug_dask.series.drawing import Drawing
-from fitplug_dask.series.period_counts import PeriodCounts, answer_newest, take_period
-from fitplug_dask.series.period_folders import PeriodFolders
-from fitplug_dask.series.record import SeriesRecord
+from fitplug_dask.series.folders import PeriodFolders, SeriesRecord
 from fitplug_opendp.key_file import KeyFile
 from fitplug_opendp.noise_source import compute_exact_answers, draw_part
 

@@ -23,7 +23,7 @@ from scipy.stats import chi2
 
 import fitplug as fp
 from fitplug.release import PartedAnswers
-from fitplug_dask.releases import counting_rows, releasing, tasks
+from fitplug_dask.releases import releasing, tasks
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -148,4 +148,4 @@ def use_small_parts(monkeypatch, most=PART):
 
 def use_slabs(monkeypatch):
     """Keep all counts of files in slabs, although they are few."""
-    monkeypatch.setattr(counting_rows, "_MOST_CELLS", 0)
+    monkeypatch.setattr(releasing, "_MOST_CELLS", 0)

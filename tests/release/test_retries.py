@@ -21,7 +21,7 @@ from fitplug_opendp.count_checks import ALL_ROWS, CountedRows
 from fitplug_opendp.executor import ThisProcess, WholeTables
 from fitplug_opendp.output import Output
 from fitplug_opendp.publication import Publication
-from fitplug_opendp.release_request import ReleaseRequest
+from fitplug_opendp.release_progress import ReleaseRequest
 from fitplug_opendp.staging import Staging
 from tests.helpers.command_line import fitplug
 
@@ -202,6 +202,30 @@ def test_who_comes_second_finds_the_release(tmp_path, ledger):
     with pytest.raises(fp.KeyTaken, match="limited by person"):
         third.publish(lambda: WholeTables(MEN, limited()))
     assert len(ledger.entries()) == 1
+
+
+def test_a_store_takes_releases_in_parts_only(ledger):
+    """What is in a store cannot be moved, so this process would not draw all anew there."""
+    with pytest.raises(fp.InputError, match="which takes releases in parts only"):
+        fpo.publish(MEN, TABLES, "memory://retries", ledger=ledger)
+    assert ledger.entries() == ()
+
+
+def test_what_a_killed_run_staged_is_taken_if_its_manifest_is_there(tmp_path, ledger, monkeypatch):
+    """Parts without a manifest were seen by nobody, and are drawn anew."""
+    staged = []
+    for step, name in (("write_manifest", "a"), ("record_draw", "b")):
+        with monkeypatch.context() as patch:
+            patch.setattr(publication if step == "write_manifest" else fp.Ledger, step, killed)
+            patch.setattr(Staging, "discard", lambda _: None)
+            with pytest.raises(KilledError):
+                fpo.publish(MEN, TABLES, tmp_path / name, ledger=ledger, key=name)
+        (part,) = tmp_path.glob(f".{name}.*.parts/answers/part-00000.npy")
+        staged.append(part.read_bytes())
+        fpo.publish(MEN, TABLES, tmp_path / name, ledger=ledger, key=name)
+        taken = (tmp_path / name / "answers" / part.name).read_bytes() == staged[-1]
+        assert taken == (step == "record_draw")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "b", "budget.db"]
 
 
 def test_keys_are_text_before_anything_is_counted(tmp_path, ledger):

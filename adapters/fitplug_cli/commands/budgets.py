@@ -16,7 +16,7 @@ from fitplug_cli.render import out
 from fitplug_cli.render.json_records import compute_rho
 from fitplug_cli.render.release_record import read_release_record
 from fitplug_cli.spec import Spec
-from fitplug_opendp.earlier_runs import find_unknown_charge
+from fitplug_opendp.staging import find_unknown_charge
 
 
 def open_ledger(spec: Spec, *, begin: bool = True) -> Ledger | None:

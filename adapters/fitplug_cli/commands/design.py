@@ -29,7 +29,7 @@ from fitplug_cli.render import (
 )
 from fitplug_cli.render.json_records import compute_rho
 from fitplug_cli.spec import Spec, SpecError, load_spec, name_place
-from fitplug_opendp.earlier_runs import find_kept_plan
+from fitplug_opendp.staging import find_kept_plan
 
 
 def design(

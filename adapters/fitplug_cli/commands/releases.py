@@ -41,7 +41,7 @@ from fitplug_opendp.count_checks import CountedRows, check_limit, check_tables
 from fitplug_opendp.executor import ThisProcess, WholeTables
 from fitplug_opendp.output import Output
 from fitplug_opendp.publication import Publication, PublishedRelease
-from fitplug_opendp.release_request import ReleaseRequest, ReleaseState
+from fitplug_opendp.release_progress import ReleaseRequest, ReleaseState
 
 _MOST_DIGITS = 19
 """A text of so many digits or more is never the number of an entry of a ledger."""

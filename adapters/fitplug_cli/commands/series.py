@@ -118,7 +118,7 @@ def _find_ledger(spec: Spec) -> Ledger:
         SpecError: The spec names none.
         LedgerError: It is missing, and the folder holds a series that was charged to it.
     """
-    from fitplug_dask.series.record import RECORD
+    from fitplug_dask.series.folders import RECORD
 
     folder = _find_folder(spec)
     if spec.ledger is not None and not has_ledger_file(spec) and (folder / RECORD).exists():

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fitplug_cli.spec import Spec
     from fitplug_dask import Survey
     from fitplug_opendp.publication import PublishedRelease
-    from fitplug_opendp.release_request import ReleaseState
+    from fitplug_opendp.release_progress import ReleaseState
 
 _MOST_VALUES = 3
 """The largest number of a filter's values that a message names; others are only counted."""

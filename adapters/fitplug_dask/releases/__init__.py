@@ -9,8 +9,7 @@ package hands the executor. The modules, each of which imports only those before
 | `counts` | says where exact counts are, stores those that no process holds, encrypted |
 | `tasks` | draws the answers of a part once, and writes the estimates of a part of a table |
 | `executor` | runs these tasks, after a test of every worker |
-| `counting_rows` | counts tables in this process, or slabs on the workers |
-| `releasing` | checks what the caller gives, and counts: `release` |
+| `releasing` | checks what the caller gives, and counts, here or on the workers: `release` |
 """
 
 from fitplug_dask.releases.releasing import make_release, release

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from fitplug.errors import FitplugError
 from fitplug_dask.kernel import OUT_OF_MEMORY, Fault
-from fitplug_opendp.earlier_runs import RETRY
+from fitplug_opendp.staging import RETRY
 
 T = TypeVar("T")
 

@@ -5,9 +5,8 @@ only those before it:
 
 | module | what it does |
 |---|---|
-| `record` | says what a series is: what its folder and the ledger must agree about |
-| `period_counts` | takes the counts of one period, and computes the exact answers from them |
-| `period_folders` | keeps answers and encrypted counts, and puts a period into its place |
+| `counts` | takes the counts of one period, seals them, and computes the exact answers from them |
+| `folders` | says what a series is, keeps its answers, and puts a period into its place |
 | `drawing` | takes the steps by which a period is drawn, once |
 | `series` | draws one period after another, each once: `Series` |
 | `beginning` | charges and opens a series: `begin_series`, `open_series` |

@@ -14,15 +14,14 @@ from fitplug.plan import Plan
 from fitplug.release import PLAN, check_names
 from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
 from fitplug_dask.encryption import check_encryption
+from fitplug_dask.series.counts import answer_by_period
 from fitplug_dask.series.drawing import SeriesCharge
-from fitplug_dask.series.period_counts import answer_by_period
-from fitplug_dask.series.period_folders import locate_hidden
-from fitplug_dask.series.record import RECORD, SeriesRecord, read_plan
+from fitplug_dask.series.folders import RECORD, SeriesRecord, locate_hidden, read_plan
 from fitplug_dask.series.series import Series
-from fitplug_opendp.earlier_runs import encode_path, report_write_errors
 from fitplug_opendp.key_file import KeyFile
 from fitplug_opendp.noise_source import NoiseSource
-from fitplug_opendp.release_request import ReleaseRequest
+from fitplug_opendp.release_progress import ReleaseRequest
+from fitplug_opendp.staging import encode_path, report_write_errors
 
 
 def begin_series(

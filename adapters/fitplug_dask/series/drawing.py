@@ -26,11 +26,10 @@ from fitplug.ledger import DrawRequest, Ledger, Stage, StagedCharge
 from fitplug.numeric import IntArray
 from fitplug.plan import Plan
 from fitplug.release import PeriodAnswers
-from fitplug_dask.series.period_counts import PeriodCounts, answer_newest, take_period
-from fitplug_dask.series.period_folders import PeriodFolders, SealedCounts
-from fitplug_dask.series.record import SeriesRecord
-from fitplug_opendp.earlier_runs import encode_path
+from fitplug_dask.series.counts import PeriodCounts, SealedCounts, answer_newest, take_period
+from fitplug_dask.series.folders import PeriodFolders, SeriesRecord
 from fitplug_opendp.noise_source import CLAMPED, check_sampler_for, draw_part
+from fitplug_opendp.staging import encode_path
 
 
 @dataclass(frozen=True)

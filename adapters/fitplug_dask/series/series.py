@@ -25,14 +25,13 @@ from fitplug.release import (
     join_periods,
 )
 from fitplug_dask.counting import count
+from fitplug_dask.series.counts import SealedCounts, list_period_tables
 from fitplug_dask.series.drawing import Drawing, SeriesCharge, name_draw
-from fitplug_dask.series.period_counts import list_period_tables
-from fitplug_dask.series.period_folders import PeriodFolders, SealedCounts
-from fitplug_dask.series.record import SeriesRecord
+from fitplug_dask.series.folders import PeriodFolders, SeriesRecord
 from fitplug_dask.sources import Source
 from fitplug_opendp.count_checks import check_are_tables
-from fitplug_opendp.earlier_runs import encode_path, report_write_errors
 from fitplug_opendp.key_file import KeyFile, derive_key
+from fitplug_opendp.staging import encode_path, report_write_errors
 
 _RETRY = "the period is not finished: run the same again, which charges nothing more"
 

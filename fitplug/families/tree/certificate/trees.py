@@ -78,12 +78,12 @@ def build_root_prior(
         The prior; None if there is no such factor.
     """
     degrees, theta = covariance
-    kept = totals.measured
-    n = len(kept)
+    measured = totals.measured
+    n = len(measured)
     shift = lowered + 2.2 * n * gamma(n + 4) + 4 * gamma(roundings)
     A = np.diag(degrees * (1 - shift)) - theta
     try:
-        factor = np.linalg.cholesky(A[np.ix_(kept, kept)])
+        factor = np.linalg.cholesky(A[np.ix_(measured, measured)])
     except np.linalg.LinAlgError:
         return None
     return RootPrior(*sums, totals.reduction.astype(np.float64), np.asarray(factor, np.float64))

@@ -1,35 +1,34 @@
-"""Folders of periods: staged answers, sealed counts, and the folder that a period is published in.
+"""Folders of a series: its record, and the staged and the published answers of its periods.
+
+The digest of the record is what the ledger keeps as the answers of the charge. So a folder whose
+record was edited, and a ledger that the series was not charged to, are both noticed.
 
 A period is one part of the answers. It is staged as all answers are (`fitplug_opendp.staging`), in
 a hidden folder that only its owner can read, until the ledger has entered that it is drawn. Then
 the folder of the period is written from it and moved into its place in one step. What the ledger
 has not entered was seen by nobody. The staged part stays until the series is over.
-
-The exact counts of the periods so far, which the answers of later ones need, are sealed in the same
-hidden folder, encrypted with AES-GCM. The key is derived from a nonce, and this from the secret of
-the key file, which lies apart. Anyone with the counts and the key file can subtract the exact
-answers from the released ones, which reveals everything. Both are removed when the last period is
-drawn, or the series is closed.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
+import json
 import os
 import secrets
 import shutil
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from fitplug.errors import InputError
 from fitplug.files import LocalPlace, make_partial_folder, move_into_place
+from fitplug.ledger import hash_values
 from fitplug.plan import Plan
 from fitplug.release import (
     ANSWER_PARTS,
     MANIFEST,
+    PLAN,
     PartialRelease,
     Period,
     PeriodAnswers,
@@ -39,11 +38,95 @@ from fitplug.release import (
     read_period_answers,
     write_period_answers,
 )
-from fitplug_dask.encryption import decrypt_long, encrypt_long
-from fitplug_dask.series.period_counts import PeriodCounts
-from fitplug_dask.series.record import SeriesRecord
+from fitplug_dask.series.counts import name_counts
 from fitplug_opendp.output import Output
 from fitplug_opendp.staging import Staging, remove_folder
+
+RECORD = "series.json"
+
+_KIND, _FORMAT = "series of fitplug", 1
+
+
+@dataclass(frozen=True)
+class SeriesRecord:
+    """What a series is. All of it is public.
+
+    Attributes:
+        plan_digest: The digest of the plan.
+        periods: The attribute whose cells are the periods.
+        contributions: The number of records of one person that the series is charged for.
+        confidence: The confidence of the intervals in tables of groups whose target has none.
+        key: The name of the series in the ledger.
+        entry: The number of its charge.
+        time: When it was charged.
+    """
+
+    plan_digest: str
+    periods: str
+    contributions: int
+    confidence: float
+    key: str
+    entry: int
+    time: str
+
+    @cached_property
+    def digest(self) -> str:
+        """The SHA-256, in hex, of the record."""
+        return hash_values(_KIND, _FORMAT, *asdict(self).values())
+
+    def write(self, folder: Path) -> None:
+        """Write the record unless the folder has one, durably.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        said = {"kind": _KIND, "format": _FORMAT, **asdict(self), "digest": self.digest}
+        LocalPlace(folder).create(RECORD, json.dumps(said, indent=1).encode() + b"\n")
+
+    def _has_types(self) -> bool:
+        """Return whether the fields are of their types, which a file need not be of."""
+        types = [str, str, int, float, str, int, str]
+        return [type(value) for value in asdict(self).values()] == types
+
+    @classmethod
+    def read(cls, folder: Path) -> SeriesRecord:
+        """Read the record of a folder.
+
+        Raises:
+            InputError: There is none, or it is damaged or was edited.
+        """
+        path = folder / RECORD
+        if not path.is_file():
+            raise InputError(
+                f"{folder} is no folder of a series: {RECORD} is missing; name the folder that "
+                "begin_series was given"
+            )
+        try:
+            said = json.loads(path.read_bytes())
+            is_known = (said.pop("kind"), said.pop("format")) == (_KIND, _FORMAT)
+            digest, record = said.pop("digest"), cls(**said)
+            is_known = is_known and digest == record.digest and record._has_types()
+        except (ValueError, TypeError, KeyError, AttributeError):
+            is_known = False
+        if not is_known:
+            raise InputError(f"{path} is damaged, or it was edited; put the file back")
+        return record
+
+
+def read_plan(folder: Path, record: SeriesRecord) -> Plan:
+    """Read the plan of a series.
+
+    Raises:
+        InputError: The plan is missing or damaged, or it is another one.
+    """
+    path = folder / PLAN
+    if not path.is_file():
+        raise InputError(f"{folder}: {PLAN} is missing; put the file back")
+    plan = Plan.load(path)
+    if plan.digest != record.plan_digest:
+        raise InputError(f"{path} is another plan than that of the series; put the file back")
+    return plan
+
 
 _LABEL = "period"
 _OWNER_ONLY = 0o600
@@ -237,72 +320,3 @@ class PeriodFolders:
         """Return whether answers name the charge of this series."""
         entry = release.entry
         return entry is not None and (entry.id, entry.time) == (self.record.entry, self.record.time)
-
-
-def name_counts(index: int) -> str:
-    """Name the file of the sealed counts of a period in the hidden folder."""
-    return f"counts-{index + 1:05}"
-
-
-@dataclass(frozen=True, repr=False)
-class SealedCounts:
-    """The encrypted counts of a series.
-
-    Attributes:
-        place: The hidden folder that holds them.
-        nonce: What hides the counts in their seals, and what their key is derived from.
-        series: The digest of the series.
-    """
-
-    place: LocalPlace
-    nonce: bytes
-    series: str
-
-    def __repr__(self) -> str:
-        return "SealedCounts()"
-
-    def keep(self, index: int, counts: PeriodCounts) -> PeriodCounts:
-        """Make the counts of a period durable, unless there are some, and return those that are.
-
-        Raises:
-            OSError: They cannot be written.
-            InputError: Those that are there are damaged.
-        """
-        content = encrypt_long(self._key, counts.encode(), self._name_context(index))
-        self.place.create(name_counts(index), content)
-        return self.read(index)
-
-    def has(self, index: int) -> bool:
-        """Return whether the counts of a period are there."""
-        return name_counts(index) in self.place.list_sizes()
-
-    def read(self, index: int) -> PeriodCounts:
-        """Read the counts of a period.
-
-        Raises:
-            InputError: They are missing or damaged, or are of another period or series.
-            OSError: They cannot be read.
-        """
-        try:
-            encrypted = self.place.read(name_counts(index))
-            return PeriodCounts.decode(
-                decrypt_long(self._key, encrypted, self._name_context(index))
-            )
-        except (FileNotFoundError, ValueError):
-            raise InputError(
-                f"{self.place}: the sealed counts of period {index + 1} are missing or damaged; "
-                "put the files back: without them no later period can be drawn"
-            ) from None
-
-    def seal(self, index: int, counts: PeriodCounts) -> str:
-        """Compute the seal of the counts of a period, which tells nothing of them, in hex."""
-        said = f"the seal of period {index} of {self.series}:".encode()
-        return hmac.new(self.nonce, said + counts.encode(), hashlib.sha256).hexdigest()
-
-    @property
-    def _key(self) -> bytes:
-        said = f"the key of the counts of {self.series}".encode()
-        return hmac.new(self.nonce, said, hashlib.sha256).digest()
-
-    def _name_context(self, index: int) -> bytes:
-        return f"period {index} of {self.series}".encode()

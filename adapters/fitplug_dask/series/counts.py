@@ -1,10 +1,17 @@
 """Counts of a period: what is taken of the tables of one period, and the answers from all of them.
 
-They are exact and confidential. Only the cells of the period are read from the tables.
+They are exact and confidential. Only the cells of the period are read from the tables. Those of the
+periods so far, which the answers of later ones need, are sealed in the hidden folder of the series,
+encrypted with AES-GCM. The key is derived from a nonce, and this from the secret of the key file,
+which lies apart. Anyone with the counts and the key file can subtract the exact answers from the
+released ones, which reveals everything. Both are removed when the last period is drawn, or the
+series is closed.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
 import math
 from collections.abc import Iterator, Sequence
@@ -13,13 +20,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from fitplug.counts import AttributeSet, Tables
-from fitplug.errors import TablesError
+from fitplug.errors import InputError, TablesError
 from fitplug.families import date_answers
+from fitplug.files import LocalPlace
 from fitplug.numeric import IntArray
 from fitplug.plan import Plan
 from fitplug.release import Limited
 from fitplug.sensitivity import AnswerPath
 from fitplug.workload import AddRemove, select_largest_sets
+from fitplug_dask.encryption import decrypt_long, encrypt_long
 from fitplug_opendp.count_checks import check_limit, list_outside_attributes
 
 
@@ -167,3 +176,72 @@ def _find_limit(plan: Plan, periods: str, tables: Tables, contributions: int) ->
         return "declared"
     in_period = 1 if tables.once_per == periods else most
     return "enforced" if in_period * plan.domain[periods].size <= unit.records else "declared"
+
+
+@dataclass(frozen=True, repr=False)
+class SealedCounts:
+    """The encrypted counts of a series.
+
+    Attributes:
+        place: The hidden folder that holds them.
+        nonce: What hides the counts in their seals, and what their key is derived from.
+        series: The digest of the series.
+    """
+
+    place: LocalPlace
+    nonce: bytes
+    series: str
+
+    def __repr__(self) -> str:
+        return "SealedCounts()"
+
+    def keep(self, index: int, counts: PeriodCounts) -> PeriodCounts:
+        """Make the counts of a period durable, unless there are some, and return those that are.
+
+        Raises:
+            OSError: They cannot be written.
+            InputError: Those that are there are damaged.
+        """
+        content = encrypt_long(self._key, counts.encode(), self._name_context(index))
+        self.place.create(name_counts(index), content)
+        return self.read(index)
+
+    def has(self, index: int) -> bool:
+        """Return whether the counts of a period are there."""
+        return name_counts(index) in self.place.list_sizes()
+
+    def read(self, index: int) -> PeriodCounts:
+        """Read the counts of a period.
+
+        Raises:
+            InputError: They are missing or damaged, or are of another period or series.
+            OSError: They cannot be read.
+        """
+        try:
+            encrypted = self.place.read(name_counts(index))
+            return PeriodCounts.decode(
+                decrypt_long(self._key, encrypted, self._name_context(index))
+            )
+        except (FileNotFoundError, ValueError):
+            raise InputError(
+                f"{self.place}: the sealed counts of period {index + 1} are missing or damaged; "
+                "put the files back: without them no later period can be drawn"
+            ) from None
+
+    def seal(self, index: int, counts: PeriodCounts) -> str:
+        """Compute the seal of the counts of a period, which tells nothing of them, in hex."""
+        said = f"the seal of period {index} of {self.series}:".encode()
+        return hmac.new(self.nonce, said + counts.encode(), hashlib.sha256).hexdigest()
+
+    @property
+    def _key(self) -> bytes:
+        said = f"the key of the counts of {self.series}".encode()
+        return hmac.new(self.nonce, said, hashlib.sha256).digest()
+
+    def _name_context(self, index: int) -> bytes:
+        return f"period {index} of {self.series}".encode()
+
+
+def name_counts(index: int) -> str:
+    """Name the file of the sealed counts of a period in the hidden folder."""
+    return f"counts-{index + 1:05}"
