@@ -5,7 +5,7 @@ Nothing here reads a row of a file, and nothing here imports Dask or PyArrow bef
 
 from fitplug_dask.sources.catalog import Source, find_files
 from fitplug_dask.sources.delta_tables import DeltaTable
-from fitplug_dask.sources.file_names import HELD_FORMATS, TEXT_FORMATS, Format
+from fitplug_dask.sources.file_names import LIBRARY_FORMATS, TEXT_FORMATS, Format
 from fitplug_dask.sources.iceberg_tables import IcebergTable
 from fitplug_dask.sources.library_tables import SHARES
 from fitplug_dask.sources.locations import (
@@ -16,7 +16,7 @@ from fitplug_dask.sources.locations import (
 )
 from fitplug_dask.sources.source_files import (
     FolderKey,
-    FoundFile,
+    SourceFile,
     StoredColumn,
     find_remaining,
     unpack_rows,
@@ -30,18 +30,18 @@ from fitplug_dask.sources.stores import (
 )
 
 __all__ = [
-    "HELD_FORMATS",
+    "LIBRARY_FORMATS",
     "SHARES",
     "TEXT_FORMATS",
     "ChangedError",
     "DeltaTable",
     "FolderKey",
     "Format",
-    "FoundFile",
     "IcebergTable",
     "Location",
     "Options",
     "Source",
+    "SourceFile",
     "State",
     "StoreError",
     "StoredColumn",

@@ -33,7 +33,7 @@ from fitplug_dask.sources.library_tables import (
     find_polars_stream,
 )
 from fitplug_dask.sources.locations import Location, is_url, redact_url, strip_local_scheme
-from fitplug_dask.sources.source_files import FolderKey, FoundFile
+from fitplug_dask.sources.source_files import FolderKey, SourceFile
 from fitplug_dask.sources.stores import (
     Options,
     get_request_pool,
@@ -51,7 +51,7 @@ _KINDS = (
     "data set, table or reader of Arrow, a frame of Polars or a relation of DuckDB"
 )
 
-_FIND_TABLES: dict[tuple[str, str], Callable[[Any, Options | None], list[FoundFile]]] = {
+_FIND_TABLES: dict[tuple[str, str], Callable[[Any, Options | None], list[SourceFile]]] = {
     ("fitplug_dask", "DeltaTable"): find_delta_files,
     ("deltalake", "DeltaTable"): find_delta_files,
     ("fitplug_dask", "IcebergTable"): find_iceberg_files,
@@ -60,7 +60,7 @@ _FIND_TABLES: dict[tuple[str, str], Callable[[Any, Options | None], list[FoundFi
 }
 """Tables of lakes, as `_FIND`."""
 
-_FIND: dict[tuple[str, str], Callable[[Any], list[FoundFile]]] = {
+_FIND: dict[tuple[str, str], Callable[[Any], list[SourceFile]]] = {
     ("pyarrow", "Dataset"): find_fragments,
     ("pyarrow", "Table"): find_arrow_stream,
     ("pyarrow", "RecordBatch"): find_arrow_stream,
@@ -77,7 +77,7 @@ _FIND: dict[tuple[str, str], Callable[[Any], list[FoundFile]]] = {
 """By the package and the name of a class of the source's type, or of a class that it extends."""
 
 
-def find_files(source: Source, options: Options | None = None) -> list[FoundFile]:
+def find_files(source: Source, options: Options | None = None) -> list[SourceFile]:
     """Find the files, or the parts of a table, that `source` means.
 
     Args:
@@ -122,7 +122,7 @@ def _describe_type(source: object) -> str:
     return type(source).__name__
 
 
-def _find_library_rows(find: Callable[[Any], list[FoundFile]], source: Any) -> list[FoundFile]:
+def _find_library_rows(find: Callable[[Any], list[SourceFile]], source: Any) -> list[SourceFile]:
     """Return what another library holds. What it raises may quote values, so it is dropped."""
     try:
         return find(source)
@@ -133,7 +133,7 @@ def _find_library_rows(find: Callable[[Any], list[FoundFile]], source: Any) -> l
     raise DataError(fault)
 
 
-def _find_by_path(source: Paths, options: Options | None = None) -> list[FoundFile]:
+def _find_by_path(source: Paths, options: Options | None = None) -> list[SourceFile]:
     """Find the files that `source` means.
 
     Args:
@@ -173,7 +173,7 @@ def _find_by_path(source: Paths, options: Options | None = None) -> list[FoundFi
     return files
 
 
-def _describe_stored(location: Location) -> FoundFile:
+def _describe_stored(location: Location) -> SourceFile:
     """Return a file in a store, with the keys of its folders."""
     displayed = redact_url(location.path)
     scheme, _, path = displayed.partition("://")
@@ -181,21 +181,21 @@ def _describe_stored(location: Location) -> FoundFile:
         key._replace(folder=f"{scheme}://{key.folder}")
         for key in _parse_keys(os.path.dirname(path))  # noqa: PTH120 (a plain path)
     )
-    return FoundFile(displayed, tuple(keys), location, infer_format(displayed))
+    return SourceFile(displayed, tuple(keys), location, infer_format(displayed))
 
 
-def _find_local(given: str) -> Iterator[FoundFile]:
+def _find_local(given: str) -> Iterator[SourceFile]:
     """Yield the files that one local path or glob means."""
     resolve = cache(lambda folder: str(Path(folder).absolute()))  # of folders, as below
     for path in list_local_files(strip_local_scheme(given)):
         folder, name = os.path.split(path)
         location = Location(os.path.join(resolve(folder), name))  # noqa: PTH118 (a plain path)
-        yield FoundFile(path, _parse_keys(folder), location, infer_format(path))
+        yield SourceFile(path, _parse_keys(folder), location, infer_format(path))
 
 
-def _check_each_once(files: Sequence[FoundFile]) -> None:
+def _check_each_once(files: Sequence[SourceFile]) -> None:
     """Raise DataError if a file is found twice, also by links: its rows would count twice."""
-    seen: dict[object, FoundFile] = {}
+    seen: dict[object, SourceFile] = {}
     resolve = cache(os.path.realpath)  # of folders, as many files are in one
     for file in files:
         for identity in _identify(file.location, resolve):
@@ -228,7 +228,7 @@ def _identify(location: Location, resolve: Callable[[str], str]) -> Iterator[obj
         yield now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns
 
 
-def _check_one_format(files: Sequence[FoundFile]) -> None:
+def _check_one_format(files: Sequence[SourceFile]) -> None:
     """Raise DataError if the files are of several formats."""
     first = files[0]
     for file in files:

@@ -100,7 +100,7 @@ class FolderKey(NamedTuple):
     folder: str
 
 
-class FoundFile(NamedTuple):
+class SourceFile(NamedTuple):
     """A file, or a part of a table, that a source means.
 
     Attributes:
