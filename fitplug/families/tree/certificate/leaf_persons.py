@@ -180,9 +180,9 @@ def lower_leaf_norm(
         cover = max(cover, moment.excess / float(structure.subsets.profile_multiples[block]))
         power, rows = scale_rows(structure, block, row_weights)
         weights = LeafWeights(structure, block, moment, p, rows)
-        found = lower_weighted_norm(weights, weights.find_root_prior(), weights.most)
-        found -= weights.upper_error()
-        norm += math.ldexp(max(found, 0.0), power) * (1 - gamma(8))
+        lower = lower_weighted_norm(weights, weights.find_root_prior(), weights.most)
+        lower -= weights.upper_error()
+        norm += math.ldexp(max(lower, 0.0), power) * (1 - gamma(8))
     mass = float(of_sets.sum()) + structure.cells * cover * (1 + gamma(8))
     return norm * (1 - gamma(len(structure.blocks) + 4)), mass
 
@@ -198,8 +198,8 @@ def find_leaf_moment(
     classes = structure.classes[block]
     sizes = (*structure.person.sizes[:-1], math.inf)
     (root, error), (moment, other) = (
-        _merge_classes(classes[0], *sum_moments(sets, own, sizes, of_sets, structure.cells))
-        for own in (attributes, (*attributes, len(sizes) - 1))
+        _merge_classes(classes[0], *sum_moments(sets, shared, sizes, of_sets, structure.cells))
+        for shared in (attributes, (*attributes, len(sizes) - 1))
     )
     F = factor_moment(moment)
     squares = (F * F).sum(axis=0)

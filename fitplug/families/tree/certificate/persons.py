@@ -98,8 +98,8 @@ def _lower_kinds_norm(
         known = 0.0
         if least < deepest:
             known = _upper_known_norm(structure, block, p, row_weights)
-        found = max(math.sqrt(least) * full, math.sqrt(deepest) * (full - known))
-        return root * max(found, 0.0) * (1 - 16 * UNIT_ROUNDOFF)
+        lower = max(math.sqrt(least) * full, math.sqrt(deepest) * (full - known))
+        return root * max(lower, 0.0) * (1 - 16 * UNIT_ROUNDOFF)
     power, rows = scale_rows(structure, block, row_weights)
     norm = lower_weighted_norm(BlockWeights(structure, block, p, rows), None, scales=scales)
     return root * math.ldexp(norm, power) * (1 - 64 * UNIT_ROUNDOFF)
