@@ -250,7 +250,7 @@ def _list_choices(structure: Structure, name: str) -> list[AttributeGrades]:
     """List the grades that one attribute may have, by itself, the best first."""
     undivided = leave_undivided(structure.subsets)
     same = undivided.variants
-    if name not in structure.told_apart:
+    if name not in structure.asymmetric:
         return [undivided]
     workload = structure.workload
     attribute = workload.domain[name]

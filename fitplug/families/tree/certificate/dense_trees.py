@@ -8,7 +8,7 @@ precision W_v = F_v'F_v, shape (r, r), and log det(I + N / t) is the sum over th
 
 All of this increases with V0 in the order of symmetric matrices, so lower bounds on V0 give lower
 bounds on everything. A node's V is bounded from below by c P P', for a float c <= 1 and a matrix P
-of floats, which proves itself (T8) (`fitplug.certify.proven_factors`).
+of floats, which proves itself (T8) (`fitplug.certify.nuclear_norms`).
 
 Where only the total of some classes is asked below a node, what is below is a tree of numbers, and
 it is known as one more measurement of this total (docs/theory/trees.md, (T7)). This needs p to

@@ -226,7 +226,6 @@ def design_person_trees(
         structure.workload,
         ONE_RECORD,
         structure.symmetric,
-        structure.told_apart,
         structure.subsets,
         structure.tree_attribute,
         structure.merges_leaves,

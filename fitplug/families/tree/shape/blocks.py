@@ -110,11 +110,11 @@ class TreeStructure(Structure):
 
     @property
     def dense(self) -> tuple[str, ...]:
-        return tuple(name for name in self.told_apart if name != self.tree_attribute)
+        return tuple(name for name in self.asymmetric if name != self.tree_attribute)
 
     @property
     def profile_attributes(self) -> tuple[str, ...]:
-        return self.told_apart
+        return self.asymmetric
 
     @property
     def names_in_files(self) -> Mapping[str, tuple[str, ...]]:
@@ -127,7 +127,7 @@ class TreeStructure(Structure):
 
     @property
     def remedy(self) -> str:
-        return f"for the optimum, take {suggest_fewer_cells(self.workload.domain, self.told_apart)}"
+        return f"for the optimum, take {suggest_fewer_cells(self.workload.domain, self.asymmetric)}"
 
     @property
     def differences(self) -> int:
@@ -140,11 +140,11 @@ class TreeStructure(Structure):
         domain = self.workload.domain
         names = (self.tree_attribute, *self.dense)
         shaped = by_node[self.tree.leaf_nodes].reshape(domain.shape_of(names))
-        return np.asarray(shaped.transpose([names.index(name) for name in self.told_apart]))
+        return np.asarray(shaped.transpose([names.index(name) for name in self.asymmetric]))
 
     def take_least(self, values: FloatArray) -> FloatArray:
         names = (self.tree_attribute, *self.dense)
-        by_cell = values.transpose([self.told_apart.index(name) for name in names])
+        by_cell = values.transpose([self.asymmetric.index(name) for name in names])
         by_cell = by_cell.reshape(len(self.tree.leaf_nodes), -1)
         by_node = np.full((self.tree.size, self.cells), np.inf)
         np.minimum.at(by_node, self.tree.leaf_nodes, by_cell)
