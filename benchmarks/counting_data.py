@@ -1,8 +1,11 @@
-"""Draw rows for the counting benchmark from the real people of examples/acs.
+"""Draw rows for the counting benchmark from the real people of examples/acs, or skewed ones.
 
-Each row joins a person to an independently drawn household. Within the columns of persons, and
-within those of households, the joint distribution is the real one. Across them many cells are in
-use, as in a census. No value is made up.
+Each row of people joins a person to an independently drawn household. Within the columns of
+persons, and within those of households, the joint distribution is the real one. Across them many
+cells are in use, as in a census. No value is made up.
+
+The skewed rows are made up: most values of a column are its first few, and the columns differ in
+how they are stored, which is what readers take different times for.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +35,85 @@ REFERENCE = {"REF_SEX": "SEX", "REF_RAC1P": "RAC1P"}
 
 _DRAWN_AT_ONCE = 2**18
 Types = list[tuple[str, pa.DataType]]
+
+
+class Skewed(NamedTuple):
+    """How a column of skewed values is stored.
+
+    Attributes:
+        kind: The type: an integer, text, or Arrow's dictionary of text.
+        size: The number of values.
+        nulls: The share of nulls.
+        encoded: Whether the pages refer to a dictionary.
+    """
+
+    kind: pa.DataType
+    size: int
+    nulls: float = 0.0
+    encoded: bool = False
+
+
+TEXTS = pa.dictionary(pa.int32(), pa.string())
+SKEWED = {
+    "plain": Skewed(pa.int8(), 10),
+    "nullable": Skewed(pa.int8(), 10, nulls=0.3),
+    "texts": Skewed(pa.string(), 10, encoded=True),
+    "dictionary": Skewed(TEXTS, 10, nulls=0.1, encoded=True),
+    "encoded": Skewed(pa.int32(), 10, nulls=0.3, encoded=True),
+    "short": Skewed(pa.int16(), 10, encoded=True),
+    "plain_texts": Skewed(pa.string(), 10, nulls=0.3),
+}
+
+
+def skewed_domain() -> fp.Domain:
+    """Build the domain of the skewed columns; null is outside of it."""
+    return fp.Domain(
+        {
+            name: fp.Integers(0, column.size - 1)
+            if pa.types.is_integer(column.kind)
+            else fp.Categories([f"value {i:02}" for i in range(column.size)])
+            for name, column in SKEWED.items()
+        }
+    )
+
+
+def write_skewed(
+    folder: Path, rows: int, *, files: int, group_rows: int, folders: int = 0
+) -> list[str]:
+    """Write Parquet files of all skewed columns, from a seed.
+
+    Args:
+        folder: The folder of the files.
+        rows: The number of rows in all files.
+        files: The number of files.
+        group_rows: The number of rows of a row group.
+        folders: How many folders `area=...` the files are spread over; 0 for none.
+
+    Returns:
+        The paths of the files.
+    """
+    rng = np.random.default_rng(20261126)
+    encoded = [name for name, column in SKEWED.items() if column.encoded]
+    paths = []
+    for i in range(files):
+        n = rows * (i + 1) // files - rows * i // files
+        table = pa.table({name: draw_skewed(rng, n, column) for name, column in SKEWED.items()})
+        place = folder / f"area={i % folders:04}" if folders else folder
+        place.mkdir(parents=True, exist_ok=True)
+        paths.append(str(place / f"part-{i:05}.parquet"))
+        pq.write_table(table, paths[-1], row_group_size=group_rows, use_dictionary=encoded)
+    return paths
+
+
+def draw_skewed(rng: np.random.Generator, rows: int, column: Skewed) -> pa.Array:
+    """Draw values of a column, of which the first is the most likely."""
+    last = column.size - 1
+    codes = np.minimum(rng.exponential(column.size / 6, rows).astype(np.int32), last)
+    drawn = pa.array(codes, mask=rng.random(rows) < column.nulls)
+    if pa.types.is_integer(column.kind):
+        return drawn.cast(column.kind)
+    entries = pa.array([f"value {i:02}" for i in range(column.size)])
+    return pa.DictionaryArray.from_arrays(drawn, entries).cast(column.kind)
 
 
 def domain() -> fp.Domain:

@@ -1,6 +1,7 @@
 """Compare counting of files in a slow store, and of many small files, with their usual readers.
 
     python benchmarks/stores.py [--rows 10000000] [--files 20000] [--rounds 5]
+    python benchmarks/stores.py --rows 200000 --files 400 --rounds 1  # for a quick look
 
 The script makes its data in a temporary folder. The store is the HTTP server of the tests, a
 process of its own that waits before each answer, and that also answers requests for objects as S3
@@ -28,9 +29,10 @@ import numpy as np
 import pyarrow.dataset as ds
 import pyarrow.fs as pf
 import pyarrow.parquet as pq
-from counting_engines import DOMAIN, SMALL, THREADS
+from counting_engines import DOMAIN, SKEWED, SMALL, THREADS
 from markdown_table import heading, line
 
+import fitplug as fp
 import fitplug_dask as fpd
 from tests.helpers.store_server import StoreServer, serve
 
@@ -39,7 +41,8 @@ HEAD = """# Stores and small files
 The data are {rows:,} rows of 20 columns, of which three are counted, on {threads} threads of one
 process. The store holds them in {few} files. It is an HTTP server on the same machine that waits
 {ms:.0f} ms before each answer. "pyarrow.dataset" only reads the columns, by the file system that is
-named. The small files are {files:,} on the local disk, with {each} rows each.
+named. The small files are {files:,} on the local disk, with {each} rows each. As many lie in
+{folders:,} folders `area=...`, with plain text and 30% nulls, and are counted by the area, too.
 
 "Seconds" are the median of {rounds} rounds. The ratio is the median over the rounds of our time by
 that of the other engine in the same round. "Bytes" are all bytes that the server sent, footers
@@ -47,13 +50,20 @@ included, by those of the column chunks that are counted. "Requests" are those o
 
     python benchmarks/stores.py --rows {rows} --files {files} --rounds {rounds}
 """
-FEW, LATENCY = 20, 0.05
+FEW, LATENCY, FOLDERS = 20, 0.05, 1_000
 TABLES = [DOMAIN.ordered(SMALL)]
+HIVE = ("area", "nullable", "plain_texts")
 Run = Callable[[], Any]
 
 
 def ours(source: Any, options: Any = None) -> Run:
     return lambda: fpd.count(source, (DOMAIN, TABLES), storage_options=options)[TABLES[0]]
+
+
+def ours_by_area(folder: Path) -> Run:
+    areas = fp.Categories([f"{i:04}" for i in range(FOLDERS)])
+    domain = fp.Domain({"area": areas, **{name: SKEWED[name] for name in HIVE[1:]}})
+    return lambda: fpd.count(str(folder), (domain, [HIVE]))[HIVE]
 
 
 def arrow(paths: Sequence[str], system: Any) -> Run:
@@ -64,15 +74,16 @@ def arrow(paths: Sequence[str], system: Any) -> Run:
     return read
 
 
-def duckdb(folder: Path) -> Run:
+def duckdb(files: str, columns: Sequence[str], options: str = "") -> Run:
     import duckdb
 
-    columns = ", ".join(SMALL)
-    query = f"SELECT {columns}, count(*) FROM read_parquet('{folder}/*.parquet') GROUP BY ALL"
+    inside = " AND ".join(f"{name} IS NOT NULL" for name in columns)
+    query = f"SELECT {', '.join(columns)}, count(*) FROM read_parquet('{files}'{options}) "
+    query += f"WHERE {inside} GROUP BY ALL"
 
     def count() -> int:
         with duckdb.connect(config={"threads": THREADS}) as connection:
-            return len(connection.sql(query).fetchall())
+            return int(connection.sql(query).to_arrow_table().num_rows)
 
     return count
 
@@ -139,10 +150,22 @@ def compare(folder: Path, rows: int, files: int, rounds: int) -> None:
         objects = {"fitplug": over_s3, "pyarrow.dataset, Arrow's S3": arrow(names, s3)}
         report("HTTP", http, rounds, store, wanted)
         report("S3", objects, rounds, store, wanted)
-    small = {"fitplug": ours(str(folder / "small")), "DuckDB": duckdb(folder / "small")}
-    for run in small.values():
-        run()  # the first reading of a new file takes longer
-    report(f"{files:,} small files", small, rounds, None, 0)
+    counting_data.write_skewed(
+        folder / "hive", rows, files=files, group_rows=100_000, folders=min(FOLDERS, files)
+    )
+    typed = ", hive_partitioning = true, hive_types = {'area': VARCHAR}"
+    small = {
+        "fitplug": ours(str(folder / "small")),
+        "DuckDB": duckdb(f"{folder}/small/*.parquet", SMALL),
+    }
+    hive = {
+        "fitplug": ours_by_area(folder / "hive"),
+        "DuckDB": duckdb(f"{folder}/hive/*/*.parquet", HIVE, typed),
+    }
+    for name, engines in (("small files", small), ("small files in folders", hive)):
+        for run in engines.values():
+            run()  # the first reading of a new file takes longer
+        report(f"{files:,} {name}", engines, rounds, None, 0)
 
 
 def main() -> None:
@@ -152,6 +175,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     asked = parser.parse_args()
     told = {"each": asked.rows // asked.files, "few": FEW, "ms": LATENCY * 1000}
+    told["folders"] = min(FOLDERS, asked.files)
     print(HEAD.format(**vars(asked), **told, threads=THREADS))
     print(heading(["files", "engine", "seconds", "ours / its", "bytes", "requests"]), flush=True)
     with dask.config.set(num_workers=THREADS), tempfile.TemporaryDirectory() as folder:

@@ -24,7 +24,7 @@ def locate(columns: list[Lookup], shared: int, cells: Array) -> None:
     Raises:
         IndexError: A value of a strict column is beyond its terms.
         TypeError: Values have another type.
-        ValueError: A column has more or fewer values than there are cells, or no term.
+        ValueError: A column has no term, too few bits, or more or fewer values than cells.
     """
 
 def increment(counter: Array, cells: Array) -> None:

@@ -52,14 +52,16 @@ cdef struct Column:
     bint signed
     int64_t low
     const int64_t *terms
-    uint64_t last
+    int64_t count
+    const uint8_t *valid
+    int64_t first
     bint strict
 
 
 def locate(columns, int64_t shared, int64_t[::1] cells):
     cdef Py_ssize_t c, i, start = 0, rows = cells.shape[0], count = len(columns)
     cdef bint clipped = False
-    cdef const uint8_t[::1] values
+    cdef const uint8_t[::1] values, bits
     cdef const int64_t[::1] terms
     if not rows:
         return
@@ -68,7 +70,7 @@ def locate(columns, int64_t shared, int64_t[::1] cells):
         raise MemoryError
     try:
         for c in range(count):
-            numbers, held[c].low, terms, held[c].strict = columns[c][:4]
+            numbers, held[c].low, terms, held[c].strict, _, valid, held[c].first = columns[c]
             kind = numbers.dtype
             wide = kind.kind == "u" and kind.itemsize == 8
             if kind.kind not in "iu" or wide or not kind.isnative:
@@ -78,7 +80,14 @@ def locate(columns, int64_t shared, int64_t[::1] cells):
             values = numbers.view("u1")
             held[c].values, held[c].width = &values[0], kind.itemsize
             held[c].signed = kind.kind == "i"
-            held[c].terms, held[c].last = &terms[0], terms.shape[0] - 1
+            held[c].terms, held[c].count = &terms[0], terms.shape[0]
+            held[c].valid = NULL
+            if valid is None:
+                continue
+            bits = valid
+            if held[c].first < 0 or 8 * bits.shape[0] < held[c].first + rows:
+                raise ValueError("each value must have a bit that says whether it is there")
+            held[c].valid, held[c].count = &bits[0], terms.shape[0] - 1
         with nogil:
             while start < rows:
                 for i in range(start, min(start + BLOCK, rows)):
@@ -99,51 +108,64 @@ cdef bint add_terms(
     cdef const uint8_t *values = column.values + start * column.width
     cdef bint clipped
     if column.width == 1 and column.signed:
-        clipped = gather(<const int8_t *>values, column, rows, cells)
+        clipped = gather(<const int8_t *>values, column, start, rows, cells)
     elif column.width == 1:
-        clipped = gather(<const uint8_t *>values, column, rows, cells)
+        clipped = gather(<const uint8_t *>values, column, start, rows, cells)
     elif column.width == 2 and column.signed:
-        clipped = gather(<const int16_t *>values, column, rows, cells)
+        clipped = gather(<const int16_t *>values, column, start, rows, cells)
     elif column.width == 2:
-        clipped = gather(<const uint16_t *>values, column, rows, cells)
+        clipped = gather(<const uint16_t *>values, column, start, rows, cells)
     elif column.width == 4 and column.signed:
-        clipped = gather(<const int32_t *>values, column, rows, cells)
+        clipped = gather(<const int32_t *>values, column, start, rows, cells)
     elif column.width == 4:
-        clipped = gather(<const uint32_t *>values, column, rows, cells)
+        clipped = gather(<const uint32_t *>values, column, start, rows, cells)
     else:
-        clipped = gather(<const int64_t *>values, column, rows, cells)
+        clipped = gather(<const int64_t *>values, column, start, rows, cells)
     return clipped and column.strict
 
 
 cdef bint gather(
-    const Value *values, const Column *column, Py_ssize_t rows, int64_t *cells
+    const Value *values, const Column *column, Py_ssize_t start, Py_ssize_t rows, int64_t *cells
 ) noexcept nogil:
-    cdef Py_ssize_t i
-    cdef int64_t low = column.low
+    cdef Py_ssize_t i, bit = column.first + start
+    cdef const uint8_t *valid = column.valid
     cdef const int64_t *terms = column.terms
-    cdef uint64_t at, last = column.last
+    cdef uint64_t at, there, low = column.low, count = column.count
+    cdef uint64_t last = max(column.count - 1, 0), null = column.count
     cdef bint clipped = False
+    if valid == NULL:
+        for i in range(rows):
+            # Without a sign, numbers below `low` are larger than all that are above it.
+            at = <uint64_t>(<int64_t>values[i]) - low
+            if at >= count:
+                clipped = True
+                at = 0 if <int64_t>values[i] < column.low else last
+            cells[i] += terms[at]
+        return clipped
     for i in range(rows):
-        # Without a sign, numbers below `low` are larger than all that are above it.
-        at = <uint64_t>(<int64_t>values[i]) - <uint64_t>low
-        if at > last:
-            clipped = True
-            at = 0 if <int64_t>values[i] < low else last
-        cells[i] += terms[at]
+        # Which values are there cannot be foreseen, so masks take the place of branches.
+        there = -<uint64_t>(valid[(bit + i) >> 3] >> ((bit + i) & 7) & 1)
+        at = (<uint64_t>(<int64_t>values[i]) - low) & there
+        if at >= count:
+            clipped |= there & 1
+            at = 0 if <int64_t>values[i] < column.low else last
+        cells[i] += terms[at | (null & ~there)]
     return clipped
 
 
 def increment(Count[::1] counter, const int64_t[::1] cells):
     cdef Py_ssize_t i
     cdef uint64_t size = counter.shape[0]
-    cdef bint beyond = False
+    cdef int64_t inside, beyond = 0
+    if not size:
+        raise IndexError("a table has no cells")
     with nogil:
         for i in range(cells.shape[0]):
-            if <uint64_t>cells[i] < size:
-                counter[cells[i]] += 1
-            elif cells[i] >= 0:
-                beyond = True
-    if beyond:
+            # Which rows are outside cannot be foreseen: they add nothing to the first cell.
+            inside = -<int64_t>(<uint64_t>cells[i] < size)
+            counter[cells[i] & inside] -= <Count>inside
+            beyond |= ~(cells[i] | inside)
+    if beyond < 0:
         raise IndexError("a cell lies beyond the table")
 
 
@@ -170,16 +192,17 @@ def increment_pairs(
 def add_weights(int64_t[::1] counter, const int64_t[::1] cells, const int64_t[::1] weights):
     cdef Py_ssize_t i
     cdef uint64_t size = counter.shape[0]
-    cdef bint beyond = False
+    cdef int64_t inside, beyond = 0
     if cells.shape[0] != weights.shape[0]:
         raise ValueError("each row must have a weight")
+    if not size:
+        raise IndexError("a table has no cells")
     with nogil:
         for i in range(cells.shape[0]):
-            if <uint64_t>cells[i] < size:
-                counter[cells[i]] += weights[i]
-            elif cells[i] >= 0:
-                beyond = True
-    if beyond:
+            inside = -<int64_t>(<uint64_t>cells[i] < size)
+            counter[cells[i] & inside] += weights[i] & inside
+            beyond |= ~(cells[i] | inside)
+    if beyond < 0:
         raise IndexError("a cell lies beyond the table")
 
 

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 
 
 class Lookup(NamedTuple):
-    """What a column adds to its rows' cells: terms[value - low].
+    """What a column adds to its rows' cells: terms[value - low], or the last term for a null.
 
     Attributes:
         values: The values (n,), integers of up to 32 bits, or int64.
         low: The value of the first term, from -2^62 to 2^62.
-        terms: The terms (m,), int64.
+        terms: The terms (m,), int64, of values and, if there are bits, of null behind them.
         strict: Whether values beyond the terms are refused. Otherwise they take the first or the
-            last term.
+            last of the values' terms.
         doubtful: Whether a term may be negative.
+        valid: Bits, lowest first, of which the one at start + i says whether value i is there; None
+            if all are.
+        start: The position of the first bit.
     """
 
     values: Array
@@ -26,6 +30,8 @@ class Lookup(NamedTuple):
     terms: Array
     strict: bool
     doubtful: bool
+    valid: npt.NDArray[np.uint8] | None = None
+    start: int = 0
 
 
 try:

@@ -1,13 +1,21 @@
 """Certified numbers: outward-rounded norms, quadratures and tiers. Nothing here solves."""
 
-from fitplug.certify.nuclear_norm import (
+from fitplug.certify.nuclear_norms import (
     certify_dense_bound,
     divide_by_mass,
+    factor_precision,
+    factor_sum,
     scale_weights,
+    sum_logarithms,
     sum_nuclear_norms,
 )
-from fitplug.certify.proven_factors import factor_precision, factor_sum, sum_logarithms
-from fitplug.certify.resolvent_quadrature import Quadrature, place_poles
+from fitplug.certify.quadratures import (
+    COARSE_STEP,
+    STEP,
+    ResolventQuadrature,
+    lower_trace,
+    place_poles,
+)
 from fitplug.certify.tiers import (
     Ended,
     LowerBoundAt,
@@ -17,14 +25,13 @@ from fitplug.certify.tiers import (
     certify_tiers,
     make_one_tier,
 )
-from fitplug.certify.trace_quadrature import COARSE_STEP, STEP, lower_trace
 
 __all__ = [
     "COARSE_STEP",
     "STEP",
     "Ended",
     "LowerBoundAt",
-    "Quadrature",
+    "ResolventQuadrature",
     "Tier",
     "TierClaims",
     "Tiers",

@@ -12,8 +12,7 @@ import numpy as np
 from scipy.linalg import qr, svd
 
 from fitplug.errors import WorkloadError
-from fitplug.evaluation.evaluation import Evaluation
-from fitplug.evaluation.strategy import Strategy
+from fitplug.evaluation.evaluation import Evaluation, Strategy
 from fitplug.families import MAX_ENTRIES, name_cell
 from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, IndexArray, guard_linear_algebra
 from fitplug.plan import Plan, design

@@ -45,8 +45,8 @@ from fitplug.families.blocks.shape.persons import PersonStructure
 from fitplug.families.blocks.strategy.causality import date_answers, date_queries, is_causal
 from fitplug.families.chain.certificate import sweep_chain
 from fitplug.families.chain.shape import ChainStructure
+from fitplug.families.chain.strategy.chains import NestedChain
 from fitplug.families.chain.strategy.convolutions import ChainMatrix
-from fitplug.families.chain.strategy.nested_chain import NestedChain
 from fitplug.families.product.shape.pairs import ProductPairStructure
 from fitplug.families.product.shape.products import ProductStructure
 from fitplug.families.registry import register_families

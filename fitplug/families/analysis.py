@@ -24,7 +24,7 @@ from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.pairs import TreePairStructure
 from fitplug.families.tree.shape.persons import PersonTreeStructure
 from fitplug.neighbours import MOST_PAIRS
-from fitplug.numeric import to_positions
+from fitplug.numeric import FloatArray, to_positions
 from fitplug.privacy import MOST_CONTRIBUTIONS
 from fitplug.workload import ONE_RECORD, AddRemove, ReplaceOne, Unit, Workload, check_products
 
@@ -98,33 +98,25 @@ def analyse_structure(
         return _build_pairs(workload, unit, family, tree)
     if not unit.is_of_records:
         return _build_persons(workload, unit, varying, tree)
-    apart = _find_told_apart(workload, varying)
-    symmetric = tuple(name for name in workload.attributes if name not in apart)
-    told_apart = tuple(name for name in workload.attributes if name in apart)
-    can_be_chain = len(told_apart) == 1 and is_chain(workload, told_apart[0])
+    symmetric = _find_symmetric(workload, varying)
     if tree:
-        return _build_tree(workload, unit, symmetric, told_apart, tree, TreeStructure)
-    if chain and can_be_chain:
-        return _build_chain(workload, unit, symmetric, told_apart)
+        return _build_tree(workload, unit, symmetric, tree, TreeStructure)
+    matrices = MatrixStructure(workload, unit, symmetric, _find_subsets(workload, symmetric))
+    asymmetric = matrices.asymmetric
+    can_be_chain = len(asymmetric) == 1 and is_chain(workload, asymmetric[0])
+    if can_be_chain and (chain or (family is None and _is_long(matrices))):
+        return _build_chain(matrices)
     if not family:
-        subsets = _find_subsets(workload, symmetric, apart)
-        found = MatrixStructure(workload, unit, symmetric, told_apart, subsets)
-        is_possible = len(apart) > 1 or any(find_tree_levels(workload, name) for name in apart)
-        if family is None and can_be_chain and _is_long(found):
-            return _build_chain(workload, unit, symmetric, told_apart)
-        takes_blocks = _fits(found)
-        if tree is None and not takes_blocks and (name := _find_tree(workload, told_apart)):
-            merged = () if name in varying else ("merged",)
-            tree = (name, *merged)
-            return _build_tree(workload, unit, symmetric, told_apart, tree, TreeStructure)
-        if family is False or not is_possible or takes_blocks:
-            found.check_size()
-            return found
-    check_products(workload.groups)
-    subsets = _find_subsets(workload, workload.attributes, apart)
-    product = ProductStructure(workload, unit, symmetric, told_apart, subsets)
-    product.check_size()
-    return product
+        levels = (find_tree_levels(workload, name) for name in asymmetric)
+        can_be_product = len(asymmetric) > 1 or any(levels)
+        takes_blocks = _fits(matrices)
+        if tree is None and not takes_blocks and (name := _find_tree(workload, symmetric)):
+            tree = (name, *(() if name in varying else ("merged",)))
+            return _build_tree(workload, unit, symmetric, tree, TreeStructure)
+        if family is False or not can_be_product or takes_blocks:
+            matrices.check_size()
+            return matrices
+    return _build_product(matrices, ProductStructure)
 
 
 def _build_persons(
@@ -135,15 +127,12 @@ def _build_persons(
     All periods are told apart, unless there are too many cells and one attribute is a tree.
     """
     told = workload.attributes if unit.once_per is None else (unit.once_per,)
-    apart = _find_told_apart(workload, (*varying, *told))
-    symmetric = tuple(name for name in workload.attributes if name not in apart)
-    told_apart = tuple(name for name in workload.attributes if name in apart)
-    subsets = _find_subsets(workload, symmetric, apart)
-    persons = PersonStructure(workload, unit, symmetric, told_apart, subsets)
-    if tree is None and not _holds_persons(persons):
-        # A tree leaves periods symmetric if no query tells them apart otherwise.
-        apart = _find_told_apart(workload, varying)
-        name = _find_tree(workload, [name for name in workload.attributes if name in apart])
+    periods_apart = _find_symmetric(workload, (*varying, *told))
+    persons = PersonStructure(workload, unit, periods_apart, _find_subsets(workload, periods_apart))
+    # A tree leaves periods symmetric if no query tells them apart otherwise.
+    symmetric = _find_symmetric(workload, varying)
+    if tree is None and not (persons.has_room and persons.cells <= MOST_CELLS):
+        name = _find_tree(workload, symmetric)
         if name and unit.once_per in workload.attributes:
             tree = (name, *(() if name in varying else ("merged",)))
         elif name and unit.distinct:
@@ -154,15 +143,7 @@ def _build_persons(
     if not tree:
         persons.check_size()
         return persons
-    apart = _find_told_apart(workload, varying)
-    symmetric = tuple(name for name in workload.attributes if name not in apart)
-    told_apart = tuple(name for name in workload.attributes if name in apart)
-    return _build_tree(workload, unit, symmetric, told_apart, tree, PersonTreeStructure)
-
-
-def _holds_persons(persons: PersonStructure) -> bool:
-    """Tell whether the optimum over all pairs of records can be found."""
-    return persons.has_room and persons.cells <= MOST_CELLS
+    return _build_tree(workload, unit, symmetric, tree, PersonTreeStructure)
 
 
 def _check_measures(workload: Workload, unit: Unit) -> None:
@@ -196,17 +177,23 @@ def check_unit(unit: Unit, domain: Domain) -> None:
         raise BudgetError(f"records = {unit.records} must be at most {MOST_CONTRIBUTIONS}")
 
 
-def _build_chain(
-    workload: Workload,
-    unit: Unit,
-    symmetric: tuple[str, ...],
-    told_apart: tuple[str, ...],
-) -> Structure:
-    """Build the structure of a chain."""
-    subsets = add_chain(_find_subsets(workload, symmetric, set()), workload, *told_apart)
-    found = ChainStructure(workload, unit, symmetric, told_apart, subsets)
-    found.check_size()
-    return found
+def _build_chain(matrices: MatrixStructure) -> Structure:
+    """Build the structure of a chain in the place of a matrix."""
+    workload = matrices.workload
+    subsets = add_chain(matrices.subsets, workload, *matrices.asymmetric)
+    chain = ChainStructure(workload, matrices.unit, matrices.symmetric, subsets)
+    chain.check_size()
+    return chain
+
+
+def _build_product(matrices: MatrixStructure, kind: type[ProductStructure]) -> Structure:
+    """Build the structure of the product family in the place of matrices."""
+    workload = matrices.workload
+    check_products(workload.groups)
+    subsets = _find_subsets(workload, matrices.symmetric, workload.attributes)
+    product = kind(workload, matrices.unit, matrices.symmetric, subsets)
+    product.check_size()
+    return product
 
 
 def _build_pairs(
@@ -216,51 +203,46 @@ def _build_pairs(
 
     The cells of attributes that are not symmetric are told apart, unless they are too many.
     """
-    names = workload.attributes
-    apart = _find_told_apart(workload, ())
-    if not apart:
-        subsets = _find_subsets(workload, names, set())
-        moves = MoveStructure(workload, unit, names, (), subsets)
+    symmetric = _find_symmetric(workload, ())
+    subsets = _find_subsets(workload, symmetric)
+    pairs = PairStructure(workload, unit, symmetric, subsets)
+    asymmetric = pairs.asymmetric
+    if not asymmetric:
+        moves = MoveStructure(workload, unit, symmetric, subsets)
         moves.check_size()
         return moves
-    symmetric_names = tuple(name for name in names if name not in apart)
-    told_apart = tuple(name for name in names if name in apart)
-    subsets = _find_subsets(workload, symmetric_names, apart)
-    found = PairStructure(workload, unit, symmetric_names, told_apart, subsets)
-    own = _find_tree(workload, told_apart) if tree is None and family is None else None
-    if own is not None and (_has_many_nodes(found, own) or not found.fits):
-        tree = (own, "merged")
+    name = _find_tree(workload, symmetric) if tree is None and family is None else None
+    if name is not None and (_has_many_nodes(pairs, name) or not pairs.fits):
+        tree = (name, "merged")
     if tree:
-        return _build_tree(workload, unit, symmetric_names, told_apart, tree, TreePairStructure)
-    is_possible = len(names) > 1 and not any(find_tree_levels(workload, name) for name in apart)
-    if is_possible and (family or (family is None and not found.fits)):
-        check_products(workload.groups)
-        of_all = _find_subsets(workload, names, apart)
-        pairs = ProductPairStructure(workload, unit, symmetric_names, told_apart, of_all)
-        pairs.check_size()
-        return pairs
-    found.check_size()
-    return found
+        return _build_tree(workload, unit, symmetric, tree, TreePairStructure)
+    has_trees = any(find_tree_levels(workload, name) for name in asymmetric)
+    can_be_product = len(workload.attributes) > 1 and not has_trees
+    if can_be_product and (family or (family is None and not pairs.fits)):
+        return _build_product(pairs, ProductPairStructure)
+    pairs.check_size()
+    return pairs
 
 
-def _has_many_nodes(found: PairStructure, tree: str) -> bool:
+def _has_many_nodes(pairs: PairStructure, tree: str) -> bool:
     """Tell whether a hierarchy has too many pairs of nodes, or too large matrices of queries.
 
     This is known before the matrices are made.
     """
-    factors = found.workload.groups.factors
+    factors = pairs.workload.groups.factors
     nodes = max(factor.rows for factor in factors if factor.attribute == tree)
     # Each region has cells of all nodes of the finest level, unless it has those of one.
-    is_kept = tree in (found.public_attributes or ())
-    return found.entries > MAX_ENTRIES or (not is_kept and nodes * (nodes - 1) > 2 * MOST_PAIRS)
+    is_public = tree in (pairs.public_attributes or ())
+    return pairs.entries > MAX_ENTRIES or (not is_public and nodes * (nodes - 1) > 2 * MOST_PAIRS)
 
 
-def _find_tree(workload: Workload, told_apart: Sequence[str]) -> str | None:
+def _find_tree(workload: Workload, symmetric: Sequence[str]) -> str | None:
     """Find the attribute that is a tree, if there is one and the others are small enough."""
-    trees = [name for name in told_apart if is_tree(workload, name)]
+    asymmetric = [name for name in workload.attributes if name not in symmetric]
+    trees = [name for name in asymmetric if is_tree(workload, name)]
     if len(trees) != 1:
         return None
-    others = [name for name in told_apart if name != trees[0]]
+    others = [name for name in asymmetric if name != trees[0]]
     return trees[0] if math.prod(workload.domain.shape_of(others)) <= MOST_DENSE else None
 
 
@@ -268,52 +250,63 @@ def _build_tree(
     workload: Workload,
     unit: Unit,
     symmetric: tuple[str, ...],
-    told_apart: tuple[str, ...],
     tree: Sequence[str],
     kind: type[AnyTree],
 ) -> AnyTree:
     """Build the structure of one tree, or raise WorkloadError where it is too large."""
     name, *merged = tree
-    subsets = _find_subsets(workload, symmetric, set(told_apart))
-    found = kind(workload, unit, symmetric, told_apart, subsets, name, bool(merged))
-    found.check_size()
-    return found
+    subsets = _find_subsets(workload, symmetric)
+    structure = kind(workload, unit, symmetric, subsets, name, bool(merged))
+    structure.check_size()
+    return structure
 
 
-def _find_told_apart(workload: Workload, varying: Sequence[str]) -> set[str]:
-    """Find the attributes that are not symmetric."""
+def _find_symmetric(workload: Workload, varying: Sequence[str]) -> tuple[str, ...]:
+    """Find the attributes that are symmetric, in the domain's order."""
     groups = workload.groups
-    apart = set(varying)
-    apart.update(f.attribute for f in groups.factors if f.kind not in ("identity", "total"))
+    asymmetric = set(varying)
+    asymmetric.update(f.attribute for f in groups.factors if f.kind not in ("identity", "total"))
     for group in map(groups.__getitem__, groups.with_arrays.tolist()):
         for axis, factor in enumerate(group.factors):
-            if factor.kind == "total" or factor.attribute in apart:
+            if factor.kind == "total" or factor.attribute in asymmetric:
                 continue
             if targets_vary(group.variances, axis):
-                apart.add(factor.attribute)
-    return apart
+                asymmetric.add(factor.attribute)
+    return tuple(name for name in workload.attributes if name not in asymmetric)
 
 
-def _is_long(found: MatrixStructure) -> bool:
+def _count_rows(matrices: MatrixStructure) -> FloatArray:
+    """Count the rows of the queries of each block, shape (b,)."""
+    groups, blocks = matrices.subsets.pairs
+    counts = matrices.row_counts[groups].astype(np.float64)
+    return np.asarray(np.bincount(blocks, counts, len(matrices.blocks)), dtype=np.float64)
+
+
+def _is_long(matrices: MatrixStructure) -> bool:
     """Tell whether the cells that one attribute's queries tell apart are too many for a matrix."""
-    groups, blocks = found.subsets.pairs
-    counts = np.array([float(rows) for rows in found.row_counts])
-    rows = np.bincount(blocks, counts[groups], len(found.blocks))
-    told_apart = min(float(rows.max()), float(found.cells))
-    return told_apart >= LEAST_CHAIN or found.entries > MAX_ENTRIES
+    classes = min(float(_count_rows(matrices).max()), float(matrices.cells))
+    return classes >= LEAST_CHAIN or matrices.entries > MAX_ENTRIES
 
 
-def _fits(found: Structure) -> bool:
+def _fits(matrices: MatrixStructure) -> bool:
     """Tell whether the product of the dense attributes is small enough for its optimum."""
-    groups, blocks = found.subsets.pairs
-    rows = np.bincount(blocks, found.row_counts[groups].astype(np.float64), len(found.blocks))
-    rank = np.minimum(rows, float(found.cells))
-    work = float((rank**2 * (rank + rows + float(found.cells))).sum())
-    return found.cells <= MOST_CELLS and work <= MOST_WORK
+    rows, cells = _count_rows(matrices), float(matrices.cells)
+    rank = np.minimum(rows, cells)
+    work = float((rank**2 * (rank + rows + cells)).sum())
+    return matrices.cells <= MOST_CELLS and work <= MOST_WORK
 
 
-def _find_subsets(workload: Workload, attributes: Sequence[str], apart: set[str]) -> Subsets:
-    """Find the subsets of the groups' sets A_t of the attributes that blocks are made of."""
+def _find_subsets(
+    workload: Workload, symmetric: Sequence[str], split: Sequence[str] | None = None
+) -> Subsets:
+    """Find the subsets of the groups' sets A_t of the attributes that blocks are made of.
+
+    Args:
+        workload: The workload.
+        symmetric: The symmetric attributes.
+        split: The attributes that blocks are made of; None for the symmetric ones.
+    """
+    attributes = symmetric if split is None else split
     position = {name: i for i, name in enumerate(attributes)}
     groups, domain = workload.groups, workload.domain
     # The one cell of an attribute without others has no contrasts.
@@ -321,12 +314,12 @@ def _find_subsets(workload: Workload, attributes: Sequence[str], apart: set[str]
         position[f.attribute]
         if f.kind != "total"
         and f.attribute in position
-        and (f.attribute in apart or domain[f.attribute].size > 1)
+        and (f.attribute not in symmetric or domain[f.attribute].size > 1)
         else -1
         for f in groups.factors
     ]
     counts, used = groups.gather_sets(np.array(members, dtype=np.int64))
-    if not apart.intersection(attributes):
+    if set(symmetric).issuperset(attributes):
         zero = [f.kind == "matrix" and not f.matrix().any() for f in groups.factors]
         asks_nothing = groups.find_any(np.array(zero, dtype=bool))
         used = used[~np.repeat(asks_nothing, to_positions(counts))]

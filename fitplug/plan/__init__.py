@@ -3,13 +3,15 @@
 from fitplug.plan.designer import design
 from fitplug.plan.plan import Plan
 from fitplug.plan.plan_file import describe_workload
-from fitplug.plan.prices import NEGLIGIBLE_GAP, estimate_saving, price_groups
 from fitplug.plan.relaxation import LARGEST_FACTOR, Relaxation, relax
 from fitplug.plan.summary import (
+    NEGLIGIBLE_GAP,
     GroupRow,
     describe_overstatement,
     describe_public_totals,
+    estimate_saving,
     has_sums,
+    price_groups,
 )
 
 __all__ = [

@@ -16,7 +16,7 @@ from scipy.optimize import linprog
 from fitplug.numeric import FloatArray, IntArray, ceil_float, floor_float, guard_linear_algebra
 from fitplug.plan.designer import design
 from fitplug.plan.plan import Plan
-from fitplug.plan.prices import price_groups
+from fitplug.plan.summary import price_groups
 from fitplug.privacy import read_rho
 from fitplug.workload import ONE_RECORD, Unit, Workload
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 import fitplug as fp
-from fitplug.plan.prices import price_groups as prices
+from fitplug.plan.summary import price_groups as prices
 from fitplug.release.release import Release
 from tests.helpers.command_line import make
 from tests.helpers.forked_processes import run_command

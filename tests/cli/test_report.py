@@ -20,9 +20,9 @@ from fitplug.errors import BudgetError
 from fitplug.families import ProductStructure, TreeStructure
 from fitplug.families import analysis as symmetry
 from fitplug.plan import relaxation
-from fitplug.plan.prices import estimate_saving
-from fitplug.plan.prices import price_groups as prices
 from fitplug.plan.relaxation import Relaxation
+from fitplug.plan.summary import estimate_saving
+from fitplug.plan.summary import price_groups as prices
 from fitplug_cli.commands import design as design_command
 from fitplug_cli.commands import report as report_command
 from fitplug_cli.render.facts import DELTAS, RELAXED, collect_facts

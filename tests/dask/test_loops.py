@@ -47,8 +47,13 @@ def columns(draw: st.DrawFn, rows: int) -> Lookup:
     values = np.array(draw(st.lists(value, min_size=rows, max_size=rows)), dtype=kind)
     values.setflags(write=False)  # as Arrow's memory is
     low = draw(st.one_of(near, st.integers(-(2**62) + 1, 2**62 - 1)))
-    terms = draw(st.lists(st.integers(-(2**40), 2**40), min_size=1, max_size=20))
-    return Lookup(values, low, np.array(terms), draw(st.booleans()), doubtful=True)
+    terms = np.array(draw(st.lists(st.integers(-(2**40), 2**40), min_size=1, max_size=20)))
+    strict = draw(st.booleans())
+    if draw(st.booleans()):
+        return Lookup(values, low, terms, strict, doubtful=True)
+    start = draw(st.integers(0, 9))
+    bits = draw(st.lists(st.booleans(), min_size=start + rows, max_size=start + rows + 9))
+    return Lookup(values, low, terms, strict, True, np.packbits(bits, bitorder="little"), start)
 
 
 @every_implementation
@@ -59,10 +64,15 @@ def test_cells_are_sums_of_the_terms_of_all_columns(
     asked = data.draw(st.lists(columns(rows), max_size=4))
     shared = data.draw(st.integers(-9, 9))
     cells, expected, lost = np.full(rows, 17), [shared] * rows, False
-    for values, low, terms, strict, _ in asked:
-        steps = [value - low for value in values.tolist()]
-        at = [min(max(step, 0), len(terms) - 1) for step in steps]
-        lost |= strict and at != steps
+    for values, low, terms, strict, _, valid, start in asked:
+        count = len(terms) - (valid is not None)
+        at = []
+        for i, value in enumerate(values.tolist(), start):
+            if valid is not None and not valid[i // 8] >> i % 8 & 1:
+                at.append(count)
+                continue
+            lost |= strict and not 0 <= value - low < count
+            at.append(min(max(value - low, 0), max(count - 1, 0)))
         expected = [cell + int(terms[k]) for cell, k in zip(expected, at, strict=True)]
     if lost:
         with pytest.raises(IndexError):
@@ -270,6 +280,10 @@ def test_arrays_that_do_not_fit_are_refused(built: ModuleType) -> None:
     for values, terms, cells in [(3, 1, 2), (2, 1, 3), (1, 1, 2), (2, 0, 2)]:
         with pytest.raises(ValueError, match="there must be a term"):
             located(numbers(values), terms, cells)
+    for bits, start in [(1, 7), (1, -1), (0, 0)]:
+        lookup = Lookup(numbers(2), 0, numbers(2), False, False, np.zeros(bits, np.uint8), start)
+        with pytest.raises(ValueError, match="must have a bit"):
+            built.locate([lookup], 0, numbers(2))
     located(numbers(2), 1, 0)  # without rows nothing is looked at
     for high, low in ((2, 1), (1, 2)):
         with pytest.raises(ValueError, match="both digits"):

@@ -15,7 +15,7 @@ def tell_all_cells_apart(workload: fp.Workload, unit: fp.ReplaceOne) -> PairStru
     """The structure of one block over all cells."""
     no_sets = AttributeSets(np.full((len(workload.groups), 0), -1, dtype=np.int64))
     subsets = find_subsets((), no_sets)
-    return PairStructure(workload, unit, (), workload.attributes, subsets)
+    return PairStructure(workload, unit, (), subsets)
 
 
 def list_pairs(workload: fp.Workload, unit: fp.ReplaceOne) -> np.ndarray:

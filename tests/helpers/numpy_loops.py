@@ -21,20 +21,22 @@ def locate(columns: Sequence[Lookup], shared: int, cells: Array) -> None:
     cells.fill(shared)
     if not len(cells):
         return
-    for values, low, terms, strict, _ in columns:
+    for values, low, terms, strict, _, valid, start in columns:
         kind = values.dtype
         if kind.kind not in "iu" or kind == np.uint64 or not kind.isnative:
             raise TypeError("values must be integers of up to 32 bits, or int64")
         if len(values) != len(cells) or not len(terms):
             raise ValueError("there must be a term, and a value for each cell")
-        indices = values.astype(np.int64)
-        high = low + len(terms) - 1
-        if not (indices.min() >= low and indices.max() <= high):
-            if strict:
-                raise IndexError("an index points nowhere")
-            np.clip(indices, low, high, out=indices)
-        indices -= low
-        cells += terms[indices]
+        indices, there = values.astype(np.int64), np.ones(len(values), dtype=bool)
+        if valid is not None:
+            if start < 0 or 8 * len(valid) < start + len(values):
+                raise ValueError("each value must have a bit that says whether it is there")
+            there = np.unpackbits(valid, bitorder="little")[start:][: len(values)].astype(bool)
+        count = len(terms) - (valid is not None)
+        if strict and not ((indices >= low) & (indices - low < count))[there].all():
+            raise IndexError("an index points nowhere")
+        indices = np.clip(indices, low, low + max(count - 1, 0)) - low
+        cells += terms[np.where(there, indices, count)]
 
 
 def increment(counter: Array, cells: Array) -> None:

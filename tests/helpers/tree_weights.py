@@ -80,9 +80,9 @@ def spread(structure, p, q):
     by_cell = by_node[tree.leaf_nodes] / np.repeat(lengths, lengths)[:, None]
     names = ("place", *structure.dense)
     cells = by_cell.reshape(workload.domain.shape_of(names))
-    order = [names.index(name) for name in structure.told_apart]
+    order = [names.index(name) for name in structure.asymmetric]
     shape = [
-        workload.domain[name].size if name in structure.told_apart else 1
+        workload.domain[name].size if name in structure.asymmetric else 1
         for name in workload.attributes
     ]
     cells = cells.transpose(order).reshape(shape)

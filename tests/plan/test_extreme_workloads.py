@@ -15,7 +15,7 @@ import fitplug as fp
 from fitplug import baselines
 from fitplug.errors import DesignError, FitplugError
 from fitplug.numeric.blas import guard_linear_algebra
-from fitplug.plan.prices import price_groups as prices
+from fitplug.plan.summary import price_groups as prices
 
 exponents = st.one_of(
     st.sampled_from([-29.9, -15.0, -8.0, 0.0, 8.0, 15.0, 29.9]), st.floats(-29.9, 29.9)

@@ -16,9 +16,9 @@ from fitplug.families import analysis as symmetry
 from fitplug.families.base.family import certify_bound
 from fitplug.plan import relaxation
 from fitplug.plan.designer import design
-from fitplug.plan.prices import estimate_saving
-from fitplug.plan.prices import price_groups as prices
 from fitplug.plan.relaxation import LARGEST_FACTOR, relax
+from fitplug.plan.summary import estimate_saving
+from fitplug.plan.summary import price_groups as prices
 from tests.helpers.plans import MIXED, geography
 
 PYRAMID = MIXED["pyramid"]()

@@ -83,7 +83,7 @@ class Group(GroupRow):
 
     Attributes:
         binding: The number of its queries that are held by their targets.
-        price: Its price, see `fitplug.plan.prices`; None if there is none.
+        price: Its price, see `fitplug.plan.summary`; None if there is none.
         saves: The largest share of rho that is saved if every std of the group is RELAXED times as
             large; None if there is no price.
     """
@@ -209,7 +209,7 @@ class Facts:
     def even_note(self) -> str | None:
         """Why a chart of the profile would show nothing; None if it shows something."""
         structure = self.plan.structure
-        if structure.told_apart and not structure.profile_attributes:
+        if structure.asymmetric and not structure.profile_attributes:
             return (
                 "A plan of the product family tells no cells apart: a record costs rho "
                 "wherever it lies, as far as this plan can say."

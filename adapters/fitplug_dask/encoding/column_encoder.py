@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from fitplug.domain import OUTSIDE, Categories, Codes, Encoder, Measure, Texts, find_days
@@ -178,23 +177,15 @@ class ColumnEncoder:
         if held == "dates":
             column, held = convert_to_days(column), "integers"
         if held == "integers" and self._span:
-            return self._look_up_integers(column, self._span)
+            terms, doubtful = self._term_of_integer, self._integer_outside
+            return self._look_up(column, self._span[0], terms, doubtful, strict=False)
         codes = encode_column(self._attribute, column)
         return Lookup(codes, -1, self._term_of_code, strict=True, doubtful=True)
 
     def _look_up_entries(self, entries: Any, indices: Any) -> Lookup:
         """Look up the entries of a dictionary by their indices (n,)."""
         self._encode_entries(entries)
-        terms, doubtful = self._term_of_entry, self._entry_outside
-        if not indices.null_count:
-            return Lookup(_view_integers(indices), 0, terms[:-1], strict=True, doubtful=doubtful)
-        largest = pc.max(indices).as_py()
-        if largest is not None and largest >= len(entries):
-            raise IndexError("an index is beyond the end of its dictionary")
-        # A narrow index may not hold one number more than there are entries.
-        indices = indices.cast(pa.int64()).fill_null(len(entries))
-        doubtful |= self._null < 0
-        return Lookup(_view_integers(indices), 0, terms, strict=True, doubtful=doubtful)
+        return self._look_up(indices, 0, self._term_of_entry, self._entry_outside, strict=True)
 
     def _encode_entries(self, entries: Any) -> None:
         """Encode the entries of a dictionary that were not encoded before."""
@@ -227,29 +218,18 @@ class ColumnEncoder:
             self._term_of_text.update(zip(texts, terms.tolist(), strict=True))
         return terms
 
-    def _look_up_integers(self, column: Any, span: tuple[int, int]) -> Lookup:
-        """Look up integers (n,) by their distance from the lower end of the span."""
-        low, high = span
-        terms, doubtful = self._term_of_integer, self._integer_outside
-        if not column.null_count:
-            return Lookup(_view_integers(column), low, terms[:-1], strict=False, doubtful=doubtful)
-        values, missing = split_nulls(column)
-        values = np.clip(_limit_to_int64(values).astype(np.int64), low, high)
-        values[missing] = high + 1
-        doubtful |= self._null < 0
-        return Lookup(values, low, terms, strict=False, doubtful=doubtful)
+    def _look_up(
+        self, column: Any, low: int, terms: Terms, doubtful: bool, *, strict: bool
+    ) -> Lookup:
+        """Look up integers (n,) by their distance from `low`. The last term is null's."""
+        values, (valid, start) = _limit_to_int64(view_numbers(column)), view_validity(column)
+        if valid is None:
+            return Lookup(values, low, terms[:-1], strict, doubtful)
+        return Lookup(values, low, terms, strict, doubtful or self._null < 0, valid, start)
 
     def _compute_terms(self, codes: Codes) -> Terms:
         """Return the terms (n,) of codes (n,)."""
         return np.where(codes < 0, self._outside, codes * self._stride)
-
-
-def _view_integers(column: Any) -> npt.NDArray[Any]:
-    """Return an Arrow array (n,) of integers without nulls in a type that a Lookup takes.
-
-    What is too large for int64 becomes the largest int64.
-    """
-    return _limit_to_int64(view_numbers(column))
 
 
 def _limit_to_int64(values: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -109,7 +109,7 @@ class Certifier(ABC, Generic[S]):
 
     @abstractmethod
     def share_weight(self, structure: S, duals: Duals) -> FloatArray:
-        """Compute the share of each group in the sum of q, (groups,); see `fitplug.plan.prices`."""
+        """Compute the share of each group in the sum of q, shape (groups,): the price."""
 
     def check_form(self, structure: S, objective: Objective, frame: Frame) -> None:
         """Check that plans of a structure may have an objective and a frame.

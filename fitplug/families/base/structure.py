@@ -63,19 +63,22 @@ class Structure(ABC):
         workload: The workload.
         unit: Which data sets are neighbours.
         symmetric: The attributes that may be permuted freely, in the domain's order.
-        told_apart: The workload's other attributes, in the domain's order.
         subsets: The sets A of attributes that have a block of Sigma.
     """
 
     workload: Workload
     unit: Unit
     symmetric: tuple[str, ...]
-    told_apart: tuple[str, ...]
     subsets: Subsets
 
     @abstractmethod
     def __str__(self) -> str:
         """Describe the structure to people, in half a sentence."""
+
+    @cached_property
+    def asymmetric(self) -> tuple[str, ...]:
+        """The workload's other attributes, in the domain's order."""
+        return tuple(name for name in self.workload.attributes if name not in self.symmetric)
 
     @property
     @abstractmethod

@@ -30,7 +30,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fitplug.certify import (
-    Quadrature,
+    ResolventQuadrature,
     divide_by_mass,
     place_poles,
     scale_weights,
@@ -62,7 +62,10 @@ class ChainSums(NamedTuple):
 
 
 def sweep_chain(
-    p: FloatArray, prefix_weights: FloatArray, cell_weights: FloatArray, quadrature: Quadrature
+    p: FloatArray,
+    prefix_weights: FloatArray,
+    cell_weights: FloatArray,
+    quadrature: ResolventQuadrature,
 ) -> ChainSums:
     """Sum the posterior variances of a chain's prefixes and cells over poles.
 

@@ -56,7 +56,7 @@ class ChainStructure(Structure):
     @property
     def chain(self) -> str:
         """The attribute whose cells are the chain."""
-        (name,) = self.told_apart
+        (name,) = self.asymmetric
         return name
 
     @property
@@ -79,7 +79,7 @@ class ChainStructure(Structure):
 
     @property
     def names_in_files(self) -> Mapping[str, tuple[str, ...]]:
-        return {"dense": (), "ordered": (), "chain": self.told_apart}
+        return {"dense": (), "ordered": (), "chain": self.asymmetric}
 
     @property
     def holds_optimum(self) -> bool:
@@ -89,11 +89,11 @@ class ChainStructure(Structure):
     def remedy(self) -> str:
         return (
             "the strategies of a chain are not exactly the optimum; for it, "
-            f"take {suggest_fewer_cells(self.workload.domain, self.told_apart)}"
+            f"take {suggest_fewer_cells(self.workload.domain, self.asymmetric)}"
         )
 
     def check_size(self) -> None:
-        names = self.told_apart
+        names = self.asymmetric
         if self.n > MAX_CHAIN or self.n * len(self.blocks) > MAX_BLOCK_CELLS:
             raise WorkloadError(
                 f"{self.chain} has {self.n:,} cells in {len(self.blocks):,} blocks; up to "

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fitplug as fp
-from fitplug.certify.proven_factors import factor_precision, factor_sum, invert_lower
-from fitplug.certify.trace_quadrature import build_quadrature, lower_scale, lower_trace
+from fitplug.certify.nuclear_norms import factor_precision, factor_sum, invert_lower
+from fitplug.certify.quadratures import build_quadrature, lower_determinant_scale, lower_trace
 from fitplug.families import Objective, analyse_structure
 from fitplug.families.base.family import NO_FRAME, Duals, certify_bound
 from fitplug.families.tree.certificate import dense_trees, scalar_trees
@@ -66,7 +66,7 @@ class TestQuadrature:
             [1, mpmath.inf],
         )
         true = h / (2 * mpmath.pi) / (1 + excess)
-        assert true * (1 - 1e-11 - 1e-3 * excess) <= lower_scale(step) <= true
+        assert true * (1 - 1e-11 - 1e-3 * excess) <= lower_determinant_scale(step) <= true
 
     @pytest.mark.parametrize("step", STEPS)
     def test_any_eigenvalue_has_no_more_than_its_square_root(self, step):
@@ -81,7 +81,10 @@ class TestQuadrature:
             found = sum(w * mpmath.log1p(x / t) for w, t in terms)
             assert found <= mpmath.sqrt(x)
             if rule.poles[0] * 1e6 < x < rule.poles[-1] / 1e6:
-                excess = float(step * mpmath.log(2) / (4 * mpmath.pi)) / lower_scale(step) - 1
+                excess = (
+                    float(step * mpmath.log(2) / (4 * mpmath.pi)) / lower_determinant_scale(step)
+                    - 1
+                )
                 assert found >= mpmath.sqrt(x) * (1 - 2 * excess - 3e-9)
 
     @pytest.mark.parametrize(("step", "tolerance", "most"), [(3, 1e-9, 60), (5, 1e-6, 32)])

@@ -71,7 +71,7 @@ def test_cost_and_variances(kind, seed) -> None:
     squares = (A * A).sum(axis=0)
     assert strategy.sensitivity_squared == max(squares)
     assert strategy.max_records == 2**62 // max(abs(a) for a in A.ravel())
-    axes = [workload.attributes.index(name) for name in structure.told_apart]
+    axes = [workload.attributes.index(name) for name in structure.asymmetric]
     rest = [i for i in range(len(workload.shape)) if i not in axes]
     by_cell = squares.reshape(workload.shape).transpose(*axes, *rest)
     by_cell = by_cell.reshape(*by_cell.shape[: len(axes)], -1)

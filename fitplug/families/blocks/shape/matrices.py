@@ -59,7 +59,7 @@ class MatrixStructure(Structure):
 
     @property
     def dense(self) -> tuple[str, ...]:
-        return self.told_apart
+        return self.asymmetric
 
     @property
     def entries(self) -> int:

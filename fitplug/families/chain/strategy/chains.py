@@ -1,9 +1,18 @@
-"""Strategies of chains: integer matrices of the chain, and a number for each block."""
+"""Strategies of chains: integer matrices of the chain, and a number for each block.
+
+With nested triangles each block has its own integer matrix, close to the optimum. A is lower
+triangular and invertible: within leaves of few cells it is any triangle, and a row sees what lies
+farther back through weighted sums of the cells, of which the first is the count itself. So a prefix
+is estimated without the errors of all leaves before it adding up. The answers are running sums of
+integers, and cost and variances are those of the integers (docs/theory/chains.md).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 
@@ -17,8 +26,256 @@ from fitplug.families.base.structure import Structure
 from fitplug.families.blocks.strategy.matrices import BlockSetStrategy
 from fitplug.families.chain.shape import ChainStructure
 from fitplug.families.chain.strategy.convolutions import ChainMatrix
-from fitplug.families.chain.strategy.nested_chain import NestedChain, find_largest_column
-from fitplug.numeric import AnyArray, FloatArray, ceil_float, gamma
+from fitplug.families.chain.strategy.nested_triangles import (
+    NestedInverse,
+    NestedTriangles,
+    halve,
+    invert_nested,
+    multiply_nested,
+    multiply_nested_transposed,
+    square_columns,
+    upper_entry,
+    upper_product_errors,
+)
+from fitplug.numeric import (
+    AnyArray,
+    FloatArray,
+    IntArray,
+    ceil_float,
+    find_largest_entry,
+    frozen_property,
+    gamma,
+)
+from fitplug.workload import Factor
+
+_MOST = 2**40
+"""Bound on all integers: a larger one would leave no room for records."""
+
+_MOST_LEVELS = 24
+
+
+@dataclass(frozen=True, eq=False)
+class NestedChain:
+    """The integer matrices of a chain in all blocks, of which the methods use that of one.
+
+    Attributes:
+        cells: n, shape (1,), int64.
+        triangles: Those of the leaves in each block, shape (blocks, N, b, b), int64.
+        sums: V in each block, shape (blocks, D, N b / 2, K), int64.
+        weights: U in each block, likewise.
+        block: The block that is meant.
+    """
+
+    cells: IntArray
+    triangles: IntArray
+    sums: IntArray
+    weights: IntArray
+    block: int = 0
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, AnyArray]) -> NestedChain:
+        """Read the matrices from the arrays of a plan file.
+
+        Raises:
+            KeyError: If one is missing.
+        """
+        return cls(arrays["cells"], arrays["triangles"], arrays["sums"], arrays["weights"])
+
+    @property
+    def arrays_in_file(self) -> Mapping[str, IntArray]:
+        return {
+            "cells": self.cells,
+            "triangles": self.triangles,
+            "sums": self.sums,
+            "weights": self.weights,
+        }
+
+    @property
+    def is_symmetric(self) -> bool:
+        return False
+
+    @property
+    def grades(self) -> None:
+        return None
+
+    @cached_property
+    def views(self) -> tuple[NestedChain, ...]:
+        """The same matrices, one for each block."""
+        return tuple(replace(self, block=block) for block in range(len(self.triangles)))
+
+    def of_block(self, block: int) -> NestedChain:
+        return self.views[block]
+
+    @property
+    def n(self) -> int:
+        return int(self.cells[0])
+
+    @property
+    def rows(self) -> int:
+        return self.n
+
+    @property
+    def parts(self) -> NestedTriangles:
+        """The parts of the block's matrix."""
+        at = self.block
+        return NestedTriangles(self.triangles[at], self.sums[at], self.weights[at])
+
+    def has_form(self, n: int) -> bool:
+        arrays = list(self.arrays_in_file.values())
+        if any(a.dtype != np.int64 for a in arrays) or self.cells.shape != (1,) or self.n != n:
+            return False
+        if self.triangles.ndim != 4 or self.sums.ndim != 4 or not self.triangles.size:
+            return False
+        blocks, leaves, b, _ = self.triangles.shape
+        levels, K = leaves.bit_length() - 1, self.sums.shape[-1]
+        shapes = [(blocks, leaves, b, b), *[(blocks, levels, leaves * b // 2, K)] * 2]
+        if leaves != 1 << levels or [a.shape for a in arrays[1:]] != shapes or K < 1:
+            return False
+        fits = levels <= _MOST_LEVELS and leaves * (b - 1) < n <= leaves * b
+        return fits and all(self.of_block(block)._has_form for block in range(blocks))
+
+    @property
+    def _has_form(self) -> bool:
+        """Whether the block's integers are in range, and zero where there are no cells."""
+        A, n = self.parts, self.n
+        b = A.triangles.shape[1]
+        if max(map(find_largest_entry, (part for part in A if part.size))) >= _MOST:
+            return False
+        exists = np.arange(A.cells) < n
+        if np.triu(A.triangles, 1).any() or (np.einsum("nii->ni", A.triangles) < 1).any():
+            return False
+        missing = ~exists.reshape(-1, b)
+        if (
+            A.triangles[missing]
+            != np.broadcast_to(np.eye(b, dtype=np.int64), A.triangles.shape)[missing]
+        ).any():
+            return False
+        for level in range(len(A.sums)):
+            halves = halve(exists[:, None], b, level)
+            used = np.broadcast_to(halves[:, 1].any(axis=1, keepdims=True), halves[:, 0].shape)
+            if A.weights[level][~halves[:, 1].ravel()].any():
+                return False
+            V = A.sums[level]
+            if V[~used.ravel()].any() or (V[used.ravel(), 0] != 1).any():
+                return False
+        return True
+
+    @cached_property
+    def column_square(self) -> int:
+        return find_largest_column([self], [1])
+
+    @frozen_property
+    def column_squares(self) -> tuple[FloatArray, FloatArray]:
+        """The squares of all columns and bounds on their errors, shape (n,) each."""
+        squares, errors = square_columns(self._existing.astype(np.float64))
+        return squares[: self.n], errors[: self.n]
+
+    @property
+    def _existing(self) -> NestedTriangles:
+        """The matrix, with zeros in rows of cells that do not exist."""
+        A = self.parts
+        triangles = A.triangles.copy()
+        triangles.reshape(A.cells, -1)[self.n :] = 0
+        return A._replace(triangles=triangles)
+
+    def square_column(self, i: int) -> int:
+        """Compute the exact square of the column of a cell."""
+        A, b = self._existing, self.triangles.shape[2]
+        leaf, at = divmod(i, b)
+        entries = [A.triangles[leaf, :, at]]
+        for level in range(len(A.sums)):
+            half = b << level
+            node, place = divmod(i, 2 * half)
+            if place < half:
+                mine = slice(node * half, (node + 1) * half)
+                V = A.sums[level][node * half + place].astype(object)
+                entries.append(A.weights[level][mine].astype(object) @ V)
+        return sum(int(x) ** 2 for column in entries for x in column.tolist())
+
+    @cached_property
+    def largest_entry(self) -> int:
+        """No less than the largest entry."""
+        return int(upper_entry(self.parts.astype(object)))
+
+    @cached_property
+    def growth(self) -> int:
+        ones = np.ones((self.parts.cells, 1), dtype=object)
+        return int(multiply_nested(self.parts.take_absolute().astype(object), ones).max())
+
+    def apply(self, values: AnyArray, axis: int) -> AnyArray:
+        A = self.parts if values.dtype == np.int64 else self.parts.astype(object)
+        return self._multiply(values, axis, lambda x: multiply_nested(A, x))
+
+    def invert(self, values: AnyArray, axis: int) -> FloatArray:
+        E = self._inverse.inverse
+        return self._multiply(values.astype(np.float64), axis, lambda x: multiply_nested(E, x))
+
+    def adjoint(self, values: FloatArray, axis: int) -> FloatArray:
+        E = self._inverse.inverse
+        return self._multiply(values, axis, lambda x: multiply_nested_transposed(E, x))
+
+    def upper_adjoint_error(self, values: FloatArray, axis: int) -> float:
+        A, E, levels = self._floats, self._inverse, len(self.sums[0])
+
+        def upper_error(w: FloatArray) -> FloatArray:
+            y = multiply_nested_transposed(E.inverse, w)
+            rest = np.abs(w - multiply_nested_transposed(A, y))
+            rest += upper_product_errors(A.take_absolute(), y, levels, transposed=True)
+            found = (rest * E.cell_stds[:, None]).sum(axis=0) * (1 + gamma(A.cells + 8))
+            return np.broadcast_to(found, w.shape)
+
+        return float(np.max(self._multiply(values, axis, upper_error), initial=0.0))
+
+    def compute_reference(self) -> FloatArray:
+        return np.zeros(self.n)
+
+    def upper_variance_parts(self, factor: Factor) -> FloatArray:
+        """Bound mu^2 = 0 and gamma of prefixes and single cells from above, (rows, 2)."""
+        first, last = factor.intervals().T
+        stds = np.where(first == 0, self._inverse.prefix_stds[last], self._inverse.cell_stds[last])
+        return np.stack([np.zeros(len(stds)), stds * stds * (1 + gamma(4))], axis=1)
+
+    def _multiply(
+        self, values: AnyArray, axis: int, multiply: Callable[[AnyArray], AnyArray]
+    ) -> AnyArray:
+        """Multiply along an axis of n, with zeros at cells that do not exist."""
+        moved = np.moveaxis(values, axis, 0)
+        x = np.zeros((self.parts.cells, moved[:1].size), dtype=values.dtype)
+        x[: self.n] = moved.reshape(self.n, -1)
+        return np.moveaxis(multiply(x)[: self.n].reshape(moved.shape), 0, axis)
+
+    @property
+    def _floats(self) -> NestedTriangles:
+        return self.parts.astype(np.float64)
+
+    @frozen_property
+    def _inverse(self) -> NestedInverse:
+        return invert_nested(self._floats)
+
+
+def find_largest_column(chains: Sequence[NestedChain], multiples: Sequence[int]) -> int:
+    """Find the largest square of a cell's column in several matrices together, exactly.
+
+    Floats pick the columns that may attain the largest square, and integers decide.
+
+    Args:
+        chains: The matrices.
+        multiples: What the squares of each are multiplied by.
+    """
+    near, errors = np.zeros(chains[0].n), np.zeros(chains[0].n)
+    for chain, multiple in zip(chains, multiples, strict=True):
+        squares, of_squares = chain.column_squares
+        near += float(multiple) * squares
+        errors += float(multiple) * of_squares
+    errors += gamma(len(chains) + 8) * (near + errors)
+    candidates = np.flatnonzero(near + errors >= (near - errors).max()).tolist()
+    return max(
+        sum(
+            multiple * chain.square_column(i)
+            for chain, multiple in zip(chains, multiples, strict=True)
+        )
+        for i in candidates
+    )
 
 
 class ChainStrategy(BlockSetStrategy[ChainStructure]):

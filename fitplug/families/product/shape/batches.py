@@ -269,7 +269,7 @@ class _FactorRegister:
 
 def _find_tree(structure: Structure, name: str) -> TreeShape | None:
     """Find the nodes of an attribute that is divided level by level."""
-    levels = find_tree_levels(structure.workload, name) if name in structure.told_apart else ()
+    levels = find_tree_levels(structure.workload, name) if name in structure.asymmetric else ()
     return find_tree_shape(structure.workload.domain[name], levels) if levels else None
 
 

@@ -254,7 +254,7 @@ def _list_choices(structure: Structure, name: str, by_block: bool) -> list[Attri
     """List the grades that one attribute may have, by itself, the best first."""
     undivided = leave_undivided(structure.subsets)
     same = undivided.variants
-    if name not in structure.told_apart:
+    if name not in structure.asymmetric:
         return [undivided]
     workload = structure.workload
     attribute = workload.domain[name]

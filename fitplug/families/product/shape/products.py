@@ -48,7 +48,7 @@ class ProductStructure(Structure):
     graded: bool = True
 
     def __str__(self) -> str:
-        split = f"{len(self.told_apart)} attributes split ({list_names(self.told_apart)})"
+        split = f"{len(self.asymmetric)} attributes split ({list_names(self.asymmetric)})"
         return f"{split}: the best of the product family, {len(self.blocks):,} blocks"
 
     @property
@@ -61,7 +61,7 @@ class ProductStructure(Structure):
 
     @property
     def names_in_files(self) -> Mapping[str, tuple[str, ...]]:
-        return {"dense": (), "ordered": self.told_apart}
+        return {"dense": (), "ordered": self.asymmetric}
 
     @property
     def holds_optimum(self) -> bool:
@@ -69,12 +69,12 @@ class ProductStructure(Structure):
 
     @property
     def remedy(self) -> str:
-        names = self.told_apart
+        names = self.asymmetric
         fewer = "" if len(names) == 1 else f"ask fewer of {list_names(names)} together, or "
         return f"for the optimum, {fewer}take {suggest_fewer_cells(self.workload.domain, names)}"
 
     def check_size(self) -> None:
-        domain, names = self.workload.domain, self.told_apart
+        domain, names = self.workload.domain, self.asymmetric
         if self.rows > MAX_ROWS:
             raise WorkloadError(
                 f"the workload has {self.rows} queries of {', '.join(names)}, and up to "
@@ -104,9 +104,9 @@ class ProductStructure(Structure):
     def _estimate_work(self) -> float:
         """Estimate the operations that the singular values of all different factors take."""
         work: dict[tuple[object, ...], float] = {}
-        trees = {name for name in self.told_apart if find_tree_levels(self.workload, name)}
+        trees = {name for name in self.asymmetric if find_tree_levels(self.workload, name)}
         for factor in self.workload.groups.factors:
-            if factor.attribute in self.told_apart and factor.attribute not in trees:
+            if factor.attribute in self.asymmetric and factor.attribute not in trees:
                 given = factor.cells if factor.array is None else factor.array
                 n, r = float(factor.size), float(factor.rows)
                 key = (factor.attribute, factor.kind, id(given) if given is not None else None)

@@ -165,13 +165,13 @@ class BlockWeights:
 
     def _compare_with_product(self, depth: int) -> float:
         """Find the least p_ik / (p_i s_k) below the nodes above a depth."""
-        own = self.masses[:, self._find_members(depth)]
+        masses = self.masses[:, self._find_members(depth)]
         above, bottom = self.find_tops_above(depth)
-        sums, share = own.sum(axis=1), 1.0
-        for k in range(own.shape[1]):
-            product = sums[bottom] * own[above[bottom], k]
+        sums, share = masses.sum(axis=1), 1.0
+        for k in range(masses.shape[1]):
+            product = sums[bottom] * masses[above[bottom], k]
             here = product > 0
-            ratio = own[bottom[here], k] * sums[above[bottom[here]]] / product[here]
+            ratio = masses[bottom[here], k] * sums[above[bottom[here]]] / product[here]
             share = min(share, float(ratio.min(initial=1.0)))
         return share * (1 - 8 * self.rounding)
 
@@ -191,13 +191,13 @@ class BlockWeights:
 
     def _sum_precisions(self, classes: CellClasses) -> FloatArray:
         """Sum the precisions with which rows measure the one class of cells of each node, (N,)."""
-        found = np.zeros(self.tree.size)
+        precisions = np.zeros(self.tree.size)
         for part in self.parts:
             squares = part.matrix[:, classes.first[0]] ** 2
-            found[part.level.nodes] += part.multiple * (
+            precisions[part.level.nodes] += part.multiple * (
                 self._find_weights(part.rows, part.level.nodes) @ squares
             )
-        return found / self.tree.multiplicities
+        return precisions / self.tree.multiplicities
 
     def _find_weights(self, rows: slice, nodes: IntArray) -> FloatArray:
         """Find q / c of a group's rows, shape (nodes, rows of each node)."""
@@ -212,7 +212,7 @@ class BlockWeights:
         different, kinds = np.unique(asked, axis=0, return_inverse=True)
         kinds = kinds.ravel()
         places = np.zeros(len(nodes), dtype=np.int64)
-        found = []
+        measurements = []
         for kind, is_asked in enumerate(different):
             at = np.flatnonzero(kinds == kind)
             places[at] = np.arange(len(at))
@@ -224,9 +224,9 @@ class BlockWeights:
                 columns.append(part.multiple * weights)
                 matrices.append(self.measure_classes(part))
             precisions = np.hstack(columns) / self.tree.multiplicities[nodes[at], None]
-            kept = np.where(precisions >= LEAST_PRECISION, precisions, 0.0)
-            found.append(Measurements(np.vstack(matrices), kept))
-        return kinds, places, tuple(found)
+            counted = np.where(precisions >= LEAST_PRECISION, precisions, 0.0)
+            measurements.append(Measurements(np.vstack(matrices), counted))
+        return kinds, places, tuple(measurements)
 
 
 def average_weights(structure: TreeStructure, p: FloatArray) -> FloatArray:
@@ -253,15 +253,15 @@ def average_weights(structure: TreeStructure, p: FloatArray) -> FloatArray:
     cells = np.flatnonzero(weights.classes[depth].of_cell == 0)
     above, _ = weights.find_tops_above(depth)
     values = p.reshape(-1, structure.cells)
-    own, top = values[:, cells], above[tree.leaves]
+    inside, top = values[:, cells], above[tree.leaves]
     is_below = top >= 0
     sums = np.zeros((tree.size, len(cells)))
-    np.add.at(sums, top[is_below], own[is_below])
+    np.add.at(sums, top[is_below], inside[is_below])
     shares = sums[top[is_below]]
     totals = shares.sum(axis=1, keepdims=True)
     shares = np.divide(shares, totals, out=np.zeros_like(shares), where=totals > 0)
     averages = values.copy()
-    averages[np.ix_(is_below, cells)] = own[is_below].sum(axis=1, keepdims=True) * shares
+    averages[np.ix_(is_below, cells)] = inside[is_below].sum(axis=1, keepdims=True) * shares
     return averages.ravel()
 
 

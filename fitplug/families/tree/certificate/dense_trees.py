@@ -8,7 +8,7 @@ precision W_v = F_v'F_v, shape (r, r), and log det(I + N / t) is the sum over th
 
 All of this increases with V0 in the order of symmetric matrices, so lower bounds on V0 give lower
 bounds on everything. A node's V is bounded from below by c P P', for a float c <= 1 and a matrix P
-of floats, which proves itself (T8) (`fitplug.certify.proven_factors`).
+of floats, which proves itself (T8) (`fitplug.certify.nuclear_norms`).
 
 Where only the total of some classes is asked below a node, what is below is a tree of numbers, and
 it is known as one more measurement of this total (docs/theory/trees.md, (T7)). This needs p to
@@ -101,15 +101,15 @@ class DenseTree:
         if self.totals is not None:
             total, V = self.totals.sweep(poles)
             information[:, self.tops] = self._upper_information(V, poles)
-        found = np.zeros(len(poles))
+        bounds = np.zeros(len(poles))
         roots = []
         with np.errstate(all="ignore"):
             for i, t in enumerate(poles.tolist()):
                 upward = _Sweep(self, t, *information[:, :, i])
-                found[i] = upward.run()
+                bounds[i] = upward.run()
                 assert upward.root is not None
                 roots.append(upward.root)
-        return (total + found) * (1 - gamma(len(self.masses) + 8)), roots
+        return (total + bounds) * (1 - gamma(len(self.masses) + 8)), roots
 
     def _upper_information(self, V: FloatArray, poles: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Bound from above with what precision the totals are known from below.
@@ -124,21 +124,22 @@ class DenseTree:
         # 1 / V - 1 / prior, where V is at most the prior. Without V, the total is known.
         ratio = np.divide(prior, V, out=np.full_like(V, np.inf), where=V > 0)
         excess = np.maximum(ratio - 1, 0.0) + 2 * error * ratio
-        found = np.divide(excess, prior, out=np.zeros_like(V), where=prior > 0) * (1 + error)
+        upper = np.divide(excess, prior, out=np.zeros_like(V), where=prior > 0) * (1 + error)
         # The true precision is smaller by 8 error ratio / prior at most: a part of the bound, and
         # of what the prior variances are, whichever is less.
         with np.errstate(invalid="ignore"):
             part = 8 * error * np.minimum(ratio, np.divide(ratio, excess))
-        return found, np.where(part < 0.5, 1 / (1 - part) - 1, np.inf)
+        return upper, np.where(part < 0.5, 1 / (1 - part) - 1, np.inf)
 
     @property
     def trace(self) -> float:
         """tr N, not rounded outwards."""
         total = 0.0 if self.totals is None else self.totals.trace
         for kind, nodes in self.group_kinds(np.arange(len(self.masses))):
-            own = self.measurements[kind]
+            measured = self.measurements[kind]
             traces = (
-                own.precisions[self.places[nodes]] * (self.masses[nodes] @ own.matrix.T**2)
+                measured.precisions[self.places[nodes]]
+                * (self.masses[nodes] @ measured.matrix.T**2)
             ).sum(1)
             total += float(self.multiplicities[nodes] @ traces)
         return total
@@ -171,9 +172,9 @@ class DenseTree:
                     both = _find_basis(np.vstack([space, self.measurements[key[0]].matrix]))
                     known[key] = (len(spaces), len(both) - len(space))
                     spaces.append(both)
-                own = nodes[inverse.ravel() == i]
-                space_of[own], more = known[key]
-                rank += more * float(self.multiplicities[own].sum())
+                alike = nodes[inverse.ravel() == i]
+                space_of[alike], more = known[key]
+                rank += more * float(self.multiplicities[alike].sum())
 
         inner = np.zeros(len(self.masses), dtype=bool)
         for step in self.steps:
@@ -188,8 +189,8 @@ class DenseTree:
         """Bound the largest eigenvalue of N from above, but for rounding."""
         sums = np.zeros_like(self.masses)
         for kind, nodes in self.group_kinds(np.arange(len(self.masses))):
-            own, N = self.measurements[kind], np.abs(self.measurements[kind].matrix)
-            sums[nodes] = (own.precisions[self.places[nodes]] * (self.masses[nodes] @ N.T)) @ N
+            measured, N = self.measurements[kind], np.abs(self.measurements[kind].matrix)
+            sums[nodes] = (measured.precisions[self.places[nodes]] * (self.masses[nodes] @ N.T)) @ N
         for step in self.steps:
             sums[step.children] += sums[step.parents][:, None, :]
         most = sums.max(axis=1)
@@ -295,17 +296,17 @@ class _Sweep:
         C, P = np.full(len(nodes), np.inf), np.zeros((len(nodes), r, r))
         for kind in np.unique(tree.kinds[nodes]).tolist():
             at = np.flatnonzero(tree.kinds[nodes] == kind)
-            own = tree.measurements[kind]
-            roots = np.sqrt(own.precisions[tree.places[nodes[at]]])
-            F = roots[:, :, None] * own.matrix * scale[at, None, :]
+            measured = tree.measurements[kind]
+            roots = np.sqrt(measured.precisions[tree.places[nodes[at]]])
+            F = roots[:, :, None] * measured.matrix * scale[at, None, :]
             if Zt.ndim == 2 and tree.totals is not None:
                 # One unit in the last place more, as the square root is rounded.
                 information = np.sqrt(self.information[nodes[at]] * (1 + 8 * UNIT_ROUNDOFF))
                 more = information[:, None] * np.where(tree.members, scale[at], 0.0)
                 F = np.concatenate([F, more[:, None, :]], axis=1)
-            m = len(own.matrix)
-            found, proven, asked = factor_precision(Zt[at], F, m)
-            sums, error = sum_logarithms(np.diagonal(found, axis1=1, axis2=2))
+            m = len(measured.matrix)
+            factors, proven, asked = factor_precision(Zt[at], F, m)
+            sums, error = sum_logarithms(np.diagonal(factors, axis1=1, axis2=2))
             fits = np.isfinite(proven.departure) & (least[at] > 0)
             # log(1 + x) >= x - x^2 for the eigenvalues x of P'(Z Z' + F'F)P - I.
             gain = -2 * (sums + error) + proven.trace - 1.01 * proven.departure**2 - log[at]
@@ -318,7 +319,7 @@ class _Sweep:
             # Where nothing is proven, P is zero, and 0 is a lower bound.
             c[at] = np.where(fits, least[at] / (1 + proven.departure), 1.0)
             C[at] = np.where(fits, largest[at] / (1 - proven.departure), np.inf)
-            P[at] = np.where(fits[:, None, None], scale[at, :, None] * found, 0.0)
+            P[at] = np.where(fits[:, None, None], scale[at, :, None] * factors, 0.0)
             if nodes[at[0]] == 0:
                 own_Z = np.diag(Zt[at[0]]) if Zt.ndim == 2 else Zt[at[0]].T
                 information = np.vstack([own_Z.T, F[0]]) / scale[at[0]]
@@ -365,9 +366,9 @@ def _find_basis(rows: FloatArray) -> FloatArray:
 
 def _intersect(spaces: list[FloatArray]) -> FloatArray:
     """Find orthonormal rows that span the intersection of the spans of orthonormal rows."""
-    found = spaces[0]
+    intersection = spaces[0]
     for other in spaces[1:]:
         # A vector is in both spans if and only if the projection on the other one keeps its length.
-        _, s, basis = np.linalg.svd(found @ other.T @ other)
-        found = np.asarray(basis[: len(s)][s > 1 - 1e-9])
-    return found
+        _, s, basis = np.linalg.svd(intersection @ other.T @ other)
+        intersection = np.asarray(basis[: len(s)][s > 1 - 1e-9])
+    return intersection

@@ -124,12 +124,12 @@ def _upper_loss(classes: CellClasses, p: FloatArray, theta: FloatArray) -> _Loss
     asked = np.flatnonzero(classes.of_cell >= 0)
     if len(asked) == classes.size:
         return _NOTHING_LOST
-    own, member = p[:, asked], classes.of_cell[asked]
+    counted, member = p[:, asked], classes.of_cell[asked]
     merged, theta = classes.merge_counts(p), theta[np.ix_(asked, asked)]
-    sums, of_class = own.sum(axis=0), merged.sum(axis=0)
+    sums, of_class = counted.sum(axis=0), merged.sum(axis=0)
     parts = np.divide(sums, of_class[member], out=np.zeros_like(sums), where=sums > 0)
     even = parts * merged[:, member]
-    ratios = np.divide(own, even, out=np.ones_like(own), where=even > 0)
+    ratios = np.divide(counted, even, out=np.ones_like(counted), where=even > 0)
     # The spread of shares over the root of the class's sum, by dense cell.
     spread = np.sqrt((even * (ratios - 1) ** 2).sum(axis=0) / np.where(sums > 0, sums, 1.0))
     spread = spread / np.sqrt(np.where(sums > 0, of_class[member], 1.0))

@@ -4,7 +4,7 @@ The norm of a block is tr N^1/2. The determinants of N + t I cost one sweep over
 (docs/theory/trees.md, (T6)), of numbers where the block has one class of dense cells, and of
 matrices where it has more (`fitplug.families.tree.certificate.scalar_trees`,
 `fitplug.families.tree.certificate.dense_trees`). A quadrature takes the trace of the square root
-from them (`fitplug.certify.trace_quadrature`).
+from them (`fitplug.certify.quadratures`).
 
 Where leaves move against each other (docs/theory/units.md), the root has another covariance.
 The sums z of a block's r classes of dense cells over all leaves have the covariance S / t in the
@@ -78,12 +78,12 @@ def build_root_prior(
         The prior; None if there is no such factor.
     """
     degrees, theta = covariance
-    kept = totals.measured
-    n = len(kept)
+    measured = totals.measured
+    n = len(measured)
     shift = lowered + 2.2 * n * gamma(n + 4) + 4 * gamma(roundings)
     A = np.diag(degrees * (1 - shift)) - theta
     try:
-        factor = np.linalg.cholesky(A[np.ix_(kept, kept)])
+        factor = np.linalg.cholesky(A[np.ix_(measured, measured)])
     except np.linalg.LinAlgError:
         return None
     return RootPrior(*sums, totals.reduction.astype(np.float64), np.asarray(factor, np.float64))

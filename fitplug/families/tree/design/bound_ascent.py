@@ -109,10 +109,10 @@ def ascend_tree_bound(
     evaluated = [
         evaluate(normalise(np.log(np.concatenate([start.p, start.q])))) for start in starts
     ]
-    possible = [own for own in evaluated if own is not None]
+    possible = [iterate for iterate in evaluated if iterate is not None]
     if not possible:
         return Duals(average(starts[0].p), starts[0].q)
-    first = max(possible, key=lambda own: own.lower)
+    first = max(possible, key=lambda iterate: iterate.lower)
     found = find_fixed_point(
         lambda x: first if x is first.x else evaluate(x),
         normalise,
@@ -161,7 +161,7 @@ def _count_operations(structure: TreeStructure, *, from_totals: bool) -> float:
     """
     nodes = 0.0
     for classes in structure.classes:
-        sizes = [own.size for own in classes]
+        sizes = [at_depth.size for at_depth in classes]
         depth = sizes.index(1) if from_totals and 1 in sizes else len(sizes)
         nodes += float((structure.tree.depths < depth).sum()) * sizes[0] ** 3
     return _USUAL_POLES * nodes

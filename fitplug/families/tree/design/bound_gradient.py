@@ -58,10 +58,10 @@ def evaluate_tree_bound(
     rows = q / structure.targets + objective.weight * structure.repeats * q.sum()
     value, g, h = 0.0, np.zeros_like(weights), np.zeros(len(q))
     for block, multiple in enumerate(structure.subsets.profile_multiples.tolist()):
-        found = _BlockGradient(structure, block, multiple * weights, rows, error)
-        value += found.value
-        g += multiple * found.spread_to_cells()
-        h += found.h
+        gradient = _BlockGradient(structure, block, multiple * weights, rows, error)
+        value += gradient.value
+        g += multiple * gradient.spread_to_cells()
+        h += gradient.h
     h = h / structure.targets + objective.weight * float(h @ structure.repeats)
     by_cell: FloatArray = g.ravel() if objective.budgets is None else g.ravel() / objective.budgets
     return value, by_cell, h
@@ -194,19 +194,21 @@ class _BlockGradient:
         numbers = y @ poles[1]
         below = slice(len(tree.tops), None)
         at = _find_top(totals)[below]
-        own, above = self.each[totals.order.nodes[below]], tree.masses[tree.tops][at]
+        masses, above = self.each[totals.order.nodes[below]], tree.masses[tree.tops][at]
         # Of x_i = s z_i + beta (x_v - s z_v) + the rest, for the totals z of leaf i and node v.
-        beta = np.divide(own, above, out=np.zeros_like(own), where=above > 0)
+        beta = np.divide(masses, above, out=np.zeros_like(masses), where=above > 0)
         s = inside * above / (above @ inside)[:, None]
-        share = own @ inside / (above @ inside)
+        share = masses @ inside / (above @ inside)
         for k, (tau, omega) in enumerate(zip(*poles, strict=True)):
             gain = gains[below, k]
             kappa = (gain - share)[:, None]
             variance = beta**2 * diagonals[k, at]
             variance += 2 * beta * s * kappa * towards[k, at] + (s * kappa) ** 2 * z[k, at, None]
             variance += s**2 * (y[below, k] - gain**2 * z[k, at])[:, None]
-            variance += (1 - s) * (own - own * beta) / tau
-            self.by_class[totals.order.nodes[below]] += omega * _differentiate(variance, own, tau)
+            variance += (1 - s) * (masses - masses * beta) / tau
+            self.by_class[totals.order.nodes[below]] += omega * _differentiate(
+                variance, masses, tau
+            )
         self.value += float((totals.order.multiplicities * totals.precisions) @ numbers)
         self._add_rows(totals.order.nodes[below], numbers[below, None, None])
 
@@ -220,11 +222,11 @@ class _BlockGradient:
             N = self.weights.classes[0].restrict(part.matrix)
             if y.shape[1] == 1:
                 first = np.flatnonzero(N.any(axis=0))[:1]
-                found = y[at[here], 0] * N[:, first].sum(axis=1) ** 2
+                variances = y[at[here], 0] * N[:, first].sum(axis=1) ** 2
             else:
-                found = ((N @ y[at[here]]) * N).sum(axis=2)
-            own = self.h[part.rows].reshape(len(at), -1)
-            own[here] += part.multiple * found
+                variances = ((N @ y[at[here]]) * N).sum(axis=2)
+            of_rows = self.h[part.rows].reshape(len(at), -1)
+            of_rows[here] += part.multiple * variances
 
 
 class _PosteriorSweep:
@@ -336,9 +338,9 @@ def _build_precisions(tree: DenseTree) -> FloatArray:
     n, r = tree.masses.shape
     W = np.zeros((n, r, r))
     for kind, nodes in tree.group_kinds(np.arange(n)):
-        own = tree.measurements[kind]
-        weights = own.precisions[tree.places[nodes]]
-        W[nodes] = own.matrix.T @ (weights[:, :, None] * own.matrix)
+        measured = tree.measurements[kind]
+        weights = measured.precisions[tree.places[nodes]]
+        W[nodes] = measured.matrix.T @ (weights[:, :, None] * measured.matrix)
     return W
 
 
@@ -384,10 +386,12 @@ def _sweep_numbers(
         y[: order.tops] = top
     for step in order.steps:
         shape = (step.k, len(step.parents), len(tau))
-        own = after[step.children].reshape(shape)
+        posterior = after[step.children].reshape(shape)
         prior = before[step.parents]
-        ratio = np.divide(own, prior, out=np.zeros(shape), where=prior > 0)
-        y[step.children] = (own - own * ratio + ratio**2 * y[step.parents]).reshape(-1, len(tau))
+        ratio = np.divide(posterior, prior, out=np.zeros(shape), where=prior > 0)
+        y[step.children] = (posterior - posterior * ratio + ratio**2 * y[step.parents]).reshape(
+            -1, len(tau)
+        )
         gain[step.children] = (ratio * gain[step.parents]).reshape(-1, len(tau))
     return after, y, gain
 

@@ -85,8 +85,8 @@ class IdenticalCovariances(ChildCovariances):
         return np.asarray(T / k**2 + (1 - 1 / k) * self.covariances)[:, None]
 
     def add_profile(self) -> FloatArray:
-        own = (1 - 1 / self.counts)[:, None] * get_diagonals(self.precisions)
-        return np.asarray(own[:, None])
+        profiles = (1 - 1 / self.counts)[:, None] * get_diagonals(self.precisions)
+        return np.asarray(profiles[:, None])
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,11 +108,11 @@ class ScalarSiblings:
 
     Attributes:
         weights: The weights.
-        found: Its parts.
+        parts: Its parts.
     """
 
     weights: ScalarWeights | None
-    found: SiblingCovariances
+    parts: SiblingCovariances
 
     @classmethod
     def make_even(cls, b: int, k: int) -> ScalarSiblings:
@@ -122,8 +122,8 @@ class ScalarSiblings:
 
     def solve(self, P: FloatArray, K: FloatArray, s: FloatArray) -> ScalarSiblings:
         """Find X at other weights (b, k), for nodes of variance s (b,)."""
-        found = solve_siblings(P, K, s, self.found.multipliers, is_first=self.weights is None)
-        return ScalarSiblings(ScalarWeights(P, K), found)
+        parts = solve_siblings(P, K, s, self.parts.multipliers, is_first=self.weights is None)
+        return ScalarSiblings(ScalarWeights(P, K), parts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,24 +158,24 @@ class KroneckerCovariances(ChildCovariances):
             np.einsum("bkij,bij->b", K, T) / kappa.sum(axis=1),
         )
         mean = find_mean(
-            np.einsum("bk,bkc->bc", siblings.found.profiles, P),
-            np.einsum("bk,bkij->bij", siblings.found.variances, K),
+            np.einsum("bk,bkc->bc", siblings.parts.profiles, P),
+            np.einsum("bk,bkij->bij", siblings.parts.variances, K),
             factor,
         )
         return KroneckerCovariances(siblings, *mean)
 
     def collect(self, K: FloatArray) -> FloatArray:
-        u = self.siblings.found.references
+        u = self.siblings.parts.references
         return np.einsum("bk,bkij->bij", u * u, K)
 
     def spread(self, T: FloatArray) -> FloatArray:
-        found = self.siblings.found
-        u, own = found.references[:, :, None, None], found.variances[:, :, None, None]
-        return np.asarray(u * u * T[:, None] + own * self.covariances[:, None])
+        parts = self.siblings.parts
+        u, variances = parts.references[:, :, None, None], parts.variances[:, :, None, None]
+        return np.asarray(u * u * T[:, None] + variances * self.covariances[:, None])
 
     def add_profile(self) -> FloatArray:
-        own = get_diagonals(self.precisions)[:, None]
-        return np.asarray(self.siblings.found.profiles[:, :, None] * own)
+        diagonals = get_diagonals(self.precisions)[:, None]
+        return np.asarray(self.siblings.parts.profiles[:, :, None] * diagonals)
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,7 +209,7 @@ class SplitCovariances(ChildCovariances):
         """Write covariances X (x) Y in this form, which leaves the references as they are."""
         image = given.covariances @ total
         size = image @ total
-        even = ScalarSiblings(None, given.siblings.found)
+        even = ScalarSiblings(None, given.siblings.parts)
         return cls(
             total=total,
             siblings=given.siblings,
@@ -236,10 +236,10 @@ class SplitCovariances(ChildCovariances):
             kappa,
             np.einsum("bkij,bij->b", K, rest) / kappa.sum(axis=1),
         )
-        difference = totals.found.references - siblings.found.references
-        P1 = np.einsum("bk,bkc->bc", siblings.found.profiles, P)
-        K1 = np.einsum("bk,bkij->bij", siblings.found.variances, K)
-        M = totals.found.variances + difference**2 * s_total[:, None]
+        difference = totals.parts.references - siblings.parts.references
+        P1 = np.einsum("bk,bkc->bc", siblings.parts.profiles, P)
+        K1 = np.einsum("bk,bkij->bij", siblings.parts.variances, K)
+        M = totals.parts.variances + difference**2 * s_total[:, None]
         omega = (M * along).sum(axis=1) / np.einsum("bij,bi,bj->b", K1, f, f)
         mean, inverse, multipliers = _find_constrained_mean(P1, K1, e, omega, self.multipliers)
         image = mean @ e
@@ -256,7 +256,7 @@ class SplitCovariances(ChildCovariances):
 
     def collect(self, K: FloatArray) -> FloatArray:
         # The sum of U_j'K_j U_j.
-        u, w = self.siblings.found.references, self.totals.found.references
+        u, w = self.siblings.parts.references, self.totals.parts.references
         first = np.einsum("bk,bkij->bij", u * u, K)
         mixed = np.einsum("bk,bkij,bj->bi", u * (w - u), K, self.directions)
         last = np.einsum("bk,bkij,bi,bj->b", (w - u) ** 2, K, self.directions, self.directions)
@@ -266,23 +266,23 @@ class SplitCovariances(ChildCovariances):
 
     def spread(self, T: FloatArray) -> FloatArray:
         e, f = self.total, self.directions
-        u, w = self.siblings.found.references, self.totals.found.references
+        u, w = self.siblings.parts.references, self.totals.parts.references
         towards = T @ e
         mixed = _multiply_outer(towards, f)
         mixed = mixed + mixed.transpose(0, 2, 1)
         along = _multiply_outer(f, f)
-        level = (towards @ e)[:, None] * (w - u) ** 2 + self.totals.found.variances
+        level = (towards @ e)[:, None] * (w - u) ** 2 + self.totals.parts.variances
         return np.asarray(
             (u * u)[:, :, None, None] * T[:, None]
             + (u * (w - u))[:, :, None, None] * mixed[:, None]
             + level[:, :, None, None] * along[:, None]
-            + self.siblings.found.variances[:, :, None, None] * self.covariances[:, None]
+            + self.siblings.parts.variances[:, :, None, None] * self.covariances[:, None]
         )
 
     def add_profile(self) -> FloatArray:
-        own = get_diagonals(self.precisions)[:, None]
-        residual = self.siblings.found.profiles[:, :, None] * own
-        return np.asarray(residual + self.totals.found.profiles[:, :, None] * self.total)
+        diagonals = get_diagonals(self.precisions)[:, None]
+        residual = self.siblings.parts.profiles[:, :, None] * diagonals
+        return np.asarray(residual + self.totals.parts.profiles[:, :, None] * self.total)
 
 
 def find_mean(
@@ -312,14 +312,14 @@ def _find_constrained_mean(
         Omega, its inverse, and lambda after one more Newton step.
     """
     root = np.sqrt(P)
-    own = root * e
+    towards = root * e
     N = root[:, :, None] * K * root[:, None, :]
-    N += multipliers[:, None, None] * own[:, :, None] * own[:, None, :]
+    N += multipliers[:, None, None] * towards[:, :, None] * towards[:, None, :]
     half, vectors = _decompose(N)
     left, right = root[:, :, None] * vectors, vectors / root[:, :, None]
     mean = (left / half[:, None, :]) @ left.transpose(0, 2, 1)
     inverse = (right * half[:, None, :]) @ right.transpose(0, 2, 1)
-    square = np.einsum("bij,bi->bj", vectors, own) ** 2
+    square = np.einsum("bij,bi->bj", vectors, towards) ** 2
     total = (square / half).sum(axis=1)
     pairs = half[:, :, None] * half[:, None, :] * (half[:, :, None] + half[:, None, :])
     slope = np.einsum("bi,bj,bij->b", square, square, 1 / pairs)

@@ -190,9 +190,9 @@ class TreeDescent(ABC):
         """Estimate the operations of one iteration."""
         nodes = np.bincount(to_positions(self.structure.tree.depths))
         return sum(
-            float(nodes[depth]) * own.size**2 * (own.size + 100.0)
+            float(nodes[depth]) * at_depth.size**2 * (at_depth.size + 100.0)
             for classes in self.structure.classes
-            for depth, own in enumerate(classes)
+            for depth, at_depth in enumerate(classes)
         )
 
     def count_worthwhile(self) -> int:
@@ -224,16 +224,16 @@ class TreeDescent(ABC):
         most = min(options.max_iterations, self.count_worthwhile())
         return self.make_member(self.run(self.first_weights, tolerance, most, options.progress))
 
-    def make_member(self, found: FixedPoint[Start]) -> TreeMember:
-        """Make the member of least cost that an iteration found."""
-        best = found.best_upper
+    def make_member(self, fixed_point: FixedPoint[Start]) -> TreeMember:
+        """Make the member of least cost of an iteration."""
+        best = fixed_point.best_upper
         weights = self.split(best.x)
         return TreeMember(
             sweeps=self.sweep(best.evaluation, weights),
             duals=weights.duals,
             upper=best.upper,
-            iterations=found.iterations,
-            stopped=found.stopped,
+            iterations=fixed_point.iterations,
+            stopped=fixed_point.stopped,
         )
 
     @property
@@ -252,7 +252,7 @@ class TreeDescent(ABC):
         d = len(self.shares.p)
         last = d + len(self.shares.kinds)
         p, *others = x[:d], x[d:last], x[last:]
-        scaled = (normalise_logarithms(own) for own in others if own.size)
+        scaled = (normalise_logarithms(part) for part in others if part.size)
         return np.concatenate([self.normalise_cells(p), *scaled])
 
     def normalise_cells(self, p: FloatArray) -> FloatArray:
@@ -263,8 +263,10 @@ class TreeDescent(ABC):
         """Sweep over the trees of all blocks."""
         rows = self.weigh_rows(weights.q)
         return tuple(
-            family.sweep(own, prices, rows)
-            for family, own, prices in zip(self.families, start, self.price(weights), strict=True)
+            family.sweep(before, prices, rows)
+            for family, before, prices in zip(
+                self.families, start, self.price(weights), strict=True
+            )
         )
 
     def evaluate(self, x: FloatArray) -> Iterate[Start] | None:
@@ -281,15 +283,15 @@ class TreeDescent(ABC):
                 return None
             following = np.concatenate(
                 [
-                    (own * gained / float(own @ gained) + mixing * share) / (1 + mixing)
-                    for own, gained, share, mixing in zip(
+                    (weight * gained / float(weight @ gained) + mixing * share) / (1 + mixing)
+                    for weight, gained, share, mixing in zip(
                         weights,
                         (costs.of_cells, costs.of_kinds, h),
                         self.shares,
                         (self.mixing, self.kind_mixing, self.mixing),
                         strict=True,
                     )
-                    if own.size
+                    if weight.size
                 ]
             )
         start, self._start = self._start, tuple(sweep.steps for sweep in sweeps)

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from fitplug.certify import Ended
 from fitplug.errors import DesignError
 from fitplug.families.base.contrasts import build_contrasts, compute_precisions, make_contrasts
 from fitplug.families.base.design import (
@@ -23,7 +24,7 @@ from fitplug.families.base.design import (
     choose_bits,
     evaluate_at_targets,
 )
-from fitplug.families.base.family import build_strategy
+from fitplug.families.base.family import Duals, build_strategy
 from fitplug.families.base.integers import MAX_ENTRY
 from fitplug.families.base.objective import Objective
 from fitplug.families.base.strategy import IntegerStrategy
@@ -83,14 +84,14 @@ def round_trees(
     reached = math.inf
     for bits in choose_bits(_BITS, structure.shares):
         shared = _SHARED_BITS if structure.shares == 1 else min(_SHARED_BITS, bits // 2)
-        blocks = [
-            _round_block(structure, block, sweep, 2.0**bits * float(scale), shared)
-            for block, sweep, scale in zip(every.tolist(), sweeps, scales, strict=True)
-        ]
-        if any(block is None for block in blocks):
+        try:
+            blocks = tuple(
+                _round_block(structure, block, sweep, 2.0**bits * float(scale), shared)
+                for block, sweep, scale in zip(every.tolist(), sweeps, scales, strict=True)
+            )
+        except OverflowError:
             break
-        made = tuple(block for block in blocks if block is not None)
-        strategy = build_strategy(structure, make_contrasts(structure), made)
+        strategy = build_strategy(structure, make_contrasts(structure), blocks)
         if best is not None and strategy.max_records < LEAST_RECORDS:
             break
         before, reached = reached, evaluate_at_targets(strategy, objective)
@@ -107,57 +108,56 @@ def round_trees(
 
 def _round_block(
     structure: TreeStructure, block: int, sweep: Sweep, scale: float, shared: int
-) -> TreeBlock | None:
-    """Round one block; None if an entry is too large for floats."""
+) -> TreeBlock:
+    """Round one block.
+
+    Raises:
+        OverflowError: If an entry is too large for floats.
+    """
     root = _round_root(structure.find_totals(block), sweep, scale)
-    steps = [_round_step(own, scale, shared) for own in sweep.steps]
-    if root is None or any(step is None for step in steps):
-        return None
-    return TreeBlock(block, root[0], tuple(step for step in steps if step is not None))
+    steps = (_round_step(covariances, scale, shared) for covariances in sweep.steps)
+    return TreeBlock(block, root, tuple(steps))
 
 
-def _round_root(totals: RootTotals, sweep: Sweep, scale: float) -> IntArray | None:
-    """Round what the root measures, (1, n, n); None if an entry is too large for floats."""
+def _round_root(totals: RootTotals, sweep: Sweep, scale: float) -> IntArray:
+    """Round what the root measures, shape (n, n)."""
     precision: FloatArray = sweep.root[1]
     if totals.count:
         # The classes that are measured have the covariance of the others removed.
-        kept = totals.measured
-        precision = np.asarray(np.linalg.inv(sweep.root[0][np.ix_(kept, kept)]))
+        measured = np.ix_(totals.measured, totals.measured)
+        precision = np.asarray(np.linalg.inv(sweep.root[0][measured]))
     if not len(precision):
-        return np.zeros((1, 0, 0), dtype=np.int64)
-    return _round_upper(_triangulate(precision[None]) * scale)
+        return np.zeros((0, 0), dtype=np.int64)
+    rounded: IntArray = _round_upper(_triangulate(precision[None]) * scale)[0]
+    return rounded
 
 
-def _round_step(own: ChildCovariances, scale: float, shared: int) -> StepMatrices | None:
-    """Round the matrices of the nodes of one step; None if an entry is too large for floats."""
-    if isinstance(own, IdenticalCovariances):
-        return _round_identical(own, scale)
-    assert isinstance(own, KroneckerCovariances)
-    weights, found = own.siblings.weights, own.siblings.found
+def _round_step(covariances: ChildCovariances, scale: float, shared: int) -> StepMatrices:
+    """Round the matrices of the nodes of one step."""
+    if isinstance(covariances, IdenticalCovariances):
+        return _round_identical(covariances, scale)
+    assert isinstance(covariances, KroneckerCovariances)
+    weights, siblings = covariances.siblings.weights, covariances.siblings.parts
     assert weights is not None
-    A = build_strategies(weights.P, weights.K, found.multipliers)
-    if own.precisions.shape[1] == 1:
-        rounded = _round_upper(A * (scale * np.sqrt(own.precisions)))
-        return None if rounded is None else StepMatrices(rounded, _make_ones(len(A)))
+    A = build_strategies(weights.P, weights.K, siblings.multipliers)
+    if covariances.precisions.shape[1] == 1:
+        rounded = _round_upper(A * (scale * np.sqrt(covariances.precisions)))
+        return StepMatrices(rounded, _make_ones(len(A)))
     unit = 2.0**shared / np.abs(A).max(axis=(1, 2), keepdims=True)
-    rounded = _round_upper(A * unit)
-    M = _round_upper(_triangulate(own.precisions) * (scale / unit))
-    return None if rounded is None or M is None else StepMatrices(rounded, M)
+    M = _triangulate(covariances.precisions) * (scale / unit)
+    return StepMatrices(_round_upper(A * unit), _round_upper(M))
 
 
-def _round_identical(own: IdenticalCovariances, scale: float) -> StepMatrices | None:
+def _round_identical(covariances: IdenticalCovariances, scale: float) -> StepMatrices:
     """Round the multipliers of identical leaves, or the matrices of their dense cells."""
-    counts, place = np.unique(own.counts.astype(np.int64), return_inverse=True)
+    counts, place = np.unique(covariances.counts.astype(np.int64), return_inverse=True)
     precisions = np.array([build_contrasts(k).precision for k in counts.tolist()], np.float64)
     unit = scale / np.sqrt(precisions[place.ravel()])
-    if own.precisions.shape[1] > 1:
-        M = _round_upper(_triangulate(own.precisions) * unit[:, None, None])
-        ones = np.ones(len(unit), dtype=np.int64)
-        return None if M is None else StepMatrices(ones, M)
-    multipliers = np.maximum(np.rint(unit * np.sqrt(own.precisions[:, 0, 0])), 1.0)
-    if not multipliers.max() < MAX_ENTRY:
-        return None
-    return StepMatrices(multipliers.astype(np.int64), _make_ones(len(unit)))
+    if covariances.precisions.shape[1] > 1:
+        M = _round_upper(_triangulate(covariances.precisions) * unit[:, None, None])
+        return StepMatrices(np.ones(len(unit), dtype=np.int64), M)
+    multipliers = np.sqrt(covariances.precisions) * unit[:, None, None]
+    return StepMatrices(_round_upper(multipliers)[:, 0, 0], _make_ones(len(unit)))
 
 
 def _triangulate(precisions: FloatArray) -> FloatArray:
@@ -165,11 +165,11 @@ def _triangulate(precisions: FloatArray) -> FloatArray:
     return np.asarray(np.linalg.cholesky(precisions).transpose(0, 2, 1))
 
 
-def _round_upper(A: FloatArray) -> IntArray | None:
+def _round_upper(A: FloatArray) -> IntArray:
     """Round upper triangular or trapezoidal matrices (b, m, n), and keep them of full rank."""
     rounded = np.triu(np.rint(A))
     if not np.abs(rounded).max() < MAX_ENTRY:
-        return None
+        raise OverflowError("an entry is too large for floats")
     at = np.arange(A.shape[1])
     rounded[:, at, at] = np.maximum(rounded[:, at, at], 1.0)
     return rounded.astype(np.int64)
@@ -193,13 +193,7 @@ def design_trees(
     best = descend_trees(structure, objective, options)
     strategy = round_trees(structure, best.sweeps, objective=objective, upper=best.upper, loss=loss)
     duals = ascend_tree_bound(structure, objective, best.proving, best.upper, options.tolerance)
-    return Design.in_one_tier(
-        strategy,
-        duals,
-        bound_margin=TREE_BOUND_MARGIN,
-        iterations=best.iterations,
-        ended=best.ended,
-    )
+    return _make_design(strategy, duals, best.iterations, best.ended)
 
 
 def design_tree_pairs(
@@ -213,14 +207,9 @@ def design_tree_pairs(
         DesignError: If an integer strategy cannot be made or bounded.
     """
     best = descend_tree_pairs(structure, options)
-    return Design.in_one_tier(
-        # The least largest cost is not known, so bits are added until they gain nothing.
-        round_trees(structure, best.sweeps, objective=objective, upper=0.0, loss=loss),
-        best.duals,
-        bound_margin=TREE_BOUND_MARGIN,
-        iterations=best.iterations,
-        ended=best.ended,
-    )
+    # The least largest cost is not known, so bits are added until they gain nothing.
+    strategy = round_trees(structure, best.sweeps, objective=objective, upper=0.0, loss=loss)
+    return _make_design(strategy, best.duals, best.iterations, best.ended)
 
 
 def design_person_trees(
@@ -237,7 +226,6 @@ def design_person_trees(
         structure.workload,
         ONE_RECORD,
         structure.symmetric,
-        structure.told_apart,
         structure.subsets,
         structure.tree_attribute,
         structure.merges_leaves,
@@ -247,14 +235,24 @@ def design_person_trees(
     if several.sets is not None:
         structure = replace(structure, named=several.sets)
     strategies = [
-        _round_member(structure, once, own.sweeps, objective, loss) for own in (single, several)
+        _round_member(structure, once, member.sweeps, objective, loss)
+        for member in (single, several)
     ]
+    strategy = min(strategies, key=lambda one: evaluate_at_targets(one, objective))
+    iterations = single.iterations + several.iterations
+    ended = single.ended if single.stopped else several.ended
+    return _make_design(strategy, several.duals, iterations, ended)
+
+
+def _make_design(
+    strategy: IntegerStrategy[Structure], duals: Duals, iterations: int, ended: Ended
+) -> Design:
     return Design.in_one_tier(
-        min(strategies, key=lambda own: evaluate_at_targets(own, objective)),
-        several.duals,
+        strategy,
+        duals,
         bound_margin=TREE_BOUND_MARGIN,
-        iterations=single.iterations + several.iterations,
-        ended=single.ended if single.stopped else several.ended,
+        iterations=iterations,
+        ended=ended,
     )
 
 

@@ -124,31 +124,31 @@ class TreeFamily:
         """Make what the first sweep starts from: every node is spread evenly over its children."""
         return tuple(self._make_even(step) for step in self.steps)
 
-    def split_totals(self, found: Sequence[ChildCovariances]) -> tuple[ChildCovariances, ...]:
+    def split_totals(self, before: Sequence[ChildCovariances]) -> tuple[ChildCovariances, ...]:
         """Make the family larger where only totals are asked further down.
 
         Args:
-            found: What a sweep found.
+            before: What the sweep before this one found.
 
         Returns:
             What another sweep may start from, to find covariances that split these totals off.
         """
         finest = self.classes[-1]
         split: list[ChildCovariances] = []
-        for step, own in zip(self.steps, found, strict=True):
+        for step, covariances in zip(self.steps, before, strict=True):
             classes = self.classes[step.depth]
-            if isinstance(own, KroneckerCovariances) and finest.size == 1 < classes.size:
+            if isinstance(covariances, KroneckerCovariances) and finest.size == 1 < classes.size:
                 total = (finest.of_cell[classes.first] == 0).astype(np.float64)
-                split.append(SplitCovariances.split(own, total))
+                split.append(SplitCovariances.split(covariances, total))
             else:
-                split.append(own)
+                split.append(covariances)
         return tuple(split)
 
     def price_cells(self, cells: FloatArray) -> Sequence[FloatArray]:
         """Sum the weights of the dense cells below each node, (N, D), by depth and class."""
         return [
-            own.merge_counts(cells[nodes])
-            for own, nodes in zip(self.classes, self.nodes, strict=True)
+            classes.merge_counts(cells[nodes])
+            for classes, nodes in zip(self.classes, self.nodes, strict=True)
         ]
 
     def sweep(self, start: Sequence[ChildCovariances], prices: Prices, rows: FloatArray) -> Sweep:
@@ -165,23 +165,23 @@ class TreeFamily:
         P: Sequence[FloatArray] = prices.by_depth
         factors = prices.factors or [None] * len(self.classes)
         K = self._collect_weights(start, rows)
-        S = [np.zeros_like(own) for own in K]
+        S = [np.zeros_like(values) for values in K]
         D = len(self.classes[0].of_cell)
         g = [np.zeros((len(nodes), D)) for nodes in self.nodes]
         if prices.find_root is None:
             S[0], precision = find_mean(P[0], K[0], factors[0])
         else:
-            S[0], precision = (own[None] for own in prices.find_root(P[0][0], K[0][0]))
+            S[0], precision = (values[None] for values in prices.find_root(P[0][0], K[0][0]))
         g[0] = self._expand(0, get_diagonals(precision))
         steps = []
         for step, before in zip(self.steps, start, strict=True):
             at, above = self._places[step.children], self._places[step.parents]
             T = self._restrict(step, S[step.parent_depth][above])
-            found = before.solve(P[step.depth][at], K[step.depth][at], T, factors[step.depth])
-            steps.append(found)
-            S[step.depth][at] = found.spread(T)
-            own = self._expand(step.depth, found.add_profile())
-            g[step.depth][at] = g[step.parent_depth][above][:, None] + own
+            solved = before.solve(P[step.depth][at], K[step.depth][at], T, factors[step.depth])
+            steps.append(solved)
+            S[step.depth][at] = solved.spread(T)
+            values = self._expand(step.depth, solved.add_profile())
+            g[step.depth][at] = g[step.parent_depth][above][:, None] + values
         return Sweep(
             steps=tuple(steps),
             root=(S[0][0], precision[0]),
@@ -200,14 +200,14 @@ class TreeFamily:
             Shape (leaves * D, depths), which sums to the profile.
         """
         cells = len(self.classes[0].of_cell)
-        found = np.zeros((depths, self._tree.size, cells))
-        found[0, 0] = self._expand(0, get_diagonals(sweep.root[1][None]))[0]
+        by_depth = np.zeros((depths, self._tree.size, cells))
+        by_depth[0, 0] = self._expand(0, get_diagonals(sweep.root[1][None]))[0]
         for i, step in enumerate(self._tree.steps):
             at = step.children
-            found[:, at] = found[:, step.parents, None]
+            by_depth[:, at] = by_depth[:, step.parents, None]
             if i < len(self.steps):
-                found[step.depth, at] += self._expand(step.depth, sweep.steps[i].add_profile())
-        return found[:, self._tree.leaves].reshape(depths, -1).T
+                by_depth[step.depth, at] += self._expand(step.depth, sweep.steps[i].add_profile())
+        return by_depth[:, self._tree.leaves].reshape(depths, -1).T
 
     def _make_even(self, step: TreeStep) -> ChildCovariances:
         """Make the covariances that spread the nodes of a step evenly."""
@@ -221,23 +221,23 @@ class TreeFamily:
     def _find_rows(self, part: GroupPart) -> list[_Rows]:
         """Find a part's rows by the depth of their nodes."""
         depths = self._tree.depths[part.level.nodes]
-        found = []
+        by_depth = []
         for depth in np.unique(depths).tolist():
             rows = np.flatnonzero(depths == depth)
             L = self.classes[depth].restrict(part.matrix)
-            found.append(_Rows(depth, rows, self._places[part.level.nodes[rows]], L))
-        return found
+            by_depth.append(_Rows(depth, rows, self._places[part.level.nodes[rows]], L))
+        return by_depth
 
     def _collect_weights(
         self, start: Sequence[ChildCovariances], rows: FloatArray
     ) -> list[FloatArray]:
         """Collect what the covariance of each node costs, by depth, (nodes, r, r)."""
-        sizes = [own.size for own in self.classes]
+        sizes = [at_depth.size for at_depth in self.classes]
         K = [np.zeros((len(n), r, r)) for n, r in zip(self.nodes, sizes, strict=True)]
         for part, several in zip(self._parts, self._rows, strict=True):
             q = part.multiple * rows[part.rows].reshape(len(part.level.nodes), -1)
-            for own in several:
-                _add_at(K[own.depth], own.places, own.charge(q[own.rows]))
+            for at_depth in several:
+                _add_at(K[at_depth.depth], at_depth.places, at_depth.charge(q[at_depth.rows]))
         for step, before in zip(reversed(self.steps), reversed(start), strict=True):
             at = self._places[step.children]
             below = before.collect(K[step.depth][at])
@@ -266,36 +266,38 @@ class TreeFamily:
 
     def _compute_variances(self, S: Sequence[FloatArray]) -> tuple[FloatArray, ...]:
         """Compute the variances of each part's rows from the covariances of all nodes."""
-        found = []
+        variances = []
         for part, several in zip(self._parts, self._rows, strict=True):
             values = np.empty((len(part.level.nodes), len(part.matrix)))
-            for own in several:
-                values[own.rows] = own.compute_variances(S[own.depth][own.places])
-            found.append(values.ravel())
-        return tuple(found)
+            for at_depth in several:
+                values[at_depth.rows] = at_depth.compute_variances(
+                    S[at_depth.depth][at_depth.places]
+                )
+            variances.append(values.ravel())
+        return tuple(variances)
 
     def _spread_profile(self, g: Sequence[FloatArray]) -> FloatArray:
         """Spread the profiles of nodes, by depth, to the leaves below them, (leaves, D)."""
-        found = np.zeros((self._tree.size, g[0].shape[1]))
-        for nodes, own in zip(self.nodes, g, strict=True):
-            found[nodes] = own
-        self._tree.repeat_downwards(found, len(self.classes) - 1)
-        return np.asarray(found[self._tree.leaves])
+        by_node = np.zeros((self._tree.size, g[0].shape[1]))
+        for nodes, profiles in zip(self.nodes, g, strict=True):
+            by_node[nodes] = profiles
+        self._tree.repeat_downwards(by_node, len(self.classes) - 1)
+        return np.asarray(by_node[self._tree.leaves])
 
 
 def sum_profiles(structure: TreeStructure, sweeps: Sequence[Sweep]) -> FloatArray:
     """Sum the profiles of all blocks that are measured, shape (leaves, D)."""
     multiples = structure.subsets.profile_multiples[structure.noisy_blocks]
-    own = (w * sweep.profile for w, sweep in zip(multiples, sweeps, strict=True))
-    return np.asarray(sum(own))
+    weighted = (w * sweep.profile for w, sweep in zip(multiples, sweeps, strict=True))
+    return np.asarray(sum(weighted))
 
 
 def sum_variances(structure: TreeStructure, sweeps: Sequence[Sweep]) -> FloatArray:
     """Sum the variances that all blocks that are measured add to the rows, shape (rows,)."""
     variances = np.zeros(structure.rows)
     for block, sweep in zip(structure.noisy_blocks.tolist(), sweeps, strict=True):
-        for part, own in zip(structure.parts[block], sweep.variances, strict=True):
-            variances[part.rows] += part.multiple * own
+        for part, added in zip(structure.parts[block], sweep.variances, strict=True):
+            variances[part.rows] += part.multiple * added
     return variances
 
 

@@ -136,8 +136,8 @@ class PairDescent(TreeDescent):
         first, second = structure.cell_pairs
         anywhere = np.outer(even, np.where(first < second, 2.0, 1.0)).ravel()
         alike = np.repeat(even[1:], structure.cells)
-        own = [x / x.sum() * even[k:].sum() for k, x in enumerate((anywhere, alike)) if x.size]
-        return self.normalise(np.log(np.concatenate([self.shares.p, *own, self.shares.q])))
+        kinds = [x / x.sum() * even[k:].sum() for k, x in enumerate((anywhere, alike)) if x.size]
+        return self.normalise(np.log(np.concatenate([self.shares.p, *kinds, self.shares.q])))
 
     def normalise_cells(self, p: FloatArray) -> FloatArray:
         cells = self.structure.cells
@@ -151,7 +151,9 @@ class PairDescent(TreeDescent):
             family.split_totals(sweep.steps)
             for family, sweep in zip(self.families, sweeps, strict=True)
         )
-        return any(isinstance(own, SplitCovariances) for one in self._start for own in one)
+        return any(
+            isinstance(covariances, SplitCovariances) for one in self._start for covariances in one
+        )
 
     def make_duals(self, x: FloatArray) -> Duals:
         """Make the dual weights of logarithms of weights."""
@@ -162,7 +164,7 @@ class PairDescent(TreeDescent):
 
     def price(self, weights: Weights) -> Sequence[Prices]:
         structure, D = self.structure, self.structure.cells
-        kappas, thetas = (own[self.blocks] for own in structure.weigh_blocks(weights.kinds))
+        kappas, thetas = (charges[self.blocks] for charges in structure.weigh_blocks(weights.kinds))
         cells = structure.tree.sum_leaves(weights.p.reshape(-1, D) * D)
         prices = []
         for i, (block, family) in enumerate(zip(self.blocks, self.families, strict=True)):

@@ -200,10 +200,12 @@ class SetDescent(TreeDescent):
     def price(self, weights: Weights) -> Sequence[Prices]:
         masses, prices = self.structure.tree.sum_leaves(weights.p), []
         for family, moments in zip(self.families, self._moments, strict=True):
-            means = [np.tensordot(weights.kinds, own, 1) for own in moments]
+            means = [np.tensordot(weights.kinds, moment, 1) for moment in moments]
             by_depth, factors = [], []
-            for depth, (own, nodes) in enumerate(zip(family.classes, family.nodes, strict=True)):
-                factors.append(_factor(_merge_moments(own, means[min(depth, 1)])))
+            for depth, (classes, nodes) in enumerate(
+                zip(family.classes, family.nodes, strict=True)
+            ):
+                factors.append(_factor(_merge_moments(classes, means[min(depth, 1)])))
                 by_depth.append(np.repeat(masses[nodes, None], len(factors[-1]), axis=1))
             prices.append(Prices(by_depth, factors))
         return prices
@@ -214,18 +216,18 @@ class SetDescent(TreeDescent):
         every = np.zeros((len(tree.leaves), len(weights.kinds)))
         for family, sweep, moments in zip(self.families, sweeps, self._moments, strict=True):
             merged = [
-                _merge_moments(own, moments[min(depth, 1)])
-                for depth, own in enumerate(family.classes)
+                _merge_moments(classes, moments[min(depth, 1)])
+                for depth, classes in enumerate(family.classes)
             ]
-            found = np.zeros((tree.size, len(weights.kinds)))
-            found[0] = np.tensordot(merged[0], sweep.root[1], 2)
+            costs = np.zeros((tree.size, len(weights.kinds)))
+            costs[0] = np.tensordot(merged[0], sweep.root[1], 2)
             for i, step in enumerate(tree.steps):
-                found[step.children] = found[step.parents, None]
+                costs[step.children] = costs[step.parents, None]
                 if i < len(family.steps):
                     multiples, precisions = _divide(sweep.steps[i])
-                    own = np.tensordot(precisions, merged[step.depth], ((1, 2), (1, 2)))
-                    found[step.children] += multiples[:, :, None] * own[:, None]
-            every += found[tree.leaves]
+                    added = np.tensordot(precisions, merged[step.depth], ((1, 2), (1, 2)))
+                    costs[step.children] += multiples[:, :, None] * added[:, None]
+            every += costs[tree.leaves]
         return Costs(every @ weights.kinds, weights.p @ every, float(every.max()))
 
     def multiply_records(self, sweeps: Sequence[Sweep], p: FloatArray) -> RecordProducts:
@@ -247,13 +249,13 @@ def _write_moments(
 ) -> tuple[FloatArray, FloatArray]:
     """Write out M_A of differences over the dense cells at the root, and below it, (v, D, D)."""
     sizes = (*structure.person.sizes[:-1], math.inf)
-    every, found = np.arange(len(sets))[:, None, None], []
-    for own in (attributes, (*attributes, len(sizes) - 1)):
+    every, both = np.arange(len(sets))[:, None, None], []
+    for shared in (attributes, (*attributes, len(sizes) - 1)):
         moments = np.zeros((len(sets), structure.cells + 1, structure.cells + 1))
-        products = sets.multiply_labels(own, sizes)
+        products = sets.multiply_labels(shared, sizes)
         moments[every, sets.cells[:, :, None], sets.cells[:, None]] = products
-        found.append(moments[:, :-1, :-1])  # padding has the cell -1
-    return found[0], found[1]
+        both.append(moments[:, :-1, :-1])  # padding has the cell -1
+    return both[0], both[1]
 
 
 def _average_precisions(
@@ -265,8 +267,8 @@ def _average_precisions(
         What the root adds, and what the nodes below it add, shape (D, D).
     """
     total = np.zeros((len(family.classes[0].of_cell),) * 2)
-    for step, own in zip(family.steps, sweep.steps, strict=True):
-        multiples, precisions = _divide(own)
+    for step, covariances in zip(family.steps, sweep.steps, strict=True):
+        multiples, precisions = _divide(covariances)
         weights = (masses[step.children] * multiples).sum(axis=1) / masses[0]
         total = total + _expand(family.classes[step.depth], np.tensordot(weights, precisions, 1))
     return _expand(family.classes[0], sweep.root[1]), total
@@ -278,12 +280,12 @@ def _merge_moments(classes: CellClasses, moments: FloatArray) -> FloatArray:
     return np.asarray(classes.merge_counts(half))
 
 
-def _divide(own: ChildCovariances) -> tuple[FloatArray, FloatArray]:
+def _divide(covariances: ChildCovariances) -> tuple[FloatArray, FloatArray]:
     """Divide X (x) Y of nodes into the diagonals of X, (b, k), and Y, (b, r, r)."""
-    if isinstance(own, IdenticalCovariances):
-        return (1 - 1 / own.counts)[:, None], own.precisions
-    assert isinstance(own, KroneckerCovariances)
-    return own.siblings.found.profiles, own.precisions
+    if isinstance(covariances, IdenticalCovariances):
+        return (1 - 1 / covariances.counts)[:, None], covariances.precisions
+    assert isinstance(covariances, KroneckerCovariances)
+    return covariances.siblings.parts.profiles, covariances.precisions
 
 
 def _factor(moment: FloatArray) -> FloatArray:
@@ -308,7 +310,7 @@ def find_varied_differences(products: RecordProducts, most: int) -> RecordSets:
         products: The products of records, as floats.
         most: How many of all are wanted, about.
     """
-    found = find_costly_differences(products, most)
+    varied = find_costly_differences(products, most)
     # More than what all records of a person can gain or cost together.
     size = 2 * products.person.most * float(np.abs(products.products).max())
     for period in range(products.person.period_count):
@@ -317,8 +319,8 @@ def find_varied_differences(products: RecordProducts, most: int) -> RecordSets:
             changed = products.products.copy()
             changed[:, at, at] += more
             costly = find_costly_differences(replace(products, products=changed), 1)
-            found = found.append(costly.leave_out(found))
-    return found
+            varied = varied.append(costly.leave_out(varied))
+    return varied
 
 
 def _list_windows(structure: PersonTreeStructure) -> RecordSets:
@@ -327,12 +329,12 @@ def _list_windows(structure: PersonTreeStructure) -> RecordSets:
     # The dense cells of each period are in the same order of everything else.
     by_period = np.argsort(periods, kind="stable").reshape(T, -1)
     lengths = sorted({min(2, k), -(-k // 2), max(k - 1, 1), k})
-    found = []
+    windows = []
     for length in lengths if structure.cells <= _MANY_CELLS else [k]:
         chosen = (np.arange(T)[:, None] + np.arange(length)) % T
         cells = by_period[chosen].transpose(0, 2, 1).reshape(-1, length)
-        found.append(np.pad(cells, ((0, 0), (0, k - length)), constant_values=-1))
-    cells = np.concatenate(found)
+        windows.append(np.pad(cells, ((0, 0), (0, k - length)), constant_values=-1))
+    cells = np.concatenate(windows)
     labels = np.zeros((*cells.shape, len(structure.person.sizes)), dtype=np.int64)
     return RecordSets(cells, labels)
 

@@ -75,9 +75,9 @@ def solve_siblings(
     inverse = 1 / (d[:, :, None] + poles.tau[:, None, :])
     row_sums = P * (inverse @ (poles.omega / shrink)[:, :, None])[:, :, 0]
     inverse *= inverse
-    own = poles.omega * multipliers[:, None] / shrink
-    less = (inverse @ own[:, :, None])[:, :, 0]
-    more = (inverse @ (own * poles.tau)[:, :, None])[:, :, 0]
+    share = poles.omega * multipliers[:, None] / shrink
+    less = (inverse @ share[:, :, None])[:, :, 0]
+    more = (inverse @ (share * poles.tau)[:, :, None])[:, :, 0]
     references = row_sums / total[:, None]
     diagonal = P * (d**-0.5 - P * less)
     return SiblingCovariances(

@@ -110,11 +110,11 @@ class TreeStructure(Structure):
 
     @property
     def dense(self) -> tuple[str, ...]:
-        return tuple(name for name in self.told_apart if name != self.tree_attribute)
+        return tuple(name for name in self.asymmetric if name != self.tree_attribute)
 
     @property
     def profile_attributes(self) -> tuple[str, ...]:
-        return self.told_apart
+        return self.asymmetric
 
     @property
     def names_in_files(self) -> Mapping[str, tuple[str, ...]]:
@@ -127,7 +127,7 @@ class TreeStructure(Structure):
 
     @property
     def remedy(self) -> str:
-        return f"for the optimum, take {suggest_fewer_cells(self.workload.domain, self.told_apart)}"
+        return f"for the optimum, take {suggest_fewer_cells(self.workload.domain, self.asymmetric)}"
 
     @property
     def differences(self) -> int:
@@ -140,11 +140,11 @@ class TreeStructure(Structure):
         domain = self.workload.domain
         names = (self.tree_attribute, *self.dense)
         shaped = by_node[self.tree.leaf_nodes].reshape(domain.shape_of(names))
-        return np.asarray(shaped.transpose([names.index(name) for name in self.told_apart]))
+        return np.asarray(shaped.transpose([names.index(name) for name in self.asymmetric]))
 
     def take_least(self, values: FloatArray) -> FloatArray:
         names = (self.tree_attribute, *self.dense)
-        by_cell = values.transpose([self.told_apart.index(name) for name in names])
+        by_cell = values.transpose([self.asymmetric.index(name) for name in names])
         by_cell = by_cell.reshape(len(self.tree.leaf_nodes), -1)
         by_node = np.full((self.tree.size, self.cells), np.inf)
         np.minimum.at(by_node, self.tree.leaf_nodes, by_cell)
@@ -178,9 +178,9 @@ class TreeStructure(Structure):
         Raises:
             WorkloadError: If all coefficients are zero, or some are out of range.
         """
-        found = tuple(self.build_rows(g, self.dense) for g in range(len(self.workload.groups)))
-        check_coefficients(found)
-        return found
+        matrices = tuple(self.build_rows(g, self.dense) for g in range(len(self.workload.groups)))
+        check_coefficients(matrices)
+        return matrices
 
     @frozen_property
     def tree(self) -> NodeTree:
@@ -198,8 +198,8 @@ class TreeStructure(Structure):
             first,
             attribute.size,
             {
-                level: np.hstack([np.zeros((len(first[level]), 0)), *own])
-                for level, own in columns.items()
+                level: np.hstack([np.zeros((len(first[level]), 0)), *numbers])
+                for level, numbers in columns.items()
             },
             merge=self.merges_leaves,
         )
@@ -208,14 +208,14 @@ class TreeStructure(Structure):
     def level_nodes(self) -> Mapping[str, LevelNodes]:
         """The nodes of each level by its name; "total" is the root."""
         root = np.zeros(1, dtype=np.int64)
-        found = {"total": LevelNodes(0, root, root, root, np.ones(1, dtype=np.int64))}
+        by_level = {"total": LevelNodes(0, root, root, root, np.ones(1, dtype=np.int64))}
         for level, nodes in self.tree.level_nodes.items():
             different, first, positions, counts = np.unique(
                 nodes, return_index=True, return_inverse=True, return_counts=True
             )
             depth = self.tree.level_depths[level]
-            found[level] = LevelNodes(depth, different, positions.ravel(), first, counts)
-        return found  # a plan is pickled with it, which a MappingProxyType cannot be
+            by_level[level] = LevelNodes(depth, different, positions.ravel(), first, counts)
+        return by_level  # a plan is pickled with it, which a MappingProxyType cannot be
 
     @frozen_property
     def unfolded(self) -> UnfoldedTree:
@@ -260,8 +260,8 @@ class TreeStructure(Structure):
     @frozen_property
     def repeats(self) -> FloatArray:
         parts = []
-        for g, own in enumerate(self.subsets.group_attributes):
-            cells = math.prod(self.sizes[a] for a in own)
+        for g, attributes in enumerate(self.subsets.group_attributes):
+            cells = math.prod(self.sizes[a] for a in attributes)
             counts = self.find_level(g).counts * float(cells)
             parts.append(np.repeat(counts, len(self.group_matrices[g])))
         return np.concatenate(parts)
@@ -275,21 +275,21 @@ class TreeStructure(Structure):
         asked, level = self.workload.groups[group], self.find_level(group)
         tree_axis = self.find_tree_axis(group)
         nodes = level.positions[kept if axis is not None and axis == tree_axis else slice(None)]
-        own = values[self.row_starts[group] : self.row_starts[group + 1]]
-        own = own.reshape(len(level.nodes), -1)[nodes]
+        by_node = values[self.row_starts[group] : self.row_starts[group + 1]]
+        by_node = by_node.reshape(len(level.nodes), -1)[nodes]
         names, rows = self._find_row_axes(group)
         if self.tree_attribute in rows:
             rows[self.tree_attribute] = len(nodes)
-        own = own.reshape([*rows.values()])
+        by_node = by_node.reshape([*rows.values()])
         order = [names.index(f.attribute) for f in asked.factors if f.attribute in rows]
         sizes = [rows.get(f.attribute, 1) for f in asked.factors]
         shape = list(asked.shape)
         if tree_axis is not None:
             shape[tree_axis] = len(nodes)
-        found = np.broadcast_to(own.transpose(order).reshape(sizes), shape)
+        arranged = np.broadcast_to(by_node.transpose(order).reshape(sizes), shape)
         if axis is not None and axis != tree_axis:
-            found = found[(slice(None),) * axis + (kept,)]
-        return freeze(np.asarray(found))
+            arranged = arranged[(slice(None),) * axis + (kept,)]
+        return freeze(np.asarray(arranged))
 
     def gather_parts(self, block: int) -> tuple[GroupPart, ...]:
         """Gather what a block answers of each of its groups."""
@@ -351,9 +351,9 @@ class TreeStructure(Structure):
 
     def _collapse(self, group: QueryGroup) -> QueryGroup:
         """Keep a group's factors of the dense attributes, and its targets at one node."""
-        kept = tuple(f for f in group.factors if f.attribute in self.dense)
+        factors = tuple(f for f in group.factors if f.attribute in self.dense)
         at = tuple(slice(None) if f.attribute in self.dense else 0 for f in group.factors)
-        return replace(group, factors=kept, variances=np.asarray(group.variances[at]))
+        return replace(group, factors=factors, variances=np.asarray(group.variances[at]))
 
     def _find_row_axes(self, g: int) -> tuple[list[str], dict[str, int]]:
         """Find the names and sizes of the axes of a group's rows, the tree's first."""
@@ -366,11 +366,11 @@ class TreeStructure(Structure):
     def _read_targets(self, g: int) -> FloatArray:
         """Read the targets of each node of a group's level, (nodes, rows of each node)."""
         group = self.workload.groups[g]
-        kept = (*self.dense, self.tree_attribute)
-        at = tuple(slice(None) if f.attribute in kept else 0 for f in group.factors)
-        own = np.asarray(group.variances[at])
-        names = [f.attribute for f in group.factors if f.attribute in kept]
+        told_apart = (*self.dense, self.tree_attribute)
+        at = tuple(slice(None) if f.attribute in told_apart else 0 for f in group.factors)
+        targets = np.asarray(group.variances[at])
+        names = [f.attribute for f in group.factors if f.attribute in told_apart]
         if self.tree_attribute not in names:
-            return own.reshape(1, -1)
-        own = np.moveaxis(own, names.index(self.tree_attribute), 0)
-        return own.reshape(len(own), -1)
+            return targets.reshape(1, -1)
+        targets = np.moveaxis(targets, names.index(self.tree_attribute), 0)
+        return targets.reshape(len(targets), -1)

@@ -112,19 +112,19 @@ class NodeTree:
     @frozen_property
     def multiplicities(self) -> IntArray:
         """The number of identical nodes that each node stands for, shape (N,)."""
-        found = np.ones(self.size, dtype=np.int64)
+        numbers = np.ones(self.size, dtype=np.int64)
         for step in self.steps:
             if step.counts is not None:
-                found[step.children[:, 0]] = step.counts
-        return found
+                numbers[step.children[:, 0]] = step.counts
+        return numbers
 
     @frozen_property
     def depths(self) -> IntArray:
         """The depth of each node, shape (N,)."""
-        found = np.zeros(self.size, dtype=np.int64)
+        depths = np.zeros(self.size, dtype=np.int64)
         for step in self.steps:
-            found[step.children] = step.depth
-        return found
+            depths[step.children] = step.depth
+        return depths
 
     def add_upwards(self, values: AnyArray) -> AnyArray:
         """Add the values of all children to their parents', from the leaves up, in place.
@@ -141,9 +141,9 @@ class NodeTree:
 
     def sum_leaves(self, values: FloatArray) -> FloatArray:
         """Sum values of the leaves (leaves, ...) to all nodes, (N, ...)."""
-        found = np.zeros((self.size, *values.shape[1:]))
-        found[self.leaves] = values
-        return np.asarray(self.add_upwards(found))
+        sums = np.zeros((self.size, *values.shape[1:]))
+        sums[self.leaves] = values
+        return np.asarray(self.add_upwards(sums))
 
     def repeat_downwards(self, values: FloatArray, depth: int) -> FloatArray:
         """Give all nodes below a depth the values of the nodes there, in place, (N, ...)."""
@@ -192,9 +192,9 @@ def build_node_tree(
     level_depths: dict[str, int] = {}
     # Levels with the same nodes are one; `depth_weights` tells the nodes of each apart.
     depth_weights = [np.zeros((1, 0))]
-    for level, own in first.items():
-        if len(own) > len(starts[-1]):
-            starts.append(own)
+    for level, first_cells in first.items():
+        if len(first_cells) > len(starts[-1]):
+            starts.append(first_cells)
             depth_weights.append(weights[level])
         else:
             depth_weights[-1] = np.hstack([depth_weights[-1], weights[level]])
@@ -240,12 +240,12 @@ class _Builder:
         merge: bool,
     ) -> IntArray:
         """Build the nodes of a depth below those of the depth above."""
-        own, below = starts[depth], starts[depth + 1]
-        first_child = np.searchsorted(below, own)
+        at_depth, below = starts[depth], starts[depth + 1]
+        first_child = np.searchsorted(below, at_depth)
         counts = np.diff(first_child, append=len(below))
-        found = np.full(len(below), -1, dtype=np.int64)
-        found[first_child[counts == 1]] = above[counts == 1]
-        is_identical = np.zeros(len(own), dtype=bool)
+        nodes = np.full(len(below), -1, dtype=np.int64)
+        nodes[first_child[counts == 1]] = above[counts == 1]
+        is_identical = np.zeros(len(at_depth), dtype=bool)
         if merge and depth + 2 == len(starts):
             is_identical = _find_identical(weights[depth + 1], first_child, counts)
             parents = np.flatnonzero(is_identical)
@@ -262,21 +262,21 @@ class _Builder:
                             counts[at].astype(np.int64),
                         )
                     )
-                found[np.repeat(is_identical, counts)] = np.repeat(children, counts[parents])
+                nodes[np.repeat(is_identical, counts)] = np.repeat(children, counts[parents])
         others = np.flatnonzero((counts > 1) & ~is_identical)
         if len(others):
             # Similar children stand next to each other: by their size, then by their weights.
             sizes = np.diff(below, append=self.cells)
-            parent_of = np.repeat(np.arange(len(own)), counts)
+            parent_of = np.repeat(np.arange(len(at_depth)), counts)
             keys = [np.arange(len(below)), *weights[depth + 1].T[::-1], sizes, parent_of]
             order = np.lexsort(keys)
-            found[order] = self._build_children(
-                depth + 1, above[others], first_child[others], counts[others], found[order]
+            nodes[order] = self._build_children(
+                depth + 1, above[others], first_child[others], counts[others], nodes[order]
             )
-        return found
+        return nodes
 
     def _build_children(
-        self, depth: int, parents: IntArray, start: IndexArray, counts: IndexArray, found: IntArray
+        self, depth: int, parents: IntArray, start: IndexArray, counts: IndexArray, nodes: IntArray
     ) -> IntArray:
         """Build the children of some nodes, and put them at found[start:start + counts]."""
         while (wide := counts > MOST_CHILDREN).any():
@@ -293,8 +293,8 @@ class _Builder:
             counts = np.concatenate([counts[~wide], end - begin])
         made = self._add_siblings(depth, parents, counts)
         offsets = np.arange(len(made)) - np.repeat(np.cumsum(counts) - counts, counts)
-        found[np.repeat(start, counts) + offsets] = made
-        return found
+        nodes[np.repeat(start, counts) + offsets] = made
+        return nodes
 
     def _add_siblings(self, depth: int, parents: IntArray, counts: IndexArray) -> IntArray:
         """Add children of some nodes, and return them one parent after another."""
@@ -303,9 +303,9 @@ class _Builder:
         for k in np.unique(counts).tolist():
             same = np.flatnonzero(counts == k)
             for parent_depth, chosen in self._group_by_depth(parents[same]):
-                own = same[chosen]
-                children = made[start[own, None] + np.arange(k)]
-                self.steps.append(TreeStep(parent_depth, depth, parents[own], children))
+                alike = same[chosen]
+                children = made[start[alike, None] + np.arange(k)]
+                self.steps.append(TreeStep(parent_depth, depth, parents[alike], children))
         return made
 
     def _group_by_depth(self, nodes: IntArray) -> Iterator[tuple[int, IntArray]]:

@@ -95,16 +95,16 @@ class TreePairStructure(TreeStructure):
     def add_ends(self, pairs: FloatArray) -> FloatArray:
         """Add half of the weight of each pair of dense cells, (K,), to both its cells, (D,)."""
         ends = self.cell_pairs.ravel()
-        found = np.bincount(to_positions(ends), np.tile(pairs / 2, 2), minlength=self.cells)
-        return np.asarray(found, dtype=np.float64)
+        ends_of_cell = np.bincount(to_positions(ends), np.tile(pairs / 2, 2), minlength=self.cells)
+        return np.asarray(ends_of_cell, dtype=np.float64)
 
     def unfold_pairs(self, pairs: FloatArray) -> FloatArray:
         """Unfold weights of pairs of dense cells, (K,), to a matrix of equal sum, (D, D)."""
         first, second = self.cell_pairs
-        found = np.zeros((self.cells, self.cells))
-        found[first, second] = pairs / 2
-        found[second, first] += pairs / 2
-        return found
+        matrix = np.zeros((self.cells, self.cells))
+        matrix[first, second] = pairs / 2
+        matrix[second, first] += pairs / 2
+        return matrix
 
     @frozen_property
     def move_ratios(self) -> FloatArray:
@@ -112,13 +112,13 @@ class TreePairStructure(TreeStructure):
 
         It is the product of -1 / (n_a - 1) over the attributes that the block and the move share.
         """
-        found = np.ones((len(self.blocks), self.moves))
+        ratios = np.ones((len(self.blocks), self.moves))
         numbers = np.arange(self.moves)
         for bit, a in enumerate(self.free.tolist()):
             has = (self.blocks == a).any(axis=1)
             moved = np.asarray(numbers >> bit & 1, dtype=bool)
-            found[np.ix_(has, moved)] /= -(self.sizes[a] - 1)
-        return found
+            ratios[np.ix_(has, moved)] /= -(self.sizes[a] - 1)
+        return ratios
 
     @property
     def profile_size(self) -> int:
@@ -138,12 +138,12 @@ class TreePairStructure(TreeStructure):
     def free(self) -> IntArray:
         """The symmetric attributes along which a record may move, as indices of `symmetric`."""
         public = self.public_attributes or ()
-        kept = [
+        movable = [
             a
             for a, (name, n) in enumerate(zip(self.symmetric, self.sizes, strict=True))
             if name not in public and n > 1
         ]
-        return np.array(kept, dtype=np.int64)
+        return np.array(movable, dtype=np.int64)
 
     @property
     def keeps_tree(self) -> bool:
@@ -157,18 +157,18 @@ class TreePairStructure(TreeStructure):
         names = [name for name in self.dense if name in public]
         numbers = np.arange(math.prod(domain.shape_of(names)), dtype=np.int64)
         numbers = numbers.reshape(domain.shape_of(names))
-        kept = tuple(slice(None) if name in public else None for name in self.dense)
-        return np.broadcast_to(numbers[kept], domain.shape_of(self.dense)).reshape(self.cells)
+        axes = tuple(slice(None) if name in public else None for name in self.dense)
+        return np.broadcast_to(numbers[axes], domain.shape_of(self.dense)).reshape(self.cells)
 
     @frozen_property
     def joint_classes(self) -> tuple[JointClasses, ...]:
         """The classes of each depth. The block of no attribute tells all apart that any does."""
-        found = []
+        joint = []
         for classes in self.classes[0]:
             of_cell = np.where(classes.of_cell >= 0, classes.of_cell, classes.size)
             _, first = np.unique(of_cell, return_index=True)
-            found.append(JointClasses(np.minimum(of_cell, len(first) - 1), first))
-        return tuple(found)
+            joint.append(JointClasses(np.minimum(of_cell, len(first) - 1), first))
+        return tuple(joint)
 
     @frozen_property
     def can_move(self) -> BoolArray:

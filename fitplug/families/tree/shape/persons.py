@@ -107,8 +107,8 @@ class PersonTreeStructure(TreeStructure):
     @cached_property
     def differing(self) -> tuple[int, ...]:
         """The symmetric attributes but the periods in which two records can differ."""
-        own = {a for attributes in self.block_sets for a in attributes}
-        return tuple(sorted(a for a in own if a != self.period_index and self.sizes[a] > 1))
+        measured = {a for attributes in self.block_sets for a in attributes}
+        return tuple(sorted(a for a in measured if a != self.period_index and self.sizes[a] > 1))
 
     @cached_property
     def kinds(self) -> tuple[PersonKind, ...]:
@@ -116,7 +116,7 @@ class PersonTreeStructure(TreeStructure):
         if self.period_index is None:
             return ()
         k = self.most_records
-        found = [PersonKind(1, 0, frozenset(self.differing))]
+        kinds = [PersonKind(1, 0, frozenset(self.differing))]
         last = int(self.tree.depths.max())
         depths = sorted({0, last}) if self.cells > 1 else range(last + 1)
         sizes: Sequence[int] = sorted({0, len(self.differing)})
@@ -125,8 +125,8 @@ class PersonTreeStructure(TreeStructure):
         for records in sorted({-(-k * part // 4) for part in (1, 2, 3, 4)} - {1}):
             for size, depth in itertools.product(sizes, depths):
                 for shared in itertools.combinations(self.differing, size):
-                    found.append(PersonKind(records, depth, frozenset(shared)))
-        return tuple(found)
+                    kinds.append(PersonKind(records, depth, frozenset(shared)))
+        return tuple(kinds)
 
     @cached_property
     def person(self) -> PersonRecords:
@@ -178,14 +178,14 @@ class PersonTreeStructure(TreeStructure):
         """
         attributes = set(self.block_sets[block])
         crosses = self.period_index in attributes
-        T, found = self.period_count, np.empty((len(self.kinds), int(self.tree.depths.max()) + 1))
+        T, scales = self.period_count, np.empty((len(self.kinds), int(self.tree.depths.max()) + 1))
         for number, kind in enumerate(self.kinds):
             k = kind.records
-            found[number] = k
+            scales[number] = k
             if k > 1 and attributes - {self.period_index} <= kind.shared:
                 together = k * ((T - k) / (T - 1)) if crosses else float(k * k)
-                found[number, : kind.depth + 1] = together
-        return found
+                scales[number, : kind.depth + 1] = together
+        return scales
 
     def check_size(self) -> None:
         if self.period_attribute == self.tree_attribute:
@@ -210,6 +210,8 @@ class PersonTreeStructure(TreeStructure):
     def block_sets(self) -> list[tuple[int, ...]]:
         """The attributes A of each block."""
         return [
-            tuple(own)
-            for own in self.subsets.list_attributes(np.arange(len(self.blocks), dtype=np.int64))
+            tuple(attributes)
+            for attributes in self.subsets.list_attributes(
+                np.arange(len(self.blocks), dtype=np.int64)
+            )
         ]

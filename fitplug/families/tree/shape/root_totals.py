@@ -44,12 +44,12 @@ class RootTotals:
     @frozen_property
     def reduction(self) -> IntArray:
         """G, shape (r, n)."""
-        found = np.zeros((len(self.of_class), len(self.measured)), dtype=np.int64)
+        G = np.zeros((len(self.of_class), len(self.measured)), dtype=np.int64)
         at = np.arange(len(self.measured))
-        found[self.measured, at] = 1
-        own = self.of_class[self.measured]
-        found[self.references[own[own >= 0]], at[own >= 0]] = -1
-        return found
+        G[self.measured, at] = 1
+        sums = self.of_class[self.measured]
+        G[self.references[sums[sums >= 0]], at[sums >= 0]] = -1
+        return G
 
 
 def find_no_totals(classes: int) -> RootTotals:
@@ -83,7 +83,7 @@ def find_root_totals(classes: CellClasses, regions: IntArray) -> RootTotals:
         label = joined
     is_complete = np.ones(len(label), dtype=bool)
     is_complete[label[regions[~counted]]] = False
-    kept = np.where(is_complete[least], least, -1)
-    different, first, numbers = np.unique(kept, return_index=True, return_inverse=True)
+    complete = np.where(is_complete[least], least, -1)
+    different, first, numbers = np.unique(complete, return_index=True, return_inverse=True)
     shift = int(len(different) > 0 and different[0] < 0)
     return RootTotals(numbers.ravel() - shift, first[shift:])

@@ -130,15 +130,15 @@ class TreeBranches:
         first_leaf[unfolded.leaves] = np.arange(len(unfolded.leaves))
         self.branch_of_row[0] = 0
         parents = np.zeros(self.count, dtype=kind)
-        for number, own in reversed(list(enumerate(unfolded.siblings, 1))):
-            b, k = own.children.shape
+        for number, siblings in reversed(list(enumerate(unfolded.siblings, 1))):
+            b, k = siblings.children.shape
             branches = self.first[number] + np.arange(b)
-            self.branch_of_row[own.children] = branches[:, None]
-            self.child_of_row[own.children] = np.arange(k)
-            self.parent_of_row[own.children] = own.parents[:, None]
-            parents[branches] = own.parents
-            lowest = first_leaf[own.children].min(axis=1)
-            first_leaf[own.parents] = np.minimum(first_leaf[own.parents], lowest)
+            self.branch_of_row[siblings.children] = branches[:, None]
+            self.child_of_row[siblings.children] = np.arange(k)
+            self.parent_of_row[siblings.children] = siblings.parents[:, None]
+            parents[branches] = siblings.parents
+            lowest = first_leaf[siblings.children].min(axis=1)
+            first_leaf[siblings.parents] = np.minimum(first_leaf[siblings.parents], lowest)
         # Parents have smaller numbers than their children.
         order = 1 + np.lexsort((parents[1:], first_leaf[parents[1:]]))
         self.branch_of_rank: AnyArray = np.concatenate([[0], order]).astype(kind)
@@ -147,12 +147,12 @@ class TreeBranches:
 
     def list_path_rows(self, rows: IntArray) -> IntArray:
         """List some rows and all that are above them, ascending by branch and then by child."""
-        found, above = [], list_different(rows)
+        levels, above = [], list_different(rows)
         while len(above):
-            found.append(above)
+            levels.append(above)
             above = list_different(self.parent_of_row[above])
             above = above[above >= 0]
-        every = list_different(np.concatenate(found)).astype(np.int64)
+        every = list_different(np.concatenate(levels)).astype(np.int64)
         return every[np.lexsort((self.child_of_row[every], self.branch_of_row[every]))]
 
     def list_row_branches(self, rows: IntArray) -> IntArray:
@@ -192,20 +192,20 @@ class SlabPaths:
         self._sums: list[tuple[slice, IntArray, IntArray]] = []
         for kind in list_different(numbers).tolist():
             ends = np.searchsorted(numbers, [kind, kind + 1]).tolist()
-            own = self.kinds[kind] = slice(*ends)
-            first = np.flatnonzero(np.diff(self.branches[own], prepend=-1))
-            parents = branches.parent_of_row[self.rows[own][first]]
+            span = self.kinds[kind] = slice(*ends)
+            first = np.flatnonzero(np.diff(self.branches[span], prepend=-1))
+            parents = branches.parent_of_row[self.rows[span][first]]
             if kind:
                 above = order[np.searchsorted(ordered, parents)]
-                self._sums.append((own, first, above))
+                self._sums.append((span, first, above))
 
     def sum_up(self, counts: AnyArray) -> AnyArray:
         """Sum counts of the leaves (l, R, r) to all rows (n, R, r); sums have room."""
-        found = np.zeros((len(self.rows), *counts.shape[1:]), dtype=counts.dtype)
-        found[self._leaves] = counts
-        for own, first, parents in reversed(self._sums):
-            found[parents] = np.add.reduceat(found[own], first, axis=0, dtype=found.dtype)
-        return found
+        sums = np.zeros((len(self.rows), *counts.shape[1:]), dtype=counts.dtype)
+        sums[self._leaves] = counts
+        for span, first, parents in reversed(self._sums):
+            sums[parents] = np.add.reduceat(sums[span], first, axis=0, dtype=sums.dtype)
+        return sums
 
 
 def list_different(values: IntArray) -> IntArray:

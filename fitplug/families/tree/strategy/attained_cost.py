@@ -89,20 +89,23 @@ def attain_person_cost(strategy: TreeIntegers[PersonTreeStructure], bounds: Reco
         differing = [a != b for a, b in zip(x.labels, y.labels, strict=True)]
         number = sum(1 << i for i, differs in enumerate(differing) if differs)
         factors = products.single if is_same else products.pairs[number]
-        found = paths.multiply(x.leaf, y.leaf, x.copy != y.copy)
+        products_of_blocks = paths.multiply(x.leaf, y.leaf, x.copy != y.copy)
         return sum(
-            factor * int(own[x.cell, y.cell]) for factor, own in zip(factors, found, strict=True)
+            factor * int(product[x.cell, y.cell])
+            for factor, product in zip(factors, products_of_blocks, strict=True)
         )
 
     pairs = np.array([[float(multiply(x, y, False)) for y in records] for x in records])
-    own = np.array([float(multiply(x, x, True)) for x in records])
+    squares = np.array([float(multiply(x, x, True)) for x in records])
     periods = structure.periods[[record.cell for record in records]]
     is_symmetric = structure.period_index is not None
     best, chosen = -np.inf, [0]
-    for start in np.argsort(-own)[:_STARTS].tolist():
-        found, cost = _search(start, own, pairs, None if is_symmetric else periods, bounds.most)
+    for start in np.argsort(-squares)[:_STARTS].tolist():
+        person, cost = _search(
+            start, squares, pairs, None if is_symmetric else periods, bounds.most
+        )
         if cost > best:
-            best, chosen = cost, found
+            best, chosen = cost, person
     total = 0
     for i, j in itertools.product(range(len(chosen)), repeat=2):
         total += multiply(records[chosen[i]], records[chosen[j]], i == j)
@@ -110,13 +113,13 @@ def attain_person_cost(strategy: TreeIntegers[PersonTreeStructure], bounds: Reco
 
 
 def _search(
-    start: int, own: FloatArray, pairs: FloatArray, periods: IntArray | None, most: int
+    start: int, squares: FloatArray, pairs: FloatArray, periods: IntArray | None, most: int
 ) -> tuple[list[int], float]:
     """Add the costliest record, one after another; the best person on the way, and the cost."""
-    chosen, cost = [start], float(own[start])
+    chosen, cost = [start], float(squares[start])
     best = list(chosen), cost
     while len(chosen) < most:
-        gains = own + 2 * pairs[:, chosen].sum(axis=1)
+        gains = squares + 2 * pairs[:, chosen].sum(axis=1)
         if periods is not None:
             gains[np.isin(periods, periods[chosen])] = -np.inf
         at = int(np.argmax(gains))
@@ -139,12 +142,12 @@ def _list_candidates(structure: PersonTreeStructure, bounds: RecordBounds) -> li
     spread = np.linspace(0, count - 1, _OTHERS).astype(np.int64).tolist()
     leaves += [leaf for leaf in (*near, *spread) if 0 <= leaf < count]
     labels = list(itertools.product(range(2), repeat=len(structure.differing)))
-    found: list[Record] = []
+    candidates: list[Record] = []
     for leaf in dict.fromkeys(leaves):
         node = int(tree.leaves[leaf])
         cells = np.argsort(-bounds.of_cells[leaf], kind="stable").tolist()
         if structure.period_index is not None:
             cells = cells[:_CELLS]
         copies = range(2 if tree.multiplicities[node] > 1 else 1)
-        found += [Record(node, *one) for one in itertools.product(copies, cells, labels)]
-    return found[:_CANDIDATES]
+        candidates += [Record(node, *one) for one in itertools.product(copies, cells, labels)]
+    return candidates[:_CANDIDATES]

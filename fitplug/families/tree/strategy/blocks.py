@@ -117,8 +117,8 @@ class StepMatrices:
         """
         squares = self.children.astype(np.float64) ** 2
         if step.counts is not None:
-            own = _list_by_leaf(step.counts, lambda contrasts: contrasts.column_square)
-            return np.asarray((squares * own)[:, None])
+            factors = _list_by_leaf(step.counts, lambda contrasts: contrasts.column_square)
+            return np.asarray((squares * factors)[:, None])
         return np.asarray(squares.sum(axis=1))
 
     def square_children(self, step: TreeStep, positions: IntArray, children: IntArray) -> AnyArray:
@@ -133,8 +133,10 @@ class StepMatrices:
             Python integers, shape (n,).
         """
         if step.counts is not None:
-            own = _list_by_leaf(step.counts, lambda contrasts: contrasts.column_square)[positions]
-            return np.asarray(self.children[positions].astype(object) ** 2 * own.astype(object))
+            factors = _list_by_leaf(step.counts, lambda contrasts: contrasts.column_square)[
+                positions
+            ]
+            return np.asarray(self.children[positions].astype(object) ** 2 * factors.astype(object))
         return square_columns(self.children, positions, children)
 
     def upper_child_variances(self, step: TreeStep) -> tuple[FloatArray, FloatArray]:
@@ -152,8 +154,8 @@ class StepMatrices:
             np.float64
         )
         spread = 1 / (k * k)
-        own = (k - 1) / (k * precision * m * m)
-        return (spread * (1 + gamma(8)))[:, None], (own * (1 + gamma(8)))[:, None]
+        added = (k - 1) / (k * precision * m * m)
+        return (spread * (1 + gamma(8)))[:, None], (added * (1 + gamma(8)))[:, None]
 
     def upper_row_norms(self, L: FloatArray) -> FloatArray:
         """Bound the norms of the rows of L M_v^-1 from above.
@@ -169,20 +171,20 @@ class StepMatrices:
         """
         X, residuals = self.dense_inverses
         (m, r), b = L.shape, len(X)
-        found = np.empty((b, m))
+        bounds = np.empty((b, m))
         together = max(1, _MOST_NUMBERS // max(m * r, 1))
         for start in range(0, b, together):
-            own = slice(start, start + together)
-            norms = upper_norm(L @ X[own], axis=2)
-            norms += upper_norm(np.abs(L) @ np.abs(X[own]), axis=2) * gamma(r)
-            found[own] = norms / (1 - residuals[own, None]) * (1 + gamma(16))
-        return found
+            some = slice(start, start + together)
+            norms = upper_norm(L @ X[some], axis=2)
+            norms += upper_norm(np.abs(L) @ np.abs(X[some]), axis=2) * gamma(r)
+            bounds[some] = norms / (1 - residuals[some, None]) * (1 + gamma(16))
+        return bounds
 
     def find_largest_entry(self, step: TreeStep) -> int:
         """Find the largest entry of A_v (x) M_v of all nodes."""
         if step.counts is not None:
-            own = _list_by_leaf(step.counts, lambda contrasts: contrasts.largest_entry)
-            largest = self.children.astype(object) * own.astype(object)
+            factors = _list_by_leaf(step.counts, lambda contrasts: contrasts.largest_entry)
+            largest = self.children.astype(object) * factors.astype(object)
         else:
             largest = np.abs(self.children).max(axis=(1, 2)).astype(object)
         largest = largest * np.abs(self.dense).max(axis=(1, 2), initial=0).astype(object)
@@ -225,9 +227,9 @@ class TreeBlock:
 
     def spread_root(self, structure: TreeStructure) -> IntArray:
         """Give the root's classes that are not measured columns of zeros, shape (n, r)."""
-        found = np.zeros((len(self.root), structure.classes[self.block][0].size), dtype=np.int64)
-        found[:, structure.find_totals(self.block).measured] = self.root
-        return found
+        columns = np.zeros((len(self.root), structure.classes[self.block][0].size), dtype=np.int64)
+        columns[:, structure.find_totals(self.block).measured] = self.root
+        return columns
 
     def list_steps(self, structure: TreeStructure) -> Iterator[tuple[TreeStep, StepMatrices]]:
         """List the steps of the tree that the block has matrices for, from the root downwards."""
@@ -274,11 +276,15 @@ class TreeBlock:
         for step, matrices in zip(expected, self.steps, strict=True):
             (b, k), r = step.children.shape, classes[step.depth].size
             _check_triangular(matrices.dense, (b, r, r))
-            own = matrices.children
+            children = matrices.children
             shape = (b, k - 1, k) if step.counts is None else (b,)
-            if own.dtype != np.int64 or own.shape != shape or find_largest_entry(own) >= MAX_ENTRY:
+            if (
+                children.dtype != np.int64
+                or children.shape != shape
+                or find_largest_entry(children) >= MAX_ENTRY
+            ):
                 raise PlanError("what it measures of a node's children is not an integer matrix")
-            if step.counts is not None and int(own.min()) < 1:
+            if step.counts is not None and int(children.min()) < 1:
                 raise PlanError("what it measures of identical leaves is no multiple of contrasts")
 
 
@@ -295,22 +301,22 @@ class TreeIntegers(IntegerStrategy[T]):
     @property
     def widths(self) -> list[tuple[IntArray, int]]:
         return [
-            (np.array([own.block], dtype=np.int64), own.count_answers(self.structure))
-            for own in self.tree_blocks
+            (np.array([tree_block.block], dtype=np.int64), tree_block.count_answers(self.structure))
+            for tree_block in self.tree_blocks
         ]
 
     @property
     def column_height(self) -> int:
-        return sum(64 * len(own.steps) for own in self.tree_blocks)
+        return sum(64 * len(tree_block.steps) for tree_block in self.tree_blocks)
 
     def list_blocks(self) -> Iterator[tuple[TreeBlock, tuple[int, ...], int]]:
         """List each block with the shape and the start of its answers."""
         start = 0
-        for own in self.tree_blocks:
-            (attributes,) = self.structure.subsets.list_attributes([own.block])
+        for tree_block in self.tree_blocks:
+            (attributes,) = self.structure.subsets.list_attributes([tree_block.block])
             rows = [self.attribute_matrices[a].rows for a in attributes]
-            shape = (*rows, own.count_answers(self.structure))
-            yield own, shape, start
+            shape = (*rows, tree_block.count_answers(self.structure))
+            yield tree_block, shape, start
             start += math.prod(shape)
 
 
@@ -361,32 +367,7 @@ def list_block_tables(structure: TreeStructure) -> list[tuple[str, ...]]:
 def find_classes_below(structure: TreeStructure, block: int, depth: int) -> CellClasses:
     """Find the classes of a depth among those of the depth above; of depth 0, among the cells."""
     classes = structure.classes[block]
-    if not depth:
-        return classes[0]
-    return find_merged(classes[depth - 1], classes[depth])
-
-
-def find_merged(above: CellClasses, below: CellClasses) -> CellClasses:
-    """Find which classes of a depth above make up those of a depth below."""
-    return renumber_classes(below.of_cell[above.first], below.size)
-
-
-def renumber_classes(of_cell: IntArray, size: int) -> CellClasses:
-    """Make the classes whose numbers are 0 to size - 1, or -1 for none."""
-    _, first = np.unique(of_cell, return_index=True)
-    return CellClasses(of_cell, first[len(first) - size :])
-
-
-def merge_classes(values: AnyArray, classes: CellClasses) -> AnyArray:
-    """Sum values (..., D) by class, (..., r), exactly if they are integers that leave room."""
-    of_cell = classes.of_cell
-    if classes.size == len(of_cell) and np.array_equal(of_cell, np.arange(len(of_cell))):
-        return values
-    order = np.argsort(of_cell, kind="stable")[int((of_cell < 0).sum()) :]
-    if not len(order):
-        return np.zeros((*values.shape[:-1], 0), dtype=values.dtype)
-    starts = np.searchsorted(of_cell[order], np.arange(classes.size))
-    return np.asarray(np.add.reduceat(values[..., order], starts, axis=-1, dtype=values.dtype))
+    return classes[depth - 1].find_merged(classes[depth]) if depth else classes[0]
 
 
 def list_needed(structure: TreeStructure, block: int) -> tuple[str, ...]:

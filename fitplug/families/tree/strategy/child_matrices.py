@@ -200,8 +200,8 @@ class LeafMatrices:
     def apply(self, counts: AnyArray) -> AnyArray:
         H = self.contrasts
         counts = make_room(counts, H.growth)
-        found = H.apply(counts, 1)
-        return multiply_numbers(found, self.multipliers[:, None, None])
+        answers = H.apply(counts, 1)
+        return multiply_numbers(answers, self.multipliers[:, None, None])
 
     def invert(self, answers: FloatArray) -> FloatArray:
         return self.contrasts.invert(answers / self.multipliers[:, None, None], 1)

@@ -66,8 +66,8 @@ def weigh_tree_arrays(
     strategy: TreeIntegers[TreeStructure], combinations: Sequence[Mapping[str, FloatArray]]
 ) -> Iterator[BlockWeights]:
     """Weigh the answers of each block in combinations; see `IntegerStrategy.combine`."""
-    for own in strategy.tree_blocks:
-        yield _list_answer_weights(strategy, strategy.structure, own, combinations)
+    for tree_block in strategy.tree_blocks:
+        yield _list_answer_weights(strategy, strategy.structure, tree_block, combinations)
 
 
 def weigh_tree_products(
@@ -75,41 +75,43 @@ def weigh_tree_products(
 ) -> Iterator[BlockWeights]:
     """Weigh the answers of each block; see `IntegerStrategy.combine_products`."""
     boxes = Boxes(strategy, combinations)
-    for own in strategy.tree_blocks:
-        yield _list_boxed_weights(strategy.structure, own, boxes)
+    for tree_block in strategy.tree_blocks:
+        yield _list_boxed_weights(strategy.structure, tree_block, boxes)
 
 
 def _list_answer_weights(
     strategy: IntegerStrategy[TreeStructure],
     structure: TreeStructure,
-    own: TreeBlock,
+    tree_block: TreeBlock,
     combinations: Sequence[Mapping[str, FloatArray]],
 ) -> BlockWeights:
     """List the weights of a block's answers in those combinations that use the block."""
     position = structure.workload.positions
-    asked = {part.group for part in structure.parts[own.block]}
+    asked = {part.group for part in structure.parts[tree_block.block]}
     uses = [
         {position[name]: given for name, given in one.items() if position[name] in asked}
         for one in combinations
     ]
     users = [k for k, groups in enumerate(uses) if groups]
     weights = [
-        _find_level_weights(strategy, structure, own.block, k, g, given)
+        _find_level_weights(strategy, structure, tree_block.block, k, g, given)
         for k, user in enumerate(users)
         for g, given in uses[user].items()
     ]
     if not weights:
         return [], iter(())
-    return users, _sweep_up(structure, own, len(users), weights)
+    return users, _sweep_up(structure, tree_block, len(users), weights)
 
 
-def _list_boxed_weights(structure: TreeStructure, own: TreeBlock, boxes: Boxes) -> BlockWeights:
+def _list_boxed_weights(
+    structure: TreeStructure, tree_block: TreeBlock, boxes: Boxes
+) -> BlockWeights:
     """List the weights of a block's answers in those combinations of boxes that use the block."""
-    users = boxes.find_users([part.group for part in structure.parts[own.block]])
+    users = boxes.find_users([part.group for part in structure.parts[tree_block.block]])
     if not users:
         return [], iter(())
-    (attributes,) = structure.subsets.list_attributes([own.block])
-    coordinates, off = boxes.find_coordinates(own.block, attributes, users)
+    (attributes,) = structure.subsets.list_attributes([tree_block.block])
+    coordinates, off = boxes.find_coordinates(tree_block.block, attributes, users)
     combinations = list(dict.fromkeys(boxes.combination[j] for j in users))
     pairs = dict.fromkeys((boxes.combination[j], boxes.group[j]) for j in users)
     weights = []
@@ -120,11 +122,11 @@ def _list_boxed_weights(structure: TreeStructure, own: TreeBlock, boxes: Boxes) 
         listed = [boxes.list_rest(users[i], attributes) for i in chosen]
         weights.append(
             _weigh_boxes(
-                structure, own.block, combinations.index(k), g, listed, coordinates[chosen],
+                structure, tree_block.block, combinations.index(k), g, listed, coordinates[chosen],
                 off[chosen],
             )
         )  # fmt: skip
-    return combinations, _sweep_up(structure, own, len(combinations), weights)
+    return combinations, _sweep_up(structure, tree_block, len(combinations), weights)
 
 
 def _weigh_boxes(
@@ -151,15 +153,15 @@ def _weigh_boxes(
     rows, width = structure.find_level_rows(g), len(part.matrix)
     chosen = np.unique(np.concatenate([positions // width for positions, _ in listed]))
     # The last column is for what the errors may add in directions without a column.
-    found = np.zeros((len(chosen), coordinates.shape[1] + 1, width))
-    sizes, errors = np.zeros(found.shape), np.zeros((len(chosen), 1))
+    weights_of_rows = np.zeros((len(chosen), coordinates.shape[1] + 1, width))
+    sizes, errors = np.zeros(weights_of_rows.shape), np.zeros((len(chosen), 1))
     L = structure.classes[block][part.level.depth].restrict(part.matrix)
     for (positions, values), coordinate, error in zip(
         listed, coordinates, off.tolist(), strict=True
     ):
         at, column = np.searchsorted(chosen, positions // width), positions % width
         asked = values[:, None] * coordinate
-        found[at, :-1, column] += asked  # no box has an answer twice
+        weights_of_rows[at, :-1, column] += asked  # no box has an answer twice
         sizes[at, :-1, column] += np.abs(asked)
         if error:
             weights = np.zeros((len(chosen), width))
@@ -167,7 +169,7 @@ def _weigh_boxes(
             errors += error * upper_norm(weights @ np.abs(L), axis=1)[:, None] * (1 + gamma(16))
     rounding = gamma(len(L) + len(listed) + 8)
     errors = errors + upper_norm(sizes @ np.abs(L), axis=2) * rounding
-    return LevelWeights(part.level.depth, combination, rows[chosen], found @ L, errors)
+    return LevelWeights(part.level.depth, combination, rows[chosen], weights_of_rows @ L, errors)
 
 
 def _find_level_weights(
@@ -181,31 +183,36 @@ def _find_level_weights(
     """Find what coefficients of a group ask of a block."""
     part = find_part(structure, block, g)
     attributes = structure.subsets.group_attributes[g]
-    (own,) = structure.subsets.list_attributes([block])
-    found = arrange_as_block(structure, g, coefficients)
+    (of_block,) = structure.subsets.list_attributes([block])
+    weights = arrange_as_block(structure, g, coefficients)
     for axis, a in reversed(list(enumerate(attributes))):
-        if a in own:
-            found = strategy.attribute_matrices[a].adjoint(found, axis)
+        if a in of_block:
+            weights = strategy.attribute_matrices[a].adjoint(weights, axis)
         else:
-            found = found.sum(axis=axis) / structure.sizes[a]
+            weights = weights.sum(axis=axis) / structure.sizes[a]
     rows = structure.find_level_rows(g)
-    found = np.moveaxis(found.reshape(-1, len(rows), len(part.matrix)), 0, 1)
-    chosen = np.flatnonzero(found.any(axis=(1, 2)))
+    weights = np.moveaxis(weights.reshape(-1, len(rows), len(part.matrix)), 0, 1)
+    chosen = np.flatnonzero(weights.any(axis=(1, 2)))
     L = structure.classes[block][part.level.depth].restrict(part.matrix)
-    errors = upper_norm(np.abs(found[chosen]) @ np.abs(L), axis=2) * gamma(len(L) + 8)
-    return LevelWeights(part.level.depth, combination, rows[chosen], found[chosen] @ L, errors)
+    errors = upper_norm(np.abs(weights[chosen]) @ np.abs(L), axis=2) * gamma(len(L) + 8)
+    return LevelWeights(part.level.depth, combination, rows[chosen], weights[chosen] @ L, errors)
 
 
 def _sweep_up(
-    structure: TreeStructure, own: TreeBlock, combinations: int, given: Sequence[LevelWeights]
+    structure: TreeStructure,
+    tree_block: TreeBlock,
+    combinations: int,
+    given: Sequence[LevelWeights],
 ) -> Iterator[AnswerWeights]:
     """Find the weights of a block's answers, from the leaves to the root."""
     deepest = max(one.depth for one in given)
     R = given[0].weights.shape[1]
-    sizes = [classes.size for classes in structure.classes[own.block]]
+    sizes = [classes.size for classes in structure.classes[tree_block.block]]
     columns = combinations * R * max(sizes)
     steps = [
-        pair for pair in own.list_siblings(structure.unfolded, columns) if pair[0].depth <= deepest
+        pair
+        for pair in tree_block.list_siblings(structure.unfolded, columns)
+        if pair[0].depth <= deepest
     ][::-1]
     is_visited = _find_visited(structure, given, [siblings for siblings, _ in steps])
     visited = np.flatnonzero(is_visited)
@@ -228,39 +235,41 @@ def _sweep_up(
                     some = replace(some, parents=index[some.parents], children=index[some.children])
                     yield _visit_siblings(some, matrices, weights, errors, combinations)
         if depth:
-            kept = 1 + int(np.searchsorted(visited, structure.unfolded.ends[depth - 1]))
-            classes = find_classes_below(structure, own.block, depth)
-            padded = np.concatenate([weights[:kept], np.zeros((kept, combinations * R, 1))], axis=2)
+            above = 1 + int(np.searchsorted(visited, structure.unfolded.ends[depth - 1]))
+            classes = find_classes_below(structure, tree_block.block, depth)
+            padded = np.concatenate(
+                [weights[:above], np.zeros((above, combinations * R, 1))], axis=2
+            )
             weights = padded[:, :, classes.of_cell]
             most = int(np.bincount(to_positions(classes.of_cell + 1))[1:].max(initial=1))
-            errors = errors[:kept] * np.sqrt(float(most))
-    root = own.root.astype(np.float64)
+            errors = errors[:above] * np.sqrt(float(most))
+    root = tree_block.root.astype(np.float64)
     if not root.size:
         return
     asked, error = weights[1], errors[1] * (1 + gamma(64))
-    totals = structure.find_totals(own.block)
+    totals = structure.find_totals(tree_block.block)
     if totals.count:
         # A row of G has one entry, or n entries -1 for a reference: |w G| <= (n + 1)^1/2 |w|.
         asked = asked @ totals.reduction
         error = error * np.sqrt(asked.shape[1] + 1.0) * (1 + gamma(8))
         error += upper_norm(asked, axis=1) * (2 * UNIT_ROUNDOFF)
-    found = asked @ own.root_inverse
+    of_answers = asked @ tree_block.root_inverse
     norms = upper_solution_norms(asked, root, L_error=error)
     squares = (norms * norms).reshape(combinations, R).sum(axis=1)
-    yield AnswerWeights(squares, partial(_flatten, found, combinations))
+    yield AnswerWeights(squares, partial(_flatten, of_answers, combinations))
 
 
 def _find_visited(
     structure: TreeStructure, given: Sequence[LevelWeights], steps: Sequence[Siblings]
 ) -> BoolArray:
     """Find the rows of the tree that have weights at or below them, and the root."""
-    found = np.zeros(structure.unfolded.size, dtype=bool)
-    found[0] = True
+    is_visited = np.zeros(structure.unfolded.size, dtype=bool)
+    is_visited[0] = True
     for one in given:
-        found[one.rows] = True
+        is_visited[one.rows] = True
     for siblings in steps:
-        found[siblings.parents] |= found[siblings.children].any(axis=1)
-    return found
+        is_visited[siblings.parents] |= is_visited[siblings.children].any(axis=1)
+    return is_visited
 
 
 def _visit_siblings(
@@ -296,9 +305,9 @@ def _visit_siblings(
     h_norm = upper_norm(upper_norm(h, axis=3), axis=1)
     h_error = norms.contrasts[:, None] * (e_norm + rounding * g_norm)
     h_error += norms.contrasts_error[:, None] * g_norm
-    found = (h.reshape(b, rows * columns, r) @ X).reshape(h.shape)
+    of_answers = (h.reshape(b, rows * columns, r) @ X).reshape(h.shape)
     X_norm = upper_norm(X.reshape(b, r * r), axis=1)
-    bound = upper_norm(upper_norm(found, axis=3), axis=1)
+    bound = upper_norm(upper_norm(of_answers, axis=3), axis=1)
     bound += (gamma(r) * h_norm + h_error) * X_norm[:, None]
     bound *= (1 + gamma(16)) / (1 - residuals[:, None])
     pulled = (of_children.reference[:, None] @ flat).reshape(b, columns, r)
@@ -307,7 +316,7 @@ def _visit_siblings(
     errors[siblings.parents] += norms.reference_error[:, None] * g_norm
     errors[siblings.parents] += gamma(2) * upper_norm(weights[siblings.parents], axis=2)
     R = columns // combinations
-    by_combination = np.moveaxis(found.reshape(b, rows, combinations, R, r), 2, 0)
+    by_combination = np.moveaxis(of_answers.reshape(b, rows, combinations, R, r), 2, 0)
     squares = (bound * bound).sum(axis=0).reshape(combinations, R).sum(axis=1)
     return AnswerWeights(
         squares * (1 + gamma(b + 64)), partial(_flatten, by_combination, combinations)

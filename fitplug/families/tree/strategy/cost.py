@@ -53,17 +53,17 @@ def count_most_records(strategy: TreeIntegers[TreeStructure]) -> int:
     structure = strategy.structure
     entries = _multiply(strategy, [one.largest_entry for one in strategy.attribute_matrices])
     largest = max(
-        entry * max([_find_entry(own.root), *_list_entries(structure, own)])
-        for entry, own in zip(entries, strategy.tree_blocks, strict=True)
+        entry * max([_find_entry(tree_block.root), *_list_entries(structure, tree_block)])
+        for entry, tree_block in zip(entries, strategy.tree_blocks, strict=True)
     )
     return SATURATION // max(int(largest), 1)
 
 
 def _multiply(strategy: TreeIntegers[TreeStructure], numbers: Sequence[int]) -> list[int]:
     """Multiply numbers of the symmetric attributes by block."""
-    blocks = np.array([own.block for own in strategy.tree_blocks], dtype=np.int64)
-    found: list[int] = strategy.structure.subsets.multiply(numbers, blocks).tolist()
-    return found
+    blocks = np.array([tree_block.block for tree_block in strategy.tree_blocks], dtype=np.int64)
+    products: list[int] = strategy.structure.subsets.multiply(numbers, blocks).tolist()
+    return products
 
 
 def estimate_column_squares(
@@ -71,29 +71,33 @@ def estimate_column_squares(
 ) -> FloatArray:
     """Compute |A e_i|^2 of each leaf and dense cell in floats, shape (leaves, D)."""
     tree = structure.tree
-    found = np.zeros((tree.size, structure.cells))
-    for own, multiple in zip(tree_blocks, multiples, strict=True):
-        classes = structure.classes[own.block]
-        found[0] += (
+    sums = np.zeros((tree.size, structure.cells))
+    for tree_block, multiple in zip(tree_blocks, multiples, strict=True):
+        classes = structure.classes[tree_block.block]
+        sums[0] += (
             float(multiple)
-            * spread_classes(_square_floats(own.spread_root(structure)[None]), classes[0])[0]
+            * spread_classes(_square_floats(tree_block.spread_root(structure)[None]), classes[0])[0]
         )
-        for step, matrices in own.list_steps(structure):
+        for step, matrices in tree_block.list_steps(structure):
             squares = spread_classes(_square_floats(matrices.dense), classes[step.depth])
             children = matrices.estimate_child_squares(step)
-            found[step.children] += float(multiple) * children[:, :, None] * squares[:, None]
+            sums[step.children] += float(multiple) * children[:, :, None] * squares[:, None]
     for step in tree.steps:
-        found[step.children] += found[step.parents, None]
-    return found[tree.leaves]
+        sums[step.children] += sums[step.parents, None]
+    return sums[tree.leaves]
 
 
 def count_operations(structure: TreeStructure, tree_blocks: Sequence[TreeBlock]) -> int:
     """Count the roundings that a sum of squares along a path of the tree has at most."""
-    sizes = [sum(matrices.dense.shape[1:]) for own in tree_blocks for matrices in own.steps]
-    children = [
-        max(matrices.children.shape[1:], default=1) for own in tree_blocks for matrices in own.steps
+    sizes = [
+        sum(matrices.dense.shape[1:]) for tree_block in tree_blocks for matrices in tree_block.steps
     ]
-    widest = max((len(own.root) for own in tree_blocks), default=1)
+    children = [
+        max(matrices.children.shape[1:], default=1)
+        for tree_block in tree_blocks
+        for matrices in tree_block.steps
+    ]
+    widest = max((len(tree_block.root) for tree_block in tree_blocks), default=1)
     most = max(sizes, default=1) + max(children, default=1) + widest
     return most + len(tree_blocks) + len(structure.tree.steps) + 16
 
@@ -108,35 +112,37 @@ def _sum_column_squares(
     """Compute |A e_i|^2 of some leaf nodes (n,) and dense cells (n,), exactly, shape (n,)."""
     tree = structure.tree
     total = np.zeros(len(nodes), dtype=object)
-    for own, multiple in zip(tree_blocks, multiples, strict=True):
-        kept, classes = _find_kept(structure, own, 0, cells)
+    for tree_block, multiple in zip(tree_blocks, multiples, strict=True):
+        counted, classes = _find_counted(structure, tree_block, 0, cells)
         here = np.zeros_like(classes)
-        total[kept] += multiple * square_columns(own.root[None], here, classes)
+        total[counted] += multiple * square_columns(tree_block.root[None], here, classes)
     current = nodes.copy()
     for i in reversed(range(len(tree.steps))):
         step = tree.steps[i]
         chosen = np.flatnonzero(tree.places.steps[current] == i)
         if not len(chosen):
             continue
-        at, child = (own[current[chosen]] for own in tree.places[1:3])
-        for own, multiple in zip(tree_blocks, multiples, strict=True):
-            if i >= len(own.steps):
+        at, child = (place[current[chosen]] for place in tree.places[1:3])
+        for tree_block, multiple in zip(tree_blocks, multiples, strict=True):
+            if i >= len(tree_block.steps):
                 continue
-            kept, classes = _find_kept(structure, own, step.depth, cells[chosen])
-            squares = square_columns(own.steps[i].dense, at[kept], classes)
-            squares = squares * own.steps[i].square_children(step, at[kept], child[kept])
-            total[chosen[kept]] += multiple * squares
+            counted, classes = _find_counted(structure, tree_block, step.depth, cells[chosen])
+            squares = square_columns(tree_block.steps[i].dense, at[counted], classes)
+            squares = squares * tree_block.steps[i].square_children(
+                step, at[counted], child[counted]
+            )
+            total[chosen[counted]] += multiple * squares
         current[chosen] = step.parents[at]
     return total
 
 
-def _find_kept(
-    structure: TreeStructure, own: TreeBlock, depth: int, cells: IntArray
+def _find_counted(
+    structure: TreeStructure, tree_block: TreeBlock, depth: int, cells: IntArray
 ) -> tuple[IntArray, IntArray]:
     """Find which of some cells (n,) a block measures at a depth, and their classes."""
-    classes = structure.classes[own.block][depth].of_cell[cells]
-    kept = np.flatnonzero(classes >= 0)
-    return kept, classes[kept]
+    classes = structure.classes[tree_block.block][depth].of_cell[cells]
+    counted = np.flatnonzero(classes >= 0)
+    return counted, classes[counted]
 
 
 def _square_floats(matrices: IntArray) -> FloatArray:
@@ -151,9 +157,11 @@ def spread_classes(values: FloatArray, classes: CellClasses) -> FloatArray:
     return np.asarray(padded[:, classes.of_cell])
 
 
-def _list_entries(structure: TreeStructure, own: TreeBlock) -> list[int]:
+def _list_entries(structure: TreeStructure, tree_block: TreeBlock) -> list[int]:
     """List the largest entry of each step's matrices."""
-    return [matrices.find_largest_entry(step) for step, matrices in own.list_steps(structure)]
+    return [
+        matrices.find_largest_entry(step) for step, matrices in tree_block.list_steps(structure)
+    ]
 
 
 def _find_entry(matrix: IntArray) -> int:
@@ -169,13 +177,14 @@ def upper_tree_variances(strategy: TreeIntegers[TreeStructure]) -> FloatArray:
     """
     structure, tree_blocks = strategy.structure, strategy.tree_blocks
     variances = np.zeros(structure.rows)
-    for own in tree_blocks:
-        (precision,) = compute_precisions(structure, np.array([own.block], dtype=np.int64))
+    for tree_block in tree_blocks:
+        (precision,) = compute_precisions(structure, np.array([tree_block.block], dtype=np.int64))
         children = [
-            matrices.upper_child_variances(step) for step, matrices in own.list_steps(structure)
+            matrices.upper_child_variances(step)
+            for step, matrices in tree_block.list_steps(structure)
         ]
-        for part in structure.parts[own.block]:
-            unit = _upper_part(structure, own, part, children)
+        for part in structure.parts[tree_block.block]:
+            unit = _upper_part(structure, tree_block, part, children)
             variances[part.rows] += unit.ravel() * (part.multiple / precision)
     # Sums of positive numbers, with at most four operations for each step and block.
     steps = len(structure.tree.steps) + len(tree_blocks)
@@ -184,30 +193,32 @@ def upper_tree_variances(strategy: TreeIntegers[TreeStructure]) -> FloatArray:
 
 def _upper_part(
     structure: TreeStructure,
-    own: TreeBlock,
+    tree_block: TreeBlock,
     part: GroupPart,
     children: Sequence[tuple[FloatArray, FloatArray]],
 ) -> FloatArray:
     """Bound the variances of what a block answers of a group, shape (nodes, rows of each node)."""
-    classes = structure.classes[own.block]
+    classes = structure.classes[tree_block.block]
     depth = part.level.depth
     ends = int(np.searchsorted(structure.tree.depths, depth, side="right"))
-    found = np.empty((ends, len(part.matrix)))
-    totals = structure.find_totals(own.block)
+    variances = np.empty((ends, len(part.matrix)))
+    totals = structure.find_totals(tree_block.block)
     asked = classes[0].restrict(part.matrix)
     error = None
     if totals.count:
         asked = asked @ totals.reduction
         # An entry that is a difference is rounded once.
         error = upper_norm(asked, axis=1) * (2 * UNIT_ROUNDOFF)
-    found[0] = upper_solution_norms(asked, own.root.astype(np.float64), L_error=error)
-    found[0] *= found[0]
-    for (step, matrices), (spread, added) in zip(own.list_steps(structure), children, strict=True):
+    variances[0] = upper_solution_norms(asked, tree_block.root.astype(np.float64), L_error=error)
+    variances[0] *= variances[0]
+    for (step, matrices), (spread, added) in zip(
+        tree_block.list_steps(structure), children, strict=True
+    ):
         if step.depth > depth:
             break
         norms = matrices.upper_row_norms(classes[step.depth].restrict(part.matrix))
-        found[step.children] = (
-            spread[:, :, None] * found[step.parents, None]
+        variances[step.children] = (
+            spread[:, :, None] * variances[step.parents, None]
             + added[:, :, None] * (norms * norms)[:, None]
         )
-    return np.asarray(found[part.level.nodes])
+    return np.asarray(variances[part.level.nodes])

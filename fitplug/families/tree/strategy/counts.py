@@ -19,15 +19,12 @@ from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.unfolded_tree import list_different
 from fitplug.families.tree.strategy.blocks import (
-    find_merged,
     list_needed,
-    merge_classes,
-    renumber_classes,
 )
 from fitplug.families.tree.strategy.child_matrices import ChildMatrices
 from fitplug.families.tree.strategy.cuts import Segment, TreeParts
 from fitplug.numeric import AnyArray, IntArray, make_room, multiply_exactly
-from fitplug.workload import CellClasses
+from fitplug.workload import CellClasses, number_classes
 
 
 def contrast_counts(
@@ -56,7 +53,7 @@ def contrast_counts(
     counts = counts.reshape(*shape, cells, -1)
     if at_leaves and len(starts) < cells:
         counts = np.add.reduceat(counts, starts, axis=-2, dtype=counts.dtype)
-    counts = merge_classes(counts, _find_counted_classes(structure, block))
+    counts = _find_counted_classes(structure, block).merge_counts(counts)
     (indices,) = structure.subsets.list_attributes([block])
     for axis, a in enumerate(indices):
         matrix = strategy.attribute_matrices[a]
@@ -73,7 +70,7 @@ def _find_counted_classes(structure: TreeStructure, block: int) -> CellClasses:
     # Classes do not vary along an attribute that none of the block's groups uses.
     first = tuple(slice(None) if name in needed else 0 for name in dense)
     of_cell = classes.of_cell.reshape(structure.workload.domain.shape_of(dense))[first].ravel()
-    return renumber_classes(of_cell, classes.size)
+    return number_classes(of_cell, classes.size)
 
 
 def measure_children(of_children: ChildMatrices, dense: IntArray, below: AnyArray) -> IntArray:
@@ -89,8 +86,8 @@ def measure_children(of_children: ChildMatrices, dense: IntArray, below: AnyArra
     """
     b, k, R, r = below.shape
     measured = multiply_exactly(below.reshape(b, k * R, r), dense.swapaxes(1, 2))
-    found = of_children.apply(measured.reshape(b, k, R * r)).reshape(b, of_children.rows, R, r)
-    return clamp_answers(np.moveaxis(found, 2, 0).reshape(R, -1))
+    answers = of_children.apply(measured.reshape(b, k, R * r)).reshape(b, of_children.rows, R, r)
+    return clamp_answers(np.moveaxis(answers, 2, 0).reshape(R, -1))
 
 
 def clamp_answers(answers: AnyArray) -> IntArray:
@@ -147,10 +144,9 @@ class TreeCountSplit:
         branches, classes = self._cut.branches, self._structure.classes[one.block]
         counts, widths = self._sum_counts(one.block), self._cut.answers[one.block].widths
         return [
-            merge_classes(
-                counts[chosen, one.start : one.stop],
-                find_merged(classes[0], classes[branches.kinds[kind].depth]),
-            )
+            classes[0]
+            .find_merged(classes[branches.kinds[kind].depth])
+            .merge_counts(counts[chosen, one.start : one.stop])
             for kind, chosen in of_kind.items()
             if widths[kind]
         ]
@@ -160,15 +156,15 @@ class TreeCountSplit:
         if self._latest[0] == block:
             return self._latest[1]
         structure, cut = self._structure, self._cut
-        needed, own = list_needed(structure, block), cut.slabs[self._slab]
-        counts = sum_margin(self._counts, own.names, structure.name_attributes(block) + needed)
+        needed, slab = list_needed(structure, block), cut.slabs[self._slab]
+        counts = sum_margin(self._counts, slab.names, structure.name_attributes(block) + needed)
         leaves = cut.list_leaves(self._slab)
-        starts = np.maximum(structure.tree.starts[leaves] - own.start, 0)
-        found = contrast_counts(cut.strategy, block, counts, starts)
+        starts = np.maximum(structure.tree.starts[leaves] - slab.start, 0)
+        contrasts = contrast_counts(cut.strategy, block, counts, starts)
         if not cut.is_at_root(block):
-            found = self._paths.sum_up(found)
-        self._latest = block, found
-        return found
+            contrasts = self._paths.sum_up(contrasts)
+        self._latest = block, contrasts
+        return contrasts
 
 
 class TreeCountGathering:
@@ -189,10 +185,10 @@ class TreeCountGathering:
             kinds = cut.branches.kind_of_branch[every]
             self._branches.append({})
             for kind in list_different(kinds).tolist():
-                branches, own = every[kinds == kind], cut.branches.kinds[kind]
+                branches, siblings = every[kinds == kind], cut.branches.kinds[kind]
                 self._branches[-1][kind] = branches, len(shapes)
-                r = cut.structure.classes[one.block][own.depth].size
-                k = own.children.shape[1]
+                r = cut.structure.classes[one.block][siblings.depth].size
+                k = siblings.children.shape[1]
                 shapes.append((len(branches), k, one.stop - one.start, r))
         self._sums = ExactTotals(shapes)
 
@@ -211,27 +207,27 @@ class TreeCountGathering:
         self, one: Segment, of_kind: Mapping[int, tuple[IntArray, int]]
     ) -> IntArray:
         """Compute the answers of a segment, (rows of contrasts, answers)."""
-        kinds, own = self._cut.branches.kinds, self._cut.blocks[one.block]
+        kinds, tree_block = self._cut.branches.kinds, self._cut.blocks[one.block]
         width = one.size // (one.stop - one.start)
-        found, at = np.empty((one.stop - one.start, width), dtype=np.int64), 0
+        by_contrast, at = np.empty((one.stop - one.start, width), dtype=np.int64), 0
         for kind, (branches, i) in of_kind.items():
             counts = self._sums.totals[i]
             if kind == 0:
                 measured = counts[0, 0][:, self._structure.find_totals(one.block).measured]
-                at = len(own.root)
-                found[:, :at] = clamp_answers(multiply_exactly(measured, own.root.T))
+                at = len(tree_block.root)
+                by_contrast[:, :at] = clamp_answers(multiply_exactly(measured, tree_block.root.T))
                 continue
             positions = kinds[kind].positions[branches - self._cut.branches.first[kind]]
-            matrices = own.steps[kinds[kind].step]
+            matrices = tree_block.steps[kinds[kind].step]
             b, k = counts.shape[:2]
             for start, stop in cut_evenly(b, _MOST_NUMBERS // max(counts[0].size, 1)):
                 chosen = positions[start:stop]
                 answers = measure_children(
                     matrices.take(chosen, k), matrices.dense[chosen], counts[start:stop]
                 )
-                found[:, at : at + answers.shape[1]] = answers
+                by_contrast[:, at : at + answers.shape[1]] = answers
                 at += answers.shape[1]
-        return found
+        return by_contrast
 
     def _add_piece(self, slab: int, piece: IntArray) -> None:
         """Add what a slab's piece holds of each segment."""
@@ -269,12 +265,12 @@ class TreeCountGathering:
         of_row = branches.branch_of_row[rows]
         kinds = branches.kind_of_branch[of_row]
         for kind in list_different(kinds).tolist():
-            own, i = self._branches[segment][kind]
+            numbers, i = self._branches[segment][kind]
             total = self._sums.totals[i]
             mine = np.flatnonzero(kinds == kind)
             shape = (len(mine), *total.shape[2:])
             size = math.prod(shape)
-            place = np.searchsorted(own, of_row[mine]), branches.child_of_row[rows[mine]]
+            place = np.searchsorted(numbers, of_row[mine]), branches.child_of_row[rows[mine]]
             total[place] += values[at : at + size].reshape(shape)
             at += size
         return at

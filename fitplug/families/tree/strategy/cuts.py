@@ -109,13 +109,15 @@ class TreeParts:
         self.strategy, self.most = strategy, most
         structure = self.structure = strategy.structure
         self.branches = TreeBranches(structure.unfolded)
-        self.blocks: dict[int, TreeBlock] = {own.block: own for own in strategy.tree_blocks}
+        self.blocks: dict[int, TreeBlock] = {
+            tree_block.block: tree_block for tree_block in strategy.tree_blocks
+        }
         self.answers = self._place_answers()
         largest = select_largest_sets(tables)
         domain = structure.workload.domain
         by_size = sorted(largest, key=lambda names: math.prod(domain.shape_of(names)))
         self.table_of_block = {
-            block: largest.index(next(own for own in by_size if set(own) >= set(names)))
+            block: largest.index(next(table for table in by_size if set(table) >= set(names)))
             for block, names in zip(self.blocks, list_block_tables(structure), strict=True)
         }
         cut = [(t, slab) for t, names in enumerate(largest) for slab in self._cut_table(names)]
@@ -144,10 +146,10 @@ class TreeParts:
 
         Both are for one row of contrasts.
         """
-        own, kinds = self.answers[block], self.branches.kind_of_branch[branches]
+        answers, kinds = self.answers[block], self.branches.kind_of_branch[branches]
         first = self.branches.first
-        widths = own.widths[kinds]
-        starts = own.ends - own.widths * self.branches.kind_sizes
+        widths = answers.widths[kinds]
+        starts = answers.ends - answers.widths * self.branches.kind_sizes
         return starts[kinds] + (branches - first[kinds]) * widths, widths
 
     def list_leaves(self, slab: int) -> IntArray:
@@ -203,23 +205,23 @@ class TreeParts:
         structure, depth = self.structure, self.find_depth(output)
         whole, nodes = structure.unfolded, self.find_nodes(output)
         if self.outputs[output].axis is None:
-            siblings = (own for own in whole.siblings if own.depth <= depth)
+            siblings = (branch for branch in whole.siblings if branch.depth <= depth)
             return UnfoldedTree(whole.ends[: depth + 1], nodes, tuple(siblings))
         branches = self.list_output_branches(output)
         of_kind = self.branches.kind_of_branch[branches]
         chosen = [
-            own.take(branches[of_kind == number] - self.branches.first[number])
-            for number, own in enumerate(whole.siblings, 1)
+            branch.take(branches[of_kind == number] - self.branches.first[number])
+            for number, branch in enumerate(whole.siblings, 1)
         ]
-        rows = np.sort(np.concatenate([[0], *(own.children.ravel() for own in chosen)]))
+        rows = np.sort(np.concatenate([[0], *(branch.children.ravel() for branch in chosen)]))
         siblings = (
             replace(
-                own,
-                parents=np.searchsorted(rows, own.parents),
-                children=np.searchsorted(rows, own.children),
+                branch,
+                parents=np.searchsorted(rows, branch.parents),
+                children=np.searchsorted(rows, branch.children),
             )
-            for own in chosen
-            if len(own.positions)
+            for branch in chosen
+            if len(branch.positions)
         )
         ends = np.searchsorted(rows, whole.ends[: depth + 1])
         return UnfoldedTree(ends, np.searchsorted(rows, nodes), tuple(siblings))
@@ -234,9 +236,9 @@ class TreeParts:
         """
         if self.outputs[output].axis is None and self.is_whole(segment):
             return slice(0, self.count_answers(segment.block, self.find_depth(output)))
-        own = self.list_measured(segment)
-        _, widths = self.find_offsets(segment.block, own)
-        is_kept = np.isin(own, branches, assume_unique=True)
+        measured = self.list_measured(segment)
+        _, widths = self.find_offsets(segment.block, measured)
+        is_kept = np.isin(measured, branches, assume_unique=True)
         return list_ranges((np.cumsum(widths) - widths)[is_kept], widths[is_kept])
 
     def count_answers(self, block: int, depth: int) -> int:
@@ -247,13 +249,16 @@ class TreeParts:
     @cached_property
     def spans(self) -> dict[int, tuple[IntArray, list[list[int]]]]:
         """By block, the rank of the first branch of each span, and the parts with its answers."""
-        found: dict[int, dict[int, list[int]]] = {block: {} for block in self.blocks}
+        by_block: dict[int, dict[int, list[int]]] = {block: {} for block in self.blocks}
         for p, segments in enumerate(self.parts):
             for one in segments:
-                found[one.block].setdefault(one.first, []).append(p)
+                by_block[one.block].setdefault(one.first, []).append(p)
         return {
-            block: (np.array(sorted(own), dtype=np.int64), [own[rank] for rank in sorted(own)])
-            for block, own in found.items()
+            block: (
+                np.array(sorted(parts), dtype=np.int64),
+                [parts[rank] for rank in sorted(parts)],
+            )
+            for block, parts in by_block.items()
         }
 
     def find_parts(self, block: int, branches: IntArray) -> set[int]:
@@ -268,24 +273,24 @@ class TreeParts:
     @cached_property
     def parts_of_slab(self) -> list[list[int]]:
         """The parts that need each slab, ascending."""
-        found = []
+        by_slab = []
         root = np.zeros(1, dtype=np.int64)
         for slab, table in enumerate(self.table_of_slab):
             readers = [b for b, t in self.table_of_block.items() if t == table]
             branches = list_different(self.find_paths(slab).branches).astype(np.int64)
             parts = (self.find_parts(b, root if self.is_at_root(b) else branches) for b in readers)
-            found.append(sorted(set().union(*parts)))
-        return found
+            by_slab.append(sorted(set().union(*parts)))
+        return by_slab
 
     @cached_property
     def parts_of_output(self) -> list[list[int]]:
         """The parts that each output needs, ascending."""
-        found = []
+        by_output = []
         for o in range(len(self.outputs)):
             branches = self.list_output_branches(o)
             parts = (self.find_parts(b, branches) for b in self.list_measured_blocks(o))
-            found.append(sorted(set().union(*parts)))
-        return found
+            by_output.append(sorted(set().union(*parts)))
+        return by_output
 
     def list_blocks(self, output: int) -> Sequence[int]:
         """List the blocks that an output adds up."""
@@ -302,30 +307,30 @@ class TreeParts:
 
     def list_indices(self, part: int) -> slice | IntArray:
         """List the indices of a part's answers; see `PartedStrategy.place`."""
-        segments, found = self.parts[part], []
+        segments, indices = self.parts[part], []
         start = self.answers[segments[0].block].start
         size = sum(one.size for one in segments)
         if all(one.size == self.answers[one.block].size for one in segments):
             return slice(start, start + size)
         for one in self.parts[part]:
-            own = self.answers[one.block]
+            answers = self.answers[one.block]
             offsets = list_ranges(*self.find_offsets(one.block, self.list_measured(one)))
             rows = np.arange(one.start, one.stop, dtype=np.int64)[:, None]
-            found.append((own.start + rows * own.shape[-1] + offsets).ravel())
-        return np.concatenate(found)
+            indices.append((answers.start + rows * answers.shape[-1] + offsets).ravel())
+        return np.concatenate(indices)
 
     def _place_answers(self) -> dict[int, BranchAnswers]:
-        found = {}
-        for own, shape, start in self.strategy.list_blocks():
+        by_block = {}
+        for tree_block, shape, start in self.strategy.list_blocks():
             widths = np.zeros(len(self.branches.kinds), dtype=np.int64)
             for number, kind in enumerate(self.branches.kinds[1:], 1):
-                if kind.step < len(own.steps):
-                    matrices, k = own.steps[kind.step], kind.children.shape[1]
+                if kind.step < len(tree_block.steps):
+                    matrices, k = tree_block.steps[kind.step], kind.children.shape[1]
                     widths[number] = matrices.count_rows(k) * matrices.dense.shape[1]
-            widths[0] = len(own.root)
+            widths[0] = len(tree_block.root)
             ends = np.cumsum(widths * self.branches.kind_sizes)
-            found[own.block] = BranchAnswers(shape, start, widths, ends)
-        return found
+            by_block[tree_block.block] = BranchAnswers(shape, start, widths, ends)
+        return by_block
 
     def _cut_table(self, names: tuple[str, ...]) -> list[Slab]:
         domain, tree = self.structure.workload.domain, self.structure.tree_attribute
@@ -339,9 +344,9 @@ class TreeParts:
         return [Slab(names, tree, *pair) for pair in cut_evenly(n, self.most // (size // n))]
 
     def _cut_block(self, block: int) -> list[Segment]:
-        own, found = self.answers[block], []
-        R, first = own.contrasts, 0
-        ends = np.cumsum(own.widths[self.branches.kind_of_branch[self.branches.branch_of_rank]])
+        answers, segments = self.answers[block], []
+        R, first = answers.contrasts, 0
+        ends = np.cumsum(answers.widths[self.branches.kind_of_branch[self.branches.branch_of_rank]])
         while first < self.branches.count:
             before = int(ends[first - 1]) if first else 0
             last = int(np.searchsorted(ends, before + self.most // R, side="right"))
@@ -352,35 +357,35 @@ class TreeParts:
                 check_unit(width, "the children of a node", whole=R * width, most=self.most)
                 for start, stop in ranges:
                     size = (stop - start) * width
-                    found.append(Segment(block, first, last, start, stop, size))
+                    segments.append(Segment(block, first, last, start, stop, size))
             first = last
-        return found
+        return segments
 
     def _cut_groups(self) -> tuple[Output, ...]:
-        found: list[Output] = []
+        outputs: list[Output] = []
         for g, group in enumerate(self.structure.workload.groups):
             axis = self.structure.find_tree_axis(g)
             what = f"the group {group.name!r}"
             if group.size <= self.most or axis is None:
                 check_unit(group.size, what, whole=group.size, most=self.most)
-                found.append(Output(group.name, None, 0, 0, group.shape))
+                outputs.append(Output(group.name, None, 0, 0, group.shape))
                 continue
             node = group.size // group.shape[axis]
             check_unit(node, what, whole=group.size, most=self.most)
             for start, stop in cut_evenly(group.shape[axis], self.most // node):
                 shape = (*group.shape[:axis], stop - start, *group.shape[axis + 1 :])
-                found.append(Output(group.name, axis, start, stop, shape))
-        return tuple(found)
+                outputs.append(Output(group.name, axis, start, stop, shape))
+        return tuple(outputs)
 
 
 def _join_segments(segments: list[Segment], most: int) -> tuple[tuple[Segment, ...], ...]:
     """Join segments that follow each other, as long as they have no more than `most` answers."""
-    found: list[list[Segment]] = []
+    parts: list[list[Segment]] = []
     total = 0
     for one in segments:
-        if not found or total + one.size > most:
-            found.append([])
+        if not parts or total + one.size > most:
+            parts.append([])
             total = 0
-        found[-1].append(one)
+        parts[-1].append(one)
         total += one.size
-    return tuple(map(tuple, found))
+    return tuple(map(tuple, parts))

@@ -26,7 +26,6 @@ from fitplug.families.tree.strategy.blocks import (
     TreeBlock,
     find_classes_below,
     find_part,
-    merge_classes,
 )
 from fitplug.families.tree.strategy.child_matrices import ChildMatrices
 from fitplug.families.tree.strategy.cuts import Segment, TreeParts
@@ -71,13 +70,13 @@ def arrange_level(
         and then of nodes and of rows of each node.
     """
     attributes = structure.subsets.group_attributes[g]
-    (own,) = structure.subsets.list_attributes([block])
+    (of_block,) = structure.subsets.list_attributes([block])
     part = find_part(structure, block, g)
     L = structure.classes[block][part.level.depth].restrict(part.matrix)
-    found = np.moveaxis(estimates @ L.T, 1, 0)
-    sizes = [structure.sizes[a] if a in own else 1 for a in attributes]
-    spread = math.prod(structure.sizes[a] for a in attributes if a not in own)
-    return np.asarray(found.reshape(*sizes, *found.shape[1:]) / spread)
+    arranged = np.moveaxis(estimates @ L.T, 1, 0)
+    sizes = [structure.sizes[a] if a in of_block else 1 for a in attributes]
+    spread = math.prod(structure.sizes[a] for a in attributes if a not in of_block)
+    return np.asarray(arranged.reshape(*sizes, *arranged.shape[1:]) / spread)
 
 
 def invert_contrasts(
@@ -95,10 +94,10 @@ def invert_contrasts(
     """
     (attributes,) = strategy.structure.subsets.list_attributes([block])
     matrices = [strategy.attribute_matrices[a] for a in attributes]
-    found = answers.reshape(*(matrix.rows for matrix in matrices), answers.shape[-1])
+    inverted = answers.reshape(*(matrix.rows for matrix in matrices), answers.shape[-1])
     for axis, matrix in enumerate(matrices):
-        found = matrix.invert(found, axis)
-    return found.reshape(math.prod(found.shape[:-1]), found.shape[-1])
+        inverted = matrix.invert(inverted, axis)
+    return inverted.reshape(math.prod(inverted.shape[:-1]), inverted.shape[-1])
 
 
 class TreeTotalsSplit:
@@ -111,12 +110,12 @@ class TreeTotalsSplit:
 
     def make_piece(self, output: int) -> FloatArray:
         """Make the piece of an output: at its nodes or, of blocks that are measured, the root."""
-        found = [np.zeros(0)]
+        pieces = [np.zeros(0)]
         for block in self._cut.list_public_blocks(output):
             sums = self._sums.remember(block, partial(self._sum_totals, block))
             is_measured = block in self._cut.blocks
-            found.append((sums[:1] if is_measured else sums[self._cut.find_nodes(output)]).ravel())
-        return np.concatenate(found)
+            pieces.append((sums[:1] if is_measured else sums[self._cut.find_nodes(output)]).ravel())
+        return np.concatenate(pieces)
 
     def _sum_totals(self, block: int) -> FloatArray:
         """Sum the public totals to a block's attributes, less what its margins say.
@@ -128,32 +127,32 @@ class TreeTotalsSplit:
         structure, strategy = self._structure, self._cut.strategy
         public, domain = structure.public_attributes or (), structure.workload.domain
         totals: AnyArray = self._totals.reshape(domain.shape_of(public))
-        own = structure.name_attributes(block)
+        names = structure.name_attributes(block)
         summed = tuple(
-            i for i, name in enumerate(public) if name in structure.symmetric and name not in own
+            i for i, name in enumerate(public) if name in structure.symmetric and name not in names
         )
         totals = make_room(totals, 4 * max(totals.size, 1)).sum(axis=summed)
         tree = (structure.tree_attribute,) if structure.keeps_tree else ()
-        wanted = (*own, *tree, *(name for name in structure.dense if name in public))
-        kept = [name for i, name in enumerate(public) if i not in summed]
-        totals = totals.transpose([kept.index(name) for name in wanted])
+        wanted = (*names, *tree, *(name for name in structure.dense if name in public))
+        remaining = [name for i, name in enumerate(public) if i not in summed]
+        totals = totals.transpose([remaining.index(name) for name in wanted])
         if not tree:
-            totals = np.expand_dims(totals, len(own))
+            totals = np.expand_dims(totals, len(names))
         (attributes,) = structure.subsets.list_attributes([block])
-        found: AnyArray = totals
+        sums: AnyArray = totals
         for axis, a in enumerate(attributes):
             matrix = strategy.attribute_matrices[a]
-            found = matrix.apply(make_room(found, matrix.growth), axis)
-        found = found.astype(np.float64)
+            sums = matrix.apply(make_room(sums, matrix.growth), axis)
+        sums = sums.astype(np.float64)
         for axis, a in enumerate(attributes):
-            found = strategy.attribute_matrices[a].invert(found, axis)
-        rows = math.prod(domain.shape_of(own))
-        found = found.reshape(rows, totals.shape[len(own)], -1).swapaxes(0, 1)
+            sums = strategy.attribute_matrices[a].invert(sums, axis)
+        rows = math.prod(domain.shape_of(names))
+        sums = sums.reshape(rows, totals.shape[len(names)], -1).swapaxes(0, 1)
         if not tree:
-            return found
+            return sums
         unfolded = structure.unfolded
-        by_row = np.zeros((unfolded.size, *found.shape[1:]))
-        by_row[unfolded.leaves] = np.add.reduceat(found, structure.tree.starts, axis=0)
+        by_row = np.zeros((unfolded.size, *sums.shape[1:]))
+        by_row[unfolded.leaves] = np.add.reduceat(sums, structure.tree.starts, axis=0)
         for siblings in reversed(unfolded.siblings):
             by_row[siblings.parents] = by_row[siblings.children].sum(axis=1)
         return by_row
@@ -192,24 +191,24 @@ class KnownSums:
         """
         # Each class of cells consists of complete regions.
         totals, classes = self._of_block[block], self._structure.classes[block][depth]
-        found = np.zeros((*totals.shape[:2], classes.size))
+        counts = np.zeros((*totals.shape[:2], classes.size))
         for region, cell in enumerate(self._first_cells):
-            if (own := int(classes.of_cell[cell])) >= 0:
-                found[:, :, own] += totals[:, :, region]
-        return found
+            if (number := int(classes.of_cell[cell])) >= 0:
+                counts[:, :, number] += totals[:, :, region]
+        return counts
 
     def complete_root(self, block: int, measured: FloatArray) -> FloatArray:
         """Estimate all classes of the root (R, r) from those that are measured (R, n)."""
         sums = self._structure.find_totals(block)
         if not sums.count:
             return measured
-        found = measured @ sums.reduction.T
+        completed = measured @ sums.reduction.T
         (totals,) = self._of_block[block]
         of_cell = self._structure.classes[block][0].of_cell
         for region, cell in enumerate(self._first_cells):
             if of_cell[cell] >= 0 and (number := int(sums.of_class[of_cell[cell]])) >= 0:
-                found[:, sums.references[number]] += totals[:, region]
-        return np.asarray(found)
+                completed[:, sums.references[number]] += totals[:, region]
+        return np.asarray(completed)
 
 
 class TreeAnswerSplit:
@@ -220,14 +219,14 @@ class TreeAnswerSplit:
 
     def make_piece(self, output: int) -> IntArray:
         """Make the piece of an output: the answers of the branches that it needs."""
-        cut, found, start = self._cut, [], 0
+        cut, pieces, start = self._cut, [], 0
         blocks, branches = cut.list_measured_blocks(output), cut.list_output_branches(output)
         for one in self._segments:
             if one.block in blocks:
                 answers = self._noisy[start : start + one.size].reshape(one.stop - one.start, -1)
-                found.append(answers[:, cut.find_columns(one, output, branches)].ravel())
+                pieces.append(answers[:, cut.find_columns(one, output, branches)].ravel())
             start += one.size
-        return np.concatenate(found)
+        return np.concatenate(pieces)
 
 
 class TreeEstimation:
@@ -271,7 +270,7 @@ class TreeEstimation:
     @cached_property
     def _answers(self) -> dict[int, list[tuple[Segment, AnyArray]]]:
         """The answers of each block, by segment and row of contrasts, (contrasts, answers)."""
-        found: dict[int, list[tuple[Segment, AnyArray]]] = {}
+        by_block: dict[int, list[tuple[Segment, AnyArray]]] = {}
         blocks = self._cut.list_measured_blocks(self._number)
         for part, piece in self._pieces.items():
             at = 0
@@ -279,10 +278,10 @@ class TreeEstimation:
                 if one.block in blocks:
                     rows = one.stop - one.start
                     size = rows * self._count_columns(one)
-                    own = piece[at : at + size].reshape(rows, -1)
-                    found.setdefault(one.block, []).append((one, own))
+                    answers = piece[at : at + size].reshape(rows, -1)
+                    by_block.setdefault(one.block, []).append((one, answers))
                     at += size
-        return found
+        return by_block
 
     def _count_columns(self, one: Segment) -> int:
         """Count the answers of a segment that the output needs, of each row of contrasts."""
@@ -306,20 +305,20 @@ class TreeEstimation:
             if self._cut.is_whole(only):
                 return answers.astype(np.float64)
         widths = self._cut.find_offsets(block, self._branches)[1]
-        found = np.zeros((contrasts, int(widths.sum())))
+        gathered = np.zeros((contrasts, int(widths.sum())))
         for one, answers in segments:
-            found[one.start : one.stop, self._list_columns(one)] = answers
-        return found
+            gathered[one.start : one.stop, self._list_columns(one)] = answers
+        return gathered
 
     def _sweep_down(self, block: int) -> FloatArray:
         """Estimate the nodes of the output, (nodes, cells of the block's attributes, r)."""
-        own, tree = self._cut.blocks[block], self._tree
+        tree_block, tree = self._cut.blocks[block], self._tree
         answers = invert_contrasts(self._cut.strategy, block, self._gather(block))
-        at = len(own.root)
-        estimates = self._estimate_root(own, answers[:, :at])[None]
-        steps = list(own.list_siblings(tree, estimates[0].size))
+        at = len(tree_block.root)
+        estimates = self._estimate_root(tree_block, answers[:, :at])[None]
+        steps = list(tree_block.list_siblings(tree, estimates[0].size))
         for depth in range(1, self._depth + 1):
-            above = merge_classes(estimates, find_classes_below(self._structure, block, depth))
+            above = find_classes_below(self._structure, block, depth).merge_counts(estimates)
             estimates = np.zeros((tree.ends[depth], *above.shape[1:]))
             estimates[: len(above)] = above
             for siblings, matrices in steps:
@@ -335,7 +334,7 @@ class TreeEstimation:
                 at += size
         return np.asarray(estimates[tree.leaves])
 
-    def _estimate_root(self, own: TreeBlock, answers: FloatArray) -> FloatArray:
+    def _estimate_root(self, tree_block: TreeBlock, answers: FloatArray) -> FloatArray:
         """Estimate the classes of the root, shape (R, r), from its answers (R, n)."""
-        found = np.asarray(answers @ own.root_inverse.T)
-        return self._sums.complete_root(own.block, found)
+        measured = np.asarray(answers @ tree_block.root_inverse.T)
+        return self._sums.complete_root(tree_block.block, measured)

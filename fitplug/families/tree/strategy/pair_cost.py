@@ -123,8 +123,8 @@ class _Sweep:
     @property
     def largest_square(self) -> float:
         """The largest square of a column, but for rounding."""
-        own = sum(one.square * np.diagonal(one.dense[0]) for one in self._take_root())
-        return float((own + self.below[0][0]).max())
+        squares = sum(one.square * np.diagonal(one.dense[0]) for one in self._take_root())
+        return float((squares + self.below[0][0]).max())
 
     def run(self) -> None:
         """Find the largest cost."""
@@ -153,21 +153,21 @@ class _Sweep:
 
     def _take_root(self) -> Iterator[_StepBlock]:
         """Take what each block measures of the root, for the classes of all blocks."""
-        for b, own in enumerate(self.products.blocks):
-            dense = self.products.multiply_root(own, self.joint[0].first)
+        for b, tree_block in enumerate(self.products.blocks):
+            dense = self.products.multiply_root(tree_block, self.joint[0].first)
             square = float(self.products.single[b])
             yield _StepBlock(square, self.factors[:, b], np.ones((1, 1, 1)), dense[None])
 
     def _take(self, i: int, positions: IntArray) -> Iterator[_StepBlock]:
         """Take what each block measures of the children of some nodes of step i."""
         cells = self.joint[self.tree.steps[i].depth].first
-        for b, own in enumerate(self.products.blocks):
-            if i < len(own.steps):
+        for b, tree_block in enumerate(self.products.blocks):
+            if i < len(tree_block.steps):
                 yield _StepBlock(
                     float(self.products.single[b]),
                     self.factors[:, b],
-                    self.products.multiply_children(own, i, positions),
-                    self.products.multiply_dense(own, i, positions, cells),
+                    self.products.multiply_children(tree_block, i, positions),
+                    self.products.multiply_dense(tree_block, i, positions, cells),
                 )
 
     def _sum_own(self, i: int, positions: IntArray, parts: Sequence[_StepBlock]) -> FloatArray:
@@ -176,21 +176,21 @@ class _Sweep:
         children = step.children[positions]
         if step.depth >= len(self.joint):
             return np.zeros((*children.shape, len(self.joint[-1].first)))
-        found = self.below[step.depth][self.places[children]]
+        sums = self.below[step.depth][self.places[children]]
         for part in parts:
-            own = np.diagonal(part.dense, axis1=1, axis2=2) * part.square
-            found = found + part.squares[:, :, None] * own[:, None]
-        return found
+            squares = np.diagonal(part.dense, axis1=1, axis2=2) * part.square
+            sums = sums + part.squares[:, :, None] * squares[:, None]
+        return sums
 
     def _sum_below(self, i: int, positions: IntArray) -> None:
         """Find what the costliest leaf below some nodes adds to the square of a column."""
         step = self.tree.steps[i]
         if step.depth >= len(self.joint):
             return
-        own = self._sum_own(i, positions, list(self._take(i, positions))).max(axis=1)
+        below = self._sum_own(i, positions, list(self._take(i, positions))).max(axis=1)
         places = self.places[step.parents[positions]]
         above = self.joint[step.parent_depth].first
-        self.below[step.parent_depth][places] = own[:, self.joint[step.depth].of_cell[above]]
+        self.below[step.parent_depth][places] = below[:, self.joint[step.depth].of_cell[above]]
 
     def _visit(self, nodes: IntArray, above: FloatArray) -> Iterator[tuple[IntArray, FloatArray]]:
         """Visit nodes of one step.
@@ -231,8 +231,8 @@ class _Sweep:
     ) -> None:
         """Compare the costs of pairs of cells below different children of some nodes of a step."""
         step = self.tree.steps[i]
-        own = self._sum_own(i, positions, parts)
-        most = own.max(axis=1)
+        below = self._sum_own(i, positions, parts)
+        most = below.max(axis=1)
         bound = above + (most[:, None, :, None] + most[:, None, None, :])
         for part in parts:
             off = _find_largest_product(part.products)
@@ -240,7 +240,7 @@ class _Sweep:
             size = 2 * off[:, None, None] * np.abs(part.dense)
             bound += between[:, None, None] * size[:, None]
         most_of_nodes = bound.reshape(len(bound), -1).max(axis=1)
-        k, m = own.shape[1:]
+        k, m = below.shape[1:]
         for at in np.argsort(-most_of_nodes).tolist():
             if most_of_nodes[at] <= self.largest:
                 break
@@ -251,35 +251,35 @@ class _Sweep:
                     last = min(1, k - 1)
                     self.costly = self._find_pair(step, positions[at], 0, 0, last, (0, 0))
                 break
-            self._compare_at(step, positions[at], own[at], above[at], parts, at)
+            self._compare_at(step, positions[at], below[at], above[at], parts, at)
 
     def _compare_at(
         self,
         step: TreeStep,
         position: int,
-        own: FloatArray,
+        below: FloatArray,
         above: FloatArray,
         parts: Sequence[_StepBlock],
         at: int,
     ) -> None:
         """Compare the costs of pairs of cells below different children of one node."""
-        k, m = own.shape
+        k, m = below.shape
         is_identical = step.counts is not None
         together = max(1, _MOST_NUMBERS // (k * m * m))
         for start in range(0, k, together):
             rows = slice(start, min(start + together, k))
             for move in range(self.moves):
-                found = own[rows, None, :, None] + own[None, :, None, :] + above[move]
+                costs = below[rows, None, :, None] + below[None, :, None, :] + above[move]
                 for part in parts:
                     between = 2 * part.between[move]
                     # Of identical leaves, the second number is the product of two of them.
                     X = part.products[at, :, 1:] if is_identical else part.products[at, rows]
-                    found -= X[:, :, None, None] * (between * part.dense[at])
+                    costs -= X[:, :, None, None] * (between * part.dense[at])
                 if not is_identical:
-                    found[np.arange(rows.stop - start), np.arange(start, rows.stop)] = -np.inf
-                best = int(np.argmax(found))
-                if (value := float(found.ravel()[best])) > self.largest:
-                    j, other, c, d = (int(x) for x in np.unravel_index(best, found.shape))
+                    costs[np.arange(rows.stop - start), np.arange(start, rows.stop)] = -np.inf
+                best = int(np.argmax(costs))
+                if (value := float(costs.ravel()[best])) > self.largest:
+                    j, other, c, d = (int(x) for x in np.unravel_index(best, costs.shape))
                     self.largest = value
                     self.costly = self._find_pair(step, position, move, start + j, other, (c, d))
 
@@ -309,10 +309,10 @@ class _Sweep:
 
 def _weigh(part: _StepBlock) -> FloatArray:
     """Compute h (y_cc + y_dd) - 2 h(D) y_cd from products y (n, m, m), shape (n, moves, m, m)."""
-    own = np.diagonal(part.dense, axis1=1, axis2=2) * part.square
+    squares = np.diagonal(part.dense, axis1=1, axis2=2) * part.square
     between = 2 * part.between
-    found = own[:, None, :, None] + own[:, None, None, :]
-    return np.asarray(found - between[:, None, None] * part.dense[:, None])
+    costs = squares[:, None, :, None] + squares[:, None, None, :]
+    return np.asarray(costs - between[:, None, None] * part.dense[:, None])
 
 
 def _find_largest_product(products: FloatArray) -> FloatArray:

@@ -76,9 +76,9 @@ class RecordBounds:
             others = np.array(
                 [np.sort(np.delete(largest, t))[::-1][: self.most - 1].sum() for t in self.periods]
             )
-        found = (self.of_cells + others) * (1 + gamma(self.most + 4))
+        costs = (self.of_cells + others) * (1 + gamma(self.most + 4))
         return (
-            found if self.of_periods is None else np.minimum(found, self.of_periods[self.periods])
+            costs if self.of_periods is None else np.minimum(costs, self.of_periods[self.periods])
         )
 
 
@@ -95,7 +95,7 @@ def upper_person_cost(
     bounds = [_upper_by_cauchy(products)]
     if products.fits:
         bounds.append(_upper_by_products(products, claimed))
-    return min(bounds, key=lambda own: own.total)
+    return min(bounds, key=lambda bound: bound.total)
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +130,7 @@ class PersonProducts(TreeProducts):
     def crosses(self) -> list[bool]:
         """Whether each block has the attribute of the periods."""
         sets = self.structure.block_sets
-        return [self.structure.period_index in sets[own.block] for own in self.blocks]
+        return [self.structure.period_index in sets[tree_block.block] for tree_block in self.blocks]
 
     @property
     def fits(self) -> bool:
@@ -140,9 +140,9 @@ class PersonProducts(TreeProducts):
             float(step.children.size) * (step.children.shape[1] if step.counts is None else 2)
             for step in structure.tree.steps
         )
-        kept = structure.tree.size * D * (D * sets + self._period_classes)
+        numbers = structure.tree.size * D * (D * sets + self._period_classes)
         work = pairs * D * D * (sets + len(self.blocks))
-        return work <= MOST_PRODUCTS and kept <= _MOST_KEPT
+        return work <= MOST_PRODUCTS and numbers <= _MOST_KEPT
 
     @property
     def error(self) -> float:
@@ -154,14 +154,14 @@ class PersonProducts(TreeProducts):
     def largest_square(self) -> float:
         """No less than the sum over the blocks of the largest |a_x|^2."""
         return sum(
-            float(estimate_column_squares(self.structure, [own], [factor]).max())
-            for own, factor in zip(self.blocks, self.single, strict=True)
+            float(estimate_column_squares(self.structure, [tree_block], [factor]).max())
+            for tree_block, factor in zip(self.blocks, self.single, strict=True)
         ) * (1 + self.error)
 
     def square_records(self) -> FloatArray:
         """Bound |a_x|^2 of each leaf and dense cell from above, shape (leaves, D)."""
-        found = estimate_column_squares(self.structure, self.blocks, self.single)
-        return found * (1 + self.error)
+        squares = estimate_column_squares(self.structure, self.blocks, self.single)
+        return squares * (1 + self.error)
 
     def find_largest(self) -> LargestProducts:
         """Find the largest products of two records, but for rounding."""
@@ -170,7 +170,7 @@ class PersonProducts(TreeProducts):
         other = np.full((len(self.factors), D, D), -np.inf)
         best = np.full((tree.size, D, self._period_classes), -np.inf)
         prefix = np.zeros((len(self.factors), tree.size, D, D))
-        roots = [self.multiply_root(own, self._all_cells) for own in self.blocks]
+        roots = [self.multiply_root(tree_block, self._all_cells) for tree_block in self.blocks]
         prefix[:, 0] = self._sum_blocks(roots)
         for i, step in enumerate(tree.steps):
             k = step.children.shape[1] if step.counts is None else 2
@@ -194,46 +194,46 @@ class PersonProducts(TreeProducts):
     ) -> None:
         """Find the products below some nodes of a step."""
         parents = step.parents[some]
-        grams = [self._multiply_siblings(own, i, some) for own in self.blocks]
+        grams = [self._multiply_siblings(same, i, some) for same in self.blocks]
         children = step.children[some]
         if step.counts is not None:
-            own, another = (
+            same, another = (
                 self._sum_blocks([gram[:, 0, part % gram.shape[2]] for gram in grams])
                 for part in (0, 1)
             )
             above, children = prefix[:, parents], children[:, 0]
-            prefix[:, children] = above + own
+            prefix[:, children] = above + same
             another = above + another
             np.maximum(other, another.max(axis=1), out=other)
             cross = self._reduce_periods(another.max(axis=0))
             best[children] = np.maximum(best[parents], cross)
             return
         k = children.shape[1]
-        own = self._sum_blocks(grams) + prefix[:, parents][:, :, None, None]
+        pairs = self._sum_blocks(grams) + prefix[:, parents][:, :, None, None]
         at = np.arange(k)
-        prefix[:, children] = own[:, :, at, at]
-        own[:, :, at, at] = -np.inf
-        np.maximum(other, own.max(axis=(1, 2, 3)), out=other)
-        cross = self._reduce_periods(own.max(axis=(0, 3)))
+        prefix[:, children] = pairs[:, :, at, at]
+        pairs[:, :, at, at] = -np.inf
+        np.maximum(other, pairs.max(axis=(1, 2, 3)), out=other)
+        cross = self._reduce_periods(pairs.max(axis=(0, 3)))
         best[children] = np.maximum(best[parents][:, None], cross)
 
-    def _multiply_siblings(self, own: TreeBlock, i: int, some: slice) -> FloatArray:
+    def _multiply_siblings(self, tree_block: TreeBlock, i: int, some: slice) -> FloatArray:
         """Multiply what a block measures of pairs of children, (b, k, k, D, D), of a step.
 
         Identical leaves have the products of one with itself and with another, (b, 1, 2, D, D).
         """
-        if i >= len(own.steps):
+        if i >= len(tree_block.steps):
             return np.zeros((1, 1, 1, *[len(self._all_cells)] * 2))
-        dense = self.multiply_dense(own, i, some, self._all_cells)
-        X = self.multiply_children(own, i, some)
+        dense = self.multiply_dense(tree_block, i, some, self._all_cells)
+        X = self.multiply_children(tree_block, i, some)
         return np.asarray(X[:, :, :, None, None] * dense[:, None, None])
 
     def _sum_blocks(self, grams: Sequence[FloatArray]) -> FloatArray:
         """Sum products of blocks with their factors, for each set, (sets, ...)."""
-        found: FloatArray = np.zeros(())
+        total: FloatArray = np.zeros(())
         for factor, gram in zip(self.factors.T, grams, strict=True):
-            found = found + factor.reshape(-1, *([1] * gram.ndim)) * gram
-        return found
+            total = total + factor.reshape(-1, *([1] * gram.ndim)) * gram
+        return total
 
     def _reduce_periods(self, values: FloatArray) -> FloatArray:
         """Find the largest of values (..., D, D) over the cells of each class of periods."""
@@ -252,12 +252,12 @@ def _upper_by_products(products: PersonProducts, claimed: int | None) -> RecordB
     """Bound records by their largest products with others."""
     structure = products.structure
     k, error = structure.most_records, products.error * products.largest_square
-    found = products.square_records()
+    upper = products.square_records()
     of_periods = None
     if k > 1:
         largest = products.find_largest()
         if structure.period_index is None:
-            of_periods = _upper_by_periods(products, largest, found, claimed)
+            of_periods = _upper_by_periods(products, largest, upper, claimed)
         crossing = np.maximum(largest.of_cells, 0.0) + error
         if structure.period_index is not None:
             partners = (k - 1) * crossing[..., 0]
@@ -265,9 +265,9 @@ def _upper_by_products(products: PersonProducts, claimed: int | None) -> RecordB
             at = np.arange(structure.cells)
             crossing[:, at, structure.periods] = 0.0
             partners = np.sort(crossing, axis=-1)[..., ::-1][..., : k - 1].sum(axis=-1)
-        found = (found + partners) * (1 + gamma(k + 8))
+        upper = (upper + partners) * (1 + gamma(k + 8))
     is_symmetric = structure.period_index is not None
-    return RecordBounds(found, structure.periods, k, is_symmetric, of_periods)
+    return RecordBounds(upper, structure.periods, k, is_symmetric, of_periods)
 
 
 def _upper_by_periods(
@@ -308,8 +308,8 @@ def _upper_by_periods(
     rounded = np.vectorize(int, otypes=[object])(np.ceil(merged))
     if claimed is not None:
         claimed -= claimed >> 32  # which leaves room for rounding, within the margin of claims
-    found = upper_largest_cost(RecordProducts(person, rounded), claimed, _MOST_SUMS)
-    return found.of_cells.astype(np.float64) * (1 + gamma(4))
+    costliest = upper_largest_cost(RecordProducts(person, rounded), claimed, _MOST_SUMS)
+    return costliest.of_cells.astype(np.float64) * (1 + gamma(4))
 
 
 def _upper_by_cauchy(products: PersonProducts) -> RecordBounds:
@@ -324,5 +324,5 @@ def _upper_by_cauchy(products: PersonProducts) -> RecordBounds:
             factors[number] = factors[number] // contrasts.column_square * contrasts.precision
         else:
             factors[number] *= k
-    found = estimate_column_squares(structure, products.blocks, factors) * (1 + products.error)
-    return RecordBounds(found, structure.periods, k, period is not None)
+    upper = estimate_column_squares(structure, products.blocks, factors) * (1 + products.error)
+    return RecordBounds(upper, structure.periods, k, period is not None)

@@ -50,7 +50,9 @@ class TreeProducts:
         squares = [matrix.column_square for matrix in strategy.attribute_matrices]
         # H'H = precision (I - J / n), and the precision of contrasts is a multiple of n.
         others = [-(build_contrasts(n).precision // n) for n in structure.sizes]
-        attributes = structure.subsets.list_attributes([own.block for own in self.blocks])
+        attributes = structure.subsets.list_attributes(
+            [tree_block.block for tree_block in self.blocks]
+        )
 
         def multiply(apart: Collection[int]) -> list[int]:
             return [
@@ -70,24 +72,26 @@ class TreeProducts:
         """`pairs` as floats, shape (sets, blocks)."""
         return np.array(self.pairs, dtype=np.float64)
 
-    def multiply_root(self, own: TreeBlock, cells: IntArray) -> FloatArray:
+    def multiply_root(self, tree_block: TreeBlock, cells: IntArray) -> FloatArray:
         """Compute (M_0 e_c)'(M_0 e_c') of some dense cells (m,), shape (m, m)."""
-        of_cell = self._structure.classes[own.block][0].of_cell[cells]
-        return _multiply_columns(own.spread_root(self._structure)[None], of_cell)[0]
+        of_cell = self._structure.classes[tree_block.block][0].of_cell[cells]
+        return _multiply_columns(tree_block.spread_root(self._structure)[None], of_cell)[0]
 
     def multiply_dense(
-        self, own: TreeBlock, i: int, chosen: slice | IntArray, cells: IntArray
+        self, tree_block: TreeBlock, i: int, chosen: slice | IntArray, cells: IntArray
     ) -> FloatArray:
         """Compute (M_v e_c)'(M_v e_c') of some dense cells (m,) at nodes of step i, (n, m, m)."""
-        classes = self._structure.classes[own.block][self.tree.steps[i].depth]
-        return _multiply_columns(own.steps[i].dense[chosen], classes.of_cell[cells])
+        classes = self._structure.classes[tree_block.block][self.tree.steps[i].depth]
+        return _multiply_columns(tree_block.steps[i].dense[chosen], classes.of_cell[cells])
 
-    def multiply_children(self, own: TreeBlock, i: int, chosen: slice | IntArray) -> FloatArray:
+    def multiply_children(
+        self, tree_block: TreeBlock, i: int, chosen: slice | IntArray
+    ) -> FloatArray:
         """Compute (A_v e_j)'(A_v e_j') of all children of some nodes of step i, (n, k, k).
 
         Of identical leaves, they are those of one with itself and with another one, (n, 1, 2).
         """
-        children = own.steps[i].children[chosen].astype(np.float64)
+        children = tree_block.steps[i].children[chosen].astype(np.float64)
         counts = self.tree.steps[i].counts
         if counts is None:
             return np.asarray(children.transpose(0, 2, 1) @ children)
@@ -135,19 +139,21 @@ class PathProducts:
         """
         key = (x, y, are_apart)
         if key not in self._pairs:
-            self._pairs[key] = [self._multiply_block(own, x, y, are_apart) for own in self._blocks]
+            self._pairs[key] = [
+                self._multiply_block(tree_block, x, y, are_apart) for tree_block in self._blocks
+            ]
         return self._pairs[key]
 
-    def _multiply_block(self, own: TreeBlock, x: int, y: int, are_apart: bool) -> AnyArray:
+    def _multiply_block(self, tree_block: TreeBlock, x: int, y: int, are_apart: bool) -> AnyArray:
         structure, places = self._structure, self._structure.tree.places
-        root = own.spread_root(structure)
-        total = self._multiply_columns(root, structure.classes[own.block][0].of_cell)
+        root = tree_block.spread_root(structure)
+        total = self._multiply_columns(root, structure.classes[tree_block.block][0].of_cell)
         for here, there in zip(self._list_path(x), self._list_path(y), strict=False):
             i, at = int(places.steps[here]), int(places.positions[here])
-            if i >= len(own.steps):
+            if i >= len(tree_block.steps):
                 break
             pair = int(places.children[here]), int(places.children[there])
-            A, counts = own.steps[i].children[at], structure.tree.steps[i].counts
+            A, counts = tree_block.steps[i].children[at], structure.tree.steps[i].counts
             if counts is not None:
                 H = build_contrasts(int(counts[at]))
                 product = -(H.precision // H.n) if are_apart else H.column_square
@@ -155,17 +161,19 @@ class PathProducts:
             else:
                 left, right = (A[:, child].astype(object) for child in pair)
                 product = int(left @ right)
-            total = total + product * self._multiply_node(own, i, at)
+            total = total + product * self._multiply_node(tree_block, i, at)
             if here != there:
                 break
         return total
 
-    def _multiply_node(self, own: TreeBlock, i: int, at: int) -> AnyArray:
+    def _multiply_node(self, tree_block: TreeBlock, i: int, at: int) -> AnyArray:
         """Multiply the columns of M_v of a node of step i, (m, m)."""
-        key = (own.block, i, at)
+        key = (tree_block.block, i, at)
         if key not in self._dense:
-            classes = self._structure.classes[own.block][self._structure.tree.steps[i].depth]
-            self._dense[key] = self._multiply_columns(own.steps[i].dense[at], classes.of_cell)
+            classes = self._structure.classes[tree_block.block][self._structure.tree.steps[i].depth]
+            self._dense[key] = self._multiply_columns(
+                tree_block.steps[i].dense[at], classes.of_cell
+            )
         return self._dense[key]
 
     def _multiply_columns(self, M: IntArray, of_cell: IntArray) -> AnyArray:
@@ -178,7 +186,7 @@ class PathProducts:
 
     def _list_path(self, leaf: int) -> list[int]:
         """List the nodes from below the root down to a leaf."""
-        parents, found = self._structure.tree.places.parents, [leaf]
-        while parents[found[-1]] >= 0:
-            found.append(int(parents[found[-1]]))
-        return found[-2::-1]
+        parents, path = self._structure.tree.places.parents, [leaf]
+        while parents[path[-1]] >= 0:
+            path.append(int(parents[path[-1]]))
+        return path[-2::-1]

@@ -105,10 +105,10 @@ class PartedTrees(PartedStrategy):
         return _invert(self._cut.parts_of_output, self.noisy_parts)
 
 
-def _invert(found: Sequence[Sequence[int]], count: int) -> list[list[int]]:
+def _invert(lists: Sequence[Sequence[int]], count: int) -> list[list[int]]:
     """For lists of numbers below a count, list where each number is."""
     inverse: list[list[int]] = [[] for _ in range(count)]
-    for i, numbers in enumerate(found):
+    for i, numbers in enumerate(lists):
         for number in numbers:
             inverse[number].append(i)
     return inverse
@@ -119,17 +119,17 @@ def list_matrices(
 ) -> Iterator[tuple[int, FloatArray]]:
     """List what each block measures of the cells, shape (answers, cells)."""
     rows = _build_rows(structure)
-    for own in tree_blocks:
-        classes = structure.classes[own.block]
-        root = own.spread_root(structure)
+    for tree_block in tree_blocks:
+        classes = structure.classes[tree_block.block]
+        root = tree_block.spread_root(structure)
         parts: list[AnyArray] = [_multiply(rows[:1], root, classes[0])]
-        for siblings, matrices in own.list_siblings(structure.unfolded, rows.shape[1]):
+        for siblings, matrices in tree_block.list_siblings(structure.unfolded, rows.shape[1]):
             of_children = matrices.take(siblings.positions, siblings.children.shape[1])
             A = of_children.write_out() @ rows[siblings.children]
             dense = matrices.dense[siblings.positions]
             of_depth = classes[siblings.depth]
             parts += [_multiply(*pair, of_depth) for pair in zip(A, dense, strict=True)]
-        yield own.block, np.concatenate(parts)
+        yield tree_block.block, np.concatenate(parts)
 
 
 def list_covariances(
@@ -137,12 +137,12 @@ def list_covariances(
 ) -> Iterator[BlockCovariance]:
     """List a basis of what each block measures, and the covariance of the noise on it."""
     rows = _build_rows(structure)
-    for own in tree_blocks:
-        classes = structure.classes[own.block]
-        measured = structure.find_totals(own.block).measured
+    for tree_block in tree_blocks:
+        classes = structure.classes[tree_block.block]
+        measured = structure.find_totals(tree_block.block).measured
         bases: list[IntArray] = [np.kron(rows[:1], _build_indicator(classes[0])[measured])]
-        covariances: list[FloatArray] = [own.root_inverse @ own.root_inverse.T]
-        for siblings, matrices in own.list_siblings(structure.unfolded, rows.shape[1]):
+        covariances: list[FloatArray] = [tree_block.root_inverse @ tree_block.root_inverse.T]
+        for siblings, matrices in tree_block.list_siblings(structure.unfolded, rows.shape[1]):
             of_children = matrices.take(siblings.positions, siblings.children.shape[1])
             k = siblings.children.shape[1]
             B = of_children.write_out()[:, : k - 1]
@@ -157,27 +157,27 @@ def list_covariances(
                 X = matrices.dense_inverses[0][position]
                 bases.append(np.kron(B[i] @ rows[siblings.children[i]], C))
                 covariances.append(np.kron(of_nodes[min(i, len(of_nodes) - 1)], X @ X.T))
-        yield own.block, np.concatenate(bases), noise_std**2 * block_diag(*covariances)
+        yield tree_block.block, np.concatenate(bases), noise_std**2 * block_diag(*covariances)
 
 
 def _build_rows(structure: TreeStructure) -> IntArray:
     """Build the rows of the unfolded tree as sums of cells of the attribute, (rows, n)."""
     tree, unfolded = structure.tree, structure.unfolded
     n = len(tree.leaf_nodes)
-    found = np.zeros((unfolded.size, n), dtype=np.int64)
+    sums = np.zeros((unfolded.size, n), dtype=np.int64)
     lengths = np.diff(tree.starts, append=n)
-    found[np.repeat(unfolded.leaves, lengths), np.arange(n)] = 1
+    sums[np.repeat(unfolded.leaves, lengths), np.arange(n)] = 1
     for siblings in reversed(unfolded.siblings):
-        found[siblings.parents] = found[siblings.children].sum(axis=1)
-    return found
+        sums[siblings.parents] = sums[siblings.children].sum(axis=1)
+    return sums
 
 
 def _build_indicator(classes: CellClasses) -> IntArray:
     """Build C, which sums the dense cells of each class, shape (r, D)."""
-    found = np.zeros((classes.size, len(classes.of_cell)), dtype=np.int64)
-    kept = np.flatnonzero(classes.of_cell >= 0)
-    found[classes.of_cell[kept], kept] = 1
-    return found
+    C = np.zeros((classes.size, len(classes.of_cell)), dtype=np.int64)
+    counted = np.flatnonzero(classes.of_cell >= 0)
+    C[classes.of_cell[counted], counted] = 1
+    return C
 
 
 def _multiply(rows: IntArray, dense: IntArray, classes: CellClasses) -> FloatArray:
@@ -196,10 +196,12 @@ class TreeStrategy(TreeIntegers[T]):
         return upper_tree_variances(self)
 
     def check_blocks(self) -> None:
-        if [own.block for own in self.tree_blocks] != self.structure.noisy_blocks.tolist():
+        if [
+            tree_block.block for tree_block in self.tree_blocks
+        ] != self.structure.noisy_blocks.tolist():
             raise PlanError("the strategy does not measure each block once")
-        for own in self.tree_blocks:
-            own.check_form(self.structure)
+        for tree_block in self.tree_blocks:
+            tree_block.check_form(self.structure)
 
     def list_block_tables(self) -> list[tuple[str, ...]]:
         return list_block_tables(self.structure)

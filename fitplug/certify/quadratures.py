@@ -1,6 +1,6 @@
-"""Quadrature of tr N^1/2, from below, by determinants of N + t I (docs/theory/trees.md).
+"""Quadratures of tr N^1/2, from below: by determinants of N + t I, and by resolvents.
 
-For N >= 0 let L(t) = log det(I + N / t). Then
+By determinants (docs/theory/trees.md): for N >= 0 let L(t) = log det(I + N / t). Then
 
     tr N^1/2 = (1 / 2 pi) int e^(u/2) L(e^u) du    (T2)
 
@@ -9,6 +9,19 @@ like exp(-2 pi^2 / h) (T3). The poles t are powers of the square root of 2, so t
 function is trusted. What lies beyond the first and the last pole is bounded from below by what L is
 at the poles: t L(t) increases, and L is convex in u. So the rule has weights >= 0, and any lower
 bounds on L at the poles give a lower bound on the trace (T5).
+
+By resolvents, where (N + t)^-1 is cheap: for every x > 0 the trapezoid rule of step h on the
+integral over u, whose poles are t = e^(k h) for all integers k, gives
+
+    x^-1/2 = (1/pi) int e^(u/2) / (x + e^u) du >= (h/pi) sum_k t^1/2 / (x + t) / (1 + e_h)
+
+with e_h = 2 sum_(k >= 1) sech(2 pi^2 k / h), by Poisson's summation. All terms are positive, so
+leaving out poles keeps a lower bound, and with x^1/2 = x x^-1/2
+
+    tr N^1/2 >= (h/pi) / (1 + e_h) sum_k t^1/2 tr N (N + t)^-1
+
+for every positive semidefinite N (docs/theory/chains.md, (C3)). Steps are multiples of 2 log 2, so
+that poles and their square roots are powers of two, without rounding.
 """
 
 from __future__ import annotations
@@ -16,7 +29,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -42,7 +55,7 @@ _LIBRARY = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
-class Quadrature:
+class DeterminantQuadrature:
     """A rule: sum_k weights_k L(poles_k) <= tr N^1/2 for every N >= 0.
 
     Attributes:
@@ -60,7 +73,7 @@ class Quadrature:
     weights: FloatArray
 
 
-def build_quadrature(lowest: int, highest: int, step: int = STEP) -> Quadrature:
+def build_quadrature(lowest: int, highest: int, step: int = STEP) -> DeterminantQuadrature:
     """Build the rule whose poles are 2^(step * k / 2), for k from `lowest` to `highest`.
 
     Eigenvalues between the poles lose next to nothing. An eigenvalue x loses about (t / x)^1.5 of
@@ -79,7 +92,7 @@ def build_quadrature(lowest: int, highest: int, step: int = STEP) -> Quadrature:
     # place: L changes by no larger factor than t does.
     poles = np.ldexp(_ROOTS_OF_TWO[2 * (power % 2)], power // 2)
     roots = np.ldexp(_ROOTS_OF_TWO[power % 4], power // 4)
-    weights = lower_scale(step) * roots
+    weights = lower_determinant_scale(step) * roots
     ratio = 2.0 ** (-step / 4)
     # Below the first pole, L is above the line through its values at the first pole and at another
     # one, which is so far away that its weight remains positive.
@@ -87,10 +100,10 @@ def build_quadrature(lowest: int, highest: int, step: int = STEP) -> Quadrature:
     weights[[0, -1]] /= 1 - ratio
     weights[0] += slope / other
     weights[other] = max(weights[other] - slope / other, 0.0)
-    return Quadrature(step, lowest, highest, poles, weights * (1 - 64 * UNIT_ROUNDOFF))
+    return DeterminantQuadrature(step, lowest, highest, poles, weights * (1 - 64 * UNIT_ROUNDOFF))
 
 
-def lower_scale(step: int) -> float:
+def lower_determinant_scale(step: int) -> float:
     """Bound h / (2 pi (1 + e(h))) from below (T3)."""
     h = step * math.log(2) / 2
     decay = math.exp(-2 * math.pi**2 / h)
@@ -107,7 +120,7 @@ def lower_trace(
     tolerance: float,
     step: int = STEP,
     batch: int = 8,
-) -> tuple[float, Quadrature]:
+) -> tuple[float, DeterminantQuadrature]:
     """Bound tr N^1/2 from below, with as many poles as are needed.
 
     Args:
@@ -146,7 +159,9 @@ def lower_trace(
     return _choose_lowest(rule, values)
 
 
-def _choose_lowest(rule: Quadrature, values: FloatArray) -> tuple[float, Quadrature]:
+def _choose_lowest(
+    rule: DeterminantQuadrature, values: FloatArray
+) -> tuple[float, DeterminantQuadrature]:
     """Choose the lowest pole with which the bound is best; the second result is the rule."""
     best, chosen = 0.0, rule
     for left_out in range(len(values) - _find_second_pole(rule.step) - 1):
@@ -166,16 +181,66 @@ def _find_second_pole(step: int) -> int:
     return other
 
 
-def _upper_loss_below(rule: Quadrature, values: FloatArray, rank: float) -> float:
+def _upper_loss_below(rule: DeterminantQuadrature, values: FloatArray, rank: float) -> float:
     """Bound what the poles below the first would add: there, L grows by at most `rank` per u."""
     other, ratio = _find_second_pole(rule.step), 2.0 ** (-rule.step / 4)
     more = max(rank * other * rule.step * math.log(2) / 2 - (values[0] - values[other]), 0.0)
     root = math.sqrt(rule.poles[0])
-    return float(lower_scale(rule.step) * root * ratio / (1 - ratio) ** 2 * more / other)
+    return float(
+        lower_determinant_scale(rule.step) * root * ratio / (1 - ratio) ** 2 * more / other
+    )
 
 
-def _upper_loss_above(rule: Quadrature, values: FloatArray, trace: float) -> float:
+def _upper_loss_above(rule: DeterminantQuadrature, values: FloatArray, trace: float) -> float:
     """Bound what the poles above the last would add: there, t L is at most the trace."""
     ratio, t = 2.0 ** (-rule.step / 4), float(rule.poles[-1])
     more = max(trace / t - values[-1], 0.0)
-    return float(lower_scale(rule.step) * math.sqrt(t) * ratio / (1 - ratio) * more)
+    return float(lower_determinant_scale(rule.step) * math.sqrt(t) * ratio / (1 - ratio) * more)
+
+
+_LEAST, _MOST = -500, 500
+"""The exponents of the square roots of poles lie between these."""
+
+
+class ResolventQuadrature(NamedTuple):
+    """Poles and weights with tr N^1/2 >= sum of weights * tr N (N + pole)^-1, rounding included.
+
+    Attributes:
+        poles: t, shape (k,).
+        weights: Shape (k,).
+    """
+
+    poles: FloatArray
+    weights: FloatArray
+
+
+def place_poles(
+    trace: float, rank: int, *, step: int = 1, tail: float = 1e-5
+) -> ResolventQuadrature:
+    """Place poles for the square root of a matrix of some trace and rank.
+
+    Args:
+        trace: About tr N, above 0. It decides where poles are, and no proof needs it.
+        rank: About the rank of N, likewise.
+        step: The step h, in units of 2 log 2.
+        tail: The part of tr N^1/2 that each of the tails left out may have.
+
+    Returns:
+        The poles, which are powers of 4^step.
+    """
+    # tr N^1/2 is at least (tr N)^1/2. The poles below t add at most (2/pi) t^1/2 rank, and those
+    # above it at most (2/pi) t^-1/2 tr N.
+    least = math.log2(tail * math.pi / 2 * math.sqrt(trace) / rank)
+    most = -math.log2(tail * math.pi / 2 / math.sqrt(trace))
+    lowest = max(math.floor(least / step), _LEAST // step)
+    highest = min(math.ceil(most / step), _MOST // step)
+    roots = np.ldexp(1.0, step * np.arange(lowest, max(lowest, highest) + 1))
+    return ResolventQuadrature(roots * roots, roots * lower_resolvent_scale(step))
+
+
+def lower_resolvent_scale(step: int) -> float:
+    """Bound h / pi / (1 + e_h) from below, for h = 2 log 2 times the step, up to 2."""
+    h = 2 * step * math.log(2)
+    # sech(x) <= 2 e^-x, and the terms fall at least as fast as a geometric series.
+    ratio = math.exp(-2 * math.pi**2 / h)
+    return h / math.pi / (1 + 4 * ratio / (1 - ratio)) * (1 - 1e-13)
