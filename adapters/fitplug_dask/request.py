@@ -16,7 +16,7 @@ from fitplug.domain import OUTSIDE, Attribute, Domain, Encoder
 from fitplug.errors import DataError, DomainError, TablesError, suggest_nearest
 from fitplug.plan import Plan
 from fitplug.workload import Workload
-from fitplug_dask.sources import Format, FoundFile
+from fitplug_dask.sources import Format, SourceFile
 
 if TYPE_CHECKING:
     from fitplug_dask.files import CheckedFile, CheckOne, ColumnRules
@@ -232,7 +232,7 @@ def check_client(client: Any) -> None:
 
 
 def check_files(
-    found: Sequence[FoundFile], job: Job, person: str | None, rules: ColumnRules, runner: Runner
+    found: Sequence[SourceFile], job: Job, person: str | None, rules: ColumnRules, runner: Runner
 ) -> tuple[CheckedFile, ...]:
     """Check all files that were found, on the workers of a cluster if there is one.
 
@@ -268,7 +268,7 @@ def check_files(
 
 
 def check_on_runner(
-    runner: Runner, check: CheckOne, found: Sequence[FoundFile]
+    runner: Runner, check: CheckOne, found: Sequence[SourceFile]
 ) -> Sequence[CheckedFile]:
     """Check files on the workers of a cluster, if there is one and the files are many.
 
@@ -290,7 +290,7 @@ def check_on_runner(
     return checked
 
 
-def _check_some(check: CheckOne, found: Sequence[FoundFile]) -> Sequence[CheckedFile] | str:
+def _check_some(check: CheckOne, found: Sequence[SourceFile]) -> Sequence[CheckedFile] | str:
     """Check some files in a task, which never raises; return the first error in its place."""
     from fitplug_dask.files import check_on_threads
 
@@ -300,7 +300,7 @@ def _check_some(check: CheckOne, found: Sequence[FoundFile]) -> Sequence[Checked
         return str(error)
 
 
-def _check_is_shared(found: Sequence[FoundFile]) -> None:
+def _check_is_shared(found: Sequence[SourceFile]) -> None:
     """Raise DataError if workers of a cluster cannot read what is found."""
     for file in found:
         if file.format is Format.STREAM:

@@ -18,7 +18,7 @@ from fitplug_dask.request import (
     prepare_request,
     prepare_rules,
 )
-from fitplug_dask.sources import TEXT_FORMATS, FoundFile, Options, Source, find_files
+from fitplug_dask.sources import TEXT_FORMATS, Options, Source, SourceFile, find_files
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -152,7 +152,7 @@ def _describe_rows(weight: str | None, person: str | None, filters: Filters) -> 
     return "; ".join(filter(None, [record, said]))
 
 
-def _find_count_columns(file: FoundFile, known: Sequence[str]) -> tuple[str, ...]:
+def _find_count_columns(file: SourceFile, known: Sequence[str]) -> tuple[str, ...]:
     """Return the columns named as columns of counts usually are, except those in `known`.
 
     They hold integers, or text in CSV files.

@@ -36,6 +36,7 @@ from fitplug.release.manifest import (
     write_manifest,
     write_parts,
 )
+from fitplug.release.noisy_answers import Limited, describe_planned_population
 from fitplug.release.periods import (
     PartialRelease,
     PeriodAnswers,
@@ -45,7 +46,6 @@ from fitplug.release.periods import (
     read_period_answers,
     write_period_answers,
 )
-from fitplug.release.population import Limited, describe_planned_population
 from fitplug.release.records_lost import Lost, estimate_lost
 from fitplug.release.release import Release
 from fitplug.release.review_texts import About, format_markdown

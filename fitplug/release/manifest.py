@@ -34,8 +34,7 @@ from fitplug.release.answer_parts import (
     encode_part,
     write_answers_part,
 )
-from fitplug.release.noisy_answers import NoisyAnswers
-from fitplug.release.population import LIMITS
+from fitplug.release.noisy_answers import LIMITS, NoisyAnswers
 from fitplug.workload import Workload, read_bound_unit
 
 PLAN, MANIFEST = "plan.npz", "manifest.json"

@@ -26,8 +26,7 @@ from fitplug.release.combination import combine, combine_all
 from fitplug.release.combined_numbers import Combinations, CombinedNumber
 from fitplug.release.linear_combinations import CombinationLike
 from fitplug.release.manifest import Period, name_files, read_manifest, write_manifest
-from fitplug.release.noisy_answers import ByGroup, NoisyAnswers
-from fitplug.release.population import Limited
+from fitplug.release.noisy_answers import ByGroup, Limited, NoisyAnswers
 from fitplug.release.tables import are_equal_tables, choose_intervals, make_arrow, read_intervals
 from fitplug.workload import ArraysByGroup, QueryGroup
 

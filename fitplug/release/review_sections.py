@@ -12,7 +12,7 @@ from fitplug.families import Mechanism
 from fitplug.ledger import Budget, Entry
 from fitplug.numeric import ceil_float, ceil_written, floor_written
 from fitplug.plan import Plan, describe_overstatement
-from fitplug.release.population import describe_assumption, describe_population
+from fitplug.release.noisy_answers import describe_assumption, describe_population
 from fitplug.release.release import Release
 from fitplug.release.review_texts import About, ask_publisher, escape_cell, make_table, split_rows
 from fitplug.workload import ONE_RECORD, ReplaceOne

@@ -18,7 +18,7 @@ from fitplug.ledger import Ledger
 from fitplug.numeric import ceil_float
 from fitplug.plan import Plan
 from fitplug.privacy import check_contributions
-from fitplug.release.population import Limited
+from fitplug.release.noisy_answers import Limited
 from fitplug.release.release import Release
 from fitplug.release.review_sections import (
     compute_record_rho,

@@ -1,6 +1,11 @@
 """Workloads: query groups, their factors and their targets."""
 
-from fitplug.workload.cell_classes import CellClasses, classify_cells, find_classes
+from fitplug.workload.cell_classes import (
+    CellClasses,
+    classify_cells,
+    find_classes,
+    number_classes,
+)
 from fitplug.workload.factors import (
     Factor,
     build_factor,
@@ -65,6 +70,7 @@ __all__ = [
     "is_misnamed",
     "marginal",
     "marginals",
+    "number_classes",
     "quantile",
     "queries",
     "ranges",

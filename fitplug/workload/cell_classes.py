@@ -27,12 +27,19 @@ class CellClasses:
         return len(self.first)
 
     def merge_counts(self, counts: AnyArray) -> AnyArray:
-        """Sum counts (..., D) of cells by class, (..., r), exactly if they are integers."""
-        merged = np.zeros((*counts.shape[:-1], self.size), dtype=counts.dtype)
-        counted = np.flatnonzero(self.of_cell >= 0)
-        by_cell = np.moveaxis(counts, -1, 0)
-        np.add.at(np.moveaxis(merged, -1, 0), self.of_cell[counted], by_cell[counted])
-        return merged
+        """Sum counts (..., D) by class, (..., r), exactly if they are integers that leave room."""
+        of_cell = self.of_cell
+        if np.array_equal(of_cell, np.arange(self.size)):
+            return counts
+        order = np.argsort(of_cell, kind="stable")[int((of_cell < 0).sum()) :]
+        if not len(order):
+            return np.zeros((*counts.shape[:-1], 0), dtype=counts.dtype)
+        starts = np.searchsorted(of_cell[order], np.arange(self.size))
+        return np.asarray(np.add.reduceat(counts[..., order], starts, axis=-1, dtype=counts.dtype))
+
+    def find_merged(self, coarser: CellClasses) -> CellClasses:
+        """Find which of these classes make up each of coarser ones."""
+        return number_classes(coarser.of_cell[self.first], coarser.size)
 
     def restrict(self, matrix: FloatArray) -> FloatArray:
         """Restrict queries (m, D) that do not tell the cells of a class apart to classes (m, r)."""
@@ -42,10 +49,13 @@ class CellClasses:
 def find_classes(W: FloatArray) -> CellClasses:
     """Find the classes of cells that no query of W (m, D) tells apart."""
     of_cell = classify_cells(W)
+    return number_classes(of_cell, int(of_cell.max()) + 1)
+
+
+def number_classes(of_cell: IntArray, size: int) -> CellClasses:
+    """Make the classes whose numbers are 0 to size - 1, or -1 for none."""
     _, first = np.unique(of_cell, return_index=True)
-    return CellClasses(
-        of_cell, first[-(int(of_cell.max()) + 1) :] if of_cell.max() >= 0 else first[:0]
-    )
+    return CellClasses(of_cell, first[len(first) - size :])
 
 
 def classify_cells(W: FloatArray) -> IntArray:

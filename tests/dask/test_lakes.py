@@ -25,8 +25,8 @@ from pyiceberg.types import IntegerType, LongType
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import DataError
-from fitplug_dask.sources.found_files import find_remaining, pack_rows, unpack_rows
 from fitplug_dask.sources.iceberg_tables import read_positions, read_vectors
+from fitplug_dask.sources.source_files import find_remaining, pack_rows, unpack_rows
 from tests.helpers import lakes
 
 DOMAIN = fp.Domain(

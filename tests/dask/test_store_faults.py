@@ -208,6 +208,32 @@ def test_what_fails_forever_is_not_damage(
     assert server.tell()["GET"] <= 100
 
 
+@pytest.mark.parametrize("fault", ["503", "reset", "truncate", "short"])
+@pytest.mark.parametrize("scheme", ["gs", "az"])
+def test_google_and_azure_are_asked_as_s3_is(
+    server: StoreServer, exact: Any, scheme: str, fault: str
+) -> None:
+    """The folder of the server is one of accounts, and "people" a bucket or container."""
+    endpoint = server.url.rstrip("/")
+    reached = {
+        "gs": {"base_url": endpoint, "anon": True},
+        "az": {"endpoint": endpoint, "account_name": "anyone", "anon": True},
+    }[scheme]
+    urls = [f"{scheme}://people/{i}.parquet" for i in range(FILES)]
+    server.behave(faults=[fault] * 3)
+    np.testing.assert_array_equal(fpd.count(urls, WANTED, storage_options=reached)[JOINT], exact)
+    assert server.tell()["HEAD"] == FILES
+    server.behave(swap=5, checks_etag=False)
+    assert fails(urls, storage_options=reached) == (
+        f"{urls[3]} changed while it was counted; count again when nothing writes to it"
+    )
+    server.behave(password=PASSWORD)
+    assert fails(urls, storage_options=reached) == (
+        f"{urls[0]} may not be read; check the credentials in storage_options"
+    )
+    server.behave()
+
+
 # Damage, and bytes of another version
 
 
@@ -269,6 +295,7 @@ def test_a_server_of_whole_files_only(server: StoreServer, urls: list[str]) -> N
 
 
 def test_folders_and_globs_are_not_listed_over_http(server: StoreServer) -> None:
+    server.behave()
     for source in ("people/", "people/*.parquet"):
         assert fails(server.url + source) == (
             f"{server.url}{source} cannot be listed over HTTP; name each file by its URL"

@@ -168,8 +168,9 @@ class Handler(BaseHTTPRequestHandler):
         headers = {
             "strong": {"ETag": f'"{tag}"'},
             "weak": {"ETag": f'W/"{tag}"'},
-            "none": {"Last-Modified": "Sun, 22 Nov 2026 00:00:00 GMT"},
+            "none": {},
         }[behaviour.etag]
+        headers["Last-Modified"] = "Sun, 22 Nov 2026 00:00:00 GMT"
         with self.state.lock:
             behaviour.silent -= 1
             is_silent = behaviour.silent >= 0

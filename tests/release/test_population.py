@@ -18,7 +18,7 @@ import fitplug_dask as fpd
 import fitplug_opendp as fpo
 from fitplug.counts import describe_rows, make_filters
 from fitplug.errors import BudgetError, InputError
-from fitplug.release.population import describe_population
+from fitplug.release.noisy_answers import describe_population
 from fitplug.release.review_texts import format_markdown
 from fitplug_cli.render.facts import collect_facts
 from fitplug_cli.render.page import render_page

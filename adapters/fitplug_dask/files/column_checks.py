@@ -29,7 +29,7 @@ from fitplug_dask.files.checked_file import (
     find_stored_column,
     lacks_numbers,
 )
-from fitplug_dask.sources import TEXT_FORMATS, FolderKey, Format, FoundFile
+from fitplug_dask.sources import TEXT_FORMATS, FolderKey, Format, SourceFile
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ _WEIGHTS = _Wording("weights are", "weight")
 
 
 def check_file(
-    found: FoundFile, state: tuple[int, str], header: Header, wanted: WantedColumns
+    found: SourceFile, state: tuple[int, str], header: Header, wanted: WantedColumns
 ) -> CheckedFile:
     """Check that a file has all that is counted.
 
@@ -130,7 +130,7 @@ def check_file(
     )
 
 
-def _check_columns(found: FoundFile, header: Header, wanted: WantedColumns) -> dict[str, Any]:
+def _check_columns(found: SourceFile, header: Header, wanted: WantedColumns) -> dict[str, Any]:
     """Check the columns of a file, and return the fields of its `CheckedFile` that tell of them."""
     check = _ColumnCheck(found, header, wanted)
     for name, attribute in wanted.attributes.items():
@@ -162,7 +162,7 @@ class _ColumnCheck:
         filled: The weight that stands for a missing column.
     """
 
-    def __init__(self, found: FoundFile, header: Header, wanted: WantedColumns) -> None:
+    def __init__(self, found: SourceFile, header: Header, wanted: WantedColumns) -> None:
         self._found, self._header = found, header
         self._rules, self._known_codes = wanted.rules, wanted.codes
         self._schema = header.schema

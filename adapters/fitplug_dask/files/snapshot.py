@@ -47,11 +47,11 @@ from fitplug_dask.files.parquet import (
     read_parquet_header,
 )
 from fitplug_dask.sources import (
-    HELD_FORMATS,
+    LIBRARY_FORMATS,
     TEXT_FORMATS,
     Format,
-    FoundFile,
     Location,
+    SourceFile,
     State,
     StoreError,
 )
@@ -66,10 +66,10 @@ _SLOW_SECONDS = 0.002
 """Local files that take longer each wait for a disk or a network, and not for the interpreter."""
 
 
-CheckOne: TypeAlias = Callable[[FoundFile], CheckedFile]
+CheckOne: TypeAlias = Callable[[SourceFile], CheckedFile]
 """Reads the footer of a file and checks it."""
 
-CheckAll: TypeAlias = Callable[[CheckOne, Sequence[FoundFile]], Sequence[CheckedFile]]
+CheckAll: TypeAlias = Callable[[CheckOne, Sequence[SourceFile]], Sequence[CheckedFile]]
 """Checks many files in their order. It raises what the check of the first bad file raises."""
 
 
@@ -114,7 +114,7 @@ def describe_damage(file: CheckedFile, row_group: int, what: str = "cannot be re
             "values as there are column names, and quotes must close; it may be truncated, write "
             "it again"
         )
-    if file.format in HELD_FORMATS:
+    if file.format in LIBRARY_FORMATS:
         return f"{file.display_path} {what}; see that what makes its rows works, and count again"
     name = "row group" if file.format is Format.PARQUET else "record batch"
     return f"{file.display_path}: {name} {row_group} {what}; the file is damaged, write it again"
@@ -158,7 +158,7 @@ _NAME_WITH_ARTICLE = {
 
 def _explain_unreadable(location: Location, file_format: Format, state: State) -> str:
     """Return why no header can be read, by the file's size and its first and last four bytes."""
-    if file_format in HELD_FORMATS:
+    if file_format in LIBRARY_FORMATS:
         return "cannot be read; see that what makes its rows works"
     try:
         with location.open(sequential=False, state=state) as file:
@@ -187,7 +187,7 @@ def _explain_unreadable(location: Location, file_format: Format, state: State) -
 
 
 def take_snapshot(
-    found: Sequence[FoundFile],
+    found: Sequence[SourceFile],
     attributes: Mapping[str, Attribute],
     person: str | None = None,
     *,
@@ -220,7 +220,7 @@ def take_snapshot(
     return files
 
 
-def check_on_threads(check: CheckOne, found: Sequence[FoundFile]) -> Sequence[CheckedFile]:
+def check_on_threads(check: CheckOne, found: Sequence[SourceFile]) -> Sequence[CheckedFile]:
     """Check files, several at once.
 
     Raises:
@@ -240,7 +240,7 @@ def check_on_threads(check: CheckOne, found: Sequence[FoundFile]) -> Sequence[Ch
     return checked
 
 
-def read_found_header(found: FoundFile) -> tuple[State, Header]:
+def read_found_header(found: SourceFile) -> tuple[State, Header]:
     """Return the state of a file, taken before the file is read, and its header.
 
     Returns:
@@ -269,7 +269,7 @@ def read_found_header(found: FoundFile) -> tuple[State, Header]:
     return state, header
 
 
-def _check_file(wanted: WantedColumns, found: FoundFile) -> CheckedFile:
+def _check_file(wanted: WantedColumns, found: SourceFile) -> CheckedFile:
     """Read the header of one file and check all that is needed of it."""
     state, header = read_found_header(found)
     return check_file(found, state, header, wanted)

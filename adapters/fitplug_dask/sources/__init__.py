@@ -5,22 +5,22 @@ Nothing here reads a row of a file, and nothing here imports Dask or PyArrow bef
 
 from fitplug_dask.sources.catalog import Source, find_files
 from fitplug_dask.sources.delta_tables import DeltaTable
-from fitplug_dask.sources.file_names import HELD_FORMATS, TEXT_FORMATS, Format
-from fitplug_dask.sources.found_files import (
-    FolderKey,
-    FoundFile,
-    StoredColumn,
-    find_remaining,
-    unpack_rows,
-)
+from fitplug_dask.sources.file_names import LIBRARY_FORMATS, TEXT_FORMATS, Format
 from fitplug_dask.sources.iceberg_tables import IcebergTable
 from fitplug_dask.sources.library_tables import SHARES
 from fitplug_dask.sources.locations import (
     Location,
     describe_local_state,
+    open_stored_blocks,
     redact_url,
 )
-from fitplug_dask.sources.stored_bytes import open_stored_blocks
+from fitplug_dask.sources.source_files import (
+    FolderKey,
+    SourceFile,
+    StoredColumn,
+    find_remaining,
+    unpack_rows,
+)
 from fitplug_dask.sources.stores import (
     ChangedError,
     Options,
@@ -30,18 +30,18 @@ from fitplug_dask.sources.stores import (
 )
 
 __all__ = [
-    "HELD_FORMATS",
+    "LIBRARY_FORMATS",
     "SHARES",
     "TEXT_FORMATS",
     "ChangedError",
     "DeltaTable",
     "FolderKey",
     "Format",
-    "FoundFile",
     "IcebergTable",
     "Location",
     "Options",
     "Source",
+    "SourceFile",
     "State",
     "StoreError",
     "StoredColumn",

@@ -1,4 +1,6 @@
-"""Catalog: what each kind of source means, by its type.
+"""Catalog: what each kind of source means, by its type, and what the folders of files say.
+
+The name of a hive folder (`state=01/`) holds a key and a value, both percent-encoded.
 
 Another kind of source goes in as a function of `library_tables` or as a new module, and as one
 entry here. The libraries that make sources are imported by whoever has made one, so that nothing is
@@ -7,14 +9,21 @@ imported here to recognize it.
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from contextlib import suppress
+from functools import cache, lru_cache, partial
+from pathlib import Path, PurePath
 from typing import Any, TypeAlias
+from urllib.parse import unquote
 
 from fitplug.errors import DataError
 from fitplug_dask.sources.delta_tables import DeltaTable, find_delta_files
-from fitplug_dask.sources.file_search import Paths, check_each_once, find_by_path
-from fitplug_dask.sources.found_files import FoundFile
+from fitplug_dask.sources.file_names import (
+    infer_format,
+)
+from fitplug_dask.sources.file_search import list_local_files, list_stored_files
 from fitplug_dask.sources.iceberg_tables import IcebergTable, find_iceberg_files
 from fitplug_dask.sources.library_tables import (
     find_arrow_stream,
@@ -23,7 +32,16 @@ from fitplug_dask.sources.library_tables import (
     find_fragments,
     find_polars_stream,
 )
-from fitplug_dask.sources.stores import Options
+from fitplug_dask.sources.locations import Location, is_url, redact_url, strip_local_scheme
+from fitplug_dask.sources.source_files import FolderKey, SourceFile
+from fitplug_dask.sources.stores import (
+    Options,
+    get_request_pool,
+)
+
+Paths: TypeAlias = str | Path | Sequence[str | Path]
+
+_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 Source: TypeAlias = Paths | DeltaTable | IcebergTable | Any
 """What `count` counts: paths, tables of lakes, or the tables of other libraries."""
@@ -33,7 +51,7 @@ _KINDS = (
     "data set, table or reader of Arrow, a frame of Polars or a relation of DuckDB"
 )
 
-_FIND_TABLES: dict[tuple[str, str], Callable[[Any, Options | None], list[FoundFile]]] = {
+_FIND_TABLES: dict[tuple[str, str], Callable[[Any, Options | None], list[SourceFile]]] = {
     ("fitplug_dask", "DeltaTable"): find_delta_files,
     ("deltalake", "DeltaTable"): find_delta_files,
     ("fitplug_dask", "IcebergTable"): find_iceberg_files,
@@ -42,7 +60,7 @@ _FIND_TABLES: dict[tuple[str, str], Callable[[Any, Options | None], list[FoundFi
 }
 """Tables of lakes, as `_FIND`."""
 
-_FIND: dict[tuple[str, str], Callable[[Any], list[FoundFile]]] = {
+_FIND: dict[tuple[str, str], Callable[[Any], list[SourceFile]]] = {
     ("pyarrow", "Dataset"): find_fragments,
     ("pyarrow", "Table"): find_arrow_stream,
     ("pyarrow", "RecordBatch"): find_arrow_stream,
@@ -59,7 +77,7 @@ _FIND: dict[tuple[str, str], Callable[[Any], list[FoundFile]]] = {
 """By the package and the name of a class of the source's type, or of a class that it extends."""
 
 
-def find_files(source: Source, options: Options | None = None) -> list[FoundFile]:
+def find_files(source: Source, options: Options | None = None) -> list[SourceFile]:
     """Find the files, or the parts of a table, that `source` means.
 
     Args:
@@ -74,21 +92,21 @@ def find_files(source: Source, options: Options | None = None) -> list[FoundFile
             be read as its format demands.
     """
     if isinstance(source, (str, Path)):
-        return find_by_path(source, options)
+        return _find_by_path(source, options)
     names = list(_list_classes(type(source)))
     for name in names:
         if name in _FIND_TABLES:
             files = _FIND_TABLES[name](source, options)
-            check_each_once(files)
+            _check_each_once(files)
             return files
     for name in names:
         if name in _FIND:
-            return _find_held(_FIND[name], source)
+            return _find_library_rows(_FIND[name], source)
     if isinstance(source, Sequence):
         if source and all(("dask", "Delayed") in _list_classes(type(one)) for one in source):
-            return _find_held(find_dask_partitions, source)
+            return _find_library_rows(find_dask_partitions, source)
         if all(isinstance(one, (str, Path)) for one in source):
-            return find_by_path(source, options)
+            return _find_by_path(source, options)
     raise DataError(f"the data must be {_KINDS}; not {_describe_type(source)}")
 
 
@@ -104,7 +122,7 @@ def _describe_type(source: object) -> str:
     return type(source).__name__
 
 
-def _find_held(find: Callable[[Any], list[FoundFile]], source: Any) -> list[FoundFile]:
+def _find_library_rows(find: Callable[[Any], list[SourceFile]], source: Any) -> list[SourceFile]:
     """Return what another library holds. What it raises may quote values, so it is dropped."""
     try:
         return find(source)
@@ -113,3 +131,123 @@ def _find_held(find: Callable[[Any], list[FoundFile]], source: Any) -> list[Foun
     except Exception:
         fault = f"the {type(source).__name__} cannot be read; check that it can be computed"
     raise DataError(fault)
+
+
+def _find_by_path(source: Paths, options: Options | None = None) -> list[SourceFile]:
+    """Find the files that `source` means.
+
+    Args:
+        source: A file, a folder (all files of known suffixes below it, except names that start
+            with "_" or "."), a glob of files or folders, or a sequence of these. Each is a local
+            path or the URL of a store.
+        options: How the stores of URLs are reached.
+
+    Returns:
+        The files, in a fixed order.
+
+    Raises:
+        DataError: An entry means no file, a file is found twice (its rows would count twice), or
+            the files are of several formats.
+    """
+    if isinstance(source, (str, Path)):
+        given: list[str | Path] = [source]
+    elif isinstance(source, Sequence) and all(isinstance(s, (str, Path)) for s in source):
+        given = list(source)
+    else:
+        raise DataError(f"the data must be a path or a list of paths, not {type(source).__name__}")
+    if not given:
+        raise DataError("the list of data files is empty; name at least one file or folder")
+    urls = list(dict.fromkeys(url for url in map(str, given) if is_url(url)))
+    listed = partial(list_stored_files, options=options or {})
+    locations = get_request_pool().map(listed, urls) if len(urls) > 1 else map(listed, urls)
+    stored = dict(zip(urls, locations, strict=True))
+    files = [
+        file
+        for entry in map(str, given)
+        for file in (
+            map(_describe_stored, stored[entry]) if entry in stored else _find_local(entry)
+        )
+    ]
+    _check_each_once(files)
+    _check_one_format(files)
+    return files
+
+
+def _describe_stored(location: Location) -> SourceFile:
+    """Return a file in a store, with the keys of its folders."""
+    displayed = redact_url(location.path)
+    scheme, _, path = displayed.partition("://")
+    keys = (
+        key._replace(folder=f"{scheme}://{key.folder}")
+        for key in _parse_keys(os.path.dirname(path))  # noqa: PTH120 (a plain path)
+    )
+    return SourceFile(displayed, tuple(keys), location, infer_format(displayed))
+
+
+def _find_local(given: str) -> Iterator[SourceFile]:
+    """Yield the files that one local path or glob means."""
+    resolve = cache(lambda folder: str(Path(folder).absolute()))  # of folders, as below
+    for path in list_local_files(strip_local_scheme(given)):
+        folder, name = os.path.split(path)
+        location = Location(os.path.join(resolve(folder), name))  # noqa: PTH118 (a plain path)
+        yield SourceFile(path, _parse_keys(folder), location, infer_format(path))
+
+
+def _check_each_once(files: Sequence[SourceFile]) -> None:
+    """Raise DataError if a file is found twice, also by links: its rows would count twice."""
+    seen: dict[object, SourceFile] = {}
+    resolve = cache(os.path.realpath)  # of folders, as many files are in one
+    for file in files:
+        for identity in _identify(file.location, resolve):
+            if identity in seen:
+                raise DataError(
+                    f"{file.path} is the same file as {seen[identity].path}, named before or under "
+                    "another name (a link), so its rows would count twice; name every file once"
+                )
+            seen[identity] = file
+
+
+def _identify(location: Location, resolve: Callable[[str], str]) -> Iterator[object]:
+    """Yield what distinguishes a file from all others: its path, and its inode if it has one."""
+    path = location.path
+    if location.options is not None:
+        yield path
+        return
+    now = None
+    with suppress(OSError):  # a file without a state cannot be read either, which is an error later
+        now = os.lstat(path)
+    if now is None or stat.S_ISLNK(now.st_mode):
+        yield os.path.realpath(path)
+        with suppress(OSError):
+            now = os.stat(path)  # noqa: PTH116 (a plain path)
+    else:
+        folder, name = os.path.split(path)
+        yield os.path.join(resolve(folder), name)  # noqa: PTH118 (a plain path)
+    if now is not None and now.st_ino:
+        # The size and the times are needed, as some mounts give several files one number.
+        yield now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns
+
+
+def _check_one_format(files: Sequence[SourceFile]) -> None:
+    """Raise DataError if the files are of several formats."""
+    first = files[0]
+    for file in files:
+        if file.format is not first.format:
+            raise DataError(
+                f"the data mix {first.format.value} ({first.path}) and {file.format.value} "
+                f"({file.path}), perhaps the same rows twice; name the files of one format, for "
+                "instance by a glob"
+            )
+
+
+@lru_cache(2**10)
+def _parse_keys(folder: str) -> tuple[FolderKey, ...]:
+    """Return the keys of a hive folder and those above it, outermost first."""
+    inner = PurePath(folder)
+    keys = []
+    for one in (*reversed(inner.parents), inner):
+        name, equals, value = one.name.partition("=")
+        if equals and name:
+            text = None if value == _NULL else unquote(value)
+            keys.append(FolderKey(unquote(name), text, str(one)))
+    return tuple(keys)

@@ -20,15 +20,15 @@ import numpy as np
 from fitplug.errors import DataError
 from fitplug.files import rename_option
 from fitplug_dask.sources.file_names import Format
-from fitplug_dask.sources.found_files import (
+from fitplug_dask.sources.locations import is_url, locate, redact_url
+from fitplug_dask.sources.source_files import (
     FolderKey,
-    FoundFile,
+    SourceFile,
     StoredColumn,
     TableEntry,
     pack_rows,
     spell_value,
 )
-from fitplug_dask.sources.locations import is_url, locate, redact_url
 from fitplug_dask.sources.stores import Options
 
 _ZONED = "is a time with a zone that partitions the table, which is not supported"
@@ -66,7 +66,7 @@ class DeltaTable:
     version: int | None = None
 
 
-def find_delta_files(table: DeltaTable | Any, options: Options | None) -> list[FoundFile]:
+def find_delta_files(table: DeltaTable | Any, options: Options | None) -> list[SourceFile]:
     """Find the files of a Delta table, given by its path or as `deltalake` opened it.
 
     Raises:
@@ -155,7 +155,7 @@ def _make_feature_error(shown: str, features: list[str]) -> DataError:
     )
 
 
-def _read_files(root: str, opened: Any, options: Options | None) -> Iterator[FoundFile]:
+def _read_files(root: str, opened: Any, options: Options | None) -> Iterator[SourceFile]:
     """Yield the files of a table that is open."""
     import pyarrow as pa
 
@@ -182,7 +182,7 @@ def _read_files(root: str, opened: Any, options: Options | None) -> Iterator[Fou
         )
         location = locate(path, options)
         shown = redact_url(path) if is_url(path) else location.path
-        yield FoundFile(shown, keys, location, Format.PARQUET, entry)
+        yield SourceFile(shown, keys, location, Format.PARQUET, entry)
     if vectors:
         raise ValueError("a deletion vector is of no file of the table")
 

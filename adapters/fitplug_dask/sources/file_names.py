@@ -27,7 +27,7 @@ class Format(Enum):
 TEXT_FORMATS = (Format.CSV, Format.CSV_GZ)
 """Formats whose columns have no type. The domain says how their text is read."""
 
-HELD_FORMATS = (Format.STREAM, Format.FRAGMENT, Format.DELAYED)
+LIBRARY_FORMATS = (Format.STREAM, Format.FRAGMENT, Format.DELAYED)
 """Formats of what other libraries read, so that no path of a file is opened here."""
 
 _FORMAT_OF_SUFFIX = {

@@ -1,7 +1,4 @@
-"""File search: which files a path, folder, glob or URL means, and what their folders say.
-
-The name of a hive folder (`state=01/`) holds a key and a value, both percent-encoded.
-"""
+"""File search: which files a folder or a glob means, on this machine or in a store."""
 
 from __future__ import annotations
 
@@ -9,14 +6,11 @@ import glob
 import itertools
 import os
 import re
-import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from fnmatch import fnmatchcase
-from functools import cache, lru_cache, partial
 from pathlib import Path, PurePath
 from typing import TypeAlias
-from urllib.parse import unquote
 
 from fitplug.errors import DataError
 from fitplug.files import OBJECT_SCHEMES
@@ -30,13 +24,11 @@ from fitplug_dask.sources.file_names import (
     find_lake_above,
     find_local_lake,
     find_stored_lake,
-    infer_format,
     is_ignored,
     is_stray,
     names_suffix,
 )
-from fitplug_dask.sources.found_files import FolderKey, FoundFile
-from fitplug_dask.sources.locations import Location, is_url, redact_url, strip_local_scheme
+from fitplug_dask.sources.locations import Location, redact_url
 from fitplug_dask.sources.stores import (
     AccessError,
     Options,
@@ -44,7 +36,6 @@ from fitplug_dask.sources.stores import (
     Store,
     StoreError,
     UnansweredError,
-    get_request_pool,
     guard_secrets,
     open_store,
 )
@@ -284,128 +275,3 @@ def _matches(names: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
     if pattern[0] == "**":
         return any(_matches(names[skipped:], pattern[1:]) for skipped in range(len(names) + 1))
     return bool(names) and fnmatchcase(names[0], pattern[0]) and _matches(names[1:], pattern[1:])
-
-
-Paths: TypeAlias = str | Path | Sequence[str | Path]
-
-_NULL = "__HIVE_DEFAULT_PARTITION__"
-
-
-def find_by_path(source: Paths, options: Options | None = None) -> list[FoundFile]:
-    """Find the files that `source` means.
-
-    Args:
-        source: A file, a folder (all files of known suffixes below it, except names that start
-            with "_" or "."), a glob of files or folders, or a sequence of these. Each is a local
-            path or the URL of a store.
-        options: How the stores of URLs are reached.
-
-    Returns:
-        The files, in a fixed order.
-
-    Raises:
-        DataError: An entry means no file, a file is found twice (its rows would count twice), or
-            the files are of several formats.
-    """
-    if isinstance(source, (str, Path)):
-        given: list[str | Path] = [source]
-    elif isinstance(source, Sequence) and all(isinstance(s, (str, Path)) for s in source):
-        given = list(source)
-    else:
-        raise DataError(f"the data must be a path or a list of paths, not {type(source).__name__}")
-    if not given:
-        raise DataError("the list of data files is empty; name at least one file or folder")
-    urls = list(dict.fromkeys(url for url in map(str, given) if is_url(url)))
-    listed = partial(list_stored_files, options=options or {})
-    locations = get_request_pool().map(listed, urls) if len(urls) > 1 else map(listed, urls)
-    stored = dict(zip(urls, locations, strict=True))
-    files = [
-        file
-        for entry in map(str, given)
-        for file in (
-            map(_describe_stored, stored[entry]) if entry in stored else _find_local(entry)
-        )
-    ]
-    check_each_once(files)
-    _check_one_format(files)
-    return files
-
-
-def _describe_stored(location: Location) -> FoundFile:
-    """Return a file in a store, with the keys of its folders."""
-    displayed = redact_url(location.path)
-    scheme, _, path = displayed.partition("://")
-    keys = (
-        key._replace(folder=f"{scheme}://{key.folder}")
-        for key in _parse_keys(os.path.dirname(path))  # noqa: PTH120 (a plain path)
-    )
-    return FoundFile(displayed, tuple(keys), location, infer_format(displayed))
-
-
-def _find_local(given: str) -> Iterator[FoundFile]:
-    """Yield the files that one local path or glob means."""
-    resolve = cache(lambda folder: str(Path(folder).absolute()))  # of folders, as below
-    for path in list_local_files(strip_local_scheme(given)):
-        folder, name = os.path.split(path)
-        location = Location(os.path.join(resolve(folder), name))  # noqa: PTH118 (a plain path)
-        yield FoundFile(path, _parse_keys(folder), location, infer_format(path))
-
-
-def check_each_once(files: Sequence[FoundFile]) -> None:
-    """Raise DataError if a file is found twice, also by links: its rows would count twice."""
-    seen: dict[object, FoundFile] = {}
-    resolve = cache(os.path.realpath)  # of folders, as many files are in one
-    for file in files:
-        for identity in _identify(file.location, resolve):
-            if identity in seen:
-                raise DataError(
-                    f"{file.path} is the same file as {seen[identity].path}, named before or under "
-                    "another name (a link), so its rows would count twice; name every file once"
-                )
-            seen[identity] = file
-
-
-def _identify(location: Location, resolve: Callable[[str], str]) -> Iterator[object]:
-    """Yield what distinguishes a file from all others: its path, and its inode if it has one."""
-    path = location.path
-    if location.options is not None:
-        yield path
-        return
-    now = None
-    with suppress(OSError):  # a file without a state cannot be read either, which is an error later
-        now = os.lstat(path)
-    if now is None or stat.S_ISLNK(now.st_mode):
-        yield os.path.realpath(path)
-        with suppress(OSError):
-            now = os.stat(path)  # noqa: PTH116 (a plain path)
-    else:
-        folder, name = os.path.split(path)
-        yield os.path.join(resolve(folder), name)  # noqa: PTH118 (a plain path)
-    if now is not None and now.st_ino:
-        # The size and the times are needed, as some mounts give several files one number.
-        yield now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns
-
-
-def _check_one_format(files: Sequence[FoundFile]) -> None:
-    """Raise DataError if the files are of several formats."""
-    first = files[0]
-    for file in files:
-        if file.format is not first.format:
-            raise DataError(
-                f"the data mix {first.format.value} ({first.path}) and {file.format.value} "
-                f"({file.path}), perhaps the same rows twice; name the files of one format, for "
-                "instance by a glob"
-            )
-
-
-@lru_cache(2**10)
-def _parse_keys(folder: str) -> tuple[FolderKey, ...]:
-    """Return the keys of a hive folder and those above it, outermost first."""
-    inner = PurePath(folder)
-    keys = []
-    for one in (*reversed(inner.parents), inner):
-        name, equals, value = one.name.partition("=")
-        if equals and name:
-            text = None if value == _NULL else unquote(value)
-            keys.append(FolderKey(unquote(name), text, str(one)))
-    return tuple(keys)

@@ -19,14 +19,14 @@ import numpy.typing as npt
 
 from fitplug.errors import DataError
 from fitplug_dask.sources.file_names import Format
-from fitplug_dask.sources.found_files import (
-    FoundFile,
+from fitplug_dask.sources.locations import Location, locate, redact_url
+from fitplug_dask.sources.source_files import (
+    SourceFile,
     StoredColumn,
     TableEntry,
     pack_rows,
     spell_value,
 )
-from fitplug_dask.sources.locations import Location, locate, redact_url
 from fitplug_dask.sources.stores import Options
 
 _SPELLED_TYPES = ("boolean", "int", "long", "string")
@@ -80,7 +80,7 @@ class _TableFiles:
         return _TableFile(location, locate(location, self._options))
 
 
-def find_iceberg_files(table: IcebergTable | Any, options: Options | None) -> list[FoundFile]:
+def find_iceberg_files(table: IcebergTable | Any, options: Options | None) -> list[SourceFile]:
     """Find the files of a snapshot of an Iceberg table.
 
     Args:
@@ -150,7 +150,7 @@ def _find_metadata(given: str, options: Options | None) -> str:
     return f"{folder}/{name}"
 
 
-def _read_files(shown: str, scan: Any, options: Options | None) -> list[FoundFile]:
+def _read_files(shown: str, scan: Any, options: Options | None) -> list[SourceFile]:
     """Return the files of a scan."""
     from pyiceberg.expressions import AlwaysTrue
 
@@ -182,7 +182,7 @@ def _read_files(shown: str, scan: Any, options: Options | None) -> list[FoundFil
         deleted = _join_positions([one for one in told if one is not None], file.record_count)
         entry = TableEntry(filled, deleted, file.file_size_in_bytes)
         location = locate(file.file_path, options)
-        found.append(FoundFile(redact_url(file.file_path), (), location, Format.PARQUET, entry))
+        found.append(SourceFile(redact_url(file.file_path), (), location, Format.PARQUET, entry))
     return sorted(found, key=lambda file: file.location.path)
 
 

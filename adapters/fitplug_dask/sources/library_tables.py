@@ -17,14 +17,14 @@ from typing import Any, TypeAlias
 
 from fitplug.errors import DataError
 from fitplug_dask.sources.file_names import Format
-from fitplug_dask.sources.found_files import (
+from fitplug_dask.sources.locations import Location
+from fitplug_dask.sources.source_files import (
     FolderKey,
-    FoundFile,
+    SourceFile,
     StoredColumn,
     TableEntry,
     spell_value,
 )
-from fitplug_dask.sources.locations import Location
 from fitplug_dask.sources.stores import UNTRACKED, State
 
 OpenBatches: TypeAlias = Callable[[Sequence[str]], Iterator[Any]]
@@ -108,7 +108,7 @@ class SharedStream(LibraryLocation):
             yield batch
 
 
-def find_arrow_stream(source: Any) -> list[FoundFile]:
+def find_arrow_stream(source: Any) -> list[SourceFile]:
     """Find the rows of a Table, RecordBatch, RecordBatchReader or Scanner of Arrow."""
     import pyarrow as pa
 
@@ -132,7 +132,7 @@ def find_arrow_stream(source: Any) -> list[FoundFile]:
     return [make_stream("the Arrow reader", source.schema, open_reader)]
 
 
-def find_polars_stream(source: Any) -> list[FoundFile]:
+def find_polars_stream(source: Any) -> list[SourceFile]:
     """Find the rows of a LazyFrame or DataFrame of Polars."""
     import polars as pl
 
@@ -150,7 +150,7 @@ def find_polars_stream(source: Any) -> list[FoundFile]:
     return [make_stream("the Polars frame", schema, open_frame)]
 
 
-def find_duckdb_stream(source: Any) -> list[FoundFile]:
+def find_duckdb_stream(source: Any) -> list[SourceFile]:
     """Find the rows of a relation of DuckDB."""
     import duckdb
 
@@ -165,10 +165,10 @@ def find_duckdb_stream(source: Any) -> list[FoundFile]:
     return [make_stream("the DuckDB relation", read(source.limit(0)).schema, open_relation)]
 
 
-def make_stream(called: str, schema: Any, open_batches: OpenBatches) -> FoundFile:
+def make_stream(called: str, schema: Any, open_batches: OpenBatches) -> SourceFile:
     """Return a stream as what is found; the arguments are those of `SharedStream`."""
     stream = SharedStream(called, schema, open_batches)
-    return FoundFile(called, (), stream, Format.STREAM)
+    return SourceFile(called, (), stream, Format.STREAM)
 
 
 @dataclass(frozen=True, repr=False)
@@ -196,7 +196,7 @@ class FragmentLocation(LibraryLocation):
         return max(1, info.size), f"mtime={info.mtime_ns}"
 
 
-def find_fragments(source: Any) -> list[FoundFile]:
+def find_fragments(source: Any) -> list[SourceFile]:
     """Find the fragments of a data set.
 
     Local files of Parquet and Arrow are read as if they were named by their paths, with all checks
@@ -221,7 +221,7 @@ def find_fragments(source: Any) -> list[FoundFile]:
     for number, fragment in enumerate(fragments):
         path = getattr(fragment, "path", None) or f"fragment {number}"
         location = FragmentLocation(f"{path} ({number})", fragment, source.schema)
-        found.append(FoundFile(path, (), location, Format.FRAGMENT))
+        found.append(SourceFile(path, (), location, Format.FRAGMENT))
     return found
 
 
@@ -238,7 +238,7 @@ def _is_plain(fragment: Any) -> bool:
     return isinstance(fragment.format, pd.IpcFileFormat)
 
 
-def _find_file(fragment: Any, schema: Any) -> FoundFile:
+def _find_file(fragment: Any, schema: Any) -> SourceFile:
     """Return the file of a fragment, with the keys that its partition expression gives."""
     import pyarrow.dataset as pd
 
@@ -247,7 +247,7 @@ def _find_file(fragment: Any, schema: Any) -> FoundFile:
         for name, value in pd.get_partition_keys(fragment.partition_expression).items()
     )
     is_parquet = isinstance(fragment.format, pd.ParquetFileFormat)
-    return FoundFile(
+    return SourceFile(
         fragment.path,
         keys,
         Location(str(Path(fragment.path).absolute())),
@@ -291,7 +291,7 @@ class DaskPartition(LibraryLocation):
             return await_result(client, client.compute(self.delayed))
 
 
-def find_dask_partitions(source: Any) -> list[FoundFile]:
+def find_dask_partitions(source: Any) -> list[SourceFile]:
     """Find the partitions of a dask.dataframe, a Delayed, or a sequence of Delayed.
 
     Raises:
@@ -312,7 +312,7 @@ def find_dask_partitions(source: Any) -> list[FoundFile]:
             f"the data must be a dask.dataframe or delayed frames, not {type(source).__name__}"
         )
     return [
-        FoundFile(
+        SourceFile(
             f"partition {number}",
             (),
             DaskPartition(f"partition {number}", _cull(one, Delayed), columns),

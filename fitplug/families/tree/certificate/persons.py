@@ -1,39 +1,53 @@
-"""Certificates of trees for persons with several records (docs/theory/persons.md, Theorem N4).
+"""Certificates of trees for persons with several records (docs/theory/persons.md).
 
-The dual weights are p of the leaves and dense cells, and a weight for each kind of persons
-(`fitplug.families.tree.shape.persons`). In block A these persons have the moment P_A, and the bound
-is the sum of the norms of the blocks with P_A in the place of diag(w_A p).
+**Periods that are symmetric** (Theorem N4). The dual weights are p of the leaves and dense cells,
+and a weight for each kind of persons (`fitplug.families.tree.shape.persons`). In block A these
+persons have the moment P_A, and the bound is the sum of the norms of the blocks with P_A in the
+place of diag(w_A p). Where a block has one class of dense cells, one sweep finds the norm, from
+below (`ScalarTree`). Elsewhere P_A is at least a multiple a of diag(p), or of what is left of
+diag(p) when the sum of each dense cell is known. This costs the norm no more than what the queries
+measure of these sums, since | |F (I - U U')|_* - |F|_* | <= |F U|_*.
 
-Where a block has one class of dense cells, one sweep finds the norm, from below (`ScalarTree`).
-Elsewhere P_A is at least a multiple a of diag(p), or of what is left of diag(p) when the sum of
-each dense cell is known. This costs the norm no more than what the queries measure of these sums,
-since | |F (I - U U')|_* - |F|_* | <= |F U|_*.
-
-Where periods are dense cells, p has weights of the leaves, and then of differences over the dense
-cells, which are all in one leaf (`fitplug.families.tree.certificate.leaf_persons`).
+**Periods that are dense cells** (Theorem N5). p has weights of the leaves, and then omega_v of
+differences v over the dense cells. Records of one label are in one leaf, and each of these leaves
+is drawn by the weights p. In block A these persons have the moment M (x) diag(p) below the root,
+where M = sum omega_v M_A(v) counts pairs of records in one leaf alone, and M_0 at the root, which
+counts all pairs. With M = F F' and M_0 = M, the norm of the block is that of a tree whose nodes
+have as many independent variables as F has columns, each with the weights p, of which the queries N
+F are asked. At the root M_0 is bounded from below by F R R' F', so that the root's variables have
+the covariance R R' times the sum of p (`RootPrior`). F is turned so that its first column alone is
+measured where only the total of the classes is asked. What rounding makes of F, R and N F is
+bounded after the fact.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
 from fitplug.certify import scale_weights
 from fitplug.families.base.family import Duals
 from fitplug.families.base.objective import Objective
-from fitplug.families.tree.certificate.block_weights import BlockWeights
-from fitplug.families.tree.certificate.leaf_persons import lower_leaf_norm
+from fitplug.families.blocks.certificate import factor_moment, sum_moments, upper_residual
+from fitplug.families.tree.certificate.block_weights import BlockWeights, Totals
 from fitplug.families.tree.certificate.trees import (
+    RootPrior,
     TreeCertifier,
     lower_block_norm,
     lower_weighted_norm,
     scale_by_power,
     scale_rows,
 )
-from fitplug.families.tree.shape.blocks import TreeStructure
+from fitplug.families.tree.shape.blocks import GroupPart, TreeStructure
 from fitplug.families.tree.shape.persons import PersonTreeStructure
-from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, gamma
+from fitplug.neighbours import RecordSets
+from fitplug.numeric import UNIT_ROUNDOFF, BoolArray, FloatArray, gamma
+from fitplug.workload import CellClasses
+
+_LEAST_SQUARE = 1e-13
+"""Columns of F are left out if their squared norm is smaller, relative to the largest."""
 
 
 class PersonTreeCertifier(TreeCertifier):
@@ -138,3 +152,230 @@ def _upper_known_norm(
         if (mass := float(masses[0, cell])) > 0:
             total += math.sqrt(square / mass)
     return total * (1 + 4 * gamma(operations))
+
+
+@dataclass(frozen=True, eq=False)
+class LeafMoment:
+    """The moment of a block over the classes of dense cells that it tells apart at the root.
+
+    Attributes:
+        factor: F, shape (r, n).
+        root: R, shape (n, n); None where it is the identity.
+        excess: F F' is at most M + excess I, and F R R' F' at most M_0 + excess I, in the order of
+            symmetric matrices.
+        total: The norm of what F makes of the total that is asked alone below some depth, which
+            is that of its first column; 0 if there is no such depth.
+    """
+
+    factor: FloatArray
+    root: FloatArray | None
+    excess: float
+    total: float
+
+
+class LeafWeights(BlockWeights):
+    """The weights of a block for persons in one leaf.
+
+    Args:
+        structure: The structure.
+        block: The block, which asks for something.
+        moment: The moment of its dense cells.
+        p: Weights of leaves, shape (leaves,).
+        row_weights: q / c, shape (rows,).
+    """
+
+    def __init__(
+        self,
+        structure: PersonTreeStructure,
+        block: int,
+        moment: LeafMoment,
+        p: FloatArray,
+        row_weights: FloatArray,
+    ) -> None:
+        of_cells = np.zeros((len(p), structure.cells))
+        of_cells[:, structure.classes[block][0].first[0]] = p
+        super().__init__(structure, block, of_cells, row_weights)
+        self.moment = moment
+        size = moment.factor.shape[1]
+        self.masses = np.repeat(self.masses.sum(axis=1, keepdims=True), size, axis=1)
+        self._first: BoolArray = np.arange(size) == 0
+
+    def find_totals(self) -> Totals:
+        if not self.moment.total:
+            return Totals(self.last + 1, 1.0)
+        return Totals(find_total_depth(self.classes), 1.0)
+
+    def measure_classes(self, part: GroupPart) -> FloatArray:
+        rows = super().measure_classes(part)
+        if part.level.depth < find_total_depth(self.classes):
+            return rows @ self.moment.factor
+        return np.where(
+            self._first, self._find_coefficients(part)[:, None] * self.moment.total, 0.0
+        )
+
+    def upper_error(self) -> float:
+        """Bound the norm of what rounding adds to the queries, from above.
+
+        A row that is wrong by the vector d at a node of weight p adds no more than |d| times the
+        root of p and its weight.
+        """
+        lost = 0.0
+        F = self.moment.factor
+        for part in self.parts:
+            rows = super().measure_classes(part)
+            error = np.abs(rows @ F - self.measure_classes(part))
+            error += gamma(len(F) + 4) * (np.abs(rows) @ np.abs(F))
+            sizes = np.sqrt((error * error).sum(axis=1)) * (1 + gamma(error.shape[1] + 4))
+            weights = part.multiple * self._find_weights(part.rows, part.level.nodes)
+            masses = self.masses[part.level.nodes, 0]
+            lost += float((np.sqrt(weights * masses[:, None]) @ sizes).sum())
+        return lost * math.sqrt(self.most) * (1 + 2 * self.rounding)
+
+    def find_root_prior(self) -> RootPrior | None:
+        """Find the covariance of the root's variables; None if it is that of the weights."""
+        R = self.moment.root
+        if R is None:
+            return None
+        mass, rounding = float(self.masses[0, 0]), self.rounding
+        factor = R * math.sqrt(mass * (1 - 2 * rounding))
+        return RootPrior(np.full(len(R), mass), rounding, np.eye(len(R)), factor)
+
+    @property
+    def most(self) -> float:
+        """No less than the factor by which the root's moment raises the largest eigenvalue."""
+        R = self.moment.root
+        if R is None:
+            return 1.0
+        return max(1.0, float((R * R).sum()) * (1 + gamma(R.size + 4)))
+
+    def _find_members(self, depth: int) -> BoolArray:
+        return self._first
+
+    def _sum_precisions(self, classes: CellClasses) -> FloatArray:
+        return super()._sum_precisions(classes) * self.moment.total**2
+
+    def _find_coefficients(self, part: GroupPart) -> FloatArray:
+        """Find the multiple of the total that each row is, where only the total is asked."""
+        classes = self.classes[find_total_depth(self.classes)]
+        return np.asarray(part.matrix[:, classes.first[0]])
+
+
+def lower_leaf_norm(
+    structure: PersonTreeStructure,
+    sets: RecordSets,
+    of_sets: FloatArray,
+    p: FloatArray,
+    row_weights: FloatArray,
+) -> tuple[float, float]:
+    """Bound the sum of the norms of all blocks from below.
+
+    Args:
+        structure: The structure, whose periods are dense cells.
+        sets: Differences over the dense cells, any number of them.
+        of_sets: The weight of each, shape (v,).
+        p: Weights of leaves, near 1 or less, shape (leaves,).
+        row_weights: q / c, near 1 or less, shape (rows,).
+
+    Returns:
+        The bound, and the sum of the weights of the differences for which it is one: single records
+        have some weight more, which covers rounding.
+
+    Raises:
+        ValueError: If the differences are not those of a person.
+    """
+    sets.check_form(structure.person)
+    norm, cover = 0.0, 0.0
+    for block, attributes in enumerate(structure.block_sets):
+        if not structure.classes[block][0].size:
+            continue
+        moment = find_leaf_moment(structure, block, attributes, sets, of_sets)
+        if not moment.factor.size:
+            continue
+        # A record with itself has w_A.
+        cover = max(cover, moment.excess / float(structure.subsets.profile_multiples[block]))
+        power, rows = scale_rows(structure, block, row_weights)
+        weights = LeafWeights(structure, block, moment, p, rows)
+        lower = lower_weighted_norm(weights, weights.find_root_prior(), weights.most)
+        lower -= weights.upper_error()
+        norm += math.ldexp(max(lower, 0.0), power) * (1 - gamma(8))
+    mass = float(of_sets.sum()) + structure.cells * cover * (1 + gamma(8))
+    return norm * (1 - gamma(len(structure.blocks) + 4)), mass
+
+
+def find_leaf_moment(
+    structure: PersonTreeStructure,
+    block: int,
+    attributes: tuple[int, ...],
+    sets: RecordSets,
+    of_sets: FloatArray,
+) -> LeafMoment:
+    """Find the moment of a block over the classes of dense cells at the root."""
+    classes = structure.classes[block]
+    sizes = (*structure.person.sizes[:-1], math.inf)
+    (root, error), (moment, other) = (
+        _merge_classes(classes[0], *sum_moments(sets, shared, sizes, of_sets, structure.cells))
+        for shared in (attributes, (*attributes, len(sizes) - 1))
+    )
+    F = factor_moment(moment)
+    squares = (F * F).sum(axis=0)
+    F = F[:, squares > _LEAST_SQUARE * squares.max(initial=0.0)]
+    depth, total = find_total_depth(classes), 0.0
+    if not F.size:
+        return LeafMoment(F, None, 0.0, 0.0)
+    if depth < len(classes):
+        members = classes[depth].of_cell[classes[0].first] == 0
+        towards = members @ F
+        total = float(np.sqrt(towards @ towards))
+        if total > 0:
+            # A reflection that takes this to the first axis.
+            towards[0] += math.copysign(total, towards[0])
+            F = F - 2 * np.outer(F @ towards, towards) / (towards @ towards)
+            F[:, 0] *= math.copysign(1.0, float(members @ F[:, 0]))
+    excess = other + upper_residual(moment, F)
+    R, at_root = _factor_root(root, moment, F)
+    return LeafMoment(F, R, max(excess, error + at_root), total)
+
+
+def _merge_classes(
+    classes: CellClasses, moment: FloatArray, error: float
+) -> tuple[FloatArray, float]:
+    """Sum a moment (D, D) by classes, (r, r), and bound the rounding error in the 2-norm.
+
+    Sums by class of a matrix of norm e are at most e times the sums of the identity.
+    """
+    merged = classes.merge_counts(classes.merge_counts(moment).T)
+    rounding = 2 * gamma(2 * len(moment)) * float(np.abs(moment).sum())
+    return (merged + merged.T) / 2, error + rounding
+
+
+def _factor_root(
+    root: FloatArray, moment: FloatArray, F: FloatArray
+) -> tuple[FloatArray | None, float]:
+    """Find R so that F R R' F' is M_0, nearly.
+
+    Args:
+        root: M_0, shape (r, r).
+        moment: M.
+        F: Shape (r, n).
+
+    Returns:
+        R, shape (n, n), or None if M_0 is M; and by how much the product may be above M_0, relative
+        to the identity.
+    """
+    if np.array_equal(root, moment):
+        return None, upper_residual(root, F)
+    inverse = np.linalg.pinv(F)
+    change = inverse @ root @ inverse.T
+    values, vectors = np.linalg.eigh((change + change.T) / 2)
+    R = vectors * np.sqrt(np.maximum(values, 0.0))
+    product = F @ R
+    sizes = (np.abs(F) @ np.abs(R)) @ np.abs(product).T
+    error = 4 * gamma(F.shape[1] + 8) * sizes
+    excess = upper_residual(root, product) + math.sqrt(float((error * error).sum()))
+    return np.asarray(R), excess * (1 + gamma(8))
+
+
+def find_total_depth(classes: tuple[CellClasses, ...]) -> int:
+    """Find the first depth at and below which only a total is asked; else the number of depths."""
+    sizes = [one.size for one in classes]
+    return sizes.index(1) if 1 in sizes else len(sizes)

@@ -367,32 +367,7 @@ def list_block_tables(structure: TreeStructure) -> list[tuple[str, ...]]:
 def find_classes_below(structure: TreeStructure, block: int, depth: int) -> CellClasses:
     """Find the classes of a depth among those of the depth above; of depth 0, among the cells."""
     classes = structure.classes[block]
-    if not depth:
-        return classes[0]
-    return find_merged(classes[depth - 1], classes[depth])
-
-
-def find_merged(above: CellClasses, below: CellClasses) -> CellClasses:
-    """Find which classes of a depth above make up those of a depth below."""
-    return renumber_classes(below.of_cell[above.first], below.size)
-
-
-def renumber_classes(of_cell: IntArray, size: int) -> CellClasses:
-    """Make the classes whose numbers are 0 to size - 1, or -1 for none."""
-    _, first = np.unique(of_cell, return_index=True)
-    return CellClasses(of_cell, first[len(first) - size :])
-
-
-def merge_classes(values: AnyArray, classes: CellClasses) -> AnyArray:
-    """Sum values (..., D) by class, (..., r), exactly if they are integers that leave room."""
-    of_cell = classes.of_cell
-    if classes.size == len(of_cell) and np.array_equal(of_cell, np.arange(len(of_cell))):
-        return values
-    order = np.argsort(of_cell, kind="stable")[int((of_cell < 0).sum()) :]
-    if not len(order):
-        return np.zeros((*values.shape[:-1], 0), dtype=values.dtype)
-    starts = np.searchsorted(of_cell[order], np.arange(classes.size))
-    return np.asarray(np.add.reduceat(values[..., order], starts, axis=-1, dtype=values.dtype))
+    return classes[depth - 1].find_merged(classes[depth]) if depth else classes[0]
 
 
 def list_needed(structure: TreeStructure, block: int) -> tuple[str, ...]:

@@ -19,15 +19,12 @@ from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.unfolded_tree import list_different
 from fitplug.families.tree.strategy.blocks import (
-    find_merged,
     list_needed,
-    merge_classes,
-    renumber_classes,
 )
 from fitplug.families.tree.strategy.child_matrices import ChildMatrices
 from fitplug.families.tree.strategy.cuts import Segment, TreeParts
 from fitplug.numeric import AnyArray, IntArray, make_room, multiply_exactly
-from fitplug.workload import CellClasses
+from fitplug.workload import CellClasses, number_classes
 
 
 def contrast_counts(
@@ -56,7 +53,7 @@ def contrast_counts(
     counts = counts.reshape(*shape, cells, -1)
     if at_leaves and len(starts) < cells:
         counts = np.add.reduceat(counts, starts, axis=-2, dtype=counts.dtype)
-    counts = merge_classes(counts, _find_counted_classes(structure, block))
+    counts = _find_counted_classes(structure, block).merge_counts(counts)
     (indices,) = structure.subsets.list_attributes([block])
     for axis, a in enumerate(indices):
         matrix = strategy.attribute_matrices[a]
@@ -73,7 +70,7 @@ def _find_counted_classes(structure: TreeStructure, block: int) -> CellClasses:
     # Classes do not vary along an attribute that none of the block's groups uses.
     first = tuple(slice(None) if name in needed else 0 for name in dense)
     of_cell = classes.of_cell.reshape(structure.workload.domain.shape_of(dense))[first].ravel()
-    return renumber_classes(of_cell, classes.size)
+    return number_classes(of_cell, classes.size)
 
 
 def measure_children(of_children: ChildMatrices, dense: IntArray, below: AnyArray) -> IntArray:
@@ -147,10 +144,9 @@ class TreeCountSplit:
         branches, classes = self._cut.branches, self._structure.classes[one.block]
         counts, widths = self._sum_counts(one.block), self._cut.answers[one.block].widths
         return [
-            merge_classes(
-                counts[chosen, one.start : one.stop],
-                find_merged(classes[0], classes[branches.kinds[kind].depth]),
-            )
+            classes[0]
+            .find_merged(classes[branches.kinds[kind].depth])
+            .merge_counts(counts[chosen, one.start : one.stop])
             for kind, chosen in of_kind.items()
             if widths[kind]
         ]

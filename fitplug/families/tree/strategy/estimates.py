@@ -26,7 +26,6 @@ from fitplug.families.tree.strategy.blocks import (
     TreeBlock,
     find_classes_below,
     find_part,
-    merge_classes,
 )
 from fitplug.families.tree.strategy.child_matrices import ChildMatrices
 from fitplug.families.tree.strategy.cuts import Segment, TreeParts
@@ -319,7 +318,7 @@ class TreeEstimation:
         estimates = self._estimate_root(tree_block, answers[:, :at])[None]
         steps = list(tree_block.list_siblings(tree, estimates[0].size))
         for depth in range(1, self._depth + 1):
-            above = merge_classes(estimates, find_classes_below(self._structure, block, depth))
+            above = find_classes_below(self._structure, block, depth).merge_counts(estimates)
             estimates = np.zeros((tree.ends[depth], *above.shape[1:]))
             estimates[: len(above)] = above
             for siblings, matrices in steps:

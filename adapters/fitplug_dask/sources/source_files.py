@@ -1,4 +1,4 @@
-"""Found files: what a source means, and what its folders or its table say of each file.
+"""Source files: the files that a source means, and what folders or a table say of each file.
 
 A table of a lake, or a data set, knows more of a file than the file itself: under which names its
 columns are stored, which values all its rows share, and which of its rows are deleted.
@@ -100,7 +100,7 @@ class FolderKey(NamedTuple):
     folder: str
 
 
-class FoundFile(NamedTuple):
+class SourceFile(NamedTuple):
     """A file, or a part of a table, that a source means.
 
     Attributes:
