@@ -6,7 +6,7 @@
 The script makes its data in a temporary folder. The store is the HTTP server of the tests, a
 process of its own that waits before each answer, and that also answers requests for objects as S3
 does. In each round the engines run one after the other, so that a ratio compares runs that are
-close in time. Progress goes to stderr.
+close in time. Progress goes to stderr. fsspec needs `aiohttp`, which no extra of fitplug brings.
 """
 
 from __future__ import annotations

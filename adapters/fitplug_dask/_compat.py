@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from inspect import signature
 from typing import Any, NamedTuple
 
 _LOG = logging.getLogger(__name__)
@@ -49,10 +50,11 @@ async def read_workers(client: Any) -> dict[str, WorkerState]:
     2026.6 it says of five workers only, unless it is asked for all; `identity` is what it calls.
     What is said of a worker is not documented.
     """
-    try:
-        said = await client.scheduler.identity(n_workers=-1)
-    except TypeError:  # a scheduler before 2025.4, which says of all
-        said = await client.scheduler.identity()
+    from distributed import Scheduler
+
+    # A scheduler before 2025.4 says of all, and knows no number; it has the version of the client.
+    knows = "n_workers" in signature(Scheduler.identity).parameters
+    said = await client.scheduler.identity(**({"n_workers": -1} if knows else {}))
     return {
         address: WorkerState(
             worker["nthreads"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -160,6 +161,7 @@ def count(
     sharded = request.choose_sharding(whole=selection is not None)
     files = _find_checked_files(source, storage_options, job, person, zone, missing, runner)
 
+    start = time.perf_counter()
     if sharded:
         tables = count_tables(domain, names, job, files, runner, report)
     else:
@@ -173,7 +175,8 @@ def count(
         tables = sum_to_tables(domain, joints, names)
     rows = describe_rows(weight, job.filters)
     # Nothing of how many rows there are: that is as confidential as the counts.
-    _LOG.info("counted %d tables from %d files", len(tables), len(files))
+    seconds = time.perf_counter() - start
+    _LOG.info("counted %d tables from %d files in %.1f s", len(tables), len(files), seconds)
     if selection is None or limit is None:
         return Tables(domain, tables, rows=rows, copy=False)
     return Tables(
@@ -320,8 +323,10 @@ def _find_checked_files(
     """Find all files and check them, and log how many have pages without checksums."""
     from fitplug_dask.files import sample_checksums
 
+    start = time.perf_counter()
     rules = prepare_rules(job, zone, missing, person)
     files = check_files(find_files(source, storage_options), job, person, rules, runner)
+    _LOG.info("found and checked %d files in %.1f s", len(files), time.perf_counter() - start)
     lacking, looked_at = sample_checksums(files)
     if lacking:
         _LOG.info(

@@ -2,6 +2,7 @@
 
 from fitplug.certify.nuclear_norms import (
     certify_dense_bound,
+    check_weights,
     divide_by_mass,
     factor_precision,
     factor_sum,
@@ -37,6 +38,7 @@ __all__ = [
     "Tiers",
     "certify_dense_bound",
     "certify_tiers",
+    "check_weights",
     "divide_by_mass",
     "factor_precision",
     "factor_sum",

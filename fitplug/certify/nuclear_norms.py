@@ -24,12 +24,22 @@ def scale_weights(name: str, weights: FloatArray, size: int) -> FloatArray:
     Raises:
         ValueError: If they are not `size` numbers >= 0, finite and not all zero.
     """
-    fits = weights.shape == (size,) and weights.dtype == np.float64
+    check_weights(name, weights, size)
+    return weights / weights.max()
+
+
+def check_weights(name: str, weights: FloatArray, size: int) -> None:
+    """Check dual weights.
+
+    Raises:
+        ValueError: If they are not `size` numbers >= 0, finite and not all zero.
+    """
+    fits = isinstance(weights, np.ndarray) and weights.dtype == np.float64
+    fits = fits and weights.shape == (size,)
     if not fits or not np.isfinite(weights).all() or (weights < 0).any():
         raise ValueError(f"dual weights {name} must be {size} finite numbers >= 0")
-    if not weights.sum() > 0:
+    if not weights.any():
         raise ValueError(f"dual weights {name} are all zero")
-    return weights / weights.max()
 
 
 def divide_by_mass(norm: float, p: FloatArray, q: FloatArray) -> float:

@@ -18,7 +18,7 @@ from fitplug.families.blocks.shape.pairs import PairStructure
 from fitplug.families.blocks.shape.persons import PersonStructure
 from fitplug.families.chain.design.optimum import design_chain
 from fitplug.families.chain.shape import ChainStructure
-from fitplug.families.product.design.products import design_product_pairs, design_products
+from fitplug.families.product.design.products import design_products
 from fitplug.families.product.shape.pairs import ProductPairStructure
 from fitplug.families.product.shape.products import ProductStructure
 from fitplug.families.tree.design.designs import (
@@ -39,7 +39,7 @@ DESIGNS: Mapping[type[Structure], DesignFunction] = {
     PairStructure: design_pairs,
     MoveStructure: design_moves,
     ProductStructure: design_products,
-    ProductPairStructure: design_product_pairs,
+    ProductPairStructure: design_products,
     TreeStructure: design_trees,
     TreePairStructure: design_tree_pairs,
     PersonTreeStructure: design_person_trees,

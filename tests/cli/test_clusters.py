@@ -45,6 +45,30 @@ def port(request: pytest.FixtureRequest) -> Iterator[int]:
         connection.close()
 
 
+def count_by_file(tmp_path, content: str | None) -> tuple[object, str]:
+    """Run a count on the cluster of a scheduler file; return the exit code and the message."""
+    if content is not None:
+        (tmp_path / "scheduler.json").write_text(content)
+    ran = fitplug(
+        "run", make(tmp_path, SPEC.replace("[data]", '[data]\ncluster = "scheduler.json"'))
+    )
+    return ran.code, ran.err
+
+
+@pytest.mark.parametrize("content", [None, "", "[]", "{}", '{"address": 1}'])
+def test_a_file_that_is_no_scheduler_file(tmp_path, content):
+    code, message = count_by_file(tmp_path, content)
+    assert code == 2
+    assert "cannot be read as a scheduler file; write the path of a file" in message
+
+
+def test_the_address_in_a_scheduler_file_is_asked(tmp_path, monkeypatch):
+    monkeypatch.setattr(clusters, "_CONNECT_SECONDS", 1)
+    code, message = count_by_file(tmp_path, '{"address": "tcp://127.0.0.1:1"}')
+    assert code == 1
+    assert f"cluster = 'tcp://127.0.0.1:1': {NO_ANSWER}" in message
+
+
 def refused(tmp_path, monkeypatch, address: str) -> tuple[object, str]:
     """Run a count on the cluster; return the exit code and the only message."""
     monkeypatch.setattr(clusters, "_CONNECT_SECONDS", 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -23,15 +24,29 @@ def connect(spec: Spec) -> Iterator[Client | None]:
     """Connect to the cluster that the spec names, during the block; yield None without one.
 
     Raises:
-        SpecError: The address is none that a scheduler can have.
+        SpecError: The address is none that a scheduler can have, or its file cannot be read.
         FitplugError: No scheduler answers there in time.
     """
     address = spec.data.cluster
     if address is None:
         yield None
         return
+    if address.endswith(".json"):
+        address = _read_scheduler_file(spec, address)
     with _open_client(spec, address) as client:
         yield client
+
+
+def _read_scheduler_file(spec: Spec, file: str) -> str:
+    """Return the address in a file that `dask scheduler --scheduler-file` wrote."""
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+        address = json.loads((spec.path.parent / file).read_bytes())["address"]
+        if isinstance(address, str):
+            return address
+    raise SpecError(
+        f"{spec.path}: [data] cluster = {file!r} cannot be read as a scheduler file; write the "
+        "path of a file that `dask scheduler --scheduler-file` makes, or tcp://HOST:PORT"
+    )
 
 
 def _open_client(spec: Spec, address: str) -> Client:

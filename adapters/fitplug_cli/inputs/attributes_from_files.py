@@ -21,10 +21,8 @@ from typing import Any, TypeAlias
 from fitplug.domain import Attribute, Domain, Hierarchy
 from fitplug.errors import DomainError, suggest_nearest
 from fitplug_cli.inputs.code_files import Code, CodeFile, read_code_list
+from fitplug_cli.inputs.codebooks import CODEBOOK_KEY, COLUMN_KEY, fill_in_entry
 from fitplug_cli.inputs.crosswalks import CROSSWALK_KEY, add_levels_of_regions
-
-CODEBOOK_KEY, COLUMN_KEY = "codebook", "column"
-"""The keys, in an entry of [domain], of a codebook and of the column that has the codes."""
 
 _LIST_KEYS = ("leaves", "categories")
 
@@ -32,7 +30,32 @@ Locate: TypeAlias = Callable[[int], str]
 """A function that says where the i-th code is in a file."""
 
 
-def names_code_file(value: Any) -> bool:
+def fill_in_codebooks(domain: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Replace each entry of [domain] that names a file by what the file says of its attribute.
+
+    Args:
+        domain: The [domain] table of a spec.
+        folder: The folder that the paths of files are relative to.
+
+    Returns:
+        The table, with entries that `fitplug.Domain.from_spec` takes.
+
+    Raises:
+        DomainError: If a file cannot be read or does not describe its attribute.
+    """
+    filled = {}
+    for name, value in domain.items():
+        try:
+            if _names_code_file(value):
+                filled[name] = _build_attribute(name, value, folder)
+            else:
+                filled[name] = fill_in_entry(name, value, folder)
+        except DomainError as error:
+            raise DomainError(f"attribute {name!r}: {error}") from None
+    return filled
+
+
+def _names_code_file(value: Any) -> bool:
     """Return whether an entry of [domain] takes its values from a file of codes."""
     if not isinstance(value, Mapping):
         return False
@@ -41,31 +64,16 @@ def names_code_file(value: Any) -> bool:
     return has_list or has_tree or COLUMN_KEY in value or CROSSWALK_KEY in value
 
 
-def build_attribute(
-    name: str, value: Mapping[str, Any], folder: Path, fill_in: Callable[[Any], Any]
-) -> Attribute:
-    """Build the attribute that an entry of [domain] describes by files of codes.
-
-    Args:
-        name: The name of the attribute.
-        value: The entry.
-        folder: The folder that paths are relative to.
-        fill_in: A function that replaces an entry `{ codebook = FILE }` by what a codebook of many
-            attributes says.
-
-    Raises:
-        DomainError: If the entry or a file is wrong.
-    """
+def _build_attribute(name: str, value: Mapping[str, Any], folder: Path) -> Attribute:
+    """Build the attribute that an entry of [domain] describes by files of codes."""
     given = {key: entry for key, entry in value.items() if key != CROSSWALK_KEY}
-    attribute = _build_without_regions(name, given, folder, fill_in)
+    attribute = _build_without_regions(name, given, folder)
     if CROSSWALK_KEY in value:
         return add_levels_of_regions(name, attribute, value[CROSSWALK_KEY], folder)
     return attribute
 
 
-def _build_without_regions(
-    name: str, given: Mapping[str, Any], folder: Path, fill_in: Callable[[Any], Any]
-) -> Attribute:
+def _build_without_regions(name: str, given: Mapping[str, Any], folder: Path) -> Attribute:
     """Build the attribute of an entry that has no crosswalk."""
     if "levels" in given and (CODEBOOK_KEY in given or isinstance(given.get("leaves"), str)):
         return _build_tree(name, given, folder)
@@ -82,7 +90,7 @@ def _build_without_regions(
         _check_codes(codes, file.locate)
         other = {"other": given["other"]} if "other" in given else {}
         return _build_from_entry(name, {"categories": codes} | other)
-    return _build_from_entry(name, fill_in(given))
+    return _build_from_entry(name, fill_in_entry(name, given, folder))
 
 
 def _build_from_entry(name: str, spec: Any) -> Attribute:

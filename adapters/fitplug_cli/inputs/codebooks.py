@@ -23,7 +23,6 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +30,6 @@ from fitplug.counts import suggest_column
 from fitplug.domain import Domain
 from fitplug.errors import DomainError, suggest_nearest
 from fitplug_cli.files import read_text
-from fitplug_cli.inputs.attributes_from_files import (
-    CODEBOOK_KEY,
-    COLUMN_KEY,
-    build_attribute,
-    names_code_file,
-)
 from fitplug_cli.inputs.code_files import (
     BLANKS_FAULT,
     PARQUET_SUFFIXES,
@@ -44,36 +37,13 @@ from fitplug_cli.inputs.code_files import (
     has_outer_blanks,
 )
 
+CODEBOOK_KEY, COLUMN_KEY = "codebook", "column"
+"""The keys, in an entry of [domain], of a codebook and of the column that has the codes."""
+
 _RANGE = r"\s*-?[0-9]+\s*(-|\.\.+|to|\u2013)\s*-?[0-9]+\s*"
 
 
-def fill_in_codebooks(domain: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Replace each entry of [domain] that names a file by what the file says of its attribute.
-
-    Args:
-        domain: The [domain] table of a spec.
-        folder: The folder that the paths of files are relative to.
-
-    Returns:
-        The table, with entries that `fitplug.Domain.from_spec` takes.
-
-    Raises:
-        DomainError: If a file cannot be read or does not describe its attribute.
-    """
-    filled = {}
-    for name, value in domain.items():
-        try:
-            if names_code_file(value):
-                fill_in = partial(_fill_in_entry, name, folder=folder)
-                filled[name] = build_attribute(name, value, folder, fill_in)
-            else:
-                filled[name] = _fill_in_entry(name, value, folder)
-        except DomainError as error:
-            raise DomainError(f"attribute {name!r}: {error}") from None
-    return filled
-
-
-def _fill_in_entry(name: str, value: Any, folder: Path) -> Any:
+def fill_in_entry(name: str, value: Any, folder: Path) -> Any:
     """Replace an entry that names a codebook of many attributes; return other entries as is."""
     if not isinstance(value, Mapping) or CODEBOOK_KEY not in value:
         return value

@@ -41,7 +41,7 @@ DELTAS = tuple(10.0**-k for k in range(3, 13))
 """The deltas at which the report shows epsilon."""
 
 _BINDING = 1 - 1e-3
-"""A query is held by its target if its variance is at least this share of the target."""
+"""A query is at its target if its variance is at least this share of the target."""
 
 _SLACK = 0.01
 """A cell has something left for more counts if its slack is above this share of Delta squared."""
@@ -82,7 +82,7 @@ class Group(GroupRow):
     """What the targets of a group are, what it gets, and what it costs.
 
     Attributes:
-        binding: The number of its queries that are held by their targets.
+        binding: The number of its queries that are at their targets.
         price: Its price, see `fitplug.plan.summary`; None if there is none.
         saves: The largest share of rho that is saved if every std of the group is RELAXED times as
             large; None if there is no price.

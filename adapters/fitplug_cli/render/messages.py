@@ -55,13 +55,11 @@ def print_plan(plan: Plan, delta: float) -> None:
         rows.add_row("budget given", f"all target variances scaled by {format_up(plan.scale)}")
     rows.add_row("counts needed", ", ".join(" x ".join(t) or "total" for t in plan.tables))
     if strict := _list_strict_attributes(plan):
-        rows.add_row("in no table", f"rows with a value outside the domain of {list_names(strict)}")
+        rows.add_row("not counted", f"rows with a value outside the domain of {list_names(strict)}")
     print_table(rows)
     listed = plan.group_rows()
     quantity = ["quantity"] if has_sums(listed) else []
-    groups = Table(
-        "group", "queries", *quantity, "target", "std it gets", "of the target", box=None
-    )
+    groups = Table("group", "queries", *quantity, "target", "achieved std", "% of target", box=None)
     for row in listed:
         spread = format_up(row.largest_std, 4)
         if format_up(row.smallest_std, 4) != spread:

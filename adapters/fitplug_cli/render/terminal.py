@@ -59,8 +59,8 @@ def _print_prices(facts: Facts) -> None:
     table = _make_table(
         "group",
         "price of its targets",
-        f"rho saved, at most about, if std {RELAXED - 1:.0%} larger",
-        "held by their target",
+        f"saving if std +{RELAXED - 1:.0%} (estimated upper limit)",
+        "answers at their target",
     )
     for group in facts.groups:
         assert group.price is not None

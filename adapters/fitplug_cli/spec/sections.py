@@ -34,7 +34,8 @@ class DataSection(_Section):
         zone: The time zone whose days times with a zone fall on.
         missing: For each column that some files lack, the value that all rows of such files have;
             the text "" is null.
-        cluster: The address of a Dask scheduler whose workers count.
+        cluster: The address of a Dask scheduler whose workers count, or the scheduler file (.json)
+            that holds it.
         person: The column that identifies persons. Counting keeps of each no more rows than the
             unit of privacy allows. Without it, nothing checks how many rows a person has.
         storage_options: How the store of a URL is reached, such as credentials.

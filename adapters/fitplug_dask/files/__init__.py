@@ -1,8 +1,7 @@
 """Files: the headers and the rows of files, and the snapshot of all files before they are read."""
 
-from fitplug_dask.files.checked_file import CheckedFile
+from fitplug_dask.files.checked_file import CheckedFile, DamagedFileError
 from fitplug_dask.files.column_checks import ColumnRules
-from fitplug_dask.files.header import DamagedFileError
 from fitplug_dask.files.parquet import ReadAhead, sample_checksums
 from fitplug_dask.files.snapshot import (
     CheckAll,

@@ -13,8 +13,14 @@ import pyarrow as pa
 import pyarrow.dataset as pd
 import pyarrow.types as pt
 
-from fitplug_dask.files.checked_file import Batches, CheckedFile, ReadRowGroup
-from fitplug_dask.files.header import DamagedFileError, Header, guess_rows
+from fitplug_dask.files.checked_file import (
+    Batches,
+    CheckedFile,
+    DamagedFileError,
+    Header,
+    ReadRowGroup,
+    guess_rows,
+)
 from fitplug_dask.sources import Location, State
 
 END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"

@@ -20,8 +20,15 @@ from fitplug_dask.encoding import (
     explain_person_mismatch,
     needs_conversion,
 )
-from fitplug_dask.files.checked_file import WRITTEN, Adaptation, CheckedFile, RepeatedKey
-from fitplug_dask.files.header import Header, find_stored_column, lacks_numbers
+from fitplug_dask.files.checked_file import (
+    WRITTEN,
+    Adaptation,
+    CheckedFile,
+    Header,
+    RepeatedKey,
+    find_stored_column,
+    lacks_numbers,
+)
 from fitplug_dask.sources import TEXT_FORMATS, FolderKey, Format, SourceFile
 
 

@@ -16,8 +16,14 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.csv as pc
 
-from fitplug_dask.files.checked_file import Batches, CheckedFile, ReadRowGroup
-from fitplug_dask.files.header import DamagedFileError, Header, guess_rows
+from fitplug_dask.files.checked_file import (
+    Batches,
+    CheckedFile,
+    DamagedFileError,
+    Header,
+    ReadRowGroup,
+    guess_rows,
+)
 from fitplug_dask.sources import Format, Location, State
 
 _NAMES_BYTES = 2**18  # the line of names of a CSV file ends within these

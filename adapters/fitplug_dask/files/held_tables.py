@@ -19,8 +19,13 @@ import pyarrow as pa
 
 from fitplug.domain import EPOCH, find_day
 from fitplug_dask.files.arrow_ipc import validate_batch, validate_column
-from fitplug_dask.files.checked_file import Batches, CheckedFile, ReadRowGroup
-from fitplug_dask.files.header import DamagedFileError, Header
+from fitplug_dask.files.checked_file import (
+    Batches,
+    CheckedFile,
+    DamagedFileError,
+    Header,
+    ReadRowGroup,
+)
 from fitplug_dask.sources import SHARES, State
 
 _INT64 = range(-(2**63), 2**63)

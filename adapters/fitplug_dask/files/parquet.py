@@ -24,8 +24,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
-from fitplug_dask.files.checked_file import Batches, CheckedFile, ReadRowGroup
-from fitplug_dask.files.header import DamagedFileError, Header
+from fitplug_dask.files.checked_file import (
+    Batches,
+    CheckedFile,
+    DamagedFileError,
+    Header,
+    ReadRowGroup,
+)
 from fitplug_dask.sources import Format, Location, State, get_request_pool, open_stored_blocks
 
 ENCRYPTED_FAULT = "is encrypted, and fitplug takes no keys; store it decrypted"

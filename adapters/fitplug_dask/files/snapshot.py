@@ -19,7 +19,7 @@ from fitplug.domain import Attribute
 from fitplug.errors import DataError
 from fitplug_dask.encoding import classify_type
 from fitplug_dask.files.arrow_ipc import END_OF_STREAM, open_arrow_row_groups, read_arrow_header
-from fitplug_dask.files.checked_file import CheckedFile, ReadRowGroup
+from fitplug_dask.files.checked_file import CheckedFile, DamagedFileError, Header, ReadRowGroup
 from fitplug_dask.files.column_checks import (
     PLAIN_RULES,
     ColumnRules,
@@ -32,7 +32,6 @@ from fitplug_dask.files.csv_text import (
     read_csv_header,
     read_gzipped_csv_header,
 )
-from fitplug_dask.files.header import DamagedFileError, Header
 from fitplug_dask.files.held_tables import (
     open_dask_partition,
     open_fragment,

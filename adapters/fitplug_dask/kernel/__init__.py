@@ -1,23 +1,19 @@
 """Kernel: the joint tables, the partitions of the rows, and how one task counts its partition."""
 
-from fitplug_dask.kernel.counters import Atom
-from fitplug_dask.kernel.job import Job
-from fitplug_dask.kernel.joint_tables import choose_joint_tables, sum_to_tables
-from fitplug_dask.kernel.partial_counts import (
+from fitplug_dask.kernel.counters import Atom, Axis, MeasureReader, divide_records
+from fitplug_dask.kernel.joint_tables import Job, choose_joint_tables, sum_to_tables
+from fitplug_dask.kernel.partitions import (
     LARGEST_SUM,
     PartialCounts,
-    add_partial_counts,
-    choose_overflow_fault,
-    make_empty_counts,
-)
-from fitplug_dask.kernel.partitions import (
     Partition,
+    add_partial_counts,
     choose_fan_in,
+    choose_overflow_fault,
     cut_partitions,
     estimate_memory,
+    make_empty_counts,
 )
 from fitplug_dask.kernel.reading import count_partition, read_partition
-from fitplug_dask.kernel.shares import Axis, MeasureReader, divide_records
 from fitplug_dask.workers import OUT_OF_MEMORY, Fault
 
 __all__ = [

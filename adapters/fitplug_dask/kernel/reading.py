@@ -18,9 +18,13 @@ from fitplug_dask.files import (
     open_file,
 )
 from fitplug_dask.kernel.counters import JointCounters
-from fitplug_dask.kernel.job import Job
-from fitplug_dask.kernel.partial_counts import PartialCounts, choose_overflow_fault
-from fitplug_dask.kernel.partitions import FileSlice, Partition
+from fitplug_dask.kernel.joint_tables import Job
+from fitplug_dask.kernel.partitions import (
+    FileSlice,
+    PartialCounts,
+    Partition,
+    choose_overflow_fault,
+)
 from fitplug_dask.sources import ChangedError, Format, StoreError, get_request_pool
 from fitplug_dask.workers import OUT_OF_MEMORY, CheckError, Fault
 

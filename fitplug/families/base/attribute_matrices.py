@@ -187,6 +187,12 @@ class DenseMatrix:
             largest_entries=np.array([max(1, find_largest_entry(self.matrix[one])) for one in own]),
         )
 
+    def split_rows(self) -> list[IntArray]:
+        """Split the rows by grade."""
+        if self.row_grades is None:
+            return [self.matrix]
+        return [self.matrix[self.row_grades == k] for k in range(int(self.row_grades.max()) + 1)]
+
     @property
     def is_symmetric(self) -> bool:
         return False

@@ -106,18 +106,18 @@ class Combined:
 
     Attributes:
         count: k, the number of combinations.
-        blocks: The weights of each block's answers. They are computed while they are read, once.
+        weigh: Computes the weights of each block's answers, while they are read.
         shares: The number of shares that answers count of each record.
     """
 
     count: int
-    blocks: Iterable[BlockWeights]
+    weigh: Callable[[], Iterable[BlockWeights]]
     shares: int
 
     def upper_stds(self) -> FloatArray:
         """Bound the standard deviations from above, shape (k,)."""
         squares = np.zeros(self.count)
-        for users, parts in self.blocks:
+        for users, parts in self.weigh():
             for part in parts:
                 squares[users] += part.squares
         return divide_bounds(_take_roots(squares), self.shares)
@@ -130,7 +130,7 @@ class Combined:
             diagonal.
         """
         covariance, squares = np.zeros((self.count, self.count)), np.zeros(self.count)
-        for users, parts in self.blocks:
+        for users, parts in self.weigh():
             for part in parts:
                 weights = part.compute()
                 covariance[np.ix_(users, users)] += weights @ weights.T

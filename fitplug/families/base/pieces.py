@@ -18,6 +18,7 @@ from fitplug.domain import Domain
 from fitplug.errors import TablesError, WorkloadError
 from fitplug.families.base.structure import Structure
 from fitplug.numeric import AnyArray, FloatArray, IntArray, make_room
+from fitplug.workload import Workload
 
 PART = 2**20
 """The most answers of a part, where its smallest unit is not larger."""
@@ -209,6 +210,34 @@ def cut_evenly(length: int, most: int) -> list[tuple[int, int]]:
     count = -(-length // max(most, 1))
     ends = [i * length // count for i in range(count + 1)]
     return list(itertools.pairwise(ends))
+
+
+def cut_groups(
+    workload: Workload, most: int, find_axis: Callable[[int], int | None]
+) -> tuple[Output, ...]:
+    """Cut groups of more than `most` answers into outputs along one axis.
+
+    Args:
+        workload: The workload.
+        most: The most answers of an output that are wished for.
+        find_axis: Gives the axis along which a group can be cut, if it can.
+
+    Raises:
+        WorkloadError: If the smallest output is too large.
+    """
+    outputs: list[Output] = []
+    for g, group in enumerate(workload.groups):
+        axis = find_axis(g) if group.size > most else None
+        what = f"the group {group.name!r}"
+        unit = group.size if axis is None else group.size // group.shape[axis]
+        check_unit(unit, what, whole=group.size, most=most)
+        if axis is None:
+            outputs.append(Output(group.name, None, 0, 0, group.shape))
+            continue
+        for start, stop in cut_evenly(group.shape[axis], most // unit):
+            shape = (*group.shape[:axis], stop - start, *group.shape[axis + 1 :])
+            outputs.append(Output(group.name, axis, start, stop, shape))
+    return tuple(outputs)
 
 
 def check_pieces(pieces: Collection[int], needed: Sequence[int], what: str) -> None:

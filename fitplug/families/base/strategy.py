@@ -313,8 +313,9 @@ class IntegerStrategy(ABC, Generic[S]):
         Args:
             combinations: k mappings from names of groups to coefficients, of the group's shape.
         """
-        blocks = self.weigh_arrays(combinations)
-        return Combined(len(combinations), blocks, self.structure.shares)
+        return Combined(
+            len(combinations), lambda: self.weigh_arrays(combinations), self.structure.shares
+        )
 
     def combine_products(self, combinations: Sequence[Products]) -> Combined:
         """Combine estimates of large groups linearly, at noise variance 1.
@@ -328,8 +329,9 @@ class IntegerStrategy(ABC, Generic[S]):
         Raises:
             WorkloadError: If the products are too many.
         """
-        blocks = self.weigh_products(combinations)
-        return Combined(len(combinations), blocks, self.structure.shares)
+        return Combined(
+            len(combinations), lambda: self.weigh_products(combinations), self.structure.shares
+        )
 
     @cached_property
     def size(self) -> int:

@@ -168,6 +168,15 @@ class Structure(ABC):
         names = self.public_attributes
         return 0 if names is None else math.prod(self.workload.domain.shape_of(names))
 
+    @frozen_property
+    def free(self) -> IntArray:
+        """Where neighbours replace a record, the attributes of blocks along which it may move, as
+        indices of `block_attributes`.
+        """
+        public, names = self.public_attributes or (), self.block_attributes
+        free = [a for a, n in enumerate(self.sizes) if names[a] not in public and n > 1]
+        return np.array(free, dtype=np.int64)
+
     @property
     def noisy_blocks(self) -> IntArray:
         """The blocks that are measured with noise, ascending; public totals answer the others."""

@@ -22,7 +22,7 @@ from fitplug.families.product.certificate.gram_matrices import GramTerms, place_
 from fitplug.families.product.certificate.splits import Split, plan_splits
 from fitplug.families.product.design import bound_ascent as ascent
 from fitplug.families.product.design.cell_ascent import ascend_cells, couple_totals
-from fitplug.families.product.design.descent import descend_product_family
+from fitplug.families.product.design.products import find_member
 from fitplug.numeric.rounding import gamma
 from fitplug.workload.query_group import queries, total
 from fitplug.workload.workload import Workload
@@ -613,7 +613,7 @@ def test_a_bound_with_a_loose_rest_is_that_of_the_whole():
 
 @functools.cache
 def solved(name):
-    return descend_product_family(STRUCTURES[name])
+    return find_member(STRUCTURES[name])
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from fitplug.errors import WorkloadError
 from fitplug.families.analysis import analyse_structure as structure
 from fitplug.families.product.design.attribute_covariance import SymmetricCovariance
 from fitplug.families.product.design.bound_ascent import ascend_product_bound
-from fitplug.families.product.design.descent import descend_product_family
+from fitplug.families.product.design.products import find_member
 from fitplug.families.product.design.scales import build_extreme_rows, find_hull
 from fitplug.solve import dual
 from fitplug.solve.problem import reduce_matrix
@@ -83,7 +83,7 @@ WORKLOADS = workloads()
 
 @functools.cache
 def solved(index):
-    found = descend_product_family(apart(WORKLOADS[index][1]))
+    found = find_member(apart(WORKLOADS[index][1]))
     return found, ascend_product_bound(found.batched, found.weights)[1]
 
 
@@ -160,7 +160,7 @@ def test_variances_and_privacy_cost_are_those_of_its_covariance(index):
 )  # fmt: skip
 @pytest.mark.slow
 def test_prefixes_of_ten(d, most, largest, gap):
-    found = descend_product_family(apart(ways([10] * d, most)))
+    found = find_member(apart(ways([10] * d, most)))
     lower = ascend_product_bound(found.batched, found.weights)[1]
     assert found.upper**2 <= largest * (1 + 2e-4)
     assert lower <= found.upper <= lower * (1 + gap)
@@ -173,7 +173,7 @@ def test_prefixes_of_ten(d, most, largest, gap):
     ids=["pairs", "triples"],
 )
 def test_ten_attributes(most, largest, gap):
-    found = descend_product_family(apart(ways([10] * 10, most)))
+    found = find_member(apart(ways([10] * 10, most)))
     lower = ascend_product_bound(found.batched, found.weights)[1]
     assert found.upper**2 <= largest
     assert lower <= found.upper <= lower * (1 + gap)
@@ -181,7 +181,7 @@ def test_ten_attributes(most, largest, gap):
 
 def test_one_kronecker_group_multiplies():
     group = queries({"a0": "prefix", "a1": "all_ranges", "a2": "identity"}, variance=3.0)
-    found = descend_product_family(apart(Workload(domain([10, 6, 4]), [group])))
+    found = find_member(apart(Workload(domain([10, 6, 4]), [group])))
     alone = math.prod(
         dense_optimum(Workload(domain([n]), [queries({"a0": kind}, variance=1.0)]))[1]
         for n, kind in [(10, "prefix"), (6, "all_ranges"), (4, "identity")]
@@ -193,7 +193,7 @@ def test_one_kronecker_group_multiplies():
 
 
 def test_marginals_are_exact():
-    found = descend_product_family(apart(ways([10] * 10, 3, "identity")))
+    found = find_member(apart(ways([10] * 10, 3, "identity")))
     assert found.upper**2 == pytest.approx(105.0308, rel=1e-4)
     assert ascend_product_bound(found.batched, found.weights)[1] == pytest.approx(
         found.upper, rel=1e-4

@@ -22,7 +22,7 @@ import numpy as np
 
 from fitplug.families.base.basis import Reading
 from fitplug.families.base.block_sets import BlockSet, BlockSetIntegers
-from fitplug.families.base.pieces import PART, Output, Slab, check_unit, cut_evenly
+from fitplug.families.base.pieces import PART, Slab, check_unit, cut_evenly, cut_groups
 from fitplug.families.base.structure import Structure
 from fitplug.numeric import IntArray
 from fitplug.workload import select_largest_sets
@@ -119,7 +119,7 @@ class BlockParts:
         self.position = {block.block: k for k, block in enumerate(self.blocks)}
         self.tables = self._cut_tables(select_largest_sets(tables))
         self.parts = self._cut_blocks()
-        self.outputs = self._cut_groups()
+        self.outputs = cut_groups(strategy.structure.workload, most, self._find_axis_of_group)
 
     def find_cut(self, attributes: Sequence[int]) -> int | None:
         """Find the largest of some attributes; None if there is none."""
@@ -338,22 +338,10 @@ class BlockParts:
             for start, stop in cut_evenly(after, most)
         ]
 
-    def _cut_groups(self) -> tuple[Output, ...]:
-        outputs: list[Output] = []
-        for g, group in enumerate(self.strategy.structure.workload.groups):
-            cut = self._find_group_axis(g) if group.size > self.most else None
-            what = f"the group {group.name!r}"
-            if cut is None:
-                check_unit(group.size, what, whole=group.size, most=self.most)
-                outputs.append(Output(group.name, None, 0, 0, group.shape))
-                continue
-            axis = cut[1]
-            unit = group.size // group.shape[axis]
-            check_unit(unit, what, whole=group.size, most=self.most)
-            for start, stop in cut_evenly(group.shape[axis], self.most // unit):
-                shape = (*group.shape[:axis], stop - start, *group.shape[axis + 1 :])
-                outputs.append(Output(group.name, axis, start, stop, shape))
-        return tuple(outputs)
+    def _find_axis_of_group(self, g: int) -> int | None:
+        """Find the axis of a group's shape along which it can be cut."""
+        cut = self._find_group_axis(g)
+        return None if cut is None else cut[1]
 
     def _find_group_axis(self, g: int) -> tuple[int, int] | None:
         """Find the attribute along which a group can be cut, and its axis in the group's shape."""

@@ -56,17 +56,6 @@ class PairStructure(MatrixStructure):
         return self.cells
 
     @frozen_property
-    def free(self) -> IntArray:
-        """The symmetric attributes along which a record may move, as indices of `symmetric`."""
-        public = self.public_attributes or ()
-        free = [
-            a
-            for a, (name, n) in enumerate(zip(self.symmetric, self.sizes, strict=True))
-            if name not in public and n > 1
-        ]
-        return np.array(free, dtype=np.int64)
-
-    @frozen_property
     def noisy_blocks(self) -> IntArray:
         noisy = [b for b in range(len(self.blocks)) if self.build_block_matrix(b).any()]
         return np.array(noisy, dtype=np.int64)

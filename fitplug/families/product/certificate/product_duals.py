@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fitplug.certify import check_weights
 from fitplug.families.product.shape.batches import BatchedGroups
 from fitplug.families.product.shape.products import MAX_FACTORS
 from fitplug.numeric import BoolArray, FloatArray
@@ -70,10 +71,10 @@ def check_duals(batched: BatchedGroups, duals: ProductDuals) -> None:
     if not isinstance(duals.y, tuple) or len(duals.y) != len(batched.factors):
         raise ValueError(f"dual weights y must be of {len(batched.factors)} factors")
     for a, (p, n) in enumerate(zip(duals.p, cells, strict=True)):
-        _check_weights(f"p of attribute {a}", p, n)
+        check_weights(f"p of attribute {a}", p, n)
     for f, (y, factor) in enumerate(zip(duals.y, batched.factors, strict=True)):
-        _check_weights(f"y of factor {f}", y, factor.count)
-    _check_weights("w", duals.w, len(batched.workload.groups))
+        check_weights(f"y of factor {f}", y, factor.count)
+    check_weights("w", duals.w, len(batched.workload.groups))
     t, rests, tilt = duals.t, duals.rests, duals.tilt
     if type(t) is not int or not 1 <= t <= max(batched.widths, default=1):
         raise ValueError("dual weights: t must be an integer from 1 to the largest attribute")
@@ -94,19 +95,9 @@ def check_duals(batched: BatchedGroups, duals: ProductDuals) -> None:
 
 def _check_pairs(pairs: PairWeights, cells: list[int]) -> None:
     """Check that weights of pairs are of these numbers of cells."""
-    _check_weights("of moves", pairs.shares, len(pairs.moves))
+    check_weights("of moves", pairs.shares, len(pairs.moves))
     if pairs.moves.shape[1] != len(cells) or not pairs.moves.any(axis=1).all():
         raise ValueError("dual weights: a move is along some of the attributes")
     for a, (sides, n) in enumerate(zip(pairs.sides, cells, strict=True)):
         if len(sides) and (sides.shape != (n,) or not np.isfinite(sides).all()):
             raise ValueError(f"dual weights: the sides of attribute {a} must be {n} finite numbers")
-
-
-def _check_weights(name: str, weights: FloatArray, size: int) -> None:
-    """Check that weights are `size` finite floats >= 0, not all zero."""
-    fits = isinstance(weights, np.ndarray) and weights.dtype == np.float64
-    fits = fits and weights.shape == (size,)
-    if not fits or not np.isfinite(weights).all() or (weights < 0).any():
-        raise ValueError(f"dual weights {name} must be {size} finite numbers >= 0")
-    if not weights.any():
-        raise ValueError(f"dual weights {name} are all zero")

@@ -110,19 +110,17 @@ class AttributeCovariance(Protocol):
 
     def descend(
         self,
-        cells: FloatArray,
-        prices: FloatArray,
+        moments: Sequence[FloatArray],
         pulls: Sequence[tuple[DistinctFactor, FloatArray]],
     ) -> AttributeCovariance:
         """Return the covariance that minimises the Lagrangian, first in C, then in u.
 
-        The Lagrangian (F18) is prices * p'eta + the sum of pull_0 mu^2 + pull_k gamma_k of all
+        The Lagrangian (F18) is the sum of <P_k, Y_k>, and of pull_0 mu^2 + pull_k gamma_k of all
         rows.
 
         Args:
-            cells: Weights p of the cells, shape (n,), positive, summing to 1; or a matrix (n, n),
-                whose product with Y stands for p'eta, if the covariance is dense.
-            prices: What p'eta of each grade costs, shape (K,).
+            moments: P_k of each grade: its diagonal, shape (n,), if it has nothing else, or a
+                matrix (n, n), if the covariance is dense.
             pulls: For each factor of the attribute the prices of its rows' mu^2 and gammas,
                 (r, 1 + K).
         """
@@ -185,8 +183,7 @@ class SymmetricCovariance:
 
     def descend(
         self,
-        cells: FloatArray,
-        prices: FloatArray,
+        moments: Sequence[FloatArray],
         pulls: Sequence[tuple[DistinctFactor, FloatArray]],
     ) -> SymmetricCovariance:
         """Return the covariance itself, which no weights change."""
@@ -245,8 +242,7 @@ class NodeTreeCovariance:
 
     def descend(
         self,
-        cells: FloatArray,
-        prices: FloatArray,
+        moments: Sequence[FloatArray],
         pulls: Sequence[tuple[DistinctFactor, FloatArray]],
     ) -> NodeTreeCovariance:
         """Return the covariance itself, which no weights change."""

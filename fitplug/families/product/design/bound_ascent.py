@@ -25,7 +25,7 @@ from fitplug.families.product.certificate.product_bound import (
     lower_product_cost,
     scale_duals,
 )
-from fitplug.families.product.certificate.product_duals import PairWeights, ProductDuals
+from fitplug.families.product.certificate.product_duals import ProductDuals
 from fitplug.families.product.certificate.splits import plan_splits
 from fitplug.families.product.design.cell_ascent import (
     ascend_cells,
@@ -75,7 +75,7 @@ class _Climb:
 
 
 def ascend_product_bound(
-    batched: BatchedGroups, weights: FamilyWeights, pairs: PairWeights | None = None
+    batched: BatchedGroups, weights: FamilyWeights
 ) -> tuple[ProductDuals, float]:
     """Find dual weights with a high product bound, from weights of any origin.
 
@@ -85,7 +85,6 @@ def ascend_product_bound(
     Args:
         batched: The groups of the workload.
         weights: Weights to begin from.
-        pairs: Weights of pairs of cells, where neighbours replace a record. They do not ascend.
 
     Returns:
         The weights and their certified bound on the privacy cost of every mechanism.
@@ -93,7 +92,7 @@ def ascend_product_bound(
     Raises:
         ValueError: If the bound cannot be evaluated.
     """
-    duals = replace(fit_product_duals(batched, weights), pairs=pairs)
+    duals = fit_product_duals(batched, weights)
     largest = max(batched.widths, default=1)
     # If only one attribute has several columns, its frame has them all, which is exact.
     t = largest if sum(n > 1 for n in batched.widths) == 1 else 1
@@ -176,7 +175,7 @@ def fit_product_duals(batched: BatchedGroups, weights: FamilyWeights) -> Product
         for p, symmetric in zip(weights.cells, batched.symmetric, strict=True)
     ]
     y = [own / own.sum() if own.any() else np.full(len(own), 1 / len(own)) for own in y]
-    return ProductDuals(tuple(p), tuple(y), w / w.sum(), 1, 1, _TILTS[-1])
+    return ProductDuals(tuple(p), tuple(y), w / w.sum(), 1, 1, _TILTS[-1], weights.pairs)
 
 
 def _climb(batched: BatchedGroups, gram_matrices: GramTerms, climb: _Climb, steps: int) -> _Climb:

@@ -173,36 +173,39 @@ class DenseCovariance:
 
     def descend(
         self,
-        cells: FloatArray,
-        prices: FloatArray,
+        moments: Sequence[FloatArray],
         pulls: Sequence[tuple[DistinctFactor, FloatArray]],
     ) -> DenseCovariance:
         """Return a covariance with a lower Lagrangian: the least in all C_k, then in each move."""
-        return self.descend_rows(cells, prices, [(factor.rows, pull) for factor, pull in pulls])
+        return self.descend_rows(moments, [(factor.rows, pull) for factor, pull in pulls])
 
     def descend_rows(
         self,
-        cells: FloatArray,
-        prices: FloatArray,
+        moments: Sequence[FloatArray],
         pulls: Sequence[tuple[FloatArray, FloatArray]],
     ) -> DenseCovariance:
         """Descend with pulls (r, 1 + K) on rows W (r, n); see `AttributeCovariance.descend`.
 
         C_k is the geometric mean of Theorem 3. A move by D (F29) costs
 
-            price_k sum_i p_i |(K_k - D K_l) e_i|^2 + sum_j pull_jl |(E_l + E_k D)'w_j|^2
+            <P_k, (K_k - D K_l)'(K_k - D K_l)> + sum_j pull_jl |(E_l + E_k D)'w_j|^2
 
-        and one of u by d, which all variants share,
+        and one of u by d, which all variants share, changes K_k to K_k (I - d 1'), and costs
 
-            sum_k price_k sum_i p_i |K_k (e_i - d)|^2 + sum_j pull_j0 (w_j'(u + d))^2
+            sum_k <P_k, (I - 1 d') Y_k (I - d 1')> + sum_j pull_j0 (w_j'(u + d))^2
+
+        Grades that cost nothing stay as they are.
         """
         W = np.concatenate([rows for rows, _ in pulls])
         pull = np.concatenate([own for _, own in pulls])
         K, E = list(self.precisions), list(self.estimates)
-        for k, price in enumerate(prices.tolist()):
+        costly = [bool(moment.any()) for moment in moments]
+        for k, moment in enumerate(moments):
             asked = pull[:, 1 + k] > 0
+            if not costly[k] or not asked.any():
+                continue
             b = W[asked] @ E[k]
-            root = cholesky(price * _weigh(K[k], cells, K[k]), lower=True)
+            root = cholesky(_weigh(K[k], moment, K[k]), lower=True)
             squares, U = eigh(root.T @ ((b.T * pull[asked, 1 + k]) @ b) @ root)
             most = float(squares.max(initial=0.0))
             if not most > 0:
@@ -211,19 +214,23 @@ class DenseCovariance:
             E[k] = E[k] @ (root @ U / sizes)
             K[k] = (sizes[:, None] * U.T) @ solve_triangular(root, K[k], lower=True)
         for low, k in self._list_moves():
+            if not costly[k]:
+                continue
             b, weights = W @ E[k], pull[:, 1 + low, None]
-            right = float(prices[k]) * _weigh(K[k], cells, K[low])
-            right -= b.T @ (weights * (W @ E[low]))
-            s, V = eigh(float(prices[k]) * _weigh(K[low], cells, K[low]))
+            right = _weigh(K[k], moments[k], K[low]) - b.T @ (weights * (W @ E[low]))
+            s, V = eigh(_weigh(K[low], moments[k], K[low]))
             t, Z = eigh(b.T @ (weights * b))
             D = Z @ ((Z.T @ right @ V) / (s + np.maximum(t, 0.0)[:, None])) @ V.T
             K[k] = K[k] - D @ K[low]
             E[low] = E[low] + E[k] @ D
         weighted, N = W.T * pull[:, 0], self.contrasts
-        charged = np.concatenate(K) * np.sqrt(np.repeat(prices, list(map(len, K))))[:, None]
-        mean = cells if cells.ndim == 1 else cells.sum(axis=1)
-        system = N.T @ (mean.sum() * charged.T @ charged + weighted @ W) @ N
-        right = N.T @ (charged.T @ (charged @ mean) - weighted @ (W @ self.reference))
+        sums = [moment if moment.ndim == 1 else moment.sum(axis=1) for moment in moments]
+        mass = np.array([max(float(own.sum()), 0.0) for own in sums])
+        charged = np.concatenate(K) * np.sqrt(np.repeat(mass, list(map(len, K))))[:, None]
+        system = N.T @ (charged.T @ charged + weighted @ W) @ N
+        right = -N.T @ (weighted @ (W @ self.reference))
+        for own, total in zip(K, sums, strict=True):
+            right += N.T @ (own.T @ (own @ total))
         # Where next to nothing decides, u stays near the same number in all cells.
         steady = _STEADY * float(np.trace(system)) / max(len(system), 1)
         system += steady * np.eye(len(system))
@@ -324,9 +331,9 @@ def _triangulate(K: FloatArray, contrasts: FloatArray) -> FloatArray:
     return np.asarray((signs[:, None] * (Q.T @ K))[::-1])
 
 
-def _weigh(left: FloatArray, cells: FloatArray, right: FloatArray) -> FloatArray:
-    """Compute left diag(p) right' for weights p (n,), or left P right' for moments P (n, n)."""
-    return (left * cells if cells.ndim == 1 else left @ cells) @ right.T
+def _weigh(left: FloatArray, moment: FloatArray, right: FloatArray) -> FloatArray:
+    """Compute left P right' for moments P (n, n), or of their diagonal (n,)."""
+    return (left * moment if moment.ndim == 1 else left @ moment) @ right.T
 
 
 def _round_entries(rows: FloatArray) -> IntArray:

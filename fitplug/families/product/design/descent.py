@@ -3,13 +3,16 @@
 The covariances (u_a, C_a) begin at the optimum of each attribute by itself. Each iteration takes a
 step in the Lagrangian (F16)
 
-    sum_A z_A^-1 prod_{a in A} p_a'eta_a + sum_A z_A (K'q)_A
+    sum_A z_A^-1 E_A + sum_A z_A (K'q)_A
 
 from one set of its derivatives: z_A is a square root, C_a a geometric mean, u_a the solution of a
-linear system, and the weights p_a and q ascend by the multiplicative steps (F21). It is not proven
-that the value decreases in each iteration, so the member of least cost that was seen is kept.
-Where targets do not vary along an attribute, q is a product along it. See
-docs/theory/product-family.md, "Descent in the splits".
+linear system, and the weights of differences and q ascend by the multiplicative steps (F21). E_A is
+what scale A costs on average over the differences between neighbours, by their weights:
+`fitplug.families.product.design.cell_weights` where a record is added or removed, and
+`fitplug.families.product.design.pair_weights` where one is replaced. It is not proven that the
+value decreases in each iteration, so the member of least cost that was seen is kept.
+Where a group has many rows whose targets do not vary along an attribute, q is a product along it.
+See docs/theory/product-family.md, "Descent in the splits".
 The weights prove a lower bound on the privacy cost of every mechanism; see
 `fitplug.families.product.design.bound_ascent`.
 """
@@ -18,22 +21,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
+from fitplug.families.product.certificate.product_duals import PairWeights
 from fitplug.families.product.design.attribute_covariance import AttributeCovariance
 from fitplug.families.product.design.members import FamilyMember, FamilyWeights, optimise_attributes
 from fitplug.families.product.design.scales import (
+    Profiles,
     Scales,
     VarianceMatrix,
     build_extreme_rows,
-    build_profiles,
     compute_scales,
-    optimise_scales,
 )
 from fitplug.families.product.shape.batches import BatchedGroups, gather_tables
-from fitplug.families.product.shape.products import ProductStructure
-from fitplug.numeric import FloatArray, to_positions
+from fitplug.numeric import FloatArray
 from fitplug.solve import GapProgress, mix_with_uniform
 
 _MIXING = 0.03
@@ -55,8 +58,46 @@ _WORK = 1e10
 """The sum of the cubes of the attributes' widths, for each variant, times the moves."""
 
 
+class DifferenceWeights(Protocol):
+    """Dual weights of the differences between neighbours, and what these cost.
+
+    They are those at some covariances of the attributes, to which `measure` takes them.
+    """
+
+    def measure(self, covariances: Sequence[AttributeCovariance]) -> DifferenceWeights:
+        """Return the same weights at other covariances."""
+
+    def average(self) -> FloatArray:
+        """Return what each scale costs at 1 on average, shape (count,)."""
+
+    def ascend(self, ascent: QueryAscent, mixing: float, power: float) -> DifferenceWeights:
+        """Return weights raised where differences cost more than on average."""
+
+    def compute_moments(self, attribute: int, ascent: QueryAscent) -> list[FloatArray]:
+        """Return P_k of each grade, of which <P_k, Y_k> is what an attribute's cost depends on.
+
+        It is the diagonal (n,) or a matrix (n, n); the list is empty where nothing costs anything.
+        """
+
+    def scale(
+        self, rows: VarianceMatrix, tolerance: float, near: FamilyMember | None
+    ) -> tuple[Scales, Profiles]:
+        """Find the best scales for the covariances, and the costs of differences."""
+
+    def refine(self, profiles: Profiles) -> DifferenceWeights:
+        """Return weights that can be raised at costly differences by themselves."""
+
+    def share(self) -> DifferenceWeights:
+        """Return weights near these that the product bound can have."""
+
+    def list_weights(self) -> tuple[tuple[FloatArray, ...], PairWeights | None]:
+        """List those of shared weights, as the product bound has them."""
+
+
 def descend_product_family(
-    structure: ProductStructure,
+    batched: BatchedGroups,
+    spread: BatchedGroups,
+    start: tuple[tuple[AttributeCovariance, ...], FamilyWeights, DifferenceWeights],
     *,
     tolerance: float = 1e-4,
     max_iterations: int = 600,
@@ -65,7 +106,9 @@ def descend_product_family(
     """Find a good member of the product family by alternating descent.
 
     Args:
-        structure: A structure of the product family.
+        batched: The groups.
+        spread: The groups with targets along the axes on which rows have weights of their own.
+        start: Covariances, weights of the queries of `spread`, and weights of differences.
         tolerance: The descent ends when two rounds in turn lower the privacy cost by no more than
             this part, and the weights have settled. The scales are optimal to a fraction of it.
         max_iterations: The largest number of iterations.
@@ -76,8 +119,7 @@ def descend_product_family(
         WorkloadError: If too many queries have targets of their own.
         DesignError: As the dual solver does.
     """
-    batched = structure.batched
-    covariances, weights = optimise_attributes(batched)
+    covariances, weights, differences = start
     cubes = sum(
         n**3.0 * (len(own.starts) - 1)
         for n, symmetric, own in zip(batched.widths, batched.symmetric, batched.grades, strict=True)
@@ -86,116 +128,117 @@ def descend_product_family(
     # A single attribute is at its optimum already, and so are symmetric ones.
     descends = len(covariances) > 1 and cubes > 0
     most = min(max_iterations, 1 + int(_MOVES * _WORK / cubes)) if descends else 0
-    measures = _measure(batched, covariances)
-    best = _scale(measures, covariances, weights, tolerance)
+    mixing = _MIXING * tolerance
+    state = _State(
+        spread,
+        covariances,
+        weights,
+        differences.measure(covariances),
+        spread.compute_tables(covariances),
+    )
+    best, best_state = _scale(batched, state, tolerance, None), state
     idle, last, done, stopped, every = 0, 0.0, 0, False, _MOVES
     while done < most and not stopped:
         try:
             for _ in range(min(_ROUND, most - done)):
-                moved, weights, value = _descend(
-                    measures,
-                    covariances,
-                    weights,
-                    mixing=_MIXING * tolerance,
-                    power=_RELAXATION if done >= _ROUND and every > 1 else 1.0,
-                    moves=done % every == 0,
-                )
-                if moved is not covariances:
-                    covariances, measures = moved, _measure(batched, moved)
+                power = _RELAXATION if done >= _ROUND and every > 1 else 1.0
+                state = state.step(mixing, power, done % every == 0)
                 done += 1
         except np.linalg.LinAlgError:
             # Floating point can go no further; the best member so far is returned.
             break
-        found = _scale(measures, covariances, weights, tolerance, best.scales)
+        found = _scale(batched, state, tolerance, best)
         if every > 1 and found.upper > best.upper * (1 + _WORSE):
             # The steps are too long for this workload.
-            every, covariances, weights = 1, best.covariances, best.weights
-            measures = _measure(batched, covariances)
+            every, state = 1, best_state
             continue
         idle = 0 if found.upper < best.upper * (1 - tolerance) else idle + 1
-        best = min(best, found, key=lambda member: member.upper)
+        if found.upper < best.upper:
+            best, best_state = found, state
         if progress is not None:
-            stopped = progress(done, max(best.upper / value - 1, tolerance)) is True
-        if idle >= 2 and abs(value - last) <= tolerance / 4 * value:
+            stopped = progress(done, max(best.upper / state.value - 1, tolerance)) is True
+        if idle >= 2 and abs(state.value - last) <= tolerance / 4 * state.value:
             break
-        last = value
+        last = state.value
+        state = replace(state, differences=state.differences.refine(found.profiles))
+    shared = state.differences.share()
+    if shared is not state.differences:
+        # The product bound has weights of queries that are products, too.
+        _, weights = optimise_attributes(batched)
+        state = _State(
+            batched,
+            state.covariances,
+            weights,
+            shared,
+            batched.compute_tables(state.covariances),
+        )
+        try:
+            for step in range(done):
+                state = state.step(mixing, 1.0, step % every == 0)
+        except np.linalg.LinAlgError:
+            pass
+    cells, pairs = state.differences.list_weights()
+    weights = replace(state.weights, cells=cells, pairs=pairs)
     return replace(best, weights=weights, iterations=done, stopped=stopped)
 
 
 @dataclass(frozen=True, eq=False)
-class _Measures:
-    """What some covariances say of rows and cells.
+class _State:
+    """The state of the descent.
 
     Attributes:
-        batched: The groups.
+        batched: The groups, as the weights of queries have them.
+        covariances: The covariance of each attribute.
+        weights: The weights of queries.
+        differences: The weights of differences.
         tables: mu^2 and gammas of the rows of each factor, shape (r, 1 + K).
-        eta: Of each attribute's cells, shape (n, K) or (1, K).
+        value: Half of the Lagrangian before the last iteration, which is the privacy cost if
+            nothing can be gained.
     """
 
     batched: BatchedGroups
+    covariances: tuple[AttributeCovariance, ...]
+    weights: FamilyWeights
+    differences: DifferenceWeights
     tables: list[FloatArray]
-    eta: list[FloatArray]
+    value: float = 0.0
 
-
-def _measure(batched: BatchedGroups, covariances: Sequence[AttributeCovariance]) -> _Measures:
-    """Measure rows and cells by covariances."""
-    eta = [covariance.compute_eta() for covariance in covariances]
-    return _Measures(batched, batched.compute_tables(covariances), eta)
+    def step(self, mixing: float, power: float, moves: bool) -> _State:
+        """Make one iteration: find the scales, raise the weights, and may move the covariances."""
+        batched, before = self.batched, self.differences
+        ascent = ascend_queries(
+            batched, self.tables, self.weights, before.average(), mixing=mixing, power=power
+        )
+        weights = replace(self.weights, queries=ascent.queries, shares=ascent.shares)
+        after = before.ascend(ascent, mixing, power)
+        state = replace(self, weights=weights, differences=after, value=ascent.total)
+        if not moves:
+            return state
+        moved = list(self.covariances)
+        for a, covariance in enumerate(moved):
+            moments = [] if batched.symmetric[a] else before.compute_moments(a, ascent)
+            if moments:
+                pulls = [
+                    (factor, pull)
+                    for factor, pull in zip(batched.factors, ascent.pulls, strict=True)
+                    if factor.attribute == a
+                ]
+                moved[a] = covariance.descend(moments, pulls)
+        return replace(
+            state,
+            covariances=tuple(moved),
+            differences=after.measure(moved),
+            tables=batched.compute_tables(moved),
+        )
 
 
 def _scale(
-    measures: _Measures,
-    covariances: tuple[AttributeCovariance, ...],
-    weights: FamilyWeights,
-    tolerance: float,
-    near: Scales | None = None,
+    batched: BatchedGroups, state: _State, tolerance: float, near: FamilyMember | None
 ) -> FamilyMember:
-    """Return the member with the best scales for these covariances."""
-    rows = build_extreme_rows(measures.batched, measures.tables, tolerance / 10)
-    profiles = build_profiles(measures.batched.scales, measures.eta)
-    scales = optimise_scales(rows, profiles, tolerance=tolerance / 4, near=near)
-    return FamilyMember(measures.batched, covariances, scales, weights)
-
-
-def _descend(
-    measures: _Measures,
-    covariances: tuple[AttributeCovariance, ...],
-    weights: FamilyWeights,
-    *,
-    mixing: float,
-    power: float,
-    moves: bool,
-) -> tuple[tuple[AttributeCovariance, ...], FamilyWeights, float]:
-    """Make one iteration: find the scales, raise the weights, and may move every covariance.
-
-    The last result is half of the Lagrangian before the iteration, which is the privacy cost if
-    nothing can be gained.
-    """
-    batched, tables, eta = measures.batched, measures.tables, measures.eta
-    mean_eta = [(p[:, None] * own).sum(axis=0) for p, own in zip(weights.cells, eta, strict=True)]
-    costs = batched.scales.multiply(mean_eta)
-    ascent = ascend_queries(batched, tables, weights, costs, mixing=mixing, power=power)
-    spent, total = ascent.spent, ascent.total
-    moved, cells = list(covariances), list(weights.cells)
-    for a, covariance in enumerate(covariances):
-        # Symmetry keeps the weights of a symmetric attribute uniform.
-        if batched.symmetric[a] or not mean_eta[a].any():
-            continue
-        labels = to_positions(batched.scales.label(a))
-        by_grade = np.bincount(labels, spent, 1 + len(mean_eta[a]))[1:]
-        prices = by_grade / np.where(mean_eta[a] > 0, mean_eta[a], 1.0)
-        p = cells[a]
-        if moves:
-            own_pulls = [
-                (factor, pull)
-                for factor, pull in zip(batched.factors, ascent.pulls, strict=True)
-                if factor.attribute == a
-            ]
-            moved[a] = covariance.descend(p, prices, own_pulls)
-        grown = p * (1 + (eta[a] @ prices - by_grade.sum()) / total) ** power
-        cells[a] = mix_with_uniform(grown / grown.sum(), mixing)
-    raised = FamilyWeights(tuple(cells), ascent.queries, ascent.shares)
-    return tuple(moved) if moves else covariances, raised, total
+    """Return the member with the best scales for the covariances of a state."""
+    rows = build_extreme_rows(batched, state.tables, tolerance / 10)
+    scales, profiles = state.differences.scale(rows, tolerance, near)
+    return FamilyMember(batched, state.covariances, scales, profiles, state.weights)
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,6 +258,11 @@ class QueryAscent:
     queries: tuple[FloatArray, ...]
     shares: tuple[FloatArray, ...]
     pulls: tuple[FloatArray, ...]
+
+    @property
+    def precisions(self) -> FloatArray:
+        """1 / z, or 0 where no query needs a scale, shape (count,)."""
+        return np.divide(1.0, self.z, out=np.zeros_like(self.z), where=self.z > 0)
 
     @property
     def total(self) -> float:

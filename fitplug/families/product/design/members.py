@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fitplug.families.product.certificate.product_duals import PairWeights
 from fitplug.families.product.design.attribute_covariance import (
     AttributeCovariance,
     AttributeOptimum,
@@ -23,7 +24,7 @@ from fitplug.families.product.design.attribute_covariance import (
     SymmetricCovariance,
 )
 from fitplug.families.product.design.dense_covariance import DenseCovariance
-from fitplug.families.product.design.scales import Scales
+from fitplug.families.product.design.scales import Profiles, Scales
 from fitplug.families.product.design.tree_covariance import TreeCovariance
 from fitplug.families.product.shape.batches import BatchedGroups, DistinctFactor, gather_tables
 from fitplug.numeric import FloatArray
@@ -39,11 +40,13 @@ class FamilyWeights:
             one entry along attributes where targets do not vary. All together sum to 1.
         shares: For each factor how q is spread over its rows where targets do not vary, shape (r,),
             summing to 1.
+        pairs: The weights of pairs of cells, where neighbours replace a record.
     """
 
     cells: tuple[FloatArray, ...]
     queries: tuple[FloatArray, ...]
     shares: tuple[FloatArray, ...]
+    pairs: PairWeights | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +57,7 @@ class FamilyMember:
         batched: The groups of the workload.
         covariances: The covariance of each attribute.
         scales: The best scales for these covariances.
+        profiles: What these cost the differences between neighbours.
         weights: The dual weights at the end of the descent.
         iterations: The iterations of the descent.
         stopped: Whether the progress callback asked to stop.
@@ -62,6 +66,7 @@ class FamilyMember:
     batched: BatchedGroups
     covariances: tuple[AttributeCovariance, ...]
     scales: Scales
+    profiles: Profiles
     weights: FamilyWeights
     iterations: int = 0
     stopped: bool = False

@@ -12,7 +12,8 @@ from fitplug.families.base.contrasts import build_contrasts
 from fitplug.families.product.design.attribute_covariance import AttributeCovariance
 from fitplug.families.product.design.dense_covariance import DenseCovariance
 from fitplug.families.product.shape.pairs import ProductPairStructure
-from fitplug.numeric import FloatArray, IntArray
+from fitplug.families.product.strategy.variants import VariantMatrix
+from fitplug.numeric import BoolArray, FloatArray, IntArray
 
 _SWEEPS = 20
 """The most times that a search chooses the values of each attribute."""
@@ -22,12 +23,61 @@ _COSTLY = 0.95
 
 
 @dataclass(frozen=True, eq=False)
+class ScaleProducts:
+    """Products over the attributes of a scale, for several pairs at once.
+
+    Attributes:
+        structure: The structure.
+    """
+
+    structure: ProductPairStructure
+
+    @property
+    def is_noisy(self) -> BoolArray:
+        """Whether each scale is one of a block that is measured with noise, shape (count,)."""
+        return self.structure.noisy_scales
+
+    def multiply(self, tables: Sequence[FloatArray]) -> FloatArray:
+        """Multiply one number for each grade of a scale.
+
+        Args:
+            tables: Per attribute 1 and the numbers of its grades, shapes (k, 1 + K).
+
+        Returns:
+            Shape (k, count).
+        """
+        product = np.ones((len(tables[0]), len(self.is_noisy)))
+        for labels, table in zip(self.structure.grade_labels, tables, strict=True):
+            product *= table[:, labels]
+        return product
+
+    def sum_others(
+        self, tables: Sequence[FloatArray], a: int, precisions: FloatArray
+    ) -> FloatArray:
+        """Sum products over the other attributes, times precisions (count,), for each grade of a.
+
+        Returns:
+            Shape (k, K).
+        """
+        labels = self.structure.grade_labels[a]
+        among = np.flatnonzero((labels > 0) & self.is_noisy & (precisions > 0))
+        product = np.ones((len(tables[0]), len(among)))
+        for other, table in enumerate(tables):
+            if other != a:
+                product *= table[:, self.structure.grade_labels[other][among]]
+        grades = np.zeros((len(among), tables[a].shape[1] - 1))
+        grades[range(len(among)), labels[among] - 1] = precisions[among]
+        return product @ grades
+
+
+@dataclass(frozen=True, eq=False)
 class PairProfiles:
     """The costs of pairs of cells, which are the profile at the precisions of scales.
 
     Attributes:
         structure: The structure.
-        products: Y of each attribute; of a symmetric one, of two of its cells.
+        products: Y_k of each attribute's grades, shape (K, n, n); of a symmetric one, of two of its
+            cells.
         cells: The two cells of each pair, shape (pairs, 2, attributes).
         costs: What each scale costs a pair at 1, shape (pairs, count).
     """
@@ -42,15 +92,13 @@ class PairProfiles:
         cls,
         structure: ProductPairStructure,
         products: Sequence[FloatArray],
-        pairs: Sequence[tuple[IntArray, IntArray]] | IntArray,
+        pairs: IntArray,
     ) -> PairProfiles:
-        """Compute the costs of pairs, each once."""
-        cells = np.unique(np.array(pairs, dtype=np.int64), axis=0)
-        ends = _measure(products, cells)
-        blocks = structure.blocks[structure.noisy_blocks]
-        costs = np.zeros((len(cells), len(structure.blocks)))
-        first, second, both = (multiply_over_blocks(own, blocks) for own in ends)
-        costs[:, structure.noisy_blocks] = np.maximum(first + second - 2 * both, 0.0)
+        """Compute the costs of pairs (k, 2, attributes), each once."""
+        cells = np.unique(pairs, axis=0)
+        scales = ScaleProducts(structure)
+        first, second, both = (scales.multiply(own) for own in _measure(products, cells))
+        costs = np.maximum(first + second - 2 * both, 0.0) * scales.is_noisy
         return cls(structure, tuple(products), cells, costs)
 
     @property
@@ -66,13 +114,33 @@ class PairProfiles:
         """Return the mean cost (count,) of each scale at 1, of weights p (size,) of the pairs."""
         return self.costs.T @ p
 
+    def sum_moments(self, a: int, p: FloatArray, precisions: FloatArray) -> FloatArray:
+        """Sum P_k of an attribute's grades over the pairs, with weights p (size,).
+
+        Returns:
+            Shape (K, n, n): <P_k, Y_k> are the terms of the mean cost that depend on the attribute.
+        """
+        scales = ScaleProducts(self.structure)
+        n = self.products[a].shape[1]
+        moments = np.zeros((len(self.products[a]), n, n))
+        i, j = self.cells[:, 0, a], self.cells[:, 1, a]
+        ends = (
+            scales.sum_others(own, a, precisions) for own in _measure(self.products, self.cells)
+        )
+        for numbers, places in zip(ends, (((i, i),), ((j, j),), ((i, j), (j, i))), strict=True):
+            sign = 1 if len(places) == 1 else -1
+            for left, right in places:
+                for moment, own in zip(moments, numbers.T, strict=True):
+                    np.add.at(moment, (left, right), sign * p * own)
+        return moments
+
     def of_matrices(self, matrices: Sequence[AttributeMatrix]) -> PairProfiles:
         """Compute the costs of the same pairs where integer matrices measure the attributes."""
         products = []
         for matrix in matrices:
-            if isinstance(matrix, DenseMatrix):
-                real = matrix.matrix.astype(np.float64)
-                products.append(real.T @ real)
+            if isinstance(matrix, (DenseMatrix, VariantMatrix)):
+                parts = [own.astype(np.float64) for own in matrix.split_rows()]
+                products.append(np.stack([part.T @ part for part in parts]))
             else:
                 contrasts = build_contrasts(matrix.n)
                 between = -contrasts.precision / contrasts.n
@@ -88,83 +156,59 @@ class PairProfiles:
         Returns:
             Costs of the pairs that were found too, and the largest cost.
         """
-        structure = self.structure
-        blocks = structure.blocks[structure.noisy_blocks]
-        own = precisions[structure.noisy_blocks]
-        free = set(structure.free.tolist())
-        found = []
+        scales = ScaleProducts(self.structure)
+        free = set(self.structure.free.tolist())
         reached = self.multiply(precisions)
-        for start in self.cells[reached >= _COSTLY * reached.max()]:
-            pair = start.copy()
-            ends = [numbers[0] for numbers in _measure(self.products, pair[None])]
-            cost = -1.0
-            for _ in range(_SWEEPS):
-                before = cost
-                for a, Y in enumerate(self.products):
-                    with_a = (blocks == a).any(axis=1)
-                    if not with_a.any():
-                        continue
-                    rest = [numbers.copy() for numbers in ends]
-                    for numbers in rest:
-                        numbers[a] = 1.0
-                    u, v, w = (
-                        float(multiply_over_blocks(numbers[None], blocks[with_a])[0] @ own[with_a])
-                        for numbers in rest
-                    )
-                    eta = Y.diagonal()
-                    if a in free:
-                        gains = np.add.outer(u * eta, v * eta) - 2 * w * Y
-                        i, j = divmod(int(gains.argmax()), len(Y))
-                    else:
-                        i = j = int(((u + v - 2 * w) * eta).argmax())
-                    pair[:, a] = i, j
-                    for numbers, value in zip(ends, (eta[i], eta[j], Y[i, j]), strict=True):
-                        numbers[a] = value
-                first, second, both = (
-                    multiply_over_blocks(numbers[None], blocks)[0] for numbers in ends
-                )
-                cost = float((first + second - 2 * both) @ own)
-                if cost <= before * (1 + 1e-9):
-                    break
-            found.append(pair)
+        pairs = self.cells[reached >= _COSTLY * reached.max()].copy()
+        before = np.zeros(len(pairs))
+        for _ in range(_SWEEPS):
+            for a, Y in enumerate(self.products):
+                ends = _measure(self.products, pairs)
+                u, v, w = (scales.sum_others(own, a, precisions) for own in ends)
+                eta = np.diagonal(Y, axis1=1, axis2=2)
+                if a not in free:
+                    pairs[:, :, a] = ((u + v - 2 * w) @ eta).argmax(axis=1)[:, None]
+                    continue
+                first, second = u @ eta, v @ eta
+                for pair, own, other, both in zip(pairs, first, second, w, strict=True):
+                    gains = np.add.outer(own, other) - 2 * np.tensordot(both, Y, 1)
+                    pair[:, a] = divmod(int(gains.argmax()), len(own))
+            wider = PairProfiles.of_pairs(self.structure, self.products, pairs)
+            pairs, costs = wider.cells, wider.multiply(precisions)
+            if len(costs) == len(before) and not (costs > before * (1 + 1e-9)).any():
+                break
+            before = costs
         wider = PairProfiles.of_pairs(
-            structure, self.products, np.concatenate([self.cells, np.array(found)])
+            self.structure, self.products, np.concatenate([self.cells, pairs])
         )
         return wider, float(wider.multiply(precisions).max())
 
 
 def list_pair_products(
     covariances: Sequence[AttributeCovariance], sizes: Sequence[int]
-) -> list[FloatArray]:
-    """List Y of each attribute's covariance; of a symmetric one, of two of its cells."""
-    found = []
+) -> tuple[FloatArray, ...]:
+    """List Y_k of each attribute's covariance; of a symmetric one, of two of its cells."""
+    products = []
     for covariance, n in zip(covariances, sizes, strict=True):
         if isinstance(covariance, DenseCovariance):
-            (K,) = covariance.precisions
-            found.append(K.T @ K)
+            products.append(np.stack([K.T @ K for K in covariance.precisions]))
         else:
-            found.append(_pair_symmetric(1 - 1 / n, -1 / n, n))
-    return found
+            products.append(_pair_symmetric(1 - 1 / n, -1 / n, n))
+    return tuple(products)
 
 
 def _pair_symmetric(same: float, between: float, n: int) -> FloatArray:
-    """Pair two cells of a symmetric attribute, shape (2, 2), or the only one."""
-    return np.array([[same, between], [between, same]])[: min(n, 2), : min(n, 2)]
+    """Pair two cells of a symmetric attribute, shape (1, 2, 2), or the only one."""
+    return np.array([[[same, between], [between, same]]])[:, : min(n, 2), : min(n, 2)]
 
 
-def _measure(products: Sequence[FloatArray], cells: IntArray) -> list[FloatArray]:
-    """Find Y_ii, Y_jj and Y_ij of each pair (k, 2, attributes), each of shape (k, attributes)."""
+def _measure(products: Sequence[FloatArray], cells: IntArray) -> list[list[FloatArray]]:
+    """Find 1 and Y_k at (i, i), (j, j) and (i, j) of each pair (k, 2, attributes), (k, 1 + K)."""
     i, j = cells[:, 0], cells[:, 1]
     return [
-        np.stack([Y[left[:, a], right[:, a]] for a, Y in enumerate(products)], axis=1)
+        [
+            np.concatenate([np.ones((len(cells), 1)), Y[:, left[:, a], right[:, a]].T], axis=1)
+            for a, Y in enumerate(products)
+        ]
         for left, right in ((i, i), (j, j), (i, j))
     ]
-
-
-def multiply_over_blocks(numbers: FloatArray, blocks: IntArray) -> FloatArray:
-    """Multiply numbers (k, attributes) over the attributes of blocks, shape (k, blocks)."""
-    padded = np.concatenate([numbers, np.ones((len(numbers), 1))], axis=1)
-    found = np.ones((len(numbers), len(blocks)))
-    for place in blocks.T:
-        found *= padded[:, place]
-    return found

@@ -24,11 +24,8 @@ from fitplug.families.base.integers import SATURATION
 from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.base.structure import Structure
 from fitplug.families.product.design.members import FamilyMember
-from fitplug.families.product.design.pair_profiles import PairProfiles
 from fitplug.families.product.design.scales import (
-    Profiles,
     build_extreme_rows,
-    build_profiles,
     optimise_scales,
 )
 from fitplug.families.product.shape.grades import BlockScales
@@ -59,7 +56,6 @@ def round_member(
     member: FamilyMember,
     *,
     loss: float,
-    pairs: PairProfiles | None = None,
 ) -> IntegerStrategy[Structure]:
     """Find the best integer strategy next to a real member of the family.
 
@@ -67,7 +63,6 @@ def round_member(
         structure: The structure of the workload.
         member: The member of the family.
         loss: The first strategy that costs at most (1 + loss) times as much is returned.
-        pairs: The costly pairs of cells, where neighbours replace a record.
 
     Returns:
         A strategy with room for `LEAST_RECORDS` records.
@@ -82,7 +77,7 @@ def round_member(
     for bits in _BITS:
         try:
             matrices = _round_attributes(member, bits)
-            found = _round_blocks(member, matrices, most, loss, pairs)
+            found = _round_blocks(member, matrices, most, loss)
         except DesignError:
             continue
         worse += 1
@@ -96,10 +91,7 @@ def round_member(
         raise DesignError(
             "an integer strategy has no room for tables of so many attributes; ask tables of fewer"
         )
-    blocks = make_block_set(batched.scales, best.multiples)
-    if pairs is not None:
-        noisy = structure.noisy_blocks
-        blocks = BlockSet(noisy, blocks.basis, blocks.M[noisy])
+    blocks = make_block_set(batched.scales, best.multiples, structure.noisy_blocks)
     return add_claim_margins(build_strategy(structure, best.matrices, (blocks,)))
 
 
@@ -121,7 +113,6 @@ def _round_blocks(
     matrices: tuple[AttributeMatrix, ...],
     most: float,
     loss: float,
-    pairs: PairProfiles | None,
 ) -> _Rounding:
     """Choose the integer multiples of the scales for the integer matrices of the attributes.
 
@@ -137,11 +128,7 @@ def _round_blocks(
     if float(entry.max()) > most:
         raise DesignError("no room for so many records")
     rows = build_extreme_rows(batched, tables, loss / 10)
-    profiles: Profiles
-    if pairs is not None:
-        profiles = pairs.of_matrices(matrices)
-    else:
-        profiles = build_profiles(scales, [_list_squares(matrix) for matrix in matrices])
+    profiles = member.profiles.of_matrices(matrices)
     best = optimise_scales(rows, profiles, tolerance=loss, near=member.scales)
     z = best.z
     real = np.divide(1.0, np.sqrt(z), out=np.zeros_like(z), where=z > 0)
@@ -162,21 +149,14 @@ def _list_entries(matrix: AttributeMatrix) -> FloatArray:
     return matrix.grades.largest_entries.astype(np.float64)
 
 
-def _list_squares(matrix: AttributeMatrix) -> FloatArray:
-    """List the different squares of columns of a matrix, or the largest, by grade, (c, K)."""
-    if matrix.grades is None:
-        return np.array([[float(matrix.column_square)]])
-    return matrix.grades.column_squares.astype(np.float64)
-
-
-def make_block_set(scales: BlockScales, multiples: IntArray) -> BlockSet:
-    """Make the block set of a multiple of each scale, shape (count,)."""
+def make_block_set(scales: BlockScales, multiples: IntArray, blocks: IntArray) -> BlockSet:
+    """Make the block set of some blocks from a multiple of each scale, shape (count,)."""
     basis = Basis("cells", np.zeros(1, dtype=np.int64), np.ones(1))
-    blocks = np.arange(len(scales.subsets.blocks), dtype=np.int64)
     if not len(scales.divided):
-        return BlockSet(blocks, basis, multiples[:, None, None])
+        return BlockSet(blocks, basis, multiples[blocks][:, None, None])
     ones = np.ones((len(blocks), 1, 1), dtype=np.int64)
-    return BlockSet(blocks, basis, ones, scales.split(multiples))
+    by_block = scales.split(multiples)
+    return BlockSet(blocks, basis, ones, tuple(by_block[block] for block in blocks.tolist()))
 
 
 def _round_multiples(real: FloatArray, spent: FloatArray, room: float) -> FloatArray:

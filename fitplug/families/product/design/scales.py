@@ -30,6 +30,7 @@ from typing import Protocol
 import numpy as np
 
 from fitplug.errors import WorkloadError
+from fitplug.families.base.attribute_matrices import AttributeMatrix
 from fitplug.families.product.shape.batches import BatchedGroups, gather_tables
 from fitplug.families.product.shape.grades import BlockScales
 from fitplug.numeric import FloatArray, IntArray, to_positions
@@ -108,6 +109,9 @@ class Profiles(Protocol):
 
     def multiply_transposed(self, p: FloatArray) -> FloatArray:
         """Return the mean cost (count,) of each scale at 1, of weights p (size,)."""
+
+    def of_matrices(self, matrices: Sequence[AttributeMatrix]) -> Profiles:
+        """Compute the profiles where integer matrices measure the attributes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,6 +267,16 @@ class ProfileMatrix:
         """Return the mean cost (count,) of each scale at 1, of weights p (size,) of the rows."""
         grid = _multiply_axes(p.reshape(self.shape), [table.T for table in self.tables])
         return np.asarray(self.undivided * grid.ravel()[self.scales.places])
+
+    def of_matrices(self, matrices: Sequence[AttributeMatrix]) -> ProfileMatrix:
+        """Compute the profiles where integer matrices measure the attributes."""
+        squares = [
+            np.array([[float(matrix.column_square)]])
+            if matrix.grades is None
+            else matrix.grades.column_squares.astype(np.float64)
+            for matrix in matrices
+        ]
+        return build_profiles(self.scales, squares)
 
 
 def build_profiles(scales: BlockScales, eta: Sequence[FloatArray]) -> ProfileMatrix:

@@ -110,22 +110,21 @@ class TreeCovariance:
 
     def descend(
         self,
-        cells: FloatArray,
-        prices: FloatArray,
+        moments: Sequence[FloatArray],
         pulls: Sequence[tuple[DistinctFactor, FloatArray]],
     ) -> TreeCovariance:
         """Return the covariance that minimises the Lagrangian, first in C, then in u."""
-        (price,) = prices.tolist()
+        (moments_of_leaves,) = moments
         levels = [(factor.factor.kind, pull) for factor, pull in pulls]
-        return self.descend_levels(cells, price, levels)
+        return self.descend_levels(moments_of_leaves, levels)
 
     def descend_levels(
-        self, cells: FloatArray, price: float, pulls: Sequence[tuple[str, FloatArray]]
+        self, moments: FloatArray, pulls: Sequence[tuple[str, FloatArray]]
     ) -> TreeCovariance:
         """Descend with pulls (nodes, 2) on the nodes of levels; see `AttributeCovariance.descend`.
 
-        Of node v, c_v = (price P_v / a_v)^1/2 (F25), where P_v is the sum of p over its leaves, and
-        a_v = the sum over its children w of pull_w1 + a_w / k_w^2.
+        Of node v, c_v = (P_v / a_v)^1/2 (F25), where P_v is the sum of the moments of its leaves,
+        and a_v = the sum over its children w of pull_w1 + a_w / k_w^2.
         """
         shape = self.shape
         pooled = [np.zeros((len(first), 2)) for first in shape.first]
@@ -140,7 +139,7 @@ class TreeCovariance:
             k = shape.children[step]
             below = np.add.reduceat(pooled[step + 1], shape.first_children[step], axis=0)
             pooled[step] += below / k[:, None] ** 2.0
-            mass = price * shape.sum_leaves(cells, step)
+            mass = shape.sum_leaves(moments, step)
             if step < shape.deepest:
                 # The pull is zero where all groups that ask for these nodes have zero coefficients.
                 c = np.sqrt(mass / np.maximum(below[:, 1], np.finfo(float).tiny))
@@ -150,7 +149,7 @@ class TreeCovariance:
         top = self.top
         if shape.top > 1:
             rows = [(np.eye(shape.top), pooled[0]), *rows]
-            top = top.descend_rows(shape.sum_leaves(cells, 0), np.array([price]), rows)
+            top = top.descend_rows([shape.sum_leaves(moments, 0)], rows)
         return TreeCovariance(shape, top, np.concatenate([*scales[::-1], np.zeros(0)]))
 
     def round_to_integers(self, factors: Sequence[DistinctFactor], bits: int) -> TreeMatrix:

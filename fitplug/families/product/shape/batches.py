@@ -10,8 +10,9 @@ next, or the classes of nodes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -117,6 +118,18 @@ class BatchedGroups:
             for is_symmetric, n, tree in zip(self.symmetric, self.sizes, self.trees, strict=True)
         )
 
+    def spread_targets(self, most: int) -> BatchedGroups:
+        """Give targets to all rows of the groups that have no more than `most`."""
+        batches = []
+        for batch in self.batches:
+            lengths = [self.factors[f].count for f in batch.factors[0]]
+            if math.prod(lengths) <= most:
+                targets = np.broadcast_to(batch.targets, (len(batch.groups), *lengths))
+                varying = (True,) * len(lengths)
+                batch = replace(batch, varying=varying, targets=targets)
+            batches.append(batch)
+        return replace(self, batches=tuple(batches))
+
     def compute_tables(self, covariances: Sequence[VarianceParts]) -> list[FloatArray]:
         """Compute mu^2 and gammas of every distinct factor's rows, each of shape (r, 1 + K)."""
         return [covariances[one.attribute].compute_variance_parts(one) for one in self.factors]
@@ -154,8 +167,16 @@ class BatchedGroups:
         return np.concatenate(parts)
 
 
-def batch_groups(structure: Structure, grades: tuple[AttributeGrades, ...]) -> BatchedGroups:
-    """Batch the groups of a structure whose blocks are made of all attributes, with `grades`."""
+def batch_groups(
+    structure: Structure, grades: tuple[AttributeGrades, ...], apart: bool = False
+) -> BatchedGroups:
+    """Batch the groups of a structure whose blocks are made of all attributes.
+
+    Args:
+        structure: The structure.
+        grades: The grades of each attribute.
+        apart: Whether rows have weights of their own in each group.
+    """
     names, subsets = structure.block_attributes, structure.subsets
     scales = BlockScales(subsets, grades)
     position = {name: a for a, name in enumerate(names)}
@@ -175,7 +196,7 @@ def batch_groups(structure: Structure, grades: tuple[AttributeGrades, ...]) -> B
                     a,
                     group.factors[axis],
                     # Rows with targets of their own get weights of their own.
-                    int(number) if rows > 1 else None,
+                    int(number) if rows > 1 or apart else None,
                 )
                 for axis, a, rows in zip(axes, attributes, targets.shape, strict=True)
             ]

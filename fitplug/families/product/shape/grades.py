@@ -228,13 +228,17 @@ class BlockScales:
         return found
 
 
-def find_grades(structure: Structure) -> tuple[AttributeGrades, ...]:
+def find_grades(structure: Structure, by_block: bool = False) -> tuple[AttributeGrades, ...]:
     """Find the grades of each of a structure's `block_attributes`.
 
     Where all of them would be too many, attributes with the most grades get fewer.
+
+    Args:
+        structure: The structure.
+        by_block: Whether each block may have a variant of its own.
     """
     names = structure.block_attributes
-    choices = [_list_choices(structure, name) for name in names]
+    choices = [_list_choices(structure, name, by_block) for name in names]
     while True:
         found = tuple(own[0] for own in choices)
         counts = [own.count for own in found]
@@ -246,7 +250,7 @@ def find_grades(structure: Structure) -> tuple[AttributeGrades, ...]:
         del choices[counts.index(max(counts))][0]
 
 
-def _list_choices(structure: Structure, name: str) -> list[AttributeGrades]:
+def _list_choices(structure: Structure, name: str, by_block: bool) -> list[AttributeGrades]:
     """List the grades that one attribute may have, by itself, the best first."""
     undivided = leave_undivided(structure.subsets)
     same = undivided.variants
@@ -259,15 +263,19 @@ def _list_choices(structure: Structure, name: str) -> list[AttributeGrades]:
         fits = tree.branching > 1 and tree.branching * tree.n <= MOST_ENTRIES
         return [make_grades([tree.branching], same, tree), undivided] if fits else [undivided]
     factors, asked = _find_factors(structure, name)
-    if len(factors) == 1:
+    if len(factors) == 1 and not by_block:
         return [undivided]
     different, variants = _number_sets(asked)
     choices = []
-    for sets, of_block in ((different, variants), (different[:1], same)):
+    ways = [(different, variants), (different[:1], same)]
+    if by_block:
+        ways.insert(0, _number_blocks(asked))
+    for sets, of_block in ways:
         nested = [find_nested_contrasts([factors[f].matrix() for f in own]) for own in sets]
         counts = [len(own) for own in nested]
-        if len(sets) <= _MOST_VARIANTS and sum(counts) > 1 and min(counts) > 0:
-            subspaces = [space for own in nested for space in own]
+        subspaces = [space for own in nested for space in own]
+        has_contrasts = min(counts) > 0 and min(space.shape[1] for space in subspaces) > 0
+        if len(sets) <= _MOST_VARIANTS and sum(counts) > 1 and has_contrasts:
             choices.append(make_grades(counts, of_block, None, subspaces))
     return [*choices, undivided]
 
@@ -307,6 +315,15 @@ def _number_sets(asked: Sequence[set[int]]) -> tuple[list[list[int]], IntArray]:
     number = {own: i for i, own in enumerate(different)}
     of_block = [number.get(tuple(sorted(own)), 0) for own in asked]
     return [list(own) for own in different], np.array(of_block, dtype=np.int64)
+
+
+def _number_blocks(asked: Sequence[set[int]]) -> tuple[list[list[int]], IntArray]:
+    """Number the blocks whose sets are not empty, the largest set first."""
+    blocks = [block for block, own in enumerate(asked) if own]
+    blocks.sort(key=lambda block: (-len(asked[block]), sorted(asked[block]), block))
+    of_block = np.zeros(len(asked), dtype=np.int64)
+    of_block[blocks] = np.arange(len(blocks))
+    return [sorted(asked[block]) for block in blocks], of_block
 
 
 def find_nested_contrasts(matrices: Sequence[FloatArray]) -> tuple[FloatArray, ...]:

@@ -7,6 +7,7 @@ all pairs of them. Blocks within the attributes that the unit keeps are answered
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,8 +15,14 @@ import numpy as np
 from fitplug.errors import WorkloadError
 from fitplug.families.base.structure import TWO_CHANGES
 from fitplug.families.blocks.shape.moves import list_sets, select_members
+from fitplug.families.product.shape.batches import BatchedGroups, batch_groups
+from fitplug.families.product.shape.grades import AttributeGrades, find_grades, leave_undivided
 from fitplug.families.product.shape.products import ProductStructure
-from fitplug.numeric import BoolArray, FloatArray, IntArray, frozen_property
+from fitplug.numeric import BoolArray, FloatArray, IntArray, frozen_property, to_positions
+
+MOST_PAIRS, MOST_PAIR_ROWS, MOST_ATTRIBUTES = 2_000_000_000, 2_000_000, 12
+"""The most pairs of cells that are tried, of those without their values of one attribute, and the
+most attributes."""
 
 _MOST_LISTED = 5
 """The most attributes of which all moves have weights of their own."""
@@ -25,7 +32,45 @@ _MOST_LISTED = 5
 class ProductPairStructure(ProductStructure):
     """Blocks over the subsets of all attributes, where neighbours replace a record."""
 
-    graded: bool = False
+    @frozen_property
+    def batched(self) -> BatchedGroups:
+        return batch_groups(self, find_pair_grades(self), apart=True)
+
+    @frozen_property
+    def grade_labels(self) -> tuple[IntArray, ...]:
+        """Per attribute the grade that each scale has of it, 0 for its total, shape (count,)."""
+        scales = self.batched.scales
+        return tuple(scales.label(a) for a in range(len(self.block_attributes)))
+
+    @frozen_property
+    def noisy_scales(self) -> BoolArray:
+        """Whether each scale is one of a block that is measured with noise, shape (count,)."""
+        counts = np.diff(self.batched.scales.starts)
+        is_noisy = np.isin(np.arange(len(self.blocks)), self.noisy_blocks)
+        return np.repeat(is_noisy, to_positions(counts))
+
+    @frozen_property
+    def pair_order(self) -> tuple[int, ...]:
+        """The attributes by how many pairs of values what they cost may tell apart."""
+        return tuple(sorted(range(len(self.sizes)), key=lambda a: (self._count_pairs(a), a)))
+
+    @property
+    def fits_all_pairs(self) -> bool:
+        """Whether the costs of all pairs of cells can be computed."""
+        if len(self.sizes) > MOST_ATTRIBUTES:
+            return False
+        *others, last = self.pair_order
+        rows, n = math.prod(map(self._count_pairs, others)), self.sizes[last]
+        # The last attribute's values are in one order.
+        columns = min(self._count_pairs(last), n * (n + 1) // 2)
+        return rows <= MOST_PAIR_ROWS and rows * columns <= MOST_PAIRS
+
+    def _count_pairs(self, attribute: int) -> int:
+        """Count the pairs of values of an attribute that what they cost may tell apart."""
+        n, is_free = self.sizes[attribute], attribute in self.free
+        if self.block_attributes[attribute] in self.symmetric:
+            return 1 + (is_free and n > 1)
+        return n**2 if is_free else n
 
     @frozen_property
     def free(self) -> IntArray:
@@ -75,3 +120,13 @@ class ProductPairStructure(ProductStructure):
             )
         if not len(self.noisy_blocks):
             raise self.make_public_error()
+
+
+def find_pair_grades(structure: ProductPairStructure) -> tuple[AttributeGrades, ...]:
+    """Find the grades of each attribute, of which each block has a variant of its own.
+
+    They are not divided where the pairs of cells are too many to try them all.
+    """
+    if not structure.fits_all_pairs:
+        return (leave_undivided(structure.subsets),) * len(structure.sizes)
+    return find_grades(structure, by_block=True)

@@ -1,11 +1,13 @@
 """Strategies of the product family where neighbours replace a record.
 
-A pair of cells (i, j) costs, with the columns a_i of each attribute's matrix and its number m,
+A pair of cells (i, j) costs, with the columns a_i of each attribute's matrix in the rows of a
+grade, and the number m of each tuple k of grades,
 
-    sum_A m_A^2 (prod |a_i|^2 + prod |a_j|^2 - 2 prod a_i'a_j)
+    sum_A sum_k m_Ak^2 (prod |a_i|^2 + prod |a_j|^2 - 2 prod a_i'a_j)
 
 where the products are over the attributes of block A. An attribute matters by |a_i|^2, |a_j|^2 and
-a_i'a_j alone. All combinations of these triples are tried, or of fewer that stand for them
+a_i'a_j of each grade alone. All combinations of these triples are tried. Where they are too many,
+attributes have one grade, and fewer triples stand for them
 (`fitplug.families.product.strategy.triple_covers`). For too many attributes, with the largest
 squares L_a of columns, which bound the other squares, and s_a = a_i'a_j / L_a, the cost is at most
 the polynomial of `fitplug.neighbours.move_costs` at s. This is linear in each s_a, which is 1 at
@@ -24,15 +26,25 @@ import numpy as np
 from fitplug.families.base.attribute_matrices import AttributeMatrix, DenseMatrix
 from fitplug.families.base.contrasts import build_contrasts
 from fitplug.families.base.mechanism import StrategyCost
-from fitplug.families.product.shape.pairs import ProductPairStructure
-from fitplug.families.product.strategy.products import ProductStrategy
+from fitplug.families.product.shape.pairs import (
+    MOST_ATTRIBUTES,
+    MOST_PAIR_ROWS,
+    ProductPairStructure,
+)
+from fitplug.families.product.strategy.products import (
+    ProductStrategy,
+    count_records,
+    gather_multiples,
+)
 from fitplug.families.product.strategy.triple_covers import TripleCover, cover_triples
+from fitplug.families.product.strategy.variants import VariantMatrix
 from fitplug.neighbours import (
     MoveCosts,
     undo_scale,
     upper_costliest_move,
 )
 from fitplug.numeric import (
+    AnyArray,
     BoolArray,
     FloatArray,
     IntArray,
@@ -48,7 +60,6 @@ class ProductPairStrategy(ProductStrategy[ProductPairStructure]):
 
     def compute_record_cost(self, claimed: int | None = None) -> StrategyCost:
         """Compute what no pair of cells costs more than."""
-        _, _, max_records = super().compute_record_cost()
         if (found := _try_all_pairs(self)) is not None:
             largest, _ = found
         else:
@@ -56,7 +67,9 @@ class ProductPairStrategy(ProductStrategy[ProductPairStructure]):
             # The cost of a pair is an integer.
             moves = costs.search(costs.list_starts())
             largest = undo_scale(upper_costliest_move(costs, moves), shift)
-        return StrategyCost(largest, np.array([ceil_float(Fraction(largest))]), max_records)
+        scales = self.structure.batched.scales
+        records = count_records(scales, self.attribute_matrices, self.block_sets)
+        return StrategyCost(largest, np.array([ceil_float(Fraction(largest))]), records)
 
     def compute_attained_square(self) -> int:
         if (found := _try_all_pairs(self)) is not None:
@@ -70,9 +83,8 @@ class ProductPairStrategy(ProductStrategy[ProductPairStructure]):
 _TRIED = 8
 """The most moves for which the cost of a pair of cells is computed."""
 
-_MOST_PAIRS, _MOST_COVERED, _MOST_ROWS, _MOST_ATTRIBUTES = 500_000_000, 100_000_000, 2_000_000, 12
-"""The most pairs of cells that are tried, if covers stand for some too, and of those without their
-values of one attribute."""
+_MOST_COVERED = 100_000_000
+"""The most pairs of cells that are tried, if covers stand for some."""
 
 _FEWEST = 8
 """The fewest triples of a cover."""
@@ -81,99 +93,107 @@ _CHUNK = 2_000_000
 """About the most pairs whose costs are computed at once."""
 
 
-def list_triples(matrix: AttributeMatrix, moves: bool) -> IntArray:
+def list_triples(matrix: AttributeMatrix, moves: bool, ordered: bool = False) -> IntArray:
     """List |a_i|^2, |a_j|^2 and a_i'a_j of the columns of a matrix, for all pairs of values.
 
     Args:
         matrix: The integer matrix of an attribute.
         moves: Whether i and j may differ.
+        ordered: Whether i is never before j.
 
     Returns:
-        Shape (triples, 3).
+        Those of the rows of each grade, shape (pairs, 3, K).
     """
-    if not isinstance(matrix, DenseMatrix):
+    if not isinstance(matrix, (DenseMatrix, VariantMatrix)):
         assert matrix.is_symmetric
         contrasts = build_contrasts(matrix.n)
         square = contrasts.column_square
         # H'H = precision (I - J/n), and the precision of contrasts is a multiple of n.
         between = -(contrasts.precision // contrasts.n)
         triples = [(square,) * 3, (square, square, between)]
-        return np.array(triples[: 1 + (moves and matrix.n > 1)], dtype=np.int64)
+        return np.array(triples[: 1 + (moves and matrix.n > 1)], dtype=np.int64)[:, :, None]
     if not matrix.rows:  # one cell has no contrasts
-        return np.zeros((1, 3), dtype=np.int64)
-    gram = multiply_exactly(matrix.matrix.T, matrix.matrix)
-    squares = np.diagonal(gram)
+        return np.zeros((1, 3, 1), dtype=np.int64)
+    grams = np.stack([multiply_exactly(rows.T, rows) for rows in matrix.split_rows()], axis=2)
+    squares = np.diagonal(grams).T
     if not moves:
-        return np.asarray(np.unique(squares)[:, None] * np.ones(3, dtype=np.int64))
-    i, j = np.indices(gram.shape).reshape(2, -1)
-    return np.stack([squares[i], squares[j], gram[i, j]], axis=1)
+        different = np.unique(squares, axis=0)
+        return np.repeat(different[:, None], 3, axis=1)
+    i, j = np.tril_indices(matrix.n) if ordered else np.indices((matrix.n,) * 2).reshape(2, -1)
+    return np.stack([squares[i], squares[j], grams[i, j]], axis=1)
 
 
 def _try_all_pairs(strategy: ProductPairStrategy) -> tuple[int, int] | None:
-    """Compute the cost of all pairs of cells.
+    """Compute the cost of all pairs of cells, or of triples that stand for those of all pairs.
 
     Returns:
         A number that none costs more than, and the cost of a pair; None if there are too many.
     """
     structure = strategy.structure
-    is_free = np.isin(np.arange(len(structure.block_attributes)), structure.free)
-    measured = np.concatenate([own.blocks for own in strategy.block_sets])
-    used = np.unique(structure.blocks[measured])
-    used = used[(used >= 0) & (used < len(structure.sizes))]
-    if len(used) > _MOST_ATTRIBUTES:
+    if len(structure.sizes) > MOST_ATTRIBUTES:
         return None
+    # A pair costs what it does when its cells are exchanged: those of the last are in one order.
+    order = structure.pair_order
     all_triples = [
-        list_triples(strategy.attribute_matrices[a], bool(is_free[a])) for a in used.tolist()
+        list_triples(strategy.attribute_matrices[a], a in structure.free, a == order[-1])
+        for a in order
     ]
-    order = np.argsort([len(own) for own in all_triples], kind="stable")
-    used, all_triples = used[order], [all_triples[k] for k in order.tolist()]
-    # A pair costs what it does when its cells are exchanged.
-    last = all_triples[-1]
-    all_triples[-1] = last[last[:, 0] >= last[:, 1]]
-    if (covers := _cover_all(all_triples)) is None:
-        return None
-    triples = [cover.triples for cover in covers]
+    origins = [np.arange(len(own)) for own in all_triples]
+    triples: list[FloatArray] = [own.astype(np.float64) for own in all_triples]
+    if not structure.fits_all_pairs:
+        if (covers := _cover_all([own[:, :, 0] for own in all_triples])) is None:
+            return None
+        origins = [cover.origins for cover in covers]
+        triples = [cover.triples[:, :, None] for cover in covers]
     counts = [len(own) for own in triples]
-    rows = math.prod(counts[:-1])
-    weights = np.zeros((2,) * len(used))
-    for block_set in strategy.block_sets:
-        inside = (structure.blocks[block_set.blocks][:, :, None] == used).any(axis=1)
-        np.add.at(
-            weights, tuple(inside.T.astype(np.int64)), block_set.M[:, 0, 0].astype(float) ** 2
-        )
-    sums = [_contract(weights, triples[:-1], part) for part in range(3)]
-    largest = _contract(weights, [np.full((1, 3), np.abs(own).max()) for own in triples], 0).max()
-    left = np.stack(
-        [sums[0][:, 0] + sums[1][:, 0] - 2 * sums[2][:, 0], *(s[:, 1] for s in sums)], 1
+    scales = structure.batched.scales
+    grid = tuple(1 + scales.counts[a] for a in order)
+    labels = [structure.grade_labels[a] for a in order]
+    weights = np.zeros(grid)
+    np.add.at(
+        weights, tuple(labels), gather_multiples(scales, strategy.block_sets).astype(float) ** 2
     )
-    left[:, 3] *= -2
-    right = np.concatenate([np.ones((counts[-1], 1)), triples[-1]], axis=1).T
+    sums = [_contract(weights, [own[:, part] for own in triples[:-1]]) for part in range(3)]
+    most = _contract(weights, [np.abs(own).max(axis=(0, 1))[None] for own in triples])
+    left = np.concatenate(
+        [
+            sums[0][:, :1] + sums[1][:, :1] - 2 * sums[2][:, :1],
+            sums[0][:, 1:],
+            sums[1][:, 1:],
+            -2 * sums[2][:, 1:],
+        ],
+        axis=1,
+    )
+    last = triples[-1]
+    right = np.concatenate([np.ones((len(last), 1)), last.reshape(len(last), -1)], axis=1).T
+    # Rows are left out that no pair of values of the last attribute makes as costly as the best.
+    above = np.maximum(left, 0.0) @ right.max(axis=1) + np.minimum(left, 0.0) @ right.min(axis=1)
+    order_of_rows = np.argsort(-above)
     best, at = -1.0, 0
     step = max(1, _CHUNK // counts[-1])
-    for start in range(0, rows, step):
-        costs = left[start : start + step] @ right
-        here = int(costs.argmax())
-        if costs.flat[here] > best:
-            best, at = float(costs.flat[here]), start * counts[-1] + here
+    for start in range(0, len(left), step):
+        rows = order_of_rows[start : start + step]
+        if above[rows[0]] <= best:
+            break
+        costs = left[rows] @ right
+        row, column = divmod(int(costs.argmax()), counts[-1])
+        if costs[row, column] > best:
+            best, at = float(costs[row, column]), int(rows[row]) * counts[-1] + column
     # No number on the way is larger than the four sums of products of the largest squares.
-    error = 4 * float(largest) * gamma(8 * len(used) + 64)
+    error = 8 * float(most.max()) * gamma(8 * len(order) + 4 * sum(grid) + 64)
     places = np.unravel_index(at, counts)
-    chosen = {
-        a: [int(x) for x in own[cover.origins[k]]]
-        for a, own, cover, k in zip(used.tolist(), all_triples, covers, places, strict=True)
-    }
+    chosen = {a: all_triples[k][origins[k][places[k]]].astype(object) for k, a in enumerate(order)}
     return math.floor(best + error), _sum_cost(strategy, chosen)
 
 
 def _cover_all(triples: Sequence[IntArray]) -> list[TripleCover] | None:
     """Cover the triples of all attributes by so few that all of them can be combined."""
     most = max(map(len, triples))
-    limit = _MOST_PAIRS
     while True:
         counts = [min(len(own), most) for own in triples]
-        if math.prod(counts[:-1]) <= _MOST_ROWS and math.prod(counts) <= limit:
+        if math.prod(counts[:-1]) <= MOST_PAIR_ROWS and math.prod(counts) <= _MOST_COVERED:
             break
-        most, limit = int(most / 1.2), _MOST_COVERED
+        most = int(most / 1.2)
         if most < _FEWEST:
             return None
     covers = [cover_triples(own, most) for own in triples]
@@ -181,15 +201,23 @@ def _cover_all(triples: Sequence[IntArray]) -> list[TripleCover] | None:
     return found if len(found) == len(covers) else None
 
 
-def _contract(weights: FloatArray, triples: Sequence[FloatArray], part: int) -> FloatArray:
-    """Sum weights (2, ..., 2) times products of a part of the triples of the first attributes."""
-    for own in triples:
-        table = np.stack([np.ones(len(own)), own[:, part]], axis=1)
-        # The first axis is contracted, and that of the triples comes last.
+def _contract(weights: FloatArray, tables: Sequence[FloatArray]) -> FloatArray:
+    """Sum weights (1 + K_1, ...) times products of numbers of the grades of the first attributes.
+
+    Args:
+        weights: Shape (1 + K_1, ..., 1 + K_m).
+        tables: Numbers of the grades of each attribute, shapes (k_a, K_a), m or m - 1 of them.
+
+    Returns:
+        Shape (k_1 k_2 ..., 1), or with the last axis of the weights.
+    """
+    for own in tables:
+        table = np.concatenate([np.ones((len(own), 1)), own], axis=1)
+        # The first axis is contracted, and that of the pairs comes last.
         weights = np.tensordot(weights, table, (0, 1))
-    if weights.ndim == len(triples):
-        return weights
-    return np.moveaxis(weights, 0, -1).reshape(-1, 2)
+    if weights.ndim == len(tables):
+        return weights.reshape(-1, 1)
+    return np.moveaxis(weights, 0, -1).reshape(-1, weights.shape[0])
 
 
 def _list_ends(strategy: ProductPairStrategy) -> list[tuple[int, ...]]:
@@ -197,7 +225,7 @@ def _list_ends(strategy: ProductPairStrategy) -> list[tuple[int, ...]]:
     known: dict[int, tuple[int, ...]] = {}
     for matrix in strategy.attribute_matrices:
         if id(matrix) not in known:
-            triples = list_triples(matrix, True)
+            triples = list_triples(matrix, True)[:, :, 0]
             least = triples[int(triples[:, 2].argmin())]
             known[id(matrix)] = int(triples[:, 0].max()), *least.tolist()
     return [known[id(matrix)] for matrix in strategy.attribute_matrices]
@@ -229,19 +257,17 @@ def _sum_move_cost(strategy: ProductPairStrategy, move: BoolArray) -> int:
     ends = _list_ends(strategy)
     triples = {a: (largest,) * 3 for a, (largest, *_) in enumerate(ends)}
     triples |= {a: ends[a][1:] for a in strategy.structure.free[move].tolist()}
-    return _sum_cost(strategy, triples)
+    arrays = {a: np.array(own, dtype=object)[:, None] for a, own in triples.items()}
+    return _sum_cost(strategy, arrays)
 
 
-def _sum_cost(strategy: ProductPairStrategy, triples: Mapping[int, Sequence[int]]) -> int:
-    """Sum what a pair of cells costs exactly, from the triples of the attributes of blocks."""
+def _sum_cost(strategy: ProductPairStrategy, triples: Mapping[int, AnyArray]) -> int:
+    """Sum what a pair of cells costs exactly, from the triples (3, K) of each attribute."""
     structure = strategy.structure
+    scales = structure.batched.scales
+    squares = gather_multiples(scales, strategy.block_sets).astype(object) ** 2
     first, second, both = (
-        [triples[a][part] if a in triples else 0 for a in range(len(structure.sizes))]
+        scales.multiply([triples[a][part] for a in range(len(structure.sizes))])
         for part in range(3)
     )
-    total = 0
-    for block_set in strategy.block_sets:
-        m = block_set.M[:, 0, 0].astype(object)
-        parts = [structure.subsets.multiply(x, block_set.blocks) for x in (first, second, both)]
-        total += int(((parts[0] + parts[1] - 2 * parts[2]) * m * m).sum())
-    return total
+    return int(((first + second - 2 * both) * squares).sum())

@@ -124,15 +124,12 @@ def compute_graded_cost(
     """Compute the largest cost of a record exactly, and how many records the integers hold."""
     multiples = gather_multiples(scales, block_sets).astype(object)
     whole: list[AnyArray] = []
-    entries: list[AnyArray] = []
     tables: list[AnyArray] = []
     for matrix in matrices:
         if (grades := matrix.grades) is None:
             whole.append(np.array([matrix.column_square], dtype=object))
-            entries.append(np.array([matrix.largest_entry], dtype=object))
         else:
             whole.append(np.ones(grades.count, dtype=object))
-            entries.append(grades.largest_entries.astype(object))
             columns = sorted({(1, *own) for own in grades.column_squares.tolist()})
             tables.append(np.array(columns, dtype=object))
     costs: Any = np.zeros(int(np.prod(scales.grid, dtype=np.int64)), dtype=object)
@@ -143,8 +140,24 @@ def compute_graded_cost(
         flat = costs.reshape(len(costs), -1)
         costs = multiply_exactly(flat.T, table.T).reshape(*costs.shape[1:], len(table))
     largest = int(costs.max())
-    entry = max(int((scales.multiply(entries) * multiples).max()), 1)
-    return StrategyCost(largest, np.array([ceil_float(Fraction(largest))]), SATURATION // entry)
+    squares = np.array([ceil_float(Fraction(largest))])
+    return StrategyCost(largest, squares, count_records(scales, matrices, block_sets))
+
+
+def count_records(
+    scales: BlockScales, matrices: Sequence[AttributeMatrix], block_sets: Sequence[BlockSet]
+) -> int:
+    """Count how many records the answers' 64-bit integers hold."""
+    entries = scales.multiply(
+        [
+            np.array([matrix.largest_entry], dtype=object)
+            if matrix.grades is None
+            else matrix.grades.largest_entries.astype(object)
+            for matrix in matrices
+        ]
+    )
+    multiples = gather_multiples(scales, block_sets).astype(object)
+    return int(SATURATION // max(int((entries * multiples).max()), 1))
 
 
 def check_multiples(scales: BlockScales, block_set: BlockSet) -> None:

@@ -80,6 +80,10 @@ class VariantMatrix:
             largest_entries=np.concatenate([own.largest_entries for own in parts]),
         )
 
+    def split_rows(self) -> list[IntArray]:
+        """Split the rows of all variants by grade."""
+        return [rows for own in self.matrices for rows in own.split_rows()]
+
     @property
     def is_symmetric(self) -> bool:
         return False

@@ -134,17 +134,6 @@ class TreePairStructure(TreeStructure):
     def take_least(self, values: FloatArray) -> FloatArray:
         return values.ravel()
 
-    @frozen_property
-    def free(self) -> IntArray:
-        """The symmetric attributes along which a record may move, as indices of `symmetric`."""
-        public = self.public_attributes or ()
-        movable = [
-            a
-            for a, (name, n) in enumerate(zip(self.symmetric, self.sizes, strict=True))
-            if name not in public and n > 1
-        ]
-        return np.array(movable, dtype=np.int64)
-
     @property
     def keeps_tree(self) -> bool:
         """Whether a record that is replaced keeps its leaf, whose totals are public."""

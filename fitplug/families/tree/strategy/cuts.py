@@ -14,7 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from fitplug.families.base.pieces import PART, Output, Slab, check_unit, cut_evenly
+from fitplug.families.base.pieces import PART, Slab, check_unit, cut_evenly, cut_groups
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.unfolded_tree import (
     SlabPaths,
@@ -125,7 +125,7 @@ class TreeParts:
         self.slabs = tuple(slab for _, slab in cut)
         segments = [one for block in self.blocks for one in self._cut_block(block)]
         self.parts = _join_segments(segments, min(most, PART))
-        self.outputs = self._cut_groups()
+        self.outputs = cut_groups(structure.workload, most, structure.find_tree_axis)
         self._paths: tuple[tuple[int, int], SlabPaths] | None = None
 
     def is_at_root(self, block: int) -> bool:
@@ -360,22 +360,6 @@ class TreeParts:
                     segments.append(Segment(block, first, last, start, stop, size))
             first = last
         return segments
-
-    def _cut_groups(self) -> tuple[Output, ...]:
-        outputs: list[Output] = []
-        for g, group in enumerate(self.structure.workload.groups):
-            axis = self.structure.find_tree_axis(g)
-            what = f"the group {group.name!r}"
-            if group.size <= self.most or axis is None:
-                check_unit(group.size, what, whole=group.size, most=self.most)
-                outputs.append(Output(group.name, None, 0, 0, group.shape))
-                continue
-            node = group.size // group.shape[axis]
-            check_unit(node, what, whole=group.size, most=self.most)
-            for start, stop in cut_evenly(group.shape[axis], self.most // node):
-                shape = (*group.shape[:axis], stop - start, *group.shape[axis + 1 :])
-                outputs.append(Output(group.name, axis, start, stop, shape))
-        return tuple(outputs)
 
 
 def _join_segments(segments: list[Segment], most: int) -> tuple[tuple[Segment, ...], ...]:

@@ -1,0 +1,106 @@
+"""Dual weights of cells, where neighbours add or remove a record.
+
+They are products of weights p_a of each attribute's cells. So scale A costs prod_{a in A} p_a'eta_a
+on average, and the derivative of the Lagrangian by Y_k is a multiple of diag(p_a).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from fitplug.families.product.certificate.product_duals import PairWeights
+from fitplug.families.product.design.attribute_covariance import AttributeCovariance
+from fitplug.families.product.design.descent import QueryAscent
+from fitplug.families.product.design.members import FamilyMember
+from fitplug.families.product.design.scales import (
+    ProfileMatrix,
+    Profiles,
+    Scales,
+    VarianceMatrix,
+    build_profiles,
+    optimise_scales,
+)
+from fitplug.families.product.shape.batches import BatchedGroups
+from fitplug.numeric import FloatArray, to_positions
+from fitplug.solve import mix_with_uniform
+
+
+@dataclass(frozen=True, eq=False)
+class CellWeights:
+    """Weights of cells.
+
+    Attributes:
+        batched: The groups.
+        cells: p_a of each attribute, shape (n_a,), summing to 1.
+        eta: Of each attribute's cells, shape (n, K) or (1, K).
+    """
+
+    batched: BatchedGroups
+    cells: tuple[FloatArray, ...]
+    eta: tuple[FloatArray, ...] = ()
+
+    def measure(self, covariances: Sequence[AttributeCovariance]) -> CellWeights:
+        """Return the same weights at other covariances."""
+        return replace(self, eta=tuple(own.compute_eta() for own in covariances))
+
+    @cached_property
+    def mean_eta(self) -> list[FloatArray]:
+        """p'eta of each attribute's grades, shapes (K,)."""
+        return [(p[:, None] * eta).sum(axis=0) for p, eta in zip(self.cells, self.eta, strict=True)]
+
+    def average(self) -> FloatArray:
+        """Return what each scale costs at 1 on average, shape (count,)."""
+        return np.asarray(self.batched.scales.multiply(self.mean_eta), dtype=np.float64)
+
+    def _price(self, attribute: int, ascent: QueryAscent) -> tuple[FloatArray, FloatArray]:
+        """Compute what p'eta of each grade costs, and what scales spend on each, shapes (K,)."""
+        mean = self.mean_eta[attribute]
+        labels = to_positions(self.batched.scales.label(attribute))
+        spent = np.bincount(labels, ascent.spent, 1 + len(mean))[1:].astype(np.float64)
+        return spent / np.where(mean > 0, mean, 1.0), spent
+
+    def _can_move(self, attribute: int) -> bool:
+        """Tell whether cells differ: symmetry keeps the weights of others uniform."""
+        return not self.batched.symmetric[attribute] and bool(self.mean_eta[attribute].any())
+
+    def ascend(self, ascent: QueryAscent, mixing: float, power: float) -> CellWeights:
+        """Return weights raised where cells cost more than on average."""
+        cells = list(self.cells)
+        for a, p in enumerate(cells):
+            if self._can_move(a):
+                prices, spent = self._price(a, ascent)
+                above = (self.eta[a] @ prices - spent.sum()) / ascent.total
+                grown = p * (1 + above) ** power
+                cells[a] = mix_with_uniform(grown / grown.sum(), mixing)
+        return replace(self, cells=tuple(cells))
+
+    def compute_moments(self, attribute: int, ascent: QueryAscent) -> list[FloatArray]:
+        """Return the diagonal of P_k of each grade."""
+        if not self._can_move(attribute):
+            return []
+        prices, _ = self._price(attribute, ascent)
+        return [price * self.cells[attribute] for price in prices.tolist()]
+
+    def scale(
+        self, rows: VarianceMatrix, tolerance: float, near: FamilyMember | None
+    ) -> tuple[Scales, ProfileMatrix]:
+        """Find the best scales for the covariances, and the costs of cells."""
+        profiles = build_profiles(self.batched.scales, self.eta)
+        known = None if near is None else near.scales
+        return optimise_scales(rows, profiles, tolerance=tolerance / 4, near=known), profiles
+
+    def refine(self, profiles: Profiles) -> CellWeights:
+        """Return the weights: the weights of all cells are raised."""
+        return self
+
+    def share(self) -> CellWeights:
+        """Return the weights: the product bound can have them."""
+        return self
+
+    def list_weights(self) -> tuple[tuple[FloatArray, ...], PairWeights | None]:
+        """List the weights of cells."""
+        return self.cells, None

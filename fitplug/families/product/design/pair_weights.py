@@ -1,0 +1,367 @@
+"""Dual weights of pairs of cells, where neighbours replace a record.
+
+A record moves along the attributes of a move t, of the weight r_t, and then has the values i and j
+of attribute a with the weight S_at(i, j): 0 for i = j if a is in t, and for i != j if not. At these
+weights the scale z of the grades k of block A costs
+
+    2 r'(prod_{a in A} e_a - prod_{a in A} y_a)    e_at = sum_i S_at(i, .) Y_k(i, i)
+                                                   y_at = <S_at, Y_k>
+
+for the grade k of each attribute, and attribute a has the Lagrangian sum_k <P_k, Y_k> with
+P_k = 2 sum_t r_t (alpha_tk diag(S_at 1) - beta_tk S_at), where alpha and beta are the sums over the
+scales with the grade k of the products of the other attributes' e and y over z. For the product
+bound the weights are then restricted to one p and one s for each attribute, with
+p_i p_j (1 - s_i s_j) for all moves along it.
+
+Products are not all that the best weights can be. So pairs of cells that are costly at the best
+scales have weights of their own, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from fitplug.families.product.certificate.product_duals import PairWeights
+from fitplug.families.product.design.attribute_covariance import AttributeCovariance
+from fitplug.families.product.design.descent import QueryAscent
+from fitplug.families.product.design.members import FamilyMember
+from fitplug.families.product.design.pair_profiles import (
+    PairProfiles,
+    ScaleProducts,
+    list_pair_products,
+)
+from fitplug.families.product.design.scales import Profiles, Scales, VarianceMatrix, optimise_scales
+from fitplug.families.product.shape.pairs import ProductPairStructure
+from fitplug.numeric import BoolArray, FloatArray, IntArray
+from fitplug.solve import mix_with_uniform
+
+_MOST_ENTRIES = 20_000_000
+"""The most weights of pairs of values, of all moves together."""
+
+_STARTS = 3
+"""From how many pairs of each move costly pairs are searched for."""
+
+_SEARCHES = 12
+"""The most times that costly pairs are searched for."""
+
+_GIVEN = 0.02
+"""What costly pairs are given of all weights together when they get weights of their own."""
+
+_LEAST_COSTLY = 1e-3
+"""Pairs lose their own weights below this part of the mean of such weights, if these were all."""
+
+_JITTER = 1e-9
+"""What is added to the moments of an attribute, as a part of the mean of their diagonal."""
+
+
+@dataclass(frozen=True, eq=False)
+class PairShares:
+    """Weights of pairs of cells.
+
+    Attributes:
+        structure: The structure.
+        moves: Along which attributes a record moves, shape (t, attributes).
+        shares: r, the weights of the moves, which sum to 1 with `costly_weights`, shape (t,).
+        cells: Per attribute S_at 1, shape (t, n_a); of a symmetric attribute nothing.
+        pairs: Per attribute S_at of the moves along it, shape (t_a, n_a, n_a), likewise.
+        costly: Pairs of cells with weights of their own, shape (k, 2, attributes).
+        costly_weights: Their weights, shape (k,).
+        sides: Per attribute s, where all moves share p and s, shape (n_a,); None where they do not.
+        products: Y_k of each attribute's grades, shape (K, n_a, n_a); of a symmetric one, of two of
+            its cells.
+    """
+
+    structure: ProductPairStructure
+    moves: BoolArray
+    shares: FloatArray
+    cells: tuple[FloatArray, ...]
+    pairs: tuple[FloatArray, ...]
+    costly: IntArray
+    costly_weights: FloatArray
+    sides: tuple[FloatArray, ...] | None = None
+    products: tuple[FloatArray, ...] = ()
+
+    @classmethod
+    def spread(cls, structure: ProductPairStructure) -> PairShares:
+        """Give all pairs of values equal weights."""
+        sizes = np.where(structure.batched.symmetric, 0, structure.sizes).tolist()
+        most = _MOST_ENTRIES // (1 + sum(n**2 for n in sizes))
+        moves = structure.moves[: max(1, most)]
+        t = len(moves)
+        return cls(
+            structure,
+            moves,
+            np.full(t, 1 / t),
+            tuple(np.full((t, n), 1 / max(n, 1)) for n in sizes),
+            tuple(
+                np.broadcast_to(
+                    (1 - np.eye(n)) / max(n * (n - 1), 1), (int(along.sum()), n, n)
+                ).copy()
+                for n, along in zip(sizes, moves.T, strict=True)
+            ),
+            np.zeros((0, 2, len(sizes)), dtype=np.int64),
+            np.zeros(0),
+        )
+
+    def measure(self, covariances: Sequence[AttributeCovariance]) -> PairShares:
+        """Return the same weights at other covariances."""
+        return replace(self, products=list_pair_products(covariances, self.structure.sizes))
+
+    @cached_property
+    def _means(self) -> tuple[list[FloatArray], list[FloatArray]]:
+        """e and y of each attribute and move, with 1 for its total, shapes (t, 1 + K)."""
+        e, y = [], []
+        for a, Y in enumerate(self.products):
+            move, eta = self.moves[:, a], np.diagonal(Y, axis1=1, axis2=2)
+            if self.structure.batched.symmetric[a]:
+                first = np.broadcast_to(eta[:, 0], (len(move), len(Y)))
+                both = np.where(move[:, None], Y[:, 0, -1], first)
+            else:
+                first = self.cells[a] @ eta.T
+                both = first.copy()
+                both[move] = np.tensordot(self.pairs[a], Y, ((1, 2), (1, 2)))
+            e.append(_add_total(first))
+            y.append(_add_total(both))
+        return e, y
+
+    @cached_property
+    def _costs(self) -> FloatArray:
+        """What each scale costs at 1 on average over the pairs of each move, (t, count)."""
+        scales = ScaleProducts(self.structure)
+        e, y = self._means
+        costs = 2 * (scales.multiply(e) - scales.multiply(y))
+        return np.maximum(costs, 0.0) * scales.is_noisy
+
+    @cached_property
+    def _profiles(self) -> PairProfiles:
+        """The costs of the pairs with weights of their own."""
+        return PairProfiles.of_pairs(self.structure, self.products, self.costly)
+
+    def average(self) -> FloatArray:
+        """Return what each scale costs at 1 on average, shape (count,)."""
+        return self.shares @ self._costs + self._profiles.multiply_transposed(self.costly_weights)
+
+    def _differentiate(self, a: int, precisions: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Compute alpha and beta of an attribute, shapes (t, K)."""
+        scales = ScaleProducts(self.structure)
+        e, y = self._means
+        return scales.sum_others(e, a, precisions), scales.sum_others(y, a, precisions)
+
+    def compute_moments(self, attribute: int, ascent: QueryAscent) -> list[FloatArray]:
+        """Return P_k of each grade."""
+        alpha, beta = self._differentiate(attribute, ascent.precisions)
+        alpha, beta = (self.shares[:, None] * own for own in (alpha, beta))
+        p, S, move = self.cells[attribute], self.pairs[attribute], self.moves[:, attribute]
+        diagonal = 2 * (alpha - beta * ~move[:, None]).T @ p
+        moments = -2 * np.tensordot(beta[move].T, S, 1)
+        n = p.shape[1]
+        moments[:, range(n), range(n)] += diagonal
+        moments += self._profiles.sum_moments(attribute, self.costly_weights, ascent.precisions)
+        scale = moments.trace(axis1=1, axis2=2) / n
+        if not (scale > 0).any():
+            return []
+        moments[:, range(n), range(n)] += _JITTER * np.maximum(scale, 0.0)[:, None]
+        return [own if size > 0 else 0 * own for own, size in zip(moments, scale, strict=True)]
+
+    def ascend(self, ascent: QueryAscent, mixing: float, power: float) -> PairShares:
+        """Return weights raised where pairs cost more than on average."""
+        spent = self._costs @ ascent.precisions
+        grown = self.shares * (spent / ascent.total) ** power
+        cells, weights = list(self.cells), list(self.pairs)
+        sides = None if self.sides is None else list(self.sides)
+        e, y = self._means
+        for a, Y in enumerate(self.products):
+            if self.structure.batched.symmetric[a]:
+                continue
+            alpha, beta = self._differentiate(a, ascent.precisions)
+            move = self.moves[:, a]
+            others = spent - 2 * (alpha * e[a][:, 1:] - beta * y[a][:, 1:]).sum(axis=1)
+            # What the pairs of values cost on average over the others.
+            eta = np.diagonal(Y, axis1=1, axis2=2)
+            stay = 2 * (alpha - beta) @ eta + others[:, None]
+            first = alpha[move] @ eta
+            apart = first[:, :, None] + first[:, None, :] + others[move][:, None, None]
+            apart -= 2 * np.tensordot(beta[move], Y, 1)
+            stay, apart = np.maximum(stay, 0.0), np.maximum(apart, 0.0)
+            if sides is not None:
+                cells[a], weights[a], sides[a] = _ascend_shared(self, a, stay, apart, mixing)
+            else:
+                mean = np.maximum(spent, 1e-300)
+                stay = (stay / mean[:, None]) ** power
+                apart = (apart / mean[move][:, None, None]) ** power
+                cells[a], weights[a] = _ascend(
+                    self.cells[a], self.pairs[a], move, stay, apart, mixing
+                )
+        reached = self._profiles.multiply(ascent.precisions)
+        costly_grown = self.costly_weights * (reached / ascent.total) ** power
+        grown = np.concatenate([grown, costly_grown])
+        shares, costly = np.split(mix_with_uniform(grown / grown.sum(), mixing), [len(self.shares)])
+        return replace(
+            self,
+            shares=shares,
+            costly_weights=costly,
+            cells=tuple(cells),
+            pairs=tuple(weights),
+            sides=None if sides is None else tuple(sides),
+        )
+
+    def scale(
+        self, rows: VarianceMatrix, tolerance: float, near: FamilyMember | None
+    ) -> tuple[Scales, PairProfiles]:
+        """Find the best scales for the covariances, and the costs of costly pairs."""
+        pairs = np.array(list(self.draw_pairs()), dtype=np.int64)
+        if near is not None and isinstance(near.profiles, PairProfiles):
+            pairs = np.concatenate([pairs, near.profiles.cells])
+        profiles = PairProfiles.of_pairs(self.structure, self.products, pairs)
+        for _ in range(_SEARCHES):
+            scales = optimise_scales(rows, profiles, tolerance=tolerance / 4)
+            precisions = np.divide(1.0, scales.z, out=np.zeros_like(scales.z), where=scales.z > 0)
+            most = float(profiles.multiply(precisions).max())
+            wider, reached = profiles.search(precisions)
+            if reached <= most * (1 + tolerance):
+                break
+            profiles = wider
+        worst = float(rows.multiply(scales.z).max())
+        upper = float(np.sqrt(max(most, reached) * worst))
+        return replace(scales, upper=upper), profiles
+
+    def refine(self, profiles: Profiles) -> PairShares:
+        """Return weights of which costly pairs have a small part by themselves."""
+        assert isinstance(profiles, PairProfiles)
+        kept = self.costly_weights > _LEAST_COSTLY / max(len(self.costly_weights), 1)
+        known = {pair.tobytes() for pair in self.costly[kept]}
+        is_new = np.array([pair.tobytes() not in known for pair in profiles.cells])
+        costly = np.concatenate([self.costly[kept], profiles.cells[is_new]])
+        given = np.full(int(is_new.sum()), _GIVEN / max(int(is_new.sum()), 1))
+        weights = np.concatenate([self.costly_weights[kept], given])
+        order = np.lexsort(costly.reshape(len(costly), -1).T[::-1])
+        total = float(self.shares.sum() + weights.sum())
+        return replace(
+            self,
+            shares=self.shares / total,
+            costly=costly[order],
+            costly_weights=weights[order] / total,
+        )
+
+    def draw_pairs(self) -> Iterator[tuple[IntArray, IntArray]]:
+        """Draw pairs of cells by their weights; two values stand for a symmetric attribute."""
+        rng = np.random.default_rng(0)  # A constant seed, so that designs are reproducible.
+        symmetric = self.structure.batched.symmetric
+        for t, move in enumerate(self.moves):
+            for _ in range(_STARTS):
+                first, second = np.zeros((2, len(move)), dtype=np.int64)
+                for a, n in enumerate(self.structure.sizes):
+                    if symmetric[a]:
+                        second[a] = int(move[a])
+                    elif move[a]:
+                        S = self.pairs[a][int(self.moves[:t, a].sum())]
+                        flat = S.ravel()
+                        first[a], second[a] = divmod(int(rng.choice(n * n, p=flat / flat.sum())), n)
+                    else:
+                        p = self.cells[a][t]
+                        first[a] = second[a] = int(rng.choice(n, p=p / p.sum()))
+                yield first, second
+
+    def share(self) -> PairShares:
+        """Give all moves one p and one s for each attribute, near to the weights."""
+        cells, pairs, sides = [], [], []
+        for p, S, move in zip(self.cells, self.pairs, self.moves.T, strict=True):
+            n = p.shape[1]
+            if not n:
+                cells.append(p)
+                pairs.append(S)
+                sides.append(np.zeros(0))
+                continue
+            mean = self.shares @ p
+            side = np.zeros(n)
+            if len(S):
+                root = np.sqrt(mean)
+                whole = np.tensordot(self.shares[move], S, 1)
+                _, U = np.linalg.eigh(whole / np.outer(root, root))
+                side = U[:, 0] / root
+                side /= np.abs(side).max()
+            cells.append(np.broadcast_to(mean, p.shape))
+            pairs.append(np.broadcast_to(_join_sides(mean, side), S.shape))
+            sides.append(side)
+        return replace(
+            self,
+            shares=self.shares / self.shares.sum(),
+            cells=tuple(cells),
+            pairs=tuple(pairs),
+            costly=self.costly[:0],
+            costly_weights=np.zeros(0),
+            sides=tuple(sides),
+        )
+
+    def list_weights(self) -> tuple[tuple[FloatArray, ...], PairWeights | None]:
+        """List the weights of cells and of pairs, where all moves share p and s."""
+        assert self.sides is not None
+        cells = tuple(p[0] if p.shape[1] else np.ones(1) for p in self.cells)
+        sides = tuple(
+            s if move.any() else np.zeros(0)
+            for s, move in zip(self.sides, self.structure.moves.T, strict=True)
+        )
+        every = np.zeros(len(self.structure.moves))
+        every[: len(self.shares)] = self.shares
+        return cells, PairWeights(self.structure.moves, every, sides)
+
+
+def _add_total(numbers: FloatArray) -> FloatArray:
+    """Add the total's column of ones to numbers of grades (t, K)."""
+    return np.concatenate([np.ones((len(numbers), 1)), numbers], axis=1)
+
+
+def _join_sides(p: FloatArray, s: FloatArray) -> FloatArray:
+    """Compute the weights (n, n) of all pairs of values of an attribute that its moves share."""
+    return np.outer(p, p) - np.outer(p * s, p * s)
+
+
+def _ascend(
+    p: FloatArray,
+    S: FloatArray,
+    move: BoolArray,
+    stay: FloatArray,
+    apart: FloatArray,
+    mixing: float,
+) -> tuple[FloatArray, FloatArray]:
+    """Raise the weights of an attribute's values and pairs of values, of each move on its own."""
+    p, S = p * stay, S * apart
+    n = S.shape[-1]
+    for k in range(len(S)):
+        total = float(S[k].sum())
+        S[k] *= (1 - mixing) / (total or 1.0)
+        S[k] += mixing * (1 - np.eye(n)) / (n * (n - 1))
+    totals = p.sum(axis=1, keepdims=True)
+    p = (1 - mixing) * p / np.where(totals > 0, totals, 1.0) + mixing / n
+    p[move] = S.sum(axis=2)
+    return p / p.sum(axis=1, keepdims=True), S
+
+
+def _ascend_shared(
+    pairs: PairShares, a: int, stay: FloatArray, apart: FloatArray, mixing: float
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Raise the weights of an attribute's values where all moves share p and s.
+
+    With l = p (1 + s) and h = p (1 - s) the weights are those of i and j, drawn from l and from h.
+    """
+    assert pairs.sides is not None
+    p, s, move = pairs.cells[a][0], pairs.sides[a], pairs.moves[:, a]
+    shares = pairs.shares
+    low, high = p * (1 + s), p * (1 - s)
+    low, high = low / low.sum(), high / high.sum()
+    apart = np.tensordot(shares[move], apart, 1)
+    alone = (shares * ~move) @ stay
+    low, high = low * (apart @ high + alone), high * (apart @ low + alone)
+    low, high = (mix_with_uniform(own / own.sum(), mixing) for own in (low, high))
+    p = (low + high) / 2
+    s = (low - high) / (low + high)
+    S = _join_sides(p, s)
+    return (
+        np.broadcast_to(p, pairs.cells[a].shape),
+        np.broadcast_to(S, pairs.pairs[a].shape),
+        s,
+    )
