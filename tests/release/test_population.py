@@ -375,14 +375,14 @@ def test_the_command_line_says_it_everywhere(tmp_path: Path) -> None:
     )
 
     assert fitplug("run", coarse).code == 0
-    lost = fitplug("lost", tmp_path / "release", tmp_path / "rows")
+    lost = fitplug("truncation", tmp_path / "release", tmp_path / "rows")
     assert lost.code == 0, lost.err
     assert "lost by the limit of 3" in lost.out
     assert "the domain of AGE" in lost.out
-    record = json.loads(fitplug("lost", tmp_path / "release", tmp_path / "rows", "--json").out)
+    record = json.loads(fitplug("truncation", tmp_path / "release", tmp_path / "rows", "--json").out)
     assert abs(record["lost"]["value"] - (TRUE_ALL - TRUE_KEPT)) < 6 * record["lost"]["std"]
     assert record["left_out_by_one_only"] == ["AGE"]
-    ran = fitplug("lost", tmp_path / "rows", tmp_path / "release")
+    ran = fitplug("truncation", tmp_path / "rows", tmp_path / "release")
     assert ran.code == 2
     assert "the second must keep more" in ran.err
 
@@ -390,7 +390,7 @@ def test_the_command_line_says_it_everywhere(tmp_path: Path) -> None:
     spec.write_text(declared.replace("path", "path", 1) + '[output]\npath = "d"\n', "utf-8")
     ran = fitplug("run", spec)
     assert f"{ALL_COUNTED}3 rows per person; {UNCHECKED}" in ran.out
-    ran = fitplug("lost", tmp_path / "d", tmp_path / "rows")
+    ran = fitplug("truncation", tmp_path / "d", tmp_path / "rows")
     assert ran.code == 2
     assert "no record is known to be lost" in ran.err
 

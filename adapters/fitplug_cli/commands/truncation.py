@@ -16,7 +16,7 @@ from fitplug_cli.render import out, print_json, print_table
 from fitplug_cli.render.facts import format_percent
 
 
-def lost(
+def truncation(
     limited: Annotated[
         Path, typer.Argument(help="Folder of the release limited by person.", metavar="KEPT")
     ],
