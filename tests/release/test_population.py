@@ -379,7 +379,8 @@ def test_the_command_line_says_it_everywhere(tmp_path: Path) -> None:
     assert lost.code == 0, lost.err
     assert "lost by the limit of 3" in lost.out
     assert "the domain of AGE" in lost.out
-    record = json.loads(fitplug("truncation", tmp_path / "release", tmp_path / "rows", "--json").out)
+    told = fitplug("truncation", tmp_path / "release", tmp_path / "rows", "--json").out
+    record = json.loads(told)
     assert abs(record["lost"]["value"] - (TRUE_ALL - TRUE_KEPT)) < 6 * record["lost"]["std"]
     assert record["left_out_by_one_only"] == ["AGE"]
     ran = fitplug("truncation", tmp_path / "rows", tmp_path / "release")
