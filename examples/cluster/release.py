@@ -29,7 +29,7 @@ WORKLOAD = fp.Workload(
         fp.total(std=5.0),
     ],
 )
-LEDGER = Path(__file__).parent / "people.db"
+BESIDE_CHECKOUT = Path(__file__).resolve().parents[3] / "fitplug-cluster"
 
 
 def main() -> None:
@@ -38,10 +38,12 @@ def main() -> None:
     parser.add_argument("output", help="the folder or URL of the release, as the workers see it")
     parser.add_argument("--scheduler", required=True, help="address of the Dask scheduler")
     parser.add_argument("--key", default="2026", help="name of the release in the ledger")
+    parser.add_argument("--ledger", type=Path, default=BESIDE_CHECKOUT / "people.db")
     asked = parser.parse_args()
     plan = fp.design(WORKLOAD)
     print(plan.summary())
-    ledger = fp.Ledger(LEDGER, rho=1.0)
+    asked.ledger.parent.mkdir(parents=True, exist_ok=True)
+    ledger = fp.Ledger(asked.ledger, rho=1.0)
     # If this process is killed, the same command finishes the release and charges nothing more.
     with Client(asked.scheduler) as client:
         release = fpd.release(

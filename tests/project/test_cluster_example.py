@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import fitplug as fp
+from tests.helpers.command_line import names, tree
 from tests.helpers.places import ROOT
 
 README = (ROOT / "examples" / "cluster" / "README.md").read_text(encoding="utf-8")
@@ -21,10 +22,11 @@ BIN = Path(sys.executable).parent
 
 @pytest.fixture
 def folder(tmp_path):
-    shutil.copytree(ROOT / "examples" / "acs" / "people", tmp_path / "examples" / "acs" / "people")
-    files = shutil.ignore_patterns("people*", "release", "*.db*")
-    shutil.copytree(ROOT / "examples" / "cluster", tmp_path / "examples" / "cluster", ignore=files)
-    return tmp_path
+    """A checkout with the example, and nothing beside it."""
+    checkout = tmp_path / "checkout"
+    shutil.copytree(ROOT / "examples" / "acs" / "people", checkout / "examples" / "acs" / "people")
+    shutil.copytree(ROOT / "examples" / "cluster", checkout / "examples" / "cluster")
+    return checkout
 
 
 def free_port():
@@ -44,13 +46,14 @@ def test_the_commands_count_and_release(folder):
     path = os.pathsep.join([str(ROOT), str(ROOT / "adapters"), os.environ.get("PYTHONPATH", "")])
     env = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": path}
     env |= dict(word.split("=", 1) for word in exports.split()[1:])
+    before = tree(folder)
     running = []
     said = []
     try:
         for command in commands:
             words = command.split()
             if words[-1] == "&":
-                with (folder / f"log-{len(running)}").open("w") as log:
+                with (folder.parent / f"log-{len(running)}").open("w") as log:
                     running.append(
                         subprocess.Popen(words[:-1], cwd=folder, env=env, stdout=log, stderr=log)
                     )
@@ -70,7 +73,10 @@ def test_the_commands_count_and_release(folder):
     value = re.search(r"people, released: (\d+), std", by_script)
     assert abs(int(value.group(1)) - 20_000) < 100
     assert "released 238 answers" in by_command
-    release = fp.Release.load(folder / "examples" / "cluster" / "release")
+    assert tree(folder) == before
+    beside = folder.parent / "fitplug-cluster"
+    assert {*names(beside)} >= {"people", "people.db", "budget.db", "release"}
+    release = fp.Release.load(beside / "release")
     assert abs(release.estimate("total").value - 20_000) < 100
 
 
