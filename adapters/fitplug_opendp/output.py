@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
@@ -27,6 +27,7 @@ from fitplug_opendp.staging import (
 )
 
 _STAGED = ".parts"
+_PROBES = ".probes"
 _LONGEST_LABEL = 60
 """As many characters as stand in the name of a hidden folder, for charges of up to 18 digits."""
 
@@ -70,23 +71,31 @@ class Output:
         """List the folder, if it is on a file system."""
         return (self.place.path,) if isinstance(self.place, LocalPlace) else ()
 
-    @property
-    def probes(self) -> Place:
-        """A hidden folder for files that show whether parts can be written, and read by workers."""
+    def locate_probes(self, run: str) -> Place:
+        """Return a hidden folder for files that show whether workers read what is written here.
+
+        Args:
+            run: What distinguishes this run from others, which may remove their own folders.
+        """
         if isinstance(self.place, LocalPlace):
             path = self.place.path
-            return LocalPlace(path.with_name(f".{path.name}.probes"), 0o600)
-        return self.place.join(".probes")
+            return LocalPlace(path.with_name(f".{path.name}.{run}{_PROBES}"), 0o600)
+        return self.place.join(_PROBES)
 
-    def remove_probes(self) -> None:
-        """Remove the files of `probes`, also those of clients that were killed."""
-        self.probes.remove_all()
-
-    def leave_probes(self) -> None:
-        """Remove the folder of `probes`, unless another client uses it."""
-        if isinstance(self.probes, LocalPlace):
-            with suppress(OSError):
-                self.probes.path.rmdir()
+    @contextmanager
+    def remove_probes_after(self, run: str) -> Iterator[None]:
+        """Remove the probes of a run after the block, and the folders above that it had to make."""
+        missing = [
+            folder for path in self.list_local() for folder in path.parents if not folder.exists()
+        ]
+        try:
+            yield
+        finally:
+            if isinstance(self.place, LocalPlace):
+                self.locate_probes(run).remove_all()
+            for folder in missing:
+                with suppress(OSError):  # another process may have come to use it
+                    folder.rmdir()
 
     def place_counts(self, label: str) -> Place:
         """Return the hidden folder of the encrypted exact counts of a release.
@@ -153,12 +162,13 @@ class Output:
                     "back there, or move the files away if they are something else"
                 )
 
-    def check_writable(self, staging: Staging, tables: Collection[str]) -> None:
+    def check_writable(self, staging: Staging, tables: Collection[str], run: str) -> None:
         """Check that a release can be written here, and that no second writer replaces a part.
 
         Args:
             staging: The staging area of the charge, or of a run that has none yet.
             tables: The names of the folders of the tables.
+            run: What distinguishes this run from others.
 
         Raises:
             InputError: A store has something else here.
@@ -169,7 +179,7 @@ class Output:
                 _check_length(self.place.path)
             elif not staging.is_marked():
                 self._check_empty(tables)
-            self.probes.check_exclusive()
+            self.locate_probes(run).check_exclusive()
 
     def stage(self, label: str, cut: str, run: str | None = None) -> Staging:
         """Return the staging area of a release.
@@ -273,14 +283,17 @@ class Output:
 
     def remove_staged(self, label: str) -> None:
         """Remove what all runs of a release left here that is not the release."""
-        self.remove_probes()
         with suppress(OSError):
             if not isinstance(self.place, LocalPlace):
+                self.locate_probes("").remove_all()
                 self.place.remove(MARK)
                 return
-            name = f".{self.place.path.name}.{label}."
+            hidden = f".{self.place.path.name}."
+            name = f"{hidden}{label}."
             for path in list(self.place.path.parent.iterdir()):
-                if path.name.startswith((name, f".{name}")):
+                if path.name.startswith(hidden) and path.name.endswith(_PROBES):
+                    LocalPlace(path).remove_all()  # of clients that were killed
+                elif path.name.startswith((name, f".{name}")):
                     remove_folder(path)
 
     def _check_empty(self, tables: Collection[str]) -> None:

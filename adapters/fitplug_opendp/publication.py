@@ -144,11 +144,11 @@ class Publication(ReleaseProgress, Generic[C]):
             files=files,
         ).find_charge()
         try:
-            return made.find_staged()._check_can_continue()
+            with output.remove_probes_after(made.run):
+                return made.find_staged()._check_can_continue()
         except FitplugError:
             current = made.find_charge()
             if current.state != "published":  # by another process, in between
-                output.leave_probes()
                 raise
             return current
 
@@ -176,8 +176,6 @@ class Publication(ReleaseProgress, Generic[C]):
                     raise
                 raise FitplugError(f"{error}; {RETRY}") from None
             why = (error.strerror or "it cannot be written").lower()
-        finally:
-            self.output.leave_probes()
         raise FitplugError(f"{self.output}: {why}; {RETRY}")
 
     def _find_charge_after(self, error: Exception) -> Publication[C]:
@@ -229,7 +227,7 @@ class Publication(ReleaseProgress, Generic[C]):
                 self.check_charges(ledger)
             self._check_not_taken()
             folders = [f"{name}.parquet" for name in name_files(plan.workload).values()]
-            self.output.check_writable(staging, folders)
+            self.output.check_writable(staging, folders, self.run)
             self.executor.check(self.noise_source, self.output, self.run)
         elif self.staged is not None:
             self._check_not_taken()

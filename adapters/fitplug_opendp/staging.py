@@ -218,6 +218,7 @@ class Staging:
         """
         with report_write_errors(Path(str(self.output)), RETRY):
             if isinstance(self.place, LocalPlace):
+                self.place.path.parent.mkdir(parents=True, exist_ok=True)
                 self.place.path.mkdir(mode=0o700, exist_ok=True)
             self.place.create(MARK, self.mark.encode())
         if not self.is_marked():
