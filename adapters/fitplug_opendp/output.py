@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -30,6 +31,19 @@ _STAGED = ".parts"
 _PROBES = ".probes"
 _LONGEST_LABEL = 60
 """As many characters as stand in the name of a hidden folder, for charges of up to 18 digits."""
+
+
+_ANSWER_BYTES = 8
+_ROW_BYTES = 24
+"""Of the columns of a table whose values rarely repeat: estimate, lower and upper."""
+_MARGIN = 1.25
+_SMALL_FILES_BYTES = 2**20
+
+
+def estimate_size(plan: Plan) -> int:
+    """Estimate the bytes of the release of a plan: answers, tables, and a margin for the rest."""
+    content = _ANSWER_BYTES * plan.strategy.size + _ROW_BYTES * plan.workload.query_count
+    return int(_MARGIN * content) + _SMALL_FILES_BYTES
 
 
 @dataclass(frozen=True)
@@ -180,6 +194,28 @@ class Output:
             elif not staging.is_marked():
                 self._check_empty(tables)
             self.locate_probes(run).check_exclusive()
+
+    def check_room(self, plan: Plan) -> None:
+        """Check that the file system of a local folder has room for a release of a plan.
+
+        The staging area lies beside the folder, and its files are linked into it, so each is stored
+        once. A store, or a file system that does not say how large it is, takes any release.
+
+        Raises:
+            FitplugError: There is too little free space.
+        """
+        if not isinstance(self.place, LocalPlace):
+            return
+        needed = estimate_size(plan)
+        above = next(folder for folder in self.place.path.parents if folder.exists())
+        with report_write_errors(self.place.path, "nothing was charged; name another place"):
+            size, _, free = shutil.disk_usage(above)
+        if size and free < needed:
+            raise FitplugError(
+                f"{self} needs about {needed / 1e6:,.1f} MB for the answers and tables of the "
+                f"release, and its file system has {free / 1e6:,.1f} MB free: nothing was charged; "
+                "make room or name another place"
+            )
 
     def stage(self, label: str, cut: str, run: str | None = None) -> Staging:
         """Return the staging area of a release.

@@ -227,6 +227,8 @@ class Publication(ReleaseProgress, Generic[C]):
                 self.check_charges(ledger)
             self._check_not_taken()
             folders = [f"{name}.parquet" for name in name_files(plan.workload).values()]
+            if self.charge is None:
+                self.output.check_room(plan)
             self.output.check_writable(staging, folders, self.run)
             self.executor.check(self.noise_source, self.output, self.run)
         elif self.staged is not None:
@@ -249,6 +251,8 @@ class Publication(ReleaseProgress, Generic[C]):
         check_is_enforced(counts.rows.limited, request.is_enforced)
         counts.check(request.plan, request.contributions)
         self._check_not_taken()
+        if self.charge is None:
+            self.output.check_room(request.plan)  # counts that are stored beside it took some
         if ledger is None:
             return self
         kept = self.locate_plan(ledger)

@@ -114,7 +114,9 @@ class Ledger:
         """Compute the epsilon of all charges together at a delta, rounded up.
 
         It lies on the Gaussian curve if all noise is discrete Gaussian, as that of plans is, and
-        follows from rho alone otherwise (docs/theory/privacy.md, Theorems 2 and 6).
+        follows from rho alone otherwise (docs/theory/privacy.md, Theorems 2 and 6). It is that of
+        these charges as if they had been planned: if what to release was chosen after seeing
+        earlier releases, only the total budget is proven.
 
         Raises:
             BudgetError: delta does not lie between 0 and 1.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 import sqlite3
@@ -21,6 +22,8 @@ import fitplug as fp
 import fitplug_opendp as fpo
 from fitplug.ledger import cell_costs as cellcosts
 from fitplug.ledger.cell_costs import CellCosts, add_up
+from fitplug.ledger.charges import ChargeRequest
+from fitplug.privacy import DiscreteNoise
 
 DOMAIN = fp.Domain({"sex": ["f", "m"], "age": fp.Integers(0, 5), "job": ["a", "b", "c"]})
 X = np.arange(36).reshape(DOMAIN.shape)
@@ -92,6 +95,28 @@ def test_the_slack_pays_for_a_second_and_refuses_a_third(ledger: fp.Ledger) -> N
         ledger.check_free(SECOND, within="first")
     assert len(ledger.entries()) == 2
     assert fp.Ledger(ledger.path).entries() == ledger.entries()
+
+
+def test_a_free_release_with_little_noise_must_fit_the_curve(tmp_path: Path) -> None:
+    """All that was spent costs more epsilon once a part of it has little noise: Theorem 6."""
+    ledger = fp.Ledger(tmp_path / "epsilon.db", epsilon=9.0, delta=1e-9)
+    costs = CellCosts.from_plan(FIRST)
+    almost = Fraction(ledger.remaining) * Fraction(999, 1000)
+    ledger.charge(almost, what="x", key="first", profile=costs, noise=FIRST.noise)
+    little = copy.copy(SECOND)
+    vars(little)["noise"] = DiscreteNoise(20.0, SECOND.strategy.size)
+    request = ChargeRequest(little, Fraction(0), "x", key="free", within="first")
+    for look in (
+        lambda: ledger.check_free(little, within="first"),
+        lambda: ledger.charge_free(little, within="first", what="x"),
+        lambda: ledger.begin_release(request),
+        lambda: ledger.find_release(request),
+    ):
+        with pytest.raises(fp.OverBudget, match=r"sigma = 20 is over budget: .* leave 0 of rho"):
+            look()
+    assert len(ledger.entries()) == 1
+    ledger.charge_free(SECOND, within="first", what="x")
+    assert ledger.epsilon(1e-9) <= 9.0
 
 
 def test_what_is_left_pays_for_a_third(ledger: fp.Ledger) -> None:
