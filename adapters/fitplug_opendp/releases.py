@@ -147,7 +147,7 @@ def publish(
 ) -> Release:
     """Make the release of a plan in a folder, exactly once.
 
-    The folder is what `Release.write` writes. With a ledger, a retry of the same call after a crash
+    The folder is what `Release.save` writes. With a ledger, a retry of the same call after a crash
     finishes what was begun, or finds the folder, at no further cost. A refusal charges and draws
     nothing.
 
