@@ -7,13 +7,13 @@ import secrets
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from glob import escape
 from pathlib import Path
 from typing import Any
 
 from fitplug.errors import FitplugError, InputError
-from fitplug.files import LocalPlace, Place, open_place, set_aside
+from fitplug.files import LocalPlace, Place, StorePlace, open_place, set_aside
 from fitplug.ledger import Stage
 from fitplug.plan import Plan
 from fitplug.release import ANSWER_PARTS, PLAN, Period, Release, publish_folder, read_digest
@@ -80,6 +80,12 @@ class Output:
         if stage is None or stage.output is None or stage.output == self.text:
             return self
         return Output.open(stage.output)
+
+    def limit_requests(self, seconds: float) -> Output:
+        """Return this output, where a request to a store takes at most so long in all attempts."""
+        if not isinstance(self.place, StorePlace):
+            return self
+        return Output(replace(self.place, seconds=seconds))
 
     def list_local(self) -> tuple[Path, ...]:
         """List the folder, if it is on a file system."""
@@ -188,7 +194,7 @@ class Output:
             InputError: A store has something else here.
             FitplugError: Nothing can be written here.
         """
-        with report_write_errors(Path(str(self)), "nothing was charged; name another place"):
+        with report_write_errors(str(self), "nothing was charged; name another place"):
             if isinstance(self.place, LocalPlace):
                 _check_length(self.place.path)
             elif not staging.is_marked():

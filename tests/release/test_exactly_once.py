@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import re
 import shutil
 import subprocess
 import sys
@@ -13,9 +15,11 @@ import numpy as np
 import pytest
 
 import fitplug as fp
+import fitplug_dask as fpd
 import fitplug_opendp as fpo
 from fitplug.files.folders import make_partial_folder, move_into_place
 from fitplug_opendp import executor, output, publication
+from fitplug_opendp.release_progress import log_duration
 from fitplug_opendp.staging import Staging
 from tests.helpers.killed_processes import run_script
 
@@ -266,6 +270,24 @@ class TestPublish:
         monkeypatch.setattr(shutil, "disk_usage", lambda _: (10**9, 10**9, 0))
         made = fpo.publish(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
         assert ledger.spent == made.rho
+
+    @pytest.mark.parametrize("cells", [X, 0 * X])
+    def test_the_log_has_the_duration_of_each_phase_and_nothing_of_the_rows(
+        self, tmp_path, ledger, caplog, cells
+    ):
+        def list_phases() -> list[str]:
+            lines = [one.message for one in caplog.records if one.name == log_duration.__module__]
+            caplog.clear()
+            return [re.fullmatch(r"the phase '(\w+)' took \d+\.\d s", line)[1] for line in lines]
+
+        tables = fp.Tables(DOMAIN, {("sex", "age"): cells})
+        with caplog.at_level(logging.INFO):
+            fpo.publish(PLAN, tables, tmp_path / "out", ledger=ledger, key="whole")
+            assert list_phases() == ["check", "count", "draw", "store", "publish"]
+            fpd.release(tables, PLAN, tmp_path / "parts", ledger=ledger, key="parts")
+            assert list_phases() == ["check", "count", "draw", "store", "publish"]
+            fpo.release(PLAN, tables, ledger=ledger, key="memory")
+            assert list_phases() == ["check", "draw"]
 
     def test_the_same_call_again_is_the_same_release(self, tmp_path, ledger):
         first = fpo.publish(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
