@@ -59,7 +59,10 @@ def main() -> None:
         try:
             address = f"tcp://127.0.0.1:{port}"
             started += [run("worker", address, "--nthreads", "1", "--no-nanny") for _ in "12"]
-            with Client(address) as client, dask.config.set({"fitplug.rows-per-task": TASK_ROWS}):
+            with (
+                Client(address) as client,
+                dask.config.set({"fitplug.rows-per-task": TASK_ROWS}),
+            ):
                 client.wait_for_workers(WORKERS)
                 names = ["scheduler", *(f"worker {i + 1}" for i in range(WORKERS)), "client"]
                 pids = [*(process.pid for process in started), None]

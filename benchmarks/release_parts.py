@@ -57,11 +57,11 @@ def main(n: int) -> None:
     with tempfile.TemporaryDirectory() as directory:
         make(plan, Path(directory))
         begun = time.perf_counter()
-        release = fp.Release.read(directory)
+        release = fp.Release.load(directory)
         report("open the folder", begun)
         for asked in ASKED:
             begun = time.perf_counter()
-            release.combine(asked)
+            release.estimate(asked)
             report(f"`{asked}`", begun)
         begun = time.perf_counter()
         release.verify(sample=10)

@@ -5,7 +5,7 @@ Domain -> Workload (query groups + targets) -> design -> Plan -> count -> measur
 
 from fitplug import baselines
 from fitplug.counts import Tables
-from fitplug.domain import Bins, Categories, Dates, Domain, Hierarchy, Integers, Measure, Prefix
+from fitplug.domain import Bins, Categories, CodePrefix, Dates, Domain, Hierarchy, Integers, Measure
 from fitplug.errors import (
     AlreadyReleased,
     BudgetError,
@@ -28,14 +28,14 @@ from fitplug.ledger import Ledger
 from fitplug.plan import Plan, design
 from fitplug.release import (
     About,
-    Adjusted,
     Approximation,
-    Combination,
-    Combinations,
-    Lost,
+    DisplayTables,
+    Estimate,
+    Estimates,
     Ratio,
     Release,
-    estimate_lost,
+    TruncationLoss,
+    estimate_truncation,
     review,
 )
 from fitplug.workload import (
@@ -46,7 +46,7 @@ from fitplug.workload import (
     marginals,
     queries,
     ranges,
-    rows,
+    subsets,
     total,
 )
 
@@ -55,19 +55,20 @@ __version__ = "0.1.0"
 __all__ = [
     "About",
     "AddRemove",
-    "Adjusted",
     "AlreadyReleased",
     "Approximation",
     "Bins",
     "BudgetError",
     "Categories",
-    "Combination",
-    "Combinations",
+    "CodePrefix",
     "DataError",
     "Dates",
     "DesignError",
+    "DisplayTables",
     "Domain",
     "DomainError",
+    "Estimate",
+    "Estimates",
     "Evaluation",
     "FitplugError",
     "Hierarchy",
@@ -76,13 +77,11 @@ __all__ = [
     "KeyTaken",
     "Ledger",
     "LedgerError",
-    "Lost",
     "Measure",
     "Mechanism",
     "OverBudget",
     "Plan",
     "PlanError",
-    "Prefix",
     "Ratio",
     "Release",
     "ReplaceOne",
@@ -90,18 +89,19 @@ __all__ = [
     "Strategy",
     "Tables",
     "TablesError",
+    "TruncationLoss",
     "Workload",
     "WorkloadError",
     "baselines",
     "design",
-    "estimate_lost",
+    "estimate_truncation",
     "evaluate",
     "marginal",
     "marginals",
     "queries",
     "ranges",
     "review",
-    "rows",
+    "subsets",
     "total",
 ]
 

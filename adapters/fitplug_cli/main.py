@@ -32,7 +32,7 @@ _COMMANDS = {
     "release": ("run", "Release counts: charge the ledger, draw noise, write tables."),
     "estimate": ("estimate", "Estimate sums, differences and ratios of answers."),
     "export": ("export", "Write a release for other tools, with std and margins of error."),
-    "lost": ("lost", "Estimate how many records a limit by person left out."),
+    "truncation": ("truncation", "Estimate how many records a limit by person left out."),
     "ledger": ("ledger", "Show or begin a ledger: a privacy budget and all its charges."),
     "series": ("series", "Release period by period, by one plan that is charged once."),
 }

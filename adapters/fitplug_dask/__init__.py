@@ -2,8 +2,8 @@
 
     tables = fitplug_dask.count("data/state=*/", plan)
 
-`count` counts, and `survey` tells what counting would take and reads no row. They use these modules
-and packages, each of which imports only those that come earlier in this table:
+`count` counts, and `preview` tells what counting would take and reads no row. They use these
+modules and packages, each of which imports only those that come earlier in this table:
 
 | name | what it does |
 |---|---|
@@ -22,7 +22,7 @@ and packages, each of which imports only those that come earlier in this table:
 | `key_file` | keeps the secret of encrypted counts apart from them |
 | `request` | checks what to count, and on how many threads, before any file is looked at |
 | `schema` | lists the columns of the data, for people who write a domain from them |
-| `survey` | tells the files, rows, tasks and memory of a count without reading any row |
+| `preview` | tells the files, rows, tasks and memory of a count without reading any row |
 | `counting` | counts: from files and wanted tables to exact tables |
 | `releases` | makes a release in parts, exactly once |
 | `series` | makes a release period by period, each period once |
@@ -34,8 +34,8 @@ OpenDP, which is imported when one of them is used for the first time.
 from typing import TYPE_CHECKING, Any
 
 from fitplug_dask.counting import count
+from fitplug_dask.preview import Preview, preview
 from fitplug_dask.sources import DeltaTable, IcebergTable
-from fitplug_dask.survey import Survey, survey
 
 if TYPE_CHECKING:
     from fitplug_dask.releases import release
@@ -44,13 +44,13 @@ if TYPE_CHECKING:
 __all__ = [
     "DeltaTable",
     "IcebergTable",
+    "Preview",
     "Series",
-    "Survey",
     "begin_series",
     "count",
     "open_series",
+    "preview",
     "release",
-    "survey",
 ]
 
 

@@ -192,7 +192,7 @@ def _find_total(release: Release) -> float:
             "no group counts all records, and synthetic records need their number: give total=, "
             "or add fp.total to the workload"
         )
-    estimate = release.combine(coefficients).value
+    estimate = release.estimate(coefficients).value
     if estimate <= 0:
         raise WorkloadError(
             f"the estimated number of records is {estimate:.6g}, so there are no synthetic "

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+import shutil
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from glob import escape
 from pathlib import Path
 from typing import Any
 
 from fitplug.errors import FitplugError, InputError
-from fitplug.files import LocalPlace, Place, open_place, set_aside
+from fitplug.files import LocalPlace, Place, StorePlace, open_place, set_aside
 from fitplug.ledger import Stage
 from fitplug.plan import Plan
 from fitplug.release import ANSWER_PARTS, PLAN, Period, Release, publish_folder, read_digest
@@ -27,8 +28,22 @@ from fitplug_opendp.staging import (
 )
 
 _STAGED = ".parts"
+_PROBES = ".probes"
 _LONGEST_LABEL = 60
 """As many characters as stand in the name of a hidden folder, for charges of up to 18 digits."""
+
+
+_ANSWER_BYTES = 8
+_ROW_BYTES = 24
+"""Of the columns of a table whose values rarely repeat: estimate, lower and upper."""
+_MARGIN = 1.25
+_SMALL_FILES_BYTES = 2**20
+
+
+def estimate_size(plan: Plan) -> int:
+    """Estimate the bytes of the release of a plan: answers, tables, and a margin for the rest."""
+    content = _ANSWER_BYTES * plan.strategy.size + _ROW_BYTES * plan.workload.query_count
+    return int(_MARGIN * content) + _SMALL_FILES_BYTES
 
 
 @dataclass(frozen=True)
@@ -66,27 +81,41 @@ class Output:
             return self
         return Output.open(stage.output)
 
+    def limit_requests(self, seconds: float) -> Output:
+        """Return this output, where a request to a store takes at most so long in all attempts."""
+        if not isinstance(self.place, StorePlace):
+            return self
+        return Output(replace(self.place, seconds=seconds))
+
     def list_local(self) -> tuple[Path, ...]:
         """List the folder, if it is on a file system."""
         return (self.place.path,) if isinstance(self.place, LocalPlace) else ()
 
-    @property
-    def probes(self) -> Place:
-        """A hidden folder for files that show whether parts can be written, and read by workers."""
+    def locate_probes(self, run: str) -> Place:
+        """Return a hidden folder for files that show whether workers read what is written here.
+
+        Args:
+            run: What distinguishes this run from others, which may remove their own folders.
+        """
         if isinstance(self.place, LocalPlace):
             path = self.place.path
-            return LocalPlace(path.with_name(f".{path.name}.probes"), 0o600)
-        return self.place.join(".probes")
+            return LocalPlace(path.with_name(f".{path.name}.{run}{_PROBES}"), 0o600)
+        return self.place.join(_PROBES)
 
-    def remove_probes(self) -> None:
-        """Remove the files of `probes`, also those of clients that were killed."""
-        self.probes.remove_all()
-
-    def leave_probes(self) -> None:
-        """Remove the folder of `probes`, unless another client uses it."""
-        if isinstance(self.probes, LocalPlace):
-            with suppress(OSError):
-                self.probes.path.rmdir()
+    @contextmanager
+    def remove_probes_after(self, run: str) -> Iterator[None]:
+        """Remove the probes of a run after the block, and the folders above that it had to make."""
+        missing = [
+            folder for path in self.list_local() for folder in path.parents if not folder.exists()
+        ]
+        try:
+            yield
+        finally:
+            if isinstance(self.place, LocalPlace):
+                self.locate_probes(run).remove_all()
+            for folder in missing:
+                with suppress(OSError):  # another process may have come to use it
+                    folder.rmdir()
 
     def place_counts(self, label: str) -> Place:
         """Return the hidden folder of the encrypted exact counts of a release.
@@ -153,23 +182,46 @@ class Output:
                     "back there, or move the files away if they are something else"
                 )
 
-    def check_writable(self, staging: Staging, tables: Collection[str]) -> None:
+    def check_writable(self, staging: Staging, tables: Collection[str], run: str) -> None:
         """Check that a release can be written here, and that no second writer replaces a part.
 
         Args:
             staging: The staging area of the charge, or of a run that has none yet.
             tables: The names of the folders of the tables.
+            run: What distinguishes this run from others.
 
         Raises:
             InputError: A store has something else here.
             FitplugError: Nothing can be written here.
         """
-        with report_write_errors(Path(str(self)), "nothing was charged; name another place"):
+        with report_write_errors(str(self), "nothing was charged; name another place"):
             if isinstance(self.place, LocalPlace):
                 _check_length(self.place.path)
             elif not staging.is_marked():
                 self._check_empty(tables)
-            self.probes.check_exclusive()
+            self.locate_probes(run).check_exclusive()
+
+    def check_room(self, plan: Plan) -> None:
+        """Check that the file system of a local folder has room for a release of a plan.
+
+        The staging area lies beside the folder, and its files are linked into it, so each is stored
+        once. A store, or a file system that does not say how large it is, takes any release.
+
+        Raises:
+            FitplugError: There is too little free space.
+        """
+        if not isinstance(self.place, LocalPlace):
+            return
+        needed = estimate_size(plan)
+        above = next(folder for folder in self.place.path.parents if folder.exists())
+        with report_write_errors(self.place.path, "nothing was charged; name another place"):
+            size, _, free = shutil.disk_usage(above)
+        if size and free < needed:
+            raise FitplugError(
+                f"{self} needs about {needed / 1e6:,.1f} MB for the answers and tables of the "
+                f"release, and its file system has {free / 1e6:,.1f} MB free: nothing was charged; "
+                "make room or name another place"
+            )
 
     def stage(self, label: str, cut: str, run: str | None = None) -> Staging:
         """Return the staging area of a release.
@@ -273,14 +325,17 @@ class Output:
 
     def remove_staged(self, label: str) -> None:
         """Remove what all runs of a release left here that is not the release."""
-        self.remove_probes()
         with suppress(OSError):
             if not isinstance(self.place, LocalPlace):
+                self.locate_probes("").remove_all()
                 self.place.remove(MARK)
                 return
-            name = f".{self.place.path.name}.{label}."
+            hidden = f".{self.place.path.name}."
+            name = f"{hidden}{label}."
             for path in list(self.place.path.parent.iterdir()):
-                if path.name.startswith((name, f".{name}")):
+                if path.name.startswith(hidden) and path.name.endswith(_PROBES):
+                    LocalPlace(path).remove_all()  # of clients that were killed
+                elif path.name.startswith((name, f".{name}")):
                     remove_folder(path)
 
     def _check_empty(self, tables: Collection[str]) -> None:

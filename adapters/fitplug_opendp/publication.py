@@ -57,7 +57,12 @@ from fitplug_opendp.count_checks import check_declared, check_is_enforced, check
 from fitplug_opendp.executor import ExactCounts, Executor
 from fitplug_opendp.noise_source import NoiseSource
 from fitplug_opendp.output import Output
-from fitplug_opendp.release_progress import ReleaseProgress, ReleaseRequest, make_lost_folder_error
+from fitplug_opendp.release_progress import (
+    ReleaseProgress,
+    ReleaseRequest,
+    log_duration,
+    make_lost_folder_error,
+)
 from fitplug_opendp.staging import (
     RETRY,
     StagedAnswers,
@@ -144,11 +149,11 @@ class Publication(ReleaseProgress, Generic[C]):
             files=files,
         ).find_charge()
         try:
-            return made.find_staged()._check_can_continue()
+            with log_duration("check"), output.remove_probes_after(made.run):
+                return made.find_staged()._check_can_continue()
         except FitplugError:
             current = made.find_charge()
             if current.state != "published":  # by another process, in between
-                output.leave_probes()
                 raise
             return current
 
@@ -176,8 +181,6 @@ class Publication(ReleaseProgress, Generic[C]):
                     raise
                 raise FitplugError(f"{error}; {RETRY}") from None
             why = (error.strerror or "it cannot be written").lower()
-        finally:
-            self.output.leave_probes()
         raise FitplugError(f"{self.output}: {why}; {RETRY}")
 
     def _find_charge_after(self, error: Exception) -> Publication[C]:
@@ -193,7 +196,8 @@ class Publication(ReleaseProgress, Generic[C]):
         """Take the steps that are left."""
         if not self.needs_counts:
             return self._finish()
-        counts = find_counts()
+        with log_duration("count"):
+            counts = find_counts()
         begun = self._charge(counts)
         if not begun.needs_counts:  # by another process
             return begun._finish()
@@ -229,7 +233,9 @@ class Publication(ReleaseProgress, Generic[C]):
                 self.check_charges(ledger)
             self._check_not_taken()
             folders = [f"{name}.parquet" for name in name_files(plan.workload).values()]
-            self.output.check_writable(staging, folders)
+            if self.charge is None:
+                self.output.check_room(plan)
+            self.output.check_writable(staging, folders, self.run)
             self.executor.check(self.noise_source, self.output, self.run)
         elif self.staged is not None:
             self._check_not_taken()
@@ -251,6 +257,8 @@ class Publication(ReleaseProgress, Generic[C]):
         check_is_enforced(counts.rows.limited, request.is_enforced)
         counts.check(request.plan, request.contributions)
         self._check_not_taken()
+        if self.charge is None:
+            self.output.check_room(request.plan)  # counts that are stored beside it took some
         if ledger is None:
             return self
         kept = self.locate_plan(ledger)
@@ -270,7 +278,8 @@ class Publication(ReleaseProgress, Generic[C]):
         staging, plan = self._stage(), self.request.plan
         try:
             staging.open()
-            parts = self.executor.draw(self.noise_source, staging, counts, self.run)
+            with log_duration("draw"):
+                parts = self.executor.draw(self.noise_source, staging, counts, self.run)
             write_manifest(staging.place, self._describe(counts), parts)
             # Of runs that share an area, the first that wrote the manifest has decided.
             staged = staging.read(plan)
@@ -305,13 +314,15 @@ class Publication(ReleaseProgress, Generic[C]):
         """Write the tables, put the complete folder in its place, and enter that it is there."""
         self.check_rows(staged.release)
         place, release = staged.staging.place, self.executor.load(staged.release)
-        tables = self.executor.write_tables(staged, release, self.confidence, self.run)
-        complete_folder(
-            place, release, staged.digest, tables, confidence=self.confidence, files=self.files
-        )
-        earlier = self.output.publish(staged, replace=self.request.replace)
-        if self.charge is not None and self.request.ledger is not None:
-            self.request.ledger.record_publication(self.charge.stage, self.output.text)
+        with log_duration("store"):
+            tables = self.executor.write_tables(staged, release, self.confidence, self.run)
+            complete_folder(
+                place, release, staged.digest, tables, confidence=self.confidence, files=self.files
+            )
+        with log_duration("publish"):
+            earlier = self.output.publish(staged, replace=self.request.replace)
+            if self.charge is not None and self.request.ledger is not None:
+                self.request.ledger.record_publication(self.charge.stage, self.output.text)
         _LOG.info("the answers %s are published in %s", staged.digest[:12], self.output)
         self.remove_leftovers(Output(staged.staging.output))
         if not isinstance(release.answers, np.ndarray):  # they are read from where they are now

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
@@ -23,6 +27,19 @@ from fitplug_opendp.staging import (
     locate_kept_plan,
     remove_kept_plan,
 )
+
+_LOG = logging.getLogger(__name__)
+
+Phase: TypeAlias = Literal["check", "count", "draw", "store", "publish"]
+"""A phase of a release."""
+
+
+@contextmanager
+def log_duration(phase: Phase) -> Iterator[None]:
+    """Log how many seconds a phase took, once it has succeeded."""
+    start = time.perf_counter()
+    yield
+    _LOG.info("the phase %r took %.1f s", phase, time.perf_counter() - start)
 
 
 @dataclass(frozen=True)

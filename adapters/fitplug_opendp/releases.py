@@ -26,7 +26,7 @@ from fitplug_opendp.gaussian import Progress
 from fitplug_opendp.noise_source import NoiseSource, compute_exact_answers
 from fitplug_opendp.output import Output
 from fitplug_opendp.publication import Publication
-from fitplug_opendp.release_progress import ReleaseRequest, find_charge
+from fitplug_opendp.release_progress import ReleaseRequest, find_charge, log_duration
 from fitplug_opendp.staging import check_charges_are_known, is_held
 
 
@@ -103,15 +103,18 @@ def release(
         if found is not None and is_held(place, found.entry):
             raise _make_drawn_error(ledger, found.entry)
         check_charges_are_known(ledger, place)
-    noise_source.check_plan()
-    answers = compute_exact_answers(plan, tables)
-    noise_source.check_sampler()
+    with log_duration("check"):
+        noise_source.check_plan()
+        answers = compute_exact_answers(plan, tables)
+        noise_source.check_sampler()
     if ledger is None:
-        return noise_source.draw(tables, answers, progress)
+        with log_duration("draw"):
+            return noise_source.draw(tables, answers, progress)
     begun = ledger.begin_release(request, find_seal(tables))
     if begun.stage.state != "charged":
         raise _make_drawn_error(ledger, begun.entry)
-    drawn = noise_source.draw(tables, answers, progress, begun.entry)
+    with log_duration("draw"):
+        drawn = noise_source.draw(tables, answers, progress, begun.entry)
     digest = compute_answers_digest(drawn)
     # Nobody has seen this draw. If another process was first, the charge pays for its draw, and
     # this one is discarded.
@@ -147,7 +150,7 @@ def publish(
 ) -> Release:
     """Make the release of a plan in a folder, exactly once.
 
-    The folder is what `Release.write` writes. With a ledger, a retry of the same call after a crash
+    The folder is what `Release.save` writes. With a ledger, a retry of the same call after a crash
     finishes what was begun, or finds the folder, at no further cost. A refusal charges and draws
     nothing.
 

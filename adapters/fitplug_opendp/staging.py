@@ -45,7 +45,7 @@ RETRY = "the release is not finished: run the same again, which charges nothing 
 
 
 @contextmanager
-def report_write_errors(directory: Path, remedy: str) -> Iterator[None]:
+def report_write_errors(directory: Path | str, remedy: str) -> Iterator[None]:
     """Turn an OSError in the block into a FitplugError that names the folder and the remedy."""
     try:
         yield
@@ -216,8 +216,9 @@ class Staging:
             InputError: It is marked as another release's.
             FitplugError: It cannot be written.
         """
-        with report_write_errors(Path(str(self.output)), RETRY):
+        with report_write_errors(str(self.output), RETRY):
             if isinstance(self.place, LocalPlace):
+                self.place.path.parent.mkdir(parents=True, exist_ok=True)
                 self.place.path.mkdir(mode=0o700, exist_ok=True)
             self.place.create(MARK, self.mark.encode())
         if not self.is_marked():

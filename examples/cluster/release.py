@@ -54,8 +54,8 @@ def main() -> None:
             progress=True,
         )
     release.verify()
-    total = release.combine("total")
-    women = release.combine("pyramid[SEX = 2, AGEP <= 64]")
+    total = release.estimate("total")
+    women = release.estimate("pyramid[SEX = 2, AGEP <= 64]")
     print(f"people, released: {total.value:.0f}, std {total.std:.1f}")
     print(f"women up to the age of 64, released: {women.value:.0f}, std {women.std:.1f}")
     print(f"spent: rho = {ledger.spent:.6g}, left {ledger.remaining:.6g}")

@@ -1,7 +1,7 @@
 """Domains: which attributes there are, and which cells each has."""
 
 from fitplug.domain.attribute import OUTSIDE, TYPE_NAMES, Attribute, Codes, Encoder
-from fitplug.domain.categories import Categories, Prefix
+from fitplug.domain.categories import Categories, CodePrefix
 from fitplug.domain.dates import BLANKS, EPOCH, Dates, find_day, find_days, parse_day, parse_moment
 from fitplug.domain.domain import Domain, describe_measures, suggest_fewer_cells
 from fitplug.domain.hierarchy import Hierarchy
@@ -19,6 +19,7 @@ __all__ = [
     "Attribute",
     "Bins",
     "Categories",
+    "CodePrefix",
     "Codes",
     "Dates",
     "Domain",
@@ -26,7 +27,6 @@ __all__ = [
     "Hierarchy",
     "Integers",
     "Measure",
-    "Prefix",
     "Texts",
     "ValueLookup",
     "describe_measures",

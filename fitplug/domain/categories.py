@@ -293,10 +293,10 @@ def _check_values(values: Sequence[Category]) -> None:
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
-class Prefix(Categories):
+class CodePrefix(Categories):
     """The first characters of strings, with a cell for each different prefix.
 
-        fp.Prefix(["01001", "01003", "02001"], 2)    # "01999" lies in the cell "01"
+        fp.CodePrefix(["01001", "01003", "02001"], 2)    # "01999" lies in the cell "01"
 
     A value that is shorter than `length`, or has another prefix, is outside.
 
@@ -370,6 +370,6 @@ class Prefix(Categories):
         return categories if self.other is None else {**categories, "other": self.other}
 
     @classmethod
-    def from_spec(cls, spec: Mapping[str, Any]) -> Prefix:
+    def from_spec(cls, spec: Mapping[str, Any]) -> CodePrefix:
         """Make the attribute of a table such as `{ prefix = 2, categories = ["01", "02"] }`."""
         return cls(spec["categories"], spec["prefix"], other=spec.get("other"))

@@ -15,7 +15,7 @@ from typing import Any
 
 from fitplug.display import MOST_GROUPS, make_section, make_table
 from fitplug.domain.attribute import OUTSIDE, Attribute, Category
-from fitplug.domain.categories import Categories, Prefix
+from fitplug.domain.categories import Categories, CodePrefix
 from fitplug.domain.dates import Dates
 from fitplug.domain.hierarchy import Hierarchy
 from fitplug.domain.measure import Measure
@@ -200,7 +200,7 @@ KINDS: tuple[type[Attribute], ...] = (
     Integers,
     Bins,
     Dates,
-    Prefix,  # before Categories, as its tables have the key `categories`, too
+    CodePrefix,  # before Categories, as its tables have the key `categories`, too
     Categories,
     Hierarchy,
     Measure,

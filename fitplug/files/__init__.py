@@ -28,7 +28,7 @@ from fitplug.files.parquet import (
     open_parquet,
     write_parquet,
 )
-from fitplug.files.places import LocalPlace, Place, hash_content, is_url, open_place
+from fitplug.files.places import LocalPlace, Place, StorePlace, hash_content, is_url, open_place
 
 __all__ = [
     "OBJECT_SCHEMES",
@@ -39,6 +39,7 @@ __all__ = [
     "Header",
     "LocalPlace",
     "Place",
+    "StorePlace",
     "check_arrow",
     "compute_digest",
     "decode_parquet",

@@ -260,9 +260,6 @@ _SYSTEM_ERRORS = {
 }
 """What exceptions of `obstore` mean, by their names."""
 
-_SECONDS = 60.0
-"""How long a request to a store may take, with all its attempts."""
-
 
 @dataclass(frozen=True)
 class StorePlace(Place):
@@ -271,10 +268,12 @@ class StorePlace(Place):
     Attributes:
         url: The URL of the folder.
         options: How the store is reached, such as credentials.
+        seconds: How long a request may take, with all its attempts.
     """
 
     url: str
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    seconds: float = 60.0
 
     def __str__(self) -> str:
         return self.url
@@ -329,7 +328,7 @@ class StorePlace(Place):
         """Return the store, and the path of the folder in it."""
         if _read_protocol(self.url) == "memory":
             return _open_memory(), self.url.partition("://")[2].strip("/")
-        opened = open_object_store(self.url, self.options, _SECONDS)
+        opened = open_object_store(self.url, self.options, self.seconds)
         return opened.store, opened.path
 
 

@@ -161,7 +161,9 @@ def find_excess(
     )
 
 
-def compute_slack(domain: Domain, rho: Fraction, earlier: Sequence[CellCosts]) -> FloatArray:
+def compute_unused_budget(
+    domain: Domain, rho: Fraction, earlier: Sequence[CellCosts]
+) -> FloatArray:
     """Compute what each cell has left within a charge.
 
     Args:

@@ -215,17 +215,33 @@ def check_fits(
 ) -> None:
     """Raise OverBudget if this much rho, which is that of so many changes, is more than is left.
 
+    A free release, of rho 0, is refused too if its noise is too little for what is spent.
+
     Raises:
         BudgetError: The budget is for Gaussian noise only, and the charge does not say its noise.
     """
     if noise is None and budget.needs_gaussian:
         raise BudgetError(
             f"the ledger {file.path} has a budget in epsilon and delta for discrete Gaussian "
-            "noise, and this charge does not say that it is for such: nothing was charged; give "
-            "noise= if it is, or begin a ledger in rho, or one with any_noise=True, which has some "
-            "10 % less rho"
+            "noise, and this charge does not say that it is for such: nothing was charged; if it "
+            "is, charge its rho with noise=, or else begin a ledger in rho, or one with "
+            "any_noise=True, which has some 10% less rho"
         )
-    left = budget.left_for(None if noise is None else noise.loss)
+    loss = None if noise is None else noise.loss
+    left = budget.left_for(loss)
+    if (
+        noise is not None
+        and budget.spent + amount > budget.total_with(loss)
+        and (amount <= budget.left)
+    ):
+        raise OverBudget(
+            f"sigma = {noise.noise_std:.6g} is over budget: the ledger {file.path} has a budget in "
+            "epsilon and delta, of which so little noise, or more than a million charges, leave "
+            f"{format_down(floor_written(left))} of rho; nothing was charged, charge a ledger in "
+            "rho or one with any_noise=True",
+            requested=ceil_written(amount),
+            remaining=floor_written(left),
+        )
     if amount > left:
         requested, remaining = ceil_written(amount), floor_written(left)
         of_changes = (

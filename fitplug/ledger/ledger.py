@@ -19,7 +19,7 @@ from typing import Any
 
 from fitplug.domain import Domain
 from fitplug.ledger import release_charges, rows
-from fitplug.ledger.cell_costs import CellCosts, compute_slack
+from fitplug.ledger.cell_costs import CellCosts, compute_unused_budget
 from fitplug.ledger.charges import (
     ChargeReference,
     ChargeRequest,
@@ -114,7 +114,9 @@ class Ledger:
         """Compute the epsilon of all charges together at a delta, rounded up.
 
         It lies on the Gaussian curve if all noise is discrete Gaussian, as that of plans is, and
-        follows from rho alone otherwise (docs/theory/privacy.md, Theorems 2 and 6).
+        follows from rho alone otherwise (docs/theory/privacy.md, Theorems 2 and 6). It is that of
+        these charges as if they had been planned: if what to release was chosen after seeing
+        earlier releases, only the total budget is proven.
 
         Raises:
             BudgetError: delta does not lie between 0 and 1.
@@ -274,7 +276,7 @@ class Ledger:
 
         At every cell, the costs of the plan that was charged, of what was free within that charge
         already, and of this plan must add up to no more than the charge. A plan that is designed
-        with `slack` as its cell budgets satisfies this. The entire ledger is verified.
+        with `unused_budget` as its cell budgets satisfies this. The entire ledger is verified.
 
         Args:
             plan: The plan to release.
@@ -317,7 +319,7 @@ class Ledger:
         request = ChargeRequest(plan, Fraction(0), "a check", records, within=within)
         release_charges.check_free(self._file, request)
 
-    def slack(self, within: ChargeReference, domain: Domain) -> FloatArray:
+    def unused_budget(self, within: ChargeReference, domain: Domain) -> FloatArray:
         """Compute what each cell has left within a charge.
 
         A design with these cell budgets makes a plan that `charge_free` allows.
@@ -337,7 +339,7 @@ class Ledger:
         with self._file.open_transaction() as database:
             _, entries = rows.read_entries(database)
             charge, costs = read_charge_costs(self._file, database, entries, within, domain)
-        return compute_slack(domain, charge.rho, costs)
+        return compute_unused_budget(domain, charge.rho, costs)
 
     def begin_release(
         self,

@@ -24,7 +24,6 @@ from fitplug.errors import BudgetError
 from fitplug.numeric import ceil_float, ceil_written, read_exact_number
 from fitplug.privacy import (
     CONTINUOUS,
-    USUAL,
     CurveLoss,
     DiscreteNoise,
     check_budget,
@@ -218,12 +217,18 @@ class Budget:
         Returns:
             An amount that is at least 0.
         """
-        total, joined = self.total, self.join_loss(loss)
-        if self.needs_gaussian and joined is not None and joined.exceeds(USUAL):
-            assert self.epsilon is not None
-            assert self.delta is not None
-            total = min(total, Fraction(rho_of_budget(self.epsilon, self.delta, joined)))
-        return max(total - self.spent, Fraction(0))
+        return max(self.total_with(loss) - self.spent, Fraction(0))
+
+    def total_with(self, loss: CurveLoss | None) -> Fraction:
+        """Compute the total in rho of zCDP that all charges may have after one that loses this.
+
+        It may be less than what is spent already. It never is the total that rho alone would allow:
+        which of the two theorems holds must not depend on what was released (Theorem 6).
+        """
+        joined = self.join_loss(loss)
+        if joined is None or not self.needs_gaussian:
+            return self.total
+        return joined.limit_rho(self.total)
 
     def join_loss(self, loss: CurveLoss | None) -> CurveLoss | None:
         """Return what all noise loses on the Gaussian curve with a charge that loses this."""
@@ -294,8 +299,13 @@ def make_budget(
             delta, or says of a budget in rho that it is for any noise.
     """
     check_budget(rho, epsilon, delta)
+    if type(any_noise) is not bool:
+        raise BudgetError(f"any_noise = {any_noise!r} must be True or False")
     if any_noise and epsilon is None:
-        raise BudgetError("any_noise goes with epsilon and delta: a budget in rho is for any noise")
+        raise BudgetError(
+            "any_noise goes with epsilon and delta: a budget in rho is for any noise, and a ledger "
+            "that exists knows what it is for"
+        )
     if rho is not None:
         return Budget.create(check_amount(rho), unit=unit)
     if epsilon is None or delta is None:

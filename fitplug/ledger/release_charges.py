@@ -66,6 +66,7 @@ def charge_free(file: LedgerFile, asked: ChargeRequest) -> Entry:
         check_key_is_new(file, database, asked.key)
         request = convert_request(file, budget, asked)
         within = check_is_free(file, database, entries, request)
+        check_fits(file, Fraction(0), budget, request.plan.noise)
         return enter_release(database, budget, request, within)[0]
 
 
@@ -74,6 +75,7 @@ def check_free(file: LedgerFile, asked: ChargeRequest) -> None:
     with file.open_transaction() as database:
         budget, entries = rows.read_entries(database)
         check_is_free(file, database, entries, convert_request(file, budget, asked))
+        check_fits(file, Fraction(0), budget, asked.plan.noise)
 
 
 def _check_seal(file: LedgerFile, retried: StagedCharge, seal: str | None) -> None:
@@ -150,6 +152,7 @@ def _find_or_allow(
         check_fits(file, request.rho, budget, request.plan.noise, request.changes)
     else:
         check_is_free(file, database, entries, request)
+        check_fits(file, Fraction(0), budget, request.plan.noise)
     return None, within
 
 

@@ -264,7 +264,7 @@ class PlanRecord:
         shape = [self.domain[name].size if name in varying else 1 for name in names]
         return self.structure.arrange_by_cell(cost).reshape(shape)
 
-    def slack(self) -> FloatArray:
+    def unused_budget(self) -> FloatArray:
         """Compute what each cell has left below the plan's cost: privacy_cost ** 2 - profile.
 
         As cell_budgets of another design it makes queries for free: at no cell do both profiles
@@ -281,8 +281,8 @@ class PlanRecord:
         """
         if not self.unit.is_of_records:
             raise BudgetError(
-                f"plans for this unit of privacy ({self.unit}) have no slack by cell; design for "
-                "fp.AddRemove(records=k)"
+                f"plans for this unit of privacy ({self.unit}) have no unused budget by cell; "
+                "design for fp.AddRemove(records=k)"
             )
         most = floor_float(2 * self.rho_exact)
         return np.maximum((most - self.profile()) * (1 - 2 * UNIT_ROUNDOFF), 0.0)

@@ -10,10 +10,12 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
+from fractions import Fraction
 
 from scipy.optimize import brentq
 
 from fitplug.errors import BudgetError
+from fitplug.numeric import floor_float
 from fitplug.privacy.budgets import check_delta, check_epsilon
 from fitplug.privacy.discrete_noise import CONTINUOUS, USUAL, CurveLoss
 from fitplug.privacy.gaussian_curve import compute_gaussian_log_delta
@@ -90,7 +92,7 @@ def delta_at(privacy_cost: float, epsilon: float, loss: CurveLoss | None = None)
     curve = _round_delta(compute_gaussian_log_delta(cost, max(0.0, epsilon - 2 * ratio)) + ratio)
     if epsilon < 2 * ratio:
         # (2 log R, d) implies (epsilon, d + R^2 - 1).
-        curve = min(1.0, (curve + 2.1 * ratio) * (1 + SAFE))
+        curve = min(1.0, (curve + math.expm1(2 * min(ratio, 1.0))) * (1 + SAFE))
     return min(delta, curve)
 
 
@@ -133,7 +135,8 @@ def rho_of_budget(epsilon: float, delta: float, loss: CurveLoss = CONTINUOUS) ->
     """Compute the rho that a budget of (epsilon, delta) allows for Gaussian noise, rounded down.
 
     Room is left for the usual loss, a billionth of rho, so that this is one number for almost all
-    plans and ledgers.
+    plans and ledgers. A larger loss leaves what a ledger leaves for it, or what the conversion from
+    rho alone gives if that is more.
 
     Args:
         epsilon: The epsilon of the budget.
@@ -146,11 +149,10 @@ def rho_of_budget(epsilon: float, delta: float, loss: CurveLoss = CONTINUOUS) ->
     Raises:
         BudgetError: As for `rho_at`.
     """
-    return rho_at(
-        epsilon,
-        delta,
-        CurveLoss(max(loss.stretch, USUAL.stretch), max(loss.log_ratio, USUAL.log_ratio)),
-    )
+    usual = rho_at(epsilon, delta, USUAL)
+    if not loss.exceeds(USUAL):
+        return usual
+    return max(rho_at(epsilon, delta), floor_float(loss.limit_rho(Fraction(usual))))
 
 
 def _stretch(privacy_cost: float, loss: CurveLoss) -> float:
@@ -217,9 +219,12 @@ def _invert_zcdp(epsilon: float, delta: float) -> float:
 
 
 def _lower_until(rho: float, is_allowed: Callable[[float], bool]) -> float:
-    """Lower rho until its cost is allowed, where a charge of rho has its square root rounded up."""
+    """Lower rho until its cost is allowed, where a charge of rho has its square root rounded up.
+
+    It ends below the smallest rho that is converted, all of which are converted as that one.
+    """
     step = SAFE
-    while not is_allowed(math.sqrt(2 * rho) * (1 + 1e-15)):
+    while rho >= _SMALLEST_COST**2 / 2 and not is_allowed(math.sqrt(2 * rho) * (1 + 1e-15)):
         rho *= 1 - step
         step *= 2
     return rho

@@ -10,10 +10,13 @@ total.
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 
 from fitplug.errors import InputError
+from fitplug.numeric import read_python_number
 
 _LOG_RATIO = 1e-18
 """The log of the ratio of probabilities that one release may cost."""
@@ -46,6 +49,24 @@ class CurveLoss:
         """Return whether this loss is not covered by another one."""
         return self.stretch > other.stretch or self.log_ratio > other.log_ratio
 
+    def limit_rho(self, total: Fraction) -> Fraction:
+        """Return the rho that releases with this loss may spend of a budget in epsilon and delta.
+
+        The releases may be chosen one after the other: the rho of the continuous noise and the
+        ratio R are then the same in every course of events, as Theorem 6 asks.
+
+        Args:
+            total: The rho of the budget on the curve, which leaves room for `USUAL`.
+
+        Returns:
+            The total, lowered so far that this stretch fits; 0 if the ratio does not.
+        """
+        if self.log_ratio > USUAL.log_ratio or self.stretch == math.inf:
+            return Fraction(0)
+        if self.stretch <= USUAL.stretch:
+            return total
+        return total * Fraction(USUAL.stretch) / Fraction(self.stretch)
+
 
 CONTINUOUS = CurveLoss()
 """No loss: continuous Gaussian noise."""
@@ -62,11 +83,12 @@ class DiscreteNoise:
     """Independent discrete Gaussian noise on integer answers.
 
     Attributes:
-        noise_std: sigma of the noise on each answer.
-        answers: k, the number of integer answers.
+        noise_std: sigma of the noise on each answer, in the steps of the integers: 1 where noise of
+            0.5 is added to multiples of 0.5.
+        answers: k, the number of integer answers, or more.
 
     Raises:
-        InputError: sigma is not a finite number above 0, or there are no answers.
+        InputError: sigma is not a finite number above 0, or k not an integer from 1 to 2^63 - 1.
 
     Example:
         >>> DiscreteNoise(1000.0, 50).loss.stretch < 1 + 4e-6
@@ -77,11 +99,16 @@ class DiscreteNoise:
     answers: int
 
     def __post_init__(self) -> None:
-        if not 0 < self.noise_std < math.inf or self.answers < 1:
+        std, answers = read_python_number(self.noise_std), read_python_number(self.answers)
+        is_count = type(answers) is int and 1 <= answers < 2**63
+        if std is None or not 0 < std <= sys.float_info.max or not is_count:
             raise InputError(
                 f"noise_std = {self.noise_std!r} must be a finite number above 0, and answers = "
-                f"{self.answers!r} an integer of at least 1"
+                f"{self.answers!r} an integer from 1 to 2^63 - 1"
             )
+        # A ledger hashes both, and reads them back as these types.
+        object.__setattr__(self, "noise_std", float(std))
+        object.__setattr__(self, "answers", answers)
 
     @cached_property
     def loss(self) -> CurveLoss:

@@ -1,6 +1,6 @@
 """Releases: noisy answers, combinations of them, tables and folders."""
 
-from fitplug.release.adjusted import Adjusted
+from fitplug.release.adjusted import DisplayTables
 from fitplug.release.answer_parts import (
     ANSWER_PARTS,
     AnswersPart,
@@ -12,8 +12,8 @@ from fitplug.release.answer_parts import (
     name_part,
     write_answers_part,
 )
-from fitplug.release.combination import estimate_each
-from fitplug.release.combined_numbers import Approximation, Combination, Combinations, Ratio
+from fitplug.release.combination import estimate_read
+from fitplug.release.combined_numbers import Approximation, Estimate, Estimates, Ratio
 from fitplug.release.folder import (
     MoreFiles,
     complete_folder,
@@ -46,7 +46,6 @@ from fitplug.release.periods import (
     read_period_answers,
     write_period_answers,
 )
-from fitplug.release.records_lost import Lost, estimate_lost
 from fitplug.release.release import Release
 from fitplug.release.review_texts import About, format_markdown
 from fitplug.release.reviews import review
@@ -62,6 +61,7 @@ from fitplug.release.tables import (
     make_metadata,
     number_outputs,
 )
+from fitplug.release.truncation import TruncationLoss, estimate_truncation
 
 __all__ = [
     "ANSWER_PARTS",
@@ -70,14 +70,13 @@ __all__ = [
     "PLAN",
     "RESULT_COLUMNS",
     "About",
-    "Adjusted",
     "AnswersPart",
     "Approximation",
-    "Combination",
-    "Combinations",
+    "DisplayTables",
+    "Estimate",
+    "Estimates",
     "Intervals",
     "Limited",
-    "Lost",
     "MoreFiles",
     "PartedAnswers",
     "PartialRelease",
@@ -88,6 +87,7 @@ __all__ = [
     "Stride",
     "TablePart",
     "TableSlice",
+    "TruncationLoss",
     "WrittenPart",
     "check_names",
     "check_period_tables",
@@ -98,8 +98,8 @@ __all__ = [
     "cut_table",
     "describe_place",
     "describe_planned_population",
-    "estimate_each",
-    "estimate_lost",
+    "estimate_read",
+    "estimate_truncation",
     "find_answers_part",
     "format_markdown",
     "join_periods",

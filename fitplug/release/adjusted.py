@@ -40,7 +40,7 @@ MOST_ENTRIES = 10_000_000
 
 
 @dataclass(frozen=True, eq=False)
-class Adjusted:
+class DisplayTables:
     """Tables of one histogram without negative counts: for showing, not for statistics.
 
     The tables are biased, so they have no variances and no intervals.
@@ -112,10 +112,10 @@ class Adjusted:
         return labels | {"estimate": self.estimates[name].ravel()}, metadata
 
     def __repr__(self) -> str:
-        return f"Adjusted({self.method}, biased, of {self.release!r})"
+        return f"DisplayTables({self.method}, biased, of {self.release!r})"
 
 
-def make_nonnegative(release: NoisyAnswers, totals: Mapping[str, float]) -> Adjusted:
+def make_nonnegative(release: NoisyAnswers, totals: Mapping[str, float]) -> DisplayTables:
     """Make tables without negative counts: see `Release.nonnegative`."""
     _check_unit(release)
     workload = release.plan.workload
@@ -123,10 +123,10 @@ def make_nonnegative(release: NoisyAnswers, totals: Mapping[str, float]) -> Adju
         return _adjust_stepwise(release, "nonnegative", totals)
     E, values = _read_totals(workload, totals)
     histogram = _solve(release, E, values).reshape(workload.shape)
-    return Adjusted(release, "nonnegative", MappingProxyType(dict(totals)), histogram)
+    return DisplayTables(release, "nonnegative", MappingProxyType(dict(totals)), histogram)
 
 
-def make_integers(release: NoisyAnswers, totals: Mapping[str, int]) -> Adjusted:
+def make_integers(release: NoisyAnswers, totals: Mapping[str, int]) -> DisplayTables:
     """Make tables of integers without negative counts: see `Release.integers`."""
     _check_unit(release)
     measures = release.plan.workload.attributes
@@ -151,7 +151,7 @@ def make_integers(release: NoisyAnswers, totals: Mapping[str, int]) -> Adjusted:
             f"no counts rounded up or down have the totals {dict(totals)}; give fewer totals"
         ) from None
     histogram = rounded.reshape(workload.shape)
-    return Adjusted(release, "integers", MappingProxyType(dict(totals)), histogram)
+    return DisplayTables(release, "integers", MappingProxyType(dict(totals)), histogram)
 
 
 def _check_unit(release: NoisyAnswers) -> None:
@@ -170,7 +170,7 @@ def _is_large(release: NoisyAnswers) -> bool:
 
 def _adjust_stepwise(
     release: NoisyAnswers, method: Literal["nonnegative", "integers"], totals: Mapping[str, float]
-) -> Adjusted:
+) -> DisplayTables:
     """Adjust a large release from the total down. Raises WorkloadError."""
     workload = release.plan.workload
     finest = find_finest(workload)
@@ -193,7 +193,7 @@ def _adjust_stepwise(
     histogram = adjust_stepwise(
         release, finest, next(iter(totals.values()), None), integers=method == "integers"
     )
-    return Adjusted(release, method, MappingProxyType(dict(totals)), histogram, by_steps=True)
+    return DisplayTables(release, method, MappingProxyType(dict(totals)), histogram, by_steps=True)
 
 
 def _solve(release: NoisyAnswers, E: FloatArray, values: FloatArray) -> FloatArray:

@@ -20,9 +20,9 @@ from fitplug.expressions import Expression, Expressions, Formula, Quotient, Term
 from fitplug.numeric import FloatArray
 from fitplug.release.combined_numbers import (
     Approximation,
-    Combination,
-    Combinations,
-    CombinedNumber,
+    Estimate,
+    EstimatedNumber,
+    Estimates,
     Ratio,
 )
 from fitplug.release.linear_combinations import (
@@ -52,26 +52,26 @@ _LEAST_SHARE = 1e-4
 With less, it would have few digits."""
 
 
-def combine(release: NoisyAnswers, asked: CombinationLike) -> CombinedNumber:
-    """Estimate one combination: see `Release.combine`."""
-    (number,) = combine_each(release, [asked])
+def estimate(release: NoisyAnswers, asked: CombinationLike) -> EstimatedNumber:
+    """Estimate one combination: see `Release.estimate`."""
+    (number,) = estimate_each(release, [asked])
     for denominator in _list_denominators(number):
         _check_denominator(denominator)
     return number
 
 
-def combine_each(
-    release: NoisyAnswers, asked: Iterable[CombinationLike]
-) -> Iterator[CombinedNumber]:
-    """Estimate combinations one after another: see `Release.combine_each`."""
-    reader = Expressions(release.plan.workload)
-    return estimate_each(release, (read_combination(reader, text) for text in asked))
-
-
 def estimate_each(
+    release: NoisyAnswers, asked: Iterable[CombinationLike]
+) -> Iterator[EstimatedNumber]:
+    """Estimate combinations one after another: see `Release.estimate_each`."""
+    reader = Expressions(release.plan.workload)
+    return estimate_read(release, (read_combination(reader, text) for text in asked))
+
+
+def estimate_read(
     release: NoisyAnswers, combinations: Iterable[Expression]
-) -> Iterator[CombinedNumber]:
-    """Estimate combinations that were read already, in their order: see `Release.combine_each`."""
+) -> Iterator[EstimatedNumber]:
+    """Estimate combinations that were read already, in their order: see `Release.estimate_each`."""
     for chunk in _split_chunks(release, combinations):
         estimates = iter(
             _estimate_sums(release, [terms for each in chunk for terms in list_sums(each)])
@@ -91,19 +91,19 @@ def estimate_each(
             yield _make_number(expression, *numbers[k], sums[k], covariances[k])
 
 
-def combine_all(
+def estimate_all(
     release: NoisyAnswers, asked: Mapping[str, CombinationLike] | Sequence[str]
-) -> Combinations:
-    """Estimate several combinations with their covariance: see `Release.combine_all`."""
+) -> Estimates:
+    """Estimate several combinations with their covariance: see `Release.estimate_all`."""
     if isinstance(asked, str) or not isinstance(asked, (Mapping, Sequence)) or not asked:
-        raise WorkloadError("combine_all needs a mapping of names to combinations, or a list")
+        raise WorkloadError("estimate_all needs a mapping of names to combinations, or a list")
     named: Mapping[str, Any] = asked if isinstance(asked, Mapping) else _name_expressions(asked)
     reader = Expressions(release.plan.workload)
     expressions = [_read_named(reader, name, text) for name, text in named.items()]
     terms = [terms for each in expressions for terms in list_sums(each)]
     covariance = compute_covariance(release, terms)
     stds = np.sqrt(np.diag(covariance)).tolist()
-    estimates = list(map(Combination, estimate_values(release, terms).tolist(), stds))
+    estimates = list(map(Estimate, estimate_values(release, terms).tolist(), stds))
     ends = np.cumsum([len(list_sums(each)) for each in expressions]).tolist()
     places = [slice(*pair) for pair in pairwise([0, *ends])]
     gradient, values = np.zeros((len(expressions), len(terms))), np.zeros(len(expressions))
@@ -124,7 +124,7 @@ def combine_all(
         between = float(covariance[first, min(first + 1, len(terms) - 1)])
         numbers = float(values[k]), stds[k]
         each_number.append(_make_number(expression, *numbers, estimates[places[k]], between))
-    return Combinations(
+    return Estimates(
         names=tuple(named),
         values=values,
         covariance=joint,
@@ -137,9 +137,9 @@ def _make_number(
     expression: Expression,
     value: float,
     std: float,
-    sums: Sequence[Combination],
+    sums: Sequence[Estimate],
     covariance: float,
-) -> CombinedNumber:
+) -> EstimatedNumber:
     """Make the estimate of an expression.
 
     Args:
@@ -183,7 +183,7 @@ def _expand(expression: Expression, values: Sequence[float]) -> tuple[float, Flo
 def _estimate_covariances(
     release: NoisyAnswers,
     chunk: Sequence[Expression],
-    sums: Sequence[Sequence[Combination]],
+    sums: Sequence[Sequence[Estimate]],
     numbers: Sequence[tuple[float, float]],
 ) -> list[float]:
     """Compute the covariances of the numerators and denominators of ratios.
@@ -219,7 +219,7 @@ def _estimate_covariances(
     return [min(max(c, -most), most) for c, most in zip(covariances, largest, strict=True)]
 
 
-def _list_denominators(number: CombinedNumber) -> tuple[Combination, ...]:
+def _list_denominators(number: EstimatedNumber) -> tuple[Estimate, ...]:
     """List the sums that an estimate was divided by."""
     if isinstance(number, Ratio):
         return (number.denominator,)
@@ -242,10 +242,10 @@ def _split_chunks(
         yield chunk
 
 
-def _estimate_sums(release: NoisyAnswers, sums: Sequence[Terms]) -> list[Combination]:
+def _estimate_sums(release: NoisyAnswers, sums: Sequence[Terms]) -> list[Estimate]:
     """Estimate sums of answers."""
     values, stds = estimate_values(release, sums), estimate_stds(release, sums)
-    return list(map(Combination, values.tolist(), stds.tolist()))
+    return list(map(Estimate, values.tolist(), stds.tolist()))
 
 
 def _name_expressions(expressions: Sequence[str]) -> dict[str, str]:
@@ -269,12 +269,12 @@ def _read_named(expressions: Expressions, name: str, asked: CombinationLike) -> 
         raise WorkloadError(str(error) if is_named else f"{name!r}: {error}") from None
 
 
-def _is_near_zero(below: Combination) -> bool:
+def _is_near_zero(below: Estimate) -> bool:
     """Return whether a denominator is too near to zero for a ratio."""
     return below.value == 0 or abs(below.value) < LEAST_STDS * below.std
 
 
-def _check_denominator(below: Combination) -> None:
+def _check_denominator(below: Estimate) -> None:
     """Raise WorkloadError if a denominator is too near to zero for a ratio."""
     if _is_near_zero(below):
         raise WorkloadError(

@@ -19,7 +19,7 @@ from fitplug.release.noisy_answers import find_quantile
 from fitplug.workload import DEFAULT_CONFIDENCE
 
 
-class CombinedNumber:
+class EstimatedNumber:
     """What an expression asks for: a sum of answers, a ratio of two, or a formula of several.
 
     Attributes:
@@ -68,7 +68,7 @@ class _Estimate(NamedTuple):
     std: float
 
 
-class Combination(_Estimate, CombinedNumber):
+class Estimate(_Estimate, EstimatedNumber):
     """A linear combination of released answers, a pair.
 
     Attributes:
@@ -78,7 +78,7 @@ class Combination(_Estimate, CombinedNumber):
 
 
 @dataclass(frozen=True)
-class Ratio(CombinedNumber):
+class Ratio(EstimatedNumber):
     """A ratio of two linear combinations of released answers.
 
     The value and the standard deviation are nan if the denominator is too near to zero for them to
@@ -96,8 +96,8 @@ class Ratio(CombinedNumber):
 
     value: float
     std: float
-    numerator: Combination
-    denominator: Combination
+    numerator: Estimate
+    denominator: Estimate
     covariance: float
     approximate: ClassVar[bool] = True
 
@@ -112,7 +112,7 @@ class Ratio(CombinedNumber):
 
 
 @dataclass(frozen=True)
-class Approximation(CombinedNumber):
+class Approximation(EstimatedNumber):
     """A formula of released answers, such as a difference of ratios, by the delta method.
 
     The value and the standard deviation are nan if a denominator is too near to zero for them to
@@ -126,12 +126,12 @@ class Approximation(CombinedNumber):
 
     value: float
     std: float
-    denominators: tuple[Combination, ...]
+    denominators: tuple[Estimate, ...]
     approximate: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, eq=False)
-class Combinations:
+class Estimates:
     """Several combinations of released answers, with their joint covariance.
 
     Attributes:
@@ -147,7 +147,7 @@ class Combinations:
     values: FloatArray
     covariance: FloatArray
     approximate: BoolArray
-    each: tuple[CombinedNumber, ...]
+    each: tuple[EstimatedNumber, ...]
 
     @cached_property
     def stds(self) -> FloatArray:
@@ -189,7 +189,7 @@ class Combinations:
 
 
 def find_ratio_interval(
-    above: Combination, below: Combination, covariance: float, quantile: float
+    above: Estimate, below: Estimate, covariance: float, quantile: float
 ) -> tuple[float, float]:
     """Compute Fieller's interval of a ratio; -inf and inf if it is not bounded.
 

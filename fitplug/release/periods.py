@@ -22,8 +22,8 @@ from fitplug.numeric import AnyArray, IntArray, freeze
 from fitplug.plan import Plan
 from fitplug.release import tables
 from fitplug.release.answer_parts import AnswersPart, write_answers_part
-from fitplug.release.combination import combine, combine_all
-from fitplug.release.combined_numbers import Combinations, CombinedNumber
+from fitplug.release.combination import estimate, estimate_all
+from fitplug.release.combined_numbers import EstimatedNumber, Estimates
 from fitplug.release.linear_combinations import CombinationLike
 from fitplug.release.manifest import Period, name_files, read_manifest, write_manifest
 from fitplug.release.noisy_answers import ByGroup, Limited, NoisyAnswers
@@ -71,23 +71,23 @@ class PartialRelease(NoisyAnswers):
         """The variances of the estimates, rounded up; nan where these are not known."""
         return self._hide_unknown(self.plan.variances)
 
-    def combine(self, asked: CombinationLike) -> CombinedNumber:
-        """Estimate a linear combination of answers, or a ratio of two: see `Release.combine`.
+    def estimate(self, asked: CombinationLike) -> EstimatedNumber:
+        """Estimate a linear combination of answers, or a ratio of two: see `Release.estimate`.
 
         Raises:
-            WorkloadError: It uses answers that are not known yet, or as for `Release.combine`.
+            WorkloadError: It uses answers that are not known yet, or as for `Release.estimate`.
         """
-        found = combine(self, asked)
+        found = estimate(self, asked)
         self._check_known(found.value)
         return found
 
-    def combine_all(self, asked: Mapping[str, CombinationLike] | Sequence[str]) -> Combinations:
-        """Estimate combinations with their joint covariance: see `Release.combine_all`.
+    def estimate_all(self, asked: Mapping[str, CombinationLike] | Sequence[str]) -> Estimates:
+        """Estimate combinations with their joint covariance: see `Release.estimate_all`.
 
         Raises:
-            WorkloadError: One uses answers that are not known yet, or as for `Release.combine`.
+            WorkloadError: One uses answers that are not known yet, or as for `Release.estimate`.
         """
-        found = combine_all(self, asked)
+        found = estimate_all(self, asked)
         self._check_known(found.values)
         return found
 

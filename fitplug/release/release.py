@@ -25,9 +25,9 @@ from fitplug.errors import InputError
 from fitplug.files import ArrowTable, Columns, LocalPlace, is_url
 from fitplug.plan import Plan
 from fitplug.release import tables
-from fitplug.release.adjusted import Adjusted, make_integers, make_nonnegative
-from fitplug.release.combination import combine, combine_all, combine_each
-from fitplug.release.combined_numbers import Combination, Combinations, CombinedNumber
+from fitplug.release.adjusted import DisplayTables, make_integers, make_nonnegative
+from fitplug.release.combination import estimate, estimate_all, estimate_each
+from fitplug.release.combined_numbers import Estimate, EstimatedNumber, Estimates
 from fitplug.release.folder import read_folder, write_folder
 from fitplug.release.linear_combinations import CombinationLike
 from fitplug.release.manifest import PLAN, read_manifest, write_answers
@@ -111,10 +111,10 @@ class Release(NoisyAnswers):
     """
 
     @overload
-    def combine(self, asked: Mapping[str, npt.ArrayLike]) -> Combination: ...
+    def estimate(self, asked: Mapping[str, npt.ArrayLike]) -> Estimate: ...
     @overload
-    def combine(self, asked: str) -> CombinedNumber: ...
-    def combine(self, asked: CombinationLike) -> CombinedNumber:
+    def estimate(self, asked: str) -> EstimatedNumber: ...
+    def estimate(self, asked: CombinationLike) -> EstimatedNumber:
         """Estimate a linear combination of answers, a ratio of two, or a formula of several.
 
         Args:
@@ -123,7 +123,7 @@ class Release(NoisyAnswers):
                 group's shape.
 
         Returns:
-            A Combination, whose standard deviation is exact, from the full covariance. For an
+            A Estimate, whose standard deviation is exact, from the full covariance. For an
             expression "a / b" a Ratio, whose standard deviation is approximate, by the delta
             method, and whose interval is Fieller's. For another formula, such as "a / b - c / d",
             an Approximation by the delta method.
@@ -133,30 +133,30 @@ class Release(NoisyAnswers):
                 shape, the group's rows cannot count these people, or the denominator of a ratio is
                 too near to zero.
         """
-        return combine(self, asked)
+        return estimate(self, asked)
 
-    def combine_all(self, asked: Mapping[str, CombinationLike] | Sequence[str]) -> Combinations:
+    def estimate_all(self, asked: Mapping[str, CombinationLike] | Sequence[str]) -> Estimates:
         """Estimate several combinations with their joint covariance.
 
         Args:
-            asked: Combinations as in `combine` by name, or a list of expressions.
+            asked: Combinations as in `estimate` by name, or a list of expressions.
 
         Returns:
             The values (k,) and the covariance (k, k).
 
         Raises:
-            WorkloadError: As for `combine`.
+            WorkloadError: As for `estimate`.
         """
-        return combine_all(self, asked)
+        return estimate_all(self, asked)
 
-    def combine_each(self, asked: Iterable[CombinationLike]) -> Iterator[CombinedNumber]:
+    def estimate_each(self, asked: Iterable[CombinationLike]) -> Iterator[EstimatedNumber]:
         """Estimate any number of combinations one after another, without their covariance.
 
         Some thousands of combinations are in memory at a time. A ratio whose denominator is too
         near to zero has the value and the standard deviation nan.
 
         Args:
-            asked: Combinations as in `combine`.
+            asked: Combinations as in `estimate`.
 
         Yields:
             The estimates, in the order of the combinations.
@@ -164,7 +164,7 @@ class Release(NoisyAnswers):
         Raises:
             WorkloadError: A combination cannot be read; it is raised when that one is reached.
         """
-        return combine_each(self, asked)
+        return estimate_each(self, asked)
 
     def to_arrow(
         self, name: str, *, confidence: float | None = None, simultaneous: bool | None = None
@@ -210,7 +210,7 @@ class Release(NoisyAnswers):
         columns = tables.make_columns(self, group, intervals)
         return columns, tables.make_metadata(self, group, intervals)
 
-    def write(
+    def save(
         self, location: str | PathLike[str], *, confidence: float = DEFAULT_CONFIDENCE
     ) -> None:
         """Write a new folder, which appears complete or not at all.
@@ -234,7 +234,7 @@ class Release(NoisyAnswers):
             write_folder(self, location, confidence)
 
     @classmethod
-    def read(cls, location: str | PathLike[str]) -> Release:
+    def load(cls, location: str | PathLike[str]) -> Release:
         """Read the release of a folder that `write` or the command line wrote.
 
         The files carry digests, rho is compared with the plan's integers, and every table with the
@@ -310,13 +310,13 @@ class Release(NoisyAnswers):
         else:
             yield from self.parted_tables.iterate(name)
 
-    def nonnegative(self, *, totals: Mapping[str, float] | None = None) -> Adjusted:
+    def nonnegative(self, *, totals: Mapping[str, float] | None = None) -> DisplayTables:
         """Make tables without negative counts that all agree with one histogram, for showing.
 
         The histogram is the nearest to the answers by generalised least squares. For a large
         release it is made from the total down, by least squares among the children of each count;
-        see `Adjusted.by_steps`. The tables are biased and have no standard deviations. This release
-        stays unbiased; it is the one for statistics.
+        see `DisplayTables.by_steps`. The tables are biased and have no standard deviations. This
+        release stays unbiased; it is the one for statistics.
 
         Args:
             totals: Known public numbers, which are kept exactly, by group of one answer or by
@@ -332,7 +332,7 @@ class Release(NoisyAnswers):
         """
         return make_nonnegative(self, totals or {})
 
-    def integers(self, *, totals: Mapping[str, int] | None = None) -> Adjusted:
+    def integers(self, *, totals: Mapping[str, int] | None = None) -> DisplayTables:
         """Make tables as `nonnegative` does, with each count of the histogram rounded.
 
         Every count is rounded up or down to an integer such that the totals are still kept.

@@ -14,7 +14,7 @@ from fitplug.workload.factors import (
     ranges,
     read_matrix,
 )
-from fitplug.workload.labelled_rows import check_matrix_size, is_blank, is_misnamed, rows
+from fitplug.workload.labelled_rows import check_matrix_size, is_blank, is_misnamed, subsets
 from fitplug.workload.query_group import (
     QueryGroup,
     UnboundQueryGroup,
@@ -77,8 +77,8 @@ __all__ = [
     "read_bound_unit",
     "read_matrix",
     "read_unit",
-    "rows",
     "select_largest_sets",
+    "subsets",
     "total",
     "two_sided_quantile",
 ]

@@ -29,10 +29,10 @@ class LabelledRows:
     named: tuple[tuple[str, tuple[tuple[Any, float], ...]], ...]
 
 
-def rows(named: Mapping[str, Any]) -> LabelledRows:
+def subsets(named: Mapping[str, Any]) -> LabelledRows:
     """Ask for sets of values, or weighted sums of their counts, with a label each.
 
-        fp.rows({"coast": ["15001", "15009"], "change": {"15001": 1, "15003": -1}})
+        fp.subsets({"coast": ["15001", "15009"], "change": {"15001": 1, "15003": -1}})
 
     Args:
         named: By label, a list of values or a mapping from values to coefficients. A list counts

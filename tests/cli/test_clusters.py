@@ -69,10 +69,10 @@ def test_the_address_in_a_scheduler_file_is_asked(tmp_path, monkeypatch):
     assert f"cluster = 'tcp://127.0.0.1:1': {NO_ANSWER}" in message
 
 
-def refused(tmp_path, monkeypatch, address: str) -> tuple[object, str]:
-    """Run a count on the cluster; return the exit code and the only message."""
+def refused(tmp_path, monkeypatch, address: str, spec: str = SPEC) -> tuple[object, str]:
+    """Run a release on the cluster, which leaves nothing; return the exit code and the message."""
     monkeypatch.setattr(clusters, "_CONNECT_SECONDS", 1)
-    spec = make(tmp_path, SPEC.replace("[data]", f'[data]\ncluster = "{address}"'))
+    spec = make(tmp_path, spec.replace("[data]", f'[data]\ncluster = "{address}"'))
     before = tree(tmp_path)
     ran = fitplug("run", spec)
     assert ran.err.startswith(f"fitplug: {spec}: [data] cluster = '{address}'")
@@ -104,3 +104,11 @@ def test_a_port_where_something_else_answers_or_nothing(tmp_path, monkeypatch, p
     code, message = refused(tmp_path, monkeypatch, f"tcp://127.0.0.1:{port}")
     assert code in (1, 2)
     assert NO_ADDRESS in message or NO_ANSWER in message
+
+
+@pytest.mark.parametrize("parts", ["false", "true"])
+def test_no_new_folder_and_no_new_ledger_are_left(tmp_path, monkeypatch, parts):
+    spec = SPEC.replace("budget.db", "new.db")
+    spec = spec.replace('"release/"', f'"new/folder/release/"\nparts = {parts}')
+    assert spec.count("new") == 2
+    assert refused(tmp_path, monkeypatch, "tcp://127.0.0.1:1", spec)[0] == 1

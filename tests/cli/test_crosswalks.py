@@ -285,7 +285,7 @@ def blocks(tmp_path_factory):
     x = np.random.default_rng(2).poisson(40.0, (12, 2))
     answers = plan.strategy.answer_exactly(fp.Tables(domain, {domain.names: x}).marginal)
     release = fp.Release(plan=plan, answers=answers, rho=plan.rho)
-    release.write(place / "out")
+    release.save(place / "out")
     return place, release, pd.DataFrame(x, index=TRACTS, columns=["1", "2"])
 
 
@@ -314,7 +314,7 @@ class TestEstimate:
             )
             assert estimates["tracts/total"] == pytest.approx(people / x.sum().sum(), abs=6e-3)
         leaves = ", ".join(TRACTS[:5])
-        std = release.combine(f"tracts[GEOID in [{leaves}], SEX=1]").std
+        std = release.estimate(f"tracts[GEOID in [{leaves}], SEX=1]").std
         assert found.loc[("new", "tracts[SEX=1]"), "std"] == pytest.approx(std, rel=1e-3)
 
     def test_coarser_rows_count_regions_of_whole_nodes(self, blocks):
@@ -366,7 +366,7 @@ class TestEstimate:
         domain = fp.Domain({"SEX": ["1", "2"], "AGE": fp.Integers(0, 3)})
         plan = fp.design(fp.Workload(domain, [fp.marginal("SEX", std=3.0)]))
         answers = np.zeros(2, dtype=np.int64)
-        fp.Release(plan=plan, answers=answers, rho=plan.rho).write(tmp_path / "out")
+        fp.Release(plan=plan, answers=answers, rho=plan.rho).save(tmp_path / "out")
         ran = fitplug("estimate", tmp_path / "out", "SEX", "--by", "AGE")
         assert "no group of this release tells 'AGE' apart; choose for --by" in ran.err
         assert ran.err.endswith("what its groups tell apart: 'SEX'\n")
@@ -393,7 +393,7 @@ class TestEstimate:
         ]
         for sex, (men, share) in zip(("1", "2"), (rows[:2], rows[2:]), strict=True):
             assert men["value"] == pytest.approx(x[sex][:6].sum(), abs=1e-6)
-            assert men["std"] == pytest.approx(release.combine(f"tracts[GEOID=01,SEX={sex}]").std)
+            assert men["std"] == pytest.approx(release.estimate(f"tracts[GEOID=01,SEX={sex}]").std)
             assert share["value"] == pytest.approx(1.0)
 
     def test_each_node_of_a_level(self, blocks):
@@ -404,7 +404,7 @@ class TestEstimate:
         assert list(found) == list(by_county.index)
         for county, own in by_county.items():
             assert found[county]["value"] == pytest.approx(own, abs=1e-6)
-            expected = release.combine(f"tracts[GEOID={county}, SEX=2]").std
+            expected = release.estimate(f"tracts[GEOID={county}, SEX=2]").std
             assert found[county]["std"] == pytest.approx(expected)
 
     def test_a_file_with_the_name_of_an_attribute(self, blocks, monkeypatch):
@@ -436,7 +436,7 @@ class TestEstimate:
         plan = fp.design(fp.Workload(domain, groups))
         counts = fp.Tables(domain, {("x", "y"): np.eye(2, dtype=int)}).marginal
         answers = plan.strategy.answer_exactly(counts)
-        fp.Release(plan=plan, answers=answers, rho=plan.rho).write(tmp_path / "out")
+        fp.Release(plan=plan, answers=answers, rho=plan.rho).save(tmp_path / "out")
         ran = fitplug("estimate", tmp_path / "out", "both", "--by", "top")
         assert ran.code == 2
         assert "'top' is a level of 'x', 'y'; give a crosswalk" in ran.err

@@ -106,7 +106,7 @@ def test_a_release_is_written_safe_on_request_and_its_parquet_never_is(tmp_path)
     assert not [cell for cell in cells(text) if runs(cell)]
     assert "'=1+1" in text
     assert "=1+1" in pq.read_table(folder / "ages.parquet")["SEX"].to_pylist()
-    fp.Release.read(folder)
+    fp.Release.load(folder)
 
 
 def test_without_the_option_run_and_report_name_the_labels(tmp_path) -> None:

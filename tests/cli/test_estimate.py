@@ -21,21 +21,21 @@ from tests.helpers.command_line import fitplug, make, names, tree
 @pytest.fixture(scope="module")
 def out(tmp_path_factory):
     folder = tmp_path_factory.mktemp("estimate") / "out"
-    people.release().write(folder)
+    people.release().save(folder)
     return folder
 
 
 def test_the_release_of_a_run_is_read(tmp_path):
-    """The folder of the command line is what `Release.read` reads, entry and all."""
+    """The folder of the command line is what `Release.load` reads, entry and all."""
     assert fitplug("run", make(tmp_path)).code == 0
-    release = fp.Release.read(tmp_path / "release")
+    release = fp.Release.load(tmp_path / "release")
     (entry,) = fp.Ledger(tmp_path / "budget.db").entries()
     assert release.entry == entry
     before = tree(tmp_path)
     ran = fitplug("estimate", tmp_path / "release", "ages[SEX=1, AGE<=3] + total", "--json")
     assert (ran.code, ran.err) == (0, "")
     (row,) = json.loads(ran.out)["estimates"]
-    value, std = release.combine("ages[SEX=1, AGE<=3] + total")
+    value, std = release.estimate("ages[SEX=1, AGE<=3] + total")
     assert row["value"] == pytest.approx(value)
     assert row["std"] == pytest.approx(std)
     assert tree(tmp_path) == before
@@ -70,7 +70,7 @@ def test_what_people_see(tmp_path):
     x = np.array([[50, 80, 20], [70, 50, 30]])
     answers = plan.strategy.answer_exactly(fp.Tables(domain, {domain.names: x}).marginal)
     release = fp.Release(plan=plan, answers=answers, rho=plan.rho, limited="declared")
-    release.write(tmp_path / "out")
+    release.save(tmp_path / "out")
     asked = re.findall(r"^ (people.*?|2 .*?)(?: \(app.*?)?  +", GOLDEN, flags=re.MULTILINE)
     assert len(asked) == 4
     ran = fitplug("estimate", tmp_path / "out", *asked)
@@ -84,7 +84,7 @@ def test_json(out, simultaneous):
     ran = fitplug("estimate", out, *ASKED, "--json", "--confidence", "0.9", *options)
     said = json.loads(ran.out)
     assert (said["confidence"], said["simultaneous"]) == (0.9, simultaneous)
-    found = people.release().combine_all(ASKED)
+    found = people.release().estimate_all(ASKED)
     low, high = found.interval(0.9, simultaneous=simultaneous)
     for k, row in enumerate(said["estimates"]):
         assert row["name"] == row["expression"] == ASKED[k]
@@ -195,7 +195,7 @@ class TestFiles:
         assert ran.err == f"3 estimates written: {path}\n"
         found = pd.read_csv(path)
         assert list(found) == ["name", "expression", *RESULT_COLUMNS, "approximate"]
-        joint = people.release().combine_all(ASKED)
+        joint = people.release().estimate_all(ASKED)
         assert found["name"].tolist() == found["expression"].tolist() == ASKED
         np.testing.assert_allclose(found["std"], joint.stds, rtol=1e-2)
         np.testing.assert_allclose(found["estimate"], joint.values, atol=1e-5)
@@ -288,7 +288,7 @@ class TestFiles:
         assert ran.code == 0
         assert "of 100,000 estimated after" in ran.err
         found = pd.read_csv(tmp_path / "e.csv")
-        six = people.release().combine_all(found["expression"][:6].tolist())
+        six = people.release().estimate_all(found["expression"][:6].tolist())
         np.testing.assert_allclose(found["estimate"], np.resize(six.values, 100_000), atol=1e-3)
 
     def test_files_that_are_none_of_expressions_are_not_quoted(self, out, tmp_path):

@@ -38,14 +38,14 @@ def test_a_folder_on_disk_is_enough(stored, tmp_path):
     flows = read_sdmx(tmp_path / "sdmx" / "structures.xml", validate=True).get_dataflows()
     assert {(one.agency, one.version) for one in flows} == {("TEST", "2.0.0")}
     assert len(flows) == 7
-    fpe.write_sdmx(fp.Release.read(stored), tmp_path / "own", agency="TEST", version="2.0.0")
+    fpe.write_sdmx(fp.Release.load(stored), tmp_path / "own", agency="TEST", version="2.0.0")
     assert_equal_tables(tmp_path / "own", tmp_path / "sdmx")
 
     ran = fitplug("export", stored, "--format", "frictionless", "--output", tmp_path / "package",
                   "--confidence", "0.8", "--quiet")  # fmt: skip
     assert (ran.code, ran.out, ran.err) == (0, "", "")
     assert frictionless.validate(tmp_path / "package" / "datapackage.json").valid
-    fpe.write_data_package(fp.Release.read(stored), tmp_path / "again", confidence=0.8)
+    fpe.write_data_package(fp.Release.load(stored), tmp_path / "again", confidence=0.8)
     assert_equal_tables(tmp_path / "again", tmp_path / "package")
     assert tree(stored) == before
 

@@ -13,7 +13,7 @@ import pytest
 
 import fitplug as fp
 from fitplug.display.numbers import format_up
-from fitplug.privacy import DiscreteNoise, epsilon_at, rho_of_budget
+from fitplug.privacy import DiscreteNoise, epsilon_at, rho_at, rho_of_budget
 from tests.helpers.command_line import SPEC, Ran, fitplug, make, names
 
 DIGEST = "ab" * 32
@@ -105,6 +105,17 @@ class TestShow:
         spent = epsilon_at(0.02**0.5, 1e-9, noise.loss)
         assert "epsilon = 1 at delta = 1e-09" in out
         assert f"epsilon = {format_up(spent)} at delta = 1e-09" in out
+        assert "discrete Gaussian only" in out
+
+    def test_a_ledger_for_any_noise_says_so(self, path):
+        budget = ["--epsilon", "1", "--delta", "1e-9"]
+        assert fitplug("ledger", "init", path, *budget, "--any-noise").code == 0
+        assert fp.Ledger(path).total == rho_at(1.0, 1e-9)
+        assert "noise      any" in fitplug("ledger", "show", path).out
+        assert json.loads(fitplug("ledger", "show", path, "--json").out)["any_noise"]
+        again = fitplug("ledger", "init", path, *budget)
+        assert again.code == 1
+        assert "at delta = 1e-09 for any noise, not" in again.err
 
     def test_json(self, path):
         ledger = charged(path)

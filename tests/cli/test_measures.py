@@ -281,7 +281,7 @@ def test_measures_with_too_many_units_together_are_refused(tmp_path):
     assert "TAX, INCOME have 200,000,000 units together" in ran.err
 
 
-def test_records_lost_are_no_sums(tmp_path):
+def test_truncation_are_no_sums(tmp_path):
     """Two limits on the records of persons: sums of what they leave out are not estimated."""
     spec = SPEC.replace('INCOME = "count"', 'INCOME = "total"')
     table = pa.table(PEOPLE | {"ID": [i // 3 for i in range(300)]})

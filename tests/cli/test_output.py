@@ -61,7 +61,7 @@ def test_a_report_and_a_budget_it_does_not_fit(spec):
 
 def test_a_run_and_the_ledger_after_it(spec):
     record = said(fitplug("run", spec, "--json"))
-    release = Release.read(record["folder"])
+    release = Release.load(record["folder"])
     assert record["rho"] == record["rho_charged"] == release.rho
     assert record["plan_digest"] == release.plan_digest
     ledger = fp.Ledger(record["ledger"]["path"])

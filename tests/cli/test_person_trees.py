@@ -77,6 +77,6 @@ def test_a_run_keeps_a_record_a_month_and_charges_for_it(tmp_path: Path) -> None
     ran = fitplug("report", spec)
     assert ran.code == 0, ran.err
     assert "at most 6, at most one in each cell of MONTH" in ran.out
-    months = fp.Release.read(tmp_path / "release").estimates["months"]
+    months = fp.Release.load(tmp_path / "release").estimates["months"]
     # Each of 300 persons has 6 of the 12 months at most.
     assert np.abs(months.sum() - 1800) < 6 * 2.0 * 12

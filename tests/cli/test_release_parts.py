@@ -18,7 +18,7 @@ def test_run_and_run_again(tmp_path):
     first = fitplug("run", root / "spec.toml", "--key", "2026")
     assert first.code == 0, first.err
     folder = root / "release"
-    release = fp.Release.read(folder)
+    release = fp.Release.load(folder)
     release.verify()
     record = json.loads((folder / "release.json").read_text(encoding="utf-8"))
     assert record["rho"] == release.rho
@@ -28,7 +28,7 @@ def test_run_and_run_again(tmp_path):
     assert "done already" in again.out
     assert len(fp.Ledger(root / "budget.db").entries()) == 1
     total = truth().marginal(("SEX",)).sum()
-    assert abs(release.combine("total").value - total) < 6 * 3.0
+    assert abs(release.estimate("total").value - total) < 6 * 3.0
 
 
 @pytest.mark.slow
@@ -40,7 +40,7 @@ def test_on_a_cluster(tmp_path):
         root = make(tmp_path, PARTS.replace("[data]", f"[data]\n{address}")).parent
         ran = fitplug("run", root / "spec.toml")
         assert ran.code == 0, ran.err
-        fp.Release.read(root / "release").verify()
+        fp.Release.load(root / "release").verify()
 
 
 @pytest.mark.parametrize(

@@ -221,14 +221,14 @@ def test_what_is_free_is_free():
     plan = PLANS["cells that cost less"]()
     (free,) = collect_facts(plan).free_counts
     assert (free.attribute, free.of) == ("x", 6)
-    left = plan.slack().max(axis=1)
+    left = plan.unused_budget().max(axis=1)
     cells = np.flatnonzero(left > 0.01 * plan.privacy_cost**2)
     assert free.cells == len(cells)
     for std in (free.least_std, free.largest_std):
         at = cells[np.argmin(np.abs(1 / np.sqrt(left[cells]) - std))]
         one = np.eye(6)[[at]]
         more = fp.Workload(plan.domain, [fp.queries({"x": one}, std=std * (1 + 1e-9))])
-        beside = fp.design(more, cell_budgets=np.maximum(plan.slack(), 1e-12))
+        beside = fp.design(more, cell_budgets=np.maximum(plan.unused_budget(), 1e-12))
         assert beside.scale <= 1.001
 
 
@@ -246,8 +246,8 @@ def test_what_is_free_is_free_for_persons_with_several_records():
 def test_nothing_is_free_at_a_cell_where_records_are_replaced():
     plan = fp.design(PLANS["cells that cost less"]().workload, unit=fp.ReplaceOne())
     assert not collect_facts(plan).free_counts
-    with pytest.raises(BudgetError, match="no slack by cell"):
-        plan.slack()
+    with pytest.raises(BudgetError, match="no unused budget by cell"):
+        plan.unused_budget()
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ def test_lists_and_columns_of_plain_values(files):
     made = domain(files, "G", {"codebook": "tracts.csv", "column": "GEOID", "other": "rest"})
     assert made == fp.Categories(TRACTS, other="rest")
     made = domain(files, "G", {"prefix": 2, "categories": "codes.txt"})
-    assert made == fp.Prefix(TRACTS, 2)
+    assert made == fp.CodePrefix(TRACTS, 2)
     made = domain(files, "G", {"levels": ["tract"], "leaves": "codes.txt"})
     assert made == fp.Hierarchy(["tract"], [[code] for code in TRACTS])
 

@@ -152,7 +152,7 @@ def test_reviews_say_how_many_rows_a_person_has(spec: Path, unit: str, kept: fp.
     assert json.loads(exported[0]["unit"]) == record["unit"]
     for text in (fitplug("ledger", "show", ledger).out, review):
         assert str(plan.bound_unit) in " ".join(text.split())
-    assert fp.Release.read(spec.parent / "release").entry == fp.Ledger(ledger).entries()[0]
+    assert fp.Release.load(spec.parent / "release").entry == fp.Ledger(ledger).entries()[0]
 
 
 def test_rho_is_for_the_unit(spec: Path) -> None:
@@ -180,7 +180,7 @@ def test_plans_and_counts_of_another_unit_are_refused(spec: Path) -> None:
 def test_a_ledger_shows_units_that_differ(spec: Path) -> None:
     path = spec.parent / "budget.db"
     ledger = fp.Ledger(path, rho=10, unit=fp.AddRemove(3))
-    ledger.charge(1, what="survey")
+    ledger.charge(1, what="preview")
     assert "each in another cell" not in fitplug("ledger", "show", path).out
     domain = fp.Domain({"A": ["1", "2"], "B": ["1"]})
     ledger.charge(1, what="census", unit=fp.AddRemove(3, distinct=True), domain=domain)
@@ -200,7 +200,7 @@ def test_a_run_where_records_are_replaced(spec: Path) -> None:
     assert f"{public}tion. See public_totals in release.json." in after
     for command in (["design"], ["report"], ["count", "--dry-run"]):
         assert public in fitplug(*command, spec).out
-    release = fp.Release.read(spec.parent / "release")
+    release = fp.Release.load(spec.parent / "release")
     assert public in release.plan.summary()
     assert public in release.plan._repr_html_()
     assert f"{public}tion. They are in release.public_totals." in release._repr_html_()
@@ -257,7 +257,7 @@ path = "release/"
     )
     ran = fitplug("run", spec)
     assert ran.code == 0, ran.err
-    release = fp.Release.read(tmp_path / "release")
+    release = fp.Release.load(tmp_path / "release")
     assert "a tree of" in str(release.plan.structure)
     assert release.public_totals == 5000
     for name in ("counties", "tracts"):

@@ -81,7 +81,7 @@ def test_from_a_file_of_aggregates_to_a_release(tmp_path: Path) -> None:
     said = 'each row stands for POP records; only rows where SUMLEV is "040" are counted'
     assert f"rows counted: {said}" in ran.out
     assert str(SECRET) not in ran.out + ran.err
-    release = fp.Release.read(tmp_path / "release")
+    release = fp.Release.load(tmp_path / "release")
     assert release.rows == said
     counts = exact(tmp_path)
     assert counts.sum() > 100_000
@@ -199,8 +199,8 @@ def test_a_release_keeps_how_rows_were_understood(tmp_path: Path) -> None:
         released = fpo.release(plan, tables)
         assert released.rows == tables.rows
         folder = tmp_path / str(tables.rows is None)
-        released.write(folder)
-        assert fp.Release.read(folder).rows == tables.rows
+        released.save(folder)
+        assert fp.Release.load(folder).rows == tables.rows
         told = fp.review(released)["deployment"]["implementation"]
         text = told["preprocessing_and_hyperparameter_tuning"]
         assert ("stands for POP records" in text) == (tables is weighted)

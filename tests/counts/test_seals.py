@@ -19,7 +19,7 @@ DOMAIN = fp.Domain(
         "income": fp.Bins([0, 0.5, 1e9]),
         "race": fp.Categories([1, 2], other="Other"),
         "born": fp.Dates(date(2020, 1, 1), date(2020, 3, 31), by="month"),
-        "state": fp.Prefix(["01", "02"], 2, other="else"),
+        "state": fp.CodePrefix(["01", "02"], 2, other="else"),
         "place": fp.Hierarchy(["region", "city"], [["north", "Ulm"], ["south", "Rom"]]),
     }
 )

@@ -10,6 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -340,11 +341,11 @@ def test_a_depot_returns_what_it_was_given_and_its_file_is_encrypted(
     (file,) = opened
     assert file._descriptor is not None
     assert os.fstat(file._descriptor).st_mode & 0o777 == 0o600
-    content = os.pread(file._descriptor, 10**6, 0)
+    content = file._read_at(0, 10**6)
     assert len(content) == small.spilled_bytes
     assert (SECRET in content) is not confidential
     if confidential:
-        os.pwrite(file._descriptor, bytes([content[5] ^ 1]), 5)
+        file._write_at(5, memoryview(bytes([content[5] ^ 1])))
         with pytest.raises(ValueError, match="was changed"):
             read_all(small, 4)
 
@@ -356,6 +357,29 @@ def test_messages_are_read_in_no_other_place() -> None:
     for place, context in [(one, b"other"), (other._replace(position=one.position), b"other")]:
         with pytest.raises(ValueError, match="was changed"):
             file.read(place, context)
+
+
+def test_threads_read_a_file_while_another_one_appends_to_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delattr(os, "pread", raising=False)  # as on Windows
+    monkeypatch.delattr(os, "pwrite", raising=False)
+    file = SpillFile(None, True)
+    messages = [bytes([i]) * (1000 + i) for i in range(200)]
+    places = [file.append(message, b"") for message in messages]
+
+    def read(_: int) -> bool:
+        return all(
+            bytes(file.read(place, b"")) == message
+            for place, message in zip(places, messages, strict=True)
+        )
+
+    with ThreadPoolExecutor(4) as pool:
+        reading = pool.map(read, range(20))
+        later = [file.append(message, b"") for message in messages]
+        assert all(reading)
+    places = later
+    assert read(0)
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="lists open files")
@@ -374,7 +398,7 @@ def test_a_full_disk_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "pwrite", fail)
+    monkeypatch.setattr(SpillFile, "_write_at", fail)
     exchange = Exchange(split, 3, 3, memory=10)
     with pytest.raises(FitplugError, match="disk for temporary files cannot hold them"):
         run_exchange(exchange, gather, range(9), client=None)

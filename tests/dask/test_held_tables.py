@@ -150,13 +150,13 @@ def test_every_source_counts_as_files_do(tmp_path: Path, source: str) -> None:
         else:
             assert_same(counted, expected)
     assert count((DOMAIN, [()]))[()] == len(table)
-    told = fpd.survey(make(table, tmp_path / "data"), WANTED)
+    told = fpd.preview(make(table, tmp_path / "data"), WANTED)
     assert told.files >= 1
 
 
 def test_a_data_set_of_local_parquet_has_all_checks_of_files(tmp_path: Path) -> None:
     source = make_dataset(draw(), tmp_path, format="parquet")
-    assert fpd.survey(source, WANTED).format == "Parquet"
+    assert fpd.preview(source, WANTED).format == "Parquet"
     path = Path(source.files[0])
     path.write_bytes(path.read_bytes()[:-50])
     with pytest.raises(DataError, match="is truncated"):

@@ -152,7 +152,7 @@ def test_deletion_vectors_of_delta(tmp_path: Path, storage: str) -> None:
     read = pa.table(query.execute("SELECT count(*) AS n FROM t").read_all())
     assert fpd.count(source, (DOMAIN, [()]))[()] == read["n"][0].as_py() == 777
     assert_counts(fpd.DeltaTable(tmp_path / "t", 0), table)
-    assert fpd.survey(source, WANTED).rows is None
+    assert fpd.preview(source, WANTED).rows is None
 
 
 def test_a_deletion_vector_that_is_gone_or_damaged(tmp_path: Path) -> None:

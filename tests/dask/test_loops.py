@@ -53,7 +53,15 @@ def columns(draw: st.DrawFn, rows: int) -> Lookup:
         return Lookup(values, low, terms, strict, doubtful=True)
     start = draw(st.integers(0, 9))
     bits = draw(st.lists(st.booleans(), min_size=start + rows, max_size=start + rows + 9))
-    return Lookup(values, low, terms, strict, True, np.packbits(bits, bitorder="little"), start)
+    return Lookup(
+        values,
+        low,
+        terms,
+        strict,
+        True,
+        np.packbits(np.array(bits, dtype=np.bool_), bitorder="little"),
+        start,
+    )
 
 
 @every_implementation

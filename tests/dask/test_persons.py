@@ -517,7 +517,7 @@ def test_what_is_refused(tmp_path: Path, options: Any, error: Any, says: str) ->
     assert caught.value.__context__ is None
     if "person" in options and error in (DomainError, DataError):
         with pytest.raises(error, match=says):
-            fpd.survey(tmp_path, WANTED, person=options["person"])
+            fpd.preview(tmp_path, WANTED, person=options["person"])
 
 
 def test_persons_of_two_types_are_refused(tmp_path: Path) -> None:

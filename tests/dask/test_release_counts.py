@@ -355,7 +355,7 @@ def test_without_the_package_for_encryption_nothing_is_counted(people, tmp_path,
 def test_into_a_store(people, ledger, audit):
     url = "memory://bucket/of/counts"
     fpd.release(people, PLAN, url, ledger=ledger)
-    released = fp.Release.read(url)
+    released = fp.Release.load(url)
     released.verify()
     names = open_place("memory://bucket/of").list_sizes()
     assert not [name for name in names if "counts-" in name]

@@ -90,7 +90,7 @@ def test_parts(how, rows, source, tmp_path, monkeypatch):
     exact = PLAN.strategy.answer_exactly(fpd.count(source, PLAN).marginal)
     errors = (np.asarray(released.answers) - exact) / PLAN.noise_std
     assert 0.5 < np.sqrt((errors**2).mean()) < 1.5
-    read = fp.Release.read(tmp_path / "out")
+    read = fp.Release.load(tmp_path / "out")
     np.testing.assert_array_equal(read.estimates["pay"], released.estimates["pay"])
 
 

@@ -450,7 +450,7 @@ class TestResuming:
         released = fpd.release(people, PLAN, tmp_path / "out", **keywords)
         assert released.limited == "enforced"
         assert len(ledger.entries()) == 1
-        total = released.combine("total").value
+        total = released.estimate("total").value
         assert abs(total - 1000) < 8 * float(np.sqrt(PLAN.variances["total"].max())) + 60
 
 

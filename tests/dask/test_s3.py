@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from distributed import Client, LocalCluster
 
 import fitplug as fp
 import fitplug_dask as fpd
-from fitplug.errors import DataError
+from fitplug.errors import DataError, FitplugError
 from fitplug_dask.sources import find_files
 from tests.helpers import lakes
 from tests.helpers.s3_server import S3Server, serve_s3
@@ -218,6 +219,21 @@ def test_a_store_that_takes_requests_and_never_answers(server: StoreServer) -> N
         told = fails("s3://bucket/p/state=01/a.parquet", storage_options=reach(server))
     assert "its store failed to answer" in told
     assert server.tell()["HEAD"] + server.tell()["GET"] == 4
+
+
+@pytest.mark.slow
+def test_an_output_that_takes_requests_and_never_answers(server: StoreServer) -> None:
+    server.behave(silent=10**6)
+    domain = fp.Domain({"sex": ["1", "2"]})
+    plan = fp.design(fp.Workload(domain, [fp.marginal("sex", std=9.0)]))
+    tables = fp.Tables(domain, {("sex",): np.array([3, 4])})
+    begun = time.monotonic()
+    with (
+        dask.config.set({"fitplug.timeout": "1s"}),
+        pytest.raises(FitplugError, match=r"s3://bucket/out: .*nothing was charged"),
+    ):
+        fpd.release(tables, plan, "s3://bucket/out", output_options=reach(server))
+    assert time.monotonic() - begun < 20
 
 
 def test_a_store_that_does_not_look_at_the_precondition(

@@ -90,11 +90,11 @@ def test_a_series_from_its_first_period_to_its_last(tmp_path, ledger, series):
     series = fpd.begin_series(PLAN, tmp_path / "pay", ledger=ledger, key="pay")
     assert np.array_equal(series.read().answers, released.answers)
     whole = series.to_release()
-    whole.write(tmp_path / "whole")
-    read = fp.Release.read(tmp_path / "whole")
+    whole.save(tmp_path / "whole")
+    read = fp.Release.load(tmp_path / "whole")
     for name in TRUTH:
         assert np.array_equal(read.estimates[name], released.estimates[name])
-    assert read.combine("year[REGION = 2]") == released.combine("year[REGION = 2]")
+    assert read.estimate("year[REGION = 2]") == released.estimate("year[REGION = 2]")
     # Anybody who has the folder can read it.
     public = fpd.open_series(tmp_path / "pay")
     assert np.array_equal(public.read().answers, released.answers)
@@ -126,12 +126,12 @@ def test_tables_of_periods_together_are_the_release(tmp_path, series):
 def test_combinations_of_what_is_known(series):
     released = series.release(1, TABLES)
     released = series.release(2, TABLES)
-    found = released.combine("months[MONTH = 1] + months[MONTH = 2]")
+    found = released.estimate("months[MONTH = 1] + months[MONTH = 2]")
     assert found.value == pytest.approx(released.estimates["so far"][1].sum(), rel=1e-9)
     with pytest.raises(fp.FitplugError, match="not drawn yet; 2 of 4 are"):
-        released.combine("months[MONTH = 3]")
+        released.estimate("months[MONTH = 3]")
     with pytest.raises(fp.FitplugError, match="not drawn yet"):
-        released.combine_all({"a": {"year": 1.0}, "b": {"months": np.eye(3, T)}})
+        released.estimate_all({"a": {"year": 1.0}, "b": {"months": np.eye(3, T)}})
     with pytest.raises(InputError, match="2 of 4 periods are drawn"):
         series.to_release()
 

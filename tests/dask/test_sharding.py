@@ -21,7 +21,7 @@ from fitplug.families import Slab
 from fitplug_dask import request as requests
 from fitplug_dask.exchange import run
 from fitplug_dask.files import take_snapshot
-from fitplug_dask.kernel import Job, choose_joint_tables, cut_partitions, partial_counts
+from fitplug_dask.kernel import Job, choose_joint_tables, cut_partitions, partitions
 from fitplug_dask.sharding import choose_slab_cells, count_shards, cut_slabs, shards
 from fitplug_dask.sources import find_files
 from fitplug_dask.workers import open_runner
@@ -203,7 +203,7 @@ def test_more_records_than_integers_hold_are_refused(
 ) -> None:
     from fitplug_dask.sharding import cell_collector
 
-    for module in (partial_counts, cell_collector, shards):
+    for module in (partitions, cell_collector, shards):
         monkeypatch.setattr(module, "LARGEST_SUM", 5000)
     with pytest.raises(DataError, match="integers would overflow"):
         fpd.count(people, (DOMAIN, TABLES))

@@ -120,7 +120,7 @@ def test_a_hard_link_is_the_file_itself(folder: Path) -> None:
         assert str(again) in message
         assert "name every file once" in message
         with pytest.raises(DataError, match="name every file once"):
-            fpd.survey(source, BOTH)
+            fpd.preview(source, BOTH)
     assert total([again, folder / "part.parquet"]) == 8
     again.unlink()
     again.write_bytes((folder / "a.parquet").read_bytes())  # a copy may hold other people
@@ -546,7 +546,7 @@ def test_pages_without_checksums_are_told_once(
     assert (
         said == [] if checksums else [s[:32] for s in said] == ["3 of 3 Parquet files that were l"]
     )
-    assert fpd.survey(tmp_path, BOTH).without_checksums == (0 if checksums else 3)
+    assert fpd.preview(tmp_path, BOTH).without_checksums == (0 if checksums else 3)
 
 
 def test_a_summary_of_other_files_is_refused(tmp_path: Path) -> None:

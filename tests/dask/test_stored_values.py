@@ -208,7 +208,7 @@ def test_a_missing_column_has_the_value_that_is_given(two_files: Path) -> None:
 def test_what_stands_for_a_missing_column_is_checked(
     two_files: Path, missing: dict[str, Any], says: str
 ) -> None:
-    for call in (fpd.count, fpd.survey):
+    for call in (fpd.count, fpd.preview):
         limit: Any = {"contributions": 1} if call is fpd.count else {}
         with pytest.raises(DomainError, match=says):
             call(two_files, BOTH, missing=missing, person="id", **limit)

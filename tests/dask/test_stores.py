@@ -263,9 +263,9 @@ def test_a_survey_reads_no_row(
     tmp_path: Path, hive: fp.Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read = watch_reading(monkeypatch)
-    told = fpd.survey("memory://p", WANTED)
+    told = fpd.preview("memory://p", WANTED)
     assert (told.files, told.format, told.rows, told.cells) == (6, "Parquet", 1800, 40)
-    on_disk = fpd.survey(tmp_path / "p", WANTED)
+    on_disk = fpd.preview(tmp_path / "p", WANTED)
     # In a store fewer first pages are looked at.
     assert told == dataclasses.replace(on_disk, without_checksums=told.without_checksums)
     assert 1 <= told.tasks <= 18
@@ -273,7 +273,7 @@ def test_a_survey_reads_no_row(
     assert told.memory > 2**20
     assert "1800" not in f"{told} {told!r}"
     with pytest.raises(DataError, match="no such file"):
-        fpd.survey("memory://none", WANTED)
+        fpd.preview("memory://none", WANTED)
     assert not read
     fpd.count("memory://p", WANTED)
     assert read
@@ -284,7 +284,7 @@ def test_a_survey_tells_rows_where_files_do(tmp_path: Path, suffix: str, rows: i
     from tests.helpers.counting import WRITERS
 
     WRITERS[suffix](people(1, 1000), tmp_path / f"a{suffix}", chunksize=300)
-    assert fpd.survey(tmp_path, (DOMAIN, [("sex", "age")])).rows == rows
+    assert fpd.preview(tmp_path, (DOMAIN, [("sex", "age")])).rows == rows
 
 
 # Footers that lie

@@ -81,11 +81,11 @@ def test_sums_by_zone_and_hour(trips: Path, name: str) -> None:
         off = release.estimates[group].reshape(answers.shape) - answers
         errors = off / np.sqrt(release.variances[group].reshape(answers.shape))
         assert np.abs(errors).max() < 6.5
-        total = release.combine(f"'{group}'")  # with errors of one sign, this would be far off
+        total = release.estimate(f"'{group}'")  # with errors of one sign, this would be far off
         assert abs(total.value - exact.sum()) < 6.5 * total.std
     covered = 0
     for hour in range(24):
-        mean = release.combine(f"'sums by hour'[HOUR={hour}] / HOUR[HOUR={hour}]")
+        mean = release.estimate(f"'sums by hour'[HOUR={hour}] / HOUR[HOUR={hour}]")
         low, high = mean.interval(0.95)
         covered += low <= exact[:, hour].sum() / people[:, hour].sum() <= high
     assert covered >= 17, "fewer of 24 independent intervals have a probability of 10^-5"

@@ -325,7 +325,7 @@ def test_folders_of_other_values_are_not_read(
         expected = by_duckdb(held, f"{condition} AND level IN ('040', '050')", weight is not None)
         assert_equal(counted, expected)
         assert len({group.path for group in read}) == files
-    told = fpd.survey(tmp_path, WANTED, where=where)
+    told = fpd.preview(tmp_path, WANTED, where=where)
     assert (told.files, told.left_out) == (files, 4 - files)
 
 
@@ -489,7 +489,7 @@ def test_what_is_refused_before_any_row_is_read(
     table = table.append_column("money", pa.array([1] * 10).cast(pa.decimal128(20, 1)))
     pq.write_table(table, folder / "a.parquet")
     read = watch_reading(monkeypatch)
-    for call in (fpd.count, fpd.survey):
+    for call in (fpd.count, fpd.preview):
         asked = {n: v for n, v in options.items() if call is fpd.count or n != "contributions"}
         with pytest.raises(error, match=says) as caught:
             call(tmp_path, WANTED, **asked)
@@ -565,22 +565,22 @@ def test_neither_a_job_nor_its_files_tell_rows(tmp_path: Path) -> None:
 
 def test_a_survey_says_how_rows_are_understood(tmp_path: Path) -> None:
     write(tmp_path, people(8))
-    plain = fpd.survey(tmp_path, WANTED)
+    plain = fpd.preview(tmp_path, WANTED)
     assert plain.rows_are == "each row is one record"
     assert plain.counts == ("pop",)
-    limited = fpd.survey(tmp_path, WANTED, person="id")
+    limited = fpd.preview(tmp_path, WANTED, person="id")
     assert limited.counts == ()
     assert limited.rows_are == (
         "each row is one record of the person in column 'id', of whom no more are counted than the "
         "limit"
     )
-    told = fpd.survey(tmp_path, WANTED, weight="pop", where={"level": "040"})
+    told = fpd.preview(tmp_path, WANTED, weight="pop", where={"level": "040"})
     assert told.counts == ()
     assert told.rows_are == (
         'each row stands for pop records; only rows where level is "040" are counted'
     )
     many = {"code": list(range(50)), "flag": True}
-    assert fpd.survey(tmp_path, WANTED, where=many).rows_are == (
+    assert fpd.preview(tmp_path, WANTED, where=many).rows_are == (
         "each row is one record; only rows where code is 0, 1, 2 or one of 47 more and flag is "
         "true are counted"
     )
@@ -593,11 +593,11 @@ def test_which_columns_seem_to_be_counts(tmp_path: Path) -> None:
     columns |= {"sex": ["1"], "weights": [0.5], "cnt": ["1"]}
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
     wanted = (DOMAIN, [("sex",)])
-    assert fpd.survey(tmp_path, wanted).counts == tuple(named)
+    assert fpd.preview(tmp_path, wanted).counts == tuple(named)
     known = fp.Domain({"sex": ["1", "2"], "n": [1, 2]})
-    assert fpd.survey(tmp_path, (known, [("sex",)])).counts == tuple(named[1:])
-    assert "N" not in fpd.survey(tmp_path, wanted, where={"N": 1}).counts
+    assert fpd.preview(tmp_path, (known, [("sex",)])).counts == tuple(named[1:])
+    assert "N" not in fpd.preview(tmp_path, wanted, where={"N": 1}).counts
     csv.write_csv(pa.table(columns), str(tmp_path / "a.csv"))
-    assert fpd.survey(tmp_path / "a.csv", wanted).counts == (*named, "weights", "cnt")
+    assert fpd.preview(tmp_path / "a.csv", wanted).counts == (*named, "weights", "cnt")
     # Of the total alone no column is needed, so the first line may be a person's.
-    assert fpd.survey(tmp_path / "a.csv", (DOMAIN, [()])).counts == ()
+    assert fpd.preview(tmp_path / "a.csv", (DOMAIN, [()])).counts == ()

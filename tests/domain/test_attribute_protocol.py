@@ -31,7 +31,7 @@ ATTRIBUTES: dict[str, Attribute] = {
     "days": fp.Dates("2020-02-27", "2020-03-02"),
     "months": fp.Dates("2019-12-01", "2020-02-29", "month"),
     "years": fp.Dates("1969-01-01", "1971-12-31", "year"),
-    "prefixes": fp.Prefix(["01001", "02"], 2, other="else"),
+    "prefixes": fp.CodePrefix(["01001", "02"], 2, other="else"),
     "tree": fp.Hierarchy(["state", "county", "tract"], TREE),
 }
 
@@ -118,7 +118,7 @@ def test_a_message_shows_every_kind() -> None:
     ("attribute", "says"),
     [
         (fp.Integers(0, 1), "only categories and trees"),
-        (fp.Prefix(["01"], 2), "only categories and trees"),
+        (fp.CodePrefix(["01"], 2), "only categories and trees"),
         (fp.Categories(["1"], other="x"), "the cell 'x' of other values"),
     ],
 )

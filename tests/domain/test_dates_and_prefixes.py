@@ -32,8 +32,8 @@ DOMAIN = fp.Domain(
         "born": fp.Dates("1968-01-01", "1972-12-31", by="year"),
         "seen": fp.Dates("1969-11-01", "1970-02-28", by="month"),
         "died": fp.Dates("1969-12-28", "1970-01-03"),
-        "tract": fp.Prefix(["01", "02", "é1"], length=2),
-        "county": fp.Prefix(["01001", "01003", "02001"], 4, other="elsewhere"),
+        "tract": fp.CodePrefix(["01", "02", "é1"], length=2),
+        "county": fp.CodePrefix(["01001", "01003", "02001"], 4, other="elsewhere"),
     }
 )
 
@@ -155,7 +155,7 @@ class TestDates:
 class TestPrefixes:
     def test_cells(self) -> None:
         assert DOMAIN["county"].labels == ("0100", "0200", "elsewhere")
-        assert fp.Prefix(["01001", "01003", "02001"], 2).labels == ("01", "02")
+        assert fp.CodePrefix(["01001", "01003", "02001"], 2).labels == ("01", "02")
 
     def test_codes(self) -> None:
         tract = DOMAIN["tract"]
@@ -163,7 +163,7 @@ class TestPrefixes:
         expected = [0, 1, -1, -1, -1, 2, -1]
         assert tract.codes(values).tolist() == expected
         assert tract.codes(np.array(values[:-1])).tolist() == expected[:-1]
-        county = fp.Prefix(["01001", "01003"], 5, other="rest")
+        county = fp.CodePrefix(["01001", "01003"], 5, other="rest")
         assert county.codes(["010019", "0100", None, "01003"]).tolist() == [0, 2, 2, 1]
 
     def test_numbers_have_no_prefix(self) -> None:
@@ -184,12 +184,12 @@ class TestPrefixes:
     )
     def test_what_is_no_domain(self, asked: Any, says: str) -> None:
         with pytest.raises(fp.DomainError, match=says):
-            fp.Prefix(*asked)
+            fp.CodePrefix(*asked)
 
 
 def test_other_attributes_of_the_same_cells_are_not_equal() -> None:
-    assert fp.Prefix(["01"], 2) != fp.Categories(["01"])
-    assert fp.Prefix(["01"], 2) == fp.Prefix(["01001"], 2)
+    assert fp.CodePrefix(["01"], 2) != fp.Categories(["01"])
+    assert fp.CodePrefix(["01"], 2) == fp.CodePrefix(["01001"], 2)
     assert fp.Dates("2020-01-01", "2020-01-31") != fp.Dates("2020-01-01", "2020-01-31", "month")
 
 

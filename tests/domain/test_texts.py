@@ -123,7 +123,7 @@ def test_codes_of_bytes_are_those_of_the_texts(texts, raw, other):
     known = list(dict.fromkeys(texts))
     attributes = [fp.Categories(known, other="all other" if other else None)]
     if min(map(len, known)) > 1:
-        attributes.append(fp.Prefix(known, 2, other="all other" if other else None))
+        attributes.append(fp.CodePrefix(known, 2, other="all other" if other else None))
     held = [*raw, *(text.encode("utf-8", "surrogatepass") for text in texts)]
     array = Texts.from_lengths(b"".join(held), np.array(list(map(len, held))))
     decoded = [text.decode("utf-8", "surrogateescape") for text in held]

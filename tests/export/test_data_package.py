@@ -101,7 +101,7 @@ def test_a_release_in_parts_is_written_alike(tmp_path):
     release = people.release(noise=1.0)
     write_folder(release, tmp_path / "parts", 0.95, most=7)
     fpe.write_data_package(release, tmp_path / "a")
-    fpe.write_data_package(fp.Release.read(tmp_path / "parts"), tmp_path / "b")
+    fpe.write_data_package(fp.Release.load(tmp_path / "parts"), tmp_path / "b")
     described = [json.loads((tmp_path / one / DESCRIPTOR).read_text()) for one in "ab"]
     assert described[0] == described[1]
 

@@ -80,7 +80,7 @@ def test_public_totals_are_marked():
 
 def test_a_release_in_parts_has_the_same_grids(release, tmp_path):
     write_folder(release, tmp_path / "parts", 0.95, most=7)
-    again = fp.Release.read(tmp_path / "parts")
+    again = fp.Release.load(tmp_path / "parts")
     xarray.testing.assert_identical(
         fpe.to_xarray(again, "cities"), fpe.to_xarray(release, "cities")
     )

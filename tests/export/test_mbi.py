@@ -121,7 +121,7 @@ def test_the_likelihood_is_that_of_the_release(kind: str, noise_scale: float) ->
         for name in workload.names
         for i, unit in enumerate(np.eye(workload[name].size))
     }
-    joint = release.combine_all(units).covariance
+    joint = release.estimate_all(units).covariance
     scale = np.outer(std, std)
     np.testing.assert_allclose(W @ inverse @ W.T / scale, joint / scale, atol=1e-6)
 

@@ -141,7 +141,7 @@ def test_public_totals_are_marked(tmp_path):
 def test_a_release_in_parts_is_written_alike(tmp_path):
     release = people.release(noise=1.0)
     write_folder(release, tmp_path / "parts", 0.95, most=7)
-    for folder, one in {"a": release, "b": fp.Release.read(tmp_path / "parts")}.items():
+    for folder, one in {"a": release, "b": fp.Release.load(tmp_path / "parts")}.items():
         fpe.write_sdmx(one, tmp_path / folder, agency="TEST")
     for path in (tmp_path / "a").glob("*.csv"):
         own, other = read_rows(path), read_rows(tmp_path / "b" / path.name)

@@ -77,7 +77,7 @@ def count(**cells):
 )
 def test_counts_these_people(expression, expected):
     """A release without noise has the exact answers."""
-    assert RELEASE.combine(expression).value == pytest.approx(expected, abs=1e-6)
+    assert RELEASE.estimate(expression).value == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_counts_these_people(expression, expected):
     ],
 )
 def test_ratios(expression, above, below):
-    found = RELEASE.combine(expression)
+    found = RELEASE.estimate(expression)
     assert found.approximate
     assert found.value == pytest.approx(above / below)
 
@@ -115,7 +115,7 @@ MEN, ALL = count(sex=[0]), count()
     ],
 )
 def test_sums_and_products_of_ratios(expression, expected):
-    assert RELEASE.combine(expression).value == pytest.approx(expected)
+    assert RELEASE.estimate(expression).value == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_sums_and_products_of_ratios(expression, expected):
 )
 def test_ratios_of_one_denominator_are_one_ratio(expression, is_one):
     """Its interval is exact."""
-    found = people.release(noise=1.0).combine(expression)
+    found = people.release(noise=1.0).estimate(expression)
     assert isinstance(found, fp.Ratio) == is_one
     assert isinstance(found, fp.Approximation) != is_one
 
@@ -138,7 +138,7 @@ def test_ratios_of_one_denominator_are_one_ratio(expression, is_one):
 def test_products_of_sums_that_are_too_many_are_refused():
     both = "(pyramid[sex=1] / total - total / pyramid)"
     with pytest.raises(fp.WorkloadError, match=r"more than 1,000 products .* at column"):
-        RELEASE.combine(" * ".join([both] * 11))
+        RELEASE.estimate(" * ".join([both] * 11))
 
 
 def test_one_range_is_kept_where_its_attribute_is_not_mentioned():
@@ -152,12 +152,12 @@ def test_one_range_is_kept_where_its_attribute_is_not_mentioned():
 def test_which_rows_are_used_changes_nothing():
     """Estimates depend on who is counted only: all come from one reconstruction."""
     noisy = people.release(noise=1.0)
-    one = noisy.combine("pyramid[2 <= age <= 3]")
+    one = noisy.estimate("pyramid[2 <= age <= 3]")
     for other in ("spans[2 <= age <= 3]", '"voting age"[2 <= age < 4]', "pyramid[age in [2, 3]]"):
-        same = noisy.combine(other)
+        same = noisy.estimate(other)
         assert same.value == pytest.approx(one.value, abs=1e-6)
         assert same.std == pytest.approx(one.std, rel=1e-6)
-    assert noisy.combine("pyramid - total").std < 1e-6
+    assert noisy.estimate("pyramid - total").std < 1e-6
 
 
 def test_names_and_values_of_any_kind():
@@ -254,7 +254,7 @@ WRONG = [
 @pytest.mark.parametrize(("expression", "says"), WRONG)
 def test_what_is_wrong_is_said_in_a_sentence(expression, says):
     with pytest.raises(fp.WorkloadError, match=says) as caught:
-        RELEASE.combine(expression)
+        RELEASE.estimate(expression)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 300
 
@@ -273,7 +273,7 @@ def test_a_value_that_is_also_a_row_is_refused():
 ).map(" ".join))  # fmt: skip
 def test_any_text_is_an_expression_or_a_workload_error(text):
     try:
-        found = RELEASE.combine(text)
+        found = RELEASE.estimate(text)
     except fp.WorkloadError as error:
         said = str(error)
     else:
@@ -292,7 +292,7 @@ def test_any_set_of_people_is_counted(ages, sexes, factor):
     chosen = ", ".join(str(s + 1) for s in sorted(sexes))
     text = f"{factor} * pyramid[age in [{listed}], sex in [{chosen}]] + spans[age in [{listed}]]"
     expected = factor * count(age=sorted(ages), sex=sorted(sexes)) + count(age=sorted(ages))
-    assert RELEASE.combine(text).value == pytest.approx(expected, abs=1e-5)
+    assert RELEASE.estimate(text).value == pytest.approx(expected, abs=1e-5)
 
 
 @given(
@@ -323,7 +323,7 @@ def test_arithmetic_is_that_of_numbers(shape):
         return f"({one} {sign} {two})", a + b if sign == "+" else a - b
 
     text, value = both(shape)
-    assert RELEASE.combine(text).value == pytest.approx(value, abs=1e-5)
+    assert RELEASE.estimate(text).value == pytest.approx(value, abs=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -344,7 +344,7 @@ def test_arithmetic_is_that_of_numbers(shape):
     ],
 )
 def test_or_joins_values_and_conditions_of_one_attribute(expression, expected):
-    assert RELEASE.combine(expression).value == pytest.approx(expected, abs=1e-6)
+    assert RELEASE.estimate(expression).value == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -369,7 +369,7 @@ def test_or_joins_values_and_conditions_of_one_attribute(expression, expected):
 )
 def test_what_is_wrong_with_or_and_quotes(expression, says):
     with pytest.raises(fp.WorkloadError, match=says) as caught:
-        RELEASE.combine(expression)
+        RELEASE.estimate(expression)
     assert "\n" not in str(caught.value)
 
 
@@ -381,7 +381,7 @@ ODD += ["'\"", "1.5.2", "ä", " x"]
 def test_hints_can_be_typed_back(label):
     domain = fp.Domain({"the sex": ["1", "2"], "age": fp.Integers(0, 3)})
     groups = [
-        fp.queries({"the sex": fp.rows({label: ["1"], "rest": ["1", "2"]})}, std=1.0, name="g"),
+        fp.queries({"the sex": fp.subsets({label: ["1"], "rest": ["1", "2"]})}, std=1.0, name="g"),
         fp.queries({"the sex": [[1.0, 0.0], [1.0, 2.0]]}, std=1.0, name="m"),
     ]
     workload = fp.Workload(domain, groups)
@@ -444,7 +444,7 @@ def test_any_union_is_that_of_sets(options):
             texts.append(f"{low} <= age <= {high}")
             chosen |= set(range(low, high + 1))
     text = f"spans[{' or '.join(texts)}]"
-    assert RELEASE.combine(text).value == pytest.approx(count(age=sorted(chosen)), abs=1e-5)
+    assert RELEASE.estimate(text).value == pytest.approx(count(age=sorted(chosen)), abs=1e-5)
 
 
 @pytest.mark.parametrize("most", [20_000, 100_000])

@@ -147,7 +147,7 @@ class TestAgainstExactRationals:
         expected = (A**2).sum(axis=0) / plan.noise_std**2
         np.testing.assert_allclose(whole_profile(plan), expected, rtol=1e-12)
         assert plan.profile().max() == pytest.approx(plan.privacy_cost**2, rel=1e-12)
-        assert (plan.slack() >= 0).all()
+        assert (plan.unused_budget() >= 0).all()
 
     def test_sigma_is_the_covariance_of_the_counts(self, designed):
         W, _, plan = designed

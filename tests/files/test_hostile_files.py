@@ -147,7 +147,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     plan = fp.design(fp.Workload(fp.Domain({"sex": ["1", "2"]}), [fp.marginal("sex", std=2.0)]))
     tables = fp.Tables(plan.domain, {("sex",): [3, 4]})
     place = tmp_path_factory.mktemp("release") / "r"
-    fpo.release(plan, tables).write(place)
+    fpo.release(plan, tables).save(place)
     return place
 
 
@@ -163,7 +163,7 @@ def test_a_damaged_table_of_a_release(folder: Path, tmp_path: Path) -> None:
     for damaged in made:
         table.write_bytes(damaged)
         try:
-            Release.read(place)
+            Release.load(place)
         except InputError:
             refused += 1
     assert refused > len(made) / 3

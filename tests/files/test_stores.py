@@ -44,12 +44,12 @@ def test_a_release_in_a_store(options, monkeypatch):
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", options["secret"])
     release = people.release(noise=1.0)
     write_folder(release, "s3://bucket/out", 0.95, most=7)
-    again = fp.Release.read("s3://bucket/out")
+    again = fp.Release.load("s3://bucket/out")
     again.verify()
-    assert again.combine("total") == release.combine("total")
+    assert again.estimate("total") == release.estimate("total")
     with pytest.raises(fp.InputError, match="is there already"):
         write_folder(release, "s3://bucket/out", 0.95)
     place = open_place("s3://bucket/out", options)
     place.join("answers").remove("part-00001.npy")
     with pytest.raises(fp.InputError, match="part-00001"):
-        fp.Release.read("s3://bucket/out").verify()
+        fp.Release.load("s3://bucket/out").verify()

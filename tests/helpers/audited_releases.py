@@ -120,7 +120,7 @@ class Watch:
 
 def check_drawn_once(folder, audit, watch=None, plan=PLAN, tables=TABLES):
     """Every durable part is exactly one draw, and the noise is as large as the plan says."""
-    release = fp.Release.read(folder)
+    release = fp.Release.load(folder)
     release.verify()
     answers = release.answers
     assert isinstance(answers, PartedAnswers)

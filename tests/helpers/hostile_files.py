@@ -164,7 +164,7 @@ def varint(number: int) -> bytes:
 
 def open_everywhere(path: Path) -> None:
     """Nothing but an error of ours may leave."""
-    for opens in (list_columns, lambda p: fpd.survey(p, WANTED), lambda p: fpd.count(p, WANTED)):
+    for opens in (list_columns, lambda p: fpd.preview(p, WANTED), lambda p: fpd.count(p, WANTED)):
         with contextlib.suppress(FitplugError):
             opens(path)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 import sqlite3
@@ -21,6 +22,8 @@ import fitplug as fp
 import fitplug_opendp as fpo
 from fitplug.ledger import cell_costs as cellcosts
 from fitplug.ledger.cell_costs import CellCosts, add_up
+from fitplug.ledger.charges import ChargeRequest
+from fitplug.privacy import DiscreteNoise
 
 DOMAIN = fp.Domain({"sex": ["f", "m"], "age": fp.Integers(0, 5), "job": ["a", "b", "c"]})
 X = np.arange(36).reshape(DOMAIN.shape)
@@ -41,7 +44,7 @@ YOUNG = fp.queries({"age": fp.ranges([(0, 0), (0, 1), (0, 2), (1, 2)])}, std=3.0
 ALL = fp.queries({"age": "prefix"}, std=20.0, name="all")
 FIRST = plan(YOUNG, ALL)
 OLD = fp.queries({"age": fp.ranges([(4, 4), (5, 5)]), "sex": [[1, 0], [1, 1]]}, std=4.0, name="old")
-SECOND = plan(OLD, cell_budgets=FIRST.slack())
+SECOND = plan(OLD, cell_budgets=FIRST.unused_budget())
 
 
 @pytest.fixture
@@ -94,12 +97,34 @@ def test_the_slack_pays_for_a_second_and_refuses_a_third(ledger: fp.Ledger) -> N
     assert fp.Ledger(ledger.path).entries() == ledger.entries()
 
 
+def test_a_free_release_with_little_noise_must_fit_the_curve(tmp_path: Path) -> None:
+    """All that was spent costs more epsilon once a part of it has little noise: Theorem 6."""
+    ledger = fp.Ledger(tmp_path / "epsilon.db", epsilon=9.0, delta=1e-9)
+    costs = CellCosts.from_plan(FIRST)
+    almost = Fraction(ledger.remaining) * Fraction(999, 1000)
+    ledger.charge(almost, what="x", key="first", profile=costs, noise=FIRST.noise)
+    little = copy.copy(SECOND)
+    vars(little)["noise"] = DiscreteNoise(20.0, SECOND.strategy.size)
+    request = ChargeRequest(little, Fraction(0), "x", key="free", within="first")
+    for look in (
+        lambda: ledger.check_free(little, within="first"),
+        lambda: ledger.charge_free(little, within="first", what="x"),
+        lambda: ledger.begin_release(request),
+        lambda: ledger.find_release(request),
+    ):
+        with pytest.raises(fp.OverBudget, match=r"sigma = 20 is over budget: .* leave 0 of rho"):
+            look()
+    assert len(ledger.entries()) == 1
+    ledger.charge_free(SECOND, within="first", what="x")
+    assert ledger.epsilon(1e-9) <= 9.0
+
+
 def test_what_is_left_pays_for_a_third(ledger: fp.Ledger) -> None:
     charge(ledger, FIRST)
-    assert (ledger.slack("first", DOMAIN) <= FIRST.slack() + 1e-12).all()
-    half = plan(OLD, cell_budgets=FIRST.slack() / 2)
+    assert (ledger.unused_budget("first", DOMAIN) <= FIRST.unused_budget() + 1e-12).all()
+    half = plan(OLD, cell_budgets=FIRST.unused_budget() / 2)
     ledger.charge_free(half, within="first", what="half")
-    left = ledger.slack("first", DOMAIN)
+    left = ledger.unused_budget("first", DOMAIN)
     assert left.shape == (2, 6, 1)
     third = plan(OLD, cell_budgets=left)
     ledger.charge_free(third, within="first", what="the other half")
@@ -118,7 +143,7 @@ def test_free_beside_a_measure_at_every_value(ledger: fp.Ledger) -> None:
     second = plan(
         fp.queries({"sex": [[0, 1]], "pay": "sum"}, std=9.0),
         domain=domain,
-        cell_budgets=first.slack(),
+        cell_budgets=first.unused_budget(),
     )
     paid = charge(ledger, first)
     ledger.charge_free(second, within="first", what="the others")
@@ -201,7 +226,7 @@ def test_charges_that_nothing_can_be_within(ledger: fp.Ledger) -> None:
     with pytest.raises(fp.LedgerError, match="'second' already"):
         ledger.charge_free(small, within="first", what="x", key="second")
     with pytest.raises(fp.LedgerError, match="another domain"):
-        ledger.slack("first", other)
+        ledger.unused_budget("first", other)
     assert len(ledger.entries()) == 3
 
 
@@ -241,7 +266,7 @@ def test_edited_profiles_are_noticed(ledger: fp.Ledger, statement: str) -> None:
     database.close()
     for look in (
         ledger.entries,
-        lambda: ledger.slack("first", DOMAIN),
+        lambda: ledger.unused_budget("first", DOMAIN),
         lambda: ledger.charge_free(SECOND, within="first", what="x"),
     ):
         with pytest.raises(fp.LedgerError, match="is damaged"):
@@ -299,7 +324,7 @@ def test_excess_and_slack_against_fractions(
             assert float(whole[place]) == pytest.approx(float(max(whole)), rel=1e-14)
         elif max(whole) * 4 <= 2 * rho * (1 - Fraction(1, 2**48)):
             assert over is None
-        left = np.broadcast_to(cellcosts.compute_slack(DOMAIN, rho, made), DOMAIN.shape)
+        left = np.broadcast_to(cellcosts.compute_unused_budget(DOMAIN, rho, made), DOMAIN.shape)
         for cell, used in zip(cells, before, strict=True):
             room = 2 * rho / 4 - used
             assert 0 <= Fraction(float(left[cell])) <= max(room, Fraction(0))
@@ -329,7 +354,7 @@ def test_symmetric_attributes_are_not_expanded_and_dense_ones_may_be_too_many(
     with pytest.raises(fp.OverBudget) as caught:
         ledger.charge_free(small, within="first", what="x")
     assert " at " not in str(caught.value).split("within")[0]
-    assert ledger.slack("first", survey).size == 1
+    assert ledger.unused_budget("first", survey).size == 1
 
     def wide(name: str) -> CellCosts:
         domain = cellcosts.digest_domain(survey)
@@ -339,7 +364,7 @@ def test_symmetric_attributes_are_not_expanded_and_dense_ones_may_be_too_many(
     assert cellcosts.find_excess(survey, Fraction(1), made, wide("y")) is None
     for look in (
         lambda: cellcosts.find_excess(survey, Fraction(1), made, wide("z")),
-        lambda: cellcosts.compute_slack(survey, Fraction(1), [*made, wide("z")]),
+        lambda: cellcosts.compute_unused_budget(survey, Fraction(1), [*made, wide("z")]),
     ):
         with pytest.raises(fp.BudgetError, match="1000000000 cells of x x y x z"):
             look()
@@ -353,7 +378,7 @@ def test_a_release_keeps_its_costs_and_another_is_free(ledger: fp.Ledger) -> Non
     (entry,) = ledger.entries()
     assert (entry.plan_digest, entry.output) == (FIRST.digest, "/out")
     assert entry.profile == CellCosts.from_plan(FIRST).digest
-    second = plan(OLD, cell_budgets=ledger.slack("first", DOMAIN))
+    second = plan(OLD, cell_budgets=ledger.unused_budget("first", DOMAIN))
     free = fpo.release(second, tables(second), ledger=ledger, within="first", key="second")
     assert ledger.spent == released.rho
     assert free.rho == second.rho
@@ -362,7 +387,7 @@ def test_a_release_keeps_its_costs_and_another_is_free(ledger: fp.Ledger) -> Non
 
 def test_three_records_a_person(ledger: fp.Ledger) -> None:
     fpo.release(FIRST, tables(FIRST), contributions=3, ledger=ledger, key="first")
-    second = plan(OLD, cell_budgets=ledger.slack("first", DOMAIN))
+    second = plan(OLD, cell_budgets=ledger.unused_budget("first", DOMAIN))
     fpo.release(second, tables(second), contributions=3, ledger=ledger, within="first")
     assert len(ledger.entries()) == 2
 

@@ -52,7 +52,7 @@ class TestTheUnitOfALedger:
         assert ledger.unit == fp.Ledger(tmp_path / "l.db").unit == unit
         bound = BoundUnit.bind(unit, DOMAIN)
         assert ledger.bound_unit == fp.Ledger(tmp_path / "l.db").bound_unit == bound
-        entry = ledger.charge(1, what="survey")
+        entry = ledger.charge(1, what="preview")
         assert (entry.unit, entry.bound_unit) == (unit, bound)
         assert ledger.entries() == (entry,)
         for domain in (None, DOMAIN):
@@ -63,7 +63,7 @@ class TestTheUnitOfALedger:
     def test_it_is_that_of_the_first_charge(self, tmp_path: Path, unit: Any) -> None:
         ledger = fp.Ledger(tmp_path / "l.db", rho=10)
         assert ledger.unit is None
-        ledger.charge(1, what="survey", unit=unit, domain=DOMAIN)
+        ledger.charge(1, what="preview", unit=unit, domain=DOMAIN)
         assert ledger.unit == unit
         assert ledger.bound_unit == BoundUnit.bind(unit, DOMAIN)
 
@@ -83,17 +83,17 @@ class TestTheUnitOfALedger:
         bound = BoundUnit.bind(unit, DOMAIN)
         assert ledger.bound_unit == BoundUnit(unit)
         if isinstance(unit, fp.AddRemove):  # this adds up, whatever the cells will be
-            ledger.charge(1, what="survey", unit=fp.AddRemove())
+            ledger.charge(1, what="preview", unit=fp.AddRemove())
             assert ledger.spent == unit.records**2
         if not BoundUnit(unit).is_known:
             for given in (None, unit):
                 with pytest.raises(LedgerError, match="give the domain of the charge"):
-                    ledger.charge(1, what="survey", unit=given)
+                    ledger.charge(1, what="preview", unit=given)
         before = ledger.spent
-        ledger.charge(1, what="survey", unit=unit, domain=DOMAIN)
+        ledger.charge(1, what="preview", unit=unit, domain=DOMAIN)
         assert ledger.spent == before + 1
         assert ledger.bound_unit == bound
-        ledger.charge(1, what="survey")
+        ledger.charge(1, what="preview")
         assert ledger.spent == before + 2
 
     def test_other_cells_are_another_unit(self, tmp_path: Path, unit: Any) -> None:
@@ -106,10 +106,10 @@ class TestTheUnitOfALedger:
             fp.Ledger(tmp_path / "l.db", unit=unit, domain=other)
         if isinstance(unit, fp.ReplaceOne):
             with pytest.raises(LedgerError, match="costs of the two do not add up"):
-                ledger.charge(1, what="survey", unit=unit, domain=other)
+                ledger.charge(1, what="preview", unit=unit, domain=other)
             assert ledger.entries() == ()
         else:
-            ledger.charge(1, what="survey", unit=unit, domain=other)
+            ledger.charge(1, what="preview", unit=unit, domain=other)
             assert ledger.spent == unit.records**2
         assert ledger.bound_unit == BoundUnit.bind(unit, DOMAIN)
 
@@ -121,7 +121,7 @@ class TestTheUnitOfALedger:
 
     def test_an_edit_is_noticed(self, tmp_path: Path, unit: Any) -> None:
         ledger = fp.Ledger(tmp_path / "l.db", rho=10, unit=unit, domain=DOMAIN)
-        ledger.charge(1, what="survey")
+        ledger.charge(1, what="preview")
         for table in ("budget", "entry"):
             with sqlite3.connect(tmp_path / "l.db") as database:
                 ((kept,),) = database.execute(f"SELECT unit FROM {table}").fetchall()
@@ -161,12 +161,12 @@ def test_a_charge_is_converted_upward_or_refused(
     tenth = Fraction(1, 10)
     if factor is None:
         with pytest.raises(LedgerError, match="costs of the two do not add up") as caught:
-            ledger.charge(tenth, what="survey", unit=unit, domain=DOMAIN)
+            ledger.charge(tenth, what="preview", unit=unit, domain=DOMAIN)
         assert f"({BoundUnit.bind(kept, DOMAIN)})" in str(caught.value)
         assert f"({BoundUnit.bind(unit, DOMAIN)})" in str(caught.value)
         assert ledger.entries() == ()
         return
-    entry = ledger.charge(tenth, what="survey", unit=unit, domain=DOMAIN)
+    entry = ledger.charge(tenth, what="preview", unit=unit, domain=DOMAIN)
     assert (entry.rho, entry.unit) == (factor * tenth, unit)
     assert ledger.statement()[0].spent == factor * tenth
     assert ledger.unit == kept
@@ -175,7 +175,7 @@ def test_a_charge_is_converted_upward_or_refused(
 def test_a_charge_that_fits_only_without_conversion_is_refused(tmp_path: Path) -> None:
     ledger = fp.Ledger(tmp_path / "l.db", rho=1, unit=fp.AddRemove(3))
     with pytest.raises(OverBudget) as caught:
-        ledger.charge(Fraction(1, 2), what="survey", unit=fp.AddRemove())
+        ledger.charge(Fraction(1, 2), what="preview", unit=fp.AddRemove())
     assert caught.value.requested == 4.5
     assert ledger.spent == 0
 
@@ -212,7 +212,7 @@ def test_what_a_count_enforced_holds_for_persons_with_more_records(
     )
     assert published.entry is not None
     assert float(published.entry.rho) == pytest.approx(plan.rho)
-    assert fp.Release.read(tmp_path / "out").entry == published.entry
+    assert fp.Release.load(tmp_path / "out").entry == published.entry
     replacing = fp.Ledger(tmp_path / "r.db", rho=100, unit=fp.ReplaceOne())
     with pytest.raises(LedgerError, match="costs of the two do not add up"):
         fpo.release(plan, count(contributions=1, person="id"), ledger=replacing)
@@ -221,7 +221,7 @@ def test_what_a_count_enforced_holds_for_persons_with_more_records(
 def test_a_retry_finds_a_charge_that_was_converted(tmp_path: Path, plan: fp.Plan) -> None:
     ledger = fp.Ledger(tmp_path / "l.db", rho=100, unit=fp.AddRemove(2))
     rho = Fraction(plan.rho)
-    request = ChargeRequest(plan, rho, "survey", key="k", output="out", in_folder=True)
+    request = ChargeRequest(plan, rho, "preview", key="k", output="out", in_folder=True)
     begun = ledger.begin_release(request)
     assert begun.entry.rho == 4 * rho
     assert ledger.begin_release(request) == begun
@@ -238,7 +238,7 @@ def test_free_releases_are_free_for_persons_of_the_ledger(tmp_path: Path) -> Non
     plan = fp.design(workload)
     tables = fp.Tables(domain, {"a": [3, 4]})
     fpo.release(plan, tables, ledger=ledger, key="charged")
-    slack = ledger.slack("charged", domain)
+    slack = ledger.unused_budget("charged", domain)
     # Nothing is left at the first cell, and as much as the charge is for at the second one.
     assert slack[0] == pytest.approx(0, abs=1e-9)
     assert slack[1] == pytest.approx(2 * plan.rho)

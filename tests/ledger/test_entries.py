@@ -6,10 +6,12 @@ import math
 import shutil
 import sqlite3
 import tempfile
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import opendp.prelude as dp
 import pytest
 from hypothesis import settings
@@ -19,7 +21,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from fitplug.errors import BudgetError, InputError, LedgerError, OverBudget
 from fitplug.ledger import rows as ledgerrows
 from fitplug.ledger.ledger import Ledger
-from fitplug.privacy import USUAL, DiscreteNoise, epsilon_at, rho_at, rho_of_budget
+from fitplug.ledger.records import make_budget
+from fitplug.privacy import USUAL, CurveLoss, DiscreteNoise, epsilon_at, rho_at, rho_of_budget
 from tests.helpers.exact import as_written
 
 DIGEST = "ab" * 32
@@ -112,9 +115,68 @@ def test_little_noise_has_less_of_a_budget_in_epsilon(path: Path) -> None:
     assert 0.99 * ledger.total < most < 0.998 * ledger.total
     with pytest.raises(OverBudget):
         ledger.charge(ledger.remaining, what="too much", noise=noise)
-    ledger.charge(Fraction(most), what="all", noise=noise)
+    ledger.charge(most, what="all", noise=noise)
     assert ledger.epsilon(1e-9) <= 1.0
-    assert ledger.remaining == 0.0
+    assert ledger.remaining <= 1e-12
+
+
+def test_which_theorem_holds_does_not_depend_on_what_was_released(path: Path) -> None:
+    """Noise too little for the curve is not let in on the total that rho alone would allow."""
+    noise = DiscreteNoise(2.0, 10)
+    assert rho_of_budget(1.0, 1e-9, noise.loss) == rho_at(1.0, 1e-9)
+    ledger = Ledger(path, epsilon=1.0, delta=1e-9)
+    ledger.charge(1e-3, what="much", noise=DiscreteNoise(1e6, 10))
+    for look in (ledger.check, lambda rho, noise: ledger.charge(rho, what="little", noise=noise)):
+        with pytest.raises(OverBudget, match=r"sigma = 2 is over budget: .* so little noise"):
+            look(0.9 * rho_at(1.0, 1e-9), noise=noise)
+    assert len(ledger.entries()) == 1
+    any_noise = Ledger(path.with_name("any.db"), epsilon=1.0, delta=1e-9, any_noise=True)
+    any_noise.charge(any_noise.remaining, what="little", noise=noise)
+
+
+def test_what_is_spent_stretched_by_the_least_noise_is_within_the_curve(path: Path) -> None:
+    """The condition of Theorem 6, in rational numbers, whatever comes first."""
+    ledger = Ledger(path, epsilon=1.0, delta=1e-9)
+    curve = Fraction(ledger.total) * Fraction(USUAL.stretch)
+    for sigma in (1e6, 300.0, 30.0, 9.0, 5.0, 3.0, 2.2, 1e3):
+        noise = DiscreteNoise(sigma, 7)
+        left = ledger.statement()[0].left_for(noise.loss)
+        if left:
+            ledger.charge(left / 3, what=f"sigma {sigma}", noise=noise)
+        budget, entries = ledger.statement()
+        assert budget.loss is not None
+        stretch = max(Fraction(entry.noise.loss.stretch) for entry in entries if entry.noise)
+        assert stretch == budget.loss.stretch
+        assert budget.spent * stretch <= curve
+        assert ledger.epsilon(1e-9) <= 1.0
+
+
+def test_a_million_charges_are_the_most_on_the_curve() -> None:
+    budget = make_budget(None, 1.0, 1e-9)
+    assert budget is not None
+    last = replace(budget, loss=CurveLoss(1.0, USUAL.log_ratio - 1.5e-18))
+    assert last.left_for(DiscreteNoise(1e9, 1).loss) == budget.total
+    last = replace(budget, loss=CurveLoss(1.0, USUAL.log_ratio))
+    assert last.left_for(DiscreteNoise(1e9, 1).loss) == 0
+
+
+@pytest.mark.parametrize("noise", [(20, 10), (np.float32(20), np.int64(10)), (20.0, True)])
+def test_noise_given_as_other_numbers(path: Path, noise: tuple[Any, Any]) -> None:
+    ledger = Ledger(path, epsilon=1.0, delta=1e-9)
+    if noise[1] is True:
+        with pytest.raises(InputError, match="answers = True"):
+            DiscreteNoise(*noise)
+        return
+    entry = ledger.charge(1e-3, what="x", noise=DiscreteNoise(*noise))
+    assert ledger.entries() == (entry,)
+    assert entry.noise == DiscreteNoise(20.0, 10)
+
+
+@pytest.mark.parametrize("any_noise", [1, "no", None])
+def test_any_noise_is_a_truth_value(path: Path, any_noise: Any) -> None:
+    with pytest.raises(BudgetError, match="must be True or False"):
+        Ledger(path, epsilon=1.0, delta=1e-9, any_noise=any_noise)
+    assert not path.exists()
 
 
 def test_epsilon_of_a_ledger_in_rho_follows_its_noise(path: Path) -> None:

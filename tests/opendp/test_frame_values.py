@@ -52,7 +52,7 @@ ATTRIBUTES = {
     "a measure": (fp.Measure(-1, 1, unit=0.5, other="none"), NUMBERS),
     "truth": (fp.Categories([True, False], other="null"), ["Boolean"]),
     "labels": (fp.Categories(["1", "x"], other="other"), ["String"]),
-    "prefixes": (fp.Prefix(["10", "20"], 2, other="other"), ["String"]),
+    "prefixes": (fp.CodePrefix(["10", "20"], 2, other="other"), ["String"]),
     "dates": (fp.Dates("2020-01-01", "2020-01-03"), DATES),
     "a measure of dates": (fp.Measure("2020-01-01", "2020-01-03", other="none"), DATES),
 }

@@ -225,10 +225,10 @@ class TestRelease:
 
     def test_a_combination_knows_its_covariance(self):
         released = fpo.release(self.PLAN, tables_for(self.PLAN, self.X))
-        women = released.combine({"pyramid": [[0, 0], [0, 0], [0, 0], [0, 1]]})
+        women = released.estimate({"pyramid": [[0, 0], [0, 0], [0, 0], [0, 1]]})
         assert women.value == released.estimates["pyramid"][3, 1]
         assert women.std == pytest.approx(math.sqrt(released.variances["pyramid"][3, 1]), rel=1e-6)
-        nothing = released.combine({"race": 1, "total": -1})
+        nothing = released.estimate({"race": 1, "total": -1})
         assert abs(nothing.value) < 1e-6
         assert nothing.std < 1e-6
 
@@ -243,7 +243,7 @@ class TestRelease:
     def test_bad_combinations(self, coefficients, says):
         released = fpo.release(self.PLAN, tables_for(self.PLAN, self.X))
         with pytest.raises(fp.WorkloadError, match=says):
-            released.combine(coefficients)
+            released.estimate(coefficients)
 
     def test_features_are_as_they_were(self):
         dp.disable_features(*FEATURES)

@@ -57,7 +57,7 @@ def test_design_and_all_that_follows(workload: fp.Workload, solver, rho) -> None
     plan.verify()
     assert math.isfinite(plan.rho)
     assert sum(prices(plan).values()) == pytest.approx(1)
-    plan.summary(), plan.slack(), plan.tiers, plan.sigma()
+    plan.summary(), plan.unused_budget(), plan.tiers, plan.sigma()
 
 
 @given(workloads(), st.sampled_from([1e-100, 1.0, 1e100]))

@@ -19,7 +19,7 @@ QUERIES = [
     {"b": "identity", "a": "prefix"},
     {"a": fp.ranges([(0, 1), (1, 2)])},
     {"a": [[1.0, -1.0, 0.0]], "b": "total"},
-    {"b": fp.rows({'both "é"': ["x", "y"]}), "a": "all_ranges"},
+    {"b": fp.subsets({'both "é"': ["x", "y"]}), "a": "all_ranges"},
     {},
 ]
 TARGETS = [

@@ -219,7 +219,7 @@ class TestPrices:
         records = {"g": ["a", "b"], "y": [3, 8]}
         tables = fp.Tables.from_records(DOMAIN, records, first.tables)
         fpo.release(first, tables, ledger=ledger, what="sums", key="first")
-        left = ledger.slack("first", DOMAIN)
+        left = ledger.unused_budget("first", DOMAIN)
         assert left.ravel() == pytest.approx([1, 0], abs=1e-6)
         people = fp.queries({"g": "identity"}, std=100.0, name="people")
         with pytest.raises(fp.OverBudget):

@@ -295,7 +295,7 @@ def test_no_array_of_a_plan_can_be_written_to(plan: fp.Plan, tmp_path: Path) -> 
     for each in (plan, unused, sent, copy.deepcopy(sent)):
         # Whatever is computed and kept on the way is looked at too.
         each.verify()
-        says(each), each.summary(), each.slack(), each.tiers, each.targets, each.digest
+        says(each), each.summary(), each.unused_budget(), each.tiers, each.targets, each.digest
         found = dict(arrays_in(each, "plan", set()))
         assert len(found) > 15
         assert [path for path, array in found.items() if array.flags.writeable] == []

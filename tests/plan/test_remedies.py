@@ -20,7 +20,7 @@ DOMAIN = fp.Domain(
         "DAY": fp.Dates("2020-01-01", "2020-12-31"),
         "MONTH": fp.Dates("2020-01-01", "2020-12-31", by="month"),
         "YEAR": fp.Dates("2020-01-01", "2021-12-31", by="year"),
-        "ZIP": fp.Prefix(CODES, 2),
+        "ZIP": fp.CodePrefix(CODES, 2),
         "SEX": ["1", "2"],
     }
 )

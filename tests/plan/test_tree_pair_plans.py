@@ -107,7 +107,7 @@ def test_a_plan_is_made_kept_and_released(name, unit, tmp_path):
     assert estimates["total"] == pytest.approx(4000, abs=1e-6)
     assert estimates["counties"].sum() == pytest.approx(4000, abs=1e-6)
     assert estimates["tracts"].sum() == pytest.approx(4000, abs=1e-6)
-    assert release.combine({"counties": np.ones(len(estimates["counties"]))}).std < 1e-6
+    assert release.estimate({"counties": np.ones(len(estimates["counties"]))}).std < 1e-6
 
 
 @pytest.mark.slow

@@ -74,8 +74,8 @@ def test_a_release_is_near_the_counts(plan):
         assert np.abs(off).max() < 6
     first = np.zeros(plan.workload["tracts"].shape)
     first.flat[:2] = 1, 1
-    std = release.combine({"tracts": first}).std
-    found = release.combine_all({"a": {"tracts": first}, "b": {"counties": np.ones(5)}})
+    std = release.estimate({"tracts": first}).std
+    found = release.estimate_all({"a": {"tracts": first}, "b": {"counties": np.ones(5)}})
     assert found.stds[0] == pytest.approx(std, rel=1e-9)
 
 
@@ -119,11 +119,11 @@ def test_queries_are_free_within_what_a_plan_leaves(tmp_path):
     asked = fp.Workload(domain, [fp.queries(young, variance=targets, name="young")])
     first = design_tree(asked, tolerance=1e-2)
     assert first.profile().shape == (1, 17, 3)
-    assert first.slack()[0, 7, 0] > 0.1 * first.privacy_cost**2
+    assert first.unused_budget()[0, 7, 0] > 0.1 * first.privacy_cost**2
 
     ledger = fp.Ledger(tmp_path / "budget.db", rho=10.0)
     fpo.release(first, count(first), ledger=ledger, what="first", key="first")
-    spent, slack = ledger.spent, ledger.slack("first", domain)
+    spent, slack = ledger.spent, ledger.unused_budget("first", domain)
     assert slack.shape == (1, 17, 3)
     late = [fp.queries(old, variance=1.0, name="old")]
     second = design_tree(fp.Workload(domain, late), cell_budgets=slack, tolerance=1e-2)

@@ -39,7 +39,9 @@ def test_k_records_cost_their_square(name, tmp_path):
     assert three.gap == pytest.approx(one.gap, rel=1e-6, abs=1e-13)
     np.testing.assert_allclose(three.profile(), 9 * one.profile(), rtol=1e-13)
     assert three.profile().max() == pytest.approx(three.privacy_cost**2, rel=1e-12)
-    np.testing.assert_allclose(three.slack(), 9 * one.slack(), rtol=1e-9, atol=1e-9 * three.rho)
+    np.testing.assert_allclose(
+        three.unused_budget(), 9 * one.unused_budget(), rtol=1e-9, atol=1e-9 * three.rho
+    )
     for group in workload.names:
         np.testing.assert_array_equal(three.variances[group], one.variances[group])
     total = sum((Fraction(m.sensitivity) / Fraction(m.sigma)) ** 2 / 2 for m in three.mechanisms())
@@ -127,7 +129,7 @@ class TestReleases:
         release = fpo.publish(self.plan, self.tables, tmp_path / "out", ledger=ledger)
         assert float(ledger.spent) == pytest.approx(self.plan.rho, rel=1e-12)
         assert ledger.spent >= release.rho
-        again = fp.Release.read(tmp_path / "out")
+        again = fp.Release.load(tmp_path / "out")
         assert (again.contributions, again.plan.unit) == (3, self.plan.unit)
 
     def test_the_measurement_charges_each_record_once(self):

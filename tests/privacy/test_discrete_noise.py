@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fitplug.errors import InputError
+from fitplug.errors import BudgetError, InputError
 from fitplug.privacy import (
     CONTINUOUS,
     USUAL,
@@ -156,7 +156,34 @@ def test_losses_of_many_releases_add_up():
     assert CONTINUOUS.join(CONTINUOUS) == CurveLoss()
 
 
-@pytest.mark.parametrize(("sigma", "answers"), [(0.0, 1), (math.inf, 1), (math.nan, 1), (2.0, 0)])
+def test_an_epsilon_below_the_ratio_pays_for_it():
+    for log_ratio in (0.3, 1e-3, 1e-9):
+        loss = CurveLoss(1.0, log_ratio)
+        least = delta_at(1e-3, 0.0, CONTINUOUS) + math.expm1(2 * log_ratio)
+        assert delta_at(1e-3, 0.0, loss) >= min(least, delta_at(1e-3, 0.0))
+
+
+@pytest.mark.parametrize("epsilon", [1e-11, 1e-12, 5e-9])
+def test_a_rho_too_small_is_refused_and_no_fault(epsilon):
+    with pytest.raises(BudgetError, match="leaves a rho below"):
+        rho_of_budget(epsilon, 1e-300)
+
+
+def test_three_answers_against_exact_sums():
+    sigma, shift = 1.7, (1, 1, -1)
+    loss = DiscreteNoise(sigma, 3).loss
+    cost = math.sqrt(3) / sigma
+    for epsilon in (0.3, 2.0):
+        assert delta_at(cost, epsilon, loss) >= sum_delta(sigma, shift, epsilon)
+
+
+@pytest.mark.parametrize(
+    ("sigma", "answers"),
+    [
+        *((0.0, 1), (math.inf, 1), (math.nan, 1), (10**400, 1), ("2", 1)),
+        *((2.0, 0), (2.0, 1.0), (2.0, math.nan), (2.0, True), (2.0, 2**63)),
+    ],
+)
 def test_no_noise(sigma, answers):
     with pytest.raises(InputError, match="noise_std"):
         DiscreteNoise(sigma, answers)

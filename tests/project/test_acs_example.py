@@ -92,7 +92,7 @@ def runs(tmp_path_factory):
 def test_what_it_prints(runs):
     _, (first, second) = runs
     for words in (
-        "rho = 0.04", "epsilon at delta 1e-09", "certified gap", "pyramid", "std 12",
+        "rho = 0.04", "1.608 at delta 1e-09", "certified gap", "pyramid", "std 12",
         "moe 15 at 90%", "charged rho =", "by 1 release(s)", "released 239 answers",
     ):  # fmt: skip
         assert words in first.stdout

@@ -70,8 +70,8 @@ def test_the_commands_count_and_release(folder):
     value = re.search(r"people, released: (\d+), std", by_script)
     assert abs(int(value.group(1)) - 20_000) < 100
     assert "released 238 answers" in by_command
-    release = fp.Release.read(folder / "examples" / "cluster" / "release")
-    assert abs(release.combine("total").value - 20_000) < 100
+    release = fp.Release.load(folder / "examples" / "cluster" / "release")
+    assert abs(release.estimate("total").value - 20_000) < 100
 
 
 def test_an_address_where_nothing_answers_is_one_sentence(folder, monkeypatch):

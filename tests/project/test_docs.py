@@ -70,7 +70,7 @@ def test_the_blocks_of_a_page_run(page: Path) -> None:
     if page == PAGES[0]:  # its two commands are run by CI
         assert fitplug("run", "examples/acs/release.toml").code == 0
     said = run_page(page)
-    check = {"contributions": check_records_lost, "README": check_readme, "opendp": check_opendp}
+    check = {"contributions": check_truncation, "README": check_readme, "opendp": check_opendp}
     check.get(name_page(page), lambda said: None)(said)
 
 
@@ -85,7 +85,7 @@ def test_the_blocks_of_the_page_of_synthetic_records_run() -> None:
         from tests.project.test_docs import SYNTHETIC
 
         said = run_page(SYNTHETIC)
-        estimate, std = said["release"].combine("total")
+        estimate, std = said["release"].estimate("total")
         assert said["records"].records == int(estimate) and abs(estimate - 27_253) < 6 * std
         assert len(said["races"]) == said["records"].records
         # Nearly all cells have large counts, so the model's tables are near those of the release.
@@ -103,7 +103,7 @@ def test_the_blocks_of_the_page_of_synthetic_records_run() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def check_records_lost(said: dict[str, Any]) -> None:
+def check_truncation(said: dict[str, Any]) -> None:
     """What the page's commands say against the data it made."""
     visits = said["visits"]
     lost = 1 - visits.clip(max=3).sum() / visits.clip(max=40).sum()
@@ -115,14 +115,14 @@ def check_records_lost(said: dict[str, Any]) -> None:
     assert "differ" not in printed
     for limit, release in said["kept"].items():
         assert release.rho == pytest.approx(1 / 800)
-        value, std = release.combine("total")
+        value, std = release.estimate("total")
         assert abs(value - visits.clip(max=limit).sum()) < 6 * std
 
 
 def check_readme(said: dict[str, Any]) -> None:
     """What is shown of a release against the data, and the ledger against the plan."""
     assert said["ledger"].spent == said["plan"].rho
-    adults = said["release"].combine("adults")
+    adults = said["release"].estimate("adults")
     assert abs(adults.value - 22_062) < 6 * adults.std
     shown = next(b.text for b in blocks(ROOT / "README.md") if b.language == "text")
     total = re.search(r"total +(\S+) +(\S+)", shown)

@@ -91,7 +91,7 @@ def test_the_release_is_near_the_counts_at_every_level(folder, ages):
     (folder / "chosen.toml").write_text(spec.replace("release/", f"release-{len(ages)}/"))
     said = fitplug("run", str(folder / "chosen.toml"))
     assert said.code == 0, said
-    release = fp.Release.read(folder / f"release-{len(ages)}")
+    release = fp.Release.load(folder / f"release-{len(ages)}")
     plan = fp.Plan.load(folder / f"release-{len(ages)}" / "plan.npz")
     assert plan.gap < 0.01
     pyramid = np.zeros((2, 86))

@@ -109,7 +109,7 @@ def test_sums_are_exact() -> None:
 
 
 def test_estimates_are_near_the_sums(example: Path) -> None:
-    release = fp.Release.read(example / "release")
+    release = fp.Release.load(example / "release")
     domain = release.plan.domain
     for suffix, names in (("", ("SEX", "RAC1P")), (" by area", ("SEX", "PUMA"))):
         for group, value in (("people", "1"), ("income", CLAMPED)):
@@ -119,8 +119,8 @@ def test_estimates_are_near_the_sums(example: Path) -> None:
             std = np.sqrt(release.variances[name].reshape(exact.shape))
             assert (np.abs(off) < 6.5 * std).all()
             assert (release.variances[name] <= release.plan.targets[name]).all()
-    means = [release.combine(f"income[SEX={s}] / people[SEX={s}]") for s in (1, 2)]
-    gap = release.combine("income[SEX=2] / people[SEX=2] - income[SEX=1] / people[SEX=1]")
+    means = [release.estimate(f"income[SEX={s}] / people[SEX={s}]") for s in (1, 2)]
+    gap = release.estimate("income[SEX=2] / people[SEX=2] - income[SEX=1] / people[SEX=1]")
     sums, people = (count(("SEX",), value) for value in (CLAMPED, "1"))
     exact_means = [sums[s,] / people[s,] for s in ("1", "2")]
     for found, exact_mean in zip(means, exact_means, strict=True):
@@ -130,7 +130,7 @@ def test_estimates_are_near_the_sums(example: Path) -> None:
 
 
 def test_weighted_estimates_are_near_the_sums(example: Path) -> None:
-    release = fp.Release.read(example / "weighted")
+    release = fp.Release.load(example / "weighted")
     for name, value in (("population", WEIGHT), ("income", f"({WEIGHT}) * ({THOUSANDS})")):
         exact = sum_exactly(release.plan.domain, ("SEX",), value)
         off = release.estimates[name].ravel() - exact

@@ -173,7 +173,7 @@ def describe_call(unit: object) -> str:
 
 @pytest.mark.slow
 def test_the_release_is_near_the_counts(place: Path) -> None:
-    release = fp.Release.read(place / "release")
+    release = fp.Release.load(place / "release")
     domain = release.plan.domain
     assert release.plan.unit == fp.AddRemove(records=9, once_per="YEAR")
     assert release.limited == "enforced"
@@ -197,11 +197,11 @@ def test_both_releases_are_charged_to_one_ledger(place: Path) -> None:
 
 @pytest.mark.slow
 def test_what_a_smaller_limit_loses_is_estimated(place: Path) -> None:
-    ran = fitplug("lost", place / "three", place / "release", "industry")
+    ran = fitplug("truncation", place / "three", place / "release", "industry")
     assert ran.code == 0, ran.err
     assert "with at most 3 of each person, at most one in each cell of YEAR" in ran.out
-    few, many = (fp.Release.read(place / name) for name in ("three", "release"))
-    lost = fp.estimate_lost(few, many, "industry")
+    few, many = (fp.Release.load(place / name) for name in ("three", "release"))
+    lost = fp.estimate_truncation(few, many, "industry")
     exact = count_kept(9) - count_kept(3)
     assert abs(lost.records.value - exact) < 6.5 * lost.records.std
-    assert lost.kept.std == pytest.approx(few.combine("industry").std)
+    assert lost.kept.std == pytest.approx(few.estimate("industry").std)

@@ -135,8 +135,8 @@ class TestMeasurements:
 
     def test_they_are_written_and_read_back(self, tmp_path: Path) -> None:
         released = self.released()
-        released.write(tmp_path / "out")
-        assert Release.read(tmp_path / "out").contributions is None
+        released.save(tmp_path / "out")
+        assert Release.load(tmp_path / "out").contributions is None
 
 
 def test_a_review_shows_the_noise_that_was_drawn() -> None:

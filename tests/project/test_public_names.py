@@ -35,7 +35,7 @@ reveal_type(release)
 reveal_type(release.to_arrow("pyramid"))
 reveal_type(release.to_pandas("pyramid"))
 reveal_type(release.to_polars("pyramid"))
-reveal_type(release.combine({"pyramid": 1}))
+reveal_type(release.estimate({"pyramid": 1}))
 plan.nothing
 """
 
@@ -46,7 +46,7 @@ REVEALED = [
     r"pyarrow\.\w+\.Table|Any",  # Any where a library has neither types of its own nor stubs
     r"pandas\.core\.frame\.DataFrame|Any",
     r"polars\.dataframe\.frame\.DataFrame",
-    r".*fitplug\.release\.combined_numbers\.Combination.*",
+    r".*fitplug\.release\.combined_numbers\.Estimate.*",
 ]
 
 

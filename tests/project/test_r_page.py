@@ -70,14 +70,14 @@ def test_r_runs_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     )
     assert ran.returncode == 0, ran.stderr
 
-    shown = fp.Release.read("examples/acs/release")
+    shown = fp.Release.load("examples/acs/release")
     assert_is_table(tmp_path / "read-by-r.csv", shown, "pyramid", 1e-3)
     if has_package("arrow"):
         assert_is_table(tmp_path / "exact-by-r.csv", shown, "pyramid", 1e-12)
-    made = fp.Release.read("people-release")
+    made = fp.Release.load("people-release")
     assert_is_table(tmp_path / "answers-by-r.csv", made, "pyramid", 1e-12)
     told = re.search(r"^SHARE +(\S+) +(\S+)", ran.stdout, re.MULTILINE)
     assert told is not None
-    share = made.combine("pyramid[sex = f, age <= 17] / total")
+    share = made.estimate("pyramid[sex = f, age <= 17] / total")
     assert [float(told[1]), float(told[2])] == pytest.approx([share.value, share.std], rel=1e-12)
     assert fp.Ledger("people.db").spent == made.rho

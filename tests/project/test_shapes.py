@@ -274,7 +274,7 @@ def run_in_folder(way: Way, shape: Shape, place: Place, monkeypatch: pytest.Monk
         use_small_parts(monkeypatch, 5)
     check_way(way, shape, place)
     if way.refuse(shape) is None:
-        read = fp.Release.read(place.output)
+        read = fp.Release.load(place.output)
         read.verify()
         shape.check(read)
 
@@ -303,7 +303,7 @@ def test_by_the_command(name: str, parts: bool, place: Place) -> None:
     spec.write_text(write_spec(shape, place.write(shape), parts), encoding="utf-8")
     ran = fitplug("run", spec, "--key", KEY)
     assert ran.code == 0, ran.err
-    shape.check(fp.Release.read(place.output))
+    shape.check(fp.Release.load(place.output))
     again = fitplug("run", spec, "--key", KEY)
     assert (again.code, again.err) == (0, "")
     assert "done already" in again.out

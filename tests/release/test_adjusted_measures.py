@@ -28,7 +28,7 @@ def noisy(seed):
 def nearest(release, total=None):
     """Counts and sums that records can have, nearest in the covariance of the estimates."""
     cells = [f"{name}[g={g}]" for name in ("people", "money") for g in "abc"]
-    found = release.combine_all(cells)
+    found = release.estimate_all(cells)
     n, s = cp.Variable(3), cp.Variable(3)
     inverse = np.linalg.inv(found.covariance)
     objective = cp.quad_form(cp.hstack([n, s]) - found.values, cp.psd_wrap(inverse))

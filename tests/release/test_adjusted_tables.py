@@ -98,7 +98,7 @@ class TestNonnegative:
 
     def test_is_marked_as_biased_and_keeps_the_release(self, release):
         found = release.nonnegative()
-        assert isinstance(found, fp.Adjusted)
+        assert isinstance(found, fp.DisplayTables)
         assert found.biased
         assert found.release is release
         assert found.method == "nonnegative"

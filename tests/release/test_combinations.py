@@ -1,4 +1,4 @@
-"""Combinations and their joint covariance against matrices written out, ratios against draws."""
+"""Estimates and their joint covariance against matrices written out, ratios against draws."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ class TestCovariance:
         R = rows(plan, given) @ np.linalg.pinv(A, rcond=1e-12)
         expected = R @ R.T * (plan.noise_std * noise_scale) ** 2
         release = empty(plan, noise_scale=noise_scale)
-        found = release.combine_all(dict(zip("pqrs", given, strict=True)))
+        found = release.estimate_all(dict(zip("pqrs", given, strict=True)))
         assert found.names == ("p", "q", "r", "s")
         scale = np.sqrt(np.outer(np.diag(expected), np.diag(expected)))
         np.testing.assert_allclose(found.covariance / scale, expected / scale, atol=1e-7)
-        np.testing.assert_allclose(found.stds, [release.combine(one).std for one in given])
+        np.testing.assert_allclose(found.stds, [release.estimate(one).std for one in given])
         assert np.linalg.eigvalsh(found.covariance).min() > -1e-9 * scale.max()
         assert not found.approximate.any()
 
@@ -70,19 +70,19 @@ class TestCovariance:
         given = chosen(plan, 2)
         covariance, B = plan.sigma()
         L = np.linalg.lstsq(B.T.astype(float), rows(plan, given).T, rcond=None)[0].T
-        found = empty(plan).combine_all(dict(zip("pqrs", given, strict=True)))
+        found = empty(plan).estimate_all(dict(zip("pqrs", given, strict=True)))
         expected = L @ covariance @ L.T
         np.testing.assert_allclose(found.covariance, expected, atol=1e-7 * expected.max())
 
     def test_differences_and_sums_follow_from_it(self, plan):
         one, two = chosen(plan, 3, k=2)
         release = empty(plan)
-        covariance = release.combine_all({"one": one, "two": two}).covariance
+        covariance = release.estimate_all({"one": one, "two": two}).covariance
         names = {**one, **two}
         for sign in (1, -1):
             both = {n: one.get(n, 0.0) + sign * np.asarray(two.get(n, 0.0)) for n in names}
             variance = covariance[0, 0] + covariance[1, 1] + 2 * sign * covariance[0, 1]
-            assert release.combine(both).std == pytest.approx(math.sqrt(variance), rel=1e-7)
+            assert release.estimate(both).std == pytest.approx(math.sqrt(variance), rel=1e-7)
 
 
 class TestEach:
@@ -93,39 +93,39 @@ class TestEach:
         single = np.zeros(group.shape)
         single.flat[-1] = -2.5
         given += [{group.name: single}, {group.name: 0.0}]
-        found = list(release.combine_each(iter(given)))
-        joint = release.combine_all({str(k): one for k, one in enumerate(given)})
+        found = list(release.estimate_each(iter(given)))
+        joint = release.estimate_all({str(k): one for k, one in enumerate(given)})
         np.testing.assert_allclose([one.value for one in found], joint.values, atol=1e-9)
         np.testing.assert_allclose([one.std for one in found], joint.stds, rtol=1e-7, atol=1e-9)
-        np.testing.assert_allclose([release.combine(one) for one in given], found, atol=1e-9)
+        np.testing.assert_allclose([release.estimate(one) for one in given], found, atol=1e-9)
 
     def test_one_answer_beside_a_group_without_coefficients(self):
         release = people.release()
         first, second, *_ = release.plan.workload.groups
         one = np.zeros(first.shape)
         one.flat[0] = 2.0
-        alone = release.combine({first.name: one})
+        alone = release.estimate({first.name: one})
         nothing = np.zeros(second.shape)
-        assert release.combine({first.name: one, second.name: nothing}) == alone
-        assert release.combine({second.name: nothing, first.name: one}) == alone
-        assert release.combine({second.name: nothing}) == (0.0, 0.0)
+        assert release.estimate({first.name: one, second.name: nothing}) == alone
+        assert release.estimate({second.name: nothing, first.name: one}) == alone
+        assert release.estimate({second.name: nothing}) == (0.0, 0.0)
 
     def test_ratios_stand_among_sums(self):
         release = people.release(noise=1.0)
         asked = ["total", "pyramid[sex=1] / total", "pyramid[age=0]", "spans[age=3] / pyramid"]
-        found = list(release.combine_each(asked))
-        joint = release.combine_all(asked)
+        found = list(release.estimate_each(asked))
+        joint = release.estimate_all(asked)
         assert [one.approximate for one in found] == [False, True, False, True]
         np.testing.assert_allclose([one.value for one in found], joint.values)
         np.testing.assert_allclose([one.std for one in found], joint.stds, rtol=1e-7)
 
     def test_a_ratio_that_means_nothing_has_no_value(self):
         release = people.release(noise=1.0)
-        one, two = release.combine_each(["pyramid / (total - total)", "total"])
+        one, two = release.estimate_each(["pyramid / (total - total)", "total"])
         assert math.isnan(one.value)
         assert math.isnan(one.std)
-        assert one.numerator == release.combine("pyramid")
-        assert two == release.combine("total")
+        assert one.numerator == release.estimate("pyramid")
+        assert two == release.estimate("total")
 
     def test_many_share_inversions_and_have_no_covariance(self, monkeypatch):
         release = people.release(noise=1.0)
@@ -139,14 +139,14 @@ class TestEach:
         monkeypatch.setattr(reconstruction, "upper_solution_norms", counting)
         monkeypatch.delattr(Combined, "compute_covariance")
         asked = [f"{k} * pyramid[sex={k % 2 + 1}] - spans[age={k % 6}]" for k in range(1_000)]
-        few = list(release.combine_each(asked[:12]))
+        few = list(release.estimate_each(asked[:12]))
         inverted.clear()
-        found = list(release.combine_each(asked))
+        found = list(release.estimate_each(asked))
         np.testing.assert_allclose(found[:12], few, rtol=1e-9)
         assert len(inverted) <= len(release.plan.strategy.positions)
 
     def test_what_is_wrong_is_said_when_it_comes(self):
-        found = people.release().combine_each(["total", "totel"])
+        found = people.release().estimate_each(["total", "totel"])
         with pytest.raises(fp.WorkloadError, match="did you mean 'total'"):
             list(found)
 
@@ -154,16 +154,16 @@ class TestEach:
 class TestRatios:
     def test_is_the_delta_method(self):
         release = people.release(noise=1.0)
-        found = release.combine("pyramid[age <= 2] / total")
+        found = release.estimate("pyramid[age <= 2] / total")
         assert isinstance(found, fp.Ratio)
         assert found.approximate
         assert not found.numerator.approximate
-        joint = release.combine_all(["pyramid[age <= 2]", "total"])
+        joint = release.estimate_all(["pyramid[age <= 2]", "total"])
         a, b = joint.values
         gradient = np.array([1 / b, -a / b**2])
         assert found.value == pytest.approx(a / b, rel=1e-12)
         assert found.std == pytest.approx(math.sqrt(gradient @ joint.covariance @ gradient))
-        assert found.numerator == release.combine("pyramid[age <= 2]")
+        assert found.numerator == release.estimate("pyramid[age <= 2]")
         assert found.covariance == pytest.approx(joint.covariance[0, 1], rel=1e-6)
         low, high = found.interval(0.9)
         assert low < found.value < high
@@ -173,8 +173,8 @@ class TestRatios:
     def test_against_5000_draws(self):
         """The std and the coverage of a ratio whose denominator is 30 stds from zero."""
         plan = people.plan()
-        exact = people.release().combine("2 * pyramid[sex = 1] / total")
-        sigma = people.release().combine_all(["2 * pyramid[sex = 1]", "total"])
+        exact = people.release().estimate("2 * pyramid[sex = 1] / total")
+        sigma = people.release().estimate_all(["2 * pyramid[sex = 1]", "total"])
         factor = sigma.values[1] / 30 / sigma.stds[1]
         draws = np.random.default_rng(5).multivariate_normal(
             sigma.values, sigma.covariance * factor**2, size=5000
@@ -183,7 +183,7 @@ class TestRatios:
         noisy = fp.Release(
             plan=plan, answers=people.release().answers, rho=plan.rho, noise_scale=factor
         )
-        found = noisy.combine("2 * pyramid[sex = 1] / total")
+        found = noisy.estimate("2 * pyramid[sex = 1] / total")
         assert found.value == pytest.approx(exact.value)
         assert np.std(ratios) == pytest.approx(found.std, rel=0.05)
         # Of the interval made of each draw: binomial, five of its stds.
@@ -201,10 +201,10 @@ class TestRatios:
             "all": "total",
             "both": "(pyramid[sex = 1] + pyramid[sex = 2]) / total",
         }
-        found = release.combine_all(asked)
+        found = release.estimate_all(asked)
         assert found.approximate.tolist() == [True, True, False, True]
         for k, expression in enumerate(asked.values()):
-            one = release.combine(expression)
+            one = release.estimate(expression)
             assert found.values[k] == pytest.approx(one.value)
             assert found.stds[k] == pytest.approx(one.std, rel=1e-6, abs=1e-7)
         # Shares of one whole add up to one without noise.
@@ -217,14 +217,14 @@ class TestRatios:
         release = people.release()
         for asked in ("total / (pyramid[sex = 1] - pyramid[sex = 1])", "total / (total - total)"):
             with pytest.raises(fp.WorkloadError, match=f"less than {LEAST_STDS:g} stds from zero"):
-                release.combine(asked)
+                release.estimate(asked)
             with pytest.raises(fp.WorkloadError, match=r"'shares'.*from zero"):
-                release.combine_all({"shares": asked})
+                release.estimate_all({"shares": asked})
 
 
 class TestIntervals:
     def test_of_one_combination(self):
-        found = people.release().combine({"total": 1, "voting age": [-1, 0]})
+        found = people.release().estimate({"total": 1, "voting age": [-1, 0]})
         value, std = found
         low, high = found.interval(0.95)
         assert (low, high) == (value - found.moe(0.95), value + found.moe(0.95))
@@ -233,7 +233,7 @@ class TestIntervals:
             found.interval(1.5)
 
     def test_of_several(self):
-        found = people.release().combine_all(["total", "pyramid[sex = 1]"])
+        found = people.release().estimate_all(["total", "pyramid[sex = 1]"])
         low, high = found.interval(0.95)
         np.testing.assert_allclose(high - low, 2 * 1.959963984540054 * found.stds)
         wider = found.moe(0.95, simultaneous=True)
@@ -242,20 +242,20 @@ class TestIntervals:
 
     @pytest.mark.parametrize("asked", [{}, [], "total", 3, None])
     def test_nothing_to_combine(self, asked):
-        with pytest.raises(fp.WorkloadError, match="combine_all needs"):
-            people.release().combine_all(asked)
+        with pytest.raises(fp.WorkloadError, match="estimate_all needs"):
+            people.release().estimate_all(asked)
 
     def test_lists_are_of_expressions_once_each(self):
         with pytest.raises(fp.WorkloadError, match="listed twice"):
-            people.release().combine_all(["total", "total"])
+            people.release().estimate_all(["total", "total"])
         with pytest.raises(fp.WorkloadError, match="has no name"):
-            people.release().combine_all([{"total": 1}])
+            people.release().estimate_all([{"total": 1}])
 
     def test_what_is_wrong_is_named(self):
         release = people.release()
         with pytest.raises(fp.WorkloadError, match=r"'mine'.*did you mean 'total'"):
-            release.combine_all({"mine": "totel"})
+            release.estimate_all({"mine": "totel"})
         with pytest.raises(fp.WorkloadError, match=r"'mine'.*shape"):
-            release.combine_all({"mine": {"pyramid": [1, 2, 3]}})
+            release.estimate_all({"mine": {"pyramid": [1, 2, 3]}})
         with pytest.raises(fp.WorkloadError, match="no combination"):
-            release.combine(3)
+            release.estimate(3)

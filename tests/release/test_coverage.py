@@ -98,7 +98,7 @@ COMBINED = {
 @pytest.fixture(scope="module")
 def combined(releases):
     asked = {name: text for name, (text, _) in COMBINED.items()}
-    return [release.combine_all(asked) for release in releases[::2]]
+    return [release.estimate_all(asked) for release in releases[::2]]
 
 
 @pytest.mark.parametrize("confidence", CONFIDENCES)

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+import re
+import shutil
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -10,9 +15,11 @@ import numpy as np
 import pytest
 
 import fitplug as fp
+import fitplug_dask as fpd
 import fitplug_opendp as fpo
 from fitplug.files.folders import make_partial_folder, move_into_place
-from fitplug_opendp import executor, publication
+from fitplug_opendp import executor, output, publication
+from fitplug_opendp.release_progress import log_duration
 from fitplug_opendp.staging import Staging
 from tests.helpers.killed_processes import run_script
 
@@ -199,10 +206,88 @@ for limit in (100, 600, 1200, 2500, 4000, 5500, 9000, 20000, 40000):
             assert made in (None, after["held"])
 
 
+BIG = """
+import sys
+import numpy as np
+import fitplug as fp, fitplug_opendp as fpo
+folder, ledger = sys.argv[1:]
+domain = fp.Domain({"age": fp.Integers(1, 60_000)})
+plan = fp.design(fp.Workload(domain, [fp.marginal("age", std=9.0), fp.total(std=5.0)]))
+tables = fp.Tables(domain, {("age",): np.zeros(60_000, dtype=np.int64)})
+try:
+    fpo.publish(plan, tables, folder + "/out", ledger=fp.Ledger(ledger, rho=9.0))
+except fp.FitplugError as error:
+    print(error)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("megabytes", [1, 8])
+def test_a_disk_that_is_too_small_is_found_before_the_charge(tmp_path: Path, megabytes) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = f'mount -t tmpfs -o size={megabytes}m none "$0" && '
+    inside = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+    if subprocess.run([*inside, mount + "true", disk], check=False).returncode:
+        pytest.skip("no small file system can be mounted here")
+    (tmp_path / "big.py").write_text(BIG)
+    command = f'{mount}{sys.executable} {tmp_path}/big.py "$0" "$1" && ls -A "$0"'
+    said = subprocess.check_output([*inside, command, disk, tmp_path / "budget.db"], text=True)
+    charges = len(fp.Ledger(tmp_path / "budget.db", rho=9.0).entries())
+    assert ("nothing was charged; make room" in said) == (megabytes < 8)
+    assert said.splitlines()[1:] == [] if megabytes < 8 else said == "out\n"
+    assert charges == (megabytes == 8)
+
+
 class TestPublish:
     @pytest.fixture
     def ledger(self, tmp_path: Path) -> fp.Ledger:
         return fp.Ledger(tmp_path / "budget.db", rho=1.0)
+
+    def test_room_is_looked_at_twice_before_the_charge(self, tmp_path, ledger, monkeypatch):
+        needed = output.estimate_size(PLAN)
+        assert needed > 8 * PLAN.strategy.size + 24 * PLAN.workload.query_count
+        free: list[int] = []
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: (10**9, 0, free.pop(0)))
+        for amounts in ([needed - 1], [needed, needed - 1]):
+            free[:] = amounts
+            with pytest.raises(fp.FitplugError, match=r"out needs about .* nothing was charged"):
+                fpo.publish(PLAN, TABLES, tmp_path / "new" / "out", ledger=ledger, key="k")
+            assert free == []
+            assert [path.name for path in tmp_path.iterdir()] == ["budget.db"]
+        assert ledger.entries() == ()
+        free[:] = [needed, needed]
+        fpo.publish(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
+        assert free == []
+
+    def test_a_charged_release_is_finished_whatever_room_there_is(
+        self, tmp_path, ledger, monkeypatch
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(publication, "write_manifest", lambda *_: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                fpo.publish(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: (10**9, 10**9, 0))
+        made = fpo.publish(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
+        assert ledger.spent == made.rho
+
+    @pytest.mark.parametrize("cells", [X, 0 * X])
+    def test_the_log_has_the_duration_of_each_phase_and_nothing_of_the_rows(
+        self, tmp_path, ledger, caplog, cells
+    ):
+        def list_phases() -> list[str]:
+            lines = [one.message for one in caplog.records if one.name == log_duration.__module__]
+            caplog.clear()
+            return [re.fullmatch(r"the phase '(\w+)' took \d+\.\d s", line)[1] for line in lines]
+
+        tables = fp.Tables(DOMAIN, {("sex", "age"): cells})
+        with caplog.at_level(logging.INFO):
+            fpo.publish(PLAN, tables, tmp_path / "out", ledger=ledger, key="whole")
+            assert list_phases() == ["check", "count", "draw", "store", "publish"]
+            fpd.release(tables, PLAN, tmp_path / "parts", ledger=ledger, key="parts")
+            assert list_phases() == ["check", "count", "draw", "store", "publish"]
+            fpo.release(PLAN, tables, ledger=ledger, key="memory")
+            assert list_phases() == ["check", "draw"]
 
     def test_the_same_call_again_is_the_same_release(self, tmp_path, ledger):
         first = fpo.publish(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")

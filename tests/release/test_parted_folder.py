@@ -71,7 +71,7 @@ def folder(release, tmp_path):
 
 class TestRoundTrip:
     def test_everything_is_there_again(self, release, location):
-        again = fp.Release.read(location)
+        again = fp.Release.load(location)
         assert again.plan_digest == release.plan_digest
         for name in ("rho", "contributions", "noise_scale", "entry", "privacy_cost", "rows"):
             assert getattr(again, name) == getattr(release, name)
@@ -81,11 +81,11 @@ class TestRoundTrip:
             np.testing.assert_array_equal(again.variances[name], release.variances[name])
             assert again.to_arrow(name).equals(release.to_arrow(name))
         asked = "pyramid[sex = 1] - total"
-        assert again.combine(asked) == release.combine(asked)
+        assert again.estimate(asked) == release.estimate(asked)
         again.verify()
 
     def test_some_answers(self, release, folder):
-        answers = fp.Release.read(folder).answers
+        answers = fp.Release.load(folder).answers
         for chosen in (
             slice(3, 12),
             slice(None),
@@ -117,7 +117,7 @@ class TestRoundTrip:
             assert found.columns == whole.column_names
 
     def test_parts_of_a_table(self, release, folder):
-        parts = list(fp.Release.read(folder).iter_tables("pyramid"))
+        parts = list(fp.Release.load(folder).iter_tables("pyramid"))
         assert len(parts) > 1
         assert sum(len(part) for part in parts) == release.plan.workload["pyramid"].size
         assert parts[0].schema.metadata[b"fitplug.plan_digest"].decode() == release.plan_digest
@@ -125,26 +125,26 @@ class TestRoundTrip:
         assert whole.equals(release.to_arrow("pyramid"))
 
     def test_a_folder_in_parts_is_written_as_another_one(self, release, folder, tmp_path):
-        fp.Release.read(folder).write(tmp_path / "whole")
-        again = fp.Release.read(tmp_path / "whole")
+        fp.Release.load(folder).save(tmp_path / "whole")
+        again = fp.Release.load(tmp_path / "whole")
         np.testing.assert_array_equal(again.answers, release.answers)
         assert again.tables is None
 
     def test_a_folder_that_is_taken_stays_as_it_is(self, release, location):
         with pytest.raises(fp.InputError, match="is there already"):
-            release.write(location)
-        fp.Release.read(location).verify()
+            release.save(location)
+        fp.Release.load(location).verify()
 
     def test_other_answers_have_other_estimates(self, release, folder):
         other = people.release(noise=1.0, seed=1)
-        changed = dataclasses.replace(fp.Release.read(folder), answers=other.answers)
+        changed = dataclasses.replace(fp.Release.load(folder), answers=other.answers)
         np.testing.assert_array_equal(changed.estimates["cities"], other.estimates["cities"])
-        assert changed.combine("total") == other.combine("total")
+        assert changed.estimate("total") == other.estimate("total")
 
     def test_estimates_on_the_command_line(self, release, location):
         ran = fitplug("estimate", location, "pyramid[sex = 1] + total", "--json")
         assert ran.code == 0
-        expected = release.combine("pyramid[sex = 1] + total")
+        expected = release.estimate("pyramid[sex = 1] + total")
         assert json.loads(ran.out)["estimates"][0]["std"] == expected.std
 
     def test_huge_answers(self, release, tmp_path):
@@ -165,7 +165,7 @@ class TestDamage:
 
     def refused(self, folder, path):
         def read_all():
-            fp.Release.read(folder).verify()
+            fp.Release.load(folder).verify()
 
         with pytest.raises(fp.InputError) as caught:
             read_all()
@@ -182,7 +182,7 @@ class TestDamage:
                 if path.name != "release.json":
                     self.refused(folder, path)
             path.write_bytes(whole)
-        fp.Release.read(folder).verify()
+        fp.Release.load(folder).verify()
 
     def test_parts_that_are_swapped_are_named(self, folder):
         for first, second in (
@@ -193,7 +193,7 @@ class TestDamage:
             (folder / second).rename(folder / first)
             (folder / "other").rename(folder / second)
             with pytest.raises(fp.InputError, match=r"part-0000[01]"):
-                fp.Release.read(folder).verify()
+                fp.Release.load(folder).verify()
             (folder / first).rename(folder / "other")
             (folder / second).rename(folder / first)
             (folder / "other").rename(folder / second)
@@ -201,7 +201,7 @@ class TestDamage:
     def test_parts_are_checked_when_they_are_read(self, folder):
         (folder / "answers" / "part-00001.npy").write_bytes(b"1")
         (folder / "pyramid.parquet" / "part-00001.parquet").write_bytes(b"1")
-        release = fp.Release.read(folder)
+        release = fp.Release.load(folder)
         release.answers[:7]
         release.estimates["total"]
         with pytest.raises(fp.InputError, match=r"part-00001\.npy"):
@@ -227,7 +227,7 @@ class TestDamage:
         tables = write_tables(place, forged, digest)
         complete_folder(place, release, digest, tables, confidence=0.95)
         with pytest.raises(fp.InputError, match="does not say what the answers do"):
-            fp.Release.read(tmp_path).verify()
+            fp.Release.load(tmp_path).verify()
 
     def test_an_incomplete_folder_is_no_release(self, release, folder, tmp_path):
         fields, digest = read_folder(folder)
@@ -236,12 +236,12 @@ class TestDamage:
         assert read_digest(tmp_path) is None
         (tmp_path / "file").write_text("no folder")
         with pytest.raises(fp.InputError, match="no such release folder"):
-            fp.Release.read(tmp_path / "file")
+            fp.Release.load(tmp_path / "file")
         write_answers(LocalPlace(tmp_path), release)
         with pytest.raises(fp.InputError, match=r"release\.json is missing"):
-            fp.Release.read(tmp_path)
+            fp.Release.load(tmp_path)
         with pytest.raises(fp.InputError, match=r"release\.json is missing"):
-            fp.Release.read("memory://nothing/here")
+            fp.Release.load("memory://nothing/here")
 
 
 class Review:
@@ -359,7 +359,7 @@ class TestPieces:
         record = json.loads((out / "release.json").read_text())
         assert (record["epsilon"], record["answers_digest"]) == (1.0, digest)
         assert (out / "answers" / "part-00000.npy").stat().st_mode & 0o044
-        fp.Release.read(out).verify()
+        fp.Release.load(out).verify()
 
     def test_tables_are_written_with_the_same_bytes_again(self, release, tmp_path):
         place = LocalPlace(tmp_path)
@@ -384,11 +384,11 @@ class TestPieces:
         with pytest.raises(fp.InputError, match="pyramid"):
             complete_folder(place, release, digest, tables[:-1], confidence=0.95)
         complete_folder(place, release, digest, tables, confidence=0.95)
-        again = fp.Release.read(tmp_path)
+        again = fp.Release.load(tmp_path)
         again.verify()
         np.testing.assert_array_equal(again.estimates["pyramid"], release.estimates["pyramid"])
         asked = "pyramid[sex = 1, age <= 3]"
-        assert again.combine(asked).value == pytest.approx(release.combine(asked).value)
+        assert again.estimate(asked).value == pytest.approx(release.estimate(asked).value)
         assert group.shape == again.estimates["pyramid"].shape
 
     def test_the_manifest_of_the_first_run_stays(self, release, tmp_path):
@@ -443,7 +443,7 @@ class TestPartsOfTheStrategy:
             for output, chosen in zip(parted.outputs, number_outputs(parted.outputs), strict=True)
         ]
         complete_folder(place, release, digest, tables, confidence=0.95)
-        again = fp.Release.read(tmp_path)
+        again = fp.Release.load(tmp_path)
         for name in plan.workload.names:
             np.testing.assert_array_equal(again.estimates[name], release.estimates[name])
         cut = type(plan.strategy).cut
@@ -485,15 +485,15 @@ class TestCombinationsOfLargeGroups:
         monkeypatch.setattr(coefficients, "_FEW", 0)
 
     def test_all_are_as_those_of_small_groups(self, release, folder, large, monkeypatch):
-        again = fp.Release.read(folder)
-        found = list(again.combine_each(self.ASKED)), again.combine_all(self.ASKED[:4])
-        in_memory = list(release.combine_each(self.ASKED))
+        again = fp.Release.load(folder)
+        found = list(again.estimate_each(self.ASKED)), again.estimate_all(self.ASKED[:4])
+        in_memory = list(release.estimate_each(self.ASKED))
         assert found[0] == in_memory
         monkeypatch.undo()
-        for one, other in zip(found[0], release.combine_each(self.ASKED), strict=True):
+        for one, other in zip(found[0], release.estimate_each(self.ASKED), strict=True):
             assert one.value == pytest.approx(other.value, rel=1e-12, abs=1e-9)
             assert one.std == pytest.approx(other.std, rel=1e-9, abs=1e-9)
-        together = release.combine_all(self.ASKED[:4])
+        together = release.estimate_all(self.ASKED[:4])
         np.testing.assert_allclose(found[1].values, together.values, rtol=1e-12)
         np.testing.assert_allclose(found[1].covariance, together.covariance, rtol=1e-8, atol=1e-9)
 
@@ -502,17 +502,17 @@ class TestCombinationsOfLargeGroups:
             if part.suffix == ".npy":
                 part.unlink()
         (folder / "pyramid.parquet" / "part-00001.parquet").unlink()
-        again = fp.Release.read(folder)
+        again = fp.Release.load(folder)
         asked = "pyramid[sex = 1, age <= 3]"
-        assert again.combine(asked) == release.combine(asked)
+        assert again.estimate(asked) == release.estimate(asked)
         with pytest.raises(fp.InputError, match="part-00001"):
-            again.combine("pyramid[sex = 2, age <= 3]")
+            again.estimate("pyramid[sex = 2, age <= 3]")
 
     def test_coefficients_are_as_before(self, release, folder):
         asked = {"pyramid": np.arange(12.0).reshape(2, 6), "total": 1.0}
-        assert fp.Release.read(folder).combine(asked) == release.combine(asked)
+        assert fp.Release.load(folder).estimate(asked) == release.estimate(asked)
 
     def test_coefficients_of_large_groups_are_not_mixed_with_expressions(self, release, large):
         asked = {"one": {"pyramid": np.ones((2, 6))}, "other": "total"}
         with pytest.raises(fp.WorkloadError, match="by expressions"):
-            release.combine_all(asked)
+            release.estimate_all(asked)

@@ -96,7 +96,7 @@ def test_intervals_cover_the_records_kept_and_rarely_all(
     assert "need not cover the count of all rows" in limited[0].population
 
 
-def estimated(noise: float, counted: fp.Tables, whole: fp.Tables) -> list[fp.Lost]:
+def estimated(noise: float, counted: fp.Tables, whole: fp.Tables) -> list[fp.TruncationLoss]:
     """Pairs of releases by the sampler that releases, or with so much noise of another kind."""
     rng = np.random.default_rng(5)
 
@@ -109,12 +109,12 @@ def estimated(noise: float, counted: fp.Tables, whole: fp.Tables) -> list[fp.Los
         return fp.Release(plan, answers, plan.rho * k**2, k, limited="enforced")
 
     return [
-        fp.estimate_lost(drawn(PLAN, counted, KEPT), drawn(COARSE, whole, LARGEST))
+        fp.estimate_truncation(drawn(PLAN, counted, KEPT), drawn(COARSE, whole, LARGEST))
         for _ in range(RELEASES)
     ]
 
 
-def is_calibrated(found: list[fp.Lost]) -> bool:
+def is_calibrated(found: list[fp.TruncationLoss]) -> bool:
     """Whether the intervals cover what was lost as often as they say, and errors have their std."""
     records, share = TRUE_ALL - TRUE_KEPT, 1 - TRUE_KEPT / TRUE_ALL
     covered = []
@@ -128,7 +128,7 @@ def is_calibrated(found: list[fp.Lost]) -> bool:
 
 
 @pytest.mark.long
-def test_the_estimate_of_records_lost_covers_them_as_often_as_it_says(
+def test_the_estimate_of_truncation_covers_them_as_often_as_it_says(
     counted: fp.Tables, whole: fp.Tables
 ) -> None:
     assert is_calibrated(estimated(1.0, counted, whole))
@@ -150,22 +150,22 @@ def test_what_is_lost_without_noise(counted: fp.Tables, whole: fp.Tables) -> Non
         exact(PLAN, counted, KEPT, "enforced"),
         exact(COARSE, whole, LARGEST, "enforced"),
     )
-    lost = fp.estimate_lost(few, many)
+    lost = fp.estimate_truncation(few, many)
     assert lost.records.value == pytest.approx(TRUE_ALL - TRUE_KEPT)
     assert lost.share == pytest.approx(1 - TRUE_KEPT / TRUE_ALL)
     # AGE is in the first plan alone, and SEX too: rows outside their domains are told apart.
     assert lost.apart == ("SEX", "AGE")
     low, high = lost.share_interval()
     assert low < lost.share < high
-    by_group = fp.estimate_lost(few, many, "table[SEX = 1] + table[SEX = 2]", of="total")
+    by_group = fp.estimate_truncation(few, many, "table[SEX = 1] + table[SEX = 2]", of="total")
     assert by_group.records.value == pytest.approx(lost.records.value)
 
 
 def test_fieller_ends_solve_their_equation() -> None:
-    from fitplug.release.combination import Combination
+    from fitplug.release.combination import Estimate
     from fitplug.workload.targets import quantile
 
-    lost = fp.Lost(Combination(700.0, 20.0), Combination(1000.0, 60.0), 3, 40)
+    lost = fp.TruncationLoss(Estimate(700.0, 20.0), Estimate(1000.0, 60.0), 3, 40)
     for end in lost.share_interval(0.9):
         ratio = 1 - end
         at = abs(700.0 - ratio * 1000.0) / math.hypot(20.0, ratio * 60.0)
@@ -181,22 +181,24 @@ def test_releases_that_tell_nothing_of_a_limit_are_refused(
     )
     for first in ("declared", None):
         with pytest.raises(InputError, match="name the release that was limited by person"):
-            fp.estimate_lost(exact(PLAN, counted, KEPT, first), many)
+            fp.estimate_truncation(exact(PLAN, counted, KEPT, first), many)
     with pytest.raises(InputError, match=r"keeps at most 3 .* second 3: the second must keep more"):
-        fp.estimate_lost(few, replace(many, contributions=3))
+        fp.estimate_truncation(few, replace(many, contributions=3))
     with pytest.raises(InputError, match="second does not say how many"):
-        fp.estimate_lost(few, replace(many, contributions=None))
+        fp.estimate_truncation(few, replace(many, contributions=None))
     only = replace(few, rows='only rows where ST is "15" are counted')
     with pytest.raises(InputError, match=r'different records.* ST is "15".*each row is one record'):
-        fp.estimate_lost(only, many)
+        fp.estimate_truncation(only, many)
     with pytest.raises(InputError, match="each row stands for N records") as caught:
-        fp.estimate_lost(few, replace(many, rows="each row stands for N records" + "; x" * 99))
+        fp.estimate_truncation(
+            few, replace(many, rows="each row stands for N records" + "; x" * 99)
+        )
     assert len(str(caught.value)) < 400
-    same = fp.estimate_lost(only, replace(many, rows=only.rows))
-    assert same.records == fp.estimate_lost(few, many).records
+    same = fp.estimate_truncation(only, replace(many, rows=only.rows))
+    assert same.records == fp.estimate_truncation(few, many).records
     with pytest.raises(InputError, match="is a ratio; give a count"):
-        fp.estimate_lost(few, many, "total / total")
-    near = fp.Lost(fp.Combination(70.0, 20.0), fp.Combination(100.0, 60.0), 3, 40)
+        fp.estimate_truncation(few, many, "total / total")
+    near = fp.TruncationLoss(fp.Estimate(70.0, 20.0), fp.Estimate(100.0, 60.0), 3, 40)
     with pytest.raises(InputError, match="release it with a smaller std"):
         near.share_interval()
 
@@ -234,8 +236,8 @@ def test_the_assumption_is_about_records_where_rows_stand_for_several() -> None:
 def test_folders_keep_it_and_earlier_ones_are_read(tmp_path: Path) -> None:
     made = fpo.release(people.plan(), people.tables(people.histogram()), contributions=2)
     assert made.limited == "declared"
-    made.write(tmp_path / "now")
-    again = fp.Release.read(tmp_path / "now")
+    made.save(tmp_path / "now")
+    again = fp.Release.load(tmp_path / "now")
     assert again.limited == "declared"
     assert again.population == made.population
     said = pq.read_schema(find_table(tmp_path / "now", "total")).metadata
@@ -246,9 +248,9 @@ def test_folders_keep_it_and_earlier_ones_are_read(tmp_path: Path) -> None:
     assert "about all rows counted" in repr(made)
 
     earlier = replace(made, limited=None)  # a folder as it was written before: without these words
-    earlier.write(tmp_path / "before")
+    earlier.save(tmp_path / "before")
     assert "limited" not in json.loads((tmp_path / "before/answers/manifest.json").read_text())
-    assert fp.Release.read(tmp_path / "before").limited is None
+    assert fp.Release.load(tmp_path / "before").limited is None
     assert "fitplug.limited" not in earlier.to_pandas("total").attrs
 
 
@@ -259,20 +261,20 @@ def test_a_release_into_a_folder_keeps_it(counted: fp.Tables, tmp_path: Path) ->
         release = fpo.publish(PLAN, counted, tmp_path / "out", **keywords)  # type: ignore[arg-type]
         assert release.limited == "enforced"
     assert len(ledger.entries()) == 1
-    assert fp.Release.read(tmp_path / "out").limited == "enforced"
+    assert fp.Release.load(tmp_path / "out").limited == "enforced"
 
 
 def test_an_edited_limit_is_noticed(tmp_path: Path) -> None:
     made = fpo.release(people.plan(), people.tables(people.histogram()), contributions=2)
-    made.write(tmp_path / "out")
+    made.save(tmp_path / "out")
     table = pq.read_table(tmp_path / "out" / "total.parquet")
     metadata = table.schema.metadata | {b"fitplug.limited": b"enforced"}
     forge_table(tmp_path / "out", "total", table.replace_schema_metadata(metadata))
     with pytest.raises(InputError, match="the table does not say what"):
-        fp.Release.read(tmp_path / "out")
+        fp.Release.load(tmp_path / "out")
     forge_manifest(tmp_path / "out", lambda header: header.update(limited="perhaps"))
     with pytest.raises(InputError, match="do not agree"):
-        fp.Release.read(tmp_path / "out")
+        fp.Release.load(tmp_path / "out")
 
 
 def test_reviews_say_whom_the_numbers_are_about(counted: fp.Tables) -> None:
@@ -373,14 +375,15 @@ def test_the_command_line_says_it_everywhere(tmp_path: Path) -> None:
     )
 
     assert fitplug("run", coarse).code == 0
-    lost = fitplug("lost", tmp_path / "release", tmp_path / "rows")
+    lost = fitplug("truncation", tmp_path / "release", tmp_path / "rows")
     assert lost.code == 0, lost.err
     assert "lost by the limit of 3" in lost.out
     assert "the domain of AGE" in lost.out
-    record = json.loads(fitplug("lost", tmp_path / "release", tmp_path / "rows", "--json").out)
+    told = fitplug("truncation", tmp_path / "release", tmp_path / "rows", "--json").out
+    record = json.loads(told)
     assert abs(record["lost"]["value"] - (TRUE_ALL - TRUE_KEPT)) < 6 * record["lost"]["std"]
     assert record["left_out_by_one_only"] == ["AGE"]
-    ran = fitplug("lost", tmp_path / "rows", tmp_path / "release")
+    ran = fitplug("truncation", tmp_path / "rows", tmp_path / "release")
     assert ran.code == 2
     assert "the second must keep more" in ran.err
 
@@ -388,7 +391,7 @@ def test_the_command_line_says_it_everywhere(tmp_path: Path) -> None:
     spec.write_text(declared.replace("path", "path", 1) + '[output]\npath = "d"\n', "utf-8")
     ran = fitplug("run", spec)
     assert f"{ALL_COUNTED}3 rows per person; {UNCHECKED}" in ran.out
-    ran = fitplug("lost", tmp_path / "d", tmp_path / "rows")
+    ran = fitplug("truncation", tmp_path / "d", tmp_path / "rows")
     assert ran.code == 2
     assert "no record is known to be lost" in ran.err
 
@@ -425,14 +428,14 @@ def test_a_unit_that_keeps_records_apart_is_part_of_the_limit() -> None:
         for second, whole in releases.items():
             if (first, second) not in KEEPS_MORE:
                 with pytest.raises(InputError, match="the second must keep more"):
-                    fp.estimate_lost(kept, whole, "months")
+                    fp.estimate_truncation(kept, whole, "months")
                 continue
-            lost = fp.estimate_lost(kept, whole, "months")
+            lost = fp.estimate_truncation(kept, whole, "months")
             assert lost.records.value == pytest.approx(4 * (counts[second] - counts[first]))
             assert (lost.limit, lost.whole_limit) == (int(first[0]), int(second[0]))
             assert lost.kept_apart == APART[first].apart
     with pytest.raises(InputError, match=r"at most 4 .*person, each in another cell.* second 3,"):
-        fp.estimate_lost(releases["4 a cell"], releases["3 a month"], "months")
+        fp.estimate_truncation(releases["4 a cell"], releases["3 a month"], "months")
 
 
 @pytest.mark.parametrize(

@@ -100,15 +100,15 @@ def test_all_tables_agree_with_the_public_totals(plan):
     assert estimates["ages"][:, -1].sum() == pytest.approx(HISTOGRAM.sum(), abs=1e-6)
     np.testing.assert_allclose(estimates["sexes"].sum(axis=0), estimates["states"], atol=1e-6)
     # Combinations know that what they add up to is exact.
-    one = release.combine({"sexes": np.ones((2, 3)), "all": np.array(-1.0)})
+    one = release.estimate({"sexes": np.ones((2, 3)), "all": np.array(-1.0)})
     assert (one.value, one.std) == (pytest.approx(0, abs=1e-6), pytest.approx(0, abs=1e-6))
-    half = release.combine({"sexes": np.array([[1.0] * 3, [0.0] * 3])})
+    half = release.estimate({"sexes": np.array([[1.0] * 3, [0.0] * 3])})
     assert half.std > 0.1
 
 
 def test_a_release_has_the_totals_and_says_that_they_are_not_protected(plan, tmp_path):
     release = fpo.publish(plan, count(plan), tmp_path / "out")
-    again = fp.Release.read(tmp_path / "out")
+    again = fp.Release.load(tmp_path / "out")
     inside = plan is PLANS["state"]
     expected = HISTOGRAM.sum(axis=(1, 2)) if inside else HISTOGRAM.sum()
     for one in (release, again):
@@ -222,7 +222,7 @@ def write_in_parts(plan, folder, most, monkeypatch):
 @pytest.mark.parametrize("make", [release_in_parts, write_in_parts])
 def test_releases_in_parts_have_the_totals_without_noise(plan, make, most, tmp_path, monkeypatch):
     make(plan, tmp_path / "out", most, monkeypatch)
-    release = fp.Release.read(tmp_path / "out")
+    release = fp.Release.load(tmp_path / "out")
     release.verify()
     expected = HISTOGRAM.sum(axis=(1, 2)) if plan is PLANS["state"] else HISTOGRAM.sum()
     np.testing.assert_array_equal(release.public_totals, expected)

@@ -84,8 +84,8 @@ def test_plots():
 
 
 def test_a_release_folder_is_read_back(tmp_path):
-    RELEASE.write(tmp_path / "release")
-    found = fp.Release.read(tmp_path / "release")
+    RELEASE.save(tmp_path / "release")
+    found = fp.Release.load(tmp_path / "release")
     np.testing.assert_array_equal(found.estimates["pay"], RELEASE.estimates["pay"])
     assert found.population == RELEASE.population
 

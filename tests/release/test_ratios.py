@@ -12,7 +12,7 @@ from scipy.stats import norm
 
 import fitplug as fp
 from fitplug.expressions import Expressions
-from fitplug.release.combined_numbers import Combination, find_ratio_interval
+from fitplug.release.combined_numbers import Estimate, find_ratio_interval
 from tests.helpers.many_releases import release_often
 
 RELEASES = 2000
@@ -33,7 +33,7 @@ def excess(theta, above, below, covariance, quantile):
 class TestFieller:
     @given(reals, reals, stds, stds, st.floats(-0.999, 0.999), st.floats(0.1, 6.0))
     def test_the_ends_are_where_the_test_of_a_ratio_turns(self, a, b, s, t, correlation, z):
-        above, below = Combination(a, s), Combination(b, t)
+        above, below = Estimate(a, s), Estimate(b, t)
         covariance = correlation * s * t
         assume(abs(abs(b) - z * t) > 1e-3 * z * t)
         low, high = find_ratio_interval(above, below, covariance, z)
@@ -50,14 +50,14 @@ class TestFieller:
         assert excess(low - width, above, below, covariance, z) > 0
 
     def test_nothing_is_known_of_a_ratio_over_zero(self):
-        for below in (Combination(0.0, 0.0), Combination(1.0, 1.0), Combination(-1.9, 1.0)):
-            assert find_ratio_interval(Combination(5.0, 1.0), below, 0.0, Z95) == (
+        for below in (Estimate(0.0, 0.0), Estimate(1.0, 1.0), Estimate(-1.9, 1.0)):
+            assert find_ratio_interval(Estimate(5.0, 1.0), below, 0.0, Z95) == (
                 -math.inf,
                 math.inf,
             )
 
     def test_an_exact_denominator_gives_the_usual_interval(self):
-        low, high = find_ratio_interval(Combination(5.0, 1.0), Combination(-2.0, 0.0), 0.0, 3.0)
+        low, high = find_ratio_interval(Estimate(5.0, 1.0), Estimate(-2.0, 0.0), 0.0, 3.0)
         assert (low, high) == pytest.approx((-4.0, -1.0))
 
     @pytest.mark.slow
@@ -74,8 +74,8 @@ class TestFieller:
             for said in (1.0, 0.8):
                 ends = [
                     find_ratio_interval(
-                        Combination(numerator + x, said),
-                        Combination(away + y, said),
+                        Estimate(numerator + x, said),
+                        Estimate(away + y, said),
                         correlation * said**2,
                         Z95,
                     )
@@ -131,7 +131,7 @@ def exact(records):
 @pytest.fixture(scope="module")
 def combined(plan, records):
     tables = fp.Tables.from_records(DOMAIN, records, plan.tables)
-    return [release.combine_all(ASKED) for release in release_often(plan, tables, RELEASES)]
+    return [release.estimate_all(ASKED) for release in release_often(plan, tables, RELEASES)]
 
 
 @pytest.mark.long
@@ -172,14 +172,14 @@ def test_stds_are_those_of_the_releases(combined, exact):
 def test_each_alone_is_what_all_together_are(plan, records):
     tables = fp.Tables.from_records(DOMAIN, records, plan.tables)
     (release,) = release_often(plan, tables, 1)
-    together = release.combine_all(ASKED)
+    together = release.estimate_all(ASKED)
     for k, (one, text) in enumerate(zip(together.each, ASKED.values(), strict=True)):
-        alone = release.combine(text)
+        alone = release.estimate(text)
         assert type(alone) is type(one)
         assert (alone.value, alone.std) == pytest.approx((one.value, one.std), rel=1e-6)
         assert alone.interval(0.9) == pytest.approx(one.interval(0.9), rel=1e-6)
         assert together.moe(0.9)[k] == pytest.approx(alone.moe(0.9), rel=1e-5)
-        assert alone.approximate == (not isinstance(alone, fp.Combination))
+        assert alone.approximate == (not isinstance(alone, fp.Estimate))
 
 
 @pytest.mark.parametrize(
@@ -201,8 +201,8 @@ def test_covariances_are_those_of_the_plan(plan, text):
     for size in (0, 10**6):
         answers = np.full(plan.strategy.size, size, np.int64)
         release = fp.Release(plan=plan, answers=answers, rho=plan.rho)
-        (found,) = release.combine_each([text])
-        joint = release.combine_all([above, below])
+        (found,) = release.estimate_each([text])
+        joint = release.estimate_all([above, below])
         scale = joint.stds.prod()
         assert found.covariance == pytest.approx(joint.covariance[0, 1], abs=1e-6 * scale)
         numbers = joint.each[0], joint.each[1], joint.covariance[0, 1], 2.0
@@ -214,7 +214,7 @@ def test_covariances_are_those_of_the_plan(plan, text):
 def test_a_ratio_near_zero_has_an_interval_but_no_value(plan):
     zeros = np.zeros(plan.strategy.size, np.int64)
     release = fp.Release(plan=plan, answers=zeros, rho=plan.rho)
-    ratio, formula = release.combine_each([ASKED["mean"], ASKED["difference"]])
+    ratio, formula = release.estimate_each([ASKED["mean"], ASKED["difference"]])
     assert math.isnan(ratio.value)
     assert ratio.interval() == (-math.inf, math.inf)
     assert isinstance(formula, fp.Approximation)
@@ -222,9 +222,9 @@ def test_a_ratio_near_zero_has_an_interval_but_no_value(plan):
     assert math.isnan(formula.std)
     for text in (ASKED["mean"], ASKED["difference"]):
         with pytest.raises(fp.WorkloadError, match="less than 3 stds from zero"):
-            release.combine(text)
+            release.estimate(text)
         with pytest.raises(fp.WorkloadError, match="'it': the denominator"):
-            release.combine_all({"it": text})
+            release.estimate_all({"it": text})
 
 
 @pytest.mark.parametrize(

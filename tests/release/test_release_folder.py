@@ -38,17 +38,17 @@ def charged(tmp_path_factory):
 
 @pytest.fixture
 def folder(charged, tmp_path):
-    charged.write(tmp_path / "out")
+    charged.save(tmp_path / "out")
     return tmp_path / "out"
 
 
 class TestRoundTrip:
     def test_everything_is_there_again(self, charged, folder):
-        again = fp.Release.read(folder)
+        again = fp.Release.load(folder)
         same(charged, again)
         assert again.entry.rho == charged.entry.rho
         given = "pyramid[sex = 1] - total"
-        assert again.combine(given) == charged.combine(given)
+        assert again.estimate(given) == charged.estimate(given)
         assert sorted(p.name for p in folder.parent.iterdir()) == ["out"]
         assert {p.name for p in folder.iterdir()} == {
             "release.json", "answers", "plan.npz", "tables.json", "pyramid.parquet",
@@ -68,14 +68,14 @@ class TestRoundTrip:
             release = (space >> fpo.then_fitness_for_use(plan, scale))(np.array([5, 0, 9]))
         finally:
             dp.disable_features("contrib", "honest-but-curious")
-        release.write(tmp_path / "out")
-        same(release, fp.Release.read(tmp_path / "out"))
+        release.save(tmp_path / "out")
+        same(release, fp.Release.load(tmp_path / "out"))
 
     def test_an_exact_charge_of_any_length(self, charged, tmp_path):
         entry = dataclasses.replace(charged.entry, rho=Fraction(10**9000 + 1, 10**9001 + 7))
         long = dataclasses.replace(charged, entry=entry)
-        long.write(tmp_path / "out")
-        assert fp.Release.read(tmp_path / "out").entry == entry
+        long.save(tmp_path / "out")
+        assert fp.Release.load(tmp_path / "out").entry == entry
 
     def test_tables_can_be_read_alone(self, charged, folder):
         table = pq.read_table(folder / "cities.parquet")
@@ -87,13 +87,13 @@ class TestRoundTrip:
     def test_a_folder_that_is_taken_stays_as_it_is(self, charged, folder):
         before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
         with pytest.raises(fp.InputError, match="is there already"):
-            charged.write(folder)
+            charged.save(folder)
         assert {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()} == before
 
     def test_an_empty_folder_is_used(self, charged, tmp_path):
         (tmp_path / "out").mkdir()
-        charged.write(tmp_path / "out")
-        same(charged, fp.Release.read(tmp_path / "out"))
+        charged.save(tmp_path / "out")
+        same(charged, fp.Release.load(tmp_path / "out"))
 
     def test_answers_that_cannot_be_written_are_kept_elsewhere(
         self, charged, tmp_path, monkeypatch
@@ -103,7 +103,7 @@ class TestRoundTrip:
 
         monkeypatch.setattr(pa.parquet, "ParquetWriter", fail)
         with pytest.raises(OSError, match=r"No space.*kept in .*recover"):
-            charged.write(tmp_path / "out")
+            charged.save(tmp_path / "out")
         (kept,) = tmp_path.iterdir()
         assert kept.stat().st_mode & 0o077 == 0
         same(charged, fp.Release.recover(kept))
@@ -113,7 +113,7 @@ class TestRoundTrip:
         (tmp_path / "here").mkdir()
         monkeypatch.chdir(tmp_path / "here")
         with pytest.raises(OSError, match=r"here.*recover"):
-            charged.write(tmp_path / "file" / "out")
+            charged.save(tmp_path / "file" / "out")
         (kept,) = (tmp_path / "here").iterdir()
         same(charged, fp.Release.recover(kept))
 
@@ -121,7 +121,7 @@ class TestRoundTrip:
 class TestDamage:
     def refused(self, folder, says):
         with pytest.raises(fp.InputError, match=says) as caught:
-            fp.Release.read(folder)
+            fp.Release.load(folder)
         assert "\n" not in str(caught.value)
 
     def test_missing(self, folder):
@@ -153,7 +153,7 @@ class TestDamage:
         for part in parts:
             path.write_bytes(part)
             try:
-                again = fp.Release.read(folder)
+                again = fp.Release.load(folder)
             except fp.InputError as error:
                 refused += name in str(error)
             else:
@@ -204,7 +204,7 @@ class TestDamage:
         self.refused(folder, "is of other answers than")
 
     def test_parts_of_another_release(self, charged, folder, tmp_path):
-        people.release(noise=1.0).write(tmp_path / "other")
+        people.release(noise=1.0).save(tmp_path / "other")
         for name in ("total.parquet", "answers"):
             mine, other = folder / name, tmp_path / "other" / name
             mine.rename(tmp_path / "mine")
@@ -213,7 +213,7 @@ class TestDamage:
             self.refused(folder, f"{name}.*get the folder again")
             mine.rename(other)
             (tmp_path / "mine").rename(mine)
-        fp.Release.read(folder)
+        fp.Release.load(folder)
 
     @pytest.mark.parametrize("column", ["estimate", "std", "lower", "sex"])
     def test_an_edited_table(self, folder, column):

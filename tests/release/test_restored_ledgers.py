@@ -184,7 +184,7 @@ class TestAReleaseIntoAFolder:
             fpo.publish(PLAN, TABLES, other, ledger=ledger, key="a")
         answers.write_bytes(content)
         found = fpo.publish(PLAN, TABLES, other, ledger=ledger, key="a")
-        assert np.array_equal(found.answers, fp.Release.read(root / "data" / "out").answers)
+        assert np.array_equal(found.answers, fp.Release.load(root / "data" / "out").answers)
         assert not other.exists()
         assert draws == []
 
@@ -226,7 +226,7 @@ class TestAReleaseIntoAFolder:
         (tmp_path / "more").mkdir()
         copies = Copies(root, tmp_path / "more")
         copies.watch(
-            lambda: fpo.release(PLAN, TABLES, ledger=fp.Ledger(root / LEDGER), **keywords).write(
+            lambda: fpo.release(PLAN, TABLES, ledger=fp.Ledger(root / LEDGER), **keywords).save(
                 output
             )
         )

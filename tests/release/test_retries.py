@@ -323,7 +323,7 @@ def test_counts_for_other_queries_say_what_they_left_out(spec):
     folder = spec.parent / "release"
     assert told in ran.out
     assert told in json.loads((folder / "release.json").read_text())["population"]
-    assert told in fp.Release.read(folder).population
+    assert told in fp.Release.load(folder).population
     assert told in " ".join((folder / "review.yaml").read_text().split())
     shutil.rmtree(folder)
     ran = fitplug("run", spec, "--again")

@@ -261,7 +261,7 @@ class TestComposition:
         ledger = fp.Ledger(tmp_path / "b.db", rho=9.0)
         fpo.release(PLAN, tables(PLAN), ledger=ledger, key="first")
         more = fp.Workload(DOMAIN, [fp.queries({"age": fp.ranges([(0, 0)])}, std=1.0)])
-        free = fp.design(more, cell_budgets=ledger.slack("first", DOMAIN))
+        free = fp.design(more, cell_budgets=ledger.unused_budget("first", DOMAIN))
         released = fpo.release(free, tables(free), ledger=ledger, within="first")
         assert released.entry.rho == 0
         text = self.told(released, ledger)

@@ -66,29 +66,29 @@ def test_the_types_of_columns(release):
 
 
 def test_a_folder_joins_in_sql(release, tmp_path):
-    release.write(tmp_path / "out")
+    release.save(tmp_path / "out")
     pq.write_table(pa.table({"SEX": [1, 2]}), tmp_path / "data.parquet")
     found = duckdb.sql(
         f"SELECT count(*) FROM '{tmp_path}/out/typed.parquet' JOIN '{tmp_path}/data.parquet' "
         "USING (SEX)"
     ).fetchall()
     assert found == [(4,)]
-    assert fp.Release.read(tmp_path / "out").plan.digest == release.plan.digest
+    assert fp.Release.load(tmp_path / "out").plan.digest == release.plan.digest
 
 
 def test_an_edited_column_of_labels_is_noticed(release, tmp_path):
-    release.write(tmp_path / "out")
+    release.save(tmp_path / "out")
     table = pq.read_table(tmp_path / "out" / "regions.parquet")
     edited = table.set_column(0, "AREA", pa.array(["2", "1"]))
     forge_table(tmp_path / "out", "regions", edited)
     with pytest.raises(fp.InputError, match="edited"):
-        fp.Release.read(tmp_path / "out")
+        fp.Release.load(tmp_path / "out")
 
 
 def test_booleans_are_named_as_csv_writes_them(release):
     for text in ("True", "true"):
-        one = release.combine(f"typed[SEX=1, FLAG={text}]")
+        one = release.estimate(f"typed[SEX=1, FLAG={text}]")
         assert one.std == pytest.approx(2.0, rel=0.2)
-    asked = fp.queries({"FLAG": fp.rows({"yes": ["true"], "no": [False]})}, std=1.0)
+    asked = fp.queries({"FLAG": fp.subsets({"yes": ["true"], "no": [False]})}, std=1.0)
     (factor,) = fp.Workload(DOMAIN, [asked]).groups[0].factors
     assert factor.matrix().tolist() == [[1, 0], [0, 1]]

@@ -135,11 +135,11 @@ class TestCellBudgets:
         domain = fp.Domain({f"a{i}": ["x", "y"] for i in range(70)})
         workload = fp.Workload(domain, [fp.marginal("a3", "a66", variance=1.0)])
         plan = fp.design(workload, tolerance=1e-6)
-        assert plan.profile().shape == plan.slack().shape == ()
+        assert plan.profile().shape == plan.unused_budget().shape == ()
         two = {"a3": "prefix", "a66": "prefix"}
         told_apart = fp.design(fp.Workload(domain, [fp.queries(two, variance=1.0)]))
         assert told_apart.profile().size == 4
-        assert told_apart.slack().shape == (2, 2)
+        assert told_apart.unused_budget().shape == (2, 2)
         with pytest.raises(fp.BudgetError, match="at most 64 attributes"):
             fp.design(workload, cell_budgets=1.0)
 
@@ -163,7 +163,7 @@ class TestQueriesForFree:
         W = block_diag(prefix(5), identity_and_sum(5))
         first = design(W, np.append(np.ones(5), np.full(6, 4.0)), tolerance=tolerance)
         free = np.hstack([np.zeros((15, 5)), all_ranges(5)])
-        second = design(free, cell_budgets=first.slack(), tolerance=tolerance)
+        second = design(free, cell_budgets=first.unused_budget(), tolerance=tolerance)
         second.verify()
         both = [a + b for a, b in zip(exact_profile(first), exact_profile(second), strict=True)]
         assert max(both) <= 2 * first.rho_exact
@@ -187,7 +187,7 @@ class TestQueriesForFree:
             fp.queries({"a": "prefix", "b": left.sum(axis=0, keepdims=True)}, variance=2.0),
         ]
         workload = fp.Workload(domain, asked[: rng.integers(1, 3)])
-        second = fp.design(workload, cell_budgets=first.slack(), tolerance=1e-3)
+        second = fp.design(workload, cell_budgets=first.unused_budget(), tolerance=1e-3)
         second.verify()
         assert "c" in second.structure.symmetric
         both = everywhere(first) + everywhere(second)
@@ -199,7 +199,7 @@ class TestQueriesForFree:
     def test_queries_of_the_cell_that_costs_most_are_not_free(self):
         first = design(prefix(4), [1.0, 50, 50, 50], tolerance=1e-6)
         with pytest.raises(fp.BudgetError, match=r"cell='\d'.* is 0, but the query group"):
-            design(np.ones((1, 4)), cell_budgets=first.slack())
+            design(np.ones((1, 4)), cell_budgets=first.unused_budget())
 
     @pytest.mark.slow
     @given(st.integers(0, 2**32 - 1))
@@ -209,7 +209,7 @@ class TestQueriesForFree:
         W = rng.integers(-2, 3, (int(rng.integers(1, 7)), d)).astype(float)
         W[0, 0] = 1
         first = design(W, 10.0 ** rng.uniform(-2, 2, len(W)), tolerance=1e-3)
-        slack = first.slack()
+        slack = first.unused_budget()
         left = slack > 1e-3 * slack.max()
         if not left.any():
             return

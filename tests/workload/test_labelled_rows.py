@@ -32,7 +32,7 @@ COAST = {"coast": ["15001", "15009"], "inland": ["15003"], "change": {"15001": 1
 
 
 def rows(name, asked):
-    workload = fp.Workload(DOMAIN, [fp.queries({name: fp.rows(asked)}, std=1.0)])
+    workload = fp.Workload(DOMAIN, [fp.queries({name: fp.subsets(asked)}, std=1.0)])
     (factor,) = workload.groups[0].factors
     return factor.labels(DOMAIN[name]), factor.matrix().tolist()
 
@@ -103,7 +103,7 @@ def test_what_is_wrong(name, asked, says):
 
 def test_a_label_of_two_levels_is_refused():
     tree = fp.Hierarchy(["region", "city"], [("x", "x"), ("x", "y")])
-    group = fp.queries({"P": fp.rows({"one": ["x"]})}, std=1.0)
+    group = fp.queries({"P": fp.subsets({"one": ["x"]})}, std=1.0)
     with pytest.raises(fp.WorkloadError, match="'x' is a node of several levels"):
         fp.Workload(fp.Domain({"P": tree}), [group])
 
@@ -111,8 +111,8 @@ def test_a_label_of_two_levels_is_refused():
 @pytest.fixture(scope="module")
 def release():
     groups = [
-        fp.queries({"COUNTY": fp.rows(COAST), "SEX": "identity"}, std=3.0, name="coast"),
-        fp.queries({"COUNTY": fp.rows({"west": ["15001", "15003"], "end": ["15003", "15009"]})},
+        fp.queries({"COUNTY": fp.subsets(COAST), "SEX": "identity"}, std=3.0, name="coast"),
+        fp.queries({"COUNTY": fp.subsets({"west": ["15001", "15003"], "end": ["15003", "15009"]})},
                    std=3.0, name="overlap"),
         fp.total(std=3.0),
     ]  # fmt: skip
@@ -137,7 +137,7 @@ def test_labels_in_tables_and_expressions(release):
         "coast[COUNTY = coast | COUNTY = inland, SEX = 2]": x[0, 1] + x[1, 1] + x[3, 1],
         "overlap[COUNTY = west] + overlap[COUNTY = end]": (x[0] + 2 * x[1] + x[3]).sum(),
     }.items():
-        assert made.combine(text).value == pytest.approx(expected, abs=1e-6)
+        assert made.estimate(text).value == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_labels_in_tables_and_expressions(release):
 )
 def test_what_is_wrong_with_a_selection(release, text, says):
     with pytest.raises(fp.WorkloadError, match=says):
-        release[0].combine(text)
+        release[0].estimate(text)
 
 
 def test_plan_files_keep_labels(release, tmp_path):
@@ -172,8 +172,8 @@ def test_plan_files_keep_labels(release, tmp_path):
     without, same = planfile.describe_workload(fp.Workload.from_groups(DOMAIN, bare))
     assert "labels" not in without["groups"].text
     assert arrays.keys() == same.keys()
-    release[0].write(tmp_path / "out")
-    assert fp.Release.read(tmp_path / "out").plan.digest == plan.digest
+    release[0].save(tmp_path / "out")
+    assert fp.Release.load(tmp_path / "out").plan.digest == plan.digest
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from fitplug_cli.options import PlanOption, QuietOption, SpecArgument, VerboseOp
 from fitplug_cli.render import (
     open_progress_bar,
     out,
+    print_preview,
     print_row_rules,
-    print_survey,
     read_counts,
     set_up_output,
     write_counts,
@@ -52,8 +52,8 @@ def count(
         check_target(path, read_counts)
     plan = load_plan(spec, plan_file) if plan_file else design_within_limit(spec)
     if dry_run:
-        print_survey(
-            fitplug_dask.survey(find_source(spec), plan, **list_reading_options(spec)), plan
+        print_preview(
+            fitplug_dask.preview(find_source(spec), plan, **list_reading_options(spec)), plan
         )
         return
     tables = count_tables(spec, plan)
@@ -116,7 +116,7 @@ def find_source(spec: Spec) -> Source:
 
 
 def list_reading_options(spec: Spec) -> dict[str, Any]:
-    """List how rows are read, as keywords of `fitplug_dask.count` and `fitplug_dask.survey`."""
+    """List how rows are read, as keywords of `fitplug_dask.count` and `fitplug_dask.preview`."""
     data = spec.data
     return {
         "storage_options": data.storage_options,

@@ -18,7 +18,7 @@ import typer
 
 from fitplug.errors import WorkloadError
 from fitplug.expressions import Expression, Expressions, Runs, list_sums
-from fitplug.release import MEASURES, RESULT_COLUMNS, Release, estimate_each, read_combination
+from fitplug.release import MEASURES, RESULT_COLUMNS, Release, estimate_read, read_combination
 from fitplug.workload import check_confidence, quantile
 from fitplug_cli.inputs import (
     NamedExpression,
@@ -131,7 +131,7 @@ def estimate_expressions(
         InputError: If the release or the regions cannot be read, or an expression is wrong.
     """
     check_confidence(confidence)
-    release = Release.read(folder)
+    release = Release.load(folder)
     parser = Expressions(release.plan.workload)
     regions = None if options is None else find_regions(parser.selector, options)
     pairs = [*product([""] if regions is None else regions.cells, expressions)]
@@ -139,7 +139,7 @@ def estimate_expressions(
     width = quantile(confidence, len(pairs) if simultaneous else 1)
     results = np.full((len(MEASURES), len(pairs)), math.nan)
     approximate = np.zeros(len(pairs), dtype=bool)
-    for k, estimate in enumerate(_report_progress(estimate_each(release, terms), len(pairs))):
+    for k, estimate in enumerate(_report_progress(estimate_read(release, terms), len(pairs))):
         results[:2, k], approximate[k] = (estimate.value, estimate.std), estimate.approximate
         if not math.isnan(estimate.value):
             results[2:, k] = estimate.find_moe(width), *estimate.find_ends(width)

@@ -47,7 +47,7 @@ def export(
     if is_sdmx and agency is None:
         raise InputError("structures of SDMX belong to an agency; give its identifier as --agency")
     check_confidence(confidence)
-    release = Release.read(folder)
+    release = Release.load(folder)
     if agency is None:
         write_data_package(release, output, confidence=confidence)
     else:

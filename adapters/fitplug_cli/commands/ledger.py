@@ -68,7 +68,8 @@ def init(
         bool,
         typer.Option(
             "--any-noise",
-            help="With --epsilon: allow charges with other than Gaussian noise; leaves less rho.",
+            help="With --epsilon: allow charges for other than discrete Gaussian noise; about 10% "
+            "less rho.",
         ),
     ] = False,
 ) -> None:
@@ -104,6 +105,8 @@ def show(
         rows.add_row("total", _format_amount(format_down(amounts["total"]), budget.epsilon, delta))
         rows.add_row("spent", _format_amount(format_up(amounts["spent"]), spent, delta))
         rows.add_row("remaining", _format_amount(format_down(amounts["remaining"])))
+        if budget.epsilon is not None:
+            rows.add_row("noise", "any" if budget.any_noise else "discrete Gaussian only")
         if budget.bound_unit is not None:
             rows.add_row("for", _make_printable(str(budget.bound_unit)))
         print_table(rows)
@@ -183,6 +186,7 @@ def print_ledger_as_json(path: Path) -> None:
         "spent_exact": _format_exactly(budget.spent),
         "epsilon": budget.epsilon,
         "delta": budget.delta,
+        "any_noise": budget.epsilon is None or budget.any_noise,
         "unit": None if budget.bound_unit is None else budget.bound_unit.to_spec(),
         "entries": [_build_record(entry, stages.get(entry.id)) for entry in entries],
     }

@@ -237,9 +237,9 @@ def _publish_in_parts(
     tables = None if counts_file is None else read_counts(counts_file)
     if tables is not None:
         check_counts(spec, plan, tables, counts_file)
-    ledger = open_ledger(spec)
     print_row_rules(spec)
     with connect(spec) as client, open_progress_bar("release") as bar:
+        ledger = open_ledger(spec)
         published, state = make_release(
             find_source(spec) if tables is None else tables,
             make_request(spec, plan, options, ledger),

@@ -22,9 +22,9 @@ from fitplug_cli.render.json_records import build_ledger_record, build_plan_reco
 from fitplug_cli.render.messages import (
     print_charge,
     print_plan,
+    print_preview,
     print_release,
     print_row_rules,
-    print_survey,
     warn_of_formulas,
 )
 
@@ -41,9 +41,9 @@ __all__ = [
     "print_charge",
     "print_json",
     "print_plan",
+    "print_preview",
     "print_release",
     "print_row_rules",
-    "print_survey",
     "print_table",
     "read_counts",
     "set_up_output",

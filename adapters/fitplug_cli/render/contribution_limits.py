@@ -87,6 +87,6 @@ def explain_limits(plan: Plan, population: str, limited: Limited | None) -> tupl
         sentences.append(
             "A private estimate of the records left out is bought by a second release: the total "
             "with a large limit K and a coarse std costs rho = K^2 / (2 std^2). The command "
-            "fitplug lost compares the two."
+            "fitplug truncation compares the two."
         )
     return tuple(sentences)

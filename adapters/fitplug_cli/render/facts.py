@@ -262,7 +262,7 @@ class Facts:
         plan = self.plan
         if not plan.unit.is_of_records:
             return ()  # what a cell has left says nothing of a person with records in other cells
-        slack = plan.slack()
+        slack = plan.unused_budget()
         counts: list[FreeCounts] = []
         if slack.ndim != len(plan.domain.names):  # more attributes than an array has axes
             return ()

@@ -24,7 +24,7 @@ from fitplug_cli.render.release_record import read_release_record
 
 if TYPE_CHECKING:
     from fitplug_cli.spec import Spec
-    from fitplug_dask import Survey
+    from fitplug_dask import Preview
     from fitplug_opendp.publication import PublishedRelease
     from fitplug_opendp.release_progress import ReleaseState
 
@@ -87,27 +87,27 @@ def print_row_rules(spec: Spec) -> None:
         out.print(f"rows counted: {rules}")
 
 
-def print_survey(survey: Survey, plan: Plan) -> None:
+def print_preview(preview: Preview, plan: Plan) -> None:
     """Print what a count would read, and how much memory it would take."""
     rows = "not known before they are read"
-    if survey.rows is not None:
+    if preview.rows is not None:
         # The exact number is confidential.
-        rows = f"about {float(f'{survey.rows:.1g}'):,.0f}, by the files' footers"
+        rows = f"about {float(f'{preview.rows:.1g}'):,.0f}, by the files' footers"
     table = Table.grid(padding=(0, 2))
-    files = f"{survey.files:,} {survey.format}"
-    if survey.left_out:
-        files += f"; {survey.left_out:,} more lie in folders that where leaves out"
+    files = f"{preview.files:,} {preview.format}"
+    if preview.left_out:
+        files += f"; {preview.left_out:,} more lie in folders that where leaves out"
     table.add_row("files", files)
     table.add_row("rows", rows)
-    table.add_row("tasks", f"{survey.tasks:,} on {survey.threads:,} threads")
-    table.add_row("cells", f"{survey.cells:,} counted jointly")
-    table.add_row("memory", f"about {survey.memory / 2**30:.1f} GiB")
+    table.add_row("tasks", f"{preview.tasks:,} on {preview.threads:,} threads")
+    table.add_row("cells", f"{preview.cells:,} counted jointly")
+    table.add_row("memory", f"about {preview.memory / 2**30:.1f} GiB")
     print_table(table)
-    out.print(f"how rows are understood: {survey.rows_are}")
+    out.print(f"how rows are understood: {preview.rows_are}")
     if public := describe_public_totals(plan):
         out.print(public)
-    if survey.counts:
-        names = " or ".join(f"weight = {json.dumps(n, ensure_ascii=False)}" for n in survey.counts)
+    if preview.counts:
+        names = " or ".join(f"weight = {json.dumps(n, ensure_ascii=False)}" for n in preview.counts)
         out.print(
             f"if rows are aggregates, name the column of counts in [data]: {names}; never a "
             "survey's sampling weight, as there one person is one row"

@@ -26,7 +26,7 @@ from fitplug.workload import (
     queries,
     ranges,
     read_unit,
-    rows,
+    subsets,
 )
 from fitplug_cli.inputs import (
     CROSSWALK_KEY,
@@ -134,7 +134,7 @@ def _build_factor(name: str, value: Any, domain: Domain, folder: Path) -> Any:
         if "ranges" in value:
             return ranges(value["ranges"])
         if "rows" in value:
-            return rows(value["rows"])
+            return subsets(value["rows"])
         return build_region_rows(name, domain[name], value[CROSSWALK_KEY], folder)
     if isinstance(value, list) and value and all(isinstance(entry, str) for entry in value):
         raise WorkloadError(

@@ -98,6 +98,7 @@ class SpillFile:
         self._cipher = Cipher() if confidential else None
         with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
             self._descriptor = os.dup(file.fileno())
+        self._access = threading.Lock()
         self._blocks = 0
         self.size = 0
 
@@ -116,7 +117,6 @@ class SpillFile:
         Raises:
             OSError: The file cannot be written, for instance as the disk is full.
         """
-        assert self._descriptor is not None
         place = Place(self.size, self._blocks, len(message))
         rest = memoryview(message)
         while rest:
@@ -126,7 +126,7 @@ class SpillFile:
             # The number is used up even if writing fails: no nonce may serve two blocks.
             self._blocks += 1
             while content:
-                written = os.pwrite(self._descriptor, content, self.size)
+                written = self._write_at(self.size, content)
                 self.size += written
                 content = content[written:]
             rest = rest[_BLOCK_BYTES:]
@@ -139,29 +139,43 @@ class SpillFile:
             OSError: The file cannot be read.
             ValueError: It was changed.
         """
-        assert self._descriptor is not None
         position, block, _ = place
         found = []
         for start in range(0, place.size, _BLOCK_BYTES):
             size = min(_BLOCK_BYTES, place.size - start)
             stored = size if self._cipher is None else size + TAG_BYTES
-            content = _read_fully(self._descriptor, stored, position)
+            content = self._read_fully(position, stored)
             if self._cipher is not None:
                 content = self._cipher.decrypt(block, content, context)
             found.append(content)
             position, block = position + stored, block + 1
         return memoryview(found[0] if len(found) == 1 else b"".join(found))
 
+    def _read_fully(self, position: int, size: int) -> bytes:
+        stretches = []
+        while size:
+            content = self._read_at(position, size)
+            if not content:
+                raise OSError("the file ends early")
+            stretches.append(content)
+            size, position = size - len(content), position + len(content)
+        return stretches[0] if len(stretches) == 1 else b"".join(stretches)
 
-def _read_fully(descriptor: int, size: int, position: int) -> bytes:
-    stretches = []
-    while size:
-        content = os.pread(descriptor, size, position)
-        if not content:
-            raise OSError("the file ends early")
-        stretches.append(content)
-        size, position = size - len(content), position + len(content)
-    return stretches[0] if len(stretches) == 1 else b"".join(stretches)
+    # Windows has no os.pread and os.pwrite, so a lock keeps other threads from moving the position.
+
+    def _read_at(self, position: int, size: int) -> bytes:
+        with self._access:
+            return os.read(self._seek(position), size)
+
+    def _write_at(self, position: int, content: memoryview) -> int:
+        with self._access:
+            return os.write(self._seek(position), content)
+
+    def _seek(self, position: int) -> int:
+        """Move to a position of the file, and return its descriptor."""
+        assert self._descriptor is not None
+        os.lseek(self._descriptor, position, os.SEEK_SET)
+        return self._descriptor
 
 
 Stretches: TypeAlias = list[tuple[int, memoryview]]

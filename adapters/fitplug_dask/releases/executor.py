@@ -142,7 +142,7 @@ def check_workers(runner: Runner, output: Output, noise_std: float, run: str) ->
     if runner.client is None:
         check_sampler_for(run, noise_std)
         return
-    probes = output.probes
+    probes = output.locate_probes(run)
     probes.create(run, b"")
     try:
         check = partial(check_process, probes, run, noise_std)

@@ -39,7 +39,7 @@ from fitplug_dask.releases.executor import PartedExecutor
 from fitplug_dask.releases.tasks import PIECES_BYTES, RELEASE_PACKAGES
 from fitplug_dask.request import check_client, check_libraries
 from fitplug_dask.sources import Options, Source
-from fitplug_dask.workers import open_runner
+from fitplug_dask.workers import open_runner, read_timeout
 from fitplug_opendp.count_checks import CountedRows
 from fitplug_opendp.key_file import RunSecret
 from fitplug_opendp.output import Output
@@ -314,6 +314,7 @@ def make_release(
         raise InputError("key_file is for runs that are resumed: give a ledger")
     if request.is_enforced:
         choose_limit(request.plan.unit, None)  # refuses a unit that no count by person keeps
+    output = output.limit_requests(read_timeout())
     executor = PartedExecutor(request.plan, PART, open_runner(client, RELEASE_PACKAGES), progress)
     prepared: Publication[SplitCounts] = Publication.prepare(
         request, output, executor, confidence=confidence, files=files

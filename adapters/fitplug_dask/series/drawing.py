@@ -29,6 +29,7 @@ from fitplug.release import PeriodAnswers
 from fitplug_dask.series.counts import PeriodCounts, SealedCounts, answer_newest, take_period
 from fitplug_dask.series.folders import PeriodFolders, SeriesRecord
 from fitplug_opendp.noise_source import CLAMPED, check_sampler_for, draw_part
+from fitplug_opendp.release_progress import log_duration
 from fitplug_opendp.staging import encode_path
 
 
@@ -85,7 +86,8 @@ class Drawing:
 
     def check_sampler(self) -> None:
         """Raise SamplerError if the sampler does not draw what privacy is proven for."""
-        check_sampler_for(self._run, self.plan.noise_std)
+        with log_duration("check"):
+            check_sampler_for(self._run, self.plan.noise_std)
 
     def draw(self, find_tables: Callable[[], Tables]) -> None:
         """Draw the period, unless that was done, and enter its answers as drawn.
@@ -160,7 +162,8 @@ class Drawing:
         if self.sealed.has(self.index):
             return self.sealed.read(self.index)
         periods, contributions = self.record.periods, self.record.contributions
-        tables = find_tables()
+        with log_duration("count"):
+            tables = find_tables()
         own = take_period(self.plan, periods, self.index, tables, contributions)
         return self.sealed.keep(self.index, own)
 
@@ -194,22 +197,24 @@ class Drawing:
     def _stage(self, exact: IntArray, counts: PeriodCounts, seal: str) -> str:
         """Draw the noise and stage the noisy answers; return their digest."""
         std = self.plan.noise_std
-        noisy = draw_part(exact, std, self._run) if exact.size else exact
+        with log_duration("draw"):
+            noisy = draw_part(exact, std, self._run) if exact.size else exact
         if may_be_clamped(noisy, std):
             warnings.warn(CLAMPED, RuntimeWarning, stacklevel=5)
-        return self.folders.stage(
-            PeriodAnswers(
-                period=self.folders.get_period(self.index),
-                answers=noisy,
-                seal=seal,
-                limited=counts.limited,
-                rows=counts.rows,
-                outside=counts.outside,
-            ),
-            rho=self.rho,
-            contributions=self.record.contributions,
-            entry=self.charge.read().entry,
-        )
+        with log_duration("store"):
+            return self.folders.stage(
+                PeriodAnswers(
+                    period=self.folders.get_period(self.index),
+                    answers=noisy,
+                    seal=seal,
+                    limited=counts.limited,
+                    rows=counts.rows,
+                    outside=counts.outside,
+                ),
+                rho=self.rho,
+                contributions=self.record.contributions,
+                entry=self.charge.read().entry,
+            )
 
 
 def _make_other_counts_error(index: int) -> InputError:

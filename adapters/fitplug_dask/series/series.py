@@ -31,6 +31,7 @@ from fitplug_dask.series.folders import PeriodFolders, SeriesRecord
 from fitplug_dask.sources import Source
 from fitplug_opendp.count_checks import check_are_tables
 from fitplug_opendp.key_file import KeyFile, derive_key
+from fitplug_opendp.release_progress import log_duration
 from fitplug_opendp.staging import encode_path, report_write_errors
 
 _RETRY = "the period is not finished: run the same again, which charges nothing more"
@@ -282,7 +283,7 @@ class Series:
             )
         staged, own, digest = found
         release = self._join([*earlier, own])
-        with report_write_errors(self.folder, _RETRY):
+        with log_duration("publish"), report_write_errors(self.folder, _RETRY):
             self._folders.publish(release, staged, digest, self.record.confidence)
         return own, digest
 

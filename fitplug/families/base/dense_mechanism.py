@@ -43,7 +43,7 @@ def build_dense_covariance(
     if workload.cell_count * strategy.size > _MAX_ENTRIES:
         raise WorkloadError(
             f"the covariance of {strategy.size} answers over {workload.cell_count} cells is too "
-            "large to write out; Release.combine gives the std of any combination without it"
+            "large to write out; Release.estimate gives the std of any combination without it"
         )
     covariances, bases = [], []
     for block, own_basis, own_covariance in strategy.list_covariances(noise_std):

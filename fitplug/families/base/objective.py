@@ -167,7 +167,7 @@ class CellBudgets:
 
 
 def read_cell_budgets(domain: Domain, given: Any) -> CellBudgets:
-    """Read budgets that broadcast to the domain's shape, as those of `Plan.slack` do.
+    """Read budgets that broadcast to the domain's shape, as those of `Plan.unused_budget` do.
 
     Raises:
         BudgetError: If they do not, or one is negative or not finite; the message names the cell.
@@ -193,7 +193,7 @@ def _read_budgets(given: Any, shape: tuple[int, ...]) -> FloatArray:
     """Read numbers whose axes, counted from the last, have size 1 or that of their attribute."""
     array = read_array(given)
     if array.dtype.kind not in "iuf":
-        raise BudgetError("cell_budgets must be an array of numbers, such as plan.slack()")
+        raise BudgetError("cell_budgets must be an array of numbers, such as plan.unused_budget()")
     sizes = shape[max(0, len(shape) - array.ndim) :]
     if array.ndim > len(shape) or any(
         n not in (1, size) for n, size in zip(array.shape, sizes, strict=True)

@@ -249,7 +249,7 @@ class TestTheEstimates:
         weights = {g.name: rng.standard_normal(g.shape) for g in workload.groups}
         flat = np.concatenate([weights[g.name].ravel() for g in workload.groups])
         std = plan.noise_std * np.sqrt(flat @ covariance @ flat)
-        assert release.combine(weights).std == pytest.approx(std, rel=1e-5)
+        assert release.estimate(weights).std == pytest.approx(std, rel=1e-5)
 
 
 class TestTheCertificate:

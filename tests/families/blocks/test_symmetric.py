@@ -110,12 +110,12 @@ class TestTheIntegerMechanism:
         given = {g.name: rng.normal(size=g.shape) for g in workload.groups}
         row = np.concatenate([c.ravel() for c in given.values()]) @ workload.matrix()
         L = np.linalg.lstsq(B.T.astype(float), row, rcond=None)[0]
-        assert release.combine(given).std == pytest.approx(math.sqrt(L @ covariance @ L), rel=1e-6)
+        assert release.estimate(given).std == pytest.approx(math.sqrt(L @ covariance @ L), rel=1e-6)
         alone = workload.groups[0]
         variance = plan.variances[alone.name].flat[0]
         first = np.zeros(alone.shape)
         first.flat[0] = 1
-        assert release.combine({alone.name: first}).std ** 2 == pytest.approx(variance, rel=1e-6)
+        assert release.estimate({alone.name: first}).std ** 2 == pytest.approx(variance, rel=1e-6)
 
     @pytest.mark.slow
     def test_the_noise_has_the_variances_claimed(self):
@@ -169,7 +169,7 @@ class TestWhatUsersMeet:
         assert plan.variances["nothing"].shape == (2, 2)
         assert_exact(plan)
         release = fp.Release(plan=plan, answers=np.ones(plan.strategy.size, np.int64), rho=1.0)
-        assert release.combine({"nothing": np.ones((2, 2))}).std == 0
+        assert release.estimate({"nothing": np.ones((2, 2))}).std == 0
 
     def test_tables_of_too_many_attributes_are_refused_by_name(self):
         names = [f"q{i}" for i in range(15)]
@@ -251,7 +251,7 @@ class TestCellBudgets:
         plan = fp.design(all_marginals([3, 4], 2), cell_budgets=np.full((3, 1), 2.0))
         assert plan.structure.dense == ()
         assert plan.privacy_cost**2 <= 2.0
-        assert plan.slack().shape == (1, 1)
+        assert plan.unused_budget().shape == (1, 1)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 8, 10, 12, 20, 24, 28, 32, 44, 63, 128, 132])

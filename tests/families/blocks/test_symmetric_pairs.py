@@ -165,9 +165,9 @@ def test_releases_are_exact_where_totals_answer_and_unbiased_elsewhere(unit, tmp
     release = drawn[0]
     assert release.estimates["bc"].sum() == pytest.approx(x.sum(), abs=1e-6)
     ones = {"bc": np.ones((3, 4)), "all": np.array(-1.0)}
-    assert release.combine(ones).std == pytest.approx(0, abs=1e-6)
-    part = release.combine({"bc": np.eye(3, 4)})
-    spread = np.std([one.combine({"bc": np.eye(3, 4)}).value for one in drawn])
+    assert release.estimate(ones).std == pytest.approx(0, abs=1e-6)
+    part = release.estimate({"bc": np.eye(3, 4)})
+    spread = np.std([one.estimate({"bc": np.eye(3, 4)}).value for one in drawn])
     assert part.std == pytest.approx(spread, rel=0.25)
     totals = {(): x.sum(), ("b",): x.sum(axis=(0, 2)), ("a", "b"): x.sum(axis=2)}
     public = plan.structure.public_attributes

@@ -110,14 +110,14 @@ def test_estimates_are_unbiased_and_as_accurate_as_stated(plan: fp.Plan) -> None
     prefixes, cells = np.zeros(CELLS), np.zeros(CELLS)
     prefixes[[first, last]] = -1, 1
     cells[first + 1 : last + 1] = 1
-    one, other = release.combine({"prefixes": prefixes}), release.combine({"cells": cells})
+    one, other = release.estimate({"prefixes": prefixes}), release.estimate({"cells": cells})
     assert one.value == pytest.approx(other.value, abs=1e-4)
     assert one.std == pytest.approx(other.std, rel=1e-6)
     alone = np.zeros(CELLS)
     alone[first] = 1
-    std = release.combine({"prefixes": alone}).std
+    std = release.estimate({"prefixes": alone}).std
     assert std**2 == pytest.approx(plan.variances["prefixes"][first], rel=1e-6)
-    nothing = release.combine({"prefixes": alone, "cells": -1.0 * (np.arange(CELLS) <= first)})
+    nothing = release.estimate({"prefixes": alone, "cells": -1.0 * (np.arange(CELLS) <= first)})
     assert nothing.std < 1e-3
 
 

@@ -136,12 +136,12 @@ class TestReleases:
         L = np.linalg.lstsq((B.T / size).astype(float), row, rcond=None)[0] / size
         L += np.linalg.lstsq((B.T / size).astype(float), row - L @ B, rcond=None)[0] / size
         np.testing.assert_allclose(L @ B, row, atol=1e-7)
-        assert release.combine(given).std == pytest.approx(math.sqrt(L @ covariance @ L), rel=1e-6)
+        assert release.estimate(given).std == pytest.approx(math.sqrt(L @ covariance @ L), rel=1e-6)
         for group in plan.workload.groups:
             first = np.zeros(group.shape)
             first.flat[-1] = 1
             variance = plan.variances[group.name].flat[-1]
-            std = release.combine({group.name: first}).std
+            std = release.estimate({group.name: first}).std
             assert std**2 == pytest.approx(variance, rel=1e-6)
 
 
@@ -156,7 +156,7 @@ class TestPlanFiles:
         assert read.digest == plan.digest
         assert read.summary() == plan.summary()
         assert read.profile().max() == pytest.approx(plan.privacy_cost**2)
-        assert not read.slack().any()
+        assert not read.unused_budget().any()
         (tier,) = read.tiers
         assert tier.lower_bound <= plan.lower_bound**2 <= tier.level
 

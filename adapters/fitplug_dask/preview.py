@@ -1,4 +1,4 @@
-"""Survey: what a count would read and take, without reading any row."""
+"""Preview: what a count would read and take, without reading any row."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _FILTER_VALUES = 3
 
 
 @dataclass(frozen=True, repr=False)
-class Survey:
+class Preview:
     """What a count would read and take.
 
     Attributes:
@@ -70,10 +70,10 @@ class Survey:
     without_checksums: int = field(default=0, compare=False)
 
     def __repr__(self) -> str:
-        return f"Survey({self.files} {self.format} files, {self.cells} cells; rows confidential)"
+        return f"Preview({self.files} {self.format} files, {self.cells} cells; rows confidential)"
 
 
-def survey(
+def preview(
     source: Source,
     wanted: Wanted,
     *,
@@ -84,7 +84,7 @@ def survey(
     where: Where | None = None,
     zone: str | None = None,
     missing: Mapping[str, Any] | None = None,
-) -> Survey:
+) -> Preview:
     """Tell what `count` with the same arguments would read and take.
 
     This finds the files and checks their footers and schemas as `count` does, but it reads no row
@@ -124,7 +124,7 @@ def survey(
     records = [file.records for file in read]
     known = (*domain.names, *job.filters)
     single = weight is None and person is None
-    return Survey(
+    return Preview(
         files=len(read),
         format=files[0].format.value if files else "no",
         rows=None if None in records else sum(n for n in records if n is not None),

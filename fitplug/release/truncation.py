@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from fitplug.domain import Attribute
 from fitplug.errors import InputError
 from fitplug.expressions import Expressions, list_sums
-from fitplug.release.combination import combine
-from fitplug.release.combined_numbers import Combination, find_ratio_interval
+from fitplug.release.combination import estimate
+from fitplug.release.combined_numbers import Estimate, find_ratio_interval
 from fitplug.release.linear_combinations import read_combination
 from fitplug.release.noisy_answers import NoisyAnswers, find_quantile
 from fitplug.workload import DEFAULT_CONFIDENCE, AddRemove, BoundUnit
@@ -25,8 +25,8 @@ _MOST_LETTERS = 120
 
 
 @dataclass(frozen=True)
-class Lost:
-    """The records that a limit on the records of a person left out. `estimate_lost` makes it.
+class TruncationLoss:
+    """The records that a limit on the records of a person left out. `estimate_truncation` makes it.
 
     Attributes:
         kept: The number of records with at most `limit` of each person.
@@ -40,8 +40,8 @@ class Lost:
         whole_apart: The same of the second release.
     """
 
-    kept: Combination
-    whole: Combination
+    kept: Estimate
+    whole: Estimate
     limit: int
     whole_limit: int
     apart: tuple[str, ...] = ()
@@ -49,9 +49,9 @@ class Lost:
     whole_apart: str = ""
 
     @property
-    def records(self) -> Combination:
+    def records(self) -> Estimate:
         """The number of records lost. Its std is exact, as the two releases are independent."""
-        return Combination(
+        return Estimate(
             self.whole.value - self.kept.value, math.hypot(self.whole.std, self.kept.std)
         )
 
@@ -82,9 +82,9 @@ class Lost:
         return 1 - high, 1 - low
 
 
-def estimate_lost(
+def estimate_truncation(
     kept: NoisyAnswers, whole: NoisyAnswers, expression: str = "total", *, of: str | None = None
-) -> Lost:
+) -> TruncationLoss:
     """Estimate how many records, and which share, a limit on the records of a person left out.
 
     Records beyond the second limit are in neither release, unless that limit is declared. If a
@@ -95,7 +95,7 @@ def estimate_lost(
         kept: A release whose count kept at most so many records of each person.
         whole: A release of the same data with more records of each person.
         expression: What to count: the name of a group of one answer, or an expression as in
-            `Release.combine` that is no ratio.
+            `Release.estimate` that is no ratio.
         of: The same count in the words of the second release, where these are others.
 
     Returns:
@@ -127,12 +127,12 @@ def estimate_lost(
         )
     for release, asked in ((kept, expression), (whole, of or expression)):
         _check_counts_records(release, asked)
-    first, second = combine(kept, expression), combine(whole, of or expression)
-    if not isinstance(first, Combination) or not isinstance(second, Combination):
+    first, second = estimate(kept, expression), estimate(whole, of or expression)
+    if not isinstance(first, Estimate) or not isinstance(second, Estimate):
         raise InputError(f"{expression!r} is a ratio; give a count, such as total")
     strict, others = _find_strict_attributes(kept), _find_strict_attributes(whole)
     apart = tuple(name for name in strict | others if strict.get(name) != others.get(name))
-    return Lost(first, second, one.records, two.records, apart, one.apart, two.apart)
+    return TruncationLoss(first, second, one.records, two.records, apart, one.apart, two.apart)
 
 
 def _check_counts_records(release: NoisyAnswers, expression: str) -> None:

@@ -1,4 +1,4 @@
-"""`fitplug lost`: how many records a limit on the records of a person left out."""
+"""`fitplug truncation`: how many records a limit on the records of a person left out."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import typer
 from rich.table import Table
 
 from fitplug.families import list_names
-from fitplug.release import Lost, Release, estimate_lost
+from fitplug.release import Release, TruncationLoss, estimate_truncation
 from fitplug.workload import check_confidence
 from fitplug_cli.options import ConfidenceOption, JsonOption
 from fitplug_cli.render import out, print_json, print_table
 from fitplug_cli.render.facts import format_percent
 
 
-def lost(
+def truncation(
     limited: Annotated[
         Path, typer.Argument(help="Folder of the release limited by person.", metavar="KEPT")
     ],
@@ -37,14 +37,14 @@ def lost(
     as_json: JsonOption = False,
 ) -> None:
     """Estimate how many records a limit by person left out. No data is read."""
-    truncated = estimate_lost(Release.read(limited), Release.read(coarse), expression, of=of)
+    truncated = estimate_truncation(Release.load(limited), Release.load(coarse), expression, of=of)
     if as_json:
-        print_json(build_lost_record(truncated, confidence))
+        print_json(build_truncation_record(truncated, confidence))
     else:
-        print_records_lost(truncated, confidence)
+        print_truncation(truncated, confidence)
 
 
-def build_lost_record(lost: Lost, confidence: float) -> dict[str, Any]:
+def build_truncation_record(lost: TruncationLoss, confidence: float) -> dict[str, Any]:
     """Build the JSON record of an estimate.
 
     Raises:
@@ -62,7 +62,7 @@ def build_lost_record(lost: Lost, confidence: float) -> dict[str, Any]:
     }
 
 
-def print_records_lost(lost: Lost, confidence: float) -> None:
+def print_truncation(lost: TruncationLoss, confidence: float) -> None:
     """Print a table of an estimate.
 
     Raises:
