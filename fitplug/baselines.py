@@ -80,10 +80,10 @@ def gaussian(workload: Workload, privacy_cost: float) -> ByGroup:
     _check_size("queries", workload.query_count)
     sensitivity = np.zeros(())
     for group in workload.groups:
-        own = {f.attribute: f for f in group.factors}
+        factors = {f.attribute: f for f in group.factors}
         squares = np.ones(())
         for name in workload.attributes:
-            columns = _sum_column_squares(own[name]) if name in own else np.ones(1)
+            columns = _sum_column_squares(factors[name]) if name in factors else np.ones(1)
             squares = np.multiply.outer(squares, columns)
         sensitivity = sensitivity + squares
     largest = float(sensitivity.max()) / cost_squared
@@ -172,8 +172,8 @@ def total_error_optimum(workload: Workload, weights: Weights = "none") -> tuple[
         WorkloadError: The weights are unknown, or the workload is too large.
         DesignError: The total cannot be certified to 1e-6.
     """
-    found = _minimise_total_error(workload, weights)
-    return found.value, found.lower_bound
+    optimum = _minimise_total_error(workload, weights)
+    return optimum.value, optimum.lower_bound
 
 
 def choose_branching_factor(cells: int) -> int:
@@ -241,8 +241,10 @@ def _multiply_variances(
         product = np.prod([v for name, v in summed_out.items() if name not in named])
         for f in group.factors:
             # The cells are those of the attributes that some group uses.
-            own = compute_variances(f) if f.attribute in workload.attributes else np.ones(1)
-            product = np.multiply.outer(product, own)
+            factor_variances = (
+                compute_variances(f) if f.attribute in workload.attributes else np.ones(1)
+            )
+            product = np.multiply.outer(product, factor_variances)
         variances.append(product.ravel())
     return workload.split(np.concatenate(variances) / cost_squared)
 
@@ -274,20 +276,20 @@ def _minimise_total_error(workload: Workload, weights: str) -> TotalErrorOptimum
     W = _build_dense_matrix(workload)
     with guard_linear_algebra():
         try:
-            found = minimise_total_error(
+            optimum = minimise_total_error(
                 W,
                 workload.targets() ** _POWERS[weights],
                 tolerance=_TOLERANCE,
                 max_iterations=_MAX_ITERATIONS,
             )
         except np.linalg.LinAlgError:
-            found = None
-    if found is None or not found.gap <= _TOLERANCE:
+            optimum = None
+    if optimum is None or not optimum.gap <= _TOLERANCE:
         raise DesignError(
             f"the least total error could not be certified to {_TOLERANCE:g}; bring targets and "
             "coefficients closer together, or split the workload"
         )
-    return found
+    return optimum
 
 
 def _build_dense_matrix(workload: Workload) -> FloatArray:

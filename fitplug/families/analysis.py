@@ -124,10 +124,10 @@ def _build_persons(
 ) -> Structure:
     """Build the structure of persons with several records.
 
-    All periods are told apart, unless there are too many cells and one attribute is a tree.
+    Every period stays separate, unless there are too many and one attribute is a tree.
     """
-    told = workload.attributes if unit.once_per is None else (unit.once_per,)
-    periods_apart = _find_symmetric(workload, (*varying, *told))
+    separated = workload.attributes if unit.once_per is None else (unit.once_per,)
+    periods_apart = _find_symmetric(workload, (*varying, *separated))
     persons = PersonStructure(workload, unit, periods_apart, _find_subsets(workload, periods_apart))
     # A tree leaves periods symmetric if no query tells them apart otherwise.
     symmetric = _find_symmetric(workload, varying)

@@ -290,7 +290,7 @@ class StorePlace(Place):
     def list_sizes(self) -> Mapping[str, int]:
         store, path = self._open()
         objects = store.list_with_delimiter(path)["objects"]
-        sizes = {str(told["path"]).rpartition("/")[2]: int(told["size"]) for told in objects}
+        sizes = {str(entry["path"]).rpartition("/")[2]: int(entry["size"]) for entry in objects}
         return {name: size for name, size in sizes.items() if name and not name.startswith(".")}
 
     @_convert_client_errors
@@ -322,7 +322,7 @@ class StorePlace(Place):
         store, path = self._open()
         with suppress(Exception):
             for listed in store.list(path, chunk_size=1000):
-                store.delete([told["path"] for told in listed])
+                store.delete([entry["path"] for entry in listed])
 
     def _open(self) -> tuple[Any, str]:
         """Return the store, and the path of the folder in it."""

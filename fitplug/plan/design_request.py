@@ -72,8 +72,8 @@ class DesignRequest:
     options: Options
 
     @property
-    def has_own_structure(self) -> bool:
-        """Whether the unit is another one than k records anywhere."""
+    def unit_shapes_structure(self) -> bool:
+        """Whether the structure depends on the unit: it is not k records anywhere."""
         return not self.unit.is_of_records
 
     @property
@@ -98,7 +98,7 @@ class DesignRequest:
                 False if needing else None,
                 tree=() if is_causal or self.options.solver == "sm2" else None,
                 # k records are designed for as one, and multiplied afterwards.
-                unit=self.unit if self.has_own_structure else ONE_RECORD,
+                unit=self.unit if self.unit_shapes_structure else ONE_RECORD,
             )
         except WorkloadError as error:
             if needing and _can_be_analysed(self.workload):
@@ -207,7 +207,7 @@ def check_request(
         tolerance=tolerance,
         options=options,
     )
-    if request.has_own_structure and (needing := request.list_arguments_for_optimum()):
+    if request.unit_shapes_structure and (needing := request.list_arguments_for_optimum()):
         raise BudgetError(
             f"{needing[0]} cannot be combined with the unit of privacy {unit!r}; leave it out, or "
             "design for fp.AddRemove(records=k)"

@@ -30,9 +30,9 @@ def compute_zcdp_epsilon(rho: float, delta: float) -> float:
         return [(1 + excess) * rho, log_inverse_delta / excess, *divided]
 
     start = 0.5 * math.log(max(log_inverse_delta, 1e-3) / rho)
-    found = compute_terms(_search_order(lambda log_excess: sum(compute_terms(log_excess)), start))
+    terms = compute_terms(_search_order(lambda log_excess: sum(compute_terms(log_excess)), start))
     # The terms may nearly cancel, so that rounding is bounded by their absolute values.
-    return max(0.0, sum(found) + _ROUNDING * sum(map(abs, found))) * (1 + SAFE)
+    return max(0.0, sum(terms) + _ROUNDING * sum(map(abs, terms))) * (1 + SAFE)
 
 
 def compute_zcdp_log_delta(rho: float, epsilon: float) -> float:
@@ -44,8 +44,8 @@ def compute_zcdp_log_delta(rho: float, epsilon: float) -> float:
         return [excess * (1 + excess) * rho, -excess * epsilon, *_compute_order_terms(log_excess)]
 
     start = math.log(max(epsilon / (2 * rho) - 0.5, 0.0) + 1 / math.sqrt(2 * rho) + 1e-12)
-    found = compute_terms(_search_order(lambda log_excess: sum(compute_terms(log_excess)), start))
-    return sum(found) + _ROUNDING * sum(map(abs, found))
+    terms = compute_terms(_search_order(lambda log_excess: sum(compute_terms(log_excess)), start))
+    return sum(terms) + _ROUNDING * sum(map(abs, terms))
 
 
 def _compute_order_terms(log_excess: float) -> tuple[float, float]:
@@ -68,7 +68,7 @@ def _search_order(bound: Callable[[float], float], start: float) -> float:
 
     Every order alpha > 1 gives a valid bound, so an inexact minimum only makes it looser.
     """
-    found = minimize_scalar(
+    minimum = minimize_scalar(
         bound, bounds=(start - 12, start + 12), method="bounded", options={"xatol": 1e-10}
     )
-    return float(found.x)
+    return float(minimum.x)

@@ -25,10 +25,10 @@ from fitplug.numeric import IntArray
 ANSWER_PARTS = "answers"
 """The folder of the parts."""
 
-_KEPT_BYTES = 2**26
-"""The most bytes of parts that are kept for the next reading."""
+_CACHE_BYTES = 2**26
+"""The most bytes of parts in the cache."""
 
-_OF_PROCESS = ("_kept", "_lock")
+_OF_PROCESS = ("_cache", "_lock")
 """The attributes that do not travel to another process."""
 
 _WIDTHS = tuple(np.dtype(f"<i{size}") for size in (1, 2, 4, 8))
@@ -63,8 +63,8 @@ class Stride(NamedTuple):
     def is_run(self) -> bool:
         """Whether the numbers follow one another."""
         step = 1
-        for n, own in zip(reversed(self.shape), reversed(self.strides), strict=True):
-            if n > 1 and own != step:
+        for n, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
+            if n > 1 and stride != step:
                 return False
             step *= n
         return True
@@ -104,18 +104,18 @@ def _list_progressions(numbers: IntArray) -> list[Stride]:
     changes = np.flatnonzero(np.diff(steps)) + 1
     ends = np.append(changes, len(steps))
     last = ends[np.searchsorted(changes, np.arange(len(steps)), side="right")].tolist()
-    found, at = [], 0
+    strides, at = [], 0
     while at < len(numbers):
         end = last[at] + 1 if at < len(steps) else at + 1
         step = int(steps[at]) if end > at + 1 else 1
-        found.append(Stride(int(numbers[at]), (end - at,), (step,)))
+        strides.append(Stride(int(numbers[at]), (end - at,), (step,)))
         at = end
-    return found
+    return strides
 
 
 def _merge_strides(strides: list[Stride]) -> list[Stride]:
     """Merge neighbours that differ only in their starts, at equal distances."""
-    found, at = [], 0
+    merged, at = [], 0
     while at < len(strides):
         first, end, step = strides[at], at + 1, 0
         while end < len(strides) and strides[end][1:] == first[1:]:
@@ -124,11 +124,11 @@ def _merge_strides(strides: list[Stride]) -> list[Stride]:
                 break
             step, end = distance, end + 1
         if end == at + 1:
-            found.append(first)
+            merged.append(first)
         else:
-            found.append(Stride(first.start, (end - at, *first.shape), (step, *first.strides)))
+            merged.append(Stride(first.start, (end - at, *first.shape), (step, *first.strides)))
         at = end
-    return found
+    return merged
 
 
 @dataclass(frozen=True)
@@ -192,9 +192,9 @@ def write_answers_part(folder: Place, number: int, noisy: IntArray) -> WrittenPa
     content = encode_part(noisy)
     if parts.create(name_part(number), content):
         return WrittenPart(len(content), hash_content(content), is_mine=True)
-    found = find_answers_part(folder, number, noisy.size)
-    assert found is not None
-    return found._replace(is_mine=False)
+    existing = find_answers_part(folder, number, noisy.size)
+    assert existing is not None
+    return existing._replace(is_mine=False)
 
 
 def find_answers_part(folder: Place, number: int, size: int) -> WrittenPart | None:
@@ -267,7 +267,7 @@ class PartedAnswers:
         self.parts = tuple(parts)
         self.size = size
         self.folder = folder
-        self._kept: OrderedDict[int, IntArray] = OrderedDict()
+        self._cache: OrderedDict[int, IntArray] = OrderedDict()
         self._lock = threading.Lock()  # the tasks of a worker share one object
 
     @property
@@ -283,7 +283,7 @@ class PartedAnswers:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._kept, self._lock = OrderedDict(), threading.Lock()
+        self._cache, self._lock = OrderedDict(), threading.Lock()
 
     def __repr__(self) -> str:
         return f"PartedAnswers({self.size:,} in {len(self.parts):,} parts)"
@@ -314,20 +314,22 @@ class PartedAnswers:
             OSError: The file cannot be read.
         """
         with self._lock:
-            found = self._kept.get(number)
-        if found is None:
-            found = read_answers_part(self.folder, self.parts[number])
-            found.setflags(write=False)
+            answers = self._cache.get(number)
+        if answers is None:
+            answers = read_answers_part(self.folder, self.parts[number])
+            answers.setflags(write=False)
         with self._lock:
-            self._kept[number] = found
-            self._kept.move_to_end(number)
-            while len(self._kept) > 1 and sum(a.nbytes for a in self._kept.values()) > _KEPT_BYTES:
-                self._kept.popitem(last=False)
-        return found
+            self._cache[number] = answers
+            self._cache.move_to_end(number)
+            while (
+                len(self._cache) > 1 and sum(a.nbytes for a in self._cache.values()) > _CACHE_BYTES
+            ):
+                self._cache.popitem(last=False)
+        return answers
 
     def _read_range(self, first: int, end: int) -> IntArray:
         """Read the answers of the numbers from `first` to before `end`."""
-        found = np.zeros(max(end - first, 0), dtype=np.int64)
+        answers = np.zeros(max(end - first, 0), dtype=np.int64)
         for part in self.parts:
             at = 0
             for stride in part.place:
@@ -335,32 +337,35 @@ class PartedAnswers:
                 if stride.size and least < end and most > first:
                     values = self.read_part(part.number)[at : at + stride.size]
                     if stride.is_run:
-                        kept = slice(max(first - least, 0), end - least)
-                        found[max(least - first, 0) : max(most - first, 0)] = values[kept]
+                        overlap = slice(max(first - least, 0), end - least)
+                        answers[max(least - first, 0) : max(most - first, 0)] = values[overlap]
                     else:
                         numbers = stride.list_numbers()
-                        own = (numbers >= first) & (numbers < end)
-                        found[numbers[own] - first] = values[own]
+                        inside = (numbers >= first) & (numbers < end)
+                        answers[numbers[inside] - first] = values[inside]
                 at += stride.size
-        return found
+        return answers
 
     def _read_numbers(self, numbers: IntArray) -> IntArray:
         """Read the answers of some numbers, shape (n,), from the parts that have them."""
-        found = np.zeros(len(numbers), dtype=np.int64)
+        answers = np.zeros(len(numbers), dtype=np.int64)
         for part in self.parts:
             at = 0
             for stride in part.place:
                 least, most = stride.ends
                 near = np.flatnonzero((numbers >= least) & (numbers < most))
                 if stride.size and len(near):
-                    own = stride.list_numbers()
-                    order = np.argsort(own, kind="stable")
-                    place = np.minimum(np.searchsorted(own[order], numbers[near]), len(own) - 1)
+                    numbers_of_part = stride.list_numbers()
+                    order = np.argsort(numbers_of_part, kind="stable")
+                    place = np.minimum(
+                        np.searchsorted(numbers_of_part[order], numbers[near]),
+                        len(numbers_of_part) - 1,
+                    )
                     place = order[place]
-                    has = own[place] == numbers[near]
-                    found[near[has]] = self.read_part(part.number)[at + place[has]]
+                    has = numbers_of_part[place] == numbers[near]
+                    answers[near[has]] = self.read_part(part.number)[at + place[has]]
                 at += stride.size
-        return found
+        return answers
 
 
 def encode_part(noisy: IntArray) -> bytes:

@@ -270,13 +270,13 @@ def check_files(folder: Place, answers: PartedAnswers, tables: PartedTables) -> 
 
 def _check_sizes(folder: Place, expected: Mapping[str, int]) -> None:
     """Check the sizes of files in a folder. Raises InputError."""
-    found = folder.list_sizes()
+    sizes = folder.list_sizes()
     for name, size in expected.items():
-        if name not in found:
+        if name not in sizes:
             raise InputError(f"{folder}/{name} is missing; a release is read from its whole folder")
-        if found[name] != size:
+        if sizes[name] != size:
             raise InputError(
-                f"{folder}/{name} has {found[name]} bytes instead of {size}; get the folder again "
+                f"{folder}/{name} has {sizes[name]} bytes instead of {size}; get the folder again "
                 "from whoever released it"
             )
 

@@ -103,15 +103,15 @@ def read_manifest_header(name: str, content: bytes, kind: str, version: int) -> 
     """
     try:
         header = json.loads(content)
-        found_kind, found_version = header["kind"], header["format"]
+        actual_kind, actual_version = header["kind"], header["format"]
     except Exception:  # JSON and types each raise their own kinds on damage
         raise InputError(
             f"{name} is damaged; get the folder again from whoever released it"
         ) from None
-    if (found_kind, found_version) != (kind, version):
+    if (actual_kind, actual_version) != (kind, version):
         what = kind.partition(" ")[0]
         raise InputError(
-            f"{name}: {what} of format {found_version!r}; this fitplug reads {version}"
+            f"{name}: {what} of format {actual_version!r}; this fitplug reads {version}"
         )
     assert isinstance(header, dict)
     return header

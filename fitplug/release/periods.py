@@ -77,9 +77,9 @@ class PartialRelease(NoisyAnswers):
         Raises:
             WorkloadError: It uses answers that are not known yet, or as for `Release.estimate`.
         """
-        found = estimate(self, asked)
-        self._check_known(found.value)
-        return found
+        number = estimate(self, asked)
+        self._check_known(number.value)
+        return number
 
     def estimate_all(self, asked: Mapping[str, CombinationLike] | Sequence[str]) -> Estimates:
         """Estimate combinations with their joint covariance: see `Release.estimate_all`.
@@ -87,9 +87,9 @@ class PartialRelease(NoisyAnswers):
         Raises:
             WorkloadError: One uses answers that are not known yet, or as for `Release.estimate`.
         """
-        found = estimate_all(self, asked)
-        self._check_known(found.values)
-        return found
+        estimates = estimate_all(self, asked)
+        self._check_known(estimates.values)
+        return estimates
 
     def to_arrow(
         self, name: str, *, period: int | None = None, confidence: float | None = None
@@ -132,11 +132,11 @@ class PartialRelease(NoisyAnswers):
         group = self.plan.workload.groups[g]
         return np.asarray(date_queries(group, self.periods, self.period_count) < self.drawn)
 
-    def _hide_unknown(self, found: ByGroup) -> ByGroup:
+    def _hide_unknown(self, by_group: ByGroup) -> ByGroup:
         """Return the same arrays with nan in the place of what is not known."""
 
         def read(g: int) -> AnyArray:
-            values = found[self.plan.workload.groups[g].name]
+            values = by_group[self.plan.workload.groups[g].name]
             return freeze(np.where(self._find_known(g), values, np.nan))
 
         return ArraysByGroup(self.plan.workload, read)
@@ -167,7 +167,7 @@ class PeriodAnswers:
 _FIELDS = ("answers", "seal", "limited", "rows", "outside")
 
 
-def write_period_answers(folder: Place, plan: Plan, own: PeriodAnswers, **described: Any) -> str:
+def write_period_answers(folder: Place, plan: Plan, drawn: PeriodAnswers, **described: Any) -> str:
     """Write the answers of a period into a folder that has none: one part, and the manifest.
 
     Args:
@@ -183,12 +183,14 @@ def write_period_answers(folder: Place, plan: Plan, own: PeriodAnswers, **descri
         InputError: The period has another number of answers, or the folder has answers.
         OSError: The folder cannot be written.
     """
-    written = write_answers_part(folder, 0, own.answers)
-    part = AnswersPart(0, own.period.place_answers(plan), written.bytes, written.digest)
-    if not written.is_mine or part.size != own.answers.size:
+    written = write_answers_part(folder, 0, drawn.answers)
+    part = AnswersPart(0, drawn.period.place_answers(plan), written.bytes, written.digest)
+    if not written.is_mine or part.size != drawn.answers.size:
         raise InputError(f"{folder} has answers already, or these are not those of the plan")
-    fields = {name: getattr(own, name) for name in _FIELDS}
-    return write_manifest(folder, NoisyAnswers(plan, **fields, **described), [part], own.period)[1]
+    fields = {name: getattr(drawn, name) for name in _FIELDS}
+    return write_manifest(folder, NoisyAnswers(plan, **fields, **described), [part], drawn.period)[
+        1
+    ]
 
 
 def read_period_answers(folder: Place, plan: Plan, period: Period) -> tuple[PeriodAnswers, str]:
@@ -230,21 +232,21 @@ def join_periods(
     """
     dates = date_answers(plan.strategy, periods)
     answers = np.zeros(plan.strategy.size, dtype=np.int64)
-    for own in drawn:
-        mine = dates == own.period.index
-        if own.answers.shape != (int(mine.sum()),):
+    for period_answers in drawn:
+        mine = dates == period_answers.period.index
+        if period_answers.answers.shape != (int(mine.sum()),):
             raise InputError("the answers of a period are not those of the plan")
-        answers[mine] = own.answers
+        answers[mine] = period_answers.answers
     labels = plan.domain[periods].labels
-    is_enforced = all(own.limited == "enforced" for own in drawn)
-    outside = {name for own in drawn for name in own.outside}
+    is_enforced = all(period_answers.limited == "enforced" for period_answers in drawn)
+    outside = {name for period_answers in drawn for name in period_answers.outside}
     return PartialRelease(
         plan=plan,
         answers=answers,
         periods=periods,
         drawn=len(drawn),
         limited="enforced" if drawn and is_enforced else "declared",
-        rows=_describe_rows([own.rows for own in drawn], labels),
+        rows=_describe_rows([period_answers.rows for period_answers in drawn], labels),
         outside=plan.domain.ordered(tuple(outside)),
         **described,
     )
@@ -305,6 +307,6 @@ def _describe_rows(rows: Sequence[str | None], labels: Sequence[str]) -> str | N
     if len(set(rows)) <= 1:
         return rows[0] if rows else None
     return "; ".join(
-        f"in {label}, {own or 'rows that are one record each'}"
-        for label, own in zip(labels, rows, strict=False)
+        f"in {label}, {described or 'rows that are one record each'}"
+        for label, described in zip(labels, rows, strict=False)
     )

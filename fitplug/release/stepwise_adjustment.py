@@ -62,10 +62,10 @@ def find_finest(workload: Workload) -> Finest | None:
     measures = [name for name in workload.attributes if workload.domain[name].quantities]
     if len(measures) > 1 or any(workload.domain[name].size != 2 for name in measures):
         return None
-    told_apart = set(workload.attributes) - set(measures)
+    counted = set(workload.attributes) - set(measures)
     for group in workload.groups:
         factors = {f.attribute: f for f in group.factors}
-        if set(group.attributes) != told_apart:
+        if set(group.attributes) != counted:
             continue
         others = [f for one in workload.groups for f in one.factors if f.attribute in factors]
         lists_cells = all(

@@ -295,7 +295,7 @@ class TestPieces:
 
     def test_threads_read_parts_at_once(self, tmp_path, monkeypatch):
         """The tasks of a worker read one object, which keeps few of the parts."""
-        monkeypatch.setattr(answer_parts, "_KEPT_BYTES", 2**10)
+        monkeypatch.setattr(answer_parts, "_CACHE_BYTES", 2**10)
         place, parts = LocalPlace(tmp_path), []
         for k in range(10):
             written = write_answers_part(place, k, np.full(200, k))
@@ -308,7 +308,7 @@ class TestPieces:
                 super().__setitem__(key, value)
                 time.sleep(1e-5)  # another thread goes on here
 
-        answers._kept = Yielding()
+        answers._cache = Yielding()
 
         def read(seed):
             for number in np.random.default_rng(seed).integers(0, 10, 100).tolist():

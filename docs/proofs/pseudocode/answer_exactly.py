@@ -31,16 +31,16 @@ class PartedStrategy:
             for number, slab in enumerate(self.slabs)
         ]
         for part in range(len(self.sizes)):
-            own = {slab: pieces[slab][part] for slab in self.list_slabs(part)}
-            answers[self.place(part)] = self.answer_part(part, own)  # `\label{line:place}`
+            pieces_of_part = {slab: pieces[slab][part] for slab in self.list_slabs(part)}
+            answers[self.place(part)] = self.answer_part(part, pieces_of_part)  # `\label{line:place}`
         return answers
 
     def split_counts(self, slab, counts):
-        own = self.slabs[slab]
-        counts = read_slab_counts(own, self.structure, counts)
+        described = self.slabs[slab]
+        counts = read_slab_counts(described, self.structure, counts)
         pieces = self._split_counts(slab, counts)
         if len(self.sizes) > self.noisy_parts and slab in self._totals.slabs:
-            return pieces.add(self.noisy_parts, partial(self._totals.split_counts, own, counts))
+            return pieces.add(self.noisy_parts, partial(self._totals.split_counts, described, counts))
         return pieces
 
     def answer_part(self, part, pieces):
@@ -57,10 +57,10 @@ class PublicTotals:
     def add_pieces(self, slabs, pieces):
         totals = ExactTotals([self._shape])
         for number, piece in pieces.items():
-            own, values = (slabs[number], unpack_integers(piece))
+            slab, values = (slabs[number], unpack_integers(piece))
             totals.make_room(values)
-            range_of = slice(own.start, own.stop)
-            axes = (range_of if name == own.attribute else slice(None) for name in self.names)
+            range_of = slice(slab.start, slab.stop)
+            axes = (range_of if name == slab.attribute else slice(None) for name in self.names)
             target = totals.totals[0][*axes, ...]
             target += values.reshape(target.shape)  # `\label{line:totals}`
         clamped = np.clip(totals.totals[0].ravel(), -SATURATION, SATURATION)  # `\label{line:public}`
@@ -82,11 +82,11 @@ def read_slab_counts(slab, structure, counts):
     return counts if others == 1 else np.asarray(counts * others)  # `\label{line:others}`
 
 
-def sum_margin(counts, names, kept):
-    rest = tuple((i for i, name in enumerate(names) if name not in kept))
-    left = [name for name in names if name in kept]
-    found = np.asarray(counts.sum(axis=rest, dtype=counts.dtype) if rest else counts)  # `\label{line:sum}`
-    return found.transpose([left.index(name) for name in kept])
+def sum_margin(counts, names, margin):
+    rest = tuple((i for i, name in enumerate(names) if name not in margin))
+    left = [name for name in names if name in margin]
+    sums = np.asarray(counts.sum(axis=rest, dtype=counts.dtype) if rest else counts)  # `\label{line:sum}`
+    return sums.transpose([left.index(name) for name in margin])
 
 
 # fitplug.families.base.integers
@@ -102,17 +102,17 @@ def pack_integers(arrays):
         digits.append(rest & 2**_BITS - 1)
         rest = rest >> _BITS
     digits.append(rest)
-    return np.concatenate([[len(digits)], *(own.astype(np.int64) for own in digits)])  # `\label{line:pack}`
+    return np.concatenate([[len(digits)], *(digit.astype(np.int64) for digit in digits)])  # `\label{line:pack}`
 
 
 def unpack_integers(packed):
     digits = packed[1:].reshape(int(packed[0]), -1)
     if len(digits) == 1:
         return np.asarray(digits[0])
-    found = digits[-1].astype(object)
-    for own in digits[-2::-1]:
-        found = (found << _BITS) + own.astype(object)
-    return np.asarray(found)
+    integers = digits[-1].astype(object)
+    for digit in digits[-2::-1]:
+        integers = (integers << _BITS) + digit.astype(object)
+    return np.asarray(integers)
 
 
 class ExactTotals:
@@ -243,9 +243,9 @@ class Reading:
 class BlockSetIntegers:
     def measure_block(self, block_set, i, counts):
         block = int(block_set.blocks[i])
-        (own,) = self.structure.subsets.list_attributes([block])
+        (subset,) = self.structure.subsets.list_attributes([block])
         y = counts
-        for axis, matrix in enumerate(self.find_matrix(a, block) for a in own):
+        for axis, matrix in enumerate(self.find_matrix(a, block) for a in subset):
             y = matrix.apply(make_room(y, matrix.growth), axis)  # `\label{line:apply}`
         if y.size:
             y = multiply_exactly(y.reshape(-1, y.shape[-1]), block_set.M[i].T)  # `\label{line:multiply}`

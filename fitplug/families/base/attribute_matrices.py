@@ -67,8 +67,8 @@ def spread_table(table: IntArray, grades: Sequence[IntArray]) -> IntArray:
     Returns:
         Shape (r_1, ..., r_m).
     """
-    for axis, own in enumerate(grades):
-        table = table.take(own, axis)
+    for axis, row_grades in enumerate(grades):
+        table = table.take(row_grades, axis)
     return table
 
 
@@ -179,12 +179,14 @@ class DenseMatrix:
         if self.row_grades is None:
             return None
         squares: AnyArray = self.matrix.astype(object) ** 2
-        own = [self.row_grades == k for k in range(int(self.row_grades.max()) + 1)]
+        rows_of_grades = [self.row_grades == k for k in range(int(self.row_grades.max()) + 1)]
         return RowGrades(
             rows=self.row_grades,
             adjoint=self.row_grades,
-            column_squares=np.stack([squares[one].sum(axis=0) for one in own], axis=1),
-            largest_entries=np.array([max(1, find_largest_entry(self.matrix[one])) for one in own]),
+            column_squares=np.stack([squares[rows].sum(axis=0) for rows in rows_of_grades], axis=1),
+            largest_entries=np.array(
+                [max(1, find_largest_entry(self.matrix[rows])) for rows in rows_of_grades]
+            ),
         )
 
     def split_rows(self) -> list[IntArray]:
@@ -265,10 +267,10 @@ class DenseMatrix:
             upper_norm(parts[:, :-1][:, grades == k], axis=1) + off
             for k in range(int(grades.max(initial=0)) + 1)
         ]
-        found = np.stack([mu, *deviations], axis=1) ** 2 * (1 + gamma(8))
-        found[(W == 1).all(axis=1)] = 0.0  # 1'u = 1, 1'E = 0
-        found[(W == 1).all(axis=1), 0] = 1.0
-        return np.asarray(found)
+        squares = np.stack([mu, *deviations], axis=1) ** 2 * (1 + gamma(8))
+        squares[(W == 1).all(axis=1)] = 0.0  # 1'u = 1, 1'E = 0
+        squares[(W == 1).all(axis=1), 0] = 1.0
+        return np.asarray(squares)
 
     @frozen_property
     def _inverse(self) -> tuple[FloatArray, float]:

@@ -157,15 +157,15 @@ class Basis:
             largest = structure.subsets.select_largest(blocks)
             names, dense = structure.block_attributes, self._find_classes(structure)[0]
             return [
-                domain.ordered(tuple(names[a] for a in own) + dense)
-                for own in structure.subsets.list_attributes(largest)
+                domain.ordered(tuple(names[a] for a in subset) + dense)
+                for subset in structure.subsets.list_attributes(largest)
             ]
         needed: list[tuple[str, ...]] = []
         for block in blocks.tolist():
-            own = structure.name_attributes(block)
+            attributes = structure.name_attributes(block)
             rows = structure.find_block_rows(block)[self.index]
             groups = {structure.find_group(row) for row in rows}
-            needed += sorted({domain.ordered(own + structure.list_dense(g)) for g in groups})
+            needed += sorted({domain.ordered(attributes + structure.list_dense(g)) for g in groups})
         return needed
 
     def list_readings(self, structure: Structure, block: int) -> list[Reading]:
@@ -227,8 +227,8 @@ class Basis:
         names = structure.dense
         classes = self.index.reshape(structure.workload.domain.shape_of(names))
         varies = [(classes != classes.take([0], axis)).any() for axis in range(len(names))]
-        kept = tuple(name for name, one in zip(names, varies, strict=True) if one)
-        return kept, classes[tuple(slice(None) if one else 0 for one in varies)].ravel()
+        varying = tuple(name for name, one in zip(names, varies, strict=True) if one)
+        return varying, classes[tuple(slice(None) if one else 0 for one in varies)].ravel()
 
 
 def choose_basis(W: FloatArray, independent: IndexArray, *, narrow: bool = False) -> Basis:

@@ -102,7 +102,7 @@ class BlockSetIntegers(IntegerStrategy[S]):
     @cached_property
     def representations(self) -> tuple[Representation, ...]:
         """What the rows of each block set are in its basis, each computed when it is read."""
-        return tuple(Representation(self.structure, own) for own in self.block_sets)
+        return tuple(Representation(self.structure, block_set) for block_set in self.block_sets)
 
     def represent(self, block: int, group: int) -> tuple[FloatArray, FloatArray]:
         """Represent a group's rows in a block's basis.
@@ -146,9 +146,9 @@ class BlockSetIntegers(IntegerStrategy[S]):
         """
         if (multiples := self.find_multiples(block)) is None:
             return None
-        (own,) = self.structure.subsets.list_attributes([block])
+        (subset,) = self.structure.subsets.list_attributes([block])
         labels = []
-        for matrix in (self.find_matrix(a, block) for a in own):
+        for matrix in (self.find_matrix(a, block) for a in subset):
             if (grades := matrix.grades) is None:
                 entries = matrix.adjoint(np.zeros(matrix.n), 0).size if adjoint else matrix.rows
                 labels.append(np.zeros(entries, dtype=np.int64))
@@ -160,8 +160,8 @@ class BlockSetIntegers(IntegerStrategy[S]):
         """List each block's set, its index in the set, and the shape and start of its answers."""
         start = 0
         for block_set in self.block_sets:
-            for i, own in enumerate(self.structure.subsets.list_attributes(block_set.blocks)):
-                rows = (self.attribute_matrices[a].rows for a in own)
+            for i, subset in enumerate(self.structure.subsets.list_attributes(block_set.blocks)):
+                rows = (self.attribute_matrices[a].rows for a in subset)
                 shape = (*rows, block_set.basis.size)
                 yield block_set, i, shape, start
                 start += math.prod(shape)
@@ -178,9 +178,9 @@ class BlockSetIntegers(IntegerStrategy[S]):
             The answers, shape (size,).
         """
         block = int(block_set.blocks[i])
-        (own,) = self.structure.subsets.list_attributes([block])
+        (subset,) = self.structure.subsets.list_attributes([block])
         y = counts
-        for axis, matrix in enumerate(self.find_matrix(a, block) for a in own):
+        for axis, matrix in enumerate(self.find_matrix(a, block) for a in subset):
             y = matrix.apply(make_room(y, matrix.growth), axis)
         if y.size:
             y = multiply_exactly(y.reshape(-1, y.shape[-1]), block_set.M[i].T)
@@ -202,16 +202,18 @@ class BlockSetIntegers(IntegerStrategy[S]):
             The estimates, with axes of n_a cells in place of the rows of A_a.
         """
         block = int(block_set.blocks[i])
-        (own,) = self.structure.subsets.list_attributes([block])
+        (subset,) = self.structure.subsets.list_attributes([block])
         n = block_set.basis.size
         M, values = block_set.M[i].astype(np.float64), answers.astype(np.float64)
         if n == 1:
-            found = values / M[0, 0]  # there may be many such blocks, and this takes less time
+            estimates = values / M[0, 0]  # there may be many such blocks, and this takes less time
         else:
-            found = np.asarray(solve_triangular(M, values.reshape(-1, n).T).T.reshape(values.shape))
+            estimates = np.asarray(
+                solve_triangular(M, values.reshape(-1, n).T).T.reshape(values.shape)
+            )
         multiples = self.spread_multiples(block)
         if multiples is not None:
-            found = found / multiples[..., None]
-        for axis, a in enumerate(own):
-            found = self.find_matrix(a, block).invert(found, axis)
-        return found
+            estimates = estimates / multiples[..., None]
+        for axis, a in enumerate(subset):
+            estimates = self.find_matrix(a, block).invert(estimates, axis)
+        return estimates

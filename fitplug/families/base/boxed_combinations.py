@@ -71,8 +71,8 @@ class Boxes:
         self.weight = [product.weight for _, _, product in listed]
         self._factors = [
             {
-                factor.attribute: own
-                for factor, own in zip(
+                factor.attribute: interval
+                for factor, interval in zip(
                     structure.workload.groups[g].factors, product.factors, strict=True
                 )
             }
@@ -126,13 +126,13 @@ class Boxes:
             values = values / spread_table(multiples, [one.grades for one in measured]).ravel()
         return values, np.maximum(errors, 0.0)
 
-    def list_rest(self, box: int, own: Sequence[int]) -> tuple[IntArray, FloatArray]:
+    def list_rest(self, box: int, subset: Sequence[int]) -> tuple[IntArray, FloatArray]:
         """List the coefficients of a box over the rows of its group, apart from the blocks' axes.
 
         Args:
             box: The number of the box.
-            own: The attributes that the block is made of. Of the group's others it has the share
-                that their references say.
+            subset: The attributes that the block is made of. The group's other attributes
+                contribute the shares in their references.
 
         Returns:
             Positions among the group's rows, in the order of the structure's matrices, and values.
@@ -142,7 +142,7 @@ class Boxes:
         positions, values = np.zeros(1, dtype=np.int64), np.full(1, self.weight[box])
         rows = {f.attribute: f.rows for f in structure.workload.groups[g].factors}
         attributes = structure.subsets.group_attributes[g]
-        values = values * math.prod(self._pull(a, box) for a in attributes if a not in own)
+        values = values * math.prod(self._pull(a, box) for a in attributes if a not in subset)
         split = {structure.block_attributes[a] for a in attributes}
         axes = structure.list_row_axes(g)
         for name in dict.fromkeys([*axes, *factors]):
@@ -161,8 +161,8 @@ class Boxes:
         matrix = self._strategy.find_matrix(attribute, block)
         key = attribute, id(matrix), tuple(boxes)
         if key not in self._measured:
-            found = _find_coordinates(matrix, [self._spread(attribute, j) for j in boxes])
-            self._measured[key] = found
+            coordinates = _find_coordinates(matrix, [self._spread(attribute, j) for j in boxes])
+            self._measured[key] = coordinates
         return self._measured[key]
 
     def _pull(self, attribute: int, box: int) -> float:
@@ -198,18 +198,20 @@ def find_boxed_rows(
     """
     boxes = Boxes(strategy, combinations)
     structure = strategy.structure
-    found: list[BlockRows] = [({}, {}) for _ in combinations]
+    rows_and_errors: list[BlockRows] = [({}, {}) for _ in combinations]
     used = dict.fromkeys(
         block for g in dict.fromkeys(boxes.group) for block in structure.subsets.find_blocks(g)
     )
     for block in used:
         users = boxes.find_users(structure.subsets.find_groups(block)[0].tolist())
-        (own,) = structure.subsets.list_attributes([block])
-        coordinates, off = boxes.find_coordinates(block, own, users, strategy.find_multiples(block))
+        (subset,) = structure.subsets.list_attributes([block])
+        coordinates, off = boxes.find_coordinates(
+            block, subset, users, strategy.find_multiples(block)
+        )
         for j, coordinate, error in zip(users, coordinates, off.tolist(), strict=True):
-            rows, errors = found[boxes.combination[j]]
+            rows, errors = rows_and_errors[boxes.combination[j]]
             L, L_error = strategy.represent(block, boxes.group[j])
-            positions, values = boxes.list_rest(j, own)
+            positions, values = boxes.list_rest(j, subset)
             vector = values @ L[positions]
             vector_error = np.abs(values) @ L_error[positions]
             vector_error += gamma(len(values) + 16) * (np.abs(values) @ upper_norm(L[positions], 1))
@@ -219,10 +221,10 @@ def find_boxed_rows(
                 errors[block] = np.zeros(len(coordinate) + 1)
             rows[block][:-1] += np.outer(coordinate, vector)
             # Of each row, and once more of all directions together that have no row.
-            own_error = vector_error + gamma(len(users) + 4) * size
-            errors[block][:-1] += np.abs(coordinate) * own_error
+            direction_error = vector_error + gamma(len(users) + 4) * size
+            errors[block][:-1] += np.abs(coordinate) * direction_error
             errors[block] += error * size * (1 + gamma(16))
-    return found
+    return rows_and_errors
 
 
 def _find_coordinates(matrix: AttributeMatrix, vectors: Sequence[FloatArray]) -> Coordinates:

@@ -88,8 +88,8 @@ class ContrastMatrix:
 
     def upper_variance_parts(self, factor: Factor) -> FloatArray:
         """Bound the two parts of a cell's variance, shape (1, 2): all cells have the same."""
-        own = Fraction(self.n - 1, self.n * self.precision)
-        return np.array([[ceil_float(Fraction(1, self.n**2)), ceil_float(own)]])
+        contrast_variance = Fraction(self.n - 1, self.n * self.precision)
+        return np.array([[ceil_float(Fraction(1, self.n**2)), ceil_float(contrast_variance)]])
 
     def upper_adjoint_error(self, values: FloatArray, axis: int) -> float:
         return 0.0

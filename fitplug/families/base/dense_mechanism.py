@@ -46,27 +46,27 @@ def build_dense_covariance(
             "large to write out; Release.estimate gives the std of any combination without it"
         )
     covariances, bases = [], []
-    for block, own_basis, own_covariance in strategy.list_covariances(noise_std):
-        (own,) = structure.subsets.list_attributes([block])
+    for block, dense_basis, dense_covariance in strategy.list_covariances(noise_std):
+        (subset,) = structure.subsets.list_attributes([block])
         estimates: AnyArray = np.ones((1, 1))
         basis: IntArray = np.ones((1, 1), dtype=np.int64)
         for a, n in enumerate(structure.sizes):
-            if a not in own:
+            if a not in subset:
                 basis = np.kron(basis, np.ones((1, n), dtype=np.int64))
                 continue
             matrix = strategy.find_matrix(a, block)
             A = matrix.apply(np.eye(n, dtype=np.int64), 0)
             # Where A has more rows than it needs, those that are left are combinations.
             rank = n - 1 if matrix.compute_reference().any() else n
-            kept = np.sort(qr(A.T, mode="r", pivoting=True)[1][:rank])
-            basis = np.kron(basis, A[kept])
-            estimates = np.kron(estimates, A[kept] @ matrix.invert(np.eye(len(A)), 0))
+            independent = np.sort(qr(A.T, mode="r", pivoting=True)[1][:rank])
+            basis = np.kron(basis, A[independent])
+            estimates = np.kron(estimates, A[independent] @ matrix.invert(np.eye(len(A)), 0))
         multiples = strategy.spread_multiples(block)
         if multiples is not None:
             estimates = estimates / multiples.reshape(-1)
         covariance = estimates @ estimates.T
-        bases.append(_order_cells(strategy, np.kron(basis, own_basis)))
-        covariances.append(np.kron(covariance, own_covariance))
+        bases.append(_order_cells(strategy, np.kron(basis, dense_basis)))
+        covariances.append(np.kron(covariance, dense_covariance))
     covariance = np.asarray(block_diag(*covariances))
     return divide_bounds(covariance, structure.shares**2), np.concatenate(bases)
 
@@ -77,20 +77,20 @@ def build_dense_strategy(strategy: IntegerStrategy[Structure]) -> FloatArray:
     A column is what the strategy answers for one record, of all its shares. Entries above 2^53 are
     rounded to floats.
     """
-    structure, found = strategy.structure, []
+    structure, matrices = strategy.structure, []
     for block, of_cells in strategy.list_measured():
-        (own,) = structure.subsets.list_attributes([block])
+        (subset,) = structure.subsets.list_attributes([block])
         rows: FloatArray = np.ones((1, 1))
         for a, n in enumerate(structure.sizes):
-            mine = np.ones((1, n))
-            if a in own:
-                mine = strategy.find_matrix(a, block).apply(np.eye(n, dtype=np.int64), 0)
-            rows = np.asarray(np.kron(rows, mine), dtype=np.float64)
+            factor = np.ones((1, n))
+            if a in subset:
+                factor = strategy.find_matrix(a, block).apply(np.eye(n, dtype=np.int64), 0)
+            rows = np.asarray(np.kron(rows, factor), dtype=np.float64)
         multiples = strategy.spread_multiples(block)
         if multiples is not None:
             rows = rows * multiples.reshape(-1, 1)
-        found.append(_order_cells(strategy, np.kron(rows, of_cells)))
-    return np.concatenate(found) * float(structure.shares)
+        matrices.append(_order_cells(strategy, np.kron(rows, of_cells)))
+    return np.concatenate(matrices) * float(structure.shares)
 
 
 def _order_cells(strategy: IntegerStrategy[Structure], rows: AnyArray) -> AnyArray:
@@ -138,8 +138,8 @@ def list_measured_tables(strategy: IntegerStrategy[Structure]) -> Iterator[Measu
     matrices: dict[int, FloatArray] = {}
     start = 0
     for block, of_cells in strategy.list_measured():
-        (own,) = structure.subsets.list_attributes([block])
-        written = [_write_out(strategy.find_matrix(a, block), matrices) for a in own]
+        (subset,) = structure.subsets.list_attributes([block])
+        written = [_write_out(strategy.find_matrix(a, block), matrices) for a in subset]
         names, last = _drop_constant(cells, shape, of_cells)
         stop = start + math.prod(len(matrix) for matrix in written) * len(last)
         multiples = strategy.spread_multiples(block)
@@ -163,12 +163,12 @@ def _check_size(strategy: IntegerStrategy[Structure], cells: int) -> None:
         )
 
 
-def _write_out(matrix: AttributeMatrix, found: dict[int, FloatArray]) -> FloatArray:
+def _write_out(matrix: AttributeMatrix, written: dict[int, FloatArray]) -> FloatArray:
     """Write out the matrix of an attribute that blocks split; identical ones once."""
-    if id(matrix) not in found:
+    if id(matrix) not in written:
         identity: IntArray = np.eye(matrix.n, dtype=np.int64)
-        found[id(matrix)] = np.asarray(matrix.apply(identity, 0), dtype=np.float64)
-    return found[id(matrix)]
+        written[id(matrix)] = np.asarray(matrix.apply(identity, 0), dtype=np.float64)
+    return written[id(matrix)]
 
 
 def _drop_constant(
@@ -176,7 +176,7 @@ def _drop_constant(
 ) -> tuple[tuple[str, ...], FloatArray]:
     """Sum out the attributes along which no row of a matrix (n, cells) varies."""
     rows = matrix.reshape(len(matrix), *shape)
-    kept = [(rows != rows.take([0], axis + 1)).any() for axis in range(len(shape))]
-    first = tuple(slice(None) if one else 0 for one in kept)
-    left = tuple(name for name, one in zip(names, kept, strict=True) if one)
-    return left, np.ascontiguousarray(rows[(slice(None), *first)]).reshape(len(matrix), -1)
+    varies = [(rows != rows.take([0], axis + 1)).any() for axis in range(len(shape))]
+    first = tuple(slice(None) if one else 0 for one in varies)
+    varying = tuple(name for name, one in zip(names, varies, strict=True) if one)
+    return varying, np.ascontiguousarray(rows[(slice(None), *first)]).reshape(len(matrix), -1)

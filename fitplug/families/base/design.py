@@ -47,7 +47,7 @@ def choose_bits(bits: tuple[int, ...], shares: int) -> tuple[int, ...]:
     if shares == 1:
         return bits
     most = math.floor(math.log2(SATURATION / LEAST_RECORDS / shares))
-    return (*(own for own in bits if own < most), most)
+    return (*(precision for precision in bits if precision < most), most)
 
 
 def add_claim_margins(

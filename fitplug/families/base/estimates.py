@@ -85,10 +85,10 @@ def find_block_rows(
         for axis, factor in enumerate(factors.values()):
             weights = weights if factor is None else factor.adjoint(weights, axis)
         for block in structure.subsets.find_blocks(g):
-            (own,) = structure.subsets.list_attributes([block])
+            (subset,) = structure.subsets.list_attributes([block])
             part, part_error = weights, 0.0
             for axis, a in reversed(list(enumerate(factors))):
-                if a in own:
+                if a in subset:
                     matrix = strategy.find_matrix(a, block)
                     # No adjoint makes an entry's error more than twice as large.
                     part_error = 2 * part_error + matrix.upper_adjoint_error(part, axis)
@@ -141,10 +141,10 @@ def arrange_as_block(structure: Structure, g: int, values: FloatArray) -> FloatA
     lengths = dict(zip(names, shape, strict=True))
     # An attribute that the group sums out, and that has a part in all blocks, has one row.
     attributes = (structure.block_attributes[a] for a in structure.subsets.group_attributes[g])
-    own = [lengths.get(name, 1) for name in attributes]
+    sizes = [lengths.get(name, 1) for name in attributes]
     arranged = values.transpose([given.index(name) for name in names])
     repeated = tuple(i for i, n in enumerate(shape) if n < arranged.shape[i])
-    return arranged.sum(axis=repeated, keepdims=True).reshape(*own, -1)
+    return arranged.sum(axis=repeated, keepdims=True).reshape(*sizes, -1)
 
 
 def _find_axes(structure: Structure, group: QueryGroup, g: int) -> tuple[list[str], list[int]]:
@@ -153,12 +153,12 @@ def _find_axes(structure: Structure, group: QueryGroup, g: int) -> tuple[list[st
     attributes = [
         a for a in structure.subsets.group_attributes[g] if structure.block_attributes[a] in used
     ]
-    own = [structure.block_attributes[a] for a in attributes]
+    split = [structure.block_attributes[a] for a in attributes]
     # Symmetric attributes that are not in A_t have one cell, or queries of nothing.
     given = [*structure.list_row_axes(g), *(f.attribute for f in group.factors)]
-    rest = [name for name in dict.fromkeys(given) if name not in own]
+    rest = [name for name in dict.fromkeys(given) if name not in split]
     symmetric = structure.symmetric
     rows = {f.attribute: f.rows for f in group.factors if f.attribute not in symmetric}
     sizes = [structure.sizes[a] for a in attributes]
-    lengths = [rows.get(name, size) for name, size in zip(own, sizes, strict=True)]
-    return [*own, *rest], [*lengths, *(rows.get(name, 1) for name in rest)]
+    lengths = [rows.get(name, size) for name, size in zip(split, sizes, strict=True)]
+    return [*split, *rest], [*lengths, *(rows.get(name, 1) for name in rest)]

@@ -43,7 +43,7 @@ def pack_integers(arrays: Sequence[AnyArray]) -> IntArray:
         digits.append(rest & (2**_BITS - 1))
         rest = rest >> _BITS
     digits.append(rest)
-    return np.concatenate([[len(digits)], *(own.astype(np.int64) for own in digits)])
+    return np.concatenate([[len(digits)], *(digit.astype(np.int64) for digit in digits)])
 
 
 def unpack_integers(packed: IntArray) -> AnyArray:
@@ -51,10 +51,10 @@ def unpack_integers(packed: IntArray) -> AnyArray:
     digits = packed[1:].reshape(int(packed[0]), -1)
     if len(digits) == 1:
         return np.asarray(digits[0])
-    found = digits[-1].astype(object)
-    for own in digits[-2::-1]:
-        found = (found << _BITS) + own.astype(object)
-    return np.asarray(found)
+    integers = digits[-1].astype(object)
+    for digit in digits[-2::-1]:
+        integers = (integers << _BITS) + digit.astype(object)
+    return np.asarray(integers)
 
 
 class ExactTotals:

@@ -70,10 +70,10 @@ class PublicTotals:
         """Add up the pieces of slabs, by number: the totals, clamped, shape (public_size,)."""
         totals = ExactTotals([self._shape])
         for number, piece in pieces.items():
-            own, values = slabs[number], unpack_integers(piece)
+            slab, values = slabs[number], unpack_integers(piece)
             totals.make_room(values)
-            range_of = slice(own.start, own.stop)
-            axes = (range_of if name == own.attribute else slice(None) for name in self.names)
+            range_of = slice(slab.start, slab.stop)
+            axes = (range_of if name == slab.attribute else slice(None) for name in self.names)
             target = totals.totals[0][(*axes, ...)]
             target += values.reshape(target.shape)
         clamped = np.clip(totals.totals[0].ravel(), -SATURATION, SATURATION)
@@ -127,8 +127,8 @@ class PartedStrategy(ABC):
             for number, slab in enumerate(self.slabs)
         ]
         for part in range(len(self.sizes)):
-            own = {slab: pieces[slab][part] for slab in self.list_slabs(part)}
-            answers[self.place(part)] = self.answer_part(part, own)
+            pieces_of_part = {slab: pieces[slab][part] for slab in self.list_slabs(part)}
+            answers[self.place(part)] = self.answer_part(part, pieces_of_part)
         return answers
 
     def list_slabs(self, part: int) -> Sequence[int]:
@@ -163,11 +163,13 @@ class PartedStrategy(ABC):
         Raises:
             TablesError: If the counts have another shape.
         """
-        own = self.slabs[slab]
-        counts = read_slab_counts(own, self.structure, counts)
+        described = self.slabs[slab]
+        counts = read_slab_counts(described, self.structure, counts)
         pieces = self._split_counts(slab, counts)
         if len(self.sizes) > self.noisy_parts and slab in self._totals.slabs:
-            return pieces.add(self.noisy_parts, partial(self._totals.split_counts, own, counts))
+            return pieces.add(
+                self.noisy_parts, partial(self._totals.split_counts, described, counts)
+            )
         return pieces
 
     def answer_part(self, part: int, pieces: Mapping[int, IntArray]) -> IntArray:
@@ -223,9 +225,9 @@ class PartedStrategy(ABC):
             TablesError: If a piece is missing.
         """
         check_pieces(pieces, self.list_parts(output), f"output {output} of the estimates")
-        found = self._estimate(output, pieces, Latest() if latest is None else latest)
+        estimates = self._estimate(output, pieces, Latest() if latest is None else latest)
         shares = self.structure.shares
-        return found if shares == 1 else np.asarray(found / shares)
+        return estimates if shares == 1 else np.asarray(estimates / shares)
 
     def slice_values(self, output: int, values: FloatArray) -> FloatArray:
         """Slice values of the structure's rows, such as variances.
@@ -331,6 +333,6 @@ class Estimates(Mapping[str, AnyArray]):
             sizes = self._parted.sizes
             while sizes[[part, *self._splits]].sum() > _MOST_SPLIT and self._splits:
                 self._splits.pop(next(iter(self._splits)))
-            own = self._answers[self._parted.place(part)]
-            self._splits[part] = self._parted.split_answers(part, own)
+            answers = self._answers[self._parted.place(part)]
+            self._splits[part] = self._parted.split_answers(part, answers)
         return self._splits[part]

@@ -53,8 +53,8 @@ class Slab:
 
         It ends with an ellipsis, so that the slab of the total is an array, too, and no scalar.
         """
-        own = slice(self.start, self.stop)
-        axes = (own if name == self.attribute else slice(None) for name in self.names)
+        interval = slice(self.start, self.stop)
+        axes = (interval if name == self.attribute else slice(None) for name in self.names)
         return (*axes, ...)
 
     def shape_in(self, domain: Domain) -> tuple[int, ...]:
@@ -86,8 +86,8 @@ class Output:
     @property
     def index(self) -> tuple[slice | EllipsisType, ...]:
         """The output's place in an array of the group's shape; as of a slab, it gives arrays."""
-        own = slice(self.start, self.stop)
-        axes = (own if i == self.axis else slice(None) for i in range(len(self.shape)))
+        interval = slice(self.start, self.stop)
+        axes = (interval if i == self.axis else slice(None) for i in range(len(self.shape)))
         return (*axes, ...)
 
 
@@ -191,18 +191,18 @@ def read_part_answers(part: int, size: int, noisy: AnyArray) -> IntArray:
     return noisy.astype(np.int64, copy=False)
 
 
-def sum_margin(counts: AnyArray, names: Sequence[str], kept: Sequence[str]) -> AnyArray:
-    """Sum counts over the attributes that are not kept.
+def sum_margin(counts: AnyArray, names: Sequence[str], margin: Sequence[str]) -> AnyArray:
+    """Sum counts over the attributes that are not in a margin.
 
     Args:
         counts: With an axis for each name, and room for the sum of all of them.
         names: The names.
-        kept: The names of the axes of the result, in their order.
+        margin: The names of the axes of the result, in their order.
     """
-    rest = tuple(i for i, name in enumerate(names) if name not in kept)
-    left = [name for name in names if name in kept]
-    found = np.asarray(counts.sum(axis=rest, dtype=counts.dtype) if rest else counts)
-    return found.transpose([left.index(name) for name in kept])
+    rest = tuple(i for i, name in enumerate(names) if name not in margin)
+    left = [name for name in names if name in margin]
+    sums = np.asarray(counts.sum(axis=rest, dtype=counts.dtype) if rest else counts)
+    return sums.transpose([left.index(name) for name in margin])
 
 
 def cut_evenly(length: int, most: int) -> list[tuple[int, int]]:

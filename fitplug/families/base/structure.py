@@ -267,7 +267,8 @@ class Structure(ABC):
         groups, starts = self.workload.groups, self.row_starts
         targets = np.repeat(groups.first_variances, np.diff(starts))
         for g in groups.with_arrays.tolist():
-            targets[starts[g] : starts[g + 1]] = self._collapse(groups[g]).variances.ravel()
+            collapsed = _collapse(groups[g], self.asymmetric)
+            targets[starts[g] : starts[g + 1]] = collapsed.variances.ravel()
         return targets
 
     @frozen_property
@@ -301,7 +302,7 @@ class Structure(ABC):
         return np.broadcast_to(rows.reshape(shape), group.shape)
 
     def arrange_range(
-        self, values: AnyArray, group: int, axis: int | None, kept: slice
+        self, values: AnyArray, group: int, axis: int | None, span: slice
     ) -> AnyArray:
         """Arrange values of rows as a group's array, and keep a range along an axis.
 
@@ -309,18 +310,18 @@ class Structure(ABC):
             values: Shape (rows,).
             group: The group's index in the workload.
             axis: The axis of the group's shape; None to keep all.
-            kept: The range.
+            span: The range.
 
         Returns:
             A read-only view, for which nothing larger than the result is made.
         """
-        found = self._arrange_group(freeze(values), group)
-        return found if axis is None else found[(slice(None),) * axis + (kept,)]
+        arranged = self._arrange_group(freeze(values), group)
+        return arranged if axis is None else arranged[(slice(None),) * axis + (span,)]
 
     def name_attributes(self, block: int) -> tuple[str, ...]:
         """Name the attributes of a block's subset A."""
-        (own,) = self.subsets.list_attributes([block])
-        return tuple(self.block_attributes[a] for a in own)
+        (subset,) = self.subsets.list_attributes([block])
+        return tuple(self.block_attributes[a] for a in subset)
 
     def find_block_rows(self, block: int) -> IndexArray:
         """Find the structure's rows that a block answers a part of, shape (r,)."""
@@ -355,21 +356,19 @@ class Structure(ABC):
 
     def build_rows(self, group: int, attributes: Sequence[str]) -> FloatArray:
         """Build a group's rows over the cells of some dense attributes that hold all it uses."""
-        return self.workload.rows(self._collapse(self.workload.groups[group]), attributes)
+        collapsed = _collapse(self.workload.groups[group], self.dense)
+        return self.workload.rows(collapsed, attributes)
 
     def build_group_matrix(self, group: int) -> FloatArray:
         """Build N_t, shape (r, D): what a group asks of the dense cells."""
         return self.build_rows(group, self.dense)
 
-    def _collapse(self, group: QueryGroup) -> QueryGroup:
-        """Keep a group's factors of attributes that are not symmetric, and their targets.
 
-        The targets are those at one cell of the symmetric attributes.
-        """
-        symmetric = set(self.symmetric)
-        kept = tuple(f for f in group.factors if f.attribute not in symmetric)
-        at = tuple(0 if f.attribute in symmetric else slice(None) for f in group.factors)
-        return replace(group, factors=kept, variances=np.asarray(group.variances[at]))
+def _collapse(group: QueryGroup, attributes: Sequence[str]) -> QueryGroup:
+    """Keep a group's factors of some attributes, and its targets at one cell of the others."""
+    factors = tuple(f for f in group.factors if f.attribute in attributes)
+    at = tuple(slice(None) if f.attribute in attributes else 0 for f in group.factors)
+    return replace(group, factors=factors, variances=np.asarray(group.variances[at]))
 
 
 def list_names(names: Sequence[str], most: int = 8) -> str:

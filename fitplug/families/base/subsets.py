@@ -38,7 +38,7 @@ class AttributeSets(Sequence[tuple[int, ...]]):
         return tuple(a for a in self.padded[index].tolist() if a >= 0)
 
     def __iter__(self) -> Iterator[tuple[int, ...]]:
-        return (tuple(a for a in own if a >= 0) for own in self.padded.tolist())
+        return (tuple(a for a in row if a >= 0) for row in self.padded.tolist())
 
     @frozen_property
     def counts(self) -> IntArray:
@@ -109,7 +109,7 @@ class Subsets:
     def list_attributes(self, blocks: Sequence[int] | IntArray) -> list[tuple[int, ...]]:
         """List the attributes of some blocks, as indices."""
         chosen = self.blocks[np.asarray(blocks, dtype=np.int64)]
-        return [tuple(a for a in own if a >= 0) for own in chosen.tolist()]
+        return [tuple(a for a in row if a >= 0) for row in chosen.tolist()]
 
     def select_largest(self, blocks: IntArray) -> IntArray:
         """Select from some blocks those that have no attribute less than another of them.
@@ -178,16 +178,16 @@ def find_subsets(sizes: tuple[int, ...], group_attributes: AttributeSets) -> Sub
     by_length = [(k, np.flatnonzero(lengths == k)) for k in range(most + 1)]
     end = 0
     for k, of_length in by_length:
-        own = group_attributes.padded[of_length, :k]
+        attributes = group_attributes.padded[of_length, :k]
         for chosen in range(2**k if len(of_length) else 0):
             here, end = slice(end, end + len(of_length)), end + len(of_length)
-            held = [a for a in range(k) if chosen >> a & 1]
-            for column, a in enumerate(held):
-                subsets[column, here] = own[:, a]
-            left = [a for a in range(k) if a not in held]
+            inside = [a for a in range(k) if chosen >> a & 1]
+            for column, a in enumerate(inside):
+                subsets[column, here] = attributes[:, a]
+            outside = [a for a in range(k) if a not in inside]
             groups[here] = of_length
-            multiples[here] = _multiply_columns(within, own[:, held])
-            multiples[here] *= _multiply_columns(rest, own[:, left])
+            multiples[here] = _multiply_columns(within, attributes[:, inside])
+            multiples[here] *= _multiply_columns(rest, attributes[:, outside])
     blocks, block_of = _find_unique_rows(subsets.T, len(sizes))
     order = np.argsort(block_of, kind="stable")
     ends = np.cumsum([len(g) * 2**k for k, g in by_length])[:-1]

@@ -87,16 +87,16 @@ class TreeShape:
     def first_children(self) -> tuple[IntArray, ...]:
         """Per step the first child of each parent."""
         return tuple(
-            np.searchsorted(below, own)
-            for own, below in zip(self.first, self.first[1:], strict=False)
+            np.searchsorted(below, first)
+            for first, below in zip(self.first, self.first[1:], strict=False)
         )
 
     @frozen_property
     def children(self) -> tuple[IntArray, ...]:
         """Per step the number of each parent's children."""
         return tuple(
-            np.diff(own, append=len(below))
-            for own, below in zip(self.first_children, self.first[1:], strict=True)
+            np.diff(children, append=len(below))
+            for children, below in zip(self.first_children, self.first[1:], strict=True)
         )
 
     @frozen_property
@@ -112,17 +112,17 @@ class TreeShape:
     @frozen_property
     def siblings(self) -> tuple[Siblings, ...]:
         """The nodes that branch, by step and number of children."""
-        found, start = [], 0
+        siblings, start = [], 0
         for depth, (k, child) in enumerate(zip(self.children, self.first_children, strict=True)):
             position = start + np.cumsum(k > 1) - 1
             start += int((k > 1).sum())
             order = np.argsort(k, kind="stable")
             sizes, ends = np.unique(k[order], return_index=True)
-            for size, own in zip(sizes.tolist(), np.split(order, ends[1:]), strict=True):
+            for size, nodes in zip(sizes.tolist(), np.split(order, ends[1:]), strict=True):
                 if size > 1:
-                    children = child[own, None] + np.arange(size)
-                    found.append(Siblings(depth, size, own, position[own], children))
-        return tuple(found)
+                    children = child[nodes, None] + np.arange(size)
+                    siblings.append(Siblings(depth, size, nodes, position[nodes], children))
+        return tuple(siblings)
 
     @cached_property
     def branching(self) -> int:
@@ -139,14 +139,14 @@ class TreeShape:
         Returns:
             Per step the value of every parent.
         """
-        found, start = [], 0
+        by_step, start = [], 0
         for k in self.children:
             here = np.full(len(k), fill, dtype=values.dtype)
             count = int((k > 1).sum())
             here[k > 1] = values[start : start + count]
             start += count
-            found.append(here)
-        return found
+            by_step.append(here)
+        return by_step
 
     def sum_leaves(self, values: AnyArray, depth: int) -> AnyArray:
         """Sum leaves (..., n) to the nodes of a depth, (..., nodes)."""
@@ -204,21 +204,21 @@ def find_tree_shape(
     elif top is not None and (not named or levels.index(top) > levels.index(named[-1])):
         raise DomainError(f"level {top!r} is finer than every level asked for")
     start = -1 if top is None else levels.index(top)
-    kept = [np.zeros(1, dtype=np.intp) if top is None else first[top]]
+    first_leaves = [np.zeros(1, dtype=np.intp) if top is None else first[top]]
     depths, above = {}, {"total": np.zeros(1, dtype=np.intp)}
     for level in named:
         if levels.index(level) < start:
-            above[level] = np.searchsorted(kept[0], first[level])
+            above[level] = np.searchsorted(first_leaves[0], first[level])
             continue
-        if len(first[level]) > len(kept[-1]):
-            kept.append(first[level])
-        depths[level] = len(kept) - 1
-    deepest = len(kept) - 1
-    if len(kept[-1]) < hierarchy.size:
-        kept.append(first[levels[-1]])
+        if len(first[level]) > len(first_leaves[-1]):
+            first_leaves.append(first[level])
+        depths[level] = len(first_leaves) - 1
+    deepest = len(first_leaves) - 1
+    if len(first_leaves[-1]) < hierarchy.size:
+        first_leaves.append(first[levels[-1]])
     if levels[-1] in depths:
         depths["identity"] = depths[levels[-1]]
-    return TreeShape(tuple(kept), depths, above, deepest)
+    return TreeShape(tuple(first_leaves), depths, above, deepest)
 
 
 def find_tree_levels(workload: Workload, name: str) -> tuple[str, ...]:
@@ -232,13 +232,13 @@ def find_tree_levels(workload: Workload, name: str) -> tuple[str, ...]:
     if not attribute.levels or attribute.size <= LEAST_TREE:
         return ()
     groups = workload.groups
-    own = [f for f in groups.factors if f.attribute == name and f.kind != "total"]
-    levels = tuple(dict.fromkeys(f.kind for f in own))
+    factors = [f for f in groups.factors if f.attribute == name and f.kind != "total"]
+    levels = tuple(dict.fromkeys(f.kind for f in factors))
     if not set(levels) <= {"identity", *attribute.levels}:
         return ()
     for group in map(groups.__getitem__, groups.with_arrays.tolist()):
         for axis, factor in enumerate(group.factors):
-            if factor in own and targets_vary(group.variances, axis):
+            if factor in factors and targets_vary(group.variances, axis):
                 return ()
     return levels
 

@@ -81,11 +81,11 @@ def sweep_chain(
     n = len(p)
     length, segments = _divide_chain(n)
     # Cells beyond the end have no weight and change nothing.
-    own, w, c = (_arrange(x, length, segments) for x in (p, prefix_weights, cell_weights))
+    weights_p, w, c = (_arrange(x, length, segments) for x in (p, prefix_weights, cell_weights))
     total = np.zeros((3, length, segments))
     for at in range(0, len(quadrature.poles), _POLES):
         poles, weights = (x[at : at + _POLES] for x in quadrature)
-        total += _sweep_segments(own, w, c, poles[:, None], weights)
+        total += _sweep_segments(weights_p, w, c, poles[:, None], weights)
     prefixes, cells, slopes = (x.T.ravel()[:n] for x in total)
     return ChainSums(prefixes, cells, slopes)
 
@@ -131,18 +131,18 @@ def _sweep_segments(
     length, segments = p.shape
     shape = (len(t), segments)
     f, g, k = np.zeros(shape), np.ones(shape), np.zeros(shape)
-    for own, above, beside in zip(p, w, c, strict=True):
-        f += own / (t + beside * own)
-        d = 1 / (1 + above * f)
+    for p_i, w_i, c_i in zip(p, w, c, strict=True):
+        f += p_i / (t + c_i * p_i)
+        d = 1 / (1 + w_i * f)
         f *= d
-        k += above * g * d
+        k += w_i * g * d
         g *= d * d
     F, information = _join_segments(f, g, k)
     filtered = np.empty((length + 1, *shape))
     filtered[0] = F
-    for i, (own, above, beside) in enumerate(zip(p, w, c, strict=True)):
-        P = filtered[i] + own / (t + beside * own)
-        filtered[i + 1] = P / (1 + above * P)
+    for i, (p_i, w_i, c_i) in enumerate(zip(p, w, c, strict=True)):
+        P = filtered[i] + p_i / (t + c_i * p_i)
+        filtered[i + 1] = P / (1 + w_i * P)
     sums = np.empty((3, length, segments))
     for i in range(length - 1, -1, -1):
         before, after = filtered[i], filtered[i + 1]
@@ -162,11 +162,11 @@ def _join_segments(f: FloatArray, g: FloatArray, k: FloatArray) -> tuple[FloatAr
     """Find F at the start of each segment, and I at its end, all of shape (poles, segments)."""
     F, information = np.zeros_like(f), np.zeros_like(f)
     for i in range(f.shape[1] - 1):
-        own = F[:, i]
-        F[:, i + 1] = f[:, i] + g[:, i] * own / (1 + k[:, i] * own)
+        before = F[:, i]
+        F[:, i + 1] = f[:, i] + g[:, i] * before / (1 + k[:, i] * before)
     for i in range(f.shape[1] - 1, 0, -1):
-        own = information[:, i]
-        information[:, i - 1] = k[:, i] + g[:, i] * own / (1 + f[:, i] * own)
+        after = information[:, i]
+        information[:, i - 1] = k[:, i] + g[:, i] * after / (1 + f[:, i] * after)
     return F, information
 
 

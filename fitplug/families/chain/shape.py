@@ -120,13 +120,13 @@ class ChainStructure(Structure):
     @frozen_property
     def chain_rows(self) -> tuple[ChainRows, ...]:
         """What each group asks of the chain; the rows are the structure's, group by group."""
-        found = []
+        chain_rows = []
         for g in range(len(self.workload.groups)):
             factor = self.find_factors(g)[self.chain_position]
             assert factor is not None
             first, last = factor.intervals().T
-            found.append(ChainRows(first == 0, last))
-        return tuple(found)
+            chain_rows.append(ChainRows(first == 0, last))
+        return tuple(chain_rows)
 
     def gather_weights(self, block: int, row_weights: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Gather the weights that a block's prefixes and single cells have together.
@@ -142,9 +142,9 @@ class ChainStructure(Structure):
         groups, multiples = self.subsets.find_groups(block)
         starts = self.row_starts
         for g, multiple in zip(groups.tolist(), multiples.tolist(), strict=True):
-            rows, own = self.chain_rows[g], row_weights[starts[g] : starts[g + 1]] * multiple
+            rows, weights = self.chain_rows[g], row_weights[starts[g] : starts[g + 1]] * multiple
             for total, mine in ((prefixes, rows.is_prefix), (cells, ~rows.is_prefix)):
-                total += np.bincount(to_positions(rows.cells[mine]), own[mine], self.n)
+                total += np.bincount(to_positions(rows.cells[mine]), weights[mine], self.n)
         return prefixes, cells
 
     @frozen_property
@@ -173,7 +173,7 @@ def is_chain(workload: Workload, name: str) -> bool:
     return asks_prefix
 
 
-def add_chain(found: Subsets, workload: Workload, name: str) -> Subsets:
+def add_chain(subsets: Subsets, workload: Workload, name: str) -> Subsets:
     """Add a chain to each set of symmetric attributes.
 
     Args:
@@ -187,17 +187,17 @@ def add_chain(found: Subsets, workload: Workload, name: str) -> Subsets:
     """
     names = workload.attributes
     at, n = names.index(name), workload.domain[name].size
-    moved = [[a + (a >= at) for a in own] for own in found.group_attributes]
-    with_chain = [np.array(sorted([*own, at]), dtype=np.int64) for own in moved]
-    blocks = np.where(found.blocks >= at, found.blocks + 1, found.blocks)
+    moved = [[a + (a >= at) for a in attributes] for attributes in subsets.group_attributes]
+    with_chain = [np.array(sorted([*attributes, at]), dtype=np.int64) for attributes in moved]
+    blocks = np.where(subsets.blocks >= at, subsets.blocks + 1, subsets.blocks)
     most = blocks.shape[1] + 1
-    joined = [sorted([*(a for a in own if a >= 0), at]) for own in blocks.tolist()]
-    padded = [own + [-1] * (most - len(own)) for own in joined]
+    joined = [sorted([*(a for a in block if a >= 0), at]) for block in blocks.tolist()]
+    padded = [block + [-1] * (most - len(block)) for block in joined]
     return replace(
-        found,
-        sizes=(*found.sizes[:at], n, *found.sizes[at:]),
+        subsets,
+        sizes=(*subsets.sizes[:at], n, *subsets.sizes[at:]),
         group_attributes=pad_sets(
-            np.array([len(own) for own in with_chain], dtype=np.int64),
+            np.array([len(attributes) for attributes in with_chain], dtype=np.int64),
             np.concatenate(with_chain),
         ),
         blocks=np.array(padded, dtype=np.int64).reshape(len(blocks), most),

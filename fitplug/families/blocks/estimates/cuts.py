@@ -158,9 +158,11 @@ class BlockParts:
         of_attributes: dict[tuple[int, ...], list[int]] = {}
         sizes = [math.prod(structure.workload.domain.shape_of(t.names)) for t in self.tables]
         for t in sorted(range(len(self.tables)), key=lambda t: (sizes[t], t)):
-            held_attributes = [a for a, name in enumerate(names) if name in self.tables[t].names]
-            for k in range(len(held_attributes) + 1):
-                for attributes in itertools.combinations(held_attributes, k):
+            attributes_of_table = [
+                a for a, name in enumerate(names) if name in self.tables[t].names
+            ]
+            for k in range(len(attributes_of_table) + 1):
+                for attributes in itertools.combinations(attributes_of_table, k):
                     of_attributes.setdefault(attributes, []).append(t)
         readings = []
         shared: list[Reading] = []

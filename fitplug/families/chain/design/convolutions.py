@@ -56,10 +56,10 @@ def choose_cell_weight(structure: ChainStructure, duals: ChainDuals) -> float:
     row_weights = duals.q / structure.targets
     prefixes, cells = 0.0, 0.0
     for block, multiple in enumerate(structure.multiples_of_blocks.tolist()):
-        own = structure.gather_weights(block, row_weights)
+        weights = structure.gather_weights(block, row_weights)
         # The total may have a row of its own, and says nothing of the chain without ends.
-        prefixes += math.sqrt(multiple) * float(own[0][:-1].sum())
-        cells += math.sqrt(multiple) * float(own[1].sum())
+        prefixes += math.sqrt(multiple) * float(weights[0][:-1].sum())
+        cells += math.sqrt(multiple) * float(weights[1].sum())
     difference = math.sqrt(prefixes)
     a = (difference + math.sqrt(prefixes + 4 * cells)) / 2
     return (a - difference) / a if a > 0 else 0.0
@@ -184,7 +184,7 @@ def _level_long_chain(needs: ChainNeeds, x: float) -> tuple[LevelWeights, float]
     shorter = n // _SHORTER
     if shorter < _SHORTEST:
         tried = [(_level(needs, x, np.ones(n), _FIRST_STEPS, one), one) for one in _LEAST_ROWS]
-        return min(tried, key=lambda found: found[0].cost)
+        return min(tried, key=lambda pair: pair[0].cost)
     start, least_row = _level_long_chain(needs.shorten(shorter), x)
     rows = np.exp(np.interp(place_cells(n), place_cells(shorter), np.log(start.rows)))
     return _level(needs, x, rows, _FURTHER_STEPS, least_row), least_row
@@ -232,10 +232,10 @@ def _level(
     for step in range(steps):
         rows = np.maximum(rows / rows.max(), least_row)
         resolution = None if step >= steps - _FINE_STEPS else _COARSE
-        found = _evaluate(needs, pair, rows, choose_columns(rows, pair.t, resolution=resolution))
-        if best is None or found.cost < best.cost:
-            best = found
-        ratios = needs.compute_ratios(found.prefix_variances, found.cell_variances)
+        levelled = _evaluate(needs, pair, rows, choose_columns(rows, pair.t, resolution=resolution))
+        if best is None or levelled.cost < best.cost:
+            best = levelled
+        ratios = needs.compute_ratios(levelled.prefix_variances, levelled.cell_variances)
         rows = rows * _fill_gaps(ratios / ratios.max()) ** _POWER
     assert best is not None
     return best

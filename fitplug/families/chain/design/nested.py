@@ -39,11 +39,11 @@ _NEGLIGIBLE = 1e-10
 
 def approximate_optimum(structure: ChainStructure, duals: ChainDuals) -> list[NestedTriangles]:
     """Find nested triangles of each block close to the optimum for dual weights."""
-    found = []
+    triangles = []
     for block, multiple in enumerate(structure.multiples_of_blocks.tolist()):
         prefixes, cells = structure.gather_weights(block, duals.q / structure.targets)
-        found.append(build_nested(find_walks(duals.p * multiple, prefixes, cells), prefixes))
-    return found
+        triangles.append(build_nested(find_walks(duals.p * multiple, prefixes, cells), prefixes))
+    return triangles
 
 
 class _Sums(NamedTuple):
@@ -81,9 +81,9 @@ def build_nested(walks: Walks, prefix_weights: FloatArray) -> NestedTriangles:
     sums, weights = np.zeros((2, levels, 2**levels * b // 2, _SUMS))
     of_levels = []
     for level in range(levels):
-        found = _find_sums(walks, masses, b << level)
-        of_levels.append(found)
-        sums[level, : found.weights.size // _SUMS] = found.weights.reshape(-1, _SUMS)
+        level_sums = _find_sums(walks, masses, b << level)
+        of_levels.append(level_sums)
+        sums[level, : level_sums.weights.size // _SUMS] = level_sums.weights.reshape(-1, _SUMS)
     for leaf in range(-(-n // b)):
         start, stop = leaf * b, min((leaf + 1) * b, n)
         seen = [level for level in range(levels - 1, -1, -1) if leaf >> level & 1]
@@ -217,15 +217,15 @@ def _predict(
         mine.append((of_levels[level], node))
         firsts.append(2 * half * node)
         ends.append(2 * half * node + half)
-    for i, (own, node) in enumerate(mine):
+    for i, (earlier, node) in enumerate(mine):
         at = slice(i * _SUMS, (i + 1) * _SUMS)
-        C[at, at] = own.covariance[node]
+        C[at, at] = earlier.covariance[node]
         end = walks.decays[ends[i]]
         for j in range(i + 1, len(mine)):
             later, other = mine[j]
-            reached = own.ends[node] * np.exp(walks.decays[firsts[j]] - end)[:, None]
+            reached = earlier.ends[node] * np.exp(walks.decays[firsts[j]] - end)[:, None]
             C[at, j * _SUMS : (j + 1) * _SUMS] = reached.T @ later.starts[other]
-        C[at, k:] = np.diff(own.ends[node].T @ np.exp(log - end).T, axis=1)
+        C[at, k:] = np.diff(earlier.ends[node].T @ np.exp(log - end).T, axis=1)
     C = np.triu(C) + np.triu(C, 1).T
     scale = np.sqrt(np.diag(C))
     used = np.flatnonzero(scale > 0)

@@ -63,18 +63,18 @@ def ascend_chain_dual(
     """
     n, rows = structure.n, structure.rows
     p, q = np.full(n, 1 / n), np.full(rows, 1 / rows)
-    found = ChainDuals(p, q, 0.0, 0)
+    duals = ChainDuals(p, q, 0.0, 0)
     for step in range(min(most_steps, _MOST_STEPS)):
         g, h = _compute_gradients(structure, p, q)
         value = float(p @ g)
-        gained, last = value - found.value, found.value
+        gained, last = value - duals.value, duals.value
         if gained > 0:
-            found = ChainDuals(p, q, value, step + 1)
+            duals = ChainDuals(p, q, value, step + 1)
         reached = math.sqrt(float(g.max() * h.max())) / value - 1
         if reached <= gap if gap is not None else gained <= _ENOUGH * last:
             break
         p, q = (_mix(x * (slope / value) ** _POWER) for x, slope in ((p, g), (q, h)))
-    return found
+    return duals
 
 
 def _mix(weights: FloatArray) -> FloatArray:
@@ -100,10 +100,10 @@ def _compute_gradients(
         scale = math.sqrt(multiple)
         g += scale * math.sqrt(trace) * sums.slopes
         groups, multiples = structure.subsets.find_groups(block)
-        for group, own in zip(groups.tolist(), multiples.tolist(), strict=True):
+        for group, group_multiple in zip(groups.tolist(), multiples.tolist(), strict=True):
             asked = structure.chain_rows[group]
             y = np.where(asked.is_prefix, sums.prefixes[asked.cells], sums.cells[asked.cells])
-            h[starts[group] : starts[group + 1]] += scale * own / math.sqrt(trace) * y
+            h[starts[group] : starts[group + 1]] += scale * group_multiple / math.sqrt(trace) * y
     return g, h / structure.targets
 
 

@@ -126,10 +126,10 @@ def round_chain(
         blocks = BlockSet(
             np.arange(len(multiples), dtype=np.int64), basis, multiples[:, None, None]
         )
-        found = build_strategy(structure, place_chain(structure, matrix), (blocks,))
-        cost = found.sensitivity**2 * float((found.unit_variances / structure.targets).max())
+        strategy = build_strategy(structure, place_chain(structure, matrix), (blocks,))
+        cost = strategy.sensitivity**2 * float((strategy.unit_variances / structure.targets).max())
         if cost < least_cost:
-            best, least_cost = found, cost
+            best, least_cost = strategy, cost
         if len(multiples) == 1 and most >= _ENOUGH:
             break
     if best is None:
@@ -185,8 +185,8 @@ def round_nested(
     block_set = BlockSet(
         np.arange(len(blocks), dtype=np.int64), basis, np.ones((len(blocks), 1, 1), dtype=np.int64)
     )
-    found = build_strategy(structure, place_chain(structure, matrix), (block_set,))
-    return add_claim_margins(found, CHAIN_MARGIN)
+    strategy = build_strategy(structure, place_chain(structure, matrix), (block_set,))
+    return add_claim_margins(strategy, CHAIN_MARGIN)
 
 
 def _round_scales(structure: ChainStructure, scales: FloatArray, largest: int) -> IntArray:
@@ -294,12 +294,12 @@ def _gather_needs(structure: ChainStructure, scales: FloatArray) -> ChainNeeds:
 def _find_largest_ratios(structure: ChainStructure, weights: LevelWeights) -> FloatArray:
     """Find each group's largest variance along the chain over its target, shape (groups,)."""
     starts = structure.row_starts
-    found = []
+    ratios = []
     for g, asked in enumerate(structure.chain_rows):
         prefixes, cells = weights.prefix_variances[asked.cells], weights.cell_variances[asked.cells]
         variances = np.where(asked.is_prefix, prefixes, cells)
-        found.append(float((variances / structure.targets[starts[g] : starts[g + 1]]).max()))
-    return np.array(found)
+        ratios.append(float((variances / structure.targets[starts[g] : starts[g + 1]]).max()))
+    return np.array(ratios)
 
 
 def _find_scales(structure: ChainStructure, ratios: FloatArray) -> FloatArray:
@@ -336,7 +336,7 @@ def _take_scales(structure: ChainStructure, weights: FloatArray) -> FloatArray:
 def _sum_multiples(structure: ChainStructure, scales: FloatArray) -> FloatArray:
     """Sum the multiples of the blocks' scales in each group's variances, shape (groups,)."""
     groups, blocks = structure.subsets.pairs
-    own = structure.subsets.variance_multiples * scales[blocks]
+    variances = structure.subsets.variance_multiples * scales[blocks]
     sums = np.zeros(len(structure.workload.groups))
-    np.add.at(sums, groups, own)
+    np.add.at(sums, groups, variances)
     return sums

@@ -221,8 +221,8 @@ class NestedChain:
             y = multiply_nested_transposed(E.inverse, w)
             rest = np.abs(w - multiply_nested_transposed(A, y))
             rest += upper_product_errors(A.take_absolute(), y, levels, transposed=True)
-            found = (rest * E.cell_stds[:, None]).sum(axis=0) * (1 + gamma(A.cells + 8))
-            return np.broadcast_to(found, w.shape)
+            error = (rest * E.cell_stds[:, None]).sum(axis=0) * (1 + gamma(A.cells + 8))
+            return np.broadcast_to(error, w.shape)
 
         return float(np.max(self._multiply(values, axis, upper_error), initial=0.0))
 
@@ -299,8 +299,8 @@ class ChainStrategy(BlockSetStrategy[ChainStructure]):
         for g, block, multiple in zip(groups, blocks, multiples, strict=True):
             factor = structure.find_factors(g)[structure.chain_position]
             assert factor is not None
-            own = matrix.of_block(int(block)).upper_variance_parts(factor)[:, 1]
-            variances[starts[g] : starts[g + 1]] += multiple * own
+            gammas = matrix.of_block(int(block)).upper_variance_parts(factor)[:, 1]
+            variances[starts[g] : starts[g + 1]] += multiple * gammas
         return np.asarray(variances * (1 + gamma(len(structure.blocks) + 64)))
 
     @classmethod
@@ -327,8 +327,8 @@ class ChainStrategy(BlockSetStrategy[ChainStructure]):
         if not isinstance(matrix, NestedChain):
             return super().compute_record_cost(claimed)
         every = list(enumerate(self.attribute_matrices))
-        squares = [1 if a == at else own.column_square for a, own in every]
-        entries = [1 if a == at else own.largest_entry for a, own in every]
+        squares = [1 if a == at else A.column_square for a, A in every]
+        entries = [1 if a == at else A.largest_entry for a, A in every]
         chains, multiples, entry = [], [], 1
         for block_set in self.block_sets:
             of_squares = subsets.multiply(squares, block_set.blocks).tolist()
@@ -360,7 +360,9 @@ def compute_block_scales(structure: ChainStructure, block_sets: tuple[BlockSet, 
     precisions[structure.chain_position] = 1
     scales = np.empty(len(structure.blocks))
     for block_set in block_sets:
-        own = structure.subsets.multiply(precisions, block_set.blocks).astype(np.float64)
+        contrast_precisions = structure.subsets.multiply(precisions, block_set.blocks).astype(
+            np.float64
+        )
         M = block_set.M[:, 0, 0].astype(np.float64)
-        scales[block_set.blocks] = 1 / (own * M * M)
+        scales[block_set.blocks] = 1 / (contrast_precisions * M * M)
     return scales

@@ -127,9 +127,9 @@ def upper_prefix_stds(
     precision = row_weights**-2.0
     b = 1 / column_weights.astype(np.float64)
     starts = np.flatnonzero(np.diff(column_weights, prepend=column_weights[:1])).tolist()
-    own, own_error = convolve_with_bound(u * u, precision)
-    variances = b * b * own
-    errors = b * b * own_error
+    row_sums, row_sum_errors = convolve_with_bound(u * u, precision)
+    variances = b * b * row_sums
+    errors = b * b * row_sum_errors
     products = _Products(u)
     # The part of U at the ends of the pieces so far: its weights on z_i r_i, last cell first.
     earlier = np.zeros(n)
@@ -151,7 +151,7 @@ def upper_prefix_stds(
     reach = b + variation
     off = reach * (u_error * spread + gamma(terms) * u_norm * narrow)
     up = 1 + gamma(terms + 16)
-    safe = np.maximum(variances, 0.0) + errors + gamma(terms) * b * b * np.abs(own)
+    safe = np.maximum(variances, 0.0) + errors + gamma(terms) * b * b * np.abs(row_sums)
     return np.asarray((np.sqrt(safe * up) + off) * up)
 
 
@@ -178,12 +178,12 @@ class _Products:
         blocks = -(-len(weights) // size)
         padded = np.zeros(blocks * size)
         padded[: len(weights)] = weights[::-1]
-        own = fft.rfft(padded.reshape(blocks, size), 2 * size)
-        total = np.einsum("bk,bk->k", spectra[:blocks], np.conj(own))
-        found = fft.irfft(total, 2 * size)[:length]
+        spectrum = fft.rfft(padded.reshape(blocks, size), 2 * size)
+        total = np.einsum("bk,bk->k", spectra[:blocks], np.conj(spectrum))
+        products = fft.irfft(total, 2 * size)[:length]
         # Each number of u is in two blocks, so the norms of the blocks of u come to twice the norm.
         error = (upper_convolution_error(size) + gamma(blocks + 8)) * 1.5 * self._norm
-        return found, error * float(upper_norm(weights))
+        return products, error * float(upper_norm(weights))
 
     def _transform(self, size: int) -> FloatArray:
         """Transform the blocks of u, each with its successor; complex, (blocks, size + 1)."""
@@ -216,9 +216,9 @@ class TotalUpdate:
 
     def update_cells(self, variances: FloatArray) -> FloatArray:
         """Update bounds on the variances of the cells, shape (n,)."""
-        own = np.diff(self.covariances, prepend=0.0)
+        covariances = np.diff(self.covariances, prepend=0.0)
         error = 2 * self.error + gamma(2) * float(np.abs(self.covariances).max())
-        return self._update(variances, self.shares, own, error, 0.0)
+        return self._update(variances, self.shares, covariances, error, 0.0)
 
     def update_prefixes(self, variances: FloatArray) -> FloatArray:
         """Update bounds on the variances of the prefixes, shape (n,)."""
@@ -237,12 +237,12 @@ class TotalUpdate:
         """Update variances for shares that are off by `off`, and covariances by `error`."""
         k = float(self.weight)
         spread = 1 + k * k * (float(self.covariances[-1]) + self.error)
-        found = variances - 2 * k * shares * covariances + shares * shares * spread
+        updated = variances - 2 * k * shares * covariances + shares * shares * spread
         sizes = variances + 2 * k * np.abs(shares * covariances) + shares * shares * spread
         # The derivative along a share that is off is at most this.
         slope = 2 * (k * (np.abs(covariances) + error) + (np.abs(shares) + off) * spread)
         wrong = 2 * k * np.abs(shares) * error + slope * off + gamma(16) * sizes
-        return np.asarray((np.maximum(found, 0.0) + wrong) * (1 + gamma(8)))
+        return np.asarray((np.maximum(updated, 0.0) + wrong) * (1 + gamma(8)))
 
 
 def find_total_update(

@@ -146,41 +146,41 @@ class ChainMatrix:
     @cached_property
     def growth(self) -> int:
         total = int(np.abs(self.sequence).astype(object).sum())
-        own = int(self.row_weights.max()) * total * int(self.column_weights.max())
-        return max(own, self._total * self.n)
+        prefix_growth = int(self.row_weights.max()) * total * int(self.column_weights.max())
+        return max(prefix_growth, self._total * self.n)
 
     def apply(self, values: AnyArray, axis: int) -> AnyArray:
         moved = np.moveaxis(values, axis, -1)
         kind = moved.dtype
         sums = convolve_exactly(self.sequence, moved * self.column_weights.astype(kind))
-        found = multiply_numbers(sums, self.row_weights)
+        answers = multiply_numbers(sums, self.row_weights)
         if self._total:
             total = multiply_numbers(
                 moved.sum(axis=-1, keepdims=True), np.array([self._total], dtype=np.int64)
             )
-            if object in (found.dtype, total.dtype):
-                found, total = found.astype(object), total.astype(object)
-            found = np.concatenate([found, total], axis=-1)
-        return np.moveaxis(found, -1, axis)
+            if object in (answers.dtype, total.dtype):
+                answers, total = answers.astype(object), total.astype(object)
+            answers = np.concatenate([answers, total], axis=-1)
+        return np.moveaxis(answers, -1, axis)
 
     def invert(self, values: AnyArray, axis: int) -> FloatArray:
         moved = np.moveaxis(values, axis, -1).astype(np.float64)
-        own = moved[..., : self.n] / self.row_weights
-        found = convolve(self._inverse.v, own) / self.column_weights
+        scaled = moved[..., : self.n] / self.row_weights
+        cells = convolve(self._inverse.v, scaled) / self.column_weights
         if self._total:
-            rest = moved[..., self.n :] - self._total * found.sum(axis=-1, keepdims=True)
-            found = found + rest * self._update.shares
-        return np.moveaxis(found, -1, axis)
+            rest = moved[..., self.n :] - self._total * cells.sum(axis=-1, keepdims=True)
+            cells = cells + rest * self._update.shares
+        return np.moveaxis(cells, -1, axis)
 
     def adjoint(self, values: FloatArray, axis: int) -> FloatArray:
         moved = np.moveaxis(values, axis, -1)
         if self._total:
             share = moved @ self._update.shares[:, None]
             moved = moved - self._total * share
-        found = correlate(self._inverse.v, moved / self.column_weights) / self.row_weights
+        weights = correlate(self._inverse.v, moved / self.column_weights) / self.row_weights
         if self._total:
-            found = np.concatenate([found, share], axis=-1)
-        return np.moveaxis(found, -1, axis)
+            weights = np.concatenate([weights, share], axis=-1)
+        return np.moveaxis(weights, -1, axis)
 
     def upper_adjoint_error(self, values: FloatArray, axis: int) -> float:
         norm = float(upper_norm(np.moveaxis(values, axis, -1), axis=-1).max(initial=0.0))
@@ -189,8 +189,12 @@ class ChainMatrix:
         shares = float(upper_norm(self._update.shares)) if self._total else 0.0
         # The share of the total is rounded, and so is what it takes from every cell.
         share_error = gamma(self.n + 8) * norm * shares
-        kept = norm * (1 + self._total * shares * root)
-        error = (upper_convolution_error(self.n) * v + self._inverse.v_error * root) * kept / least
+        reduced_norm = norm * (1 + self._total * shares * root)
+        error = (
+            (upper_convolution_error(self.n) * v + self._inverse.v_error * root)
+            * reduced_norm
+            / least
+        )
         error += self._total * share_error * v * root / least
         return (error + share_error) * (1 + gamma(self.n + 16))
 
@@ -200,8 +204,8 @@ class ChainMatrix:
     def upper_variance_parts(self, factor: Factor) -> FloatArray:
         """Bound mu^2 = 0 and gamma of prefixes and single cells from above, (rows, 2)."""
         first, last = factor.intervals().T
-        found = np.where(first == 0, self._prefix_variances[last], self._cell_variances[last])
-        return np.stack([np.zeros(len(found)), found], axis=1)
+        gammas = np.where(first == 0, self._prefix_variances[last], self._cell_variances[last])
+        return np.stack([np.zeros(len(gammas)), gammas], axis=1)
 
     @frozen_property
     def _inverse(self) -> ToeplitzInverse:
@@ -216,8 +220,8 @@ class ChainMatrix:
     @frozen_property
     def _prefix_variances(self) -> FloatArray:
         """Bounds on the variances of all prefixes at noise of variance 1, shape (n,)."""
-        r, own = self.row_weights.astype(np.float64), self._inverse
-        variances = upper_prefix_stds(own.u, own.u_error, r, self.column_weights) ** 2
+        r, inverse = self.row_weights.astype(np.float64), self._inverse
+        variances = upper_prefix_stds(inverse.u, inverse.u_error, r, self.column_weights) ** 2
         return self._update.update_prefixes(variances) if self._total else variances
 
     @frozen_property

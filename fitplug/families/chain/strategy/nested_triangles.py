@@ -97,9 +97,9 @@ def square_columns(A: NestedTriangles) -> tuple[FloatArray, FloatArray]:
     for level in range(len(A.sums)):
         half = b << level
         V, U = (part[level].reshape(-1, half, K) for part in (A.sums, A.weights))
-        for found, factor in ((squares, 1.0), (errors, gamma(half + 3 * K + 8))):
+        for sums, factor in ((squares, 1.0), (errors, gamma(half + 3 * K + 8))):
             further = factor * ((V @ (U.swapaxes(1, 2) @ U)) * V).sum(axis=2)
-            halve(found[:, None], b, level)[:, 0, :, 0] += further
+            halve(sums[:, None], b, level)[:, 0, :, 0] += further
             U, V = np.abs(U), np.abs(V)
     errors += gamma(2 * len(A.sums) + 4) * (squares + errors)
     return squares, errors
@@ -108,11 +108,11 @@ def square_columns(A: NestedTriangles) -> tuple[FloatArray, FloatArray]:
 def upper_entry(A: NestedTriangles) -> Any:
     """Bound the largest entry of A from above, but for rounding; exact for Python integers."""
     b, K = A.triangles.shape[1], A.sums.shape[-1]
-    found = np.abs(A.triangles).max()
+    largest = np.abs(A.triangles).max()
     for level in range(len(A.sums)):
         V, U = (np.abs(x[level]).reshape(-1, b << level, K) for x in (A.sums, A.weights))
-        found = max(found, (V.max(axis=1) * U.max(axis=1)).sum(axis=1).max())
-    return found
+        largest = max(largest, (V.max(axis=1) * U.max(axis=1)).sum(axis=1).max())
+    return largest
 
 
 class NestedInverse(NamedTuple):

@@ -273,8 +273,8 @@ def pinch_factor(
         image = U @ (V @ part)
         for known in chosen:
             image -= known @ (known.T @ image)
-        own, coupling, right = np.linalg.svd(image, full_matrices=False)
-        chosen.append(own[:, coupling > _LEAST_COUPLING])
+        left, coupling, right = np.linalg.svd(image, full_matrices=False)
+        chosen.append(left[:, coupling > _LEAST_COUPLING])
         polars.append(right[coupling > _LEAST_COUPLING])
     rows, columns = np.concatenate(chosen, axis=1), np.concatenate([frame, *parts], axis=1)
     # A product of A (i, k) and B (k, j) is off by at most gamma(k) |A|_F |B|_F, and every matrix
@@ -284,8 +284,8 @@ def pinch_factor(
     off = upper_departure(rows) + upper_departure(columns)
     slack = 1.01 * (size * 3 * (terms * sides + off) + 2 * error) + UNDERFLOW
     rests = np.zeros(loose.shape[1])
-    for k, (own, part, polar) in enumerate(zip(chosen[1:], parts, polars, strict=True)):
-        value = math.fsum(np.einsum("ij,ij->i", own.T @ X @ part, polar))
+    for k, (left, part, polar) in enumerate(zip(chosen[1:], parts, polars, strict=True)):
+        value = math.fsum(np.einsum("ij,ij->i", left.T @ X @ part, polar))
         value -= float(upper_norm(polar)) * (slack + 2 * terms * size) * 1.01
         rests[k] = max(0.0, value) / (1 + upper_departure(polar.T)) * (1 - 4 * UNIT_ROUNDOFF)
     for k, column in enumerate(further.T, start=len(parts)):
@@ -293,7 +293,7 @@ def pinch_factor(
     paired = chosen[0].T @ X @ frame
     wide = math.sqrt(paired.shape[0]) * slack
     images = [
-        own @ polar @ part.T for own, part, polar in zip(chosen[1:], parts, polars, strict=True)
+        left @ polar @ part.T for left, part, polar in zip(chosen[1:], parts, polars, strict=True)
     ]
     return Pinch(X, loose, chosen[0], frame, tuple(images), paired, rests, wide * 1.01, shift)
 
@@ -303,8 +303,8 @@ def _choose_rows(X: FloatArray, frame: FloatArray, tilt: float) -> FloatArray:
     if not frame.shape[1]:
         return np.zeros((len(X), 0))
     U, s, V = _decompose_tilted(X, frame[:, 0], tilt)
-    kept = s > _NOISE * s[0]
-    rows, coupling, _ = np.linalg.svd(U[:, kept] @ (V[kept] @ frame), full_matrices=False)
+    nonzero = s > _NOISE * s[0]
+    rows, coupling, _ = np.linalg.svd(U[:, nonzero] @ (V[nonzero] @ frame), full_matrices=False)
     return rows[:, coupling > _LEAST_COUPLING]
 
 
@@ -364,7 +364,7 @@ def pinch_tree(
         rows = shape.build_top_rows(level)
         return np.sqrt(y)[:, None] * rows * np.sqrt(mass), np.zeros((len(rows), count))
     depth, error = shape.depths[level], upper_relative_error(shape)
-    own, inner = shape.find_top_nodes(level), shape.sum_leaves(p, depth)
+    tops, inner = shape.find_top_nodes(level), shape.sum_leaves(p, depth)
     size = np.sqrt(y * inner)
     loose = np.zeros(shape.top * count)
     child, below = np.arange(len(inner)), inner
@@ -373,10 +373,10 @@ def pinch_tree(
         contrast = np.maximum(1 - _divide(below[child], above[node]) * (1 + error), 0.0)
         part = size * _divide(inner, below[child]) * contrast * (1 - error) ** 2
         loose += np.bincount(
-            to_positions(own * count + classes[0][step][node]), part, shape.top * count
+            to_positions(tops * count + classes[0][step][node]), part, shape.top * count
         )
         child, below = node, above
-    d = np.bincount(to_positions(own), _divide(inner, mass[own]) * size, shape.top)
+    d = np.bincount(to_positions(tops), _divide(inner, mass[tops]) * size, shape.top)
     return np.diag(d), loose.reshape(shape.top, count)
 
 

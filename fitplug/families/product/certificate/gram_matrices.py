@@ -157,9 +157,9 @@ class GramTerms:
         arranged, start = numbers[np.argsort(self.columns.first)], 0
         parts = []
         for stack in self.split_by_size(buffer):
-            own = arranged[start : start + stack[:, :, 0].size].reshape(stack.shape[:2])
-            start += own.size
-            parts.append((stack * own[:, :, None] * own[:, None, :]).ravel())
+            factors = arranged[start : start + stack[:, :, 0].size].reshape(stack.shape[:2])
+            start += factors.size
+            parts.append((stack * factors[:, :, None] * factors[:, None, :]).ravel())
         return np.concatenate(parts)
 
     def split_by_size(self, buffer: FloatArray) -> list[FloatArray]:
@@ -232,23 +232,23 @@ def place_terms(
     digits = split.sum(axis=1) - 1
     before = np.cumsum(digits) - digits
     shapes = [(batch, split[batch.attributes], used[batch.groups]) for batch in batched.batches]
-    deepest = max(own.shape[1] for _, own, here in shapes if here.any())
+    deepest = max(shapes_of_batch.shape[1] for _, shapes_of_batch, here in shapes if here.any())
     base = int(digits.sum()) + 1
     kind: Any = np.int64 if base**deepest < _END_OF_INT64 else object
     limit = MAX_ENTRIES if kind is np.int64 else MAX_ENTRIES // 20
-    found, entries = [], 0
-    for batch, own, counted in shapes:
-        for shape in np.unique(own[counted], axis=0):
-            here = np.flatnonzero((own == shape).all(axis=(1, 2)) & counted)
+    placed, entries = [], 0
+    for batch, shapes_of_batch, counted in shapes:
+        for shape in np.unique(shapes_of_batch[counted], axis=0):
+            here = np.flatnonzero((shapes_of_batch == shape).all(axis=(1, 2)) & counted)
             shaped = (len(here), *(int(size) ** 2 + int(rests) for size, rests in shape))
             entries += math.prod(shaped)
-            found.append((batch, here, shape, shaped))
+            placed.append((batch, here, shape, shaped))
     if entries > limit:
         return None
     rows, columns, sets = np.concatenate(
         [
             _number_states(before[b.attributes[here]], shape, base, kind)
-            for b, here, shape, _ in found
+            for b, here, shape, _ in placed
         ],
         axis=1,
     )
@@ -264,17 +264,17 @@ def place_terms(
     start[order] = np.cumsum(size[order] ** 2) - size[order] ** 2
     mine = block[row]
     place = start[mine] + position[row] * size[mine] + position[column]
-    cuts = np.cumsum([math.prod(shaped) for _, _, _, shaped in found])[:-1]
+    cuts = np.cumsum([math.prod(shaped) for _, _, _, shaped in placed])[:-1]
     widest = int(split[:, 0].max(initial=0))
     terms = GramTerms(
         tuple(
             (batch.groups[here], batch.factors[here], positions.reshape(shaped))
             for (batch, here, _, shaped), positions in zip(
-                found, np.split(place, cuts), strict=True
+                placed, np.split(place, cuts), strict=True
             )
         ),
         tuple(zip(different.tolist(), number.tolist(), strict=True)),
-        int(used.sum()) + len(found) + deepest * (widest + 4) + 4,
+        int(used.sum()) + len(placed) + deepest * (widest + 4) + 4,
         StateColumns(states, base, before, start[block] + position * size[block], position),
     )
     fits = terms.work <= MAX_WORK and terms.length <= MAX_BUFFER

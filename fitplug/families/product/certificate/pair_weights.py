@@ -66,8 +66,8 @@ class PairSpectrum:
         rounding = gamma(len(self.moves) + 2 * self.moves.shape[1] + 8)
         squares = 1 - self.shares @ products - rounding
         # Where all attributes have the state 0, no pair of cells tells the column.
-        told = (products < 1).any(axis=0)
-        return np.asarray(np.sqrt(np.where(told, np.maximum(squares, 0.0), 0.0)) * (1 - 1e-15))
+        separated = (products < 1).any(axis=0)
+        return np.asarray(np.sqrt(np.where(separated, np.maximum(squares, 0.0), 0.0)) * (1 - 1e-15))
 
 
 def find_spectrum(

@@ -36,8 +36,8 @@ class ProductPairCertifier(ProductCertifier):
         ends = np.cumsum([*sizes, len(structure.moves)])
         first = len(duals.p) - int(ends[-1])
         *sides, shares = np.split(duals.p[first:], ends[:-1])
-        found = unpack_duals(structure, duals._replace(p=duals.p[:first]))
-        return replace(found, pairs=PairWeights(structure.moves, shares, tuple(sides)))
+        unpacked = unpack_duals(structure, duals._replace(p=duals.p[:first]))
+        return replace(unpacked, pairs=PairWeights(structure.moves, shares, tuple(sides)))
 
 
 def pack_pair_duals(duals: ProductDuals) -> Duals:

@@ -138,8 +138,8 @@ def share_product_weight(batched: BatchedGroups, duals: ProductDuals) -> FloatAr
     tops = np.log([y.max() for y in duals.y])
     for batch in batched.batches:
         cost = batch.targets / batch.targets.max()
-        for own, varies in zip(batch.factors.T, batch.varying, strict=True):
-            ys = [duals.y[f] / duals.y[f].max() for f in own]
+        for factors, varies in zip(batch.factors.T, batch.varying, strict=True):
+            ys = [duals.y[f] / duals.y[f].max() for f in factors]
             along = np.array(ys if varies else [[math.fsum(y)] for y in ys])
             cost = np.einsum("gi...,gi->g...", cost, along.reshape(cost.shape[:2]))
         with np.errstate(divide="ignore"):
@@ -191,11 +191,11 @@ def scale_duals(
         np.add.at(mass, batch.factors, w[batch.groups, None])
     pinches: dict[int, Pinch] = {}
     for a, split in enumerate(splits):
-        own = [f for f in sorted(used) if batched.factors[f].attribute == a]
+        factors = [f for f in sorted(used) if batched.factors[f].attribute == a]
         if batched.symmetric[a]:
-            pinches |= dict.fromkeys(own, pinch_symmetric(batched.sizes[a], split.columns))
-        elif own:
-            weighted = np.concatenate([math.sqrt(mass[f]) * parts[f][0] for f in own])
+            pinches |= dict.fromkeys(factors, pinch_symmetric(batched.sizes[a], split.columns))
+        elif factors:
+            weighted = np.concatenate([math.sqrt(mass[f]) * parts[f][0] for f in factors])
             sides = None if duals.pairs is None else duals.pairs.sides[a]
             frame = choose_frame(
                 weighted,
@@ -205,7 +205,7 @@ def scale_duals(
                 sides if sides is not None and len(sides) else None,
             )
             rests = split_rest(frame, e[a], split.spaces)
-            for f in own:
+            for f in factors:
                 X, error, shift, loose = parts[f]
                 pinches[f] = pinch_factor(
                     X, frame, duals.tilt, rests, error=error, shift=shift, loose=loose
@@ -223,10 +223,10 @@ def _scale_groups(batched: BatchedGroups, duals: ProductDuals, shifts: IntArray)
     fraction, power = np.frexp(duals.w)
     power = power.astype(np.int64)
     for batch in batched.batches:
-        for own in batch.factors.T:
-            raised = fraction[batch.groups] * [tops[f][0] for f in own]
+        for factors in batch.factors.T:
+            raised = fraction[batch.groups] * [tops[f][0] for f in factors]
             fraction[batch.groups], more = np.frexp(raised)
-            power[batch.groups] += [int(tops[f][1]) + 2 * int(shifts[f]) for f in own] + more
+            power[batch.groups] += [int(tops[f][1]) + 2 * int(shifts[f]) for f in factors] + more
     power -= power[fraction > 0].max()
     return np.ldexp(fraction, np.maximum(power, -2000).astype(np.int32))
 
@@ -246,8 +246,8 @@ def _upper_mass(
         cost = batch.targets[here]
         _, top = np.frexp(cost.reshape(len(cost), -1).max(axis=1))
         cost = np.ldexp(cost, -top.reshape(-1, *[1] * (cost.ndim - 1)))
-        for own, varies in zip(factors.T, batch.varying, strict=True):
-            along = [(squares if varies else sums)[f] for f in own]
+        for axis_factors, varies in zip(factors.T, batch.varying, strict=True):
+            along = [(squares if varies else sums)[f] for f in axis_factors]
             cost = np.einsum("gi...,gi->g...", cost, np.array(along).reshape(cost.shape[:2]))
         costs[groups], powers[groups] = cost, top - 2 * shifts[factors].sum(axis=1)
         terms = max(terms, sum(batch.targets.shape[1:]) + 6 * batch.targets.ndim)
@@ -260,8 +260,8 @@ def _upper_mass(
 def _upper_loss(batched: BatchedGroups, here: ScaledDuals) -> float:
     """Bound by how much the terms of the computed A exceed those of the exact A."""
     reach, error = np.ones(len(batched.factors)), np.zeros(len(batched.factors))
-    for f, found in here.pinches.items():
-        reach[f], error[f] = found.reach, found.error
+    for f, pinch in here.pinches.items():
+        reach[f], error[f] = pinch.reach, pinch.error
     share = np.divide(error, reach, out=np.zeros_like(error), where=reach > 0)
     total = 0.0
     for batch in batched.batches:

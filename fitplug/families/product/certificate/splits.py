@@ -70,7 +70,7 @@ def _count_frame_columns(batched: BatchedGroups, duals: ProductDuals) -> IntArra
     """
     used = [batch.factors[duals.w[batch.groups] > 0] for batch in batched.batches]
     count = np.zeros(len(batched.factors), dtype=np.int64)
-    np.add.at(count, np.concatenate([own.ravel() for own in used]), 1)
+    np.add.at(count, np.concatenate([factors.ravel() for factors in used]), 1)
     groups = sum(map(len, used))
     sizes = np.minimum(duals.t, batched.widths).astype(np.int64)
     needed = np.zeros(len(sizes), dtype=np.bool_)

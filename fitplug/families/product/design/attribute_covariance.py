@@ -228,17 +228,17 @@ class NodeTreeCovariance:
 
     def compute_variance_parts(self, factor: DistinctFactor) -> FloatArray:
         """Return mu^2 and the gammas of the nodes of a level, or of "total", (nodes, 1 + V)."""
-        found = NodeTreeMatrix.from_shape(self.shape).upper_variance_parts(factor.factor)
-        found[:, 1:] *= self._precisions
-        return found
+        parts = NodeTreeMatrix.from_shape(self.shape).upper_variance_parts(factor.factor)
+        parts[:, 1:] *= self._precisions
+        return parts
 
     @property
     def _precisions(self) -> FloatArray:
         """The factor in H_v'H_v of each node, shape (V,)."""
-        found = np.ones(self.shape.branching)
+        precisions = np.ones(self.shape.branching)
         for group in self.shape.siblings:
-            found[group.positions] = build_contrasts(group.k).precision
-        return found
+            precisions[group.positions] = build_contrasts(group.k).precision
+        return precisions
 
     def descend(
         self,

@@ -165,16 +165,21 @@ def fit_product_duals(batched: BatchedGroups, weights: FamilyWeights) -> Product
         relative = q / batch.targets
         g = len(relative)
         w[batch.groups] = relative.reshape(g, -1).sum(axis=1)
-        for axis, (own, varies) in enumerate(zip(batch.factors.T, batch.varying, strict=True)):
+        for axis, (factors, varies) in enumerate(zip(batch.factors.T, batch.varying, strict=True)):
             along = np.moveaxis(relative, 1 + axis, 1).reshape(g, relative.shape[1 + axis], -1)
-            for f in np.unique(own):
-                share = along[own == f].sum(axis=(0, 2))
+            for f in np.unique(factors):
+                share = along[factors == f].sum(axis=(0, 2))
                 y[f] += share if varies else share * weights.shares[f]
     p = [
         np.ones(1) if symmetric else p
         for p, symmetric in zip(weights.cells, batched.symmetric, strict=True)
     ]
-    y = [own / own.sum() if own.any() else np.full(len(own), 1 / len(own)) for own in y]
+    y = [
+        weights_y / weights_y.sum()
+        if weights_y.any()
+        else np.full(len(weights_y), 1 / len(weights_y))
+        for weights_y in y
+    ]
     return ProductDuals(tuple(p), tuple(y), w / w.sum(), 1, 1, _TILTS[-1], weights.pairs)
 
 
@@ -279,20 +284,23 @@ def differentiate_norms(
     by_table = {f: np.zeros_like(table) for f, table in tables.items()}
     for groups, factors, place in gram_matrices.parts:
         slopes = slope[place]
-        own = [np.stack([tables[f] for f in axis]) for axis in factors.T]
-        by_w[groups] = _contract(slopes, own)
-        slopes = slopes * w[groups].reshape(-1, *[1] * len(own))
-        for axis in range(len(own)):
-            by_own = _contract(np.moveaxis(slopes, 1 + axis, -1), own[:axis] + own[axis + 1 :])
+        tables_by_axis = [np.stack([tables[f] for f in axis]) for axis in factors.T]
+        by_w[groups] = _contract(slopes, tables_by_axis)
+        slopes = slopes * w[groups].reshape(-1, *[1] * len(tables_by_axis))
+        for axis in range(len(tables_by_axis)):
+            by_axis = _contract(
+                np.moveaxis(slopes, 1 + axis, -1),
+                tables_by_axis[:axis] + tables_by_axis[axis + 1 :],
+            )
             for f in np.unique(factors[:, axis]):
-                by_table[f] += by_own[factors[:, axis] == f].sum(axis=0)
+                by_table[f] += by_axis[factors[:, axis] == f].sum(axis=0)
     return total, by_w, by_table, np.concatenate(roots)
 
 
 def _contract(tensor: FloatArray, along: Sequence[FloatArray]) -> FloatArray:
     """Sum a tensor (g, i, j, ...) over its first axes after g with arrays (g, i), (g, j), ..."""
-    for own in along:
-        tensor = np.einsum("gi...,gi->g...", tensor, own)
+    for array in along:
+        tensor = np.einsum("gi...,gi->g...", tensor, array)
     return tensor
 
 
@@ -304,12 +312,12 @@ def _compute_costs(
     for batch in batched.batches:
         w = duals.w[batch.groups]
         y = [
-            np.stack([duals.y[f] if varies else np.ones(1) for f in own])
-            for own, varies in zip(batch.factors.T, batch.varying, strict=True)
+            np.stack([duals.y[f] if varies else np.ones(1) for f in factors])
+            for factors, varies in zip(batch.factors.T, batch.varying, strict=True)
         ]
-        for axis, own in enumerate(batch.factors.T):
+        for axis, factors in enumerate(batch.factors.T):
             by_row = _contract(np.moveaxis(batch.targets, 1 + axis, -1), y[:axis] + y[axis + 1 :])
-            for f in np.unique(own):
-                by_y[f] += w[own == f] @ by_row[own == f]
+            for f in np.unique(factors):
+                by_y[f] += w[factors == f] @ by_row[factors == f]
         costs[batch.groups] = _contract(batch.targets, y)
     return costs, by_y

@@ -44,17 +44,17 @@ def ascend_cells(
     """
     moved = list(cells)
     for a, tree in enumerate(batched.trees):
-        own = [f for f in gains if batched.factors[f].attribute == a]
-        if not own:
+        factors = [f for f in gains if batched.factors[f].attribute == a]
+        if not factors:
             continue
-        frame = here.pinches[own[0]].frame
+        frame = here.pinches[factors[0]].frame
         summed = frame[:, 0] * (frame @ couplings[a]) if frame.shape[1] else np.zeros(len(frame))
         if tree is None:
-            moved[a] = _normalise(np.sum([gains[f] for f in own], axis=0) + summed)
+            moved[a] = _normalise(np.sum([gains[f] for f in factors], axis=0) + summed)
             continue
         # A node's gain goes to its leaves in proportion to their weights.
         ratio = np.zeros(tree.n)
-        for gain, level in [(gains[f], batched.factors[f].factor.kind) for f in own] + [
+        for gain, level in [(gains[f], batched.factors[f].factor.kind) for f in factors] + [
             (summed, "")
         ]:
             depth = tree.depths.get(level, 0)
@@ -96,15 +96,15 @@ def share_among_nodes(
         Shape (nodes,).
     """
     depth = tree.depths[level]
-    own = tree.sum_leaves(p, depth)
-    child, below, total = np.arange(len(own)), np.maximum(own, 1e-300), np.zeros(len(own))
+    masses = tree.sum_leaves(p, depth)
+    child, below, total = np.arange(len(masses)), np.maximum(masses, 1e-300), np.zeros(len(masses))
     for step in reversed(range(depth)):
         node = tree.parents[step][child]
         above = np.maximum(tree.sum_leaves(p, step), 1e-300)
-        total += met[1][classes[step][node]] * (own / below[child] - own / above[node])
+        total += met[1][classes[step][node]] * (masses / below[child] - masses / above[node])
         child, below = node, above
-    total += met[0][child] * own / below[child]
-    return np.asarray(np.sqrt(y * own) * total)
+    total += met[0][child] * masses / below[child]
+    return np.asarray(np.sqrt(y * masses) * total)
 
 
 def couple_totals(
@@ -131,19 +131,19 @@ def couple_totals(
     """
     assert terms.columns is not None
     total = sum(float(stack.trace(axis1=1, axis2=2).sum()) for stack in terms.split_by_size(roots))
-    found = []
+    couplings = []
     for a, symmetric in enumerate(batched.symmetric):
-        own = [f for f in slopes if batched.factors[f].attribute == a]
-        t = here.pinches[own[0]].frame.shape[1] if own else 0
+        factors = [f for f in slopes if batched.factors[f].attribute == a]
+        t = here.pinches[factors[0]].frame.shape[1] if factors else 0
         if symmetric or not t:
-            found.append(np.zeros(t))
+            couplings.append(np.zeros(t))
             continue
         state, place = terms.columns.find_totals(a, t)
         coupled = np.bincount(to_positions(state), roots[place], t).astype(np.float64)
         coupled[0] = total
-        for f in own:
+        for f in factors:
             slope, table = 2 * slopes[f], here.tables[f]
             coupled[1:] -= (table[:t] @ slope[: t * t].reshape(t, t))[1:]
             coupled[0] -= slope @ table
-        found.append(coupled)
-    return found
+        couplings.append(coupled)
+    return couplings

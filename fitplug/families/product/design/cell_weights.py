@@ -45,7 +45,7 @@ class CellWeights:
 
     def measure(self, covariances: Sequence[AttributeCovariance]) -> CellWeights:
         """Return the same weights at other covariances."""
-        return replace(self, eta=tuple(own.compute_eta() for own in covariances))
+        return replace(self, eta=tuple(covariance.compute_eta() for covariance in covariances))
 
     @cached_property
     def mean_eta(self) -> list[FloatArray]:

@@ -119,8 +119,8 @@ class DenseCovariance:
         q = np.zeros(len(W))
         q[asked] = q_asked
         q = q[place] + NEGLIGIBLE
-        ends = np.cumsum([len(own) for own in rows])
-        shares = [own / own.sum() for own in np.split(q, ends)[: len(rows)]]
+        ends = np.cumsum([len(matrix) for matrix in rows])
+        shares = [weights / weights.sum() for weights in np.split(q, ends)[: len(rows)]]
         return AttributeOptimum(covariance, p, tuple(shares))
 
     @classmethod
@@ -139,10 +139,10 @@ class DenseCovariance:
             subspaces = grades.subspaces[start:stop]
             N = np.concatenate(subspaces, axis=1)
             part = N.T @ estimate
-            own = self.of_contrasts(N, N.T @ self.reference, part @ part.T)
+            variant = self.of_contrasts(N, N.T @ self.reference, part @ part.T)
             at = np.cumsum([space.shape[1] for space in subspaces])[:-1]
-            precisions += np.split(own.precisions[0], at, axis=0)
-            estimates += np.split(own.estimates[0], at, axis=1)
+            precisions += np.split(variant.precisions[0], at, axis=0)
+            estimates += np.split(variant.estimates[0], at, axis=1)
         return replace(
             self,
             precisions=tuple(precisions),
@@ -155,11 +155,15 @@ class DenseCovariance:
     def key(self) -> Hashable:
         """Equal for covariances that are identical."""
         arrays = self.reference, *self.precisions
-        return type(self), *(own.shape for own in arrays), *(own.tobytes() for own in arrays)
+        return (
+            type(self),
+            *(array.shape for array in arrays),
+            *(array.tobytes() for array in arrays),
+        )
 
     def compute_eta(self) -> FloatArray:
         """Return (Y_k)_ii of each cell and grade, shape (n, K)."""
-        return np.stack([(own * own).sum(axis=0) for own in self.precisions], axis=1)
+        return np.stack([(K * K).sum(axis=0) for K in self.precisions], axis=1)
 
     def compute_variance_parts(self, factor: DistinctFactor) -> FloatArray:
         """Return mu^2 and the gammas of the rows of a factor, shape (r, 1 + K)."""
@@ -168,7 +172,7 @@ class DenseCovariance:
     def compute_row_parts(self, rows: FloatArray) -> FloatArray:
         """Return mu^2 and the gammas of rows (r, n), shape (r, 1 + K)."""
         parts = [(rows @ self.reference) ** 2]
-        parts += [((rows @ own) ** 2).sum(axis=1) for own in self.estimates]
+        parts += [((rows @ E) ** 2).sum(axis=1) for E in self.estimates]
         return np.stack(parts, axis=1)
 
     def descend(
@@ -197,7 +201,7 @@ class DenseCovariance:
         Grades that cost nothing stay as they are.
         """
         W = np.concatenate([rows for rows, _ in pulls])
-        pull = np.concatenate([own for _, own in pulls])
+        pull = np.concatenate([weights_of_rows for _, weights_of_rows in pulls])
         K, E = list(self.precisions), list(self.estimates)
         costly = [bool(moment.any()) for moment in moments]
         for k, moment in enumerate(moments):
@@ -225,12 +229,12 @@ class DenseCovariance:
             E[low] = E[low] + E[k] @ D
         weighted, N = W.T * pull[:, 0], self.contrasts
         sums = [moment if moment.ndim == 1 else moment.sum(axis=1) for moment in moments]
-        mass = np.array([max(float(own.sum()), 0.0) for own in sums])
+        mass = np.array([max(float(moment_sum.sum()), 0.0) for moment_sum in sums])
         charged = np.concatenate(K) * np.sqrt(np.repeat(mass, list(map(len, K))))[:, None]
         system = N.T @ (charged.T @ charged + weighted @ W) @ N
         right = -N.T @ (weighted @ (W @ self.reference))
-        for own, total in zip(K, sums, strict=True):
-            right += N.T @ (own.T @ (own @ total))
+        for K_k, total in zip(K, sums, strict=True):
+            right += N.T @ (K_k.T @ (K_k @ total))
         # Where next to nothing decides, u stays near the same number in all cells.
         steady = _STEADY * float(np.trace(system)) / max(len(system), 1)
         system += steady * np.eye(len(system))
@@ -256,15 +260,15 @@ class DenseCovariance:
         moved = self.move(move)
         rounding = OrthogonalRounding(reference)
         matrices = []
-        for own in slices:
-            rounded = moved._round_variant(W, bits, own, rounding.round)
+        for variant in slices:
+            rounded = moved._round_variant(W, bits, variant, rounding.round)
             grades = np.zeros(rounded.rows, dtype=np.int64)
             matrices.append(rounded if rounded.grades else replace(rounded, row_grades=grades))
         return VariantMatrix(tuple(matrices), reference, self.variants)
 
     def move(self, contrast: FloatArray) -> DenseCovariance:
         """Add a contrast (n,) to u."""
-        precisions = tuple(own - (own @ contrast)[:, None] for own in self.precisions)
+        precisions = tuple(K - (K @ contrast)[:, None] for K in self.precisions)
         return replace(self, reference=self.reference + contrast, precisions=precisions)
 
     def _round_variant(
@@ -288,7 +292,7 @@ class DenseCovariance:
         """
         n, estimates = len(self.reference), self.estimates[variant]
         # The descent turns each K_k somehow. Attributes that are asked the same should round alike.
-        real = [_triangulate(own, self.contrasts) for own in self.precisions[variant]]
+        real = [_triangulate(rows_k, self.contrasts) for rows_k in self.precisions[variant]]
         left = W - (W @ self.reference)[:, None]
         for K, E in zip(self.precisions[variant], estimates, strict=True):
             left -= W @ E @ K
@@ -297,7 +301,7 @@ class DenseCovariance:
         asked = np.concatenate([np.ones((1, n)), *real]).T
         unasked = qr(asked)[0][:, asked.shape[1] :].T
         unasked = unasked - (unasked @ self.reference)[:, None]
-        grades: IntArray = np.repeat(np.arange(len(real)), [len(own) for own in real])
+        grades: IntArray = np.repeat(np.arange(len(real)), [len(rows_k) for rows_k in real])
         grades = np.append(grades, np.full(len(unasked), len(real) - 1))
         rng = np.random.default_rng(n)  # A constant seed, so that designs are reproducible.
         best: tuple[float, DenseMatrix] | None = None
@@ -305,8 +309,13 @@ class DenseCovariance:
         for part in _UNASKED if len(unasked) else (1.0,):
             for trial in range(trials if max(map(len, real)) > 1 else 1):
                 rotated = [
-                    (qr(rng.normal(size=(len(own), len(own))))[0] @ own if trial else own) / size
-                    for own, size in zip(real, sizes, strict=True)
+                    (
+                        qr(rng.normal(size=(len(rows_k), len(rows_k))))[0] @ rows_k
+                        if trial
+                        else rows_k
+                    )
+                    / size
+                    for rows_k, size in zip(real, sizes, strict=True)
                 ]
                 matrix = round_rows(np.vstack([*rotated, part * unasked]) * 2.0**bits)
                 if np.linalg.matrix_rank(np.vstack([matrix, np.full(n, 2.0**bits)])) < n:
@@ -375,8 +384,8 @@ def _optimise_rows(
     problem, _ = reduce_matrix(W, c)
     block = problem.blocks[0]
     assert isinstance(block, Block)
-    found = solve_dual(problem, tolerance=_TOLERANCE, max_iterations=_MAX_ITERATIONS)
-    real = found.whiteners[0] @ block.basis  # real' real = Sigma^-1
+    solution = solve_dual(problem, tolerance=_TOLERANCE, max_iterations=_MAX_ITERATIONS)
+    real = solution.whiteners[0] @ block.basis  # real' real = Sigma^-1
     if len(real) > N.shape[1]:
         functionals = np.vstack([np.ones(len(N)), N.T])
         T = np.linalg.lstsq(real.T, functionals.T, rcond=None)[0].T
@@ -388,4 +397,4 @@ def _optimise_rows(
         v = np.linalg.lstsq(f, -W.mean(axis=1), rcond=None)[0]
         T = np.linalg.lstsq(f, np.linalg.lstsq(real.T, W.T, rcond=None)[0].T, rcond=None)[0]
         G = T @ T.T
-    return DenseCovariance.of_contrasts(N, v, G), found.p, found.q
+    return DenseCovariance.of_contrasts(N, v, G), solution.p, solution.q

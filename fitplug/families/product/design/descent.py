@@ -121,8 +121,10 @@ def descend_product_family(
     """
     covariances, weights, differences = start
     cubes = sum(
-        n**3.0 * (len(own.starts) - 1)
-        for n, symmetric, own in zip(batched.widths, batched.symmetric, batched.grades, strict=True)
+        n**3.0 * (len(grades.starts) - 1)
+        for n, symmetric, grades in zip(
+            batched.widths, batched.symmetric, batched.grades, strict=True
+        )
         if not symmetric
     )
     # A single attribute is at its optimum already, and so are symmetric ones.
@@ -147,20 +149,20 @@ def descend_product_family(
         except np.linalg.LinAlgError:
             # Floating point can go no further; the best member so far is returned.
             break
-        found = _scale(batched, state, tolerance, best)
-        if every > 1 and found.upper > best.upper * (1 + _WORSE):
+        scaled = _scale(batched, state, tolerance, best)
+        if every > 1 and scaled.upper > best.upper * (1 + _WORSE):
             # The steps are too long for this workload.
             every, state = 1, best_state
             continue
-        idle = 0 if found.upper < best.upper * (1 - tolerance) else idle + 1
-        if found.upper < best.upper:
-            best, best_state = found, state
+        idle = 0 if scaled.upper < best.upper * (1 - tolerance) else idle + 1
+        if scaled.upper < best.upper:
+            best, best_state = scaled, state
         if progress is not None:
             stopped = progress(done, max(best.upper / state.value - 1, tolerance)) is True
         if idle >= 2 and abs(state.value - last) <= tolerance / 4 * state.value:
             break
         last = state.value
-        state = replace(state, differences=state.differences.refine(found.profiles))
+        state = replace(state, differences=state.differences.refine(scaled.profiles))
     shared = state.differences.share()
     if shared is not state.differences:
         # The product bound has weights of queries that are products, too.
@@ -281,12 +283,12 @@ def ascend_queries(
 ) -> QueryAscent:
     """Find the scales, and raise the weights of queries, for what scales cost at 1, (count,)."""
     rows = _mix_rows(batched, tables, weights.shares)
-    q = np.concatenate([own.ravel() for own in weights.queries])
+    q = np.concatenate([q_batch.ravel() for q_batch in weights.queries])
     needed = rows.multiply_transposed(q)
     z, spent = compute_scales(costs, needed), np.sqrt(costs * needed)
     raised = q * (rows.multiply(z) / float(spent.sum())) ** power
     raised = mix_with_uniform(raised / raised.sum(), mixing)
-    cuts = np.cumsum([own.size for own in weights.queries])[:-1]
+    cuts = np.cumsum([q_batch.size for q_batch in weights.queries])[:-1]
     queries = tuple(
         new.reshape(old.shape)
         for new, old in zip(np.split(raised / raised.sum(), cuts), weights.queries, strict=True)
@@ -303,8 +305,8 @@ def _mix_rows(
     mixtures = [(share @ table)[None] for share, table in zip(shares, tables, strict=True)]
     axes = tuple(
         tuple(
-            gather_tables(tables if varies else mixtures, own)
-            for own, varies in zip(batch.factors.T, batch.varying, strict=True)
+            gather_tables(tables if varies else mixtures, factors)
+            for factors, varies in zip(batch.factors.T, batch.varying, strict=True)
         )
         for batch in batched.batches
     )
@@ -333,13 +335,13 @@ def _differentiate(
     mixed = [np.zeros(table.shape[1]) for table in tables]
     batches = zip(batched.batches, rows.divide_by_targets(q), rows.tables, strict=True)
     for batch, weighted, axes in batches:
-        for axis, own in enumerate(batch.factors.T):
+        for axis, factors in enumerate(batch.factors.T):
             slope = _contract(weighted, batched.scales.gather(z, batch.scales), axes, axis)
             if batch.varying[axis]:
-                for f in np.unique(own):
-                    pulls[f] += slope[own == f].sum(axis=0)
+                for f in np.unique(factors):
+                    pulls[f] += slope[factors == f].sum(axis=0)
             else:
-                for f, one in zip(own.tolist(), slope[:, 0], strict=True):
+                for f, one in zip(factors.tolist(), slope[:, 0], strict=True):
                     mixed[f] += one
     raised = []
     for pull, table, share, slope in zip(pulls, tables, weights.shares, mixed, strict=True):

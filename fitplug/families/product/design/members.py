@@ -136,8 +136,8 @@ def _collect_queries(
         for g, axis in np.argwhere(here):
             logs = np.moveaxis(np.log(batch.targets[g]), axis, 0)
             f = batch.factors[g, axis]
-            own = np.exp(logs.reshape(len(logs), -1).mean(axis=1))
-            targets[f] = np.minimum(targets[f], own)
+            means = np.exp(logs.reshape(len(logs), -1).mean(axis=1))
+            targets[f] = np.minimum(targets[f], means)
     if total < np.inf:
         targets = {f: c / total for f, c in targets.items()}
     return AttributeQueries(

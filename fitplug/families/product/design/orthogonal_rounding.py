@@ -73,8 +73,8 @@ class OrthogonalRounding:
     def round(self, rows: FloatArray) -> IntArray:
         """Round rows (r, n) that are orthogonal to the reference."""
         rounded: IntArray = np.rint(rows).astype(np.int64)
-        for own, row in zip(rounded, rows, strict=True):
-            self._correct(own, row)
+        for integers, row in zip(rounded, rows, strict=True):
+            self._correct(integers, row)
         return rounded
 
     def _correct(self, rounded: IntArray, row: FloatArray) -> None:

@@ -97,7 +97,7 @@ class PairProfiles:
         """Compute the costs of pairs (k, 2, attributes), each once."""
         cells = np.unique(pairs, axis=0)
         scales = ScaleProducts(structure)
-        first, second, both = (scales.multiply(own) for own in _measure(products, cells))
+        first, second, both = (scales.multiply(entries) for entries in _measure(products, cells))
         costs = np.maximum(first + second - 2 * both, 0.0) * scales.is_noisy
         return cls(structure, tuple(products), cells, costs)
 
@@ -125,13 +125,14 @@ class PairProfiles:
         moments = np.zeros((len(self.products[a]), n, n))
         i, j = self.cells[:, 0, a], self.cells[:, 1, a]
         ends = (
-            scales.sum_others(own, a, precisions) for own in _measure(self.products, self.cells)
+            scales.sum_others(entries, a, precisions)
+            for entries in _measure(self.products, self.cells)
         )
         for numbers, places in zip(ends, (((i, i),), ((j, j),), ((i, j), (j, i))), strict=True):
             sign = 1 if len(places) == 1 else -1
             for left, right in places:
-                for moment, own in zip(moments, numbers.T, strict=True):
-                    np.add.at(moment, (left, right), sign * p * own)
+                for moment, of_grade in zip(moments, numbers.T, strict=True):
+                    np.add.at(moment, (left, right), sign * p * of_grade)
         return moments
 
     def of_matrices(self, matrices: Sequence[AttributeMatrix]) -> PairProfiles:
@@ -139,7 +140,7 @@ class PairProfiles:
         products = []
         for matrix in matrices:
             if isinstance(matrix, (DenseMatrix, VariantMatrix)):
-                parts = [own.astype(np.float64) for own in matrix.split_rows()]
+                parts = [rows.astype(np.float64) for rows in matrix.split_rows()]
                 products.append(np.stack([part.T @ part for part in parts]))
             else:
                 contrasts = build_contrasts(matrix.n)
@@ -164,15 +165,15 @@ class PairProfiles:
         for _ in range(_SWEEPS):
             for a, Y in enumerate(self.products):
                 ends = _measure(self.products, pairs)
-                u, v, w = (scales.sum_others(own, a, precisions) for own in ends)
+                u, v, w = (scales.sum_others(entries, a, precisions) for entries in ends)
                 eta = np.diagonal(Y, axis1=1, axis2=2)
                 if a not in free:
                     pairs[:, :, a] = ((u + v - 2 * w) @ eta).argmax(axis=1)[:, None]
                     continue
                 first, second = u @ eta, v @ eta
-                for pair, own, other, both in zip(pairs, first, second, w, strict=True):
-                    gains = np.add.outer(own, other) - 2 * np.tensordot(both, Y, 1)
-                    pair[:, a] = divmod(int(gains.argmax()), len(own))
+                for pair, one, other, both in zip(pairs, first, second, w, strict=True):
+                    gains = np.add.outer(one, other) - 2 * np.tensordot(both, Y, 1)
+                    pair[:, a] = divmod(int(gains.argmax()), len(one))
             wider = PairProfiles.of_pairs(self.structure, self.products, pairs)
             pairs, costs = wider.cells, wider.multiply(precisions)
             if len(costs) == len(before) and not (costs > before * (1 + 1e-9)).any():

@@ -154,7 +154,7 @@ class PairShares:
     def compute_moments(self, attribute: int, ascent: QueryAscent) -> list[FloatArray]:
         """Return P_k of each grade."""
         alpha, beta = self._differentiate(attribute, ascent.precisions)
-        alpha, beta = (self.shares[:, None] * own for own in (alpha, beta))
+        alpha, beta = (self.shares[:, None] * derivative for derivative in (alpha, beta))
         p, S, move = self.cells[attribute], self.pairs[attribute], self.moves[:, attribute]
         diagonal = 2 * (alpha - beta * ~move[:, None]).T @ p
         moments = -2 * np.tensordot(beta[move].T, S, 1)
@@ -165,7 +165,9 @@ class PairShares:
         if not (scale > 0).any():
             return []
         moments[:, range(n), range(n)] += _JITTER * np.maximum(scale, 0.0)[:, None]
-        return [own if size > 0 else 0 * own for own, size in zip(moments, scale, strict=True)]
+        return [
+            moment if size > 0 else 0 * moment for moment, size in zip(moments, scale, strict=True)
+        ]
 
     def ascend(self, ascent: QueryAscent, mixing: float, power: float) -> PairShares:
         """Return weights raised where pairs cost more than on average."""
@@ -232,12 +234,12 @@ class PairShares:
     def refine(self, profiles: Profiles) -> PairShares:
         """Return weights of which costly pairs have a small part by themselves."""
         assert isinstance(profiles, PairProfiles)
-        kept = self.costly_weights > _LEAST_COSTLY / max(len(self.costly_weights), 1)
-        known = {pair.tobytes() for pair in self.costly[kept]}
+        heavy = self.costly_weights > _LEAST_COSTLY / max(len(self.costly_weights), 1)
+        known = {pair.tobytes() for pair in self.costly[heavy]}
         is_new = np.array([pair.tobytes() not in known for pair in profiles.cells])
-        costly = np.concatenate([self.costly[kept], profiles.cells[is_new]])
+        costly = np.concatenate([self.costly[heavy], profiles.cells[is_new]])
         given = np.full(int(is_new.sum()), _GIVEN / max(int(is_new.sum()), 1))
-        weights = np.concatenate([self.costly_weights[kept], given])
+        weights = np.concatenate([self.costly_weights[heavy], given])
         order = np.lexsort(costly.reshape(len(costly), -1).T[::-1])
         total = float(self.shares.sum() + weights.sum())
         return replace(
@@ -356,7 +358,7 @@ def _ascend_shared(
     apart = np.tensordot(shares[move], apart, 1)
     alone = (shares * ~move) @ stay
     low, high = low * (apart @ high + alone), high * (apart @ low + alone)
-    low, high = (mix_with_uniform(own / own.sum(), mixing) for own in (low, high))
+    low, high = (mix_with_uniform(side / side.sum(), mixing) for side in (low, high))
     p = (low + high) / 2
     s = (low - high) / (low + high)
     S = _join_sides(p, s)

@@ -77,15 +77,15 @@ def round_member(
     for bits in _BITS:
         try:
             matrices = _round_attributes(member, bits)
-            found = _round_blocks(member, matrices, most, loss)
+            rounding = _round_blocks(member, matrices, most, loss)
         except DesignError:
             continue
         worse += 1
-        if best is None or found.cost < best.cost:
-            best, worse = found, 0
+        if best is None or rounding.cost < best.cost:
+            best, worse = rounding, 0
         elif worse == _WORSE:
             break
-        if found.cost <= member.upper * (1 + loss):
+        if rounding.cost <= member.upper * (1 + loss):
             break
     if best is None:
         raise DesignError(

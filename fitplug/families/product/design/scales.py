@@ -155,12 +155,12 @@ def build_extreme_rows(
     ]
     axes, targets = [], []
     for batch in batched.batches:
-        own_tables = tuple(
-            gather_tables(tables, own) if varies else stack_hulls([hulls[f] for f in own])
-            for own, varies in zip(batch.factors.T, batch.varying, strict=True)
+        batch_tables = tuple(
+            gather_tables(tables, factors) if varies else stack_hulls([hulls[f] for f in factors])
+            for factors, varies in zip(batch.factors.T, batch.varying, strict=True)
         )
-        axes.append(own_tables)
-        shape = (len(batch.groups), *[table.shape[1] for table in own_tables])
+        axes.append(batch_tables)
+        shape = (len(batch.groups), *[table.shape[1] for table in batch_tables])
         targets.append(np.broadcast_to(batch.targets, shape))
     size = sum(c.size for c in targets)
     if size > MAX_ROWS and slack < _MOST_SLACK:
@@ -206,17 +206,17 @@ def optimise_scales(
     start = None
     if near is not None and (len(near.cells), len(near.q)) == (profiles.size, rows.size):
         start = mix_with_uniform(near.cells, _FRESH), mix_with_uniform(near.q, _FRESH)
-    found = solve_dual(
+    solution = solve_dual(
         Problem(profiles.size, rows.size, ()),
         tolerance=tolerance,
         max_iterations=_MAX_ITERATIONS,
         start=start,
         evaluate=evaluate,
     )
-    (whitener,) = found.whiteners
+    (whitener,) = solution.whiteners
     z = np.divide(1.0, whitener**2, out=np.zeros_like(whitener), where=whitener > 0)
-    costs = profiles.multiply_transposed(found.p)
-    return Scales(z, found.upper, found.lower, costs, found.p, found.q)
+    costs = profiles.multiply_transposed(solution.p)
+    return Scales(z, solution.upper, solution.lower, costs, solution.p, solution.q)
 
 
 def compute_scales(costs: FloatArray, needed: FloatArray) -> FloatArray:
@@ -287,8 +287,8 @@ def build_profiles(scales: BlockScales, eta: Sequence[FloatArray]) -> ProfileMat
         eta: Of each attribute, shape (n, K), or of all its cells, shape (1, K).
     """
     largest = [
-        own.max(axis=0, initial=0.0) if k == 1 else np.ones(k)
-        for own, k in zip(eta, scales.counts, strict=True)
+        diagonals.max(axis=0, initial=0.0) if k == 1 else np.ones(k)
+        for diagonals, k in zip(eta, scales.counts, strict=True)
     ]
     tables = tuple(_add_total(np.unique(eta[a], axis=0)) for a in scales.divided.tolist())
     return ProfileMatrix(scales, scales.multiply(largest).astype(np.float64), tables)
@@ -323,14 +323,14 @@ def find_hull(table: FloatArray, slack: float) -> FloatArray:
         while len(hull) > 1 and _measure_excess(hull[-2], point, hull[-1]) <= 1:
             hull.pop()
         hull.append(point)
-    kept = [0]
+    corners = [0]
     for j in range(2, len(hull)):
-        last, between = hull[kept[-1]], hull[kept[-1] + 1 : j]
+        last, between = hull[corners[-1]], hull[corners[-1] + 1 : j]
         if any(_measure_excess(last, hull[j], point) > 1 + slack for point in between):
-            kept.append(j - 1)
+            corners.append(j - 1)
     if len(hull) > 1:
-        kept.append(len(hull) - 1)
-    return np.array(hull)[kept] * (1 + slack)
+        corners.append(len(hull) - 1)
+    return np.array(hull)[corners] * (1 + slack)
 
 
 def _measure_excess(a: FloatArray, b: FloatArray, point: FloatArray) -> float:

@@ -71,10 +71,10 @@ class TreeCovariance:
             factor.factor.kind: float(c.min())
             for factor, c in zip(queries.factors, queries.targets, strict=True)
         }
-        found = optimise_tree(shape, levels, queries.summed)
-        shares = [found.queries[factor.factor.kind] + NEGLIGIBLE for factor in queries.factors]
-        covariance = cls(shape, found.top, found.scales)
-        return AttributeOptimum(covariance, found.cells, tuple(q / q.sum() for q in shares))
+        optimum = optimise_tree(shape, levels, queries.summed)
+        shares = [optimum.queries[factor.factor.kind] + NEGLIGIBLE for factor in queries.factors]
+        covariance = cls(shape, optimum.top, optimum.scales)
+        return AttributeOptimum(covariance, optimum.cells, tuple(q / q.sum() for q in shares))
 
     @property
     def key(self) -> Hashable:
@@ -95,15 +95,15 @@ class TreeCovariance:
         shape, level = self.shape, factor.factor.kind
         if level in shape.above:
             return self.top.compute_row_parts(shape.build_top_rows(level))
-        found = self.top.compute_row_parts(np.eye(shape.top))
+        parts = self.top.compute_row_parts(np.eye(shape.top))
         depth = shape.depths[level]
         for c, k, parents in zip(
             self._scales_by_step()[:depth], shape.children, shape.parents, strict=False
         ):
-            found = found / k[:, None] ** 2.0
-            found[:, 1] += np.where(k > 1, c, 0.0) * (1 - 1 / k)
-            found = found[parents]
-        return found
+            parts = parts / k[:, None] ** 2.0
+            parts[:, 1] += np.where(k > 1, c, 0.0) * (1 - 1 / k)
+            parts = parts[parents]
+        return parts
 
     def _scales_by_step(self) -> list[FloatArray]:
         return self.shape.arrange_by_step(self.scales, np.inf)
@@ -216,24 +216,26 @@ def optimise_tree(
     if summed:
         targets = dict(targets) | {"total": min(1.0, targets.get("total", 1.0))}
     classes, ends = _build_classes(shape, targets)
-    found = solve_dual(
+    solution = solve_dual(
         Problem(len(classes.cell), len(classes.row), ()),
         tolerance=tolerance,
         max_iterations=max_iterations,
         evaluate=classes.evaluate_dual,
     )
-    whitener, below = found.whiteners
+    whitener, below = solution.whiteners
     scales = np.full(shape.branching, np.inf)
     scales[: len(below)] = below**-2.0
-    cells = found.p
+    cells = solution.p
     for step in range(max(shape.deepest - 1, 0), shape.steps):
         cells = (cells / shape.children[step])[shape.parents[step]]
     queries = {}
-    for level, q in zip(targets, np.split(found.q, ends[:-1]), strict=True):
+    for level, q in zip(targets, np.split(solution.q, ends[:-1]), strict=True):
         if depth := shape.depths.get(level, 0):
             q = (q / shape.children[depth - 1])[shape.parents[depth - 1]]
         queries[level] = q
-    return TreeOptimum(_split_total(whitener), scales, cells, queries, found.upper, found.lower)
+    return TreeOptimum(
+        _split_total(whitener), scales, cells, queries, solution.upper, solution.lower
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -295,8 +297,12 @@ def _build_classes(shape: TreeShape, targets: Mapping[str, float]) -> tuple[_Cla
         k = shape.children[step].astype(np.float64)
         place = start + np.arange(len(branching))
         start += len(branching)
-        own = csr_array((1 - 1 / k[branching], (branching, place)), shape=(len(k), b))
-        share, gamma, profile = share / k**2, diags_array(k**-2) @ gamma + own, profile + own
+        step_gamma = csr_array((1 - 1 / k[branching], (branching, place)), shape=(len(k), b))
+        share, gamma, profile = (
+            share / k**2,
+            diags_array(k**-2) @ gamma + step_gamma,
+            profile + step_gamma,
+        )
         depths.append((top, share, gamma))
     rows, terms, directions = [], [], [np.eye(P)]
     at = P

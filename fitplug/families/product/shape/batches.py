@@ -149,8 +149,8 @@ class BatchedGroups:
         variances: list[FloatArray] = [np.empty(0)] * len(self.workload.groups)
         for batch in self.batches:
             part = self.scales.gather(z, batch.scales)
-            for own in batch.factors.T:
-                part = np.einsum("ga...,gia->g...i", part, gather_tables(tables, own))
+            for factors in batch.factors.T:
+                part = np.einsum("ga...,gia->g...i", part, gather_tables(tables, factors))
             for number, values in zip(batch.groups, part, strict=True):
                 variances[number] = values
         return variances
@@ -204,21 +204,21 @@ def batch_groups(
             counts = tuple(scales.counts[a] for a in attributes)
             by_shape.setdefault((lengths, targets.shape, counts), []).append((i, chosen, targets))
         for (_, shape, _), same in by_shape.items():
-            own = np.array([i for i, _, _ in same])
-            size = len(own), len(shape)
+            rows_of_shape = np.array([i for i, _, _ in same])
+            size = len(rows_of_shape), len(shape)
             of_groups = np.array(
-                [subsets.group_attributes[g] for g in numbers[own]], dtype=np.int64
+                [subsets.group_attributes[g] for g in numbers[rows_of_shape]], dtype=np.int64
             ).reshape(size)
             batches.append(
                 Batch(
-                    groups=numbers[own],
+                    groups=numbers[rows_of_shape],
                     attributes=of_groups,
                     factors=np.array([one for _, one, _ in same], np.int64).reshape(size),
                     varying=tuple(r > 1 for r in shape),
                     targets=np.stack([targets for _, _, targets in same]),
                     # The bits of a subset count from the last axis.
                     scales=scales.index(
-                        blocks[own]
+                        blocks[rows_of_shape]
                         .reshape(-1, *[2] * size[1])
                         .transpose(0, *range(size[1], 0, -1)),
                         of_groups,
@@ -281,13 +281,13 @@ def _collapse_targets(
     Targets have size 1 along axes where they do not vary.
     """
     axes = _find_axes(group, position)
-    own, targets = [axes[a] for a in attributes], group.variances
+    chosen, targets = [axes[a] for a in attributes], group.variances
     for axis in range(targets.ndim):
         if not targets_vary(targets, axis):
             targets = targets.take([0], axis)
-    rest = [axis for axis in range(targets.ndim) if axis not in own]
-    kept = targets.transpose(own + rest)
-    return own, kept.reshape(kept.shape[: len(own)])
+    rest = [axis for axis in range(targets.ndim) if axis not in chosen]
+    arranged = targets.transpose(chosen + rest)
+    return chosen, arranged.reshape(arranged.shape[: len(chosen)])
 
 
 def _find_axes(group: QueryGroup, position: Mapping[str, int]) -> dict[int, int]:

@@ -104,9 +104,9 @@ class BlockScales:
         """Where the scales of each block start, shape (b + 1,)."""
         sizes = np.ones(len(self.subsets.blocks), dtype=np.int64)
         for a in self.divided.tolist():
-            own = self.grades[a]
+            grades = self.grades[a]
             has = (self.subsets.blocks == a).any(axis=1)
-            sizes[has] *= np.diff(own.starts)[own.variants[has]]
+            sizes[has] *= np.diff(grades.starts)[grades.variants[has]]
         return np.append(0, np.cumsum(sizes))
 
     @property
@@ -117,7 +117,7 @@ class BlockScales:
     @frozen_property
     def counts(self) -> tuple[int, ...]:
         """K of each attribute."""
-        return tuple(own.count for own in self.grades)
+        return tuple(grades.count for grades in self.grades)
 
     @frozen_property
     def divided(self) -> IntArray:
@@ -142,12 +142,12 @@ class BlockScales:
         patterns, pattern_of = np.unique(np.where(has, variants, -1), axis=0, return_inverse=True)
         for i, pattern in enumerate(patterns.tolist()):
             slices = [
-                0 if v < 0 else slice(1 + own.starts[v], 1 + own.starts[v + 1])
-                for v, own in zip(pattern, (self.grades[a] for a in self.divided), strict=True)
+                0 if v < 0 else slice(1 + grades.starts[v], 1 + grades.starts[v + 1])
+                for v, grades in zip(pattern, (self.grades[a] for a in self.divided), strict=True)
             ]
-            own_places = cells[tuple(slices)].ravel()
+            places_of_pattern = cells[tuple(slices)].ravel()
             starts = self.starts[:-1][pattern_of.ravel() == i]
-            places[starts[:, None] + np.arange(own_places.size)] = own_places
+            places[starts[:, None] + np.arange(places_of_pattern.size)] = places_of_pattern
         return places
 
     def multiply(self, numbers: Sequence[AnyArray]) -> AnyArray:
@@ -160,7 +160,9 @@ class BlockScales:
             Shape (count,).
         """
         kind = np.result_type(np.int64, *numbers)
-        whole = [own[0] if k == 1 else 1 for own, k in zip(numbers, self.counts, strict=True)]
+        whole = [
+            factors[0] if k == 1 else 1 for factors, k in zip(numbers, self.counts, strict=True)
+        ]
         blocks = np.array([*whole, 1], dtype=kind)[self.subsets.blocks].prod(axis=1)
         spread = np.repeat(blocks, to_positions(np.diff(self.starts)))
         return spread * self.build_grid([numbers[a] for a in self.divided], kind)[self.places]
@@ -168,8 +170,8 @@ class BlockScales:
     def build_grid(self, numbers: Sequence[AnyArray], kind: np.dtype) -> AnyArray:
         """Multiply numbers of the divided attributes' grades, shapes (K,), over `grid`, flat."""
         grid: AnyArray = np.ones(1, dtype=kind)
-        for own in numbers:
-            grid = np.multiply.outer(grid, np.append(np.ones(1, dtype=kind), own)).ravel()
+        for factors in numbers:
+            grid = np.multiply.outer(grid, np.append(np.ones(1, dtype=kind), factors)).ravel()
         return grid
 
     def label(self, attribute: int) -> IntArray:
@@ -183,17 +185,17 @@ class BlockScales:
     def list_grades(self, block: int) -> list[range]:
         """List the grades, from 0 on, that a block has of each of its attributes."""
         (attributes,) = self.subsets.list_attributes([block])
-        found = []
+        ranges = []
         for a in attributes:
-            own = self.grades[a]
-            variant = int(own.variants[block])
-            found.append(range(int(own.starts[variant]), int(own.starts[variant + 1])))
-        return found
+            grades = self.grades[a]
+            variant = int(grades.variants[block])
+            ranges.append(range(int(grades.starts[variant]), int(grades.starts[variant + 1])))
+        return ranges
 
     def split(self, values: AnyArray) -> tuple[AnyArray, ...]:
         """Split values of all scales by block, with an axis for each attribute of a block."""
         return tuple(
-            part.reshape([len(own) for own in self.list_grades(block)])
+            part.reshape([len(grades) for grades in self.list_grades(block)])
             for block, part in enumerate(np.split(values, self.starts[1:-1]))
         )
 
@@ -212,20 +214,20 @@ class BlockScales:
             Shape (g, 1 + K_1, ..., 1 + K_m); `count` where a block does not have these grades.
         """
         counts = [self.counts[a] for a in attributes[0].tolist()]
-        found = np.full((len(blocks), *(1 + k for k in counts)), self.count, dtype=np.int64)
+        scales = np.full((len(blocks), *(1 + k for k in counts)), self.count, dtype=np.int64)
         for subset in np.ndindex(blocks.shape[1:]):
-            own_blocks = blocks[(slice(None), *subset)]
+            subset_blocks = blocks[(slice(None), *subset)]
             if all(k == 1 for k in counts):
-                found[(slice(None), *subset)] = self.starts[own_blocks]
+                scales[(slice(None), *subset)] = self.starts[subset_blocks]
                 continue
-            for g, block in enumerate(own_blocks.tolist()):
+            for g, block in enumerate(subset_blocks.tolist()):
                 grades = iter(self.list_grades(block))
-                own = [next(grades) if one else None for one in subset]
-                at = (0 if k is None else slice(1 + k.start, 1 + k.stop) for k in own)
-                shape = [len(k) for k in own if k is not None]
+                ranges = [next(grades) if one else None for one in subset]
+                at = (0 if k is None else slice(1 + k.start, 1 + k.stop) for k in ranges)
+                shape = [len(k) for k in ranges if k is not None]
                 offsets = np.arange(math.prod(shape)).reshape(shape)
-                found[(g, *at)] = self.starts[block] + offsets
-        return found
+                scales[(g, *at)] = self.starts[block] + offsets
+        return scales
 
 
 def find_grades(structure: Structure, by_block: bool = False) -> tuple[AttributeGrades, ...]:
@@ -240,13 +242,13 @@ def find_grades(structure: Structure, by_block: bool = False) -> tuple[Attribute
     names = structure.block_attributes
     choices = [_list_choices(structure, name, by_block) for name in names]
     while True:
-        found = tuple(own[0] for own in choices)
-        counts = [own.count for own in found]
-        classes = math.prod(own.classes for own in found)
+        grades = tuple(choice[0] for choice in choices)
+        counts = [choice.count for choice in grades]
+        classes = math.prod(choice.classes for choice in grades)
         if max(counts, default=1) == 1 or (
-            BlockScales(structure.subsets, found).count <= MOST_SCALES and classes <= MOST_CLASSES
+            BlockScales(structure.subsets, grades).count <= MOST_SCALES and classes <= MOST_CLASSES
         ):
-            return found
+            return grades
         del choices[counts.index(max(counts))][0]
 
 
@@ -271,9 +273,9 @@ def _list_choices(structure: Structure, name: str, by_block: bool) -> list[Attri
     if by_block:
         ways.insert(0, _number_blocks(asked))
     for sets, of_block in ways:
-        nested = [find_nested_contrasts([factors[f].matrix() for f in own]) for own in sets]
-        counts = [len(own) for own in nested]
-        subspaces = [space for own in nested for space in own]
+        nested = [find_nested_contrasts([factors[f].matrix() for f in chosen]) for chosen in sets]
+        counts = [len(spaces) for spaces in nested]
+        subspaces = [space for spaces in nested for space in spaces]
         has_contrasts = min(counts) > 0 and min(space.shape[1] for space in subspaces) > 0
         if len(sets) <= _MOST_VARIANTS and sum(counts) > 1 and has_contrasts:
             choices.append(make_grades(counts, of_block, None, subspaces))
@@ -310,16 +312,17 @@ def _find_factors(structure: Structure, name: str) -> tuple[list[Factor], list[s
 def _number_sets(asked: Sequence[set[int]]) -> tuple[list[list[int]], IntArray]:
     """Number different sets that are not empty, the largest first, and say which each is."""
     different = sorted(
-        {tuple(sorted(own)) for own in asked if own}, key=lambda own: (-len(own), own)
+        {tuple(sorted(factors)) for factors in asked if factors},
+        key=lambda factors: (-len(factors), factors),
     )
-    number = {own: i for i, own in enumerate(different)}
-    of_block = [number.get(tuple(sorted(own)), 0) for own in asked]
-    return [list(own) for own in different], np.array(of_block, dtype=np.int64)
+    number = {factors: i for i, factors in enumerate(different)}
+    of_block = [number.get(tuple(sorted(factors)), 0) for factors in asked]
+    return [list(factors) for factors in different], np.array(of_block, dtype=np.int64)
 
 
 def _number_blocks(asked: Sequence[set[int]]) -> tuple[list[list[int]], IntArray]:
     """Number the blocks whose sets are not empty, the largest set first."""
-    blocks = [block for block, own in enumerate(asked) if own]
+    blocks = [block for block, factors in enumerate(asked) if factors]
     blocks.sort(key=lambda block: (-len(asked[block]), sorted(asked[block]), block))
     of_block = np.zeros(len(asked), dtype=np.int64)
     of_block[blocks] = np.arange(len(blocks))
@@ -336,10 +339,12 @@ def find_nested_contrasts(matrices: Sequence[FloatArray]) -> tuple[FloatArray, .
         Orthonormal contrasts of each grade, shapes (n, k). Those of the first grades together span
         those of a factor, and all together span those of all factors.
     """
-    spaces = sorted((_find_contrasts(own) for own in matrices), key=lambda own: own.shape[1])
+    spaces = sorted(
+        (_find_contrasts(matrix) for matrix in matrices), key=lambda matrix: matrix.shape[1]
+    )
     if len(spaces) < 2:
         return tuple(spaces)
-    spaces.append(_find_contrasts(np.concatenate([own.T for own in spaces])))
+    spaces.append(_find_contrasts(np.concatenate([contrasts.T for contrasts in spaces])))
     grades = [spaces[0][:, :0]]
     for space in spaces:
         U = np.concatenate(grades, axis=1)

@@ -76,8 +76,8 @@ class ProductPairStructure(ProductStructure):
     def free(self) -> IntArray:
         """The attributes along which a record may move, as indices of `block_attributes`."""
         public = self.public_attributes or ()
-        kept = [a for a, name in enumerate(self.block_attributes) if name not in public]
-        return np.array(kept, dtype=np.int64)
+        free = [a for a, name in enumerate(self.block_attributes) if name not in public]
+        return np.array(free, dtype=np.int64)
 
     @frozen_property
     def noisy_blocks(self) -> IntArray:
@@ -96,10 +96,10 @@ class ProductPairStructure(ProductStructure):
         places = [a for a in self.free.tolist() if self.sizes[a] > 1]
         m = len(places)
         counts = range(m, 0, -1) if m <= _MOST_LISTED else (m, m - 1, 1)
-        sets = [own for k in counts for own in itertools.combinations(places, k)]
+        sets = [moved for k in counts for moved in itertools.combinations(places, k)]
         moves = np.zeros((len(sets), len(self.sizes)), dtype=np.bool_)
-        for move, own in zip(moves, sets, strict=True):
-            move[list(own)] = True
+        for move, moved in zip(moves, sets, strict=True):
+            move[list(moved)] = True
         return moves
 
     @frozen_property

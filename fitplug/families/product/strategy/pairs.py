@@ -60,8 +60,8 @@ class ProductPairStrategy(ProductStrategy[ProductPairStructure]):
 
     def compute_record_cost(self, claimed: int | None = None) -> StrategyCost:
         """Compute what no pair of cells costs more than."""
-        if (found := _try_all_pairs(self)) is not None:
-            largest, _ = found
+        if (costs_of_all := _try_all_pairs(self)) is not None:
+            largest, _ = costs_of_all
         else:
             costs, shift = _weigh_sets(self)
             # The cost of a pair is an integer.
@@ -72,8 +72,8 @@ class ProductPairStrategy(ProductStrategy[ProductPairStructure]):
         return StrategyCost(largest, np.array([ceil_float(Fraction(largest))]), records)
 
     def compute_attained_square(self) -> int:
-        if (found := _try_all_pairs(self)) is not None:
-            _, attained = found
+        if (costs_of_all := _try_all_pairs(self)) is not None:
+            _, attained = costs_of_all
             return attained
         costs, _ = _weigh_sets(self)
         moves = costs.search(costs.list_starts())[:_TRIED]
@@ -139,14 +139,14 @@ def _try_all_pairs(strategy: ProductPairStrategy) -> tuple[int, int] | None:
         list_triples(strategy.attribute_matrices[a], a in structure.free, a == order[-1])
         for a in order
     ]
-    origins = [np.arange(len(own)) for own in all_triples]
-    triples: list[FloatArray] = [own.astype(np.float64) for own in all_triples]
+    origins = [np.arange(len(table)) for table in all_triples]
+    triples: list[FloatArray] = [table.astype(np.float64) for table in all_triples]
     if not structure.fits_all_pairs:
-        if (covers := _cover_all([own[:, :, 0] for own in all_triples])) is None:
+        if (covers := _cover_all([table[:, :, 0] for table in all_triples])) is None:
             return None
         origins = [cover.origins for cover in covers]
         triples = [cover.triples[:, :, None] for cover in covers]
-    counts = [len(own) for own in triples]
+    counts = [len(table) for table in triples]
     scales = structure.batched.scales
     grid = tuple(1 + scales.counts[a] for a in order)
     labels = [structure.grade_labels[a] for a in order]
@@ -154,8 +154,8 @@ def _try_all_pairs(strategy: ProductPairStrategy) -> tuple[int, int] | None:
     np.add.at(
         weights, tuple(labels), gather_multiples(scales, strategy.block_sets).astype(float) ** 2
     )
-    sums = [_contract(weights, [own[:, part] for own in triples[:-1]]) for part in range(3)]
-    most = _contract(weights, [np.abs(own).max(axis=(0, 1))[None] for own in triples])
+    sums = [_contract(weights, [table[:, part] for table in triples[:-1]]) for part in range(3)]
+    most = _contract(weights, [np.abs(table).max(axis=(0, 1))[None] for table in triples])
     left = np.concatenate(
         [
             sums[0][:, :1] + sums[1][:, :1] - 2 * sums[2][:, :1],
@@ -191,15 +191,15 @@ def _cover_all(triples: Sequence[IntArray]) -> list[TripleCover] | None:
     """Cover the triples of all attributes by so few that all of them can be combined."""
     most = max(map(len, triples))
     while True:
-        counts = [min(len(own), most) for own in triples]
+        counts = [min(len(table), most) for table in triples]
         if math.prod(counts[:-1]) <= MOST_PAIR_ROWS and math.prod(counts) <= _MOST_COVERED:
             break
         most = int(most / 1.2)
         if most < _FEWEST:
             return None
-    covers = [cover_triples(own, most) for own in triples]
-    found = [cover for cover in covers if cover is not None]
-    return found if len(found) == len(covers) else None
+    covers = [cover_triples(table, most) for table in triples]
+    complete = [cover for cover in covers if cover is not None]
+    return complete if len(complete) == len(covers) else None
 
 
 def _contract(weights: FloatArray, tables: Sequence[FloatArray]) -> FloatArray:
@@ -212,8 +212,8 @@ def _contract(weights: FloatArray, tables: Sequence[FloatArray]) -> FloatArray:
     Returns:
         Shape (k_1 k_2 ..., 1), or with the last axis of the weights.
     """
-    for own in tables:
-        table = np.concatenate([np.ones((len(own), 1)), own], axis=1)
+    for numbers in tables:
+        table = np.concatenate([np.ones((len(numbers), 1)), numbers], axis=1)
         # The first axis is contracted, and that of the pairs comes last.
         weights = np.tensordot(weights, table, (0, 1))
     if weights.ndim == len(tables):
@@ -258,7 +258,7 @@ def _sum_move_cost(strategy: ProductPairStrategy, move: BoolArray) -> int:
     ends = _list_ends(strategy)
     triples = {a: (largest,) * 3 for a, (largest, *_) in enumerate(ends)}
     triples |= {a: ends[a][1:] for a in strategy.structure.free[move].tolist()}
-    arrays = {a: np.array(own, dtype=object)[:, None] for a, own in triples.items()}
+    arrays = {a: np.array(triple, dtype=object)[:, None] for a, triple in triples.items()}
     return _sum_cost(strategy, arrays)
 
 

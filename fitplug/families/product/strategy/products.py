@@ -107,15 +107,15 @@ class ProductStrategy(BlockSetStrategy[P]):
 
 def gather_multiples(scales: BlockScales, block_sets: Sequence[BlockSet]) -> IntArray:
     """Gather the multiple of every scale, 0 for blocks that are not measured, shape (count,)."""
-    found = np.zeros(scales.count, dtype=np.int64)
+    multiples = np.zeros(scales.count, dtype=np.int64)
     for block_set in block_sets:
         for i, block in enumerate(block_set.blocks.tolist()):
-            own = slice(int(scales.starts[block]), int(scales.starts[block + 1]))
+            scales_of_block = slice(int(scales.starts[block]), int(scales.starts[block + 1]))
             if block_set.multiples:
-                found[own] = block_set.multiples[i].ravel()
+                multiples[scales_of_block] = block_set.multiples[i].ravel()
             else:
-                found[own] = block_set.M[i, 0, 0]
-    return found
+                multiples[scales_of_block] = block_set.M[i, 0, 0]
+    return multiples
 
 
 def compute_graded_cost(
@@ -130,7 +130,9 @@ def compute_graded_cost(
             whole.append(np.array([matrix.column_square], dtype=object))
         else:
             whole.append(np.ones(grades.count, dtype=object))
-            columns = sorted({(1, *own) for own in grades.column_squares.tolist()})
+            columns = sorted(
+                {(1, *column_squares) for column_squares in grades.column_squares.tolist()}
+            )
             tables.append(np.array(columns, dtype=object))
     costs: Any = np.zeros(int(np.prod(scales.grid, dtype=np.int64)), dtype=object)
     np.add.at(costs, scales.places, scales.multiply(whole) * multiples**2)
@@ -172,9 +174,9 @@ def check_multiples(scales: BlockScales, block_set: BlockSet) -> None:
         return
     if (block_set.M != 1).any() or len(block_set.multiples) != len(block_set.blocks):
         raise PlanError("the strategy does not have multiples of each block's grades")
-    shapes = [own.shape for own in scales.split(np.zeros(scales.count))]
-    for block, own in zip(block_set.blocks.tolist(), block_set.multiples, strict=True):
-        if own.dtype != np.int64 or own.shape != shapes[block]:
+    shapes = [part.shape for part in scales.split(np.zeros(scales.count))]
+    for block, multiples in zip(block_set.blocks.tolist(), block_set.multiples, strict=True):
+        if multiples.dtype != np.int64 or multiples.shape != shapes[block]:
             raise PlanError("the strategy's multiples are not integers of each block's grades")
-        if not 1 <= int(own.min()) <= int(own.max()) < MAX_ENTRY:
+        if not 1 <= int(multiples.min()) <= int(multiples.max()) < MAX_ENTRY:
             raise PlanError("the strategy's multiples are out of range")

@@ -100,31 +100,31 @@ class TreeMatrix:
     @cached_property
     def rows(self) -> int:
         """The number of rows of A."""
-        own = sum(
+        contrast_rows = sum(
             len(group.parents) * build_contrasts(group.k).rows for group in self.shape.siblings
         )
-        return self.shape.top - 1 + own
+        return self.shape.top - 1 + contrast_rows
 
     @cached_property
     def largest_entry(self) -> int:
-        own = [
+        entries = [
             self._find_multiplier(group) * build_contrasts(group.k).largest_entry
             for group in self.shape.siblings
         ]
-        return max([self.top.largest_entry, *own])
+        return max([self.top.largest_entry, *entries])
 
     @cached_property
     def growth(self) -> int:
         leaves = self.shape.leaves
         A = np.abs(self.top.matrix)
         sums = multiply_exactly(A, leaves[0][:, None]) if A.size else [0]
-        own = [
+        answers = [
             self._find_multiplier(group)
             * build_contrasts(group.k).largest_entry
             * int(leaves[group.depth][group.parents].max())
             for group in self.shape.siblings
         ]
-        return max([int(np.max(sums)), *own])
+        return max([int(np.max(sums)), *answers])
 
     def _find_multiplier(self, group: Siblings) -> int:
         """Find the largest multiplier of some siblings."""
@@ -154,8 +154,8 @@ class TreeMatrix:
         """Compute |A e_i|^2 of each leaf exactly, shape (n,), int64 or Python integers."""
         total = (self.top.matrix.astype(self._squares.dtype) ** 2).sum(axis=0)
         steps = self.shape.arrange_by_step(self._squares, 0)
-        for own, parents in zip(steps, self.shape.parents, strict=True):
-            total = (total + own)[parents]
+        for squares, parents in zip(steps, self.shape.parents, strict=True):
+            total = (total + squares)[parents]
         return np.asarray(total)
 
     @cached_property
@@ -186,8 +186,8 @@ class TreeMatrix:
         """Multiply by E along an axis of A's rows."""
         moved = np.moveaxis(values, axis, -1).astype(np.float64)
         at = self.shape.top - 1
-        found = self.top.invert(moved[..., :at], -1)
-        own: list[FloatArray] = [
+        counts = self.top.invert(moved[..., :at], -1)
+        deviations: list[FloatArray] = [
             np.zeros((*moved.shape[:-1], len(parents))) for parents in self.shape.parents
         ]
         for group in self.shape.siblings:
@@ -195,16 +195,18 @@ class TreeMatrix:
             y = moved[..., at : at + b * H.rows].reshape(*moved.shape[:-1], b, H.rows)
             at += b * H.rows
             y = H.invert(y / self.multipliers[group.positions, None], -1)
-            own[group.depth][..., group.children] = y
-        for part, k, parents in zip(own, self.shape.children, self.shape.parents, strict=True):
-            found = (found / k)[..., parents] + part
-        return np.moveaxis(found, -1, axis)
+            deviations[group.depth][..., group.children] = y
+        for part, k, parents in zip(
+            deviations, self.shape.children, self.shape.parents, strict=True
+        ):
+            counts = (counts / k)[..., parents] + part
+        return np.moveaxis(counts, -1, axis)
 
     def compute_reference(self) -> FloatArray:
-        found = self.top.compute_reference()
+        reference = self.top.compute_reference()
         for k, parents in zip(self.shape.children, self.shape.parents, strict=True):
-            found = (found / k)[parents]
-        return np.asarray(found)
+            reference = (reference / k)[parents]
+        return np.asarray(reference)
 
     def adjoint(self, values: FloatArray, axis: int) -> FloatArray:
         """Multiply by E' along an axis of leaves, up to an isometry.
@@ -233,26 +235,26 @@ class TreeMatrix:
         if level in self.shape.above:
             return self.top.upper_row_parts(self.shape.build_top_rows(level))
         depth = self.shape.depths[level]
-        found = self.top.upper_row_parts(np.eye(self.shape.top))
-        for own, k, parents in zip(
+        variances = self.top.upper_row_parts(np.eye(self.shape.top))
+        for added, k, parents in zip(
             self._variances[:depth], self.shape.children, self.shape.parents, strict=False
         ):
-            found = found / (k[:, None].astype(np.float64) ** 2)
-            found[:, 1] += own
-            found = found[parents]
+            variances = variances / (k[:, None].astype(np.float64) ** 2)
+            variances[:, 1] += added
+            variances = variances[parents]
         # At most eight operations a step, on numbers that are not negative.
-        return np.asarray(found * (1 + gamma(8 * depth)))
+        return np.asarray(variances * (1 + gamma(8 * depth)))
 
     @frozen_property
     def _variances(self) -> list[FloatArray]:
         """By step, what each parent adds to its children's gamma: (1 - 1/k) / (m^2 precision)."""
-        found = np.zeros(self.shape.branching)
+        variances = np.zeros(self.shape.branching)
         for group in self.shape.siblings:
             m = self.multipliers[group.positions].astype(np.float64)
-            found[group.positions] = (group.k - 1) / (
+            variances[group.positions] = (group.k - 1) / (
                 m * m * group.k * build_contrasts(group.k).precision
             )
-        return self.shape.arrange_by_step(found, 0.0)
+        return self.shape.arrange_by_step(variances, 0.0)
 
 
 class NodeTreeMatrix(TreeMatrix):
@@ -292,20 +294,22 @@ class NodeTreeMatrix(TreeMatrix):
     def upper_variance_parts(self, factor: Factor) -> FloatArray:
         """Bound mu^2 and the gammas of a level's nodes, or of "total", (nodes, 1 + V)."""
         level, shape = factor.kind, self.shape
-        found = np.zeros((1, 1 + shape.branching))
-        found[0, 0] = 1.0
+        variances = np.zeros((1, 1 + shape.branching))
+        variances[0, 0] = 1.0
         if level == "total":
-            return found
+            return variances
         precisions = np.ones(shape.branching)
         for group in shape.siblings:
             precisions[group.positions] = group.k * build_contrasts(group.k).precision
         depth = shape.depths[level]
         nodes = shape.arrange_by_step(np.arange(shape.branching), -1)
-        for own, k, parents in zip(nodes[:depth], shape.children, shape.parents, strict=False):
-            found = found / (k[:, None].astype(np.float64) ** 2)
-            is_branching = own >= 0
-            grades = own[is_branching]
-            found[is_branching, 1 + grades] += (k[is_branching] - 1) / precisions[grades]
-            found = found[parents]
+        for positions, k, parents in zip(
+            nodes[:depth], shape.children, shape.parents, strict=False
+        ):
+            variances = variances / (k[:, None].astype(np.float64) ** 2)
+            is_branching = positions >= 0
+            grades = positions[is_branching]
+            variances[is_branching, 1 + grades] += (k[is_branching] - 1) / precisions[grades]
+            variances = variances[parents]
         # At most eight operations a step, on numbers that are not negative.
-        return np.asarray(found * (1 + gamma(8 * depth)))
+        return np.asarray(variances * (1 + gamma(8 * depth)))

@@ -84,8 +84,8 @@ def _measure_rest(X: FloatArray, corners: FloatArray) -> FloatArray:
         points = X[outside] + shrink * (middle - X[outside])
         simplex = hull.find_simplex(points)
         inside = (simplex >= 0) & np.isfinite(hull.transform[simplex]).all(axis=(1, 2))
-        own = hull.transform[simplex[inside]]
-        parts = np.einsum("kij,kj->ki", own[:, :3], points[inside] - own[:, 3])
+        transforms = hull.transform[simplex[inside]]
+        parts = np.einsum("kij,kj->ki", transforms[:, :3], points[inside] - transforms[:, 3])
         weights = np.concatenate([parts, 1 - parts.sum(axis=1, keepdims=True)], axis=1)
         weights = np.maximum(weights, 0.0)
         weights /= weights.sum(axis=1, keepdims=True)

@@ -57,32 +57,32 @@ class VariantMatrix:
     @property
     def arrays_in_file(self) -> Mapping[str, IntArray]:
         return {
-            "matrices": np.stack([own.matrix for own in self.matrices]),
-            "grades": np.stack([own.grades.rows for own in self.matrices if own.grades]),
+            "matrices": np.stack([matrix.matrix for matrix in self.matrices]),
+            "grades": np.stack([matrix.grades.rows for matrix in self.matrices if matrix.grades]),
             "reference": self.reference,
         }
 
     @property
     def counts(self) -> tuple[int, ...]:
         """The number of grades of each variant."""
-        return tuple(own.grades.count if own.grades else 1 for own in self.matrices)
+        return tuple(matrix.grades.count if matrix.grades else 1 for matrix in self.matrices)
 
     @frozen_property
     def grades(self) -> RowGrades:
         """The grades of the rows of all variants, one below another."""
-        parts = [own.grades for own in self.matrices if own.grades]
-        starts = np.append(0, np.cumsum([own.count for own in parts]))
-        rows = np.concatenate([own.rows + at for own, at in zip(parts, starts, strict=False)])
+        parts = [matrix.grades for matrix in self.matrices if matrix.grades]
+        starts = np.append(0, np.cumsum([grades.count for grades in parts]))
+        rows = np.concatenate([grades.rows + at for grades, at in zip(parts, starts, strict=False)])
         return RowGrades(
             rows=rows,
             adjoint=rows,
-            column_squares=np.concatenate([own.column_squares for own in parts], axis=1),
-            largest_entries=np.concatenate([own.largest_entries for own in parts]),
+            column_squares=np.concatenate([grades.column_squares for grades in parts], axis=1),
+            largest_entries=np.concatenate([grades.largest_entries for grades in parts]),
         )
 
     def split_rows(self) -> list[IntArray]:
         """Split the rows of all variants by grade."""
-        return [rows for own in self.matrices for rows in own.split_rows()]
+        return [rows for matrix in self.matrices for rows in matrix.split_rows()]
 
     @property
     def is_symmetric(self) -> bool:
@@ -98,10 +98,10 @@ class VariantMatrix:
         if sum(u.tolist()) <= 0 or len(self.matrices) != int(self.variants.max()) + 1:
             return False
         return all(
-            own.row_grades is not None
-            and own.has_form(n)
-            and not multiply_exactly(own.matrix, u[:, None]).any()
-            for own in self.matrices
+            matrix.row_grades is not None
+            and matrix.has_form(n)
+            and not multiply_exactly(matrix.matrix, u[:, None]).any()
+            for matrix in self.matrices
         )
 
     @property
@@ -114,15 +114,15 @@ class VariantMatrix:
 
     @cached_property
     def column_square(self) -> int:
-        return max(own.column_square for own in self.matrices)
+        return max(matrix.column_square for matrix in self.matrices)
 
     @cached_property
     def largest_entry(self) -> int:
-        return max(own.largest_entry for own in self.matrices)
+        return max(matrix.largest_entry for matrix in self.matrices)
 
     @cached_property
     def growth(self) -> int:
-        return max(own.growth for own in self.matrices)
+        return max(matrix.growth for matrix in self.matrices)
 
     def apply(self, values: AnyArray, axis: int) -> AnyArray:
         raise TypeError("an attribute with variants is measured by the matrices of its blocks")
@@ -141,6 +141,6 @@ class VariantMatrix:
 
     def upper_variance_parts(self, factor: Factor) -> FloatArray:
         """Bound mu^2 and the gammas of all variants' grades from above, (r, 1 + K)."""
-        parts = [own.upper_variance_parts(factor) for own in self.matrices]
-        mu = np.min([own[:, :1] for own in parts], axis=0)
-        return np.concatenate([mu, *(own[:, 1:] for own in parts)], axis=1)
+        parts = [matrix.upper_variance_parts(factor) for matrix in self.matrices]
+        mu = np.min([part[:, :1] for part in parts], axis=0)
+        return np.concatenate([mu, *(part[:, 1:] for part in parts)], axis=1)

@@ -156,9 +156,9 @@ class DenseTree:
         spaces = [np.zeros((0, r))]  # orthonormal rows
         space_of = np.zeros(len(self.masses), dtype=np.int64)
         if self.totals is not None:
-            rank, told = self.totals.count_ranks()
+            rank, determined = self.totals.count_ranks()
             spaces.append(self.members[None] / np.sqrt(max(float(self.members.sum()), 1.0)))
-            space_of[self.tops] = told
+            space_of[self.tops] = determined
         known: dict[tuple[int, ...], tuple[int, int]] = {}
 
         def measure(nodes: IntArray, below: IntArray) -> None:
@@ -321,8 +321,8 @@ class _Sweep:
             C[at] = np.where(fits, largest[at] / (1 - proven.departure), np.inf)
             P[at] = np.where(fits[:, None, None], scale[at, :, None] * factors, 0.0)
             if nodes[at[0]] == 0:
-                own_Z = np.diag(Zt[at[0]]) if Zt.ndim == 2 else Zt[at[0]].T
-                information = np.vstack([own_Z.T, F[0]]) / scale[at[0]]
+                root_Z = np.diag(Zt[at[0]]) if Zt.ndim == 2 else Zt[at[0]].T
+                information = np.vstack([root_Z.T, F[0]]) / scale[at[0]]
                 self.root = RootPosterior(
                     float(c[at[0]]) * (1 - 4 * UNIT_ROUNDOFF),
                     np.diagonal(P[at[0]]),

@@ -252,25 +252,25 @@ class ScalarTree:
         return scale, float(self._scales[step.parents[0]]) / scale if scale > 0 else 1.0
 
     def count_ranks(self) -> tuple[float, BoolArray]:
-        """Count the rank of N, and tell whether what is asked below the top nodes tells their sums.
+        """Count the rank of N, and find the top nodes whose sums follow from queries below them.
 
         Returns:
-            The rank, for all masses that are not zero, and the second for each top node, (tops,).
+            The rank, for all masses that are not zero, and whether each top node is one, (tops,).
         """
         order = self.order
-        is_told = np.ones(len(self.masses), dtype=bool)
+        is_determined = np.ones(len(self.masses), dtype=bool)
         is_bottom = np.ones(len(self.masses), dtype=bool)
         for step in order.steps:
             is_bottom[step.parents] = False
-        is_told[is_bottom] = self.masses[is_bottom] == 0
+        is_determined[is_bottom] = self.masses[is_bottom] == 0
         is_asked, rank = self.precisions > 0, 0.0
         for step in reversed(order.steps):
-            below = is_told[step.children]
+            below = is_determined[step.children]
             rank += float(order.multiplicities[step.children] @ (is_asked[step.children] & ~below))
             below = below | is_asked[step.children]
-            is_told[step.parents] = below.reshape(step.k, -1).all(axis=0)
-        told = is_told[: order.tops]
-        return rank + float((is_asked[: order.tops] & ~told).sum()), told
+            is_determined[step.parents] = below.reshape(step.k, -1).all(axis=0)
+        determined = is_determined[: order.tops]
+        return rank + float((is_asked[: order.tops] & ~determined).sum()), determined
 
     @property
     def rank(self) -> float:

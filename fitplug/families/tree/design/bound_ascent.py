@@ -113,7 +113,7 @@ def ascend_tree_bound(
     if not possible:
         return Duals(average(starts[0].p), starts[0].q)
     first = max(possible, key=lambda iterate: iterate.lower)
-    found = find_fixed_point(
+    solution = find_fixed_point(
         lambda x: first if x is first.x else evaluate(x),
         normalise,
         first.x,
@@ -122,7 +122,7 @@ def ascend_tree_bound(
         progress=is_slow,
         relaxation=RELAXATION,
     )
-    best = found.best_lower.x
+    best = solution.best_lower.x
     return Duals(average(np.exp(best[:d])), np.exp(best[d:]))
 
 
@@ -213,11 +213,11 @@ def ascend_pair_rows(structure: TreePairStructure, duals: Duals, tolerance: floa
         return Iterate(x, following, value, max(upper, value), value, None)
 
     start = normalise_logarithms(np.log(duals.q))
-    found = find_fixed_point(
+    solution = find_fixed_point(
         evaluate,
         normalise_logarithms,
         start,
         tolerance=tolerance,
         max_iterations=count_steps(structure),
     )
-    return duals._replace(q=np.exp(found.best_lower.x))
+    return duals._replace(q=np.exp(solution.best_lower.x))

@@ -99,12 +99,12 @@ def descend_tree_pairs(structure: TreePairStructure, options: Options) -> TreeMe
     tolerance = options.tolerance
     descent = PairDescent(structure, MIXING * tolerance)
     most = min(options.max_iterations, descent.count_worthwhile())
-    found = descent.run(descent.first_weights, tolerance, most, options.progress)
-    member = descent.make_member(found)
-    iterations, proving = found.iterations, [found.best_upper.x]
+    solution = descent.run(descent.first_weights, tolerance, most, options.progress)
+    member = descent.make_member(solution)
+    iterations, proving = solution.iterations, [solution.best_upper.x]
     if descent.split_totals(member.sweeps):
         # The weights of a larger family prove a better bound.
-        more = descent.run(found.best_upper.x, tolerance, most, options.progress)
+        more = descent.run(solution.best_upper.x, tolerance, most, options.progress)
         proving.append(more.best_upper.x)
         iterations += more.iterations
     duals = [descent.make_duals(x) for x in proving]

@@ -142,11 +142,11 @@ def _descend_sets(structure: PersonTreeStructure, options: Options) -> TreeMembe
         descent = SetDescent(structure, MIXING * tolerance, sets)
         most = min(options.max_iterations, descent.count_worthwhile())
         start = descent.first_weights if x is None else x
-        found = descent.run(start, tolerance, min(_STEPS, most - iterations), options.progress)
-        iterations += found.iterations
-        if found.best_lower.lower > lower:
-            lower, proving = found.best_lower.lower, (sets, descent.split(found.best_lower.x))
-        member, weights = descent.make_member(found), descent.split(found.best_upper.x)
+        solution = descent.run(start, tolerance, min(_STEPS, most - iterations), options.progress)
+        iterations += solution.iterations
+        if solution.best_lower.lower > lower:
+            lower, proving = solution.best_lower.lower, (sets, descent.split(solution.best_lower.x))
+        member, weights = descent.make_member(solution), descent.split(solution.best_upper.x)
         products = descent.multiply_records(member.sweeps, weights.p)
         costly = find_varied_differences(products, max(8, 2 * structure.period_count))
         spread = float(descent.measure_variances(member.sweeps).max())
@@ -154,10 +154,10 @@ def _descend_sets(structure: PersonTreeStructure, options: Options) -> TreeMembe
         reached = max(member.upper, math.sqrt(float(costs.max())))
         if best is None or reached < best.upper:
             best = replace(member, upper=reached)
-        least = found.best_upper.merit**2 * (1 + _VIOLATED * tolerance)
+        least = solution.best_upper.merit**2 * (1 + _VIOLATED * tolerance)
         costly = costly.take(costs > least)
         new = costly.append(scatter(costly)).leave_out(sets)
-        if found.stopped or not len(new) or iterations >= most:
+        if solution.stopped or not len(new) or iterations >= most:
             break
         of_new = np.full(len(new), _NEW_SHARE / len(new))
         kinds = np.concatenate([weights.kinds * (1 - _NEW_SHARE), of_new])
@@ -166,7 +166,7 @@ def _descend_sets(structure: PersonTreeStructure, options: Options) -> TreeMembe
     assert best is not None
     sets, weights = proving
     return replace(
-        best, duals=weights.duals, iterations=iterations, stopped=found.stopped, sets=sets
+        best, duals=weights.duals, iterations=iterations, stopped=solution.stopped, sets=sets
     )
 
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -36,7 +36,7 @@ from fitplug.families.tree.shape.node_tree import (
 from fitplug.families.tree.shape.root_totals import RootTotals, find_no_totals
 from fitplug.families.tree.shape.unfolded_tree import UnfoldedTree, unfold_tree
 from fitplug.numeric import AnyArray, FloatArray, IntArray, freeze, frozen_property
-from fitplug.workload import CellClasses, QueryGroup, check_coefficients, find_classes
+from fitplug.workload import CellClasses, check_coefficients, find_classes
 
 MAX_NODES = 20_000_000
 """Most nodes of all blocks together: they take about 3 GB while the plan is designed."""
@@ -95,14 +95,16 @@ class TreeStructure(Structure):
     merges_leaves: bool
 
     def __str__(self) -> str:
-        told = f"{self.workload.domain[self.tree_attribute].size:,} leaves of {self.tree_attribute}"
+        described = (
+            f"{self.workload.domain[self.tree_attribute].size:,} leaves of {self.tree_attribute}"
+        )
         if self.dense:
-            told += f" x {self.cells:,} cells of {', '.join(self.dense)}"
-        told += f", a tree of {self.tree.size:,} different nodes"
+            described += f" x {self.cells:,} cells of {', '.join(self.dense)}"
+        described += f", a tree of {self.tree.size:,} different nodes"
         if not self.symmetric:
-            return told
+            return described
         free = f"{len(self.symmetric)} symmetric attributes ({list_names(self.symmetric)})"
-        return f"{free}: {len(self.blocks):,} blocks over {told}"
+        return f"{free}: {len(self.blocks):,} blocks over {described}"
 
     @property
     def block_attributes(self) -> tuple[str, ...]:
@@ -270,11 +272,11 @@ class TreeStructure(Structure):
         return self.arrange_range(values, g, None, slice(None))
 
     def arrange_range(
-        self, values: AnyArray, group: int, axis: int | None, kept: slice
+        self, values: AnyArray, group: int, axis: int | None, span: slice
     ) -> AnyArray:
         asked, level = self.workload.groups[group], self.find_level(group)
         tree_axis = self.find_tree_axis(group)
-        nodes = level.positions[kept if axis is not None and axis == tree_axis else slice(None)]
+        nodes = level.positions[span if axis is not None and axis == tree_axis else slice(None)]
         by_node = values[self.row_starts[group] : self.row_starts[group + 1]]
         by_node = by_node.reshape(len(level.nodes), -1)[nodes]
         names, rows = self._find_row_axes(group)
@@ -288,7 +290,7 @@ class TreeStructure(Structure):
             shape[tree_axis] = len(nodes)
         arranged = np.broadcast_to(by_node.transpose(order).reshape(sizes), shape)
         if axis is not None and axis != tree_axis:
-            arranged = arranged[(slice(None),) * axis + (kept,)]
+            arranged = arranged[(slice(None),) * axis + (span,)]
         return freeze(np.asarray(arranged))
 
     def gather_parts(self, block: int) -> tuple[GroupPart, ...]:
@@ -349,12 +351,6 @@ class TreeStructure(Structure):
         ]
         return [finest if kind == "identity" else kind for kind in kinds]
 
-    def _collapse(self, group: QueryGroup) -> QueryGroup:
-        """Keep a group's factors of the dense attributes, and its targets at one node."""
-        factors = tuple(f for f in group.factors if f.attribute in self.dense)
-        at = tuple(slice(None) if f.attribute in self.dense else 0 for f in group.factors)
-        return replace(group, factors=factors, variances=np.asarray(group.variances[at]))
-
     def _find_row_axes(self, g: int) -> tuple[list[str], dict[str, int]]:
         """Find the names and sizes of the axes of a group's rows, the tree's first."""
         rows = {f.attribute: f.rows for f in self.workload.groups[g].factors}
@@ -366,10 +362,9 @@ class TreeStructure(Structure):
     def _read_targets(self, g: int) -> FloatArray:
         """Read the targets of each node of a group's level, (nodes, rows of each node)."""
         group = self.workload.groups[g]
-        told_apart = (*self.dense, self.tree_attribute)
-        at = tuple(slice(None) if f.attribute in told_apart else 0 for f in group.factors)
+        at = tuple(slice(None) if f.attribute in self.asymmetric else 0 for f in group.factors)
         targets = np.asarray(group.variances[at])
-        names = [f.attribute for f in group.factors if f.attribute in told_apart]
+        names = [f.attribute for f in group.factors if f.attribute in self.asymmetric]
         if self.tree_attribute not in names:
             return targets.reshape(1, -1)
         targets = np.moveaxis(targets, names.index(self.tree_attribute), 0)

@@ -238,8 +238,8 @@ class TreeParts:
             return slice(0, self.count_answers(segment.block, self.find_depth(output)))
         measured = self.list_measured(segment)
         _, widths = self.find_offsets(segment.block, measured)
-        is_kept = np.isin(measured, branches, assume_unique=True)
-        return list_ranges((np.cumsum(widths) - widths)[is_kept], widths[is_kept])
+        is_needed = np.isin(measured, branches, assume_unique=True)
+        return list_ranges((np.cumsum(widths) - widths)[is_needed], widths[is_needed])
 
     def count_answers(self, block: int, depth: int) -> int:
         """Count a block's answers down to a depth, of each row of contrasts."""

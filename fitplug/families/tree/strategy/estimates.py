@@ -50,8 +50,8 @@ def estimate_children(
     rows, spread = of_children.rows, of_children.reference[:, :, None, None]
     y = np.moveaxis(answers.reshape(R, b, rows, r), 0, 2)
     z = (y.reshape(b, rows * R, r) @ X.swapaxes(1, 2)).reshape(b, rows, R * r)
-    own_part = of_children.invert(z).reshape(b, spread.shape[1], R, r)
-    return np.asarray(spread * above[:, None] + own_part)
+    deviations = of_children.invert(z).reshape(b, spread.shape[1], R, r)
+    return np.asarray(spread * above[:, None] + deviations)
 
 
 def arrange_level(

@@ -52,7 +52,7 @@ class CostlyPair(NamedTuple):
     are_apart: bool
 
 
-_NOT_FOUND = CostlyPair(0, (0, 0), (0, 0), False)
+_NO_PAIR = CostlyPair(0, (0, 0), (0, 0), False)
 
 
 def upper_pair_cost(strategy: TreeIntegers[TreePairStructure]) -> tuple[int, int, CostlyPair]:
@@ -106,7 +106,7 @@ class _Sweep:
         self.tree, self.joint = structure.tree, structure.joint_classes
         self.moves = structure.moves
         self.largest, self.work = 0.0, 0.0
-        self.costly = _NOT_FOUND
+        self.costly = _NO_PAIR
         self.places = np.zeros(self.tree.size, dtype=np.int64)
         depths = self.tree.depths
         self.below = []  # by depth, what the costliest leaf below a node adds, (nodes, m)
@@ -170,7 +170,7 @@ class _Sweep:
                     self.products.multiply_dense(tree_block, i, positions, cells),
                 )
 
-    def _sum_own(self, i: int, positions: IntArray, parts: Sequence[_StepBlock]) -> FloatArray:
+    def _sum_children(self, i: int, positions: IntArray, parts: Sequence[_StepBlock]) -> FloatArray:
         """Sum what children and all below them add to the square of a column, (n, k, m)."""
         step = self.tree.steps[i]
         children = step.children[positions]
@@ -187,7 +187,7 @@ class _Sweep:
         step = self.tree.steps[i]
         if step.depth >= len(self.joint):
             return
-        below = self._sum_own(i, positions, list(self._take(i, positions))).max(axis=1)
+        below = self._sum_children(i, positions, list(self._take(i, positions))).max(axis=1)
         places = self.places[step.parents[positions]]
         above = self.joint[step.parent_depth].first
         self.below[step.parent_depth][places] = below[:, self.joint[step.depth].of_cell[above]]
@@ -231,7 +231,7 @@ class _Sweep:
     ) -> None:
         """Compare the costs of pairs of cells below different children of some nodes of a step."""
         step = self.tree.steps[i]
-        below = self._sum_own(i, positions, parts)
+        below = self._sum_children(i, positions, parts)
         most = below.max(axis=1)
         bound = above + (most[:, None, :, None] + most[:, None, None, :])
         for part in parts:
@@ -247,7 +247,7 @@ class _Sweep:
             self.work += float(k * k * m * m * self.moves * (1 + len(parts)))
             if self.work > _MOST_WORK:
                 self.largest = float(most_of_nodes[at])
-                if self.costly == _NOT_FOUND:
+                if self.costly == _NO_PAIR:
                     last = min(1, k - 1)
                     self.costly = self._find_pair(step, positions[at], 0, 0, last, (0, 0))
                 break

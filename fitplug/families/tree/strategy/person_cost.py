@@ -32,8 +32,8 @@ from fitplug.numeric import FloatArray, IntArray, gamma
 MOST_PRODUCTS = 3e9
 """The most products of two records that a sweep computes: they take about half a minute."""
 
-_MOST_KEPT = 60_000_000
-"""The most numbers that a sweep keeps for all nodes."""
+_MOST_STORED = 60_000_000
+"""The most numbers that a sweep stores for all nodes."""
 
 _MOST_SUMS = 20_000_000
 """The most sums of a search for the costliest records: designs bound some ten strategies."""
@@ -142,7 +142,7 @@ class PersonProducts(TreeProducts):
         )
         numbers = structure.tree.size * D * (D * sets + self._period_classes)
         work = pairs * D * D * (sets + len(self.blocks))
-        return work <= MOST_PRODUCTS and numbers <= _MOST_KEPT
+        return work <= MOST_PRODUCTS and numbers <= _MOST_STORED
 
     @property
     def error(self) -> float:
