@@ -229,6 +229,7 @@ CASES: dict[str, tuple[Callable[[], fp.Workload], fp.AddRemove | fp.ReplaceOne]]
     "homes by workplaces": (make_flows, fp.AddRemove()),
     "counties by industries": (make_industries, fp.AddRemove()),
     "ages, incomes, states": (make_incomes, fp.AddRemove()),
+    "the same, replaced": (make_incomes, fp.ReplaceOne()),
     "prefixes by state": (make_prefixes_by_state, fp.AddRemove()),
     "tight prefixes": (make_tight_prefixes, fp.AddRemove()),
     "diagnoses": (make_diagnoses, fp.ReplaceOne()),

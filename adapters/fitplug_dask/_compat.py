@@ -172,8 +172,8 @@ def is_running(worker: Any) -> bool:
 
 async def knows_key(worker: Any, key: str) -> bool:
     """Return whether the scheduler has the result of a task, from the event loop of a worker."""
-    held = await worker.scheduler.who_has(keys=[key])
-    return bool(held.get(key))
+    holders = await worker.scheduler.who_has(keys=[key])
+    return bool(holders.get(key))
 
 
 async def knows_worker(worker: Any, address: str) -> bool:

@@ -99,10 +99,10 @@ class RandomCipher:
 
     def decrypt(self, encrypted: bytes | memoryview, context: bytes) -> bytes:
         """Return the message. Raise ValueError if it was changed or is another one."""
-        held = memoryview(encrypted)
-        if len(held) < NONCE_BYTES + TAG_BYTES:
+        view = memoryview(encrypted)
+        if len(view) < NONCE_BYTES + TAG_BYTES:
             raise ValueError("what was encrypted was cut")
-        return _decrypt(self._aes, bytes(held[:NONCE_BYTES]), held[NONCE_BYTES:], context)
+        return _decrypt(self._aes, bytes(view[:NONCE_BYTES]), view[NONCE_BYTES:], context)
 
 
 _LONG_BYTES = 2**28
@@ -120,9 +120,9 @@ def encrypt_long(key: bytes, message: bytes, context: bytes) -> bytes:
     """
     cipher = RandomCipher(key)
     starts = range(0, max(1, len(message)), _LONG_BYTES)
-    held = memoryview(message)
+    view = memoryview(message)
     return b"".join(
-        cipher.encrypt(held[start : start + _LONG_BYTES], _name_block(context, i, len(starts)))
+        cipher.encrypt(view[start : start + _LONG_BYTES], _name_block(context, i, len(starts)))
         for i, start in enumerate(starts)
     )
 
@@ -137,9 +137,9 @@ def decrypt_long(key: bytes, encrypted: bytes | memoryview, context: bytes) -> b
     cipher = RandomCipher(key)
     width = NONCE_BYTES + _LONG_BYTES + TAG_BYTES
     starts = range(0, max(1, len(encrypted)), width)
-    held = memoryview(encrypted)
+    view = memoryview(encrypted)
     return b"".join(
-        cipher.decrypt(held[start : start + width], _name_block(context, i, len(starts)))
+        cipher.decrypt(view[start : start + width], _name_block(context, i, len(starts)))
         for i, start in enumerate(starts)
     )
 

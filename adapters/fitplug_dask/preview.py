@@ -118,8 +118,8 @@ def preview(
     check_weight(weight, job.filters, job.attributes, person)
     check_person(person, job.attributes)
     rules = prepare_rules(job, zone, missing, person)
-    found = find_files(source, storage_options)
-    files = check_files(found, job, person, rules, runner)
+    sources = find_files(source, storage_options)
+    files = check_files(sources, job, person, rules, runner)
     read = [file for file in files if not file.left_out]
     records = [file.records for file in read]
     known = (*domain.names, *job.filters)
@@ -135,7 +135,7 @@ def preview(
         left_out=len(files) - len(read),
         without_checksums=sample_checksums(read).lacking,
         rows_are=_describe_rows(weight, person, job.filters),
-        counts=_find_count_columns(found[0], known)
+        counts=_find_count_columns(sources[0], known)
         if single and files and files[0].columns
         else (),
     )
@@ -158,15 +158,15 @@ def _find_count_columns(file: SourceFile, known: Sequence[str]) -> tuple[str, ..
     They hold integers, or text in CSV files.
     """
     from fitplug_dask.encoding import classify_type
-    from fitplug_dask.files import read_found_header
+    from fitplug_dask.files import read_source_header
 
-    _, header = read_found_header(file)
+    _, header = read_source_header(file)
     if header.unchecked:
         return ()
     return tuple(
         name
-        for name, held in zip(header.schema.names, header.schema.types, strict=True)
+        for name, arrow_type in zip(header.schema.names, header.schema.types, strict=True)
         if name not in known
-        and (file.format in TEXT_FORMATS or classify_type(held) == "integers")
+        and (file.format in TEXT_FORMATS or classify_type(arrow_type) == "integers")
         and _COUNT_COLUMN.fullmatch(name.lower())
     )

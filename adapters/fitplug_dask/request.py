@@ -232,7 +232,7 @@ def check_client(client: Any) -> None:
 
 
 def check_files(
-    found: Sequence[SourceFile], job: Job, person: str | None, rules: ColumnRules, runner: Runner
+    sources: Sequence[SourceFile], job: Job, person: str | None, rules: ColumnRules, runner: Runner
 ) -> tuple[CheckedFile, ...]:
     """Check all files that were found, on the workers of a cluster if there is one.
 
@@ -240,14 +240,14 @@ def check_files(
     files slowly. The workers read them where they read the rows.
 
     Args:
-        found: The files.
+        sources: The files.
         job: What to count.
         person: The column that identifies persons, if there is one.
         rules: What `prepare_rules` returned.
         runner: What runs the tasks.
 
     Returns:
-        The files, in the order of `found`.
+        The files, in the order of `sources`.
 
     Raises:
         DataError: A file cannot be counted; the first one is named.
@@ -255,9 +255,9 @@ def check_files(
     from fitplug_dask.files import take_snapshot
 
     if runner.client is not None:
-        _check_is_shared(found)
+        _check_is_shared(sources)
     return take_snapshot(
-        found,
+        sources,
         job.attributes,
         person,
         weight=job.weight,
@@ -268,7 +268,7 @@ def check_files(
 
 
 def check_on_runner(
-    runner: Runner, check: CheckOne, found: Sequence[SourceFile]
+    runner: Runner, check: CheckOne, sources: Sequence[SourceFile]
 ) -> Sequence[CheckedFile]:
     """Check files on the workers of a cluster, if there is one and the files are many.
 
@@ -278,9 +278,9 @@ def check_on_runner(
     """
     from fitplug_dask.files import check_on_threads
 
-    if runner.client is None or len(found) < _LEAST_FILES:
-        return check_on_threads(check, found)
-    groups = [found[i : i + _FILES_PER_TASK] for i in range(0, len(found), _FILES_PER_TASK)]
+    if runner.client is None or len(sources) < _LEAST_FILES:
+        return check_on_threads(check, sources)
+    groups = [sources[i : i + _FILES_PER_TASK] for i in range(0, len(sources), _FILES_PER_TASK)]
     # The domain that files are checked against may be large, so it travels once.
     checked: list[CheckedFile] = []
     for files in runner.map("check-footers", _check_some, groups, shared=check):
@@ -290,19 +290,19 @@ def check_on_runner(
     return checked
 
 
-def _check_some(check: CheckOne, found: Sequence[SourceFile]) -> Sequence[CheckedFile] | str:
+def _check_some(check: CheckOne, sources: Sequence[SourceFile]) -> Sequence[CheckedFile] | str:
     """Check some files in a task, which never raises; return the first error in its place."""
     from fitplug_dask.files import check_on_threads
 
     try:
-        return check_on_threads(check, found)
+        return check_on_threads(check, sources)
     except DataError as error:
         return str(error)
 
 
-def _check_is_shared(found: Sequence[SourceFile]) -> None:
-    """Raise DataError if workers of a cluster cannot read what is found."""
-    for file in found:
+def _check_is_shared(sources: Sequence[SourceFile]) -> None:
+    """Raise DataError if workers of a cluster cannot read a source."""
+    for file in sources:
         if file.format is Format.STREAM:
             raise DataError(
                 f"{file.path} can be read by this process only; leave out the client, or write "

@@ -37,13 +37,13 @@ def list_columns(
     """
     check_libraries()
     from fitplug_dask.encoding import classify_type
-    from fitplug_dask.files import read_found_header
+    from fitplug_dask.files import read_source_header
 
-    found = find_files(source, storage_options)
-    if not found:
+    files = find_files(source, storage_options)
+    if not files:
         raise DataError("the table has no files, so nothing says which columns it has")
-    first = found[0]
-    _, file_header = read_found_header(first)
+    first = files[0]
+    _, file_header = read_source_header(first)
     schema = file_header.schema
     if first.format in TEXT_FORMATS and len(names := schema.names) == 1:
         for separator, called in ((";", "semicolons"), ("\t", "tabs")):
@@ -58,7 +58,7 @@ def list_columns(
             "say --header (in Python header=True) if it is the header"
         )
     columns = {
-        name: TEXT if first.format in TEXT_FORMATS else classify_type(held) or str(held)
-        for name, held in zip(schema.names, schema.types, strict=True)
+        name: TEXT if first.format in TEXT_FORMATS else classify_type(arrow_type) or str(arrow_type)
+        for name, arrow_type in zip(schema.names, schema.types, strict=True)
     }
     return columns | {key.name: FOLDER for key in first.keys}

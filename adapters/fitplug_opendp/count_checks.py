@@ -204,11 +204,11 @@ def check_enforced(unit: BoundUnit, tables: Tables) -> None:
         return
     counted = {name for names in tables for name in names}
     limit = AddRemove(most, tables.distinct, tables.once_per)
-    held = BoundUnit.bind(limit, tables.domain, counted)
-    if unit.count_changes(held) != 1:
+    enforced = BoundUnit.bind(limit, tables.domain, counted)
+    if unit.count_changes(enforced) != 1:
         raise TablesError(
-            f"the tables were counted for another unit of privacy ({held}) than that of the plan "
-            f"({unit}); count again with the plan"
+            f"the tables were counted for another unit of privacy ({enforced}) than that of the "
+            f"plan ({unit}); count again with the plan"
         )
 
 

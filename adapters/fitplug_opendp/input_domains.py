@@ -268,16 +268,16 @@ def _find_vector_attributes(domain: Any, plan: Plan) -> dict[int, AttributeSet]:
     used_cells = plan.workload.cell_count
     carriers = [f"Vec<{T}>" for T in _COUNT_TYPES]
     if isinstance(domain, VectorDomain) and domain.carrier_type in carriers:
-        found: dict[int, AttributeSet] = {}
+        attributes_by_size: dict[int, AttributeSet] = {}
         # Vectors of measures would not hold counts of records, and their distances no records.
         whole = [] if _list_measures(plan.domain, plan.domain.names) else [plan.domain.names]
         for names in (plan.workload.attributes, *whole):
             size = math.prod(plan.domain.shape_of(names))
             # OpenDP's own counting transformations do not say how long their vectors are.
             if size <= MAX_CELLS and domain.size in (None, size):
-                found.setdefault(size, names)
-        if found:
-            return found
+                attributes_by_size.setdefault(size, names)
+        if attributes_by_size:
+            return attributes_by_size
     wanted = f'vector_domain(atom_domain(T="i64"), size={used_cells})'
     raise ValueError(
         f"the plan counts {used_cells} cells and needs {wanted}, or one of "
@@ -290,9 +290,9 @@ def _list_measures(domain: Domain, names: AttributeSet) -> list[str]:
     return [name for name in names if domain[name].quantities]
 
 
-def _holds_all(held: tuple[AttributeSet, ...], needed: tuple[AttributeSet, ...]) -> bool:
+def _holds_all(present: tuple[AttributeSet, ...], needed: tuple[AttributeSet, ...]) -> bool:
     """Return whether each attribute set that is needed lies in one that is held."""
-    sets = [frozenset(names) for names in held]
+    sets = [frozenset(names) for names in present]
     known = set(sets)
     return all(
         wanted in known or any(wanted <= other for other in sets)

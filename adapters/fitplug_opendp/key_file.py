@@ -97,18 +97,18 @@ class KeyFile:
             InputError: The file is damaged, or holds something else.
             FitplugError: The file cannot be read or written.
         """
-        found = self.find()
-        if found is not None:
-            return found
+        secret = self.find()
+        if secret is not None:
+            return secret
         content = {"kind": _KIND, "format": _FORMAT, "subject": self.subject, "owner": self.owner}
         drawn = secrets.token_bytes(KEY_BYTES).hex()
         content |= {"secret": drawn, "digest": hash_values(self.owner, drawn)}
         with self._open_folder() as place:
             place.create(self.path.name, json.dumps(content, indent=1).encode() + b"\n")
-        found = self.find()  # whoever was first has decided
-        if found is None:
+        secret = self.find()  # whoever was first has decided
+        if secret is None:
             raise FitplugError(f"the key of {self.subject} was removed from {self.path}; run again")
-        return found
+        return secret
 
     def check_writable(self) -> None:
         """Raise FitplugError unless a file can be made there that no second writer replaces."""
@@ -156,13 +156,13 @@ class KeyFile:
             InputError: There is no file, or as for `find`.
             FitplugError: As for `find`.
         """
-        found = self.find()
-        if found is None:
+        secret = self.find()
+        if secret is None:
             raise InputError(
                 f"the key of {self.subject} is not in {self.path}; put the file back, or name the "
                 f"one that it was begun with by key_file: {loss}"
             )
-        return found
+        return secret
 
     def remove(self) -> None:
         """Remove the file, and what killed processes left that were about to make it."""

@@ -139,8 +139,8 @@ def _encode_texts(attribute: Attribute, texts: Any) -> npt.NDArray[np.int64]:
     codes = attribute.codes(np.array([*different.to_list(), None], dtype=object))
     # The cast to an Enum gives the index of each text among the different ones.
     indices = texts.cast(pl.Enum(different)).to_physical().cast(pl.Int64)
-    found: npt.NDArray[np.int64] = codes[indices.fill_null(len(different)).to_numpy()]
-    return found
+    cells: npt.NDArray[np.int64] = codes[indices.fill_null(len(different)).to_numpy()]
+    return cells
 
 
 _FRAME_METRIC = "FrameDistance<SymmetricDistance>"
@@ -257,12 +257,12 @@ def _check_column(name: str, attribute: Attribute, schema: Mapping[str, Any]) ->
 
     if name not in schema:
         # The columns of a table that was read without its header are named by a person's values.
-        told = (
+        suggestion = (
             suggest_nearest(name, schema)
             if can_name_columns(list(schema))
             else suggest_column(name, schema)
         )
-        raise ValueError(f"the input domain has no column {name!r}; {told}")
+        raise ValueError(f"the input domain has no column {name!r}; {suggestion}")
     dtype, wanted = schema[name], attribute.value_type
     fits = {
         str: dtype in (pl.String, pl.Categorical, pl.Enum),

@@ -54,13 +54,13 @@ def check_plan(plan: Plan, path: AnswerPath | None = None) -> SensitivityCheck:
     Raises:
         PlanError: A claim of the plan does not hold.
     """
-    found = _checked.get(plan)
-    if found is None:
+    check = _checked.get(plan)
+    if check is None:
         plan.verify()
-    if found is None or path is not None:
-        found = check_sensitivity(path or AnswerPath.in_memory(plan))
-        _checked[plan] = found
-    return found
+    if check is None or path is not None:
+        check = check_sensitivity(path or AnswerPath.in_memory(plan))
+        _checked[plan] = check
+    return check
 
 
 def find_check(plan: Plan) -> SensitivityCheck | None:
@@ -83,8 +83,8 @@ def check_charge(
         PlanError: A claim of the plan does not hold, or the answers of two neighbouring data sets
             cost more than the charge.
     """
-    found = check_plan(plan, path)
-    if found.largest_squared * changes**2 / (2 * Fraction(plan.noise_std) ** 2) > charged:
+    check = check_plan(plan, path)
+    if check.largest_squared * changes**2 / (2 * Fraction(plan.noise_std) ** 2) > charged:
         raise make_plan_error(plan, "would be charged less than its answers cost")
 
 

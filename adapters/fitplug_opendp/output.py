@@ -152,10 +152,10 @@ class Output:
         Raises:
             InputError: The output is taken, or is where no release can be published.
         """
-        held = self.read_digest()
-        if held is None and isinstance(self.place, LocalPlace):
+        published = self.read_digest()
+        if published is None and isinstance(self.place, LocalPlace):
             _check_is_free(self.place.path)
-        if held is None or held == digest:
+        if published is None or published == digest:
             return
         if not isinstance(self.place, LocalPlace) or not replace:
             raise InputError(
@@ -262,10 +262,10 @@ class Output:
         """
         for area in self.list_complete(label):
             with suppress(InputError, OSError):
-                found = area.read(plan, period)
-                area.check(found.parts)
-                if fits(found.release) and digest in (None, found.digest):
-                    return found
+                staged = area.read(plan, period)
+                area.check(staged.parts)
+                if fits(staged.release) and digest in (None, staged.digest):
+                    return staged
         there = self.list_complete(label)  # another process may have removed them
         if digest is None and there:
             raise InputError(
@@ -304,9 +304,9 @@ class Output:
 
         def make_room() -> bool:
             nonlocal earlier
-            held = self.read_digest()
-            if held is None or held == staged.digest:
-                return held is None
+            published = self.read_digest()
+            if published is None or published == staged.digest:
+                return published is None
             try:
                 self.check_not_taken(replace=replace, digest=staged.digest)
             except InputError as error:  # another release came there since the first check

@@ -176,8 +176,8 @@ class Publication(ReleaseProgress, Generic[C]):
             if current.state == "published":  # by another process, meanwhile
                 return current._read_published()
             if isinstance(error, FitplugError):
-                is_told = type(error) is not FitplugError or RETRY in str(error)
-                if current.charge is None or is_told:
+                is_explained = type(error) is not FitplugError or RETRY in str(error)
+                if current.charge is None or is_explained:
                     raise
                 raise FitplugError(f"{error}; {RETRY}") from None
             why = (error.strerror or "it cannot be written").lower()
@@ -261,15 +261,15 @@ class Publication(ReleaseProgress, Generic[C]):
             self.output.check_room(request.plan)  # counts that are stored beside it took some
         if ledger is None:
             return self
-        kept = self.locate_plan(ledger)
+        plan_file = self.locate_plan(ledger)
         try:
-            with report_write_errors(kept, "nothing was charged; make it writable"):
-                request.plan.save(kept)
+            with report_write_errors(plan_file, "nothing was charged; make it writable"):
+                request.plan.save(plan_file)
             seal = counts.seal
             begun = ledger.begin_release(self.ledger_request, counts.published_seal, seal=seal)
         except BaseException:
             if not self.is_charged():
-                remove_kept_plan(kept)
+                remove_kept_plan(plan_file)
             raise
         return replace(self, charge=begun).find_staged()
 

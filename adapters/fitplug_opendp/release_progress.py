@@ -22,7 +22,7 @@ from fitplug_opendp.output import Output
 from fitplug_opendp.staging import (
     StagedAnswers,
     check_charges_are_known,
-    is_held,
+    holds_release,
     label_files,
     locate_kept_plan,
     remove_kept_plan,
@@ -247,12 +247,14 @@ class ReleaseProgress:
             )
         if stage.state == "charged":
             for output in (self.output, begun_at):
-                held = output.read_digest()
-                if held is not None and is_held(output.place, charge.entry):
+                published = output.read_digest()
+                if published is not None and holds_release(output.place, charge.entry):
                     # The ledger is a copy from before this release was made, which the charge
                     # paid for.
                     seal = read_folder(output.place)[0]["seal"]
-                    stage = ledger.record_draw(charge.entry, held, counts=seal, output=output.text)
+                    stage = ledger.record_draw(
+                        charge.entry, published, counts=seal, output=output.text
+                    )
                     break
         if stage.state == "drawn" and self.output.locate(stage).read_digest() == stage.answers:
             # A process was killed after it had put the folder in place.

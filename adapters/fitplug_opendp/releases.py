@@ -27,7 +27,7 @@ from fitplug_opendp.noise_source import NoiseSource, compute_exact_answers
 from fitplug_opendp.output import Output
 from fitplug_opendp.publication import Publication
 from fitplug_opendp.release_progress import ReleaseRequest, find_charge, log_duration
-from fitplug_opendp.staging import check_charges_are_known, is_held
+from fitplug_opendp.staging import check_charges_are_known, holds_release
 
 
 def release(
@@ -96,12 +96,12 @@ def release(
     noise_source = NoiseSource.from_plan(plan, asked.contributions)
     check_limit(plan, tables, asked.contributions)
     request = asked.make_ledger_request(noise_source.charged, output, in_folder=False)
-    found = find_charge(ledger, request)
+    charge = find_charge(ledger, request)
     if ledger is not None and output is not None and os.path.isdir(output):  # noqa: PTH112 - of any text
         # The ledger may be a copy from before a release was made that is there.
         place = LocalPlace(Path(output).absolute())
-        if found is not None and is_held(place, found.entry):
-            raise _make_drawn_error(ledger, found.entry)
+        if charge is not None and holds_release(place, charge.entry):
+            raise _make_drawn_error(ledger, charge.entry)
         check_charges_are_known(ledger, place)
     with log_duration("check"):
         noise_source.check_plan()

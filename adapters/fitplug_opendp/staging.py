@@ -161,11 +161,13 @@ def find_unknown_charge(
     Returns:
         What lies there, up to "that was", and the number of its charge; None if all are known.
     """
-    held, staged = read_charge(place), [*labels, *_list_staged(place)]
+    charge, staged = read_charge(place), [*labels, *_list_staged(place)]
     known = list(list_entries())
-    if held is not None and (held.id, held.time) not in {(own.id, own.time) for own in known}:
-        return f"{place} holds a release that was", held.id
-    of_known = {label_charge(own.plan_digest, own) for own in known if own.plan_digest}
+    if charge is not None and (charge.id, charge.time) not in {
+        (entry.id, entry.time) for entry in known
+    }:
+        return f"{place} holds a release that was", charge.id
+    of_known = {label_charge(entry.plan_digest, entry) for entry in known if entry.plan_digest}
     for label in staged:
         if re.fullmatch(_LABEL, label) and label not in of_known:
             number = int(label.partition("-")[0])
@@ -173,10 +175,10 @@ def find_unknown_charge(
     return None
 
 
-def is_held(place: Place, entry: Entry) -> bool:
+def holds_release(place: Place, entry: Entry) -> bool:
     """Return whether a folder holds the release of a charge."""
-    held = read_charge(place)
-    return held is not None and (held.id, held.time) == (entry.id, entry.time)
+    charge = read_charge(place)
+    return charge is not None and (charge.id, charge.time) == (entry.id, entry.time)
 
 
 def _list_staged(place: Place) -> list[str]:
@@ -186,8 +188,10 @@ def _list_staged(place: Place) -> list[str]:
     with report_write_errors(place.path, "nothing was charged; make what is beside it readable"):
         names = [path.name for path in place.path.parent.iterdir()]
     prefix = f".{place.path.name}."
-    found = (_STAGED_NAME.fullmatch(n.removeprefix(prefix)) for n in names if n.startswith(prefix))
-    return sorted(match[1] for match in found if match)
+    matches = (
+        _STAGED_NAME.fullmatch(n.removeprefix(prefix)) for n in names if n.startswith(prefix)
+    )
+    return sorted(match[1] for match in matches if match)
 
 
 MARK = ".unfinished-release"
@@ -248,8 +252,8 @@ class Staging:
 
     def list_missing(self, parts: int) -> frozenset[int]:
         """List the parts of the answers that are not there, of so many."""
-        found = self.place.join(ANSWER_PARTS).list_sizes()
-        return frozenset(part for part in range(parts) if name_part(part) not in found)
+        sizes = self.place.join(ANSWER_PARTS).list_sizes()
+        return frozenset(part for part in range(parts) if name_part(part) not in sizes)
 
     def has_manifest(self) -> bool:
         """Return whether the answers were complete once."""

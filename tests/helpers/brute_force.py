@@ -14,9 +14,9 @@ def list_neighbours(workload, unit):
     names = workload.attributes
     cells = list(itertools.product(*map(range, workload.shape)))
     if isinstance(unit, fp.ReplaceOne):
-        kept = [names.index(name) for name in unit.within if name in names]
+        fixed = [names.index(name) for name in unit.within if name in names]
         for i, j in itertools.combinations(cells, 2):
-            if all(i[a] == j[a] for a in kept):
+            if all(i[a] == j[a] for a in fixed):
                 yield [(i, 1), (j, -1)]
         return
     if unit.is_of_records:
@@ -24,19 +24,21 @@ def list_neighbours(workload, unit):
         return
     at = None if unit.distinct else names.index(unit.once_per)
     for number in range(1, unit.records + 1):
-        for own in itertools.combinations(cells, number):
-            if at is None or len({cell[at] for cell in own}) == number:
-                yield [(cell, 1) for cell in own]
+        for chosen in itertools.combinations(cells, number):
+            if at is None or len({cell[at] for cell in chosen}) == number:
+                yield [(cell, 1) for cell in chosen]
 
 
 def answer_one(plan, cell):
     """What a count of one record in a cell, at a bound of each measure, is answered."""
     names = plan.workload.attributes
     tables = {}
-    for own in plan.tables:
-        table = np.zeros(plan.domain.shape_of(own), dtype=np.int64)
-        table[tuple(cell[names.index(name)] for name in own)] = plan.domain.count_shares(own)
-        tables[own] = table
+    for attributes in plan.tables:
+        table = np.zeros(plan.domain.shape_of(attributes), dtype=np.int64)
+        table[tuple(cell[names.index(name)] for name in attributes)] = plan.domain.count_shares(
+            attributes
+        )
+        tables[attributes] = table
     answers = plan.strategy.answer_exactly(fp.Tables(plan.domain, tables).marginal)
     return [int(a) for a in answers[: plan.strategy.size]]
 

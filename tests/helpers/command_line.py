@@ -108,14 +108,14 @@ def with_privacy(line: str, spec: str = SPEC) -> str:
 
 def tree(root: Path) -> dict[str, tuple[int, bytes | None]]:
     """Everything below a folder: mode, and content of files. Of a ledger, its charges."""
-    found = {}
+    entries = {}
     for path in sorted(root.rglob("*")):
         content = None if path.is_dir() else path.read_bytes()
         if content and content.startswith(b"SQLite format 3\0") and content[68:72] == b"fitp":
             with contextlib.suppress(fp.LedgerError):
                 content = repr(fp.Ledger(path).entries()).encode()
-        found[str(path.relative_to(root))] = (path.stat().st_mode, content)
-    return found
+        entries[str(path.relative_to(root))] = (path.stat().st_mode, content)
+    return entries
 
 
 def names(folder: Path) -> set[str]:

@@ -22,12 +22,12 @@ def list_pairs(workload: fp.Workload, unit: fp.ReplaceOne) -> np.ndarray:
     """All pairs of cells between which a record may move, as the cells' numbers, shape (v, 2)."""
     names = workload.attributes
     cells = list(itertools.product(*map(range, workload.domain.shape_of(names))))
-    kept = [i for i, name in enumerate(names) if name in unit.within]
+    fixed = [i for i, name in enumerate(names) if name in unit.within]
     return np.array(
         [
             (i, j)
             for (i, x), (j, y) in itertools.combinations(enumerate(cells), 2)
-            if all(x[a] == y[a] for a in kept)
+            if all(x[a] == y[a] for a in fixed)
         ],
         dtype=np.int64,
     ).reshape(-1, 2)
@@ -92,20 +92,20 @@ def write_out_strategy(structure: PairStructure, block_sets: tuple[BlockSet, ...
     """A of any integers, in Python's, from its definition: a Kronecker product for each block."""
     names = (*structure.symmetric, *structure.dense)
     shape = structure.workload.domain.shape_of(names)
-    found = []
+    matrices = []
     for block_set in block_sets:
-        (own,) = structure.subsets.list_attributes(block_set.blocks)
+        (subset,) = structure.subsets.list_attributes(block_set.blocks)
         rows = np.ones((1, 1), dtype=object)
         for a, (n, H) in enumerate(zip(structure.sizes, make_contrasts(structure), strict=True)):
             eye = np.eye(n, dtype=np.int64)
-            factor = H.apply(eye, 0) if a in own else np.ones((1, n), dtype=np.int64)
+            factor = H.apply(eye, 0) if a in subset else np.ones((1, n), dtype=np.int64)
             rows = np.kron(rows, factor.astype(object))
         B = block_set.basis.build_matrix(structure.build_block_matrix(int(block_set.blocks[0])))
         rows = np.kron(rows, block_set.M[0].astype(object) @ B.astype(object))
         shaped = rows.reshape(len(rows), *shape)
         order = [names.index(name) for name in structure.workload.attributes]
-        found.append(shaped.transpose(0, *(1 + i for i in order)).reshape(len(rows), -1))
-    return np.concatenate(found)
+        matrices.append(shaped.transpose(0, *(1 + i for i in order)).reshape(len(rows), -1))
+    return np.concatenate(matrices)
 
 
 def spread_weights(

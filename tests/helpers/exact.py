@@ -30,9 +30,9 @@ def solve_left(A, w):
     rows = [[A[i][j] for i in range(n)] + [w[j]] for j in range(d)]
     pivots, at = [], 0
     for column in range(n):
-        found = next((i for i in range(at, d) if rows[i][column] != 0), None)
-        assert found is not None, "A has not full row rank"
-        rows[at], rows[found] = rows[found], rows[at]
+        pivot = next((i for i in range(at, d) if rows[i][column] != 0), None)
+        assert pivot is not None, "A has not full row rank"
+        rows[at], rows[pivot] = rows[pivot], rows[at]
         lead = rows[at][column]
         rows[at] = [v / lead for v in rows[at]]
         for i in range(d):
@@ -58,11 +58,11 @@ def least_variance(A, w):
     rows = [[*map(Fraction, row), v] for row, v in zip(gram, w, strict=True)]
     pivots = []
     for column in range(d):
-        found = next((i for i in range(len(pivots), d) if rows[i][column] != 0), None)
-        if found is None:
+        pivot = next((i for i in range(len(pivots), d) if rows[i][column] != 0), None)
+        if pivot is None:
             continue
         at = len(pivots)
-        rows[at], rows[found] = rows[found], rows[at]
+        rows[at], rows[pivot] = rows[pivot], rows[at]
         rows[at] = [v / rows[at][column] for v in rows[at]]
         for i in range(d):
             if i != at and rows[i][column] != 0:
@@ -101,19 +101,19 @@ def branching(shape):
     for depth in range(shape.steps):
         above, below = nodes_of(shape, depth), nodes_of(shape, depth + 1)
         for node in above:
-            own = below[(below @ node) > 0]
-            if len(own) > 1:
-                yield own
+            children = below[(below @ node) > 0]
+            if len(children) > 1:
+                yield children
 
 
-def integer_matrix(own):
+def integer_matrix(matrix):
     """A of a tree, in Python integers, from what its numbers say it is."""
-    rows = [own.top.matrix.astype(object) @ nodes_of(own.shape, 0).astype(object)]
-    order = np.concatenate([g.positions for g in own.shape.siblings] or [np.zeros(0, dtype=int)])
-    sums = list(branching(own.shape))
+    rows = [matrix.top.matrix.astype(object) @ nodes_of(matrix.shape, 0).astype(object)]
+    order = np.concatenate([g.positions for g in matrix.shape.siblings] or [np.zeros(0, dtype=int)])
+    sums = list(branching(matrix.shape))
     for v in order:
         R = sums[v].astype(object)
-        rows.append(int(own.multipliers[v]) * contrasts(len(R)) @ R)
+        rows.append(int(matrix.multipliers[v]) * contrasts(len(R)) @ R)
     return np.concatenate(rows)
 
 
@@ -147,12 +147,12 @@ def full_strategy(plan):
                 n = domain[name].size
                 split = plan.strategy.find_matrix(a, int(block))
                 if isinstance(split, TreeMatrix):
-                    own = integer_matrix(split)
+                    factor = integer_matrix(split)
                 elif name not in structure.symmetric:
-                    own = split.matrix.astype(object)
+                    factor = split.matrix.astype(object)
                 else:
-                    own = contrasts(n)
-                rows = np.kron(rows, own if a in within else np.ones((1, n), dtype=object))
+                    factor = contrasts(n)
+                rows = np.kron(rows, factor if a in within else np.ones((1, n), dtype=object))
             B = integer_basis(family.basis, structure.build_block_matrix(int(block)))
             rows = np.kron(rows, M.astype(object) @ B)
             multiples = plan.strategy.spread_multiples(int(block))

@@ -88,8 +88,8 @@ def write_shapes(folder: Path) -> list[Path]:
             {"use_deprecated_int96_timestamps": True, "compression": "gzip"},
         ),
     }
-    for name, (held, options) in shapes.items():
-        pq.write_table(held, folder / f"{name}.parquet", **options)
+    for name, (written, options) in shapes.items():
+        pq.write_table(written, folder / f"{name}.parquet", **options)
     with pa.ipc.new_file(folder / "file.arrow", shapes["typed"][0].schema) as writer:
         writer.write_table(shapes["typed"][0], 20)
     with pa.ipc.new_stream(folder / "stream.arrows", shapes["nested"][0].schema) as writer:
@@ -155,11 +155,11 @@ def mutated(content: bytes, rng: random.Random, *, parquet: bool) -> bytes:
 
 def varint(number: int) -> bytes:
     """As Thrift writes integers."""
-    found = bytearray()
+    encoded = bytearray()
     while number > 127:
-        found.append(number & 127 | 128)
+        encoded.append(number & 127 | 128)
         number >>= 7
-    return bytes([*found, number])
+    return bytes([*encoded, number])
 
 
 def open_everywhere(path: Path) -> None:

@@ -91,22 +91,22 @@ def delete_delta_rows(
 ) -> int:
     """Commit a deletion vector of a file, stored inline ("i"), beside it ("u") or by path ("p")."""
     vector = make_vector(positions)
-    told = {"storageType": storage, "sizeInBytes": len(vector), "cardinality": len(positions)}
+    descriptor = {"storageType": storage, "sizeInBytes": len(vector), "cardinality": len(positions)}
     if storage == "i":
         padded = vector + b"\0" * (-len(vector) % 4)
-        told |= {"pathOrInlineDv": encode_z85(padded)}
+        descriptor |= {"pathOrInlineDv": encode_z85(padded)}
     else:
         name = uuid.uuid4()
         path = root / "ab" / f"deletion_vector_{name}.bin"
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(b"\x01" + b"other bytes" + frame_vector(vector) + b"more")
         shown = f"ab{encode_z85(name.bytes)}" if storage == "u" else path.as_uri()
-        told |= {"pathOrInlineDv": shown, "offset": 12}
+        descriptor |= {"pathOrInlineDv": shown, "offset": 12}
     return commit_delta(
         root,
         describe_feature("deletionVectors"),
         {"remove": {"path": add["path"], "dataChange": True, "deletionTimestamp": 1}},
-        {"add": {**add, "deletionVector": told}},
+        {"add": {**add, "deletionVector": descriptor}},
     )
 
 

@@ -126,9 +126,9 @@ def encode_numbers(
         above = np.clip(values.astype(np.int64), int(first), int(last)) - int(first)
         codes[:] = (2 * above + step) // (2 * step)
     if valid is not None:
-        own = valid[start >> 3 : start + len(values) + 7 >> 3]
-        held = np.unpackbits(own, bitorder="little")[start & 7 :][: len(values)]
-        codes[held == 0] = null_code
+        bits = valid[start >> 3 : start + len(values) + 7 >> 3]
+        is_valid = np.unpackbits(bits, bitorder="little")[start & 7 :][: len(values)]
+        codes[is_valid == 0] = null_code
 
 
 def hash_messages(first: int, second: int, messages: npt.NDArray[np.uint8], tags: Words) -> None:
@@ -189,10 +189,10 @@ def select_rows(
     tags: Words,
     words: Words,
     limit: int,
-    kept: npt.NDArray[np.int64],
+    selected: npt.NDArray[np.int64],
 ) -> int:
     """Select the rows of lowest priority of each person."""
-    if tags.shape != (len(words), 2) or len(kept) != len(words):
+    if tags.shape != (len(words), 2) or len(selected) != len(words):
         raise ValueError("each row must have a tag of two words, and room among those kept")
     order = np.argsort(tags[:, 0])
     starts = _find_runs(tags[order, 0])
@@ -206,9 +206,9 @@ def select_rows(
     ranked = np.lexsort((*among.T[2:], priorities[:, 0], among[:, 1], among[:, 0]))
     runs = _find_runs(among[ranked, :2])
     rank = np.arange(len(ranked)) - np.repeat(runs, np.diff(np.append(runs, len(ranked))))
-    found = np.concatenate([order[~crowded], candidates[ranked[rank < limit]]])
-    kept[: len(found)] = found
-    return len(found)
+    positions = np.concatenate([order[~crowded], candidates[ranked[rank < limit]]])
+    selected[: len(positions)] = positions
+    return len(positions)
 
 
 def sort_records(

@@ -33,9 +33,9 @@ class Block(NamedTuple):
 def blocks(page: Path) -> list[Block]:
     text = page.read_text(encoding="utf-8")
     fences = re.findall(r"^```.*$", text, re.MULTILINE)
-    found = re.findall(r"^```(\w+)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-    assert len(fences) == 2 * len(found), "every block names its language"
-    return [Block(*block) for block in found]
+    matches = re.findall(r"^```(\w+)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    assert len(fences) == 2 * len(matches), "every block names its language"
+    return [Block(*block) for block in matches]
 
 
 def run_page(page: Path) -> dict[str, Any]:
@@ -172,8 +172,8 @@ def check_estimates(
 
 
 def read_numbers(words: list[str]) -> list[float]:
-    found = (match[0] for word in words for match in _NUMBER.finditer(word))
-    return [float(number.replace(",", "")) for number in found if number.strip(",-")]
+    numbers = (match[0] for word in words for match in _NUMBER.finditer(word))
+    return [float(number.replace(",", "")) for number in numbers if number.strip(",-")]
 
 
 def mask(word: str) -> str:

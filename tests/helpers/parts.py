@@ -29,19 +29,19 @@ def answer_in_parts(parted: PartedStrategy, read):
             assert piece.ndim == 1
             pieces.setdefault(part, {})[s] = piece
     released_size = parted.strategy.released_size
-    found = np.zeros(released_size, dtype=np.int64)
+    joined = np.zeros(released_size, dtype=np.int64)
     times = np.zeros(released_size, dtype=np.int64)
     for part, size in enumerate(parted.sizes.tolist()):
         assert sorted(pieces[part]) == list(parted.list_slabs(part))
         answers = parted.answer_part(part, pieces[part])
         assert answers.shape == (size,)
         assert answers.dtype == np.int64
-        found[parted.place(part)] = answers
+        joined[parted.place(part)] = answers
         times[parted.place(part)] += 1
     assert (times == 1).all()
     assert parted.sizes[: parted.noisy_parts].sum() == parted.strategy.size
     assert parted.sizes.sum() == released_size
-    return found
+    return joined
 
 
 def estimate_in_parts(parted: PartedStrategy, noisy):
@@ -53,14 +53,14 @@ def estimate_in_parts(parted: PartedStrategy, noisy):
             assert piece.dtype in (np.int64, np.float64)
             pieces.setdefault(output, {})[part] = piece
     groups = parted.structure.workload.groups
-    found = {group.name: np.full(group.shape, np.nan) for group in groups}
+    by_group = {group.name: np.full(group.shape, np.nan) for group in groups}
     for o, output in enumerate(parted.outputs):
         assert sorted(pieces[o]) == list(parted.list_parts(o))
-        own = parted.estimate(o, pieces[o])
-        assert own.shape == output.shape
-        assert np.isnan(found[output.group][output.index]).all()
-        found[output.group][output.index] = own
-    return found
+        estimates = parted.estimate(o, pieces[o])
+        assert estimates.shape == output.shape
+        assert np.isnan(by_group[output.group][output.index]).all()
+        by_group[output.group][output.index] = estimates
+    return by_group
 
 
 def list_totals(strategy, x):

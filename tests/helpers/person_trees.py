@@ -65,16 +65,16 @@ def list_costs(strategy):
     periods = np.indices(shape)[names.index(structure.period_attribute)].ravel()
     T = structure.period_count
     cells = [np.flatnonzero(periods == t) for t in range(T)]
-    total = np.zeros([1 + len(own) for own in cells])
+    total = np.zeros([1 + len(cells_of_period) for cells_of_period in cells])
     count = np.zeros_like(total)
-    for t, own in enumerate(cells):
+    for t, cells_of_period in enumerate(cells):
         axis = [1] * T
         axis[t] = -1
-        total = total + np.append(0.0, np.diagonal(gram)[own]).reshape(axis)
-        count = count + np.append(0, np.ones(len(own))).reshape(axis)
+        total = total + np.append(0.0, np.diagonal(gram)[cells_of_period]).reshape(axis)
+        count = count + np.append(0, np.ones(len(cells_of_period))).reshape(axis)
         for u in range(t):
-            pairs = np.zeros((1 + len(cells[u]), 1 + len(own)))
-            pairs[1:, 1:] = gram[np.ix_(cells[u], own)]
+            pairs = np.zeros((1 + len(cells[u]), 1 + len(cells_of_period)))
+            pairs[1:, 1:] = gram[np.ix_(cells[u], cells_of_period)]
             axes = [1] * T
             axes[u], axes[t] = pairs.shape
             total = total + 2 * pairs.reshape(axes)
@@ -242,13 +242,19 @@ def build_months(
     groups = []
     for level, variance in (("state", 1.0), ("county", 3.0), ("tract", 6.0)):
         for more in others:
-            own = variance * (1 + len(more))
+            group_variance = variance * (1 + len(more))
             name = " ".join([level, *more])
-            monthly = own if targets is None or more else own * np.array(targets)[:, None]
+            monthly = (
+                group_variance
+                if targets is None or more
+                else group_variance * np.array(targets)[:, None]
+            )
             asked = {"month": "identity", "place": level, **more}
             groups.append(fp.queries(asked, variance=monthly, name=f"{name} by month"))
             if year is not None:
-                groups.append(fp.queries({"place": level, **more}, variance=own * year, name=name))
+                groups.append(
+                    fp.queries({"place": level, **more}, variance=group_variance * year, name=name)
+                )
     if cumulative:
         asked = {"month": "prefix", "place": "county"}
         groups.append(fp.queries(asked, variance=4.0, name="so far"))

@@ -17,13 +17,15 @@ def list_persons(domain, unit):
     else:
         axis = domain.names.index(unit.once_per)
         periods = [cell[axis] for cell in cells]
-    by_period = [[i for i, t in enumerate(periods) if t == own] for own in sorted(set(periods))]
-    found = []
-    for chosen in itertools.product(*([None, *own] for own in by_period)):
+    by_period = [
+        [i for i, t in enumerate(periods) if t == period] for period in sorted(set(periods))
+    ]
+    persons = []
+    for chosen in itertools.product(*([None, *in_period] for in_period in by_period)):
         records = [i for i in chosen if i is not None]
         if 0 < len(records) <= unit.records:
-            found.append(np.bincount(records, minlength=len(cells)))
-    return np.array(found)
+            persons.append(np.bincount(records, minlength=len(cells)))
+    return np.array(persons)
 
 
 MONTHS = fp.Domain({"month": ["1", "2", "3"], "region": ["a", "b", "c"]})

@@ -116,6 +116,27 @@ def product_workload():
     )
 
 
+def draw_product_workload(rng, sizes=(1, 1, 1), most=5):
+    """Draw a workload of ordered attributes of random sizes, from their least to below `most`."""
+    sizes = {name: int(rng.integers(n, most)) for name, n in zip("abc", sizes, strict=False)}
+    domain = fp.Domain({name: fp.Integers(0, n - 1) for name, n in sizes.items()})
+    groups = []
+    for i in range(int(rng.integers(1, 5))):
+        chosen = [name for name in sizes if rng.random() < 0.7]
+        factors = {}
+        for name in rng.permutation(chosen).tolist():
+            n = sizes[name]
+            factors[name] = [
+                "identity", "prefix", "all_ranges", "total",
+                fp.ranges([(0, n - 1), (n - 1, n - 1)]),
+                rng.integers(-2, 3, (2, n)) + 0.5,
+            ][int(rng.integers(0, 6))]  # fmt: skip
+        shape = fp.Workload(domain, [fp.queries(factors, variance=1.0)]).groups[0].shape
+        target = rng.uniform(1, 4, shape) if rng.random() < 0.2 else float(rng.uniform(1, 4))
+        groups.append(fp.queries(factors, variance=target, name=f"g{i}"))
+    return fp.Workload(domain, groups)
+
+
 def rows_of_numbers():
     rng = np.random.default_rng(4)
     domain = fp.Domain({"x": fp.Integers(0, 3), "y": fp.Integers(0, 2), "z": ["u", "v"]})

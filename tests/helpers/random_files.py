@@ -103,9 +103,9 @@ def draw_values(rng: random.Random, name: str, rows: int, arrow_type: Any) -> li
         values = [*(text.encode() for text in values), b"\xff"]
     if pa.types.is_date(arrow_type):
         values = [day.date() for day in values]
-    held = rng.sample(values, rng.choice([1, 2, len(values)]))
+    choices = rng.sample(values, rng.choice([1, 2, len(values)]))
     nulls = rng.choice([0, 0.1, 1])
-    return [None if rng.random() < nulls else rng.choice(held) for _ in range(rows)]
+    return [None if rng.random() < nulls else rng.choice(choices) for _ in range(rows)]
 
 
 def draw_others(rng: random.Random, rows: int) -> dict[str, Any]:

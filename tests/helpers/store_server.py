@@ -264,8 +264,8 @@ class StoreServer:
 
     def tell(self) -> dict[str, int]:
         """Return how many requests of each kind it got, the bytes sent, and the most in flight."""
-        told: dict[str, int] = json.loads(urllib.request.urlopen(self.url + "_told").read())
-        return told
+        counts: dict[str, int] = json.loads(urllib.request.urlopen(self.url + "_told").read())
+        return counts
 
 
 @contextmanager

@@ -168,23 +168,23 @@ def write_out(strategy):
     finest = place.intervals(list(tree.level_nodes)[-1])
     leaf_rows = (finest[:, :1] <= np.arange(n)) & (np.arange(n) <= finest[:, 1:])
     parts = []
-    for own in strategy.tree_blocks:
-        attributes = structure.name_attributes(own.block)
+    for tree_block in strategy.tree_blocks:
+        attributes = structure.name_attributes(tree_block.block)
         rows = np.ones((1, 1), dtype=object)
         for name in structure.symmetric:
             size = domain[name].size
             H = build_contrasts(size).apply(np.eye(size, dtype=np.int64), 0)
             rows = np.kron(rows, H if name in attributes else np.ones((1, size), dtype=object))
-        classes = structure.classes[own.block]
+        classes = structure.classes[tree_block.block]
         indicators = [
             np.array(
                 [[int(i == c) for i in one.of_cell] for c in range(one.size)], dtype=object
             ).reshape(one.size, D)
             for one in classes
         ]
-        at_root = indicators[0][structure.find_totals(own.block).measured]
-        measured = [np.kron(below[0][None], own.root.astype(object) @ at_root)]
-        for step, matrices in zip(tree.steps, own.steps, strict=False):
+        at_root = indicators[0][structure.find_totals(tree_block.block).measured]
+        measured = [np.kron(below[0][None], tree_block.root.astype(object) @ at_root)]
+        for step, matrices in zip(tree.steps, tree_block.steps, strict=False):
             C = indicators[step.depth]
             order = range(len(step.parents))
             if step.counts is not None:
@@ -210,8 +210,8 @@ def write_out(strategy):
 def find_regions(workload, unit):
     """The region of each cell of the workload's attributes, in C order."""
     cells = np.array(list(itertools.product(*map(range, workload.shape))))
-    kept = [i for i, name in enumerate(workload.attributes) if name in unit.within]
-    return np.unique(cells[:, kept], axis=0, return_inverse=True)[1].ravel()
+    fixed = [i for i, name in enumerate(workload.attributes) if name in unit.within]
+    return np.unique(cells[:, fixed], axis=0, return_inverse=True)[1].ravel()
 
 
 def make_reader(strategy, x):

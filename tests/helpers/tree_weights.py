@@ -46,8 +46,8 @@ def random_workload(rng, *, dense, most=12):
                 asked["age"] = str(rng.choice(["prefix", "identity", "all_ranges"]))
             target = float(rng.uniform(0.5, 4))
             if level != "total" and rng.random() < 0.4:
-                own = rng.choice([1.0, 2.0, rng.uniform(1, 3)], len(place.intervals(level)))
-                target = own.reshape(-1, *[1] * (len(asked) - 1))
+                targets = rng.choice([1.0, 2.0, rng.uniform(1, 3)], len(place.intervals(level)))
+                target = targets.reshape(-1, *[1] * (len(asked) - 1))
             groups.append(fp.queries(asked, variance=target, name=f"g{len(groups)}"))
     return fp.Workload(fp.Domain(attributes), groups)
 

@@ -50,12 +50,12 @@ class Release:
     def find_cell(self, record: Record, names: Any = None) -> tuple[int, ...] | None:
         """The cell of a record over some of the attributes; None if it is outside on one."""
         raw = dict(zip(("month", "region"), record, strict=True))
-        found = [
+        cells = [
             ATTRIBUTES[kind][1].get(raw[name])
             for name, kind in self.cells
             if names is None or name in names
         ]
-        return None if None in found else tuple(cell for cell in found if cell is not None)
+        return None if None in cells else tuple(cell for cell in cells if cell is not None)
 
     def is_apart(self, records: Any) -> bool:
         """Whether the unit allows that a person has these records."""
@@ -69,19 +69,19 @@ class Release:
         return Counter(cell for r in records if (cell := self.find_cell(r)) is not None)
 
 
-def list_persons(kept: Release) -> Iterator[tuple[tuple[Record, ...], tuple[Record, ...]]]:
+def list_persons(release: Release) -> Iterator[tuple[tuple[Record, ...], tuple[Record, ...]]]:
     """List the records of a person before and after, for all persons of a unit."""
-    if isinstance(kept.unit, fp.ReplaceOne):
+    if isinstance(release.unit, fp.ReplaceOne):
         for before, after in itertools.permutations(RECORDS, 2):
-            if None in (kept.find_cell(before), kept.find_cell(after)):
+            if None in (release.find_cell(before), release.find_cell(after)):
                 continue
-            within = kept.unit.within
-            if kept.find_cell(before, within) == kept.find_cell(after, within):
+            within = release.unit.within
+            if release.find_cell(before, within) == release.find_cell(after, within):
                 yield (before,), (after,)
         return
-    for k in range(1, kept.unit.records + 1):
+    for k in range(1, release.unit.records + 1):
         for records in itertools.combinations_with_replacement(RECORDS, k):
-            if kept.is_apart(records):
+            if release.is_apart(records):
                 yield (), records
 
 

@@ -56,11 +56,11 @@ def _compact_array(column: Any) -> Any:
 
 
 def _compact_dictionary(column: Any) -> Any:
-    entries = held = column.dictionary
+    entries = dictionary = column.dictionary
     if isinstance(entries, pa.DictionaryArray):
         entries = _compact_dictionary(entries).dictionary_decode()
     entries = _compact_array(entries)
-    if entries is held and not column.offset:
+    if entries is dictionary and not column.offset:
         return column
     # Whether indices are in range was checked by what read them, and is again where they are used.
     return pa.DictionaryArray.from_arrays(_compact_array(column.indices), entries, safe=False)
@@ -126,8 +126,8 @@ def view_stretches(column: Any) -> tuple[Bytes, npt.NDArray[np.int64]]:
     if not size:
         return np.zeros(0, dtype=np.uint8), np.zeros(1, dtype=np.int64)
     content = column.buffers()[-1]
-    held = np.zeros(0, np.uint8) if content is None else np.frombuffer(content, np.uint8)
-    return held, places.astype(np.int64, copy=False)
+    values = np.zeros(0, np.uint8) if content is None else np.frombuffer(content, np.uint8)
+    return values, places.astype(np.int64, copy=False)
 
 
 def _view(

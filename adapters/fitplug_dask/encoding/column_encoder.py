@@ -159,24 +159,24 @@ class ColumnEncoder:
 
     def has_table(self, arrow_type: Any) -> bool:
         """Return whether columns of a type are looked up without a table of all codes."""
-        held = classify_type(arrow_type)
-        if held == "strings" or pt.is_dictionary(arrow_type):
+        kind = classify_type(arrow_type)
+        if kind == "strings" or pt.is_dictionary(arrow_type):
             return True
-        return held in ("integers", "dates") and self._span is not None
+        return kind in ("integers", "dates") and self._span is not None
 
     def make_lookup(self, column: Any) -> Lookup:
         """Return what an Arrow array (n,) adds to the cells of its rows."""
-        held = classify_type(column.type)
-        if held == "null":
+        kind = classify_type(column.type)
+        if kind == "null":
             codes = np.full(len(column), self._attribute.null_code)
             return Lookup(codes, -1, self._term_of_code, strict=True, doubtful=True)
-        if held == "strings" and not pt.is_dictionary(column.type):
+        if kind == "strings" and not pt.is_dictionary(column.type):
             column = column.dictionary_encode()
         if pt.is_dictionary(column.type):
             return self._look_up_entries(column.dictionary, column.indices)
-        if held == "dates":
-            column, held = convert_to_days(column), "integers"
-        if held == "integers" and self._span:
+        if kind == "dates":
+            column, kind = convert_to_days(column), "integers"
+        if kind == "integers" and self._span:
             terms, doubtful = self._term_of_integer, self._integer_outside
             return self._look_up(column, self._span[0], terms, doubtful, strict=False)
         codes = encode_column(self._attribute, column)

@@ -67,10 +67,10 @@ def classify_person_type(arrow_type: Any) -> str | None:
     if pt.is_fixed_size_binary(arrow_type):
         # Not strings: as text the same identifier has other bytes, and would be another person.
         return f"bytes of width {arrow_type.byte_width}"
-    held = classify_type(arrow_type)
-    if held == "decimals":
+    kind = classify_type(arrow_type)
+    if kind == "decimals":
         return _classify_decimal_persons(arrow_type)
-    return held if held in ("strings", "integers", "null") else None
+    return kind if kind in ("strings", "integers", "null") else None
 
 
 def explain_person_mismatch(arrow_type: Any, *, floats: bool = False) -> str | None:

@@ -60,7 +60,7 @@ class ClusterExchange:
         self._plan, self._inputs, self._groups, self._runner = plan, inputs, groups, runner
         self._split_weights, self._gather_weights = map(list, weights)
         self._add_weight = add_weight
-        self._held: Any = None
+        self._shared_plan: Any = None
         self._deposits: dict[int, Deposit] = {}
         self._lost: frozenset[str] = frozenset()
         """The depots that some worker could not read."""
@@ -79,7 +79,7 @@ class ClusterExchange:
             FitplugError: The first Fault, or the workers fail.
         """
         try:
-            self._held = self._runner.share(self._plan, self._plan.lease)
+            self._shared_plan = self._runner.share(self._plan, self._plan.lease)
             gather = self._gather_groups if self._plan.add is None else self._add_groups
             for _ in range(_MOST_PASSES):
                 self._split_inputs()
@@ -98,7 +98,7 @@ class ClusterExchange:
                 time.sleep(0.01)  # or Dask would log that they were cancelled
             self._gathered.clear()
             self._stays.clear()
-            self._held = None
+            self._shared_plan = None
         raise FitplugError(
             f"workers were lost {_MOST_PASSES} times while rows were exchanged; see why they end, "
             "such as a lack of memory"
@@ -118,7 +118,7 @@ class ClusterExchange:
                 return
             tasks = [
                 self._runner.submit(
-                    "split-input", split_on_worker, self._held, self._inputs[i], self._lost
+                    "split-input", split_on_worker, self._shared_plan, self._inputs[i], self._lost
                 )
                 for i in lost
             ]
@@ -131,7 +131,7 @@ class ClusterExchange:
         """Keep a worker that has pieces: a cluster that scales down ends workers without tasks."""
         if address not in self._stays:
             self._stays[address] = self._runner.submit(
-                "keep-pieces", stay_on_worker, self._held, worker=address, priority=1
+                "keep-pieces", stay_on_worker, self._shared_plan, worker=address, priority=1
             )
 
     def _gather_groups(self) -> list[Any] | Missing:
@@ -165,9 +165,9 @@ class ClusterExchange:
             for g in range(len(self._groups))
         ]
         missing: set[str] = set()
-        for g, found in self._runner.results(checks):
-            if isinstance(found, Missing):
-                missing |= found.depots
+        for g, outcome in self._runner.results(checks):
+            if isinstance(outcome, Missing):
+                missing |= outcome.depots
                 del self._gathered[g]
             else:
                 self._report(self._gather_weights, g)
@@ -184,7 +184,9 @@ class ClusterExchange:
 
     def _submit_group(self, number: int, manifest: Any) -> Any:
         group = self._groups[number]
-        return self._runner.submit("gather-output", gather_on_worker, self._held, manifest, group)
+        return self._runner.submit(
+            "gather-output", gather_on_worker, self._shared_plan, manifest, group
+        )
 
     def _list_deposits(self) -> list[Deposit]:
         return [self._deposits[i] for i in range(len(self._inputs))]

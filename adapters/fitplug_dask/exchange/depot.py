@@ -140,16 +140,16 @@ class SpillFile:
             ValueError: It was changed.
         """
         position, block, _ = place
-        found = []
+        blocks = []
         for start in range(0, place.size, _BLOCK_BYTES):
             size = min(_BLOCK_BYTES, place.size - start)
             stored = size if self._cipher is None else size + TAG_BYTES
             content = self._read_fully(position, stored)
             if self._cipher is not None:
                 content = self._cipher.decrypt(block, content, context)
-            found.append(content)
+            blocks.append(content)
             position, block = position + stored, block + 1
-        return memoryview(found[0] if len(found) == 1 else b"".join(found))
+        return memoryview(blocks[0] if len(blocks) == 1 else b"".join(blocks))
 
     def _read_fully(self, position: int, size: int) -> bytes:
         stretches = []
@@ -231,8 +231,8 @@ class Depot:
         self._confidential = confidential
         self._lock = threading.Lock()
         self._deposits = 0
-        self._held: list[_Deposit] = []
-        self._held_bytes = 0
+        self._in_memory: list[_Deposit] = []
+        self._bytes_in_memory = 0
         self._generations: list[_Generation] = []
         self._file: SpillFile | None = None
 
@@ -256,12 +256,12 @@ class Depot:
         """
         packed, ends = pack_pieces(pieces, self._outputs)
         with self._lock:  # whoever deposits waits until the pieces before are written
-            if self._held and self._held_bytes + packed.nbytes > self._memory:
+            if self._in_memory and self._bytes_in_memory + packed.nbytes > self._memory:
                 self._spill()
             number = self._deposits
             self._deposits += 1
-            self._held.append(_Deposit(number, packed, ends))
-            self._held_bytes += packed.nbytes
+            self._in_memory.append(_Deposit(number, packed, ends))
+            self._bytes_in_memory += packed.nbytes
         return number
 
     def collect(self, output: int) -> Stretches:
@@ -272,8 +272,8 @@ class Depot:
             ValueError: The file was changed.
         """
         with self._lock:
-            held, generations = list(self._held), list(self._generations)
-        found: Stretches = []
+            deposits, generations = list(self._in_memory), list(self._generations)
+        pieces: Stretches = []
         for one in generations:
             ends = one.ends[:, output]
             if not ends[-1]:
@@ -281,12 +281,12 @@ class Depot:
             content = one.file.read(Place(*one.places[output].tolist()), _name(output))
             starts = np.append(0, ends[:-1])
             for i in np.flatnonzero(ends > starts):
-                found.append((int(one.numbers[i]), content[starts[i] : ends[i]]))
-        for deposit in held:
+                pieces.append((int(one.numbers[i]), content[starts[i] : ends[i]]))
+        for deposit in deposits:
             start, end = deposit.ends[output], deposit.ends[output + 1]
             if end > start:
-                found.append((deposit.number, deposit.packed[start:end]))
-        return found
+                pieces.append((deposit.number, deposit.packed[start:end]))
+        return pieces
 
     def _spill(self) -> None:
         """Write all pieces in memory to the file."""
@@ -295,13 +295,13 @@ class Depot:
         places = np.zeros((self._outputs, 3), dtype=np.int64)
         for output in range(self._outputs):
             run = b"".join(
-                one.packed[one.ends[output] : one.ends[output + 1]] for one in self._held
+                one.packed[one.ends[output] : one.ends[output + 1]] for one in self._in_memory
             )
             places[output] = self._file.append(run, _name(output))
-        numbers = np.array([one.number for one in self._held], dtype=np.int64)
-        ends = np.cumsum([np.diff(one.ends) for one in self._held], axis=0)
+        numbers = np.array([one.number for one in self._in_memory], dtype=np.int64)
+        ends = np.cumsum([np.diff(one.ends) for one in self._in_memory], axis=0)
         self._generations.append(_Generation(self._file, numbers, ends, places))
-        self._held, self._held_bytes = [], 0
+        self._in_memory, self._bytes_in_memory = [], 0
 
 
 def _name(output: int) -> bytes:

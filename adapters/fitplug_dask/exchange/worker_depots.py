@@ -150,11 +150,11 @@ def _open_depot(worker: Any, plan: ExchangePlan, lost: frozenset[str]) -> Depot 
         if depots is None:
             depots = _depots[worker] = {}
             _compat.add_worker_operation(worker, _OPERATION, _make_reader(depots))
-        held = depots.get(plan.name)
-        if held is None or held.name in lost:
+        earlier = depots.get(plan.name)
+        if earlier is None or earlier.name in lost:
             depots[plan.name] = plan.open_depot(worker.local_directory)
         depot = depots[plan.name]
-    if held is None:
+    if earlier is None:
         _compat.spawn_on_worker_loop(worker, partial(_end_with_lease, worker, depots, plan))
     return depot
 
@@ -206,11 +206,11 @@ async def _read(
     depots: Mapping[str, Depot], exchange: str, depot: str, output: int
 ) -> Stretches | None:
     """Return the packed pieces of one output in a depot, or None if they are lost."""
-    found = depots.get(exchange)
-    if found is None or found.name != depot:
+    local = depots.get(exchange)
+    if local is None or local.name != depot:
         return None
     try:
-        return await asyncio.to_thread(found.collect, output)
+        return await asyncio.to_thread(local.collect, output)
     except Exception:  # a disk that fails has lost the pieces, which are made again elsewhere
         return None
 
@@ -227,12 +227,12 @@ async def _fetch_output(
                 return None
             fetching = _fetch_from(worker, address, plan.name, depot, output)
             try:
-                found = await asyncio.wait_for(fetching, plan.timeout)
+                pieces = await asyncio.wait_for(fetching, plan.timeout)
             except asyncio.TimeoutError:
-                found = None
-            if found is None:
+                pieces = None
+            if pieces is None:
                 _lost.add(depot)
-            return found
+            return pieces
 
     places = list(manifest.inputs)
     answers = await asyncio.gather(*(fetch_one(*place) for place in places))

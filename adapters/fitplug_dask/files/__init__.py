@@ -9,7 +9,7 @@ from fitplug_dask.files.snapshot import (
     check_on_threads,
     describe_damage,
     open_file,
-    read_found_header,
+    read_source_header,
     take_snapshot,
 )
 
@@ -23,7 +23,7 @@ __all__ = [
     "check_on_threads",
     "describe_damage",
     "open_file",
-    "read_found_header",
+    "read_source_header",
     "sample_checksums",
     "take_snapshot",
 ]

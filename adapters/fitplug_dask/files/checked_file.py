@@ -100,8 +100,8 @@ def lacks_numbers(schema: Any) -> bool:
 
 def _read_field_id(field: Any) -> int | None:
     """Return the number of a column in the footer, if the file numbers its columns."""
-    held = (field.metadata or {}).get(_FIELD_ID)
-    return None if held is None or not held.lstrip(b"-").isdigit() else int(held)
+    field_id = (field.metadata or {}).get(_FIELD_ID)
+    return None if field_id is None or not field_id.lstrip(b"-").isdigit() else int(field_id)
 
 
 Adapt: TypeAlias = Callable[[Any, int], Any]
@@ -142,7 +142,7 @@ class Adaptation:
         stored: The name of each column to count in the file.
         value_types: The type of the values that each column is read as, where it is converted.
         person: The column that identifies persons, if it is converted.
-        person_held: What that column holds, as `classify_person_type` says; "" if it may hold text
+        person_type: What that column holds, as `classify_person_type` says; "" if it may hold text
             as well as integers, and `WRITTEN` if it is text that may be written numbers.
         weight: The column of weights, if its type is unchecked.
         zone: The time zone in which times with a zone are read as days.
@@ -156,7 +156,7 @@ class Adaptation:
     stored: Mapping[str, str]
     value_types: Mapping[str, type] = field(default_factory=dict)
     person: str | None = None
-    person_held: str = ""
+    person_type: str = ""
     weight: str | None = None
     zone: str | None = None
     repeated: tuple[RepeatedKey, ...] = ()
@@ -177,9 +177,11 @@ class Adaptation:
         return lambda batch, first: self._adapt(batch, first, bits)
 
     def _adapt(self, batch: Any, first: int, bits: Any) -> Any:
-        kept = [] if bits is None else [find_remaining(bits, first, batch.num_rows)]
-        kept += [_find_agreeing(batch.column(key.column), key, self.zone) for key in self.repeated]
-        masks = [mask for mask in kept if mask is not None]
+        conditions = [] if bits is None else [find_remaining(bits, first, batch.num_rows)]
+        conditions += [
+            _find_agreeing(batch.column(key.column), key, self.zone) for key in self.repeated
+        ]
+        masks = [mask for mask in conditions if mask is not None]
         if masks:
             batch = batch.filter(pa.array(np.logical_and.reduce(masks)))
         columns = {name: self._read_column(batch, name) for name in self.stored}
@@ -208,16 +210,16 @@ class Adaptation:
         return convert_values(column, value_type, self.zone)
 
     def _read_persons(self, name: str, column: Any) -> Any:
-        if self.person_held == WRITTEN:
+        if self.person_type == WRITTEN:
             return unify_written_persons(column)
         if not self.unchecked:
             return convert_persons(column)
         why = explain_person_mismatch(column.type, floats=True)
-        if not why and self.person_held == "":
+        if not why and self.person_type == "":
             return spell_persons(column)
         read = convert_persons(convert_values(column, int))
-        if why or classify_person_type(read.type) not in (self.person_held, "null"):
-            why = why or f"holds {column.type}, but the table says that it holds {self.person_held}"
+        if why or classify_person_type(read.type) not in (self.person_type, "null"):
+            why = why or f"holds {column.type}, but the table says that it holds {self.person_type}"
             raise DamagedFileError(f"cannot be counted: column {name!r} {why}")
         return read
 

@@ -90,12 +90,12 @@ _WEIGHTS = _Wording("weights are", "weight")
 
 
 def check_file(
-    found: SourceFile, state: tuple[int, str], header: Header, wanted: WantedColumns
+    file: SourceFile, state: tuple[int, str], header: Header, wanted: WantedColumns
 ) -> CheckedFile:
     """Check that a file has all that is counted.
 
     Args:
-        found: The file.
+        file: The file.
         state: Its size and stamp, from before its header was read.
         header: Its header.
         wanted: What is counted.
@@ -104,22 +104,22 @@ def check_file(
         DataError: It lacks a column, or a column has another type.
     """
     size, stamp = state
-    if found.entry is not None and found.entry.size not in (None, size):
+    if file.entry is not None and file.entry.size not in (None, size):
         raise DataError(
-            f"{found.path} does not have the size that its table says; the file is damaged or was "
+            f"{file.path} does not have the size that its table says; the file is damaged or was "
             "replaced, check the table"
         )
-    found_before = (found.keys, found.format, header.schema, header.unchecked)
-    columns = wanted.checks.get(found_before) if found.entry is None else None
+    shape = (file.keys, file.format, header.schema, header.unchecked)
+    columns = wanted.checks.get(shape) if file.entry is None else None
     if columns is None:
-        columns = _check_columns(found, header, wanted)
-        if found.entry is None:
-            wanted.checks[found_before] = columns
-    has_deletions = found.entry is not None and found.entry.deleted is not None
+        columns = _check_columns(file, header, wanted)
+        if file.entry is None:
+            wanted.checks[shape] = columns
+    has_deletions = file.entry is not None and file.entry.deleted is not None
     return CheckedFile(
-        display_path=found.path,
-        location=found.location,
-        format=found.format,
+        display_path=file.path,
+        location=file.location,
+        format=file.format,
         size=size,
         stamp=stamp,
         rows=header.rows,
@@ -130,9 +130,9 @@ def check_file(
     )
 
 
-def _check_columns(found: SourceFile, header: Header, wanted: WantedColumns) -> dict[str, Any]:
+def _check_columns(file: SourceFile, header: Header, wanted: WantedColumns) -> dict[str, Any]:
     """Check the columns of a file, and return the fields of its `CheckedFile` that tell of them."""
-    check = _ColumnCheck(found, header, wanted)
+    check = _ColumnCheck(file, header, wanted)
     for name, attribute in wanted.attributes.items():
         check.add_column(name, attribute, _DOMAIN)
     codes = tuple(check.codes.items())
@@ -162,17 +162,17 @@ class _ColumnCheck:
         filled: The weight that stands for a missing column.
     """
 
-    def __init__(self, found: SourceFile, header: Header, wanted: WantedColumns) -> None:
-        self._found, self._header = found, header
+    def __init__(self, file: SourceFile, header: Header, wanted: WantedColumns) -> None:
+        self._file, self._header = file, header
         self._rules, self._known_codes = wanted.rules, wanted.codes
         self._schema = header.schema
         self.codes: dict[str, int] = {}
         self.stored: dict[str, str] = {}
         self.filled: dict[str, int | None] = {}
-        self._deleted = None if found.entry is None else found.entry.deleted
+        self._deleted = None if file.entry is None else file.entry.deleted
         self._value_types: dict[str, type] = {}
         self._repeated: list[RepeatedKey] = []
-        self._person_held: str | None = None  # None if the column is read as it is
+        self._person_type: str | None = None  # None if the column is read as it is
 
     def add_column(self, name: str, attribute: Encoder, wording: _Wording) -> None:
         """Look up the column, or the folder key, of an attribute or a filter."""
@@ -199,7 +199,7 @@ class _ColumnCheck:
             self._add_stored(name, stored, WEIGHT, _WEIGHTS)
         elif name in self._rules.missing:
             self.filled[name] = self._rules.missing[name]
-        elif self._found.entry is not None:  # which lists the column, so that its rows are null
+        elif self._file.entry is not None:  # which lists the column, so that its rows are null
             self.filled[name] = None
         else:
             raise self._make_missing_error(name)
@@ -212,23 +212,23 @@ class _ColumnCheck:
             raise self._make_missing_error(name, "; persons must be identified in every file")
         self.stored[name] = stored
         if self._schema is None:
-            self._person_held = ""
+            self._person_type = ""
             return None
         arrow_type = self._schema.field(stored).type
         if why := explain_person_mismatch(arrow_type):
-            raise DataError(f"{self._found.path}: column {name!r} {why}; convert the column")
-        held = classify_person_type(arrow_type)
-        if self._found.format in TEXT_FORMATS:
-            self._person_held = WRITTEN
+            raise DataError(f"{self._file.path}: column {name!r} {why}; convert the column")
+        person_type = classify_person_type(arrow_type)
+        if self._file.format in TEXT_FORMATS:
+            self._person_type = WRITTEN
         elif self._header.unchecked:
-            self._person_held = "" if held == "null" else held
+            self._person_type = "" if person_type == "null" else person_type
         elif classify_type(arrow_type) == "decimals":
-            self._person_held = held
-        return held
+            self._person_type = person_type
+        return person_type
 
     def list_dictionaries(self) -> tuple[str, ...]:
         """List the columns of texts, which a reader of Parquet reads as dictionaries."""
-        if self._found.format is not Format.PARQUET:
+        if self._file.format is not Format.PARQUET:
             return ()
         return tuple(
             name
@@ -244,15 +244,15 @@ class _ColumnCheck:
             renamed
             or any(said)
             or self._deleted is not None
-            or self._person_held is not None
+            or self._person_type is not None
             or self._header.unchecked
         ):
             return None
         return Adaptation(
             stored=self.stored,
             value_types=self._value_types,
-            person=None if self._person_held is None else person,
-            person_held=self._person_held or "",
+            person=None if self._person_type is None else person,
+            person_type=self._person_type or "",
             weight=weight if self._header.unchecked else None,
             zone=self._rules.zone,
             repeated=tuple(self._repeated),
@@ -268,27 +268,27 @@ class _ColumnCheck:
             self._value_types[name] = attribute.value_type
             return
         self._check_type(stored, attribute, wording)
-        held = self._schema.field(stored).type
-        if needs_conversion(attribute.value_type, held, self._rules.zone):
+        arrow_type = self._schema.field(stored).type
+        if needs_conversion(attribute.value_type, arrow_type, self._rules.zone):
             self._value_types[name] = attribute.value_type
 
     def _check_type(self, stored: str, attribute: Encoder, wording: _Wording) -> None:
         """Raise DataError if the attribute cannot read a column."""
-        if self._found.format in TEXT_FORMATS or self._header.unchecked:
+        if self._file.format in TEXT_FORMATS or self._header.unchecked:
             return
         arrow_type = self._schema.field(stored).type
         if why := explain_mismatch(attribute, arrow_type, wording.expects, self._rules.zone):
             raise DataError(
-                f"{self._found.path}: column {stored!r} {why}; convert the column or change "
+                f"{self._file.path}: column {stored!r} {why}; convert the column or change "
                 f"{wording.change}"
             )
 
     def _find_folder_key(self, name: str) -> FolderKey | None:
         """Return the folder key of this name, if there is one. Raise DataError if there are two."""
-        keys = [key for key in self._found.keys if key.name == name]
+        keys = [key for key in self._file.keys if key.name == name]
         if len(keys) > 1:
             raise DataError(
-                f"{self._found.path}: the path has two folders that set {name!r}; keep one"
+                f"{self._file.path}: the path has two folders that set {name!r}; keep one"
             )
         return keys[0] if keys else None
 
@@ -302,45 +302,45 @@ class _ColumnCheck:
             return name
         names: list[str] = self._schema.names
         stored: str | None = name
-        if self._found.entry is not None:
+        if self._file.entry is not None:
             stored = self._find_by_entry(name)
         if stored is not None and names.count(stored) > 1:
-            raise DataError(f"{self._found.path} has two columns {stored!r}; rename or drop one")
+            raise DataError(f"{self._file.path} has two columns {stored!r}; rename or drop one")
         return stored if stored in names else None
 
     def _find_by_entry(self, name: str) -> str | None:
         """Return the name of a table's column in the file, or None if the file lacks it."""
-        entry = self._found.entry
+        entry = self._file.entry
         assert entry is not None
         if name in entry.refused:
-            raise DataError(f"{self._found.path}: column {name!r} {entry.refused[name]}")
+            raise DataError(f"{self._file.path}: column {name!r} {entry.refused[name]}")
         if name not in entry.columns:
             raise self._make_missing_error(name)
         column = entry.columns[name]
         if not column.names and lacks_numbers(self._schema):
             raise DataError(
-                f"{self._found.path} does not number its columns, and the table does not name "
+                f"{self._file.path} does not number its columns, and the table does not name "
                 "them by a name mapping; check the table"
             )
         return find_stored_column(self._schema, column)
 
     def _find_default(self, name: str, attribute: Encoder, wording: _Wording) -> int:
         """Return the code that all rows of a file have that lacks a column."""
-        entry = self._found.entry
+        entry = self._file.entry
         if name in self._rules.missing:
             value = self._rules.missing[name]
             return int(attribute.codes(np.array([value, None], dtype=object))[0])
         if entry is not None and name in entry.columns:
             column = entry.columns[name]
             if column.absent is not None:
-                raise DataError(f"{self._found.path}: column {name!r} {column.absent}")
+                raise DataError(f"{self._file.path}: column {name!r} {column.absent}")
             text = column.shared[0] if column.shared else None
-            return _encode_folder_key(FolderKey(name, text, self._found.path), attribute, wording)
+            return _encode_folder_key(FolderKey(name, text, self._file.path), attribute, wording)
         raise self._make_missing_error(name)
 
     def _check_no_folder_key(self, name: str, subject: str) -> None:
         """Raise DataError if a folder gives what must be a column."""
-        for key in self._found.keys:
+        for key in self._file.keys:
             if key.name == name:
                 raise DataError(
                     f"folder {key.folder}: {subject} by a column {name!r} of the "
@@ -349,21 +349,21 @@ class _ColumnCheck:
 
     def _make_missing_error(self, name: str, advice: str = "") -> DataError:
         """Return the error for a column that the file lacks."""
-        found = self._found
-        if found.format in TEXT_FORMATS:
+        file = self._file
+        if file.format in TEXT_FORMATS:
             return DataError(
-                f"{found.path} has no column {name!r} on its first line; "
+                f"{file.path} has no column {name!r} on its first line; "
                 f"{self._suggest_header_name(name)}"
             )
-        names = list(found.entry.columns) if found.entry is not None else self._schema.names
-        known = {*names, *(key.name for key in found.keys)}
+        names = list(file.entry.columns) if file.entry is not None else self._schema.names
+        known = {*names, *(key.name for key in file.keys)}
         # The columns of a file made from a table without a header are named by a person's values.
         suggested = (
             suggest_nearest(name, sorted(known))
             if can_name_columns(names)
             else suggest_column(name, known)
         )
-        return DataError(f"{found.path} has no column {name!r}; {suggested}{advice}")
+        return DataError(f"{file.path} has no column {name!r}; {suggested}{advice}")
 
     def _suggest_header_name(self, name: str) -> str:
         """Say what to do about a column that the first line of a text does not name.

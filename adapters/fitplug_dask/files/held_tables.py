@@ -78,7 +78,7 @@ def read_partition_header(location: Any, state: State) -> Header:
     """Return the header of a partition of Dask, whose types are known when it is computed."""
     schema = None
     if location.columns is not None:
-        schema = pa.schema([(name, _TYPES[held]) for name, held in location.columns.items()])
+        schema = pa.schema([(name, _TYPES[kind]) for name, kind in location.columns.items()])
     return Header(schema, (_GUESSED_ROWS,), False, None, unchecked=True)
 
 

@@ -294,8 +294,8 @@ def sample_checksums(files: Sequence[CheckedFile]) -> ChecksumSample:
     parquet = [file for file in files if file.format is Format.PARQUET and not file.left_out]
     in_store = any(file.location.options is not None for file in parquet)
     step = -(-len(parquet) // (_STORED_FILES if in_store else _LOCAL_FILES)) or 1
-    found = [_has_checksum(file) for file in parquet[::step]]
-    known = [has for has in found if has is not None]
+    checksums = [_has_checksum(file) for file in parquet[::step]]
+    known = [has for has in checksums if has is not None]
     return ChecksumSample(known.count(False), len(known))
 
 

@@ -98,7 +98,7 @@ def read_header(location: Location, file_format: Format, state: State) -> Header
 @lru_cache(2**7)
 def _check_schema(schema: Any) -> None:
     """Raise if names are damaged, of columns or of time zones: here and not when they are used."""
-    _ = schema.names, str(schema), [classify_type(held) for held in schema.types]
+    _ = schema.names, str(schema), [classify_type(arrow_type) for arrow_type in schema.types]
 
 
 def open_file(file: CheckedFile) -> AbstractContextManager[ReadRowGroup]:
@@ -187,7 +187,7 @@ def _explain_unreadable(location: Location, file_format: Format, state: State) -
 
 
 def take_snapshot(
-    found: Sequence[SourceFile],
+    sources: Sequence[SourceFile],
     attributes: Mapping[str, Attribute],
     person: str | None = None,
     *,
@@ -199,7 +199,7 @@ def take_snapshot(
     """Read the footers and schemas of all files and check them; no row is read.
 
     Args:
-        found: The files.
+        sources: The files.
         attributes: The attributes to count by name. Each is a column or a folder key of every
             file.
         person: A column of every file that identifies persons, of one type in all files.
@@ -209,38 +209,38 @@ def take_snapshot(
         check_all: How all files are checked; by threads of this process if it is left out.
 
     Returns:
-        The files, in the order of `found`.
+        The files, in the order of `sources`.
 
     Raises:
         DataError: A file is missing, damaged, or of another schema; the first one is named.
     """
     wanted = WantedColumns(attributes, person, weight, filters, rules)
-    files = tuple((check_all or check_on_threads)(partial(_check_file, wanted), found))
+    files = tuple((check_all or check_on_threads)(partial(_check_file, wanted), sources))
     check_person_types(files, person)
     return files
 
 
-def check_on_threads(check: CheckOne, found: Sequence[SourceFile]) -> Sequence[CheckedFile]:
+def check_on_threads(check: CheckOne, sources: Sequence[SourceFile]) -> Sequence[CheckedFile]:
     """Check files, several at once.
 
     Raises:
         DataError: As by `check`, for the first file that fails.
     """
     # Python threads that only make calls to the operating system are slower than one thread.
-    alone = 0 if any(file.location.options is not None for file in found) else _FIRST_RUN
+    alone = 0 if any(file.location.options is not None for file in sources) else _FIRST_RUN
     start = time.perf_counter()
-    checked = [check(file) for file in found[:alone]]
+    checked = [check(file) for file in sources[:alone]]
     if alone and time.perf_counter() - start < _SLOW_SECONDS * len(checked):
-        return checked + [check(file) for file in found[alone:]]
+        return checked + [check(file) for file in sources[alone:]]
     run = _RUN if alone else 1
-    runs = [found[i : i + run] for i in range(alone, len(found), run)]
+    runs = [sources[i : i + run] for i in range(alone, len(sources), run)]
     with ThreadPoolExecutor(_READERS) as readers:
         for some in readers.map(lambda some: [check(file) for file in some], runs):
             checked += some
     return checked
 
 
-def read_found_header(found: SourceFile) -> tuple[State, Header]:
+def read_source_header(source: SourceFile) -> tuple[State, Header]:
     """Return the state of a file, taken before the file is read, and its header.
 
     Returns:
@@ -249,7 +249,7 @@ def read_found_header(found: SourceFile) -> tuple[State, Header]:
     Raises:
         DataError: The header cannot be read.
     """
-    location = found.location
+    location = source.location
     fault = ""
     try:
         state = location.listed or location.read_state()
@@ -262,14 +262,14 @@ def read_found_header(found: SourceFile) -> tuple[State, Header]:
     except ImportError:
         fault = "cannot be opened, as a package for its store is missing; install it"
     if fault:
-        raise DataError(f"{found.path} {fault}")
-    header = read_header(location, found.format, state)
+        raise DataError(f"{source.path} {fault}")
+    header = read_header(location, source.format, state)
     if isinstance(header, str):
-        raise DataError(f"{found.path} {header}")
+        raise DataError(f"{source.path} {header}")
     return state, header
 
 
-def _check_file(wanted: WantedColumns, found: SourceFile) -> CheckedFile:
+def _check_file(wanted: WantedColumns, source: SourceFile) -> CheckedFile:
     """Read the header of one file and check all that is needed of it."""
-    state, header = read_found_header(found)
-    return check_file(found, state, header, wanted)
+    state, header = read_source_header(source)
+    return check_file(source, state, header, wanted)

@@ -121,8 +121,8 @@ def add_shares(
     if not outer:
         return loops.add_shares(counter, cells, codes[0], last.shares, last.size, weights)
     axes, stride = [], 1
-    for measure, own in zip(outer[::-1], codes[-2::-1], strict=True):
-        axes.append(Axis(measure, stride, own))
+    for measure, digits in zip(outer[::-1], codes[-2::-1], strict=True):
+        axes.append(Axis(measure, stride, digits))
         stride *= measure.size
     records = np.ones(len(cells), dtype=np.int64) if weights is None else weights
     for corner, shares in divide_records(cells * stride, axes, records):
@@ -177,11 +177,11 @@ class JointCounters:
                 math.prod(attributes[name].size for name in joint),
                 # No cell can hold more than all rows; narrow counters stay in the cache twice as
                 # long.
-                dtype=np.uint32 if rows < 2**32 and weight is None and not own else np.int64,
+                dtype=np.uint32 if rows < 2**32 and weight is None and not measures else np.int64,
             )
-            for joint, own in zip(joints, self._measures, strict=True)
+            for joint, measures in zip(joints, self._measures, strict=True)
         ]
-        used = dict.fromkeys(name for own in self._measures for name in own)
+        used = dict.fromkeys(name for measures in self._measures for name in measures)
         # Of a single table, the rows outside the domain are those outside the table.
         self._single_table = weight is None and len(self._atoms) == 1 and all(self._digits)
         self._single_table &= not used or (len(joints) == 1 and len(used) == 1)
@@ -235,10 +235,10 @@ class JointCounters:
         codes = self._measure_reader.read(rows, columns, shared)
         weights = None if self._weight is None else self._weight_reader.read(columns[self._weight])
         if not self._single_table:
-            kept = self._find_inside(doubtful, codes)
-            if kept is not None:
-                rows, codes = len(kept), {name: own[kept] for name, own in codes.items()}
-                weights = None if weights is None else weights[kept]
+            inside = self._find_inside(doubtful, codes)
+            if inside is not None:
+                rows, codes = len(inside), {name: column[inside] for name, column in codes.items()}
+                weights = None if weights is None else weights[inside]
             self._records += rows if weights is None else int(weights.sum())
             if self.is_full:
                 return
@@ -271,8 +271,8 @@ class JointCounters:
         """Add the shares of rows to a joint table, and return the number of the rows."""
         names = self._measures[joint]
         measures = [self._attributes[name] for name in names]
-        own = [codes[name] for name in names]
-        return add_shares(self.counters[joint], cells, measures, own, weights)
+        measure_codes = [codes[name] for name in names]
+        return add_shares(self.counters[joint], cells, measures, measure_codes, weights)
 
     def _find_inside(
         self, doubtful: Sequence[Atom], codes: Mapping[str, Codes]
@@ -282,17 +282,17 @@ class JointCounters:
         Returns:
             The positions of the rows that are kept; None if all are.
         """
-        found = [atom.cells >= 0 for atom in doubtful]
-        found += [own >= 0 for own in codes.values() if own.min(initial=0) < 0]
-        if not found:
+        conditions = [atom.cells >= 0 for atom in doubtful]
+        conditions += [column >= 0 for column in codes.values() if column.min(initial=0) < 0]
+        if not conditions:
             return None
-        inside = np.logical_and.reduce(found)
+        inside = np.logical_and.reduce(conditions)
         if inside.all():
             return None
-        kept = np.flatnonzero(inside)
+        positions = np.flatnonzero(inside)
         for atom in self._atoms:
-            atom.cells = atom.cells[kept]
-        return kept
+            atom.cells = atom.cells[positions]
+        return positions
 
 
 class Atom:

@@ -109,12 +109,12 @@ def split_into_atoms(joints: Sequence[Iterable[str]]) -> list[AttributeSet]:
     An atom is a largest set of attributes that occur in the same joint tables, so that each joint
     table is a union of atoms.
     """
-    held: dict[str, list[int]] = {}
+    joints_of: dict[str, list[int]] = {}
     for i, joint in enumerate(joints):
         for name in joint:
-            held.setdefault(name, []).append(i)
+            joints_of.setdefault(name, []).append(i)
     together: dict[tuple[int, ...], list[str]] = {}
-    for name, where in held.items():
+    for name, where in joints_of.items():
         together.setdefault(tuple(where), []).append(name)
     return [tuple(names) for names in together.values()]
 
@@ -183,8 +183,8 @@ def _merge_tables(domain: Domain, tables: Iterable[frozenset[str]]) -> list[set[
             continue
         for joint in joints:
             # A joint table has no more measures than a wanted one: with them grow its shares.
-            own, others = joint & measures, names & measures
-            if not (own <= others or others <= own):
+            joint_measures, others = joint & measures, names & measures
+            if not (joint_measures <= others or others <= joint_measures):
                 continue
             if _count_cells(domain, joint.union(names)) <= MERGED_CELLS:
                 joint.update(names)

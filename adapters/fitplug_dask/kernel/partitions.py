@@ -53,12 +53,12 @@ class Partition:
     @property
     def rows(self) -> int:
         """The number of rows, a guess unless all files say how many they hold."""
-        return sum(held.rows for held in self.slices)
+        return sum(file_slice.rows for file_slice in self.slices)
 
     @property
     def max_rows(self) -> int:
         """What no counter can exceed: the rows, if the files say how many they hold."""
-        return self.rows if all(held.file.exact for held in self.slices) else 2**62
+        return self.rows if all(file_slice.file.exact for file_slice in self.slices) else 2**62
 
     def __repr__(self) -> str:
         return f"Partition({len(self.slices)} slices)"
@@ -89,14 +89,14 @@ def cut_partitions(files: Sequence[CheckedFile], cells: int, workers: int) -> li
     cuts: dict[int, list[FileSlice]] = {}
     before = 0
     for file in files:
-        held: dict[int, list[int]] = {}
+        row_groups_of: dict[int, list[int]] = {}
         for group, rows in enumerate(file.rows):
             if rows:
                 # The partition in which the middle row of this group falls.
                 number = (2 * before + rows) * partitions // (2 * total)
-                held.setdefault(number, []).append(group)
+                row_groups_of.setdefault(number, []).append(group)
             before += rows
-        for number, row_groups in held.items():
+        for number, row_groups in row_groups_of.items():
             cuts.setdefault(number, []).append(FileSlice(file, tuple(row_groups)))
     return [Partition(tuple(slices)) for slices in cuts.values()]
 

@@ -98,10 +98,10 @@ class _BatchJoiner:
 
 def read_partition(consumer: RowConsumer, partition: Partition) -> Fault | None:
     """Give all rows of a partition to a consumer, or return why that failed."""
-    slices = [held for held in partition.slices if not _is_outside(held.file)]
-    asked = [held for held in slices if ReadAhead.reads(held.file)]
+    slices = [part for part in partition.slices if not _is_outside(part.file)]
+    asked = [part for part in slices if ReadAhead.reads(part.file)]
     joiner = _BatchJoiner(consumer)
-    with ReadAhead((held.file, group) for held in asked for group in held.row_groups) as ahead:
+    with ReadAhead((part.file, group) for part in asked for group in part.row_groups) as ahead:
         for file_slice in slices:
             if fault := _read_slice(joiner, file_slice, ahead):
                 return fault
@@ -109,7 +109,7 @@ def read_partition(consumer: RowConsumer, partition: Partition) -> Fault | None:
         fault = _attempt_reading(slices[-1].file, joiner.flush)
         if fault:
             return fault
-    return _check_versions([held.file for held in slices if _is_in_store(held.file)])
+    return _check_versions([part.file for part in slices if _is_in_store(part.file)])
 
 
 def _is_outside(file: CheckedFile) -> bool:

@@ -85,10 +85,10 @@ class PersonHasher:
         """Hash a column without a dictionary, as `hash_persons` does."""
         known = column.is_valid().to_numpy(zero_copy_only=False)
         tags = np.zeros((len(column), 2), dtype=np.uint64)
-        held = classify_person_type(column.type)
-        if held == "null":
+        person_type = classify_person_type(column.type)
+        if person_type == "null":
             return tags, known
-        if held != "integers":
+        if person_type != "integers":
             loops.hash_stretches(*self._key, *view_stretches(column), tags)
             return tags, known
         values = view_numbers(column)

@@ -25,7 +25,7 @@ from fitplug_dask.progress import Report
 from fitplug_dask.sharding import Consume, ShardJob, SparseCounts, add_up, count_shards
 from fitplug_dask.workers import Runner
 
-Kept: TypeAlias = "tuple[int, ...]"
+Buckets: TypeAlias = "tuple[int, ...]"
 
 _BLOCK_ROWS = 2**16
 
@@ -100,9 +100,9 @@ def count_person_shards(
     sizes = [partition.rows for partition in partitions]
     buckets = choose_buckets(job, sum(sizes), memory, client.threads)
     keep = KeepJob(PersonJob(job, selection, buckets), store)
-    kept: Kept = ()
+    stored: Buckets = ()
     if partitions:
-        kept = add_exchange(
+        stored = add_exchange(
             Exchange(split_by_person, buckets, shared=keep, memory=memory),
             keep_buckets,
             join_buckets,
@@ -113,12 +113,12 @@ def count_person_shards(
         )
     return count_shards(
         job,
-        kept,
+        stored,
         slabs,
         consume,
         client=client,
-        sizes=[1] * len(kept),
-        split=partial(split_kept_rows, store.read),
+        sizes=[1] * len(stored),
+        split=partial(split_bucket, store.read),
         shared=shared,
         report=_report_half(report, 1),
         memory=memory,
@@ -132,7 +132,7 @@ def split_by_person(job: KeepJob, partition: Partition) -> Mapping[int, memoryvi
 
 def keep_buckets(
     job: KeepJob, buckets: Iterator[tuple[int, Mapping[int, memoryview]]]
-) -> Kept | Fault:
+) -> Buckets | Fault:
     """Store the rows that the persons of some buckets keep; return the buckets that have any.
 
     Raises:
@@ -140,7 +140,7 @@ def keep_buckets(
     """
     check_selection_once()
     packing = Packing(job.persons.job)
-    kept = []
+    stored = []
     for number, pieces in buckets:
         rows = packing.read_records(pieces.values())
         del pieces
@@ -148,16 +148,16 @@ def keep_buckets(
         if len(words):
             if fault := job.store.write(number, _encode_words(words)):
                 return fault
-            kept.append(number)
-    return tuple(kept)
+            stored.append(number)
+    return tuple(stored)
 
 
-def join_buckets(*results: Kept) -> Kept:
+def join_buckets(*results: Buckets) -> Buckets:
     """Join the numbers of buckets that tasks have returned."""
     return tuple(sorted(number for result in results for number in result))
 
 
-def split_kept_rows(
+def split_bucket(
     read: Callable[[int], bytes | Fault], what: ShardJob, bucket: int
 ) -> Mapping[int, SparseCounts] | Fault:
     """Return the counts of each slab over the kept rows of one bucket."""

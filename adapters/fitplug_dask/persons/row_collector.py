@@ -32,7 +32,7 @@ class RowCollector:
         self._passing: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
         self._room = 0
         self._groups: list[Rows] = []
-        self._held = self._compacted = 0
+        self._collected = self._compacted = 0
 
     def take_batch(self, batch: Any, columns: Sequence[str], shared: Mapping[str, int]) -> None:
         """Take the rows of an Arrow batch; `shared` are codes that all of them share."""
@@ -54,17 +54,17 @@ class RowCollector:
         if wanted.all():
             rows = batch.num_rows
         else:
-            kept = np.flatnonzero(wanted)
-            rows, tags = len(kept), tags[kept]
-            codes = {name: column[kept] for name, column in codes.items()}
+            positions = np.flatnonzero(wanted)
+            rows, tags = len(positions), tags[positions]
+            codes = {name: column[positions] for name, column in codes.items()}
         self._groups.append(Rows(tags, self._packing.pack({**codes, **shared}, rows)))
-        self._held += rows
+        self._collected += rows
         # This is seldom enough to cost little, and often enough that persons of very many rows,
         # such as those behind a placeholder, take no more memory than others.
-        if self._held > max(_COMPACTED_ROWS, 2 * self._compacted):
-            held = self.collect()
-            self._groups = [held.take(self._selection.select_rows(held))]
-            self._held = self._compacted = len(self._groups[0].tags)
+        if self._collected > max(_COMPACTED_ROWS, 2 * self._compacted):
+            collected = self.collect()
+            self._groups = [collected.take(self._selection.select_rows(collected))]
+            self._collected = self._compacted = len(self._groups[0].tags)
 
     def take_identical_rows(self, rows: int, shared: Mapping[str, int]) -> None:
         """Refuse rows that no column distinguishes: the rows of persons have one."""

@@ -137,9 +137,9 @@ def _find_repeated(tags: npt.NDArray[np.uint64], identities: Words) -> npt.NDArr
     ordered = mixed[order]
     is_as_before = np.zeros(len(order) + 1, dtype=bool)
     is_as_before[1:-1] = ordered[1:] == ordered[:-1]
-    found = np.empty(len(order), dtype=bool)
-    found[order] = is_as_before[1:] | is_as_before[:-1]
-    return found
+    repeated = np.empty(len(order), dtype=bool)
+    repeated[order] = is_as_before[1:] | is_as_before[:-1]
+    return repeated
 
 
 _MOST_BITS = 20
@@ -157,7 +157,7 @@ def check_rows(rows: Rows) -> None:
 
 
 def check_selection(
-    rows: Rows, kept: npt.NDArray[np.int64], limit: int, groups: RecordGroups | None
+    rows: Rows, selected: npt.NDArray[np.int64], limit: int, groups: RecordGroups | None
 ) -> None:
     """Check that the rows that were kept are within the limits.
 
@@ -166,7 +166,7 @@ def check_selection(
 
     Args:
         rows: The rows (n,) that were selected from.
-        kept: The positions (m,) of the rows that were kept.
+        selected: The positions (m,) of the selected rows.
         limit: The most rows of a person.
         groups: The rows of a person of which at most one is kept; None if there is no such limit.
 
@@ -175,17 +175,17 @@ def check_selection(
             limit, or more than one in a group.
     """
     check_rows(rows)
-    is_kept = np.zeros(len(rows.tags), dtype=bool)
-    if len(kept) and (kept.min() < 0 or kept.max() >= len(is_kept)):
+    is_selected = np.zeros(len(rows.tags), dtype=bool)
+    if len(selected) and (selected.min() < 0 or selected.max() >= len(is_selected)):
         _refuse("a row was kept that there is not")
-    is_kept[kept] = True
-    if np.count_nonzero(is_kept) != len(kept):
+    is_selected[selected] = True
+    if np.count_nonzero(is_selected) != len(selected):
         _refuse("a row was kept twice")
-    tags = rows.tags.compress(is_kept, axis=0)  # several times as fast as an index
+    tags = rows.tags.compress(is_selected, axis=0)  # several times as fast as an index
     if _repeats(tags[:, 0], [tags], limit):
         _refuse("a person keeps more rows than the limit")
     if groups is not None:
-        identities = groups.identify_groups(rows.words.compress(is_kept, axis=0))
+        identities = groups.identify_groups(rows.words.compress(is_selected, axis=0))
         if _repeats(mix_words(tags[:, 0], identities), [tags, identities], 1):
             _refuse("a person keeps more than one row of a group")
 
@@ -294,17 +294,17 @@ class Selection:
         """
         check_rows(rows)
         if self.groups is None:
-            kept = self._select_lowest(rows)
+            selected = self._select_lowest(rows)
         else:
             alone = select_one_of_each_group(self.priority_key, rows, self.groups)
-            kept = alone[self._select_lowest(rows.take(alone))]
-        check_selection(rows, kept, self.contributions, self.groups)
-        return kept
+            selected = alone[self._select_lowest(rows.take(alone))]
+        check_selection(rows, selected, self.contributions, self.groups)
+        return selected
 
     def _select_lowest(self, rows: Rows) -> Positions:
         """Select the k rows of lowest priority of each person."""
-        kept = np.empty(len(rows.tags), dtype=np.int64)
+        selected = np.empty(len(rows.tags), dtype=np.int64)
         key = halve_key(self.priority_key)
-        limit = min(self.contributions, len(kept))
-        found = loops.select_rows(*key, rows.tags, rows.words, limit, kept)
-        return kept[:found]
+        limit = min(self.contributions, len(selected))
+        count = loops.select_rows(*key, rows.tags, rows.words, limit, selected)
+        return selected[:count]

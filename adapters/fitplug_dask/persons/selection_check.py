@@ -25,8 +25,8 @@ from fitplug_dask.persons.selection import AttributeGroups, CellGroups, RecordGr
 from fitplug_dask.workers import CheckError
 
 Person: TypeAlias = str | int | None
-Kept: TypeAlias = list[tuple[int, int, int]]
-"""Of each row that is kept, the two words of its person's hash, and its cell; ascending."""
+SelectedRows: TypeAlias = list[tuple[int, int, int]]
+"""Of each selected row, the two words of its person's hash, and its cell; ascending."""
 
 _KEY = bytes(range(16))
 _OTHER_KEY = bytes(range(16, 32))
@@ -106,7 +106,7 @@ def _store_numbers() -> Iterator[tuple[str, Any]]:
         yield str(kind), pa.array(_NUMBERS, kind)
 
 
-def _select(selection: Selection, persons: Any) -> Kept:
+def _select(selection: Selection, persons: Any) -> SelectedRows:
     """Return the rows that are kept, as a count selects them.
 
     The rows are read twice, once as a slice that was compacted, and once as a slice of what was.
@@ -114,18 +114,20 @@ def _select(selection: Selection, persons: Any) -> Kept:
     cells = np.array(_CELLS, dtype=np.int64)
     columns = [persons, pa.array(cells // _YEARS), pa.array(cells % _YEARS + 1)]
     batch = pa.RecordBatch.from_arrays(columns, names=["person", *_JOB.attributes])
-    kept: list[Kept] = []
+    selected: list[SelectedRows] = []
     for one in (compact_batch(batch.slice(_FIRST)), compact_batch(batch).slice(_FIRST)):
         collector = RowCollector(_JOB, selection)
         collector.take_batch(one, list(_JOB.attributes), {})
         rows = collector.collect()
         rows = rows.take(selection.select_rows(rows))
-        held = zip(rows.tags.tolist(), rows.words.tolist(), strict=True)
-        kept.append(sorted((*tag, *words) for tag, words in held))
-    return kept[1] if kept[0] == kept[1] else []
+        hashed = zip(rows.tags.tolist(), rows.words.tolist(), strict=True)
+        selected.append(sorted((*tag, *words) for tag, words in hashed))
+    return selected[1] if selected[0] == selected[1] else []
 
 
-def _select_plainly(persons: list[Person], cells: list[int], groups: RecordGroups | None) -> Kept:
+def _select_plainly(
+    persons: list[Person], cells: list[int], groups: RecordGroups | None
+) -> SelectedRows:
     """Return the rows that should be kept, by a loop in the order of their priorities."""
     ranked = []
     for person, cell in zip(persons, cells, strict=True):
@@ -137,17 +139,17 @@ def _select_plainly(persons: list[Person], cells: list[int], groups: RecordGroup
             tag = _hash_plainly(_KEY, person.to_bytes(9, "little", signed=True))
         message = b"".join(word.to_bytes(8, "little") for word in (*tag, cell))
         ranked.append((_hash_plainly(_OTHER_KEY, message)[0], tag, cell))
-    kept: Kept = []
+    selected: SelectedRows = []
     seen = set()
     for number, (_, tag, cell) in enumerate(sorted(ranked)):
         group = number
         if groups is not None:
             group = cell if isinstance(groups, CellGroups) else cell % _YEARS
-        held = sum(row[:2] == tag for row in kept)
-        if (tag, group) not in seen and held < _LIMIT:
+        count = sum(row[:2] == tag for row in selected)
+        if (tag, group) not in seen and count < _LIMIT:
             seen.add((tag, group))
-            kept.append((*tag, cell))
-    return sorted(kept)
+            selected.append((*tag, cell))
+    return sorted(selected)
 
 
 def _hash_plainly(key: bytes, message: bytes) -> tuple[int, int]:
@@ -175,9 +177,9 @@ def _hash_plainly(key: bytes, message: bytes) -> tuple[int, int]:
         v[3] ^= word
         mix(2)
         v[0] ^= word
-    found = []
+    digest = []
     for which, mark in ((2, 0xEE), (1, 0xDD)):
         v[which] ^= mark
         mix(4)
-        found.append(v[0] ^ v[1] ^ v[2] ^ v[3])
-    return found[0], found[1]
+        digest.append(v[0] ^ v[1] ^ v[2] ^ v[3])
+    return digest[0], digest[1]

@@ -89,10 +89,10 @@ def split_partition(job: PersonJob, partition: Partition) -> Mapping[int, memory
         # Some person has very many rows. Those that it cannot keep would crowd its bucket.
         crowded = np.flatnonzero(sizes[bucket] > most)
         among = rows.take(crowded)
-        kept = np.concatenate(
+        selected = np.concatenate(
             [np.flatnonzero(sizes[bucket] <= most), crowded[job.selection.select_rows(among)]]
         )
-        rows, bucket = rows.take(kept), bucket[kept]
+        rows, bucket = rows.take(selected), bucket[selected]
         sizes = np.bincount(bucket, minlength=job.buckets)
     packing = Packing(job.job)
     width = packing.record.itemsize

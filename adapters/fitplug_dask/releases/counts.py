@@ -152,12 +152,12 @@ class CountStore:
                 continue
             try:
                 encrypted = self.place.read(name)
-                found = json.loads(decrypt_long(self._key, encrypted, seal.encode()))
+                content = json.loads(decrypt_long(self._key, encrypted, seal.encode()))
             except (FileNotFoundError, ValueError):
                 continue
-            seals = tuple(found["seals"])
+            seals = tuple(content["seals"])
             if seal_slabs(self.nonce, description, seals) == seal:
-                return CountStore(self.place, self.nonce, found["run"]), seals
+                return CountStore(self.place, self.nonce, content["run"]), seals
         return None
 
     def open(self) -> None:

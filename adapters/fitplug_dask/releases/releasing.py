@@ -99,8 +99,8 @@ class RowCounting:
         if not self._is_in_slabs():
             return TableCounts(count(self.source, request.plan, **keywords), self.secret.nonce)
         check_encryption("counts of so many cells")
-        found = self._find_charged()
-        return self._count_slabs(self.source, keywords) if found is None else found
+        charged = self._find_charged()
+        return self._count_slabs(self.source, keywords) if charged is None else charged
 
     def _is_in_slabs(self) -> bool:
         """Return whether counts are too many for this process.
@@ -114,11 +114,11 @@ class RowCounting:
     def _find_charged(self) -> StoredCounts | None:
         """Return the counts that the ledger has charged for, if they are stored."""
         seal = self.release.charged_seal
-        found = None if seal is None else self.store.find_seals(self._describe(), seal)
-        if found is None or seal is None:
+        stored = None if seal is None else self.store.find_seals(self._describe(), seal)
+        if stored is None or seal is None:
             return None
         _LOG.info("the release goes on with the counts that it was charged for")
-        of_run, seals = found
+        of_run, seals = stored
         return StoredCounts(of_run, self.release.request.rows, seal, seals)
 
     def _count_slabs(self, source: Source, keywords: Mapping[str, Any]) -> StoredCounts:

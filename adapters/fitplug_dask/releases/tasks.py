@@ -141,8 +141,8 @@ def answer_in_parts(plan: Plan, parted: PartedStrategy, report: Report = ignore)
             for number, slab in enumerate(parted.slabs)
         ]
         for part in range(len(parted.sizes)):
-            own = {slab: pieces[slab][part] for slab in parted.list_slabs(part)}
-            yield parted.place(part), parted.answer_part(part, own)
+            pieces_of_part = {slab: pieces[slab][part] for slab in parted.list_slabs(part)}
+            yield parted.place(part), parted.answer_part(part, pieces_of_part)
             if len(parted.sizes) > 1:
                 report(part + 1, len(parted.sizes))
 
@@ -174,12 +174,12 @@ def draw_answers(job: ReleaseJob, part: int, pieces: Mapping[int, IntArray]) -> 
 
     def find() -> DurablePart | None:
         job.staging.check_mark()
-        found = find_answers_part(folder, part, size)
-        return None if found is None else DurablePart(found.bytes, found.digest)
+        part_file = find_answers_part(folder, part, size)
+        return None if part_file is None else DurablePart(part_file.bytes, part_file.digest)
 
-    found = report_faults(find, job.staging.output)
-    if found is not None:
-        return found
+    durable = report_faults(find, job.staging.output)
+    if durable is not None:
+        return durable
     noise_std = job.plan.noise_std
 
     def draw() -> IntArray:

@@ -95,14 +95,16 @@ def begin_series(
         )
 
     def find_begun() -> Series | None:
-        found = ledger.find_release(request)
+        charge = ledger.find_release(request)
         return (
-            None if found is None else _open_begun(found, describe(found), place, ledger, key_file)
+            None
+            if charge is None
+            else _open_begun(charge, describe(charge), place, ledger, key_file)
         )
 
     def find_owner() -> str:
-        found = ledger.find_release(request)
-        return "" if found is None else describe(found).digest
+        charge = ledger.find_release(request)
+        return "" if charge is None else describe(charge).digest
 
     if (series := find_begun()) is not None:
         return series
@@ -131,16 +133,16 @@ def begin_series(
 
 
 def _open_begun(
-    found: StagedCharge,
+    charge: StagedCharge,
     record: SeriesRecord,
     place: Path,
     ledger: Ledger,
     key_file: str | PathLike[str] | None,
 ) -> Series | None:
     """Open the series that was charged; None if a process was killed before it wrote the record."""
-    state = found.stage.state
+    state = charge.stage.state
     if state != "charged":
-        _check_charge(ledger, found, record, place)
+        _check_charge(ledger, charge, record, place)
     if state != "published" and not (place / RECORD).is_file():
         return None
     if SeriesRecord.read(place) != record:
@@ -148,7 +150,7 @@ def _open_begun(
     if state == "charged":
         # The ledger is a copy from before it had the record, and enters it again.
         output = encode_path(place)
-        ledger.record_draw(found.entry, record.digest, counts=record.digest, output=output)
+        ledger.record_draw(charge.entry, record.digest, counts=record.digest, output=output)
     return open_series(place, ledger=ledger, key_file=key_file)
 
 
@@ -298,20 +300,22 @@ def _prepare_folder(plan: Plan, place: Path, ledger: Ledger) -> None:
         raise InputError(f"{place} is a file; name a folder for the series")
     place.mkdir(parents=True, exist_ok=True)
     # Names that begin with a dot are what a killed process left.
-    held = {path.name for path in place.iterdir() if not path.name.startswith(".")}
-    if RECORD in held:
+    names = {path.name for path in place.iterdir() if not path.name.startswith(".")}
+    if RECORD in names:
         record = SeriesRecord.read(place)
-        if (record.entry, record.time) not in {(own.id, own.time) for own in ledger.entries()}:
+        if (record.entry, record.time) not in {
+            (entry.id, entry.time) for entry in ledger.entries()
+        }:
             raise LedgerError(
                 f"{place} holds a series that was charged as number {record.entry} of "
                 f"{record.time[:19]}, which the ledger {ledger.path} does not have; put back its "
                 "newest copy, or name a new folder for another series"
             )
-    if not held <= {PLAN}:
+    if not names <= {PLAN}:
         raise InputError(f"{place} holds files already; name a folder that is new or empty")
-    if PLAN in held and Plan.load(place / PLAN).digest != plan.digest:
+    if PLAN in names and Plan.load(place / PLAN).digest != plan.digest:
         raise InputError(f"{place} holds another plan already; name a folder that is new or empty")
-    if PLAN not in held:
+    if PLAN not in names:
         plan.save(place / PLAN)
     # The name of the hidden folder is that long, which is found before the charge.
     probe = locate_hidden(place, secrets.token_hex(32)).path

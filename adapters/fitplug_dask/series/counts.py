@@ -99,8 +99,10 @@ def take_period(
                 "other cells; count them again with the plan"
             )
     check_limit(plan, tables, contributions)
-    held = [set(names) for names in tables]
-    if missing := [names for names in wanted if not any(set(names) <= own for own in held)]:
+    counted = [set(names) for names in tables]
+    if missing := [
+        names for names in wanted if not any(set(names) <= others for others in counted)
+    ]:
         raise TablesError(
             f"the table {missing[0]} is needed; a series needs each table of its plan by "
             f"{periods}: count (plan.domain, series.tables)"
@@ -152,9 +154,9 @@ def answer_newest(plan: Plan, periods: str, counts: Sequence[IntArray]) -> IntAr
         axis, shape = names.index(periods), domain.shape_of(names)
         table = np.zeros(shape, dtype=np.int64)
         size = math.prod(shape) // shape[axis]
-        for index, own in enumerate(counts):
+        for index, of_period in enumerate(counts):
             at = (slice(None),) * axis + (index,)
-            table[at] = own[start : start + size].reshape(table[at].shape)
+            table[at] = of_period[start : start + size].reshape(table[at].shape)
         tables[names] = table
         start += size
     exact = plan.strategy.answer_exactly(Tables(domain, tables, copy=False).marginal)

@@ -53,8 +53,8 @@ class SeriesCharge:
     def read_draws(self) -> Mapping[str | None, StagedCharge]:
         """Read the draws of periods that the ledger has, by their keys."""
         entries, stages = self.ledger.entries(), self.ledger.stages()
-        own = [entry for entry in entries if entry.within == self.entry and entry.id in stages]
-        return {entry.key: StagedCharge(entry, stages[entry.id]) for entry in own}
+        draws = [entry for entry in entries if entry.within == self.entry and entry.id in stages]
+        return {entry.key: StagedCharge(entry, stages[entry.id]) for entry in draws}
 
 
 def name_draw(record: SeriesRecord, index: int) -> str:
@@ -109,14 +109,14 @@ class Drawing:
                 "put back its folder, or the newest copy of the ledger"
             )
         earlier = self._read_earlier()
-        own = self._seal_counts(find_tables)
-        counts = [one.counts for one in (*earlier, own)]
+        newest = self._seal_counts(find_tables)
+        counts = [one.counts for one in (*earlier, newest)]
         exact = answer_newest(self.plan, self.record.periods, counts)
         begun = self._begin()
         if begun.stage.state != "charged":
             return
-        seal = self.sealed.seal(self.index, own)
-        digest = digest or self._stage(exact, own, seal)
+        seal = self.sealed.seal(self.index, newest)
+        digest = digest or self._stage(exact, newest, seal)
         if self._enter(begun, digest, seal).answers != digest:
             # Another process was first, and nobody has seen this draw.
             self.folders.discard(self.index, digest)
@@ -164,8 +164,8 @@ class Drawing:
         periods, contributions = self.record.periods, self.record.contributions
         with log_duration("count"):
             tables = find_tables()
-        own = take_period(self.plan, periods, self.index, tables, contributions)
-        return self.sealed.keep(self.index, own)
+        counts = take_period(self.plan, periods, self.index, tables, contributions)
+        return self.sealed.keep(self.index, counts)
 
     def _read_earlier(self) -> Sequence[PeriodCounts]:
         """Read the sealed counts of the periods that are drawn.
@@ -174,9 +174,9 @@ class Drawing:
             InputError: They are not those that their answers were drawn from.
         """
         earlier = [self.sealed.read(index) for index in range(self.index)]
-        for index, own in enumerate(earlier):
-            held = self.folders.read(index)
-            if held is None or held[0].seal != self.sealed.seal(index, own):
+        for index, counts in enumerate(earlier):
+            published = self.folders.read(index)
+            if published is None or published[0].seal != self.sealed.seal(index, counts):
                 raise _make_other_counts_error(index)
         return earlier
 

@@ -183,21 +183,21 @@ class PeriodFolders:
         """
         self.hidden.path.mkdir(mode=0o700, exist_ok=True)
 
-    def stage(self, own: PeriodAnswers, **described: Any) -> str:
+    def stage(self, drawn: PeriodAnswers, **described: Any) -> str:
         """Make noisy answers durable that nobody has seen, and return their digest.
 
         Args:
-            own: The answers.
+            drawn: The answers.
             described: What `write_period_answers` is told of the series.
 
         Raises:
             OSError: They cannot be written.
         """
         self.open_hidden()
-        staging = self._output(own.period.index).stage(_LABEL, "one part", secrets.token_hex(4))
+        staging = self._output(drawn.period.index).stage(_LABEL, "one part", secrets.token_hex(4))
         try:
             staging.open()
-            return write_period_answers(staging.place, self.plan, own, **described)
+            return write_period_answers(staging.place, self.plan, drawn, **described)
         except BaseException:
             staging.discard()
             raise
@@ -218,10 +218,12 @@ class PeriodFolders:
             InputError: Any are wanted, and those that are there cannot be read.
         """
         period = self.get_period(index)
-        found = self._output(index).find_staged(self.plan, _LABEL, digest, self._is_own, period)
-        if found is None:
+        complete = self._output(index).find_staged(
+            self.plan, _LABEL, digest, self._is_of_series, period
+        )
+        if complete is None:
             return None
-        return found.staging, *read_period_answers(found.staging.place, self.plan, period)
+        return complete.staging, *read_period_answers(complete.staging.place, self.plan, period)
 
     def find_later(self, index: int) -> Path | None:
         """Find something that is made only after a period is drawn; None if there is nothing."""
@@ -274,16 +276,16 @@ class PeriodFolders:
                 complete_period_folder(release, partial, confidence, digest)
                 move_into_place(partial, target)
         except OSError:
-            held = self.read(index)
-            if held is None or held[1] != digest:
+            published = self.read(index)
+            if published is None or published[1] != digest:
                 raise
             # Another process published these answers first.
 
     def discard(self, index: int, digest: str) -> None:
         """Remove staged answers that are not the release, and that nobody has seen."""
-        found = self.find_staged(index, digest)
-        if found is not None:
-            found[0].discard()
+        staged = self.find_staged(index, digest)
+        if staged is not None:
+            staged[0].discard()
 
     def remove_staged(self, index: int, digest: str) -> None:
         """Remove what the draws of a published period left, except for the published answers.
@@ -292,11 +294,11 @@ class PeriodFolders:
         folder is lost and the ledger is an older copy.
         """
         with suppress(OSError):
-            kept = self.find_staged(index, digest)
+            published = self.find_staged(index, digest)
             name = f".{self._name_answers(index)}."
             for path in list(self.hidden.path.iterdir()):
-                is_kept = kept is not None and str(path) == str(kept[0].place)
-                if path.name.startswith((name, f".{name}")) and not is_kept:
+                is_published = published is not None and str(path) == str(published[0].place)
+                if path.name.startswith((name, f".{name}")) and not is_published:
                     remove_folder(path)
             for path in self.folder.glob(f".{self.locate(index).name}.*"):
                 shutil.rmtree(path, ignore_errors=True)
@@ -316,7 +318,7 @@ class PeriodFolders:
     def _name_answers(self, index: int) -> str:
         return f"answers-{index + 1:05}"
 
-    def _is_own(self, release: Release) -> bool:
+    def _is_of_series(self, release: Release) -> bool:
         """Return whether answers name the charge of this series."""
         entry = release.entry
         return entry is not None and (entry.id, entry.time) == (self.record.entry, self.record.time)

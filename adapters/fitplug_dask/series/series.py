@@ -95,15 +95,15 @@ class Series:
         draws = {} if self.charge is None else self.charge.read_draws()
         drawn: list[PeriodAnswers] = []
         for index in range(len(self.labels)):
-            found = draws.get(name_draw(self.record, index))
-            if self.charge is not None and (found is None or found.stage.state == "charged"):
-                found = self._adopt(self.charge, index)
-                if found is None:
+            draw = draws.get(name_draw(self.record, index))
+            if self.charge is not None and (draw is None or draw.stage.state == "charged"):
+                draw = self._adopt(self.charge, index)
+                if draw is None:
                     break
-            own = self._read_period(index, drawn, found)
-            if own is None:
+            answers = self._read_period(index, drawn, draw)
+            if answers is None:
                 break
-            drawn.append(own)
+            drawn.append(answers)
         return self._join(drawn)
 
     def release(
@@ -181,14 +181,14 @@ class Series:
         Raises:
             InputError: A period is not drawn yet.
         """
-        found = self.read()
-        if not found.is_complete:
+        partial = self.read()
+        if not partial.is_complete:
             raise InputError(
-                f"{found.drawn} of {found.period_count} periods are drawn; the release of all is "
-                "made when the last one is"
+                f"{partial.drawn} of {partial.period_count} periods are drawn; the release of all "
+                "is made when the last one is"
             )
         fields = ("plan", "answers", "rho", "contributions", "entry", "limited", "rows", "outside")
-        return Release(**{name: getattr(found, name) for name in fields})
+        return Release(**{name: getattr(partial, name) for name in fields})
 
     def verify(self) -> None:
         """Check that the tables in the folders of all periods say what the answers do.
@@ -198,20 +198,20 @@ class Series:
         """
         drawn: list[PeriodAnswers] = []
         for index in range(self.read().drawn):
-            held = self._folders.read(index)
-            assert held is not None
-            drawn.append(held[0])
-            check_period_tables(self._join(drawn), self._folders.locate(index), held[1])
+            published = self._folders.read(index)
+            assert published is not None
+            drawn.append(published[0])
+            check_period_tables(self._join(drawn), self._folders.locate(index), published[1])
 
     def _find_period(self, period: Any) -> int:
         """Find the index of a period."""
         attribute = self.plan.domain[self.record.periods]
-        found = attribute.find_cell(period)
-        if found is None or not 0 <= found < attribute.size:
+        index = attribute.find_cell(period)
+        if index is None or not 0 <= index < attribute.size:
             raise InputError(
                 f"{self.record.periods} has no period {period!r}; {attribute.suggest(period)}"
             )
-        return found
+        return index
 
     @property
     def _folders(self) -> PeriodFolders:
@@ -227,14 +227,14 @@ class Series:
 
     def _adopt(self, charge: SeriesCharge, index: int) -> StagedCharge | None:
         """Enter a period that is in the folder, if the ledger lacks it; None if it is not there."""
-        held = self._folders.read(index)
-        if held is None:
+        published = self._folders.read(index)
+        if published is None:
             return None
-        found = charge.read_draws().get(name_draw(self.record, index))
-        if found is not None and found.stage.state != "charged":  # by another process, meanwhile
-            return found
+        draw = charge.read_draws().get(name_draw(self.record, index))
+        if draw is not None and draw.stage.state != "charged":  # by another process, meanwhile
+            return draw
         try:
-            return self._open_drawing(charge, index).adopt(*held)
+            return self._open_drawing(charge, index).adopt(*published)
         except InputError as error:
             raise FitplugError(
                 f"{self._folders.locate(index)} was released, and the ledger {charge.ledger.path} "
@@ -252,40 +252,40 @@ class Series:
             earlier: The answers of the periods before it.
             draw: Its draw in the ledger, with its answers; None if the series can only be read.
         """
-        held = self._folders.read(index)
+        published = self._folders.read(index)
         if draw is None:
-            return None if held is None else held[0]
-        if held is not None and held[1] != draw.stage.answers:
+            return None if published is None else published[0]
+        if published is not None and published[1] != draw.stage.answers:
             raise FitplugError(
                 f"{self._folders.locate(index)} holds other answers than the ledger has entered; "
                 "put back the folder that was released"
             )
-        if held is None:
-            held = self._publish(index, earlier, draw.stage)
+        if published is None:
+            published = self._publish(index, earlier, draw.stage)
         if draw.stage.state != "published" and self.charge is not None:
             self.charge.ledger.record_publication(draw.stage, encode_path(self.folder))
-            self._folders.remove_staged(index, held[1])
-        return held[0]
+            self._folders.remove_staged(index, published[1])
+        return published[0]
 
     def _publish(
         self, index: int, earlier: Sequence[PeriodAnswers], stage: Stage
     ) -> tuple[PeriodAnswers, str]:
         """Publish the answers of a period that the ledger has as drawn."""
-        found = self._folders.find_staged(index, stage.answers)
-        if found is None:
-            held = self._folders.read(index)  # another process may just have published them
-            if held is not None and held[1] == stage.answers:
-                return held
+        complete = self._folders.find_staged(index, stage.answers)
+        if complete is None:
+            published = self._folders.read(index)  # another process may just have published them
+            if published is not None and published[1] == stage.answers:
+                return published
             raise FitplugError(
                 f"period {self.labels[index]!r} was drawn at {stage.time[:19]} into {stage.output}"
                 f", and its answers are not in {self.folder}; continue the series in the folder "
                 "where it was drawn, as noise is never drawn again"
             )
-        staged, own, digest = found
-        release = self._join([*earlier, own])
+        staged, answers, digest = complete
+        release = self._join([*earlier, answers])
         with log_duration("publish"), report_write_errors(self.folder, _RETRY):
             self._folders.publish(release, staged, digest, self.record.confidence)
-        return own, digest
+        return answers, digest
 
     def _join(self, drawn: Sequence[PeriodAnswers]) -> PartialRelease:
         """Join the answers of the first periods."""

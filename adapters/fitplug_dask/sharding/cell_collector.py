@@ -64,7 +64,7 @@ class CellCollector:
         self._weights = CodeReader(WEIGHT, _BLOCK_ROWS)
         self._measures = MeasureReader({n: job.attributes[n] for n in job.measures}, _BLOCK_ROWS)
         self._groups: list[list[SparseCounts]] = [[] for _ in self._atoms]
-        self._held = self._compacted = 0
+        self._collected = self._compacted = 0
         self._records, self._most_records = 0, LARGEST_SUM // job.shares
 
     @property
@@ -101,9 +101,9 @@ class CellCollector:
             atom.find_cells(rows, columns, shared)
             inside &= atom.cells >= 0
         codes = self._measures.read(rows, columns, shared)
-        for own in codes.values():
-            inside &= own >= 0
-        codes = {name: own[inside] for name, own in codes.items()}
+        for column in codes.values():
+            inside &= column >= 0
+        codes = {name: column[inside] for name, column in codes.items()}
         weights = np.ones(rows, dtype=np.int64)
         if self._job.weight is not None:
             weights = self._weights.read(columns[self._job.weight])
@@ -113,8 +113,8 @@ class CellCollector:
             return
         for i, atom in enumerate(self._atoms):
             self._add(i, atom.cells[inside], codes, weights)
-        self._held += max((len(groups[-1].cells) for groups in self._groups), default=0)
-        if self._held > max(_COMPACTED_ROWS, 2 * self._compacted):
+        self._collected += max((len(groups[-1].cells) for groups in self._groups), default=0)
+        if self._collected > max(_COMPACTED_ROWS, 2 * self._compacted):
             self._compact()
 
     def _add(self, table: int, cells: Cells, codes: Mapping[str, Cells], weights: Cells) -> None:
@@ -132,7 +132,7 @@ class CellCollector:
     def _compact(self) -> None:
         """Add up what is held of each cell."""
         self._groups = [[add_up(groups)] for groups in self._groups]
-        self._held = self._compacted = max((len(g[0].cells) for g in self._groups), default=0)
+        self._collected = self._compacted = max((len(g[0].cells) for g in self._groups), default=0)
 
 
 def add_up(groups: Sequence[SparseCounts]) -> SparseCounts:

@@ -114,8 +114,8 @@ def _walk_folder(folder: str, above: tuple[str, ...]) -> Iterator[str]:
         return
     # A directory entry knows whether it is a folder, and its path begins as the folder's does.
     try:
-        with os.scandir(folder) as found:
-            entries = sorted(found, key=lambda entry: entry.name)
+        with os.scandir(folder) as scanned:
+            entries = sorted(scanned, key=lambda entry: entry.name)
     except OSError as error:
         reason = error.strerror
     else:

@@ -174,16 +174,16 @@ def _read_files(shown: str, scan: Any, options: Options | None) -> list[SourceFi
     fields = scan.projection().fields
     columns = _list_columns(metadata, fields)
     plain = {field.field_id for field in fields if str(field.field_type) in _SPELLED_TYPES}
-    found = []
+    files = []
     for task in tasks:
         file = task.file
-        told = [positions[one.file_path].get(file.file_path) for one in task.delete_files]
+        deletions = [positions[one.file_path].get(file.file_path) for one in task.delete_files]
         filled = _share_partition(columns, plain, file, metadata.specs()[file.spec_id].fields)
-        deleted = _join_positions([one for one in told if one is not None], file.record_count)
+        deleted = _join_positions([one for one in deletions if one is not None], file.record_count)
         entry = TableEntry(filled, deleted, file.file_size_in_bytes)
         location = locate(file.file_path, options)
-        found.append(SourceFile(redact_url(file.file_path), (), location, Format.PARQUET, entry))
-    return sorted(found, key=lambda file: file.location.path)
+        files.append(SourceFile(redact_url(file.file_path), (), location, Format.PARQUET, entry))
+    return sorted(files, key=lambda file: file.location.path)
 
 
 def _check_file(shown: str, file: Any) -> None:
@@ -240,9 +240,9 @@ def _share_partition(
     return filled
 
 
-def _join_positions(told: Sequence[Positions], rows: int) -> bytes | None:
+def _join_positions(deletions: Sequence[Positions], rows: int) -> bytes | None:
     """Return the rows that are deleted of a file with so many rows, None if there are none."""
-    positions = np.concatenate(told) if told else np.zeros(0, dtype=np.int64)
+    positions = np.concatenate(deletions) if deletions else np.zeros(0, dtype=np.int64)
     if not len(positions):
         return None
     if positions.min() < 0 or positions.max() >= rows:
@@ -307,6 +307,6 @@ def read_positions(content: bytes, rows: int) -> dict[str, Positions]:
         table = parquet.read(["file_path", "pos"], use_threads=False)
     if len(table) != rows or table["file_path"].null_count or table["pos"].null_count:
         raise ValueError("the file holds other rows than its table says")
-    told = table.group_by("file_path", use_threads=False).aggregate([("pos", "list")])
-    lists = (each.values.to_numpy().astype(np.int64) for each in told["pos_list"])
-    return dict(zip(told["file_path"].to_pylist(), lists, strict=True))
+    grouped = table.group_by("file_path", use_threads=False).aggregate([("pos", "list")])
+    lists = (each.values.to_numpy().astype(np.int64) for each in grouped["pos_list"])
+    return dict(zip(grouped["file_path"].to_pylist(), lists, strict=True))

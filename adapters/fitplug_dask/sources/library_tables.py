@@ -217,12 +217,12 @@ def find_fragments(source: Any) -> list[SourceFile]:
     plain = isinstance(source, pd.FileSystemDataset)
     if plain and all(_is_plain(fragment) for fragment in fragments):
         return [_find_file(fragment, source.schema) for fragment in fragments]
-    found = []
+    files = []
     for number, fragment in enumerate(fragments):
         path = getattr(fragment, "path", None) or f"fragment {number}"
         location = FragmentLocation(f"{path} ({number})", fragment, source.schema)
-        found.append(SourceFile(path, (), location, Format.FRAGMENT))
-    return found
+        files.append(SourceFile(path, (), location, Format.FRAGMENT))
+    return files
 
 
 def _is_plain(fragment: Any) -> bool:

@@ -198,15 +198,15 @@ class _BlockReader(_RangeReader):
         if end <= start:
             return b""
         self._offset = end
-        held = b""
+        content = b""
         if start in self._ahead:
-            held = self._ahead.pop(start).result()
-        if start + len(held) < end:
-            held += self._stored.read_range(start + len(held), end)
+            content = self._ahead.pop(start).result()
+        if start + len(content) < end:
+            content += self._stored.read_range(start + len(content), end)
         behind = min(end + self._block, self._stored.size)
         if size == self._block and end < behind:
             self._ahead[end] = get_request_pool().submit(self._stored.read_range, end, behind)
-        return held[: end - start]
+        return content[: end - start]
 
     def close(self) -> None:
         for request in self._ahead.values():

@@ -188,24 +188,24 @@ class ObjectStore:
         from obstore import exceptions
 
         try:
-            told = obstore.head(self.store, path)
+            described = obstore.head(self.store, path)
         except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError):
             if not self.root.startswith("http"):
                 raise
             # A signed URL permits nothing but to get the file.
-            told = obstore.get(self.store, path, options={"range": (0, 1)}).meta
-        return _describe_object(told)
+            described = obstore.get(self.store, path, options={"range": (0, 1)}).meta
+        return _describe_object(described)
 
     def list_states(self, folder: str) -> dict[str, State | None]:
         import obstore
 
         listed = obstore.list(self.store, folder or None, chunk_size=1000)
         states = {
-            told["path"]: _describe_object(told)
+            described["path"]: _describe_object(described)
             for chunk in listed
-            for told in chunk
+            for described in chunk
             # Some programs mark folders by objects without content.
-            if told["size"] or "." in told["path"].rpartition("/")[2]
+            if described["size"] or "." in described["path"].rpartition("/")[2]
         }
         # Times in listings have other digits than those of one file.
         return {
@@ -225,8 +225,8 @@ class ObjectStore:
         if tag is not None:
             asked["if_match"] = tag
         answer = obstore.get(self.store, path, options=asked)
-        told = answer.meta
-        if told["size"] != size or (tag is not None and _quote_tag(told["e_tag"]) != tag):
+        described = answer.meta
+        if described["size"] != size or (tag is not None and _quote_tag(described["e_tag"]) != tag):
             raise ChangedError
         return bytes(answer.bytes())
 
@@ -235,18 +235,18 @@ class ObjectStore:
         return f"{self.root}/{spelled}" if path else self.root
 
 
-def _describe_object(told: Mapping[str, Any]) -> State:
+def _describe_object(described: Mapping[str, Any]) -> State:
     """Return the size and the stamp of a file by what `obstore` says of it.
 
     A weak ETag stands for contents that are not identical, so a range may not be asked by it.
     """
-    tag = _quote_tag(told["e_tag"])
+    tag = _quote_tag(described["e_tag"])
     if tag is not None and not tag.startswith("W/"):
-        return told["size"], f"{_TAGGED}{tag}"
-    modified = told["last_modified"].timestamp()  # 0 if the server does not tell
+        return described["size"], f"{_TAGGED}{tag}"
+    modified = described["last_modified"].timestamp()  # 0 if the server does not tell
     if tag is None and not modified:
-        return told["size"], f"{UNTRACKED}{told['path']}"
-    return told["size"], f"ETag={tag} modified={modified}"
+        return described["size"], f"{UNTRACKED}{described['path']}"
+    return described["size"], f"ETag={tag} modified={modified}"
 
 
 def _quote_tag(tag: str | None) -> str | None:
@@ -266,10 +266,10 @@ class FileSystemStore:
 
     def read_state(self, path: str) -> State:
         self.system.invalidate_cache(path)
-        told = self.system.info(path)
-        if told["type"] == "directory":
+        described = self.system.info(path)
+        if described["type"] == "directory":
             raise FileNotFoundError
-        return self._describe(path, told)
+        return self._describe(path, described)
 
     def list_states(self, folder: str) -> dict[str, State | None]:
         self.system.invalidate_cache()
@@ -289,11 +289,13 @@ class FileSystemStore:
     def has_listings(self) -> bool:
         return True
 
-    def _describe(self, path: str, told: Mapping[str, Any]) -> State:
-        if told["size"] is None:
+    def _describe(self, path: str, described: Mapping[str, Any]) -> State:
+        if described["size"] is None:
             raise StoreError("has no size that its store tells; use a local copy")
-        fields = [f"{name}={told[name]}" for name in _STAMP_FIELDS if told.get(name) is not None]
-        return int(told["size"]), " ".join(fields) or f"{UNTRACKED}{self.system.ukey(path)}"
+        fields = [
+            f"{name}={described[name]}" for name in _STAMP_FIELDS if described.get(name) is not None
+        ]
+        return int(described["size"]), " ".join(fields) or f"{UNTRACKED}{self.system.ukey(path)}"
 
 
 def open_store(url: str, options: Options) -> tuple[Store, str]:

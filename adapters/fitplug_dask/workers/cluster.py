@@ -172,9 +172,11 @@ class ClusterRunner(Runner):
         weights: Sequence[int] | None = None,
         report: Callable[[int], None] | None = None,
     ) -> list[Any]:
-        held = self.share(shared)
+        shared_term = self.share(shared)
         results: list[Any] = [None] * len(inputs)
-        for i, result in self.results([self.submit(action, act, held, one) for one in inputs]):
+        for i, result in self.results(
+            [self.submit(action, act, shared_term, one) for one in inputs]
+        ):
             results[i] = result
             if report is not None:
                 report(1 if weights is None else weights[i])
@@ -192,9 +194,9 @@ class ClusterRunner(Runner):
         weights: Sequence[int] | None = None,
         report: Callable[[int], None] | None = None,
     ) -> Any:
-        held = self.share(shared)
+        shared_term = self.share(shared)
         weights = [1] * len(inputs) if weights is None else weights
-        tasks = [self.submit(action, act, held, one) for one in inputs]
+        tasks = [self.submit(action, act, shared_term, one) for one in inputs]
         sums = self._submit_sums(add, tasks, width)
         if len(tasks) > _MOST_WATCHED:  # to watch a task is a task
             tasks = sums

@@ -55,11 +55,11 @@ def describe_code(packages: tuple[str, ...] = COUNTING_PACKAGES) -> Code:
     if "fitplug_opendp" in packages:
         libraries["OpenDP"] = "opendp"
     # A third number stands for corrections of Python, which leave the meaning of code as it is.
-    found = {"Python": f"{sys.version_info[0]}.{sys.version_info[1]}"}
+    versions = {"Python": f"{sys.version_info[0]}.{sys.version_info[1]}"}
     for name, library in libraries.items():
         with contextlib.suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(library)
-    return found | {name: _DIGESTS[name] for name in (*packages, _LOOPS) if name in _DIGESTS}
+            versions[name] = metadata.version(library)
+    return versions | {name: _DIGESTS[name] for name in (*packages, _LOOPS) if name in _DIGESTS}
 
 
 def list_differences(here: Code, there: Code) -> list[str]:

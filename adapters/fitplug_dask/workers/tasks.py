@@ -49,7 +49,7 @@ _NO_ENCRYPTION = Fault(
 Outcome: TypeAlias = tuple[tuple[str, bool] | None, Sealed | None]
 """Why a task failed (the fields of a Fault) or None, and its result."""
 
-_HELD_LOCK = threading.Lock()
+_OPENED_LOCK = threading.Lock()
 
 _OPENED: WeakKeyDictionary[Sealed, Any] = WeakKeyDictionary()
 """What many tasks take, opened, for as long as this worker has it."""
@@ -185,7 +185,7 @@ def _take(key: bytes, term: Any) -> Any:
     """Return the result of another task, or what many tasks take, which a worker opens once."""
     if isinstance(term, tuple):
         return read_outcome(key, term)
-    with _HELD_LOCK:
+    with _OPENED_LOCK:
         if term not in _OPENED:
             _OPENED[term] = open_result(key, term)
         return _OPENED[term]

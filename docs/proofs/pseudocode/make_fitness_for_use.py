@@ -170,7 +170,7 @@ def _find_vector_attributes(domain, plan):
     used_cells = plan.workload.cell_count
     carriers = [f"Vec<{T}>" for T in _COUNT_TYPES]
     if isinstance(domain, VectorDomain) and domain.carrier_type in carriers:
-        found = {}
+        attributes_by_size = {}
         whole = (
             []
             if _list_measures(plan.domain, plan.domain.names)
@@ -179,8 +179,8 @@ def _find_vector_attributes(domain, plan):
         for names in (plan.workload.attributes, *whole):
             size = math.prod(plan.domain.shape_of(names))
             if size <= MAX_CELLS and domain.size in (None, size):
-                found.setdefault(size, names)  # `\label{line:sizes}`
-        if found:
-            return found
+                attributes_by_size.setdefault(size, names)  # `\label{line:sizes}`
+        if attributes_by_size:
+            return attributes_by_size
     wanted = f'vector_domain(atom_domain(T="i64"), size={used_cells})'
     raise ValueError(...)

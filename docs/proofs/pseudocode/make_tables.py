@@ -56,7 +56,7 @@ def _check_replacements(plan, metric):
 
 def _check_column(name, attribute, schema):
     if name not in schema:
-        told = (
+        suggestion = (
             suggest_nearest(name, schema)
             if can_name_columns(list(schema))
             else suggest_column(name, schema)
@@ -158,8 +158,8 @@ def _encode_texts(attribute, texts):
     different = texts.drop_nulls().unique()
     codes = attribute.codes(np.array([*different.to_list(), None], dtype=object))
     indices = texts.cast(pl.Enum(different)).to_physical().cast(pl.Int64)
-    found = codes[indices.fill_null(len(different)).to_numpy()]
-    return found
+    cells = codes[indices.fill_null(len(different)).to_numpy()]
+    return cells
 
 
 # fitplug.counts.tables

@@ -5,19 +5,19 @@ class Selection:
     def select_rows(self, rows):
         check_rows(rows)
         if self.groups is None:
-            kept = self._select_lowest(rows)
+            selected = self._select_lowest(rows)
         else:
             alone = select_one_of_each_group(self.priority_key, rows, self.groups)
-            kept = alone[self._select_lowest(rows.take(alone))]
-        check_selection(rows, kept, self.contributions, self.groups)  # `\label{line:check}`
-        return kept
+            selected = alone[self._select_lowest(rows.take(alone))]
+        check_selection(rows, selected, self.contributions, self.groups)  # `\label{line:check}`
+        return selected
 
     def _select_lowest(self, rows):
-        kept = np.empty(len(rows.tags), dtype=np.int64)
+        selected = np.empty(len(rows.tags), dtype=np.int64)
         key = halve_key(self.priority_key)
-        limit = min(self.contributions, len(kept))  # `\label{line:limit}`
-        found = loops.select_rows(*key, rows.tags, rows.words, limit, kept)
-        return kept[:found]
+        limit = min(self.contributions, len(selected))  # `\label{line:limit}`
+        count = loops.select_rows(*key, rows.tags, rows.words, limit, selected)
+        return selected[:count]
 
 
 # fitplug_dask.persons.selection
@@ -66,16 +66,16 @@ def _find_repeated(tags, identities):
     ordered = mixed[order]
     is_as_before = np.zeros(len(order) + 1, dtype=bool)
     is_as_before[1:-1] = ordered[1:] == ordered[:-1]
-    found = np.empty(len(order), dtype=bool)
-    found[order] = is_as_before[1:] | is_as_before[:-1]
-    return found
+    repeated = np.empty(len(order), dtype=bool)
+    repeated[order] = is_as_before[1:] | is_as_before[:-1]
+    return repeated
 
 
 # tests.helpers.numpy_loops
 
 
-def select_rows(first, second, tags, words, limit, kept):
-    if tags.shape != (len(words), 2) or len(kept) != len(words):
+def select_rows(first, second, tags, words, limit, selected):
+    if tags.shape != (len(words), 2) or len(selected) != len(words):
         raise ValueError("each row must have a tag of two words, and room among those kept")
     order = np.argsort(tags[:, 0])
     starts = _find_runs(tags[order, 0])
@@ -92,9 +92,9 @@ def select_rows(first, second, tags, words, limit, kept):
     rank = np.arange(len(ranked)) - np.repeat(
         runs, np.diff(np.append(runs, len(ranked)))
     )
-    found = np.concatenate([order[~crowded], candidates[ranked[rank < limit]]])  # `\label{line:kept}`
-    kept[: len(found)] = found
-    return len(found)
+    positions = np.concatenate([order[~crowded], candidates[ranked[rank < limit]]])  # `\label{line:kept}`
+    selected[: len(positions)] = positions
+    return len(positions)
 
 
 def _find_runs(values):

@@ -138,10 +138,11 @@ def test_few_triples_stand_for_those_of_all_pairs(unit, monkeypatch):
 
 
 @pytest.mark.parametrize("most", [16, 40, 200])
-def test_covers_are_above_all_triples(most):
+@pytest.mark.parametrize("size", [1, 2**40], ids=["int64", "python integers"])
+def test_covers_are_above_all_triples(size, most):
     """For random coefficients the costliest triple of a cover costs at least that of any pair."""
     rng = np.random.default_rng(most)
-    columns = rng.integers(-900, 900, (3, 40))
+    columns = rng.integers(-900, 900, (3, 40)) * size
     triples = strategies.list_triples(DenseMatrix(columns), True)[:, :, 0]
     cover = cover_triples(triples, most)
     assert len(cover.triples) <= most
@@ -329,6 +330,13 @@ def test_an_attribute_of_one_cell_has_one_triple() -> None:
     assert strategy.sensitivity_squared >= max(
         int(((A[:, i] - A[:, j]) ** 2).sum()) for i, j in pairs
     )
+
+
+def test_squares_beyond_64_bits_are_listed() -> None:
+    """They are Python integers, also where a record keeps its value."""
+    columns = np.array([[3, -1, 1], [0, 2, -2]]) * 2**40
+    triples = strategies.list_triples(DenseMatrix(columns), False)[:, :, 0]
+    assert triples.tolist() == [[square * 2**80] * 3 for square in (5, 9)]
 
 
 def test_columns_of_zeros_have_one_triple() -> None:

@@ -23,7 +23,13 @@ from fitplug.families.product.shape import grades
 from fitplug.families.product.strategy.trees import TreeMatrix
 from tests.helpers.exact import assert_exact, full_strategy, least_variance, rationals
 from tests.helpers.many_releases import release_often
-from tests.helpers.plans import PRODUCTS, dense, ordered_workload, product_workload
+from tests.helpers.plans import (
+    PRODUCTS,
+    dense,
+    draw_product_workload,
+    ordered_workload,
+    product_workload,
+)
 
 
 @pytest.fixture
@@ -91,24 +97,7 @@ def test_many_plans_of_the_product_family_are_exact(seed):
 
 
 def check_any_workload(seed):
-    rng = np.random.default_rng(seed)
-    sizes = dict(zip("abc", rng.integers(1, 5, 3).tolist(), strict=True))
-    domain = fp.Domain({name: fp.Integers(0, n - 1) for name, n in sizes.items()})
-    groups = []
-    for i in range(int(rng.integers(1, 5))):
-        chosen = [name for name in sizes if rng.random() < 0.7]
-        factors = {}
-        for name in rng.permutation(chosen).tolist():
-            n = sizes[name]
-            factors[name] = [
-                "identity", "prefix", "all_ranges", "total",
-                fp.ranges([(0, n - 1), (n - 1, n - 1)]),
-                rng.integers(-2, 3, (2, n)) + 0.5,
-            ][int(rng.integers(0, 6))]  # fmt: skip
-        shape = fp.Workload(domain, [fp.queries(factors, variance=1.0)]).groups[0].shape
-        target = rng.uniform(1, 4, shape) if rng.random() < 0.2 else float(rng.uniform(1, 4))
-        groups.append(fp.queries(factors, variance=target, name=f"g{i}"))
-    workload = fp.Workload(domain, groups)
+    workload = draw_product_workload(np.random.default_rng(seed))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(symmetry, "MOST_CELLS", 0)
         patch.setattr(symmetry, "MOST_DENSE", 0)

@@ -90,7 +90,8 @@ def find_spectrum(
             values[a] = -1 / (n - 1) if n > 1 else 0.0
         elif a in pinches and pinches[a].frame.shape[1] > 1:
             values[a], traces[a] = _find_reflection(pinches[a].frame[:, :2])
-    shares = pairs.shares / math.fsum(pairs.shares)
+    shares = pairs.shares / pairs.shares.max()  # whose sum does not overflow
+    shares = shares / math.fsum(shares)
     same = [float(np.prod(traces[move])) for move in pairs.moves]
     total = math.fsum(w * s for w, s in zip(shares.tolist(), same, strict=True))
     return PairSpectrum(pairs.moves, shares, values, max(0.0, total * (1 - 1e-12)))

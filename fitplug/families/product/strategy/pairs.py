@@ -117,8 +117,9 @@ def list_triples(matrix: AttributeMatrix, moves: bool, ordered: bool = False) ->
     grams = np.stack([multiply_exactly(rows.T, rows) for rows in matrix.split_rows()], axis=2)
     squares = np.diagonal(grams).T
     if not moves:
-        different = np.unique(squares, axis=0)
-        return np.repeat(different[:, None], 3, axis=1)
+        # Python integers, where squares need them, are not sorted by np.unique.
+        different = sorted({tuple(own) for own in squares.tolist()})
+        return np.repeat(np.array(different, dtype=squares.dtype)[:, None], 3, axis=1)
     i, j = np.tril_indices(matrix.n) if ordered else np.indices((matrix.n,) * 2).reshape(2, -1)
     return np.stack([squares[i], squares[j], grams[i, j]], axis=1)
 

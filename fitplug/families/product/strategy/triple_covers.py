@@ -51,7 +51,7 @@ def cover_triples(triples: IntArray, most: int) -> TripleCover | None:
     scale = float(triples.max())
     if not scale > 0:  # all columns are zero
         return TripleCover(np.zeros((1, 3)), np.zeros(1, dtype=np.int64))
-    X = triples / scale
+    X = triples.astype(np.float64) / scale
     for steps in _GRIDS:
         s, t = np.meshgrid(np.linspace(0, 1, steps + 1), np.linspace(-1, 1, 2 * steps + 1))
         directions = np.stack([1 - s.ravel(), s.ravel(), t.ravel()])
