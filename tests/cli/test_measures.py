@@ -281,7 +281,7 @@ def test_measures_with_too_many_units_together_are_refused(tmp_path):
     assert "TAX, INCOME have 200,000,000 units together" in ran.err
 
 
-def test_truncation_are_no_sums(tmp_path):
+def test_truncation_of_sums_is_not_estimated(tmp_path):
     """Two limits on the records of persons: sums of what they leave out are not estimated."""
     spec = SPEC.replace('INCOME = "count"', 'INCOME = "total"')
     table = pa.table(PEOPLE | {"ID": [i // 3 for i in range(300)]})
@@ -294,9 +294,9 @@ def test_truncation_are_no_sums(tmp_path):
         (folder / "spec.toml").write_text(of_people)
         assert fitplug("run", folder / "spec.toml").code == 0
     both = [tmp_path / name / "release" for name in ("kept", "whole")]
-    found = json.loads(fitplug("lost", *both, "people", "--json").out)
+    found = json.loads(fitplug("truncation", *both, "people", "--json").out)
     assert found["lost"]["value"] == pytest.approx(200, abs=5)
-    ran = fitplug("lost", *both, "income")
+    ran = fitplug("truncation", *both, "income")
     assert ran.code == 2
     assert "'income' is a sum of INCOME, which is no number of records" in ran.err
 

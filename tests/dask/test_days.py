@@ -180,7 +180,7 @@ def test_dates(tmp_path: Path) -> None:
             assert_counts(count_source(lambda n: str(path).format(n)), days, str(column.type))  # noqa: B023
     assert_counts(count_lazily(series), days, "LazyFrame")
     known = [day for day in days if day is not None]
-    moments = [datetime.datetime.estimate(day, datetime.time(23, 59)) for day in known]
+    moments = [datetime.datetime.combine(day, datetime.time(23, 59)) for day in known]
     for plain in (
         known,
         moments,

@@ -50,6 +50,19 @@ def draw_pairs(rng, most):
             return workload, unit
 
 
+def test_every_scale_costs_a_pair_that_the_search_tries():
+    """A scale that no pair cost anything was measured without noise: 19 times the least cost."""
+    domain = fp.Domain({"a": ["x", "y", "z"], "b": fp.Integers(0, 4)})
+    groups = [
+        fp.marginal("a", variance=0.7),
+        fp.total(variance=1.22),
+        fp.queries({"b": "prefix", "a": "identity"}, variance=0.69),
+        fp.queries({"b": fp.ranges([(0, 3), (4, 4)])}, variance=2.19),
+    ]
+    plan = design_pairs(fp.Workload(domain, groups), fp.ReplaceOne())
+    assert plan.gap < 0.01
+
+
 def check_claims(workload, unit, rng):
     plan = design_pairs(workload, unit)
     plan.verify()

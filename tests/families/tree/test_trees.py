@@ -203,7 +203,7 @@ class TestRealSplit:
         p, price = rng.dirichlet(np.ones(geo.size)), rng.uniform(0.5, 2)
         asked = [*asked, "total"]
         weights = [(level, rng.uniform(0.1, 1, (shape.count_nodes(level), 2))) for level in asked]
-        found = split.descend_levels(p, price, weights)
+        found = split.descend_levels(price * p, weights)
 
         def cost(scales, top=found.top):
             other = TreeCovariance(shape, top, scales)
@@ -390,7 +390,7 @@ def test_alone_is_the_dense_optimum(targets, chosen, above, summed):
     )
     total = math.sqrt(price / sum(seen))
     asked = [(level, np.stack([total * w, w], axis=1)) for level, w in weights.items()]
-    again = split.descend_levels(found.cells, price, asked)
+    again = split.descend_levels(price * found.cells, asked)
     before, after = (
         price * (found.cells @ s.compute_eta())
         + sum((w * s.compute_variance_parts(ask(at))).sum() for at, w in asked)

@@ -267,6 +267,13 @@ class PairShares:
                         p = self.cells[a][t]
                         first[a] = second[a] = int(rng.choice(n, p=p / p.sum()))
                 yield first, second
+        # A scale that none of the pairs cost anything would be measured without noise.
+        for a, n in enumerate(self.structure.sizes):
+            if not symmetric[a] and self.moves[:, a].any():
+                for value in range(1, n):
+                    first, second = np.zeros((2, len(symmetric)), dtype=np.int64)
+                    second[a] = value
+                    yield first, second
 
     def share(self) -> PairShares:
         """Give all moves one p and one s for each attribute, near to the weights."""
