@@ -26,6 +26,7 @@ from fitplug.evaluation import Evaluation, Strategy, evaluate
 from fitplug.families import Mechanism
 from fitplug.ledger import Ledger
 from fitplug.plan import Plan, design
+from fitplug.privacy import DiscreteNoise
 from fitplug.release import (
     About,
     Approximation,
@@ -64,6 +65,7 @@ __all__ = [
     "DataError",
     "Dates",
     "DesignError",
+    "DiscreteNoise",
     "DisplayTables",
     "Domain",
     "DomainError",

@@ -172,7 +172,8 @@ def _describe_composition(
     budget, entries = statement
     total = f"rho = {format_down(floor_written(budget.total))}"
     if budget.epsilon is not None:
-        total += f" (epsilon = {budget.epsilon!r} at delta = {budget.delta!r})"
+        of_noise = "any noise" if budget.any_noise else "Gaussian noise"
+        total += f" (epsilon = {budget.epsilon!r} at delta = {budget.delta!r}, for {of_noise})"
     shown, rest = split_rows(entries[::-1])
     is_of_one_unit = {entry.bound_unit for entry in entries} <= {budget.bound_unit}
     rows = [

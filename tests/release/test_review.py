@@ -246,7 +246,7 @@ class TestComposition:
         ledger.charge(0.125, what="census | of\n`2020`")
         released = fpo.release(PLAN, tables(PLAN), ledger=ledger)
         text = self.told(released, ledger)
-        assert "epsilon = 9.0 at delta = 1e-06" in text
+        assert "epsilon = 9.0 at delta = 1e-06, for any noise" in text
         first, second = rows(text)
         assert first[2:] == ["0.125", r"census &#124; of \`2020\`", ""]
         assert second[4] == PLAN.digest[:12]
