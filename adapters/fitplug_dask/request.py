@@ -118,7 +118,7 @@ def prepare_request(
     from fitplug_dask.workers import open_runner
 
     runner = open_runner(client)
-    assert runner.threads  # the workers are inspected
+    _ = runner.threads  # the workers are inspected
     used = domain.ordered(tuple({name for table in names for name in table}))
     attributes = {name: domain[name] for name in used}
     job = Job(attributes, choose_joint_tables(domain, names), weight, filters)

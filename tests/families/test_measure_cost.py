@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import fitplug as fp
 from fitplug.families import analysis as symmetry
 from fitplug.families.base import tree_shape
+from fitplug.families.blocks.shape.persons import PersonStructure
 from fitplug_opendp.noise_source import compute_exact_answers
 
 
@@ -215,7 +216,7 @@ def test_persons_with_a_record_each_month():
 
 @pytest.mark.slow
 def test_persons_with_a_record_each_month_in_a_large_hierarchy(monkeypatch):
-    monkeypatch.setattr(symmetry, "_holds_persons", lambda persons: False)
+    monkeypatch.setattr(PersonStructure, "has_room", False)
     monkeypatch.setattr(tree_shape, "LEAST_TREE", 1)
     leaves = [("1", "11"), ("1", "12"), ("2", "21")]
     workload = ask(

@@ -78,7 +78,7 @@ class PersonStructure(MatrixStructure):
     def check_size(self) -> None:
         super().check_size()
         # The unit's refusals come first: some of them hold for few cells, too.
-        assert self.person.most > 0
+        _ = self.person
         if not self.has_room:
             raise WorkloadError(
                 f"persons with several records have {self._products:,} pairs of records to tell "

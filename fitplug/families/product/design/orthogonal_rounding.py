@@ -25,8 +25,8 @@ def round_reference(u: FloatArray) -> IntArray:
     integers.
     """
     size = min(_LARGEST, 4 ** len(u))
-    reference: IntArray = np.rint(u * (size / np.abs(u).max())).astype(np.int64)
-    return reference // math.gcd(*reference.tolist())
+    reference = np.rint(u * (size / np.abs(u).max())).astype(np.int64)
+    return np.asarray(reference // math.gcd(*reference.tolist()), dtype=np.int64)
 
 
 class OrthogonalRounding:

@@ -152,12 +152,13 @@ class ScalarTree:
             poles: t, shape (P,).
 
         Returns:
-            The bounds, shape (P,), and what is known of the root at each pole.
+            The bounds, shape (P,), and what is known of the root at each pole; nothing of the
+            information where its masses are zero.
         """
         bounds, V = self.sweep(poles)
         error = 2 * self.error + gamma(16)
         roots = [
-            RootPosterior(1 - error, np.array([x]), 1 + error, np.array([[1 / x]]))
+            RootPosterior(1 - error, np.array([x]), 1 + error, np.array([[1 / x if x else 0.0]]))
             for x in np.sqrt(V[0]).tolist()
         ]
         return bounds, roots
