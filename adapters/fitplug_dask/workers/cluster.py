@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import queue
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import cached_property, partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -146,7 +146,7 @@ class ClusterRunner(Runner):
 
         return self._attempt(submit)
 
-    def results(self, futures: Sequence[Future]) -> Iterator[tuple[int, Any]]:
+    def results(self, futures: Sequence[Future]) -> Generator[tuple[int, Any], None, None]:
         """Yield the number and the result of each task when it has ended.
 
         The tasks that have not ended when this ends are cancelled.
@@ -162,25 +162,12 @@ class ClusterRunner(Runner):
             read = partial(read_outcome, self._run.key, outcome)
             yield number, raise_fault(self._attempt(read))
 
-    def map(
-        self,
-        action: str,
-        act: Act,
-        inputs: Sequence[Any],
-        *,
-        shared: Any = None,
-        weights: Sequence[int] | None = None,
-        report: Callable[[int], None] | None = None,
-    ) -> list[Any]:
+    def run(
+        self, action: str, act: Act, inputs: Sequence[Any], shared: Any
+    ) -> Generator[tuple[int, Any], None, None]:
         shared_term = self.share(shared)
-        results: list[Any] = [None] * len(inputs)
-        for i, result in self.results(
-            [self.submit(action, act, shared_term, one) for one in inputs]
-        ):
-            results[i] = result
-            if report is not None:
-                report(1 if weights is None else weights[i])
-        return results
+        tasks = [self.submit(action, act, shared_term, one) for one in inputs]
+        yield from self.results(tasks)  # the shared value stays on the cluster until they end
 
     def map_sum(
         self,

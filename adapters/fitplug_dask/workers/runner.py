@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor, as_completed
 from typing import Any, TypeAlias
 
@@ -52,6 +52,15 @@ class Runner(ABC):
         """The bytes that a process may use: the smallest one."""
 
     @abstractmethod
+    def run(
+        self, action: str, act: Act, inputs: Sequence[Any], shared: Any
+    ) -> Generator[tuple[int, Any], None, None]:
+        """Run a task for each input, and yield its number and its result when it has ended.
+
+        When this ends or is closed, no task runs any more on threads, and those of a cluster are
+        cancelled. The arguments and the errors are those of `map`.
+        """
+
     def map(
         self,
         action: str,
@@ -83,6 +92,13 @@ class Runner(ABC):
             DataError: A Fault of the data.
             FitplugError: A Fault of the machines; or the cluster fails.
         """
+        results: list[Any] = [None] * len(inputs)
+        with contextlib.closing(self.run(action, act, inputs, shared)) as ended:
+            for i, result in ended:
+                results[i] = result
+                if report is not None:
+                    report(1 if weights is None else weights[i])
+        return results
 
     @abstractmethod
     def map_sum(
@@ -144,29 +160,17 @@ class ThreadRunner(Runner):
     def memory(self) -> int:
         return read_machine_memory()
 
-    def map(
-        self,
-        action: str,
-        act: Act,
-        inputs: Sequence[Any],
-        *,
-        shared: Any = None,
-        weights: Sequence[int] | None = None,
-        report: Callable[[int], None] | None = None,
-    ) -> list[Any]:
-        results: list[Any] = [None] * len(inputs)
+    def run(
+        self, action: str, act: Act, inputs: Sequence[Any], shared: Any
+    ) -> Generator[tuple[int, Any], None, None]:
         with self._open_pool() as pool:
             numbers = {pool.submit(act, shared, one): i for i, one in enumerate(inputs)}
             try:
                 for future in as_completed(list(numbers)):
-                    i = numbers.pop(future)
-                    results[i] = raise_fault(future.result())
-                    if report is not None:
-                        report(1 if weights is None else weights[i])
+                    yield numbers.pop(future), raise_fault(future.result())
             finally:
                 for future in numbers:
                     future.cancel()
-        return results
 
     def map_sum(
         self,
