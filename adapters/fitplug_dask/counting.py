@@ -16,7 +16,7 @@ from fitplug.counts import (
 )
 from fitplug.errors import BudgetError
 from fitplug.plan import Plan
-from fitplug.workload import ONE_RECORD, AddRemove, Unit
+from fitplug.workload import AddRemove, Unit
 from fitplug_dask.progress import Progress, Report, accumulate, choose_report
 from fitplug_dask.request import (
     Wanted,
@@ -51,7 +51,6 @@ def count(
     client: Client | Runner | None = None,
     progress: Progress = None,
     person: str | None = None,
-    contributions: int | None = None,
     unit: Unit | None = None,
     key: bytes | None = None,
     storage_options: Options | None = None,
@@ -101,19 +100,15 @@ def count(
         progress: True shows a percentage on stderr; a callable is told (rows counted, rows in all)
             in this process when tasks end. Those numbers are exact, so show their ratio
             only; for files that do not say how many rows they hold they are guesses by their bytes.
-        person: A column that identifies persons. At most `contributions` rows of each are counted.
-            Which ones is decided by a keyed hash of the person's own rows, so that one person more
-            or less changes the tables by at most so many rows; see
-            `fitplug_dask.persons.selection`. Rows
-            without a person are left out.
-        contributions: The most rows k of each person that are counted. The tables say so:
-            `tables.contributions`.
-        unit: The unit of privacy whose limit on the rows of a person is enforced instead: at most
-            `records` rows of each person, and with `distinct` at most one in each cell over all
-            attributes that are counted, with `once_per` at most one in each cell of that
-            attribute; one row of each person for `ReplaceOne`, which may name no `within`. It needs
-            `person`. A plan with another unit than the default has its own, and then `unit` is left
-            out.
+        person: A column that identifies persons. No more rows of each are counted than the unit of
+            privacy says: at most `records`; with `distinct` at most one in each cell over all
+            attributes that are counted; with `once_per` at most one in each cell of that
+            attribute; one for `ReplaceOne`, which may name no `within`. `tables.unit` is this
+            limit. A keyed hash of the person's own rows decides which rows are counted, so that one
+            person more or less changes the tables by at most so many rows; see
+            `fitplug_dask.persons.selection`. Rows without a person are left out.
+        unit: The unit of privacy that `person` enforces, for a Workload or attribute sets; a plan
+            has its own.
         key: The key of that hash, at least 16 secret bytes; drawn anew if left out. The same key
             keeps the same rows, whatever the files, their order and the workers.
         storage_options: How the stores of URLs are reached, such as credentials; they go
@@ -142,7 +137,7 @@ def count(
             the domain, or change meanwhile.
         TablesError: The tables cannot be counted or need too much memory.
         DomainError: The domain does not have an attribute, or weights or filters are invalid.
-        BudgetError: The contributions are no number of rows, or not that of the unit of privacy.
+        BudgetError: The unit of privacy is missing, or not that of the plan, or no count keeps it.
         FitplugError: The workers of `client` fail or have other code than this process.
     """
     report = choose_report(progress)
@@ -156,7 +151,7 @@ def count(
     request = prepare_request(domain, names, client, weight, make_filters(where))
     job, runner = request.job, request.runner
     check_weight(weight, job.filters, job.attributes, person)
-    limit = choose_limit(_find_unit(wanted, unit, person), contributions)
+    limit = choose_limit(_find_unit(wanted, unit, person))
     selection = _make_selection(person, limit, key, job)
     sharded = request.choose_sharding(whole=selection is not None)
     files = _find_checked_files(source, storage_options, job, person, zone, missing, runner)
@@ -182,9 +177,7 @@ def count(
     return Tables(
         domain,
         tables,
-        contributions=limit.records,
-        distinct=limit.distinct,
-        once_per=limit.once_per,
+        unit=limit,
         person=person,
         rows=rows,
         copy=False,
@@ -226,17 +219,28 @@ def count_partitions(
 
 
 def _find_unit(wanted: Wanted, unit: Unit | None, person: str | None) -> Unit | None:
-    """Return the unit that the count enforces, or None if contributions say the limit, if any.
+    """Return the unit that the count enforces; None if it counts all rows.
 
     Raises:
-        BudgetError: The plan has another unit than the one that was given.
+        BudgetError: The plan has another unit than the one that was given, or nothing says how
+            many rows of a person are counted.
     """
-    if not isinstance(wanted, Plan) or wanted.unit == ONE_RECORD:
-        return unit
-    if unit not in (None, wanted.unit):
-        raise BudgetError(f"the plan has another unit of privacy ({wanted.unit}): leave out unit")
-    # Without persons every record is counted, and nothing checks the unit.
-    return wanted.unit if unit is not None or person is not None else None
+    if isinstance(wanted, Plan) and unit not in (None, wanted.unit):
+        raise BudgetError(f"the plan has another unit of privacy ({wanted.unit}). Leave out unit")
+    if person is None:
+        if unit is not None:
+            raise BudgetError(
+                "unit limits the rows of each person. Name the column that identifies persons, "
+                'person="..."'
+            )
+        return None
+    chosen = wanted.unit if isinstance(wanted, Plan) else unit
+    if chosen is None:
+        raise BudgetError(
+            f"person = {person!r} does not say how many rows of a person to count. Give a unit of "
+            "privacy, such as unit=fp.AddRemove(records=3)"
+        )
+    return chosen
 
 
 def count_slabs(
@@ -255,7 +259,6 @@ def count_slabs(
     zone: str | None = None,
     missing: Mapping[str, Any] | None = None,
     person: str | None = None,
-    contributions: int | None = None,
     key: bytes | None = None,
     rows: RowStore | None = None,
 ) -> list[Any]:
@@ -277,7 +280,6 @@ def count_slabs(
         zone: The time zone whose days times fall on.
         missing: The values of columns that some files lack.
         person: The column that identifies persons; it needs `rows`.
-        contributions: The most rows of each person that are counted.
         key: The key that chooses them.
         rows: Where the rows that persons keep are stored meanwhile.
 
@@ -294,7 +296,7 @@ def count_slabs(
     request = prepare_request(domain, names, client, weight, make_filters(where))
     job, runner = request.job, request.runner
     check_weight(weight, job.filters, job.attributes, person)
-    limit = choose_limit(_find_unit(wanted, None, person), contributions)
+    limit = choose_limit(_find_unit(wanted, None, person))
     selection = None if person is None else _make_selection(person, limit, key, job)
     files = _find_checked_files(source, storage_options, job, person, zone, missing, runner)
     how: dict[str, Any] = {
@@ -344,10 +346,13 @@ def _make_selection(
     """Return which rows of each person are counted, or None if all rows are."""
     from fitplug_dask.persons import Selection, check_selection_once, find_record_groups
 
-    if person is None and limit is None and key is None:
+    if person is None or limit is None:
+        if key is not None:
+            raise BudgetError(
+                "key chooses the rows of each person. Give person too, or leave out key"
+            )
         return None
-    groups = None if limit is None else find_record_groups(limit, job)
-    selection = Selection.create(person, None if limit is None else limit.records, key, groups)
+    selection = Selection.create(person, limit.records, key, find_record_groups(limit, job))
     check_person(person, tuple(job.attributes))
     check_selection_once()  # each process that reads or selects rows makes this test, too
     return selection

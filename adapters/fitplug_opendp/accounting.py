@@ -9,10 +9,9 @@ from fitplug.errors import BudgetError
 from fitplug.numeric import floor_float
 from fitplug.plan import Plan
 from fitplug.workload import AddRemove
-from fitplug_opendp.gaussian import choose_contributions
 
 
-def dp_event(plan: Plan, *, contributions: int = 1) -> Any:
+def dp_event(plan: Plan) -> Any:
     """Make the dp_accounting.GaussianDpEvent of a plan.
 
     All answers together are one event, for the RDP and PLD accountants under the relation of adding
@@ -22,13 +21,12 @@ def dp_event(plan: Plan, *, contributions: int = 1) -> Any:
 
     Args:
         plan: The plan, from `fitplug.design`.
-        contributions: The largest number of records that one person may have.
 
     Returns:
         The event.
 
     Raises:
-        BudgetError: The number of contributions is out of range, or neighbours replace a record.
+        BudgetError: Neighbours replace a record.
         ImportError: dp_accounting is not installed.
     """
     if not isinstance(plan.unit, AddRemove):
@@ -36,12 +34,11 @@ def dp_event(plan: Plan, *, contributions: int = 1) -> Any:
             f"the plan's unit of privacy ({plan.unit}) is not one of records added or removed, "
             "which the event is for; release the plan with fitplug_opendp.release"
         )
-    contributions = choose_contributions(plan, contributions)
     try:
         import dp_accounting
     except ImportError:
         raise ImportError(
             'dp_event needs dp_accounting; install it with: pip install "fitplug[accounting]"'
         ) from None
-    sensitivity = plan.compare_records(contributions) * Fraction(plan.strategy.sensitivity)
-    return dp_accounting.GaussianDpEvent(floor_float(Fraction(plan.noise_std) / sensitivity))
+    ratio = Fraction(plan.noise_std) / Fraction(plan.strategy.sensitivity)
+    return dp_accounting.GaussianDpEvent(floor_float(ratio))

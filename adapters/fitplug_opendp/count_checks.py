@@ -47,7 +47,7 @@ ALL_ROWS = CountedRows(None, "declared")
 
 def find_limit(tables: Tables) -> Limited:
     """Return "enforced" if the count kept only so many records of each person, else "declared"."""
-    return "declared" if tables.contributions is None else "enforced"
+    return "declared" if tables.unit is None else "enforced"
 
 
 def find_seal(tables: Tables) -> str | None:
@@ -57,7 +57,7 @@ def find_seal(tables: Tables) -> str | None:
     filtered rows: in another count a person may be in other cells. Counts of all rows need no
     seal, and the result is None.
     """
-    return None if tables.contributions is None and tables.rows is None else tables.seal
+    return None if tables.unit is None and tables.rows is None else tables.seal
 
 
 def list_outside_attributes(plan: Plan, tables: Tables) -> tuple[str, ...]:
@@ -129,14 +129,12 @@ def advise_counting(value: Any) -> str:
     return "count the records by fitplug.Tables.from_records(plan.domain, records, plan.tables)"
 
 
-def check_limit(plan: Plan, tables: Tables, contributions: int) -> None:
+def check_limit(plan: Plan, tables: Tables) -> None:
     """Check that what a count enforced is what a release is charged for, or less.
 
     Args:
         plan: The plan.
         tables: Exact counts.
-        contributions: The number of records of one person that the release is charged for. It is
-            that of the plan's unit of privacy if this is not the default.
 
     Raises:
         TablesError: The counts may hold more of a person, or are of weighted or filtered rows,
@@ -145,8 +143,8 @@ def check_limit(plan: Plan, tables: Tables, contributions: int) -> None:
     check_replaced_rows(plan, tables.rows)
     if isinstance(plan.unit, ReplaceOne):
         _check_outside_attributes(plan, tables)
-    check_declared(plan, is_enforced=tables.contributions is not None)
-    check_enforced(plan.bind_unit(contributions), tables)
+    check_declared(plan, is_enforced=tables.unit is not None)
+    check_enforced(plan.bound_unit, tables)
 
 
 def check_declared(plan: Plan, *, is_enforced: bool) -> None:
@@ -185,30 +183,21 @@ def check_enforced(unit: BoundUnit, tables: Tables) -> None:
     Raises:
         TablesError: The counts may hold more of a person.
     """
-    most, plain = tables.contributions, unit.unit
-    if most is not None and isinstance(plain, ReplaceOne) and plain.within:
+    enforced, plain = tables.unit, unit.unit
+    if enforced is not None and isinstance(plain, ReplaceOne) and plain.within:
         raise TablesError(
             "the tables were limited by person, and which row of a person was kept may depend on "
             f"more than the unit of privacy of the plan ({plain}) makes public; count again "
             "without person"
         )
-    if most is None or most == 1:
-        return
-    if isinstance(plain, AddRemove) and plain.is_of_records:
-        if most > plain.records:
-            raise TablesError(
-                f"the tables hold up to {most} records of a person, but the release is charged "
-                f"for {plain.records}; count again with contributions={plain.records}, or release "
-                f"with contributions={most}"
-            )
+    if enforced is None or enforced.records == 1:
         return
     counted = {name for names in tables for name in names}
-    limit = AddRemove(most, tables.distinct, tables.once_per)
-    enforced = BoundUnit.bind(limit, tables.domain, counted)
-    if unit.count_changes(enforced) != 1:
+    bound = BoundUnit.bind(enforced, tables.domain, counted)
+    if unit.count_changes(bound) != 1:
         raise TablesError(
-            f"the tables were counted for another unit of privacy ({enforced}) than that of the "
-            f"plan ({unit}); count again with the plan"
+            f"the tables were counted for another unit of privacy ({bound}) than that of the "
+            f"plan ({unit}); count again with the plan, or design it for unit={enforced!r}"
         )
 
 

@@ -50,13 +50,8 @@ class ExactCounts(ABC):
         """The seal that the release has; None if another count would have the same cells."""
 
     @abstractmethod
-    def check(self, plan: Plan, contributions: int) -> None:
-        """Raise TablesError unless a plan can be released from these counts.
-
-        Args:
-            plan: The plan.
-            contributions: The number of records of one person that the release charges for.
-        """
+    def check(self, plan: Plan) -> None:
+        """Raise TablesError unless a plan can be released from these counts."""
 
     @abstractmethod
     def list_outside_attributes(self, plan: Plan) -> tuple[str, ...]:
@@ -140,8 +135,8 @@ class WholeTables(ExactCounts):
     def published_seal(self) -> str | None:
         return find_seal(self.tables)
 
-    def check(self, plan: Plan, contributions: int) -> None:
-        check_limit(plan, self.tables, contributions)
+    def check(self, plan: Plan) -> None:
+        check_limit(plan, self.tables)
         assert self.answers is not None  # they are computed before the charge
 
     def list_outside_attributes(self, plan: Plan) -> tuple[str, ...]:

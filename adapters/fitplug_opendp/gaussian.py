@@ -18,8 +18,6 @@ from fitplug.errors import BudgetError
 from fitplug.families import LARGEST_NOISE, LEAST_NOISE
 from fitplug.numeric import ceil_float
 from fitplug.plan import Plan
-from fitplug.privacy import check_contributions
-from fitplug.workload import AddRemove
 from fitplug_opendp._compat import import_opendp
 
 IntVector: TypeAlias = npt.NDArray[np.int64]
@@ -112,47 +110,19 @@ def make_sampler(
     return draw
 
 
-def upper_sensitivity(plan: Plan, records: int) -> float:
+def upper_sensitivity(plan: Plan, records: int | None = None) -> float:
     """Compute the L2 sensitivity of the plan's exact answers, rounded up.
 
     Args:
         plan: The plan.
-        records: The number of records added or removed, or replaced, as the unit of privacy says.
-            Each of them changes the counts by one difference of the unit.
+        records: The number of records added or removed, or replaced, each of which changes the
+            counts by one difference of the plan's unit of privacy; None for one person in it.
 
     Returns:
-        records times the sensitivity of the plan's strategy to one record.
-
+        The sensitivity of the plan's strategy to so many records.
     """
-    return ceil_float(plan.compare_records(records) * Fraction(plan.strategy.sensitivity))
-
-
-def choose_contributions(plan: Plan, contributions: int) -> int:
-    """Choose the records of a person that a release is for: those of the plan's unit of privacy.
-
-    Args:
-        plan: The plan.
-        contributions: What the caller gave. A plan for one record, added, removed or replaced,
-            takes any number; a plan for k records takes k, or 1 for what nobody gave.
-
-    Returns:
-        The number of records that the plan's cost is multiplied for: 1 if it is one of the person.
-
-    Raises:
-        BudgetError: The number is out of range, or the plan is for another one.
-    """
-    check_contributions(contributions)
-    planned = plan.unit.records if isinstance(plan.unit, AddRemove) else 1
-    if planned == 1:
-        return contributions
-    if contributions not in (1, planned):
-        raise BudgetError(
-            f"contributions = {contributions}, but the plan is designed for persons with at most "
-            f"{planned} records; leave contributions out, or design the plan for "
-            f"fp.AddRemove(records={contributions})"
-        )
-    # Where records are apart, the plan's cost is one of the person, and of no number of records.
-    return plan.structure.changes
+    times = Fraction(1) if records is None else plan.compare_records(records)
+    return ceil_float(times * Fraction(plan.strategy.sensitivity))
 
 
 def make_gaussian(dp: ModuleType, size: int, std: float) -> Any:

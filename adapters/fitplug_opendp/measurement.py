@@ -53,7 +53,9 @@ def make_fitness_for_use(
         scale: The factor on every standard deviation; it must be positive.
 
     Returns:
-        A Measurement under zCDP. When it is invoked, it returns a `fitplug.Release`.
+        A Measurement under zCDP. When it is invoked, it returns a `fitplug.Release`, whose rho is
+        for one person in the plan's unit of privacy: design the plan for as many records as the
+        context's privacy unit has.
 
     Raises:
         ValueError: The domain, the size or the metric is another one.
@@ -85,8 +87,7 @@ def make_fitness_for_use(
         return Release(
             plan=plan,
             answers=np.asarray(answers, dtype=np.int64),
-            rho=noise.map(upper_sensitivity(plan, 1)),
-            contributions=None,
+            rho=noise.map(upper_sensitivity(plan)),
             noise_scale=float(scale),
         )
 

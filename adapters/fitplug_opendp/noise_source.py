@@ -30,7 +30,6 @@ from fitplug_opendp.gaussian import (
     IntVector,
     Progress,
     Sampler,
-    choose_contributions,
     make_noise,
     make_sampler,
     upper_sensitivity,
@@ -68,15 +67,12 @@ def find_check(plan: Plan) -> SensitivityCheck | None:
     return _checked.get(plan)
 
 
-def check_charge(
-    plan: Plan, charged: Fraction, changes: Fraction, path: AnswerPath | None = None
-) -> None:
+def check_charge(plan: Plan, charged: Fraction, path: AnswerPath | None = None) -> None:
     """Check what a charge rests on.
 
     Args:
         plan: The plan.
         charged: The charge in rho of zCDP.
-        changes: How many of the unit's differences the charge is for.
         path: As for `check_plan`.
 
     Raises:
@@ -84,7 +80,7 @@ def check_charge(
             cost more than the charge.
     """
     check = check_plan(plan, path)
-    if check.largest_squared * changes**2 / (2 * Fraction(plan.noise_std) ** 2) > charged:
+    if check.largest_squared / (2 * Fraction(plan.noise_std) ** 2) > charged:
         raise make_plan_error(plan, "would be charged less than its answers cost")
 
 
@@ -147,39 +143,35 @@ class NoiseSource:
 
     Attributes:
         plan: The plan with n strategy answers.
-        contributions: The largest number of records that one person may have.
-        rho: The zCDP cost for all records of one person, rounded up as OpenDP's map rounds it.
+        rho: The zCDP cost for one person in the plan's unit of privacy, rounded up as OpenDP's map
+            rounds it.
         charged: The exact rho that a ledger is charged, which is never less than `rho`.
         sample: The function that adds the noise to exact answers (n,).
     """
 
     plan: Plan
-    contributions: int
     rho: float
     charged: Fraction
     sample: Sampler
 
     @classmethod
-    def from_plan(cls, plan: Plan, contributions: int) -> NoiseSource:
+    def from_plan(cls, plan: Plan) -> NoiseSource:
         """Prepare the noise of a plan without drawing any.
 
         Args:
             plan: The plan.
-            contributions: The largest number of records that one person may have.
 
         Returns:
             The noise, whose `rho` is what OpenDP's own map gives.
 
         Raises:
-            BudgetError: The number of contributions is out of range.
             ImportError: OpenDP is not installed.
         """
-        contributions = choose_contributions(plan, contributions)
         with enable_contrib():
             noise, sample = make_noise(plan), make_sampler(plan.strategy.size, plan.noise_std)
-        rho = noise.map(upper_sensitivity(plan, contributions))
-        charged = _raise_to_cell_costs(Fraction(rho), CellCosts.from_plan(plan, contributions))
-        return cls(plan, contributions, rho, charged, sample)
+        rho = noise.map(upper_sensitivity(plan))
+        charged = _raise_to_cell_costs(Fraction(rho), CellCosts.from_plan(plan))
+        return cls(plan, rho, charged, sample)
 
     def check_plan(self, path: AnswerPath | None = None) -> None:
         """Check what the charge rests on. Call this before the ledger is charged.
@@ -190,8 +182,7 @@ class NoiseSource:
         Raises:
             PlanError: A claim of the plan does not hold, or its answers cost more than the charge.
         """
-        changes = self.plan.compare_records(self.contributions)
-        check_charge(self.plan, self.charged, changes, path)
+        check_charge(self.plan, self.charged, path)
 
     def check_sampler(self) -> None:
         """Test OpenDP's sampler with known answers. Call this before the ledger is charged.
@@ -228,7 +219,6 @@ class NoiseSource:
             plan=self.plan,
             answers=np.concatenate([noisy, answers[size:]]),
             rho=self.rho,
-            contributions=self.contributions,
             entry=entry,
             limited=find_limit(tables),
             rows=tables.rows,
@@ -255,18 +245,17 @@ def compute_exact_answers(plan: Plan, tables: Tables) -> IntVector:
     return plan.strategy.answer_exactly(tables.marginal)
 
 
-def compute_charged_rho(plan: Plan, contributions: int) -> float:
+def compute_charged_rho(plan: Plan) -> float:
     """Compute the rho that a release charges, without OpenDP.
 
     Args:
         plan: The plan.
-        contributions: The largest number of records that one person may have.
 
     Returns:
-        The zCDP cost for all records of one person, rounded up.
+        The zCDP cost for one person in the plan's unit of privacy, rounded up.
     """
-    rho = (Fraction(upper_sensitivity(plan, contributions)) / Fraction(plan.noise_std)) ** 2 / 2
-    return ceil_float(_raise_to_cell_costs(rho, CellCosts.from_plan(plan, contributions)))
+    rho = (Fraction(upper_sensitivity(plan)) / Fraction(plan.noise_std)) ** 2 / 2
+    return ceil_float(_raise_to_cell_costs(rho, CellCosts.from_plan(plan)))
 
 
 def _raise_to_cell_costs(rho: Fraction, costs: CellCosts) -> Fraction:

@@ -136,7 +136,7 @@ class Publication(ReleaseProgress, Generic[C]):
         check_declared(request.plan, is_enforced=request.is_enforced)
         if not executor.is_resumed and not output.list_local():
             raise InputError(f"{output} is in a store, which takes releases in parts only")
-        noise_source = NoiseSource.from_plan(request.plan, request.contributions)
+        noise_source = NoiseSource.from_plan(request.plan)
         ledger_request = request.make_ledger_request(noise_source.charged, output.text)
         made = cls(
             request=request,
@@ -255,7 +255,7 @@ class Publication(ReleaseProgress, Generic[C]):
         """
         request, ledger = self.request, self.request.ledger
         check_is_enforced(counts.rows.limited, request.is_enforced)
-        counts.check(request.plan, request.contributions)
+        counts.check(request.plan)
         self._check_not_taken()
         if self.charge is None:
             self.output.check_room(request.plan)  # counts that are stored beside it took some
@@ -353,7 +353,6 @@ class Publication(ReleaseProgress, Generic[C]):
             plan=plan,
             answers=np.zeros(0, dtype=np.int64),
             rho=self.noise_source.rho,
-            contributions=self.request.contributions,
             entry=None if self.charge is None else self.charge.entry,
             limited=counts.rows.limited,
             rows=counts.rows.rows,

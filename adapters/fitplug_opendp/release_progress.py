@@ -17,7 +17,6 @@ from fitplug.ledger import ChargeReference, ChargeRequest, Ledger, StagedCharge
 from fitplug.plan import Plan
 from fitplug.release import Release, read_folder
 from fitplug_opendp.count_checks import ALL_ROWS, CountedRows
-from fitplug_opendp.gaussian import choose_contributions
 from fitplug_opendp.output import Output
 from fitplug_opendp.staging import (
     StagedAnswers,
@@ -51,8 +50,6 @@ class ReleaseRequest:
         rows: The rows that are released; answers of other rows are not taken for these. If they
             are limited by person, a ledger that is kept for persons with more records charges no
             more.
-        contributions: The largest number of records that one person may have; that of the plan's
-            unit of privacy, if this is not one record.
         ledger: The ledger that is charged; None for a release that no ledger records.
         within: The number or the key of an earlier charge within which this release is free.
         what: The text of the charge; None for one that names the plan.
@@ -63,18 +60,12 @@ class ReleaseRequest:
 
     plan: Plan
     rows: CountedRows = ALL_ROWS
-    contributions: int = 1
     ledger: Ledger | None = None
     within: ChargeReference | None = None
     what: str | None = None
     key: str | None = None
     again: bool = False
     replace: bool = False
-
-    def __post_init__(self) -> None:
-        object.__setattr__(
-            self, "contributions", choose_contributions(self.plan, self.contributions)
-        )
 
     @property
     def is_enforced(self) -> bool:
@@ -95,7 +86,6 @@ class ReleaseRequest:
             plan=self.plan,
             rho=rho,
             what=self.what or f"release of plan {self.plan.digest[:12]}",
-            contributions=self.contributions,
             key=self.key,
             within=self.within,
             again=self.again,
@@ -272,8 +262,7 @@ class ReleaseProgress:
         entry, stage = self.charge.entry, self.charge.stage
 
         def fits(release: Release) -> bool:
-            named = release.contributions, release.entry
-            return named == (self.request.contributions, entry)
+            return release.entry == entry
 
         output = self.output.locate(stage)
         staged = output.find_staged(self.request.plan, self.label, stage.answers, fits)

@@ -34,7 +34,6 @@ def release(
     plan: Plan,
     tables: Tables,
     *,
-    contributions: int = 1,
     ledger: Ledger | None = None,
     within: ChargeReference | None = None,
     what: str | None = None,
@@ -53,9 +52,8 @@ def release(
 
     Args:
         plan: The plan, from `fitplug.design`.
-        tables: Exact counts that hold at least `plan.tables`.
-        contributions: The largest number of records that one person may have; k of them cost
-            k^2 rho. Tables that were limited to more records are refused.
+        tables: Exact counts that hold at least `plan.tables`. Those that hold more records of a
+            person than the plan's unit of privacy are refused.
         ledger: The ledger that is charged rho.
         within: The key or the number of an earlier charge. Nothing is charged then, if at no cell
             the costs add up to more than that charge; see `Ledger.charge_free`. Both releases must
@@ -75,8 +73,7 @@ def release(
 
     Raises:
         TablesError: The tables are not what the plan needs.
-        BudgetError: The number of contributions is out of range, or `within` was given without a
-            ledger.
+        BudgetError: `within` was given without a ledger.
         OverBudget: The ledger has less left than the release costs.
         KeyTaken: The key names a charge for something else, or a release that was drawn already.
         LedgerError: The ledger cannot be read or written, or it does not know the earlier charge.
@@ -87,14 +84,13 @@ def release(
     asked = ReleaseRequest(
         plan,
         CountedRows.from_tables(tables),
-        contributions=contributions,
         ledger=ledger,
         within=within,
         what=what,
         key=key,
     )
-    noise_source = NoiseSource.from_plan(plan, asked.contributions)
-    check_limit(plan, tables, asked.contributions)
+    noise_source = NoiseSource.from_plan(plan)
+    check_limit(plan, tables)
     request = asked.make_ledger_request(noise_source.charged, output, in_folder=False)
     charge = find_charge(ledger, request)
     if ledger is not None and output is not None and os.path.isdir(output):  # noqa: PTH112 - of any text
@@ -138,7 +134,6 @@ def publish(
     tables: Tables,
     directory: str | os.PathLike[str],
     *,
-    contributions: int = 1,
     ledger: Ledger | None = None,
     within: ChargeReference | None = None,
     what: str | None = None,
@@ -158,7 +153,6 @@ def publish(
         plan: The plan, from `fitplug.design`.
         tables: Exact counts that hold at least `plan.tables`.
         directory: The release folder.
-        contributions: The largest number of records that one person may have; see `release`.
         ledger: The ledger that is charged rho.
         within: The key or the number of an earlier charge within which this release is free; see
             `release`.
@@ -201,7 +195,6 @@ def publish(
     request = ReleaseRequest(
         plan,
         CountedRows.from_tables(tables),
-        contributions=contributions,
         ledger=ledger,
         within=within,
         what=what,

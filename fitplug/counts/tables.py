@@ -22,7 +22,8 @@ from fitplug.counts.records import Where, encode_records
 from fitplug.counts.seals import NONCE_BYTES, draw_nonce, seal_counts
 from fitplug.domain import OUTSIDE, Domain
 from fitplug.errors import TablesError, suggest_nearest
-from fitplug.numeric import freeze, is_positive_integer, read_array, to_positions
+from fitplug.numeric import freeze, read_array, to_positions
+from fitplug.workload import AddRemove
 
 
 class Tables(Mapping[AttributeSet, Counts]):
@@ -38,12 +39,9 @@ class Tables(Mapping[AttributeSet, Counts]):
         domain: The domain of the counts.
         tables: An integer array by the names of the attributes that are its axes. With measures
             among them it counts shares: a record has the product of the measures' `shares`.
-        contributions: The most records of one person among those counted, if whoever counted them
-            made sure of it; otherwise None.
-        distinct: Whether they made sure, too, that no person has two records in one cell, over all
-            attributes of these tables together.
-        once_per: The attribute in each of whose cells, also one of other values, they made sure
-            that no person has two records; otherwise None.
+        unit: The unit of privacy that the count enforced: it kept no more records of a person than
+            this says, with `distinct` over all attributes of these tables together, and with
+            `once_per` also in a cell of other values. None if it kept all records.
         person: The column by which persons were told apart, if they were.
         rows: How rows were understood, in words, if they were weighted or filtered. Public.
         copy: Whether to copy the arrays. False saves time and memory if they will not be changed.
@@ -57,9 +55,7 @@ class Tables(Mapping[AttributeSet, Counts]):
 
     Attributes:
         domain: The domain of the counts.
-        contributions: The most records of one person, or None.
-        distinct: Whether each record of a person is in another cell.
-        once_per: The attribute in each of whose cells a person has one record at most, or None.
+        unit: The unit of privacy that the count enforced, or None.
         person: The column by which persons were told apart, or None.
         rows: How rows were understood, or None.
     """
@@ -69,35 +65,26 @@ class Tables(Mapping[AttributeSet, Counts]):
         domain: Domain,
         tables: Mapping[Any, npt.ArrayLike],
         *,
-        contributions: int | None = None,
-        distinct: bool = False,
-        once_per: str | None = None,
+        unit: AddRemove | None = None,
         person: str | None = None,
         rows: str | None = None,
         copy: bool = True,
         nonce: bytes | None = None,
     ) -> None:
-        if contributions is not None and not is_positive_integer(contributions):
+        if unit is not None and not isinstance(unit, AddRemove):
             raise TablesError(
-                f"contributions = {contributions!r} must be an integer from 1, the most records of "
-                "one person, or None"
+                f"unit = {unit!r} must be what the count kept of each person, such as "
+                "fp.AddRemove(records=3), or None"
             )
-        if contributions is None and (distinct or once_per is not None):
-            raise TablesError(
-                "distinct and once_per say more about the records of a person than contributions "
-                "does: give contributions too"
-            )
-        if once_per is not None:
-            domain.ordered((once_per,))
+        if unit is not None and unit.once_per is not None:
+            domain.ordered((unit.once_per,))
         if nonce is not None and (type(nonce) is not bytes or len(nonce) != NONCE_BYTES):
             raise TablesError(
                 f"nonce must be the {NONCE_BYTES} bytes of tables that were counted before; leave "
                 "it out for new tables"
             )
         self.domain = domain
-        self.contributions = contributions
-        self.distinct = distinct
-        self.once_per = once_per
+        self.unit = unit
         self.person = person
         self.rows = rows
         self._counts: dict[AttributeSet, Counts] = {}
@@ -139,7 +126,7 @@ class Tables(Mapping[AttributeSet, Counts]):
     @cached_property
     def seal(self) -> str:
         """64 hexadecimal digits that only this count has: a commitment to the domain, the counts,
-        `contributions`, `distinct`, `once_per`, `person` and `rows`.
+        `unit`, `person` and `rows`.
 
         Tables that were written and read back, copied or pickled keep the seal. A new count has
         another one, even of the same records. The seal may be published: it is SHA-256 over 32
@@ -147,9 +134,7 @@ class Tables(Mapping[AttributeSet, Counts]):
         """
         description = {
             "domain": list(self.domain.spec().items()),
-            "contributions": self.contributions,
-            "distinct": self.distinct,
-            "once_per": self.once_per,
+            "unit": None if self.unit is None else self.unit.to_spec(),
             "person": self.person,
             "rows": self.rows,
         }

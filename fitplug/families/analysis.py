@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 
 from fitplug.domain import MOST_SHARES, Domain, suggest_fewer_cells
-from fitplug.errors import BudgetError, WorkloadError
+from fitplug.errors import WorkloadError
 from fitplug.families.base.structure import Structure, list_names
 from fitplug.families.base.subsets import Subsets, find_subsets, pad_sets
 from fitplug.families.base.tree_shape import find_tree_levels, is_tree, targets_vary
@@ -25,7 +25,6 @@ from fitplug.families.tree.shape.pairs import TreePairStructure
 from fitplug.families.tree.shape.persons import PersonTreeStructure
 from fitplug.neighbours import MOST_PAIRS
 from fitplug.numeric import FloatArray, to_positions
-from fitplug.privacy import MOST_CONTRIBUTIONS
 from fitplug.workload import ONE_RECORD, AddRemove, ReplaceOne, Unit, Workload, check_products
 
 AnyTree = TypeVar("AnyTree", bound=TreeStructure)
@@ -171,10 +170,6 @@ def check_unit(unit: Unit, domain: Domain) -> None:
         DomainError: If the unit names an attribute that the domain does not have.
     """
     unit.check_domain(domain)
-    if isinstance(unit, ReplaceOne):
-        return
-    if unit.records > MOST_CONTRIBUTIONS:
-        raise BudgetError(f"records = {unit.records} must be at most {MOST_CONTRIBUTIONS}")
 
 
 def _build_chain(matrices: MatrixStructure) -> Structure:

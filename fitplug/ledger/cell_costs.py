@@ -23,7 +23,6 @@ from fitplug.domain import Domain
 from fitplug.errors import BudgetError
 from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, ceil_float, floor_float, freeze
 from fitplug.plan import Plan
-from fitplug.privacy import check_contributions
 
 MOST_CELLS = 10**8
 """The largest number of cells over which costs are compared."""
@@ -39,47 +38,46 @@ class CellCosts:
     Attributes:
         domain: The digest of the domain, from `digest_domain`.
         names: The attributes along which costs differ.
-        contributions: The largest number of records that one person may have.
+        records: The largest number of records that one person may have.
         costs: Upper bounds of the costs, with one axis for each of `names`.
     """
 
     domain: str
     names: tuple[str, ...]
-    contributions: int
+    records: int
     costs: FloatArray
 
     def __post_init__(self) -> None:
         freeze(self.costs)
 
     @classmethod
-    def from_plan(cls, plan: Plan, contributions: int = 1) -> CellCosts:
-        """Return the costs of a plan's release.
+    def from_plan(cls, plan: Plan) -> CellCosts:
+        """Return the costs of a plan's release, for a person in its unit of privacy.
 
-        Raises:
-            BudgetError: The contributions are out of range.
+        Where the unit keeps a person's records apart, the costs are those of the person already,
+        and `records` is 1.
         """
-        check_contributions(contributions)
         names = plan.structure.profile_attributes
         costs = plan.profile().reshape(plan.domain.shape_of(names))
         if (changes := plan.structure.changes) > 1:
             # The profile is of a person with k records, and what a ledger keeps is of one record.
             costs = costs / changes**2 * (1 + 4 * UNIT_ROUNDOFF)
-        return cls(digest_domain(plan.domain), names, contributions, costs)
+        return cls(digest_domain(plan.domain), names, changes, costs)
 
     @property
     def digest(self) -> str:
         """The SHA-256, in hex, of all attributes."""
-        head = json.dumps([self.domain, self.names, self.contributions, self.costs.shape])
+        head = json.dumps([self.domain, self.names, self.records, self.costs.shape])
         return hashlib.sha256(head.encode() + b"\0" + self.to_bytes()).hexdigest()
 
     @property
     def rho(self) -> Fraction:
         """The least charge that covers these costs, in rho of zCDP, exact."""
-        return Fraction(float(self.costs.max())) * self.contributions**2 / 2
+        return Fraction(float(self.costs.max())) * self.records**2 / 2
 
     def multiply_records(self, times: int) -> CellCosts:
         """Return the costs for persons with so many times as many records."""
-        return replace(self, contributions=self.contributions * times) if times > 1 else self
+        return replace(self, records=self.records * times) if times > 1 else self
 
     def to_bytes(self) -> bytes:
         """Write the costs as little-endian floats of 64 bits, the last axis fastest."""
@@ -134,7 +132,7 @@ def find_excess(
         BudgetError: There are too many cells.
     """
     names, shape = _combine_axes(domain, [*earlier, new])
-    largest = _find_largest_cost(rho, new.contributions)
+    largest = _find_largest_cost(rho, new.records)
     terms = [costs.expand_axes(names) for costs in (*earlier, new)]
     worst: tuple[float, tuple[int, ...], float, float] | None = None
     for first, slabs in _iterate_slabs(shape, terms):
@@ -153,7 +151,7 @@ def find_excess(
     if worst is None:
         return None
     _, cell, added, used = worst
-    square = new.contributions**2
+    square = new.records**2
     return Excess(
         cell=tuple(zip(names, cell, strict=True)),
         requested=ceil_float(Fraction(added) * square / 2),
@@ -162,7 +160,7 @@ def find_excess(
 
 
 def compute_unused_budget(
-    domain: Domain, rho: Fraction, earlier: Sequence[CellCosts]
+    domain: Domain, rho: Fraction, earlier: Sequence[CellCosts], records: int = 1
 ) -> FloatArray:
     """Compute what each cell has left within a charge.
 
@@ -170,18 +168,21 @@ def compute_unused_budget(
         domain: The domain of all releases.
         rho: The charge.
         earlier: The costs of the release that was charged and of those that are free within it.
+        records: The records of a person, all in one cell, that the result is for.
 
     Returns:
-        Privacy costs squared for one record, rounded down and at least 0, with an axis for each
-        attribute of the domain, of size 1 where cells do not differ.
+        Privacy costs squared for so many records, rounded down and at least 0, with an axis for
+        each attribute of the domain, of size 1 where cells do not differ.
 
     Raises:
         BudgetError: There are too many cells.
     """
     names, _ = _combine_axes(domain, earlier)
     used = _sum_up([costs.expand_axes(names) for costs in earlier])
-    largest = _find_largest_cost(rho, earlier[0].contributions)
+    largest = _find_largest_cost(rho, earlier[0].records)
     left = np.maximum(-add_up(used, np.array(-largest)), 0.0)
+    if records > 1:
+        left = np.nextafter(left * records**2, 0.0)
     sizes = dict(zip(names, left.shape, strict=True))
     return np.asarray(left.reshape([sizes.get(name, 1) for name in domain.names]))
 
@@ -202,9 +203,9 @@ def _sum_up(terms: Sequence[FloatArray]) -> FloatArray:
     return total
 
 
-def _find_largest_cost(rho: Fraction, contributions: int) -> float:
+def _find_largest_cost(rho: Fraction, records: int) -> float:
     """Compute the largest cost, for one record, that a cell may have within a charge of rho."""
-    return floor_float(2 * rho / contributions**2)
+    return floor_float(2 * rho / records**2)
 
 
 def _combine_axes(

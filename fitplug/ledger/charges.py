@@ -33,7 +33,7 @@ from fitplug.ledger.file import LedgerFile
 from fitplug.ledger.records import Budget, Entry, Stage
 from fitplug.numeric import ceil_float, ceil_written, floor_written
 from fitplug.plan import Plan
-from fitplug.privacy import DiscreteNoise, check_contributions
+from fitplug.privacy import DiscreteNoise
 from fitplug.workload import ONE_RECORD, AddRemove, BoundUnit, Unit
 
 ChargeReference: TypeAlias = int | str
@@ -51,7 +51,6 @@ class ChargeRequest:
         plan: The plan.
         rho: The cost for all records of a person in rho of zCDP, exact.
         what: What the charge pays for.
-        contributions: The largest number of records that one person may have.
         key: The name of the release. A request with the key of an earlier one is a retry of it.
         within: An earlier charge, within which the release is to be free.
         again: Whether another draw of a plan that was released before is wanted, if there is no
@@ -67,7 +66,6 @@ class ChargeRequest:
     plan: Plan
     rho: Fraction
     what: str
-    contributions: int = 1
     key: str | None = None
     within: ChargeReference | None = None
     again: bool = False
@@ -78,14 +76,8 @@ class ChargeRequest:
 
     @property
     def bound_unit(self) -> BoundUnit:
-        """The unit of privacy of the release with its cells: the plan's, or the contributions if it
-        is one record.
-
-        Raises:
-            BudgetError: The contributions are out of range.
-        """
-        check_contributions(self.contributions)
-        return self.plan.bind_unit(self.contributions)
+        """The unit of privacy of the release, with its cells: the plan's."""
+        return self.plan.bound_unit
 
     @cached_property
     def costs(self) -> CellCosts | None:
@@ -93,13 +85,10 @@ class ChargeRequest:
 
         They are None in units of privacy where the costs of a person do not follow from those of
         single cells.
-
-        Raises:
-            BudgetError: The contributions are out of range.
         """
         if not self.plan.unit.is_of_records:
             return None
-        return CellCosts.from_plan(self.plan, self.contributions * self.changes)
+        return CellCosts.from_plan(self.plan).multiply_records(self.changes)
 
 
 @dataclass(frozen=True)

@@ -50,10 +50,10 @@ def check_is_free(
             "which the costs of cells do not say what a person costs: charge this release"
         )
     charge, earlier = read_charge_costs(file, database, entries, within, domain)
-    if costs.contributions != earlier[0].contributions:
+    if costs.records != earlier[0].records:
         raise file.make_error(
-            f"has the charge {within!r} for {earlier[0].contributions} record(s) a person, not "
-            f"{costs.contributions}: give the same contributions"
+            f"has the charge {within!r} for {earlier[0].records} record(s) per person, and this "
+            f"plan is for {costs.records}: design it for the same unit of privacy"
         )
     excess = find_excess(domain, charge.rho, earlier, costs)
     if excess is not None:
@@ -253,10 +253,10 @@ def _describe_price(entry: Entry) -> str:
 
 def _describe_request_price(request: ChargeRequest, within: Entry | None) -> str:
     """Describe what a request would cost, in words."""
-    records = f" for {request.contributions} record(s) a person"
+    unit = f" in its unit of privacy, {request.plan.unit}"
     if within is not None:
-        return f"free within the charge {within.id}{records}"
-    return f"charged rho = {format_up(ceil_float(request.rho))}{records}"
+        return f"free within the charge {within.id}{unit}"
+    return f"charged rho = {format_up(ceil_float(request.rho))}{unit}"
 
 
 def _describe_absence(place: str) -> str:

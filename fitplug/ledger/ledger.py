@@ -268,7 +268,6 @@ class Ledger:
         *,
         within: ChargeReference,
         what: str,
-        contributions: int = 1,
         key: str | None = None,
         output: str | None = None,
     ) -> Entry:
@@ -284,8 +283,6 @@ class Ledger:
                 domain that counted the same records: a person whose records moved to other cells
                 in between would be in two places of the sums.
             what: What is released.
-            contributions: The largest number of records that one person may have, the same as for
-                the earlier charge.
             key: A name for the charge, as in `charge`.
             output: Where the release will be.
 
@@ -296,41 +293,39 @@ class Ledger:
             OverBudget: The release is not free; the message names the cell.
             LedgerError: There is no such charge, the key was used before, or the file cannot be
                 written.
-            BudgetError: There are too many cells, or the contributions are out of range.
+            BudgetError: There are too many cells.
         """
-        records = plan.unit.choose_records(contributions)
-        request = ChargeRequest(plan, Fraction(0), what, records, key, within, output=output)
+        request = ChargeRequest(plan, Fraction(0), what, key, within, output=output)
         return release_charges.charge_free(self._file, request)
 
-    def check_free(self, plan: Plan, *, within: ChargeReference, contributions: int = 1) -> None:
+    def check_free(self, plan: Plan, *, within: ChargeReference) -> None:
         """Verify that a release is free, and enter nothing.
 
         Args:
             plan: The plan to release.
             within: As for `charge_free`.
-            contributions: As for `charge_free`.
 
         Raises:
             OverBudget: The release is not free; the message names the cell.
             LedgerError: There is no such charge, or the file cannot be read.
             BudgetError: As for `charge_free`.
         """
-        records = plan.unit.choose_records(contributions)
-        request = ChargeRequest(plan, Fraction(0), "a check", records, within=within)
+        request = ChargeRequest(plan, Fraction(0), "a check", within=within)
         release_charges.check_free(self._file, request)
 
     def unused_budget(self, within: ChargeReference, domain: Domain) -> FloatArray:
         """Compute what each cell has left within a charge.
 
-        A design with these cell budgets makes a plan that `charge_free` allows.
+        A design with these cell budgets, for the charge's unit of privacy, makes a plan that
+        `charge_free` allows.
 
         Args:
             within: The charge, by its key or number.
             domain: The domain of its plan.
 
         Returns:
-            Privacy costs squared for one record, rounded down, with an axis for each attribute of
-            the domain, of size 1 where cells do not differ.
+            Privacy costs squared for one person in the unit of the charge, rounded down, with an
+            axis for each attribute of the domain, of size 1 where cells do not differ.
 
         Raises:
             LedgerError: There is no such charge, or it is for a plan of another domain.
@@ -339,7 +334,7 @@ class Ledger:
         with self._file.open_transaction() as database:
             _, entries = rows.read_entries(database)
             charge, costs = read_charge_costs(self._file, database, entries, within, domain)
-        return compute_unused_budget(domain, charge.rho, costs)
+        return compute_unused_budget(domain, charge.rho, costs, charge.unit.records)
 
     def begin_release(
         self,

@@ -53,7 +53,7 @@ SCHEMA = (
         mark TEXT NOT NULL, stages INTEGER NOT NULL, stage_head TEXT NOT NULL, unit TEXT,
         any_noise INTEGER NOT NULL, stretch REAL, log_ratio REAL)""",
     """CREATE TABLE profile (digest TEXT PRIMARY KEY, domain TEXT NOT NULL, names TEXT NOT NULL,
-        sizes TEXT NOT NULL, contributions INTEGER NOT NULL, costs BLOB NOT NULL)""",
+        sizes TEXT NOT NULL, records INTEGER NOT NULL, costs BLOB NOT NULL)""",
     """CREATE TABLE entry (id INTEGER PRIMARY KEY, time TEXT NOT NULL, rho REAL NOT NULL,
         rho_exact TEXT NOT NULL, what TEXT NOT NULL, key TEXT UNIQUE, plan_digest TEXT,
         output TEXT, within INTEGER REFERENCES entry (id),
@@ -77,7 +77,7 @@ def append_entry(
 ) -> Budget:
     """Append an entry with its costs per cell, and return the budget after it."""
     if costs is not None:
-        described = json.dumps(costs.names), json.dumps(costs.costs.shape), costs.contributions
+        described = json.dumps(costs.names), json.dumps(costs.costs.shape), costs.records
         database.execute(
             "INSERT OR IGNORE INTO profile VALUES (?, ?, ?, ?, ?, ?)",
             (entry.profile, costs.domain, *described, zlib.compress(costs.to_bytes())),
@@ -185,11 +185,11 @@ def read_costs(database: sqlite3.Connection, digest: str) -> CellCosts:
     """
     with _detect_damage():
         query = "SELECT * FROM profile WHERE digest = ?"
-        ((_, domain, names, sizes, contributions, packed),) = database.execute(query, (digest,))
+        ((_, domain, names, sizes, records, packed),) = database.execute(query, (digest,))
         shape = tuple(json.loads(sizes))
         plain = zlib.decompressobj().decompress(packed, 8 * math.prod(shape) + 1)
         numbers = np.frombuffer(plain, dtype="<f8").reshape(shape).astype(np.float64)
-        costs = CellCosts(domain, tuple(json.loads(names)), contributions, numbers)
+        costs = CellCosts(domain, tuple(json.loads(names)), records, numbers)
         if costs.digest != digest:
             raise DamagedError
     return costs

@@ -39,7 +39,6 @@ from fitplug.numeric import (
 )
 from fitplug.privacy import DiscreteNoise, delta_at, epsilon_at
 from fitplug.workload import (
-    AddRemove,
     ArraysByGroup,
     BoundUnit,
     Unit,
@@ -110,12 +109,6 @@ class PlanRecord:
     def bound_unit(self) -> BoundUnit:
         """The unit of privacy with the plan's cells, by which claims of two plans are compared."""
         return BoundUnit.bind(self.unit, self.domain, self.workload.attributes)
-
-    def bind_unit(self, records: int) -> BoundUnit:
-        """Return the bound unit of a release for persons with so many records; it is the plan's own
-        unless the plan is for records anywhere.
-        """
-        return BoundUnit(AddRemove(records)) if self.unit.is_of_records else self.bound_unit
 
     def compare_records(self, records: int) -> Fraction:
         """Compute Delta of a person with so many records anywhere, over Delta in the unit."""

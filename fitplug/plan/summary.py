@@ -35,7 +35,6 @@ from fitplug.display import (
 from fitplug.errors import DesignError
 from fitplug.families import find_family, is_causal, list_names
 from fitplug.plan.plan_record import PlanRecord
-from fitplug.workload import ONE_RECORD
 
 NEGLIGIBLE_GAP = 2e-4
 """A gap up to which the prices of a plan are taken for those of the optimum: it changes a saving by
@@ -245,9 +244,8 @@ def describe_groups(plan: PlanRecord) -> list[GroupRow]:
 
 def format_plan_html(plan: PlanRecord, digest: str) -> str:
     """Format the cost of a plan, and the target and accuracy of each group, as HTML."""
-    unit = "one record" if plan.unit == ONE_RECORD else plan.unit
     facts = [
-        f"rho = {format_up(plan.rho)} (zCDP, {unit})",
+        f"rho = {format_up(plan.rho)} (zCDP, {plan.unit})",
         f"epsilon {format_up(plan.epsilon(SHOWN_DELTA), 4)} at delta = {SHOWN_DELTA:g}",
         describe_status(plan),
     ]

@@ -6,9 +6,7 @@ page.
 """
 
 from fitplug.privacy.budgets import (
-    MOST_CONTRIBUTIONS,
     check_budget,
-    check_contributions,
     check_delta,
     check_epsilon,
     check_rho,
@@ -19,12 +17,10 @@ from fitplug.privacy.discrete_noise import CONTINUOUS, USUAL, CurveLoss, Discret
 
 __all__ = [
     "CONTINUOUS",
-    "MOST_CONTRIBUTIONS",
     "USUAL",
     "CurveLoss",
     "DiscreteNoise",
     "check_budget",
-    "check_contributions",
     "check_delta",
     "check_epsilon",
     "check_rho",

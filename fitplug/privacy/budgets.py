@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fitplug.errors import BudgetError, InputError
+from fitplug.errors import BudgetError
 from fitplug.numeric import read_exact_number
 
 
@@ -63,20 +63,6 @@ def check_budget(rho: object, epsilon: object, delta: object) -> None:
         raise BudgetError("give rho, or epsilon with delta, not both")
     if (epsilon is None) != (delta is None):
         raise BudgetError("epsilon and delta go together; give both, or rho")
-
-
-MOST_CONTRIBUTIONS = 10**6
-"""The largest number of records that one person may have."""
-
-
-def check_contributions(contributions: Any, error: type[InputError] = BudgetError) -> None:
-    """Raise an error, BudgetError by default, unless 1 <= contributions <= MOST_CONTRIBUTIONS."""
-    # No subclass of int, and no bool: rho is multiplied by the square of this number.
-    if type(contributions) is not int or not 1 <= contributions <= MOST_CONTRIBUTIONS:
-        raise error(
-            f"contributions = {contributions!r} must be an integer from 1 to "
-            f"{MOST_CONTRIBUTIONS}, the most records that one person may have"
-        )
 
 
 def _check_range(name: str, value: float, low: float, high: float) -> None:

@@ -24,7 +24,7 @@ from fitplug.files import Header, LocalPlace, Place, hash_content, sync
 from fitplug.ledger import Entry, decode_fraction, encode_fraction
 from fitplug.numeric import IntArray
 from fitplug.plan import Plan
-from fitplug.privacy import DiscreteNoise, check_contributions
+from fitplug.privacy import DiscreteNoise
 from fitplug.release.answer_parts import (
     ANSWER_PARTS,
     AnswersPart,
@@ -313,7 +313,6 @@ def _describe_fields(release: NoisyAnswers) -> Header:
     header = {
         "plan_digest": release.plan_digest,
         "rho": release.rho.hex(),
-        "contributions": release.contributions,
         "noise_scale": release.noise_scale.hex(),
         "entry": None if entry is None else _describe_entry(entry),
         "files": dict(name_files(release.plan.workload)),
@@ -356,15 +355,11 @@ def _parse_fields(plan: Plan, header: Header) -> dict[str, Any]:
     Raises:
         Exception: They do not fit the plan or each other; errors of any kind are possible.
     """
-    contributions = header["contributions"]
-    if contributions is not None:
-        check_contributions(contributions)
     limited = header.get("limited")
     if limited not in LIMITS:
         raise PlanError("a limit of another kind")
     rho, noise_scale = float.fromhex(header["rho"]), float.fromhex(header["noise_scale"])
-    in_unit = plan.strategy.compute_rho(plan.noise_std * noise_scale)
-    exact = in_unit * plan.compare_records(contributions or 1) ** 2
+    exact = plan.strategy.compute_rho(plan.noise_std * noise_scale)
     # The rho of a release is rounded up, by little.
     if noise_scale <= 0 or not exact <= Fraction(rho) <= exact * (1 + Fraction(1, 10**9)):
         raise PlanError("not what these answers cost")
@@ -374,7 +369,6 @@ def _parse_fields(plan: Plan, header: Header) -> dict[str, Any]:
     return {
         "plan": plan,
         "rho": rho,
-        "contributions": contributions,
         "noise_scale": noise_scale,
         "entry": entry,
         "limited": limited,

@@ -36,7 +36,7 @@ LIMITS: tuple[str | None, ...] = (None, *get_args(Limited))
 
 
 def describe_population(
-    contributions: int | None,
+    records: int,
     limited: Limited | None,
     unit: str = "person",
     outside: Sequence[str] = (),
@@ -46,14 +46,14 @@ def describe_population(
     """Describe in sentences which rows the numbers of a release are about.
 
     Args:
-        contributions: The largest number of rows of one person; None if it is not known.
+        records: The largest number of rows of one person.
         limited: Why a person has at most so many rows; None if it is not known.
         unit: What all rows of one contributor stand for.
         outside: The attributes that the plan does not use and by whose values rows were left out.
         apart: How the rows of one person are apart, in words that follow their number.
         rows: How rows were weighted and filtered (`Tables.rows`).
     """
-    description = _describe_rows_counted(contributions, limited, unit, apart, rows)
+    description = _describe_rows_counted(records, limited, unit, apart, rows)
     if not outside:
         return description
     return (
@@ -63,24 +63,24 @@ def describe_population(
 
 
 def describe_planned_population(
-    contributions: int, limited: Limited, apart: str = "", rows: str | None = None
+    records: int, limited: Limited, apart: str = "", rows: str | None = None
 ) -> str:
     """Describe in sentences which rows a release would be about, before any are counted.
 
     Args:
-        contributions, limited, apart, rows: As for `describe_population`.
+        records, limited, apart, rows: As for `describe_population`.
     """
     if limited == "enforced":
         return (
-            f"Counting will keep at most {_name_rows(contributions)} per person{apart}. The "
+            f"Counting will keep at most {_name_rows(records)} per person{apart}. The "
             "answers will be about the rows kept, not about all rows."
         )
-    assumption = describe_assumption(contributions, apart=apart, rows=rows, checks="does not")
+    assumption = describe_assumption(records, apart=apart, rows=rows, checks="does not")
     return f"Every matching row will be counted. {assumption}"
 
 
 def describe_assumption(
-    contributions: int,
+    records: int,
     unit: str = "person",
     apart: str = "",
     rows: str | None = None,
@@ -89,33 +89,27 @@ def describe_assumption(
     """Say what the guarantee assumes where no count limited the rows per person.
 
     Args:
-        contributions, unit, apart, rows: As for `describe_population`.
+        records, unit, apart, rows: As for `describe_population`.
         checks: "did not" after the count, "does not" before it.
     """
     # A row with a weight stands for several people, each of whom is protected as one record.
-    most = _name_rows(contributions, "record" if is_weighted(rows) else "row")
+    most = _name_rows(records, "record" if is_weighted(rows) else "row")
     return f"The guarantee assumes at most {most} per {unit}{apart}; fitplug {checks} check this."
 
 
-def _name_rows(contributions: int, noun: str = "row") -> str:
+def _name_rows(records: int, noun: str = "row") -> str:
     """Name a number of rows."""
-    return f"one {noun}" if contributions == 1 else f"{contributions:,} {noun}s"
+    return f"one {noun}" if records == 1 else f"{records:,} {noun}s"
 
 
 def _describe_rows_counted(
-    contributions: int | None, limited: Limited | None, unit: str, apart: str, rows: str | None
+    records: int, limited: Limited | None, unit: str, apart: str, rows: str | None
 ) -> str:
     """Describe what a limit on the rows per person left out, or that there was none."""
-    if contributions is None:
-        return (
-            "An OpenDP measurement made this release, which does not record how many rows one "
-            f"{unit} may have, or whether rows were left out to limit that. Whoever called the "
-            "measurement knows."
-        )
     if limited == "enforced":
-        total = f", so a total is a number of {unit}s" if contributions == 1 else ""
+        total = f", so a total is a number of {unit}s" if records == 1 else ""
         return (
-            f"Counting kept at most {_name_rows(contributions)} per {unit}{apart}{total}. The "
+            f"Counting kept at most {_name_rows(records)} per {unit}{apart}{total}. The "
             "estimates, their standard deviations and their intervals are about the rows kept, not "
             "about all rows: how many were left out is not known from this release, and an "
             "interval need not cover the count of all rows."
@@ -126,13 +120,13 @@ def _describe_rows_counted(
         else "This release does not record whether rows were left out to limit the rows per "
         f"{unit}."
     )
-    return f"{counted} {describe_assumption(contributions, unit, apart, rows)}"
+    return f"{counted} {describe_assumption(records, unit, apart, rows)}"
 
 
-def name_population(contributions: int | None, limited: Limited | None, apart: str) -> str:
+def name_population(records: int, limited: Limited | None, apart: str) -> str:
     """Name the rows that the numbers of a release are about, in a few words."""
     if limited == "enforced":
-        return f"the rows kept, at most {contributions} per person{apart}"
+        return f"the rows kept, at most {records} per person{apart}"
     return "all rows counted" if limited == "declared" else "the rows counted"
 
 
@@ -204,17 +198,13 @@ class NoisyAnswers:
         answers: The noisy answers y = A x + z, integers of shape (n,), in the plan's strategy A.
             Those of a folder in parts are read when they are needed: by slices, or by
             `numpy.asarray`.
-        rho: The cost of this release in rho of zCDP, for all records of a person who has at most
-            `contributions` of them. If `contributions` is None, it is the cost for one record.
-        contributions: The largest number of records that one person may have. It is None for a
-            release of an OpenDP measurement, which does not know what its context counts for a
-            person.
+        rho: The cost of this release in rho of zCDP, for one person in the plan's unit of privacy.
         noise_scale: The standard deviation of the noise divided by that of the plan's noise.
         entry: The ledger's entry, if the release was charged to a ledger.
-        limited: "enforced" if the count kept at most `contributions` records of each person:
-            estimates and intervals are then about the records kept, and not about all records.
-            "declared" if every record was counted and nobody checked `contributions`. None if it
-            is not known.
+        limited: "enforced" if the count kept no more records of a person than the plan's unit
+            says: estimates and intervals are then about the records kept, and not about all
+            records. "declared" if every record was counted and nobody checked the unit. None if
+            that is not known, as for an OpenDP measurement.
         rows: How rows were understood, in words, if they were weighted or filtered; see `Tables`.
         seal: The seal of the exact counts, if another count may be of other records; see
             `Tables.seal`.
@@ -227,7 +217,6 @@ class NoisyAnswers:
     plan: Plan
     answers: IntArray | AnswersInParts
     rho: float
-    contributions: int | None = 1
     noise_scale: float = 1.0
     entry: Entry | None = None
     limited: Limited | None = None
@@ -257,12 +246,8 @@ class NoisyAnswers:
 
     @cached_property
     def privacy_cost(self) -> float:
-        """The privacy cost Delta for all records of one person, rounded up.
-
-        It is the cost for one record if `contributions` is None.
-        """
-        scale = self.plan.compare_records(self.contributions or 1) / Fraction(self.noise_scale)
-        return ceil_float(Fraction(self.plan.privacy_cost) * scale)
+        """The privacy cost Delta for one person in the plan's unit of privacy, rounded up."""
+        return ceil_float(Fraction(self.plan.privacy_cost) / Fraction(self.noise_scale))
 
     def epsilon(self, delta: float) -> float:
         """Compute epsilon at a delta, for the records that `privacy_cost` is of.
@@ -290,18 +275,12 @@ class NoisyAnswers:
         return self.plan.digest
 
     @property
-    def most_records(self) -> int | None:
-        """The largest number of records that one person may have; None if it is not known."""
-        k = self.contributions
-        return None if k is None else self.plan.unit.choose_records(k)
-
-    @property
     def population(self) -> str:
         """Sentences that say which records the estimates and their intervals are about, and what
         becomes of the values of measures.
         """
         described = describe_population(
-            self.most_records,
+            self.plan.unit.records,
             self.limited,
             outside=self.outside,
             apart=self.plan.bound_unit.apart,

@@ -29,7 +29,7 @@ from fitplug.numeric import AnyArray, FloatArray
 from fitplug.plan import describe_public_totals
 from fitplug.release.noisy_answers import NoisyAnswers
 from fitplug.release.tables import choose_intervals, fits_table, make_columns
-from fitplug.workload import ONE_RECORD, AddRemove, Factor, QueryGroup
+from fitplug.workload import Factor, QueryGroup
 
 _MOST_TICKS = 16
 
@@ -153,18 +153,12 @@ MOST_ANSWERS = 10**6
 
 def make_release_html(release: NoisyAnswers) -> str:
     """Make the HTML of a release: the cost, the groups, and the first rows of some tables."""
-    k = release.contributions
-    whose = "one record" if k is None else f"a person of at most {k:,} record{'s'[: k != 1]}"
-    if isinstance(release.plan.unit, AddRemove) and not release.plan.unit.is_of_records:
-        whose = "one person in this unit"
     facts = [
-        f"rho = {format_up(release.rho)} (zCDP, {whose})",
+        f"rho = {format_up(release.rho)} (zCDP, {release.plan.unit})",
         f"epsilon {format_up(release.epsilon(SHOWN_DELTA), 4)} at delta = {SHOWN_DELTA:g}",
         f"plan {release.plan_digest[:12]}",
         release.population,
     ]
-    if release.plan.unit != ONE_RECORD:
-        facts.insert(0, f"unit of privacy: {release.plan.unit}")
     if public := describe_public_totals(release.plan):
         facts.append(f"{public} They are in release.public_totals.")
     groups = release.plan.workload.groups

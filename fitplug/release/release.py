@@ -34,7 +34,7 @@ from fitplug.release.manifest import PLAN, read_manifest, write_answers
 from fitplug.release.noisy_answers import NoisyAnswers, name_population
 from fitplug.release.notebook import make_release_html, plot_release
 from fitplug.release.verification import is_of_one_part, verify_parts
-from fitplug.workload import DEFAULT_CONFIDENCE, ONE_RECORD, check_confidence
+from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
 
 
 @contextmanager
@@ -376,9 +376,9 @@ class Release(NoisyAnswers):
         return make_release_html(self)
 
     def __repr__(self) -> str:
-        unit = "" if self.plan.unit == ONE_RECORD else f"unit={self.plan.unit!r}, "
+        unit = self.plan.unit
         return (
-            f"Release(rho={format_up(self.rho)}, {unit}plan={self.plan_digest[:12]}, "
+            f"Release(rho={format_up(self.rho)}, unit={unit!r}, plan={self.plan_digest[:12]}, "
             f"groups={', '.join(self.plan.workload.names)}, "
-            f"about {name_population(self.most_records, self.limited, self.plan.bound_unit.apart)})"
+            f"about {name_population(unit.records, self.limited, self.plan.bound_unit.apart)})"
         )

@@ -29,11 +29,10 @@ def describe_variant(plan: Plan) -> dict[str, Any]:
 
 def describe_loss(release: Release, unit: str, delta: float) -> dict[str, Any]:
     """Describe who is protected, and how much it costs in rho and in epsilon at a delta."""
-    k = release.contributions
-    one = ceil_float(compute_record_rho(release))
+    k = release.plan.unit.changes
+    one = ceil_float(_compute_record_rho(release))
     epsilon = release.epsilon(delta)
-    most, apart = release.most_records, describe_apart(release.plan)
-    assert most is not None
+    most, apart = release.plan.unit.records, describe_apart(release.plan)
     records = "one row" if most == 1 else f"{most:,} rows"
     limit = (
         f"Counting kept at most {records} per {unit}{apart}: further rows were left out before "
@@ -66,7 +65,7 @@ def describe_accounting(
         "rounded and not made to agree with other figures. Their standard deviations are "
         "those of the plan, of the noise alone.\n\n"
         + describe_population(
-            release.most_records,
+            release.plan.unit.records,
             release.limited,
             unit,
             release.outside,
@@ -93,7 +92,7 @@ def describe_apart(plan: Plan) -> str:
     return escape_cell(plan.bound_unit.apart)
 
 
-def compute_record_rho(release: Release) -> Fraction:
+def _compute_record_rho(release: Release) -> Fraction:
     """Compute what a release costs for one record, in rho of zCDP, exact."""
     in_unit = release.plan.strategy.compute_rho(release.noise_std)
     return in_unit * release.plan.compare_records(1) ** 2
@@ -227,7 +226,7 @@ def describe_implementation(
 
 def _describe_preprocessing(release: Release, about: About) -> str:
     """Describe what was done with the rows before they were counted."""
-    most, unit = release.most_records, about.unit
+    most, unit = release.plan.unit.records, about.unit
     apart = describe_apart(release.plan)
     apart += "," if apart else ""
     limit = (

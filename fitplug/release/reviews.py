@@ -15,13 +15,10 @@ from typing import Any
 
 from fitplug.errors import BudgetError
 from fitplug.ledger import Ledger
-from fitplug.numeric import ceil_float
 from fitplug.plan import Plan
-from fitplug.privacy import check_contributions
 from fitplug.release.noisy_answers import Limited
 from fitplug.release.release import Release
 from fitplug.release.review_sections import (
-    compute_record_rho,
     describe_accounting,
     describe_implementation,
     describe_loss,
@@ -36,7 +33,6 @@ def review(
     about: About | None = None,
     ledger: Ledger | None = None,
     delta: float = 1e-9,
-    contributions: int | None = None,
     limited: Limited | None = None,
     published: date | None = None,
     versions: Mapping[str, str] | None = None,
@@ -48,8 +44,6 @@ def review(
         about: What only the publisher knows.
         ledger: The ledger whose charges so far are listed under composition.
         delta: The delta at which epsilon is reported.
-        contributions: The largest number of records of one contributor. It is needed for a release
-            of an OpenDP measurement, which does not know it; rho is then reported for all of them.
         limited: Why a contributor has at most so many records: "declared" if every record was
             counted and nobody checked it, "enforced" if the count left out further records. If
             None, it is what the release says, which an OpenDP measurement does not know. It may be
@@ -62,11 +56,11 @@ def review(
         Dicts, lists, texts and numbers only, ready for YAML or JSON.
 
     Raises:
-        BudgetError: delta, the contributions or the limit do not fit the release.
+        BudgetError: delta or the limit do not fit the release.
         LedgerError: The ledger cannot be read.
     """
     about = about or About()
-    release = _set_limit(_scale_to_person(release, contributions), limited)
+    release = _set_limit(release, limited)
     plan = release.plan
     statement = None if ledger is None else ledger.statement()
     basic = _describe_product(about, plan, published or date.today())
@@ -96,31 +90,12 @@ def review(
     }
 
 
-def _scale_to_person(release: Release, contributions: int | None) -> Release:
-    """Return the release with its rho for all records of one contributor."""
-    if release.contributions is not None:
-        if contributions not in (None, release.contributions):
-            raise BudgetError(
-                f"contributions = {contributions!r}, but the release is for "
-                f"{release.contributions}: leave it out"
-            )
-        return release
-    if contributions is None:
-        raise BudgetError(
-            "how many records a person may have is not known to this release, which an OpenDP "
-            "measurement made: give contributions, as in the context's privacy unit"
-        )
-    check_contributions(contributions)
-    rho = ceil_float(compute_record_rho(release) * contributions**2)
-    return replace(release, contributions=contributions, rho=rho)
-
-
 def _set_limit(release: Release, limited: Limited | None) -> Release:
     """Return the release with why a contributor has at most so many records."""
     if release.limited == "enforced" and limited == "declared":
         raise BudgetError(
             f"limited = 'declared', but the count of this release kept at most "
-            f"{release.contributions} records of each contributor: leave it out"
+            f"{release.plan.unit.records} records of each contributor: leave it out"
         )
     return replace(release, limited=limited or release.limited)
 

@@ -15,7 +15,7 @@ from fitplug.families import Output
 from fitplug.files import ArrowTable, Columns, import_library
 from fitplug.numeric import AnyArray, FloatArray
 from fitplug.release.noisy_answers import NoisyAnswers, compute_moe
-from fitplug.workload import DEFAULT_CONFIDENCE, ONE_RECORD, QueryGroup, check_confidence
+from fitplug.workload import DEFAULT_CONFIDENCE, QueryGroup, check_confidence
 
 if TYPE_CHECKING:
     import pandas
@@ -235,12 +235,9 @@ def make_metadata(release: NoisyAnswers, group: QueryGroup, intervals: Intervals
         "fitplug.simultaneous": str(intervals.simultaneous).lower(),
         "fitplug.plan_digest": release.plan_digest,
         "fitplug.rho": repr(release.rho),
-        "fitplug.contributions": str(release.most_records),
+        "fitplug.unit": json.dumps(release.plan.unit.to_spec()),
         "fitplug.units": f"{', '.join(MEASURES)}: {group.quantity}",
     }
-    if release.plan.unit != ONE_RECORD:
-        # rho is for one person in this unit, and not for a record added or removed.
-        metadata["fitplug.unit"] = json.dumps(release.plan.unit.to_spec())
     if release.limited is not None:
         metadata |= {"fitplug.limited": release.limited, POPULATION: release.population}
     return metadata

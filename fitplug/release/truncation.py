@@ -29,24 +29,19 @@ class TruncationLoss:
     """The records that a limit on the records of a person left out. `estimate_truncation` makes it.
 
     Attributes:
-        kept: The number of records with at most `limit` of each person.
-        whole: The number of records with at most `whole_limit` of each person.
-        limit: The smaller limit.
-        whole_limit: The larger limit.
+        kept: The number of records in the first release.
+        whole: The number of records in the second release.
+        kept_unit: What the first release keeps of each person.
+        whole_unit: What the second release keeps of each person, which is more.
         apart: The attributes by which only one of the two releases leaves out records outside the
             domain. If there are any, those records are in the difference too.
-        kept_apart: How the records of a person in the first release are apart, in words that follow
-            `limit`; empty if they are not.
-        whole_apart: The same of the second release.
     """
 
     kept: Estimate
     whole: Estimate
-    limit: int
-    whole_limit: int
+    kept_unit: AddRemove
+    whole_unit: AddRemove
     apart: tuple[str, ...] = ()
-    kept_apart: str = ""
-    whole_apart: str = ""
 
     @property
     def records(self) -> Estimate:
@@ -106,15 +101,15 @@ def estimate_truncation(
             ways, or the expression is a ratio.
         WorkloadError: The expression cannot be read.
     """
-    if kept.limited != "enforced" or kept.contributions is None:
+    if kept.limited != "enforced":
         raise InputError(
             "the first release does not say that its count kept only so many records of each "
             "person: no record is known to be lost; name the release that was limited by person"
         )
-    one = _find_limit(kept, kept.contributions)
-    two = None if whole.contributions is None else _find_limit(whole, whole.contributions)
-    if two is None or not _keeps_more(_bind(whole, two), _bind(kept, one)):
-        other = "does not say how many" if two is None else f"{two.records:,}{two.apart}"
+    one, two = kept.plan.unit.limit, whole.plan.unit.limit
+    is_known = whole.limited is not None
+    if not is_known or not _keeps_more(_bind(whole, two), _bind(kept, one)):
+        other = f"{two.records:,}{two.apart}" if is_known else "does not say how many"
         raise InputError(
             f"the first release keeps at most {one.records:,} records of each person{one.apart}, "
             f"and the second {other}: the second must keep more"
@@ -132,7 +127,7 @@ def estimate_truncation(
         raise InputError(f"{expression!r} is a ratio; give a count, such as total")
     strict, others = _find_strict_attributes(kept), _find_strict_attributes(whole)
     apart = tuple(name for name in strict | others if strict.get(name) != others.get(name))
-    return TruncationLoss(first, second, one.records, two.records, apart, one.apart, two.apart)
+    return TruncationLoss(first, second, one, two, apart)
 
 
 def _check_counts_records(release: NoisyAnswers, expression: str) -> None:
@@ -145,19 +140,6 @@ def _check_counts_records(release: NoisyAnswers, expression: str) -> None:
                     f"{name!r} is a {workload[name].quantity}, which is no number of records; give "
                     "an expression of groups that count records"
                 )
-
-
-def _find_limit(release: NoisyAnswers, contributions: int) -> AddRemove:
-    """Find the unit that says which records of a person a release keeps.
-
-    Args:
-        release: The release.
-        contributions: The largest number of records of a person, if the plan's unit is one record.
-    """
-    unit = release.plan.unit
-    if isinstance(unit, AddRemove) and unit.records > 1:
-        return unit
-    return AddRemove(contributions)
 
 
 def _keeps_more(whole: BoundUnit, kept: BoundUnit) -> bool:

@@ -30,13 +30,22 @@ from fitplug.domain import Domain
 from fitplug.errors import BudgetError, DomainError
 from fitplug.numeric import is_positive_integer
 
+MOST_RECORDS = 10**6
+"""The largest number of records that a unit of privacy lets one person have."""
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class AddRemove:
     """Neighbours differ by all records of one person, which are added or removed.
 
+        fp.AddRemove(records=12, once_per="MONTH")
+
+    The cost is that of k records, k^2 times the rho of one, unless `distinct` or `once_per` keeps
+    them in different cells. Counting with `person` keeps no more records of a person than this
+    says; without it, the guarantee assumes that nobody has more.
+
     Attributes:
-        records: k, the largest number of records that one person may have.
+        records: k, the largest number of records that one person may have, at most 10^6.
         distinct: Whether each record of a person is in another cell.
         once_per: The attribute in each of whose cells a person has at most one record. If one of
             them takes all values that are not listed (`other`), also in that one.
@@ -50,8 +59,11 @@ class AddRemove:
     once_per: str | None = None
 
     def __post_init__(self) -> None:
-        if not is_positive_integer(self.records):
-            raise BudgetError(f"records must be an integer of at least 1, not {self.records!r}")
+        if not is_positive_integer(self.records) or self.records > MOST_RECORDS:
+            raise BudgetError(
+                f"records = {self.records!r} must be an integer from 1 to {MOST_RECORDS}, the most "
+                "records that one person may have"
+            )
         if not isinstance(self.distinct, bool):
             raise BudgetError(f"distinct must be True or False, not {self.distinct!r}")
         if self.once_per is not None and not isinstance(self.once_per, str):
@@ -69,6 +81,16 @@ class AddRemove:
             return "one record added or removed"
         where = self.apart or ", anywhere"
         return f"one person's records added or removed: at most {self.records:,}{where}"
+
+    def __repr__(self) -> str:
+        given = {"distinct": self.distinct, "once_per": self.once_per}
+        more = "".join(f", {name}={value!r}" for name, value in given.items() if value)
+        return f"AddRemove(records={self.records}{more})"
+
+    @property
+    def limit(self) -> AddRemove:
+        """What a count that enforces this unit keeps of a person: this unit itself."""
+        return self
 
     @property
     def apart(self) -> str:
@@ -92,10 +114,6 @@ class AddRemove:
     def select_public(self, names: tuple[str, ...]) -> tuple[str, ...] | None:
         """Select the attributes whose joint totals are public: no totals are, hence None."""
         return None
-
-    def choose_records(self, contributions: int) -> int:
-        """Choose the records of a person: those of the unit, or, if that is one, what is given."""
-        return contributions if self.records == 1 else self.records
 
     def to_spec(self) -> dict[str, Any]:
         """Return the table that says this in a spec file, a plan file or a ledger."""
@@ -135,6 +153,16 @@ class ReplaceOne:
         return f"one record replaced by another of the same {' and '.join(self.within)}"
 
     @property
+    def records(self) -> int:
+        """The largest number of records that one person may have: one."""
+        return 1
+
+    @property
+    def limit(self) -> AddRemove:
+        """What a count that enforces this unit keeps of a person: one record."""
+        return ONE_RECORD
+
+    @property
     def apart(self) -> str:
         """How a person's records are apart, in words: empty, as this unit says nothing of them."""
         return ""
@@ -152,10 +180,6 @@ class ReplaceOne:
     def select_public(self, names: tuple[str, ...]) -> tuple[str, ...] | None:
         """Select the attributes whose joint totals are public: those of `within`."""
         return tuple(name for name in names if name in self.within)
-
-    def choose_records(self, contributions: int) -> int:
-        """Choose the records of a person: what is given, as this unit says nothing of them."""
-        return contributions
 
     def to_spec(self) -> dict[str, Any]:
         """Return the table that says this in a spec file, a plan file or a ledger."""

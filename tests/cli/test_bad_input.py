@@ -117,9 +117,6 @@ DATA_KEYS = [
     case("path empty", '"people/"', '""', "[data]", "path", "''"),
     case("path a number", '"people/"', "5", "[data]", "path", "5"),
     case("path a list", '"people/"', '["people/"]', "[data]", "path"),
-    case("contributions", DATA, f"{DATA}\ncontributions = 3", "unknown key [data] contributions",
-         "[privacy] unit = { records = 3 }"),
-    case("contributions of no number", DATA, f'{DATA}\ncontributions = "3"', "{ records = K }"),
 ]  # fmt: skip
 
 UNITS = [
@@ -593,10 +590,7 @@ def edit(path: Path, change: Callable[[dict, dict], None], *, seal: bool = False
     header = json.loads(arrays.pop("header").tobytes())
     change(header, arrays)
     if seal and "seal" in header:
-        said = {
-            name: header[name]
-            for name in ("domain", "contributions", "distinct", "once_per", "person", "rows")
-        }
+        said = {name: header[name] for name in ("domain", "unit", "person", "rows")}
         order = [name for name, _ in header["domain"]]
         counts = {
             tuple(sorted(names, key=order.index)): arrays[f"table{i}"]
@@ -725,7 +719,7 @@ COUNTS_EDITS = {
     "a short nonce": (lambda h, a: h.update(nonce=h["nonce"][2:]), ("nonce",)),
     "another nonce": (lambda h, a: h.update(nonce="00" * 32), ("edited",)),
     "a record more": (lambda h, a: [t[..., :1].__iadd__(1) for t in a.values()], ("counts.npz",)),
-    "fewer contributions": (lambda h, a: h.update(contributions=1), ("edited", "count again")),
+    "fewer records": (lambda h, a: h.update(unit={"records": 1}), ("edited", "count again")),
     "a person": (lambda h, a: h.update(person="ID"), ("edited",)),
 }  # fmt: skip
 

@@ -106,7 +106,7 @@ class TestRun:
                 "fitplug.simultaneous": "false",
                 "fitplug.plan_digest": plan.digest,
                 "fitplug.rho": repr(plan.rho),
-                "fitplug.contributions": "1",
+                "fitplug.unit": '{"records": 1}',
             }
             == said
         )
@@ -161,7 +161,7 @@ class TestRun:
         assert said["rho"] == plan.rho == said["plan_rho"]
         assert said["plan_rho_exact"] == str(plan.rho_exact)
         assert said["plan_digest"] == plan.digest
-        assert said["contributions"] == 1
+        assert said["unit"] == {"records": 1}
         assert said["delta"] == 1e-9
         assert said["epsilon"] == plan.epsilon(1e-9)
         assert said["certified_gap"] == plan.gap
@@ -301,7 +301,6 @@ def test_three_rows_per_person_cost_nine_times(tmp_path):
     assert ran.code == 0
     assert "9 x" in ran.out
     said = record(tmp_path)
-    assert said["contributions"] == 3
     assert said["unit"] == {"records": 3}
     assert said["rho"] == said["plan_rho"] == pytest.approx(9 * COST, rel=1e-3)
     assert Fraction(said["rho"]) >= Fraction(said["plan_rho_exact"])

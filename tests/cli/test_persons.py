@@ -49,14 +49,14 @@ def spec(tmp_path: Path) -> Path:
 def test_run_charges_for_the_rows_it_keeps(spec: Path) -> None:
     ran = fitplug("run", spec)
     assert ran.code == 0, ran.err
-    assert json.loads((spec.parent / "release/release.json").read_text())["contributions"] == 2
+    assert json.loads((spec.parent / "release/release.json").read_text())["unit"] == {"records": 2}
 
 
 def test_counts_files_say_what_was_enforced(spec: Path) -> None:
     counts = spec.parent / "counts.npz"
     assert fitplug("count", spec, "--output", counts).code == 0
     tables = read_counts(counts)
-    assert tables.contributions == 2
+    assert tables.unit == fp.AddRemove(2)
     assert tables["SEX",].sum() == 2 * 100
     assert fitplug("release", spec, "--counts", counts).code == 0
     spec.write_text(SPEC.replace("records = 2", "records = 1"), encoding="utf-8")

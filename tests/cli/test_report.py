@@ -280,7 +280,7 @@ def test_nothing_is_said_in_the_cost_of_single_records_where_these_are_apart(uni
     assert f"differ by all records of one person, at most 3{apart}. Who sees" in text
     assert "for one person in the unit of privacy, rounded up" in text
     record = build_report_record(facts, None)
-    assert record["contributions"] == 3
+    assert record["unit"]["records"] == 3
     assert not record["limits"]
 
 

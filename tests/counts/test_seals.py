@@ -32,10 +32,10 @@ def counted(**more) -> fp.Tables:
 
 
 def test_a_seal_is_a_digest_of_nonce_header_and_counts():
-    tables = counted(contributions=2, person="ID")
-    said = {"domain": list(DOMAIN.spec().items()), "contributions": 2, "person": "ID"}
+    tables = counted(unit=fp.AddRemove(2), person="ID")
+    said = {"domain": list(DOMAIN.spec().items()), "unit": {"records": 2}, "person": "ID"}
     header = {
-        "said": said | {"distinct": False, "once_per": None, "rows": None},
+        "said": said | {"rows": None},
         "tables": [[[], []], [["sex", "age"], [2, 4]]],
     }
     text = json.dumps(header, sort_keys=True).encode()
@@ -56,8 +56,8 @@ def test_the_seal_is_of_all_that_is_said():
     other = fp.Domain(dict(DOMAIN.attributes) | {"age": fp.Integers(1, 4)})
     given = [
         {},
-        {"contributions": 9},
-        {"contributions": 1},
+        {"unit": fp.AddRemove(9)},
+        {"unit": fp.AddRemove(1)},
         {"person": "ID"},
         {"tables": more},
         {"tables": {("sex", "age"): COUNTS}},
@@ -83,17 +83,17 @@ def test_the_seal_does_not_depend_on_how_tables_are_given():
     ids=["copy", "deepcopy", "pickle"],
 )
 def test_copies_keep_seal_and_nonce_and_cannot_be_written(again, early):
-    tables = counted(contributions=3, person="ID")
+    tables = counted(unit=fp.AddRemove(3), person="ID")
     seal = tables.seal if early else None
     same = again(tables)
     assert same.seal == (seal or tables.seal)
-    assert (same.contributions, same.person) == (3, "ID")
+    assert (same.unit, same.person) == (fp.AddRemove(3), "ID")
     for key in same:
         assert not same[key].flags.writeable
 
 
 def test_counts_files_keep_the_seal(tmp_path):
-    tables = counted(contributions=3, person="ID")
+    tables = counted(unit=fp.AddRemove(3), person="ID")
     write_counts(tmp_path / "counts.npz", tables)
     same = read_counts(tmp_path / "counts.npz")
     assert (same.seal, same.nonce) == (tables.seal, tables.nonce)

@@ -105,7 +105,7 @@ def test_killed_workers_keep_the_same_rows_of_each_person(
     for i in range(4):
         table = {"id": rng.integers(0, 3_000, 10_000), "age": rng.integers(-1, 102, 10_000)}
         pq.write_table(pa.table(table), tmp_path / f"{i}.parquet", row_group_size=1_000)
-    limit: dict[str, Any] = {"person": "id", "contributions": 3, "key": bytes(16)}
+    limit: dict[str, Any] = {"person": "id", "unit": fp.AddRemove(3), "key": bytes(16)}
     wanted = (DOMAIN, [("age",), ()])
     expected = fpd.count(tmp_path, wanted, **limit)
     monkeypatch.setattr(shuffle, "_PARTITION_ROWS", 1_000)
@@ -159,7 +159,7 @@ def measure_tasks(dask_scheduler: Any) -> dict[str, int]:
     }
 
 
-@pytest.mark.parametrize("limit", [{}, {"person": "id", "contributions": 2}])
+@pytest.mark.parametrize("limit", [{}, {"person": "id", "unit": fp.AddRemove(2)}])
 def test_the_codes_of_a_tree_are_sent_once(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: dict[str, Any]
 ) -> None:
@@ -236,7 +236,7 @@ def test_a_count_inspects_the_cluster_once(
         return inspect_workers(*given)
 
     monkeypatch.setattr(cluster, "inspect_workers", inspect)
-    limit: dict[str, Any] = {"person": "age", "contributions": 2}
+    limit: dict[str, Any] = {"person": "age", "unit": fp.AddRemove(2)}
     fpd.count(people, WANTED, client=client)
     fpd.count(people, (DOMAIN, [("sex",), ()]), client=client, **limit)
     assert len(asked) == 2

@@ -281,6 +281,8 @@ def test_a_person_is_one_however_programs_write_its_number(tmp_path):
     (tmp_path / "c.csv").write_text(
         'id,age\n 34 ,1\n+7,1\n"34.",1\n007,1\n34.5,1\nx34.0,1\n\xff,1\n'
     )
-    counted = fpd.count(tmp_path, (DOMAIN, [("age",)]), person="id", contributions=1, key=b"0" * 16)
+    counted = fpd.count(
+        tmp_path, (DOMAIN, [("age",)]), person="id", unit=fp.AddRemove(1), key=b"0" * 16
+    )
     # The five numbers, and four texts that are none, or have zeros in front.
     assert counted["age"].sum() == 5 + 4

@@ -135,12 +135,7 @@ def test_equals_brute_force_and_duckdb(tmp_path: Path, unit: Any) -> None:
     tables = limited(tmp_path, unit)
     assert_equal(tables, brute_force(rows, unit))
     said = unit if isinstance(unit, fp.AddRemove) else fp.AddRemove()
-    assert (tables.contributions, tables.distinct, tables.once_per, tables.person) == (
-        said.records,
-        said.distinct,
-        said.once_per,
-        "id",
-    )
+    assert (tables.unit, tables.person) == (said, "id")
     each = "DISTINCT (site, month, kind)" if said.distinct else "*"
     each = f"DISTINCT {said.once_per}" if said.once_per else each
     inside = f"month BETWEEN 1 AND {MONTHS} AND id IS NOT NULL"
@@ -263,7 +258,7 @@ def test_what_tables_say_is_kept(tmp_path: Path) -> None:
     write_counts(tmp_path / "counts.npz", tables)
     for again in (read_counts(tmp_path / "counts.npz"), copy.copy(tables),
                   pickle.loads(pickle.dumps(tables))):  # fmt: skip
-        assert (again.contributions, again.distinct, again.once_per) == (3, False, "month")
+        assert again.unit == fp.AddRemove(3, once_per="month")
         assert again.seal == tables.seal
 
 
@@ -271,36 +266,26 @@ def test_the_seal_is_of_the_limit_too() -> None:
     nonce = bytes(32)
     said: list[dict[str, Any]] = [
         {},
-        {"contributions": 3},
-        {"contributions": 3, "distinct": True},
-        {"contributions": 3, "once_per": "month"},
-        {"contributions": 3, "once_per": "site"},
+        {"unit": fp.AddRemove(3)},
+        {"unit": fp.AddRemove(3, distinct=True)},
+        {"unit": fp.AddRemove(3, once_per="month")},
+        {"unit": fp.AddRemove(3, once_per="site")},
     ]
     seals = {fp.Tables(DOMAIN, {("kind",): [1, 2]}, nonce=nonce, **s).seal for s in said}
     assert len(seals) == len(said)
 
 
-@pytest.mark.parametrize("further", [{"distinct": True}, {"once_per": "month"}])
-def test_a_limit_says_how_many(further: Any) -> None:
-    with pytest.raises(TablesError, match="give contributions too"):
-        fp.Tables(DOMAIN, {("kind",): [1, 2]}, **further)
+@pytest.mark.parametrize("unit", [3, fp.ReplaceOne(), {"records": 3}])
+def test_what_was_kept_of_a_person_is_a_unit(unit: Any) -> None:
+    with pytest.raises(TablesError, match="what the count kept of each person"):
+        fp.Tables(DOMAIN, {("kind",): [1, 2]}, unit=unit)
 
 
 @pytest.mark.parametrize(
     ("options", "error", "says"),
     [
-        ({"unit": fp.AddRemove(3)}, BudgetError, "name the column that identifies persons"),
-        (
-            {"unit": fp.AddRemove(3), "person": "id", "contributions": 2},
-            BudgetError,
-            "contributions = 2, but the unit of privacy is one person's records added or removed: "
-            "at most 3, anywhere, of which a count keeps at most 3: leave out contributions",
-        ),
-        (
-            {"unit": fp.ReplaceOne(), "person": "id", "contributions": 2},
-            BudgetError,
-            "one record replaced by another, of which a count keeps at most 1",
-        ),
+        ({"unit": fp.AddRemove(3)}, BudgetError, "Name the column that identifies persons"),
+        ({"person": "id"}, BudgetError, "does not say how many rows of a person to count"),
         (
             {"unit": fp.ReplaceOne(("month",)), "person": "id"},
             BudgetError,
@@ -324,12 +309,6 @@ def test_what_is_refused(tmp_path: Path, options: Any, error: Any, says: str) ->
         fpd.count(path, (DOMAIN, [("month",)]), **options)
 
 
-def test_contributions_may_repeat_the_unit(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.parquet", events(6))
-    unit = fp.AddRemove(2, distinct=True)
-    assert_equal(limited(path, unit, contributions=2), limited(path, unit))
-
-
 class TestPlans:
     """A plan has its unit with it."""
 
@@ -339,46 +318,49 @@ class TestPlans:
         path = write(tmp_path / "a.parquet", events(7))
         plan = fp.design(self.workload, unit=fp.AddRemove(3))
         tables = fpd.count(path, plan, person="id", key=KEY)
-        by_hand = fpd.count(path, self.workload, person="id", contributions=3, key=KEY)
-        assert tables.contributions == 3
+        by_hand = fpd.count(path, self.workload, person="id", unit=fp.AddRemove(3), key=KEY)
+        assert tables.unit == fp.AddRemove(3)
         np.testing.assert_array_equal(tables["site", "month"], by_hand["site", "month"])
-        assert fpd.count(path, plan).contributions is None
+        assert fpd.count(path, plan).unit is None
         released = fpd.release(path, plan, tmp_path / "out", person="id")
-        assert (released.contributions, released.limited) == (3, "enforced")
+        assert (released.plan.unit, released.limited) == (fp.AddRemove(3), "enforced")
 
     def test_another_unit_is_refused(self, tmp_path: Path) -> None:
         path = write(tmp_path / "a.parquet", events(7))
-        plan = fp.design(self.workload, unit=fp.AddRemove(3))
-        with pytest.raises(BudgetError, match=r"another unit of privacy .*: leave out unit"):
-            fpd.count(path, plan, person="id", unit=fp.AddRemove(2))
-        with pytest.raises(BudgetError, match="contributions = 2, but the unit of privacy is"):
-            fpd.count(path, plan, person="id", contributions=2)
+        for unit in (fp.AddRemove(3), fp.AddRemove()):
+            plan = fp.design(self.workload, unit=unit)
+            with pytest.raises(BudgetError, match=r"another unit of privacy .*\. Leave out unit"):
+                fpd.count(path, plan, person="id", unit=fp.AddRemove(2))
+
+    def test_a_plan_for_one_record_keeps_one(self, tmp_path: Path) -> None:
+        path = write(tmp_path / "a.parquet", events(7))
+        assert fpd.count(path, fp.design(self.workload), person="id").unit == fp.AddRemove()
 
     def test_tables_that_hold_more_are_not_released(self) -> None:
         plan = fp.design(self.workload, unit=fp.AddRemove(3))
         cells = {("site", "month"): np.zeros((SITES, MONTHS), dtype=int)}
-        for held in ({"contributions": 4}, {"contributions": 4, "once_per": "month"}):
-            with pytest.raises(TablesError, match="hold up to 4 records of a person"):
+        for held in ({"unit": fp.AddRemove(4)}, {"unit": fp.AddRemove(4, once_per="month")}):
+            with pytest.raises(TablesError, match="counted for another unit of privacy"):
                 fpo.release(plan, fp.Tables(DOMAIN, cells, **held))
-        fpo.release(plan, fp.Tables(DOMAIN, cells, contributions=3, once_per="month"))
+        fpo.release(plan, fp.Tables(DOMAIN, cells, unit=fp.AddRemove(3, once_per="month")))
 
 
 @pytest.mark.parametrize(
     ("unit", "held", "is_within"),
     [
-        (fp.AddRemove(3), {"contributions": 3, "distinct": True}, True),
-        (fp.AddRemove(3, distinct=True), {"contributions": 3}, False),
-        (fp.AddRemove(3, distinct=True), {"contributions": 3, "distinct": True}, True),
-        (fp.AddRemove(3, distinct=True), {"contributions": 2, "distinct": True}, True),
-        (fp.AddRemove(3, distinct=True), {"contributions": 4, "distinct": True}, False),
-        (fp.AddRemove(3, distinct=True), {"contributions": 1}, True),
+        (fp.AddRemove(3), {"unit": fp.AddRemove(3, distinct=True)}, True),
+        (fp.AddRemove(3, distinct=True), {"unit": fp.AddRemove(3)}, False),
+        (fp.AddRemove(3, distinct=True), {"unit": fp.AddRemove(3, distinct=True)}, True),
+        (fp.AddRemove(3, distinct=True), {"unit": fp.AddRemove(2, distinct=True)}, True),
+        (fp.AddRemove(3, distinct=True), {"unit": fp.AddRemove(4, distinct=True)}, False),
+        (fp.AddRemove(3, distinct=True), {"unit": fp.AddRemove(1)}, True),
         (fp.AddRemove(3, distinct=True), {}, True),
-        (fp.AddRemove(3, once_per="month"), {"contributions": 3, "once_per": "month"}, True),
-        (fp.AddRemove(3, once_per="month"), {"contributions": 3, "once_per": "site"}, False),
-        (fp.AddRemove(3, once_per="month"), {"contributions": 2}, False),
-        (fp.ReplaceOne(), {"contributions": 1}, True),
-        (fp.ReplaceOne(), {"contributions": 2}, False),
-        (fp.ReplaceOne(), {"contributions": 2, "distinct": True}, False),
+        (fp.AddRemove(3, once_per="month"), {"unit": fp.AddRemove(3, once_per="month")}, True),
+        (fp.AddRemove(3, once_per="month"), {"unit": fp.AddRemove(3, once_per="site")}, False),
+        (fp.AddRemove(3, once_per="month"), {"unit": fp.AddRemove(2)}, False),
+        (fp.ReplaceOne(), {"unit": fp.AddRemove(1)}, True),
+        (fp.ReplaceOne(), {"unit": fp.AddRemove(2)}, False),
+        (fp.ReplaceOne(), {"unit": fp.AddRemove(2, distinct=True)}, False),
         (fp.ReplaceOne(("site",)), {}, True),
     ],
 )
@@ -406,7 +388,7 @@ def test_totals_within_do_not_depend_on_the_row_that_a_person_keeps(tmp_path: Pa
     after = write(tmp_path / "after.parquet", [(1, 0, 1, "b"), (1, 1, 1, "a")])
     moved = 0
     for number in range(20):
-        options: Any = {"person": "id", "contributions": 1, "key": KEY + bytes([number])}
+        options: Any = {"person": "id", "unit": fp.AddRemove(1), "key": KEY + bytes([number])}
         first, second = (fpd.count(f, (DOMAIN, plan.tables), **options) for f in (before, after))
         moved += (first.marginal(("site",)) != second.marginal(("site",))).any()
         with pytest.raises(TablesError, match="count again without person"):
@@ -418,7 +400,9 @@ def test_totals_within_do_not_depend_on_the_row_that_a_person_keeps(tmp_path: Pa
 
 
 def test_cells_of_more_attributes_are_not_distinct_over_fewer() -> None:
-    tables = fp.Tables(DOMAIN, {("kind", "site"): [[0] * 3] * 2}, contributions=2, distinct=True)
+    tables = fp.Tables(
+        DOMAIN, {("kind", "site"): [[0] * 3] * 2}, unit=fp.AddRemove(2, distinct=True)
+    )
     by_site = BoundUnit.bind(fp.AddRemove(2, distinct=True), DOMAIN, ("site",))
     with pytest.raises(TablesError, match=r"cell of kind x site \(.* cell of site \("):
         check_enforced(by_site, tables)

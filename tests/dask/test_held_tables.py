@@ -137,7 +137,7 @@ def test_every_source_counts_as_files_do(tmp_path: Path, source: str) -> None:
     for options in (
         {"where": {"n": [1, 2], "sex": "1"}},
         {"weight": "n", "where": {"id": list(range(40))}},
-        {"person": "id", "contributions": 2, "key": b"k" * 16, "where": {"n": [1, 2, 3]}},
+        {"person": "id", "unit": fp.AddRemove(2), "key": b"k" * 16, "where": {"n": [1, 2, 3]}},
     ):
         if "partitioned" in source and "weight" in options:
             continue  # the key of a folder is no column of weights
@@ -233,7 +233,7 @@ def test_partitions_are_computed_on_a_cluster(
     frame = frame[frame["n"] > 0].persist() if persisted else frame[frame["n"] > 0]
     expected = fpd.count(tmp_path, WANTED, where={"n": [1, 2, 3, 4]})
     assert_same(fpd.count(frame, WANTED, client=client), expected)
-    person: Any = {"person": "id", "contributions": 2, "key": b"k" * 16}
+    person: Any = {"person": "id", "unit": fp.AddRemove(2), "key": b"k" * 16}
     limited = fpd.count(tmp_path, WANTED, where={"n": [1, 2, 3, 4]}, **person)
     assert_same(fpd.count(frame, WANTED, client=client, **person), limited)
 
@@ -294,7 +294,7 @@ def test_types_and_columns_of_frames_are_checked_when_they_are_computed() -> Non
     assert "weights are integers" in fails(dask.delayed(weights), (DOMAIN, [("age",)]), weight="n")
     assert "two columns 'age'" in fails(dask.delayed(pd.concat([frame, texts[["age"]]], axis=1)))
     assert "is no frame" in fails(dask.delayed(5))
-    person: Any = {"person": "own", "contributions": 1}
+    person: Any = {"person": "own", "unit": fp.AddRemove(1)}
     assert "persons are identified by" in fails(
         dask.delayed(frame.dropna()[["age", "own"]].astype({"own": bool})),
         (DOMAIN, [("age",)]),

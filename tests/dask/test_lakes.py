@@ -130,7 +130,7 @@ def test_persons_weights_and_filters_of_a_delta_table(delta: Path) -> None:
     source = fpd.DeltaTable(delta)
     counted = fpd.count(source, wanted, where={"year": 1})
     assert counted[("sex", "age")].sum() == len(held) > 20
-    limited = fpd.count(source, wanted, where={"year": 1}, person="id", contributions=2)
+    limited = fpd.count(source, wanted, where={"year": 1}, person="id", unit=fp.AddRemove(2))
     most = sum(min(2, k) for k in Counter(row[3] for row in held).values())
     assert limited[("sex", "age")].sum() == most < len(held)
     weighted = fpd.count(source, wanted, weight="id")[("sex", "age")]

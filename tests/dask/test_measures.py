@@ -217,7 +217,7 @@ def test_every_way_to_count_counts_the_same(
     expected = count_in_memory(people, where=where)
     options: dict[str, Any] = {}
     if how == "persons":  # who may keep all their records
-        options = {"person": "id", "contributions": 50}
+        options = {"person": "id", "unit": fp.AddRemove(50)}
     elif how == "shards":
         share = 2000 / open_runner(None).memory
         monkeypatch.setattr(run, "MEMORY_SHARE", share)
@@ -292,7 +292,7 @@ def test_frames_and_large_measures_are_counted() -> None:
         table = pa.table({"pay": held, "id": [1, 2, 3, 4, 5]})
         expected = fp.Tables.from_records(domain, {"pay": held}, [("pay",)])
         check_equal(fpd.count(table, (domain, [("pay",)])), expected, [("pay",)])
-        limited = fpd.count(table, (domain, [("pay",)]), person="id", contributions=1)
+        limited = fpd.count(table, (domain, [("pay",)]), person="id", unit=fp.AddRemove(1))
         check_equal(limited, expected, [("pay",)])
 
 

@@ -113,7 +113,7 @@ def write(path: Path, rows: list[dict[str, Any]], group: int = 50, id_type: Any 
 
 
 def limited(source: Any, k: int, **options: Any) -> fp.Tables:
-    return fpd.count(source, WANTED, person="id", contributions=k, **{"key": KEY, **options})
+    return fpd.count(source, WANTED, person="id", unit=fp.AddRemove(k), **{"key": KEY, **options})
 
 
 def assert_equal(tables: fp.Tables, expected: Any) -> None:
@@ -129,7 +129,7 @@ def test_equals_brute_force_and_duckdb(tmp_path: Path, k: int, integers: bool) -
     write(tmp_path / "b.parquet", rows[200:], group=7)
     tables = limited(tmp_path, k)
     assert_equal(tables, brute_force(rows, k))
-    assert tables.contributions == k
+    assert tables.unit == fp.AddRemove(k)
     inside = "sex IN ('1', '2') AND age BETWEEN 0 AND 9 AND id IS NOT NULL"
     with duckdb.connect() as connection:
         query = f"""SELECT sum(least(n, {k})) FROM (SELECT count(*) AS n
@@ -353,11 +353,11 @@ def test_the_total_alone_and_folders_as_attributes(tmp_path: Path) -> None:
     write(tmp_path / "state=01" / "a.parquet", rows)
     write(tmp_path / "state=02" / "a.parquet", rows)
     write(tmp_path / "state=03" / "a.parquet", rows)
-    total = fpd.count(tmp_path, (DOMAIN, [()]), person="id", contributions=2)
+    total = fpd.count(tmp_path, (DOMAIN, [()]), person="id", unit=fp.AddRemove(2))
     per_person = Counter(row["id"] for row in rows if row["id"] is not None)
     assert total[()] == sum(min(2, 3 * n) for n in per_person.values())
     states = fp.Domain({"state": ["01", "02"]})
-    counted = fpd.count(tmp_path, (states, [("state",)]), person="id", contributions=10**6)
+    counted = fpd.count(tmp_path, (states, [("state",)]), person="id", unit=fp.AddRemove(10**6))
     assert counted["state"].tolist() == [sum(per_person.values())] * 2
 
 
@@ -387,7 +387,7 @@ def test_memory_is_bounded_by_the_disk(tmp_path: Path, monkeypatch: pytest.Monke
     pq.write_table(pa.table(columns), path, row_group_size=10_000)
     del columns
     wanted = (DOMAIN, [("sex", "age")])
-    options: dict[str, Any] = {"person": "id", "contributions": 3, "key": KEY}
+    options: dict[str, Any] = {"person": "id", "unit": fp.AddRemove(3), "key": KEY}
     monkeypatch.setattr(reading, "_BATCH_ROWS", 2048)
     monkeypatch.setattr(shuffle, "_PARTITION_ROWS", 10_000)
     peaks = {}
@@ -498,15 +498,18 @@ def test_records_are_sorted_by_bucket_in_both_ways() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "says"),
     [
-        ({"contributions": 2}, BudgetError, "name the column that identifies persons"),
-        ({"key": KEY}, BudgetError, "name the column that identifies persons"),
-        ({"person": "id"}, BudgetError, "'id' needs contributions=k"),
-        ({"person": "id", "contributions": 0}, BudgetError, "integer from 1"),
-        ({"person": "id", "contributions": True}, BudgetError, "integer from 1"),
-        ({"person": "id", "contributions": 1, "key": b"short"}, TypeError, "16 secret bytes"),
-        ({"person": "age", "contributions": 1}, DomainError, "cannot be counted too"),
-        ({"person": "idd", "contributions": 1}, DataError, "no column 'idd'; did you mean 'id'"),
-        ({"person": "weight", "contributions": 1}, DataError, "holds double, but persons"),
+        ({"unit": fp.AddRemove(2)}, BudgetError, "Name the column that identifies persons"),
+        ({"key": KEY}, BudgetError, "Give person"),
+        ({"person": "id"}, BudgetError, "'id' does not say how many rows"),
+        ({"person": "", "unit": fp.AddRemove(2)}, BudgetError, "must be the name of the column"),
+        ({"person": "id", "unit": fp.AddRemove(1), "key": b"short"}, TypeError, "16 secret bytes"),
+        ({"person": "age", "unit": fp.AddRemove(1)}, DomainError, "cannot be counted too"),
+        (
+            {"person": "idd", "unit": fp.AddRemove(1)},
+            DataError,
+            "no column 'idd'; did you mean 'id'",
+        ),
+        ({"person": "weight", "unit": fp.AddRemove(1)}, DataError, "holds double, but persons"),
     ],
 )
 def test_what_is_refused(tmp_path: Path, options: Any, error: Any, says: str) -> None:
@@ -530,7 +533,7 @@ def test_persons_of_two_types_are_refused(tmp_path: Path) -> None:
 def test_persons_by_folder_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "who=3" / "a.parquet", people(1))
     with pytest.raises(DataError, match=r"identified by a column 'who' of the files, not by"):
-        fpd.count(tmp_path, WANTED, person="who", contributions=1)
+        fpd.count(tmp_path, WANTED, person="who", unit=fp.AddRemove(1))
 
 
 @pytest.mark.parametrize("on", ["threads", "cluster"])
@@ -558,11 +561,11 @@ def test_a_release_is_charged_for_no_fewer_records_than_the_tables_hold(tmp_path
     workload = fp.Workload(DOMAIN, [fp.marginal("sex", std=5.0)])
     plan = fp.design(workload)
     path = write(tmp_path / "a.parquet", people(1))
-    tables = fpd.count(path, plan, person="id", contributions=3)
-    with pytest.raises(TablesError, match="is charged for 2"):
-        fpo.release(plan, tables, contributions=2)
-    assert fpo.release(plan, tables, contributions=3).contributions == 3
-    assert fpd.count(path, plan).contributions is None
+    tables = fpd.count(path, workload, person="id", unit=fp.AddRemove(3))
+    with pytest.raises(TablesError, match="counted for another unit"):
+        fpo.release(plan, tables)
+    assert fpo.release(fp.design(workload, unit=fp.AddRemove(3)), tables).limited == "enforced"
+    assert fpd.count(path, plan).unit is None
 
 
 @pytest.mark.parametrize("name", ["d.csv", "d.feather"])
@@ -580,7 +583,7 @@ def test_of_other_formats_the_same_rows_are_kept(tmp_path: Path, name: str) -> N
     pq.write_table(people, tmp_path / "d.parquet")
     writers: Any = {"d.csv": csv.write_csv, "d.feather": feather.write_feather}
     writers[name](people, str(tmp_path / name))
-    wanted = {"person": "id", "contributions": 3, "key": KEY}
+    wanted = {"person": "id", "unit": fp.AddRemove(3), "key": KEY}
     one, other = (fpd.count(tmp_path / file, WANTED, **wanted) for file in ("d.parquet", name))
     assert one[()] < n
     for table in TABLES:

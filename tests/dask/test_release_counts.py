@@ -165,7 +165,7 @@ def test_a_resumed_run_has_the_rows_of_the_same_persons(
         with pytest.raises(ZeroDivisionError):
             fpd.release(people, PLAN, tmp_path / "out", ledger=ledger, person="who")
     interrupt(monkeypatch, people, tmp_path, ledger, person="who", person_key=b"k" * 16)
-    tables = fpd.count(people, PLAN, person="who", contributions=1, key=b"k" * 16)
+    tables = fpd.count(people, PLAN, person="who", unit=fp.AddRemove(1), key=b"k" * 16)
     released = fpd.release("gone", PLAN, tmp_path / "out", ledger=ledger, person="who")
     check_drawn_once(tmp_path / "out", audit, None, PLAN, tables)
     assert ledger.stages()[released.entry.id].counts == released.seal

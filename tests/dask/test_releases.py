@@ -124,7 +124,6 @@ class TestTheCharge:
             ("out", fp.OverBudget, {"ledger": ledger}),
             ("full", InputError, {}),
             ("out", BudgetError, {"key": "a"}),
-            ("out", BudgetError, {"contributions": 0}),
             ("out", InputError, {"person": "id"}),
         ):
             with pytest.raises(raised):
@@ -175,13 +174,15 @@ class TestTheCharge:
 
     def test_free_within_a_release_of_the_same_limited_counts(self, tmp_path, ledger):
         """The seal that tells whether counts are the same is that of the caller's tables."""
-        limited = fp.Tables(DOMAIN, COUNTED, contributions=2, person="id")
+        limited = fp.Tables(DOMAIN, COUNTED, unit=fp.AddRemove(2), person="id")
         young, old = (fp.ranges([bounds]) for bounds in ((1, 20), (21, 40)))
-        plan = fp.design(fp.Workload(DOMAIN, [fp.queries({"a": young}, std=10.0)]))
-        first = fpo.release(plan, limited, contributions=2, ledger=ledger, key="a")
-        other = fp.design(fp.Workload(DOMAIN, [fp.queries({"a": old}, std=20.0)]))
-        keywords = {"contributions": 2, "ledger": ledger, "within": "a"}
-        recounted = fp.Tables(DOMAIN, COUNTED, contributions=2, person="id")
+        plan, other = (
+            fp.design(fp.Workload(DOMAIN, [fp.queries({"a": a}, std=std)]), unit=fp.AddRemove(2))
+            for a, std in ((young, 10.0), (old, 20.0))
+        )
+        first = fpo.release(plan, limited, ledger=ledger, key="a")
+        keywords = {"ledger": ledger, "within": "a"}
+        recounted = fp.Tables(DOMAIN, COUNTED, unit=fp.AddRemove(2), person="id")
         with pytest.raises(LedgerError, match="does not know these counts"):
             fpd.release(recounted, other, tmp_path / "out", key="b", **keywords)
         free = fpd.release(limited, other, tmp_path / "out", key="b", **keywords)
@@ -189,13 +190,14 @@ class TestTheCharge:
         assert ledger.spent == first.rho
 
     def test_of_a_limit_per_person(self, tmp_path, ledger):
-        limited = fp.Tables(DOMAIN, COUNTED, contributions=3, person="id")
-        with pytest.raises(fp.TablesError, match="up to 3 records"):
+        limited = fp.Tables(DOMAIN, COUNTED, unit=fp.AddRemove(3), person="id")
+        with pytest.raises(fp.TablesError, match="counted for another unit"):
             fpd.release(limited, PLAN, tmp_path / "out", ledger=ledger)
         assert not ledger.entries()
-        released = fpd.release(limited, PLAN, tmp_path / "out", ledger=ledger, contributions=3)
+        plan = fp.design(PLAN.workload, unit=fp.AddRemove(3))
+        released = fpd.release(limited, plan, tmp_path / "out", ledger=ledger)
         assert released.limited == "enforced"
-        assert ledger.spent == released.rho >= 9 * float(PLAN.rho_exact)
+        assert ledger.spent == released.rho >= float(plan.rho_exact)
 
 
 def fail_after(parts, error):
@@ -442,12 +444,13 @@ class TestResuming:
         }
         people = tmp_path / "people.parquet"
         pq.write_table(pa.table(columns), people)
-        keywords = {"ledger": ledger, "person": "id", "contributions": 2}
+        plan = fp.design(PLAN.workload, unit=fp.AddRemove(2))
+        keywords = {"ledger": ledger, "person": "id"}
         with monkeypatch.context() as patch:
             patch.setattr(tasks, "write_answers_part", fail_after(3, FULL))
             with pytest.raises(FitplugError, match="no space left"):
-                fpd.release(people, PLAN, tmp_path / "out", **keywords)
-        released = fpd.release(people, PLAN, tmp_path / "out", **keywords)
+                fpd.release(people, plan, tmp_path / "out", **keywords)
+        released = fpd.release(people, plan, tmp_path / "out", **keywords)
         assert released.limited == "enforced"
         assert len(ledger.entries()) == 1
         total = released.estimate("total").value

@@ -163,7 +163,7 @@ WRONG: dict[str, tuple[Any, str, Callable[..., Any]]] = {
 
 DOMAIN = fp.Domain({"age": fp.Integers(0, 9)})
 WANTED = (DOMAIN, [("age",)])
-OPTIONS: dict[str, Any] = {"person": "id", "contributions": 2, "key": KEY}
+OPTIONS: dict[str, Any] = {"person": "id", "unit": fp.AddRemove(2), "key": KEY}
 
 
 def make_people(rows: int = 200) -> pa.Table:

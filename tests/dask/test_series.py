@@ -231,19 +231,21 @@ def test_rows_of_persons_are_counted_period_by_period(tmp_path, ledger):
         if records == T:
             assert "Counting kept at most 4 rows per person" in released.population
             with pytest.raises(TablesError, match="for another unit"):
-                series.release(2, fp.Tables(DOMAIN, {("REGION", "MONTH"): X}, contributions=2))
+                series.release(2, fp.Tables(DOMAIN, {("REGION", "MONTH"): X}, unit=fp.AddRemove(2)))
         assert series.release(2, fp.Tables(DOMAIN, {("REGION", "MONTH"): X})).limited == "declared"
 
 
 def test_the_series_is_charged_in_its_unit(tmp_path):
+    plan = fp.design(PLAN.workload, unit=fp.AddRemove(3), periods="MONTH")
     ledger = fp.Ledger(tmp_path / "budget.db", rho=9 * PLAN.rho * 1.001)
-    series = fpd.begin_series(PLAN, tmp_path / "a", ledger=ledger, key="a", contributions=3)
+    series = fpd.begin_series(plan, tmp_path / "a", ledger=ledger, key="a")
     assert ledger.spent == pytest.approx(9 * PLAN.rho)
-    released = series.release(1, fp.Tables(DOMAIN, {("REGION", "MONTH"): X}, contributions=3))
-    assert (released.rho, released.contributions) == (pytest.approx(9 * PLAN.rho), 3)
+    tables = {("REGION", "MONTH"): X}
+    released = series.release(1, fp.Tables(DOMAIN, tables, unit=fp.AddRemove(3)))
+    assert released.rho == pytest.approx(9 * PLAN.rho)
     assert released.limited == "declared"  # three records in each of four months
-    with pytest.raises(TablesError, match="up to 4 records"):
-        series.release(2, fp.Tables(DOMAIN, {("REGION", "MONTH"): X}, contributions=4))
+    with pytest.raises(TablesError, match="for another unit"):
+        series.release(2, fp.Tables(DOMAIN, tables, unit=fp.AddRemove(4)))
     with pytest.raises(OverBudget):
         fpd.begin_series(PLAN, tmp_path / "b", ledger=ledger, key="b")
     assert not (tmp_path / "b").exists()
@@ -378,13 +380,13 @@ def test_damage_and_edits_are_refused(tmp_path, ledger, series):
 
     def edit(path):
         said = json.loads(path.read_text())
-        said["contributions"] = 2
+        said["confidence"] = 0.5
         path.write_text(json.dumps(said))
 
     def forge(path):
         said = json.loads(path.read_text())
         del said["kind"], said["format"], said["digest"]
-        record = SeriesRecord(**(said | {"contributions": "many"}))
+        record = SeriesRecord(**(said | {"confidence": "much"}))
         path.unlink()
         record.write(path.parent)
 

@@ -192,7 +192,7 @@ def test_what_must_be_whole_is_refused_with_a_way_out(
     people: Path, tmp_path: Path, small: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(TablesError, match="without a person they are counted in"):
-        fpd.count(people, (DOMAIN, TABLES), person="id", contributions=1)
+        fpd.count(people, (DOMAIN, TABLES), person="id", unit=fp.AddRemove(1))
     monkeypatch.setattr(requests, "_TABLE_BYTES", 100)
     with pytest.raises(TablesError, match=r"150,004 cells.* of this process are allowed"):
         fpd.count(people, (DOMAIN, TABLES))

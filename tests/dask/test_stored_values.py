@@ -187,7 +187,7 @@ def test_a_missing_column_has_the_value_that_is_given(two_files: Path) -> None:
     assert counted[:, 9].tolist() == [1, 2]
     assert counted.sum() == 5
     assert fpd.count(two_files, BOTH, missing={"age": None})[("sex", "age")].sum() == 2
-    person = fpd.count(two_files, BOTH, missing={"age": 9}, person="id", contributions=1)
+    person = fpd.count(two_files, BOTH, missing={"age": 9}, person="id", unit=fp.AddRemove(1))
     assert person[("sex", "age")].sum() == 3
     alone = (DOMAIN, [("sex",)])
     assert fpd.count(two_files, alone, missing={"age": 3}, where={"age": 3})[("sex",)].sum() == 4
@@ -209,7 +209,7 @@ def test_what_stands_for_a_missing_column_is_checked(
     two_files: Path, missing: dict[str, Any], says: str
 ) -> None:
     for call in (fpd.count, fpd.preview):
-        limit: Any = {"contributions": 1} if call is fpd.count else {}
+        limit: Any = {"unit": fp.AddRemove(1)} if call is fpd.count else {}
         with pytest.raises(DomainError, match=says):
             call(two_files, BOTH, missing=missing, person="id", **limit)
 
@@ -250,12 +250,12 @@ def test_persons_may_be_decimals(tmp_path: Path) -> None:
         folder.mkdir()
         table = {"sex": ["1"] * 4, "id": pa.array(ids, pa.decimal128(digits, 0))}
         pq.write_table(pa.table(table), folder / "a.parquet")
-        counted = fpd.count(folder, wanted, person="id", contributions=1)
+        counted = fpd.count(folder, wanted, person="id", unit=fp.AddRemove(1))
         assert counted[("sex",)].tolist() == [2, 0]
         pq.write_table(pa.table({"sex": ["1"], "id": [5]}), folder / "b.parquet")
         if digits == 10:
-            again = fpd.count(folder, wanted, person="id", contributions=1)
+            again = fpd.count(folder, wanted, person="id", unit=fp.AddRemove(1))
             assert again[("sex",)].tolist() == [2, 0]
         else:
             with pytest.raises(DataError, match="store persons in one type"):
-                fpd.count(folder, wanted, person="id", contributions=1)
+                fpd.count(folder, wanted, person="id", unit=fp.AddRemove(1))

@@ -364,7 +364,7 @@ def test_workers_and_shares_change_nothing(
             with dask.config.set(num_workers=threads):
                 assert_equal(fpd.count(tmp_path, WANTED, **options), expected)
         assert_equal(fpd.count(tmp_path, WANTED, **options, client=client), expected)
-    options = {"where": where, "person": "id", "contributions": 2, "key": bytes(16)}
+    options = {"where": where, "person": "id", "unit": fp.AddRemove(2), "key": bytes(16)}
     here = fpd.count(tmp_path, WANTED, **options)
     assert_equal(fpd.count(tmp_path, WANTED, **options, client=client), here)
 
@@ -418,7 +418,11 @@ def test_rows_left_out_are_none_of_a_persons_k(
     columns = people(5)
     table = table_of(columns)
     write(tmp_path / "all", columns)
-    options: dict[str, Any] = {"person": "id", "contributions": k, "key": b"sixteen bytes or more"}
+    options: dict[str, Any] = {
+        "person": "id",
+        "unit": fp.AddRemove(k),
+        "key": b"sixteen bytes or more",
+    }
     counted = fpd.count(tmp_path / "all", WANTED, where=where, **options)
     with duckdb.connect() as connection:
         connection.register("held", table)
@@ -438,7 +442,11 @@ def test_rows_left_out_are_none_of_a_persons_k(
 def test_one_person_more_changes_only_its_own_rows(tmp_path: Path, seed: int) -> None:
     columns = people(seed, 200)
     where = {"level": ["040", "050"], "flag": True}
-    options: dict[str, Any] = {"person": "id", "contributions": 2, "key": b"sixteen bytes or more"}
+    options: dict[str, Any] = {
+        "person": "id",
+        "unit": fp.AddRemove(2),
+        "key": b"sixteen bytes or more",
+    }
     table = table_of(columns)
 
     def counted(some: pa.Table, name: str) -> fp.Tables:
@@ -468,7 +476,11 @@ def test_one_person_more_changes_only_its_own_rows(tmp_path: Path, seed: int) ->
         ({"weight": "age"}, DomainError, "cannot be counted too"),
         ({"weight": ""}, DomainError, "must be the name of a column"),
         ({"weight": "pop", "where": {"pop": 1}}, DomainError, "where cannot name 'pop'"),
-        ({"weight": "pop", "person": "id", "contributions": 1}, InputError, "do not go together"),
+        (
+            {"weight": "pop", "person": "id", "unit": fp.AddRemove(1)},
+            InputError,
+            "do not go together",
+        ),
         ({"weight": "state"}, DataError, "weights must be given by a column 'state' of the files"),
         ({"where": {"levle": "x"}}, DataError, "no column 'levle'; did you mean 'level'"),
         ({"where": {"level": 40}}, DataError, "holds string, but where gives integers; .* where"),
@@ -490,7 +502,7 @@ def test_what_is_refused_before_any_row_is_read(
     pq.write_table(table, folder / "a.parquet")
     read = watch_reading(monkeypatch)
     for call in (fpd.count, fpd.preview):
-        asked = {n: v for n, v in options.items() if call is fpd.count or n != "contributions"}
+        asked = {n: v for n, v in options.items() if call is fpd.count or n != "unit"}
         with pytest.raises(error, match=says) as caught:
             call(tmp_path, WANTED, **asked)
         assert caught.value.__cause__ is None

@@ -224,7 +224,9 @@ def test_a_scheduler_that_ends_or_hangs_is_one_clear_error(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("interval", ["100ms", "1s", "10s"])
-@pytest.mark.parametrize("limit", [{}, {"person": "age", "contributions": 300, "key": bytes(16)}])
+@pytest.mark.parametrize(
+    "limit", [{}, {"person": "age", "unit": fp.AddRemove(300), "key": bytes(16)}]
+)
 def test_a_cluster_that_scales_from_zero_counts(
     people: Path, interval: str, limit: dict[str, Any]
 ) -> None:

@@ -176,12 +176,6 @@ class TestTables:
             fp.Tables(PEOPLE, given)
         assert str(2**62) not in str(caught.value)
 
-    @pytest.mark.parametrize("most", [0, -1, True, 1.0, "1"])
-    def test_the_most_records_of_a_person_are_a_positive_integer(self, most):
-        assert fp.Tables(PEOPLE, {("sex",): [1, 2]}, contributions=2).contributions == 2
-        with pytest.raises(fp.TablesError, match="integer from 1, the most records"):
-            fp.Tables(PEOPLE, {("sex",): [1, 2]}, contributions=most)
-
     def test_shared_marginals_must_agree(self):
         a = np.ones((2, 5), dtype=int)
         b = np.array([[4, 0, 0], [6, 0, 0]])

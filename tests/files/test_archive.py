@@ -88,7 +88,7 @@ def bombs(tmp_path_factory: pytest.TempPathFactory, header: Any) -> dict[str, Pa
         in_zip(members, root / name)
         assert (root / name).stat().st_size < 4 * 2**20
     said = {
-        "format": 2, "seal": "0" * 64, "nonce": "0" * 64, "person": None, "contributions": None,
+        "format": 2, "seal": "0" * 64, "nonce": "0" * 64, "person": None, "unit": None,
         "domain": [["a", ["1", "2"]]], "tables": [["a"]],
     }  # fmt: skip
     in_zip({"header": in_npy(json.dumps(said).encode()), "table0": one}, root / "counts")

@@ -21,7 +21,7 @@ DOMAIN = fp.Domain(
 
 
 @functools.cache
-def plan() -> fp.Plan:
+def plan(records: int = 1) -> fp.Plan:
     """Identity, prefix, ranges, all ranges, level, matrix, total, and targets of every kind."""
     groups = [
         fp.queries({"sex": "identity", "age": "prefix"}, std=5.0, name="pyramid"),
@@ -34,7 +34,7 @@ def plan() -> fp.Plan:
         fp.queries({"sex": [[1.0, -1.0], [0.5, 0.25]]}, std=3.0, name="weighted"),
         fp.total(std=3.0),
     ]
-    return fp.design(fp.Workload(DOMAIN, groups), tolerance=1e-2)
+    return fp.design(fp.Workload(DOMAIN, groups), unit=fp.AddRemove(records), tolerance=1e-2)
 
 
 def histogram() -> np.ndarray:

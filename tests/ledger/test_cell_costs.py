@@ -52,10 +52,14 @@ def ledger(tmp_path: Path) -> fp.Ledger:
     return fp.Ledger(tmp_path / "budget.db", rho=1e3)
 
 
-def charge(ledger: fp.Ledger, made: fp.Plan, contributions: int = 1, key: str = "first") -> Any:
-    rho = made.rho_exact * contributions**2
-    costs = CellCosts.from_plan(made, contributions)
-    return ledger.charge(max(rho, costs.rho), what="x", key=key, profile=costs)
+FIRST_OF_THREE = plan(YOUNG, ALL, unit=fp.AddRemove(3))
+SECOND_OF_THREE = plan(OLD, cell_budgets=FIRST_OF_THREE.unused_budget(), unit=fp.AddRemove(3))
+
+
+def charge(ledger: fp.Ledger, made: fp.Plan, key: str = "first") -> Any:
+    costs = CellCosts.from_plan(made)
+    rho = max(made.rho_exact, costs.rho)
+    return ledger.charge(rho, what="x", key=key, profile=costs, unit=made.unit)
 
 
 def at_every_cell(plans: Sequence[fp.Plan]) -> dict[tuple[int, ...], Fraction]:
@@ -194,16 +198,12 @@ def test_threads_race_for_what_is_left(ledger: fp.Ledger) -> None:
     assert len(ledger.entries()) == 2
 
 
-def test_contributions(ledger: fp.Ledger) -> None:
-    entry = charge(ledger, FIRST, contributions=3)
-    with pytest.raises(fp.LedgerError, match="for 3 record"):
-        ledger.charge_free(SECOND, within="first", what="x")
-    with pytest.raises(fp.BudgetError, match="contributions = 0"):
-        ledger.charge_free(SECOND, within="first", what="x", contributions=0)
-    ledger.charge_free(SECOND, within="first", what="x", contributions=3)
+def test_several_records_of_a_person(ledger: fp.Ledger) -> None:
+    entry = charge(ledger, FIRST_OF_THREE)
+    ledger.charge_free(SECOND_OF_THREE, within="first", what="x")
     assert 9 * max(at_every_cell([FIRST, SECOND]).values()) <= 2 * entry.rho
     with pytest.raises(fp.OverBudget) as caught:
-        ledger.charge_free(SECOND, within="first", what="x", contributions=3)
+        ledger.charge_free(SECOND_OF_THREE, within="first", what="x")
     assert caught.value.requested == pytest.approx(9 * float(SECOND.profile().max()) / 2, rel=1e-3)
 
 
@@ -240,7 +240,7 @@ def test_a_charge_below_what_the_cells_cost_is_refused(ledger: fp.Ledger) -> Non
 def test_equal_profiles_are_kept_once(ledger: fp.Ledger) -> None:
     charge(ledger, FIRST, key="a")
     charge(ledger, FIRST, key="b")
-    charge(ledger, FIRST, contributions=2, key="c")
+    charge(ledger, FIRST_OF_THREE, key="c")
     with sqlite3.connect(ledger.path) as database:
         assert database.execute("SELECT count(*) FROM profile").fetchone() == (2,)
     database.close()
@@ -250,7 +250,7 @@ def test_equal_profiles_are_kept_once(ledger: fp.Ledger) -> None:
     "statement",
     [
         "DELETE FROM profile",
-        "UPDATE profile SET contributions = 2",
+        "UPDATE profile SET records = 2",
         "UPDATE profile SET names = '[\"sex\"]'",
         "UPDATE profile SET sizes = '[5]'",
         "UPDATE profile SET domain = ''",
@@ -325,6 +325,14 @@ def test_excess_and_slack_against_fractions(
         elif max(whole) * 4 <= 2 * rho * (1 - Fraction(1, 2**48)):
             assert over is None
         left = np.broadcast_to(cellcosts.compute_unused_budget(DOMAIN, rho, made), DOMAIN.shape)
+        of_three = np.broadcast_to(
+            cellcosts.compute_unused_budget(DOMAIN, rho, made, 3), DOMAIN.shape
+        )
+        assert (9 * left * (1 - 1e-15) <= of_three).all()
+        assert all(
+            Fraction(float(b)) <= 9 * Fraction(float(a))
+            for a, b in zip(left.flat, of_three.flat, strict=True)
+        )
         for cell, used in zip(cells, before, strict=True):
             room = 2 * rho / 4 - used
             assert 0 <= Fraction(float(left[cell])) <= max(room, Fraction(0))
@@ -386,9 +394,10 @@ def test_a_release_keeps_its_costs_and_another_is_free(ledger: fp.Ledger) -> Non
 
 
 def test_three_records_a_person(ledger: fp.Ledger) -> None:
-    fpo.release(FIRST, tables(FIRST), contributions=3, ledger=ledger, key="first")
-    second = plan(OLD, cell_budgets=ledger.unused_budget("first", DOMAIN))
-    fpo.release(second, tables(second), contributions=3, ledger=ledger, within="first")
+    fpo.release(FIRST_OF_THREE, tables(FIRST), ledger=ledger, key="first")
+    budgets = ledger.unused_budget("first", DOMAIN)
+    second = plan(OLD, cell_budgets=budgets, unit=fp.AddRemove(3))
+    fpo.release(second, tables(second), ledger=ledger, within="first")
     assert len(ledger.entries()) == 2
 
 
@@ -451,12 +460,13 @@ def test_a_release_can_always_be_charged_for_many_records(tmp_path, k):
     domain = fp.Domain({"a": fp.Integers(0, 2)})
     ledger = fp.Ledger(tmp_path / "ledger", rho=1e30)
     for variance in np.random.default_rng(k).uniform(1e3, 1e6, 20):
-        plan = fp.design(fp.Workload(domain, [fp.total(variance=float(variance))]))
+        workload = fp.Workload(domain, [fp.total(variance=float(variance))])
+        plan = fp.design(workload, unit=fp.AddRemove(k))
         tables = fp.Tables(domain, {(): np.array(5)})
-        made = fpo.release(plan, tables, contributions=k, ledger=ledger)
+        made = fpo.release(plan, tables, ledger=ledger)
         charged = ledger.entries()[-1].rho
         assert made.rho <= charged <= made.rho * (1 + 1e-15)
-        assert charged >= plan.rho_exact * k**2
+        assert charged >= plan.rho_exact == fp.design(workload).rho_exact * k**2
 
 
 @pytest.mark.parametrize("rho", [0.1, 0.2, 0.3, 0.7, 0.05])

@@ -193,10 +193,8 @@ def test_releases_are_charged_in_the_unit_of_the_ledger(
     assert one.entry.unit == fp.AddRemove()
     assert one.entry.rho == pytest.approx(9 * plan.rho)
     assert one.entry.rho >= 9 * plan.rho_exact
-    by_contributions = fpo.release(plan, count(), ledger=ledger, key="by k", contributions=3)
-    assert by_contributions.entry is not None
-    assert float(by_contributions.entry.rho) == pytest.approx(9 * plan.rho)
-    assert len(ledger.entries()) == 3
+    assert float(three.entry.rho) == pytest.approx(9 * plan.rho)
+    assert len(ledger.entries()) == 2
 
 
 def test_what_a_count_enforced_holds_for_persons_with_more_records(
@@ -204,18 +202,22 @@ def test_what_a_count_enforced_holds_for_persons_with_more_records(
 ) -> None:
     """One kept row of a person costs rho, however many records the person has elsewhere."""
     ledger = fp.Ledger(tmp_path / "l.db", rho=100, unit=fp.AddRemove(3))
-    kept = fpo.release(plan, count(contributions=1, person="id"), ledger=ledger, key="kept")
+    kept = fpo.release(plan, count(unit=fp.AddRemove(1), person="id"), ledger=ledger, key="kept")
     assert kept.entry is not None
     assert float(kept.entry.rho) == pytest.approx(plan.rho)
     published = fpo.publish(
-        plan, count(contributions=1, person="id"), tmp_path / "out", ledger=ledger, key="folder"
+        plan,
+        count(unit=fp.AddRemove(1), person="id"),
+        tmp_path / "out",
+        ledger=ledger,
+        key="folder",
     )
     assert published.entry is not None
     assert float(published.entry.rho) == pytest.approx(plan.rho)
     assert fp.Release.load(tmp_path / "out").entry == published.entry
     replacing = fp.Ledger(tmp_path / "r.db", rho=100, unit=fp.ReplaceOne())
     with pytest.raises(LedgerError, match="costs of the two do not add up"):
-        fpo.release(plan, count(contributions=1, person="id"), ledger=replacing)
+        fpo.release(plan, count(unit=fp.AddRemove(1), person="id"), ledger=replacing)
 
 
 def test_a_retry_finds_a_charge_that_was_converted(tmp_path: Path, plan: fp.Plan) -> None:

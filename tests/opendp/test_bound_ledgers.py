@@ -208,7 +208,7 @@ def test_nobody_can_declare_what_lies_in_the_cell_of_other_values(
     with pytest.raises(TablesError, match=r"count with person=\.\.\., .* or leave out other of 'm"):
         way(plan, ledger, tmp_path)
     assert ledger.entries() == ()
-    limit: Any = {"contributions": 3, "distinct": name == "distinct", "person": "id"}
+    limit: Any = {"unit": fp.AddRemove(3), "distinct": name == "distinct", "person": "id"}
     limit |= {"once_per": "month"} if name == "once_per" else {}
     tables = fp.Tables(domain, {domain.names: np.zeros((3, 2), dtype=int)}, **limit)
     assert fpo.release(plan, tables, ledger=ledger).limited == "enforced"
@@ -222,7 +222,7 @@ def test_counts_of_other_cells_are_not_those_of_the_plan() -> None:
         fp.Workload(domain, [fp.marginal("month", "region", std=3.0)]),
         unit=fp.AddRemove(3, once_per="month"),
     )
-    limit: Any = {"contributions": 3, "once_per": "month"}
+    limit: Any = {"unit": fp.AddRemove(3, once_per="month")}
     for other in (finer, domain):
         tables = fp.Tables(other, {other.names: np.zeros(other.shape, int)}, **limit)
         if other is domain:

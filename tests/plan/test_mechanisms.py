@@ -54,17 +54,11 @@ def test_the_pld_accountant_gives_the_gaussian_curve(plan, delta):
     assert accountant.get_epsilon(delta) == pytest.approx(plan.epsilon(delta), abs=1e-3)
 
 
-def test_the_event_of_several_contributions():
+def test_the_event_of_several_records_of_a_person():
     pytest.importorskip("dp_accounting")
     plan = PLANS["symmetric"]
-    one, three = (fpo.dp_event(plan, contributions=k).noise_multiplier for k in (1, 3))
+    plans = plan, fp.design(plan.workload, unit=fp.AddRemove(3))
+    one, three = (fpo.dp_event(plan).noise_multiplier for plan in plans)
     assert three == pytest.approx(one / 3, rel=1e-15)
     assert 1 / one == pytest.approx(plan.privacy_cost, rel=1e-14)
     assert Fraction(one) ** -2 >= 2 * plan.rho_exact
-
-
-@pytest.mark.parametrize("contributions", [0, -1, 1.5, True])
-def test_contributions_that_are_no_count_are_refused(contributions):
-    pytest.importorskip("dp_accounting")
-    with pytest.raises(fp.BudgetError, match="contributions"):
-        fpo.dp_event(PLANS["dense"], contributions=contributions)

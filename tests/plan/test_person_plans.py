@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 
@@ -97,15 +98,12 @@ def test_a_release_costs_what_the_plan_says_for_one_person():
     plan = fp.design(MONTHLY, unit=MONTHLY_UNIT)
     names = MONTHLY.attributes
     cells = {names: np.ones(MONTHLY.domain.shape_of(names), np.int64)}
-    for given in ({}, {"contributions": MONTHLY_UNIT.records}):
-        released = fpo.release(plan, fp.Tables(MONTHLY.domain, cells), **given)
-        assert plan.rho <= released.rho <= plan.rho * (1 + 1e-12)
-        assert released.privacy_cost == plan.privacy_cost
-        said = released.to_arrow(MONTHLY.names[0]).schema.metadata[b"fitplug.contributions"]
-        assert int(said) == MONTHLY_UNIT.records
-    with pytest.raises(BudgetError, match="contributions = 7"):
-        fpo.release(plan, fp.Tables(MONTHLY.domain, cells), contributions=7)
-    anywhere = fp.Tables(MONTHLY.domain, cells, contributions=3, person="id")
+    released = fpo.release(plan, fp.Tables(MONTHLY.domain, cells))
+    assert plan.rho <= released.rho <= plan.rho * (1 + 1e-12)
+    assert released.privacy_cost == plan.privacy_cost
+    said = released.to_arrow(MONTHLY.names[0]).schema.metadata[b"fitplug.unit"]
+    assert json.loads(said) == MONTHLY_UNIT.to_spec()
+    anywhere = fp.Tables(MONTHLY.domain, cells, unit=fp.AddRemove(3), person="id")
     with pytest.raises(TablesError, match="another unit of privacy"):
         fpo.release(plan, anywhere)
 

@@ -10,7 +10,7 @@ import pytest
 
 import fitplug as fp
 import fitplug_opendp as fpo
-from fitplug.errors import BudgetError, InputError, WorkloadError
+from fitplug.errors import InputError, WorkloadError
 from fitplug.families import build_dense_strategy
 from tests.helpers.command_line import fitplug
 from tests.helpers.plans import MIXED, PRODUCTS
@@ -90,7 +90,6 @@ def test_cell_budgets_are_those_of_a_person():
 @pytest.mark.parametrize(
     ("unit", "error", "says"),
     [
-        (fp.AddRemove(records=10**6 + 1), BudgetError, "at most 1000000"),
         (fp.AddRemove(records=2, distinct=True), WorkloadError, "no query asks for age"),
         (fp.AddRemove(records=2, once_per="day"), fp.DomainError, "day"),
         (3, InputError, "unit of privacy"),
@@ -111,18 +110,12 @@ class TestReleases:
         DOMAIN, {"sex": ["f", "m"], "age": [1, 4], "month": ["1", "3"]}, plan.tables
     )
 
-    @pytest.mark.parametrize("given", [{}, {"contributions": 3}])
-    def test_a_release_costs_what_the_plan_says(self, given):
-        release = fpo.release(self.plan, self.tables, **given)
-        assert release.contributions == 3
+    def test_a_release_costs_what_the_plan_says(self):
+        release = fpo.release(self.plan, self.tables)
         assert release.rho == pytest.approx(self.plan.rho, rel=1e-14)
         assert release.rho >= self.plan.rho_exact
         assert release.privacy_cost == self.plan.privacy_cost
         assert "3^2 times that of one record" in str(fp.review(release))
-
-    def test_another_number_is_refused(self):
-        with pytest.raises(BudgetError, match="at most 3 records"):
-            fpo.release(self.plan, self.tables, contributions=2)
 
     def test_a_folder_is_read_back(self, tmp_path):
         ledger = fp.Ledger(tmp_path / "budget.db", rho=1000.0)
@@ -130,7 +123,7 @@ class TestReleases:
         assert float(ledger.spent) == pytest.approx(self.plan.rho, rel=1e-12)
         assert ledger.spent >= release.rho
         again = fp.Release.load(tmp_path / "out")
-        assert (again.contributions, again.plan.unit) == (3, self.plan.unit)
+        assert again.plan.unit == self.plan.unit
 
     def test_the_measurement_charges_each_record_once(self):
         dp = pytest.importorskip("opendp.prelude")

@@ -160,7 +160,7 @@ def test_the_readme_tells_how_many_interviews_are_kept(
         assert told[name][4] == f"{count_kept(limit):,}"
         words = str(told[name][0].strip("`"))
         assert words == describe_call(unit)
-        options = {"unit": unit} if limit > 1 else {"contributions": 1}
+        options = {"unit": unit} if limit > 1 else {"unit": fp.AddRemove(1)}
         tables = fpd.count(ROWS, workload, person="PERSON", **options)
         assert int(tables.marginal(by_year).sum()) == count_kept(limit)
 

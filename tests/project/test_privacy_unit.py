@@ -20,7 +20,7 @@ import fitplug as fp
 import fitplug_dask as fpd
 import fitplug_opendp as fpo
 from fitplug.display.numbers import format_down, format_up
-from fitplug.errors import BudgetError, DataError, LedgerError
+from fitplug.errors import DataError, LedgerError
 from fitplug.release.release import Release
 from fitplug_cli.render import read_counts
 from fitplug_dask.files import csv_text
@@ -35,7 +35,7 @@ SECOND = fp.design(fp.Workload(DOMAIN, [fp.queries({"s": np.array([[0.0, 1.0]])}
 def limited(path: Path) -> fp.Tables:
     """A person in both cells, of whom one row is kept, another each time."""
     pq.write_table(pa.table({"id": ["x", "x"], "s": ["1", "2"]}), path / "p.parquet")
-    return fpd.count(path / "p.parquet", (DOMAIN, [("s",)]), person="id", contributions=1)
+    return fpd.count(path / "p.parquet", (DOMAIN, [("s",)]), person="id", unit=fp.AddRemove(1))
 
 
 def test_rows_chosen_anew_are_never_free_within_an_earlier_charge(tmp_path: Path) -> None:
@@ -103,40 +103,33 @@ def test_a_review_says_that_records_were_limited(tmp_path: Path) -> None:
 
 
 class TestMeasurements:
-    """A measurement knows no number of records a person; the context's unit does."""
+    """A measurement releases for the plan's unit, and does not know what was left out before."""
 
     @staticmethod
-    def released() -> Release:
+    def released(records: int = 1) -> Release:
         dp.enable_features("contrib", "honest-but-curious")
-        space = fpo.tables_domain(FIRST), dp.symmetric_distance()
-        made = fpo.make_fitness_for_use(*space, FIRST)(fp.Tables(DOMAIN, {("s",): [3, 4]}))
+        plan = fp.design(FIRST.workload, unit=fp.AddRemove(records))
+        space = fpo.tables_domain(plan), dp.symmetric_distance()
+        measurement = fpo.make_fitness_for_use(*space, plan)
+        made = measurement(fp.Tables(DOMAIN, {("s",): [3, 4]}))
+        assert made.rho == measurement.map(records)
         assert isinstance(made, Release)
         return made
 
-    def test_their_reviews_need_to_be_told(self) -> None:
-        released = self.released()
-        assert released.contributions is None
-        with pytest.raises(BudgetError, match="give contributions, as in the context's"):
-            fp.review(released)
-
     @pytest.mark.parametrize("records", [1, 3])
-    def test_then_rho_is_for_all_records(self, records: int) -> None:
-        record = fp.review(self.released(), contributions=records)
+    def test_rho_is_for_all_records(self, records: int) -> None:
+        record = fp.review(self.released(records))
         loss = record["deployment"]["privacy_loss"]
         assert Fraction(loss["privacy_parameters"]["rho"]) >= FIRST.rho_exact * records**2
         # Whether rows were left out, OpenDP's context knows and this release does not.
         assert f"at most {'one' if records == 1 else records} row" in loss["privacy_unit_details"]
         assert "Every matching row was counted" not in str(record)
 
-    def test_another_number_than_the_release_was_charged_for(self) -> None:
-        released = fpo.release(FIRST, fp.Tables(DOMAIN, {("s",): [3, 4]}))
-        with pytest.raises(BudgetError, match="the release is for 1"):
-            fp.review(released, contributions=2)
-
     def test_they_are_written_and_read_back(self, tmp_path: Path) -> None:
-        released = self.released()
+        released = self.released(3)
         released.save(tmp_path / "out")
-        assert Release.load(tmp_path / "out").contributions is None
+        again = Release.load(tmp_path / "out")
+        assert (again.rho, again.limited, again.plan.unit) == (released.rho, None, fp.AddRemove(3))
 
 
 def test_a_review_shows_the_noise_that_was_drawn() -> None:
@@ -162,7 +155,7 @@ class TestIdentifiers:
     IDS = tuple(uuid.UUID(int=i) for i in range(5))
 
     def count(self, path: Path) -> int:
-        tables = fpd.count(path, (DOMAIN, [("s",)]), person="id", contributions=1)
+        tables = fpd.count(path, (DOMAIN, [("s",)]), person="id", unit=fp.AddRemove(1))
         return int(tables["s",].sum())
 
     def test_bytes_and_text_are_not_mixed(self, tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def refuse_frames(shape: Shape) -> str | None:
 
 
 def count_persons(shape: Shape, place: Place) -> fp.Tables:
-    limit = {"contributions": 1} if shape.plan.unit == fp.AddRemove() else {}
+    limit = {"unit": fp.AddRemove(1)} if shape.plan.unit == fp.AddRemove() else {}
     return fpd.count(place.write(shape), shape.plan, person="person", **limit)
 
 

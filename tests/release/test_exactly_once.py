@@ -358,8 +358,9 @@ class TestPublish:
         other = fp.design(fp.Workload(DOMAIN, [fp.total(std=9.0)]))
         with pytest.raises(fp.KeyTaken, match="this is another plan"):
             fpo.publish(other, TABLES, tmp_path / "b", ledger=ledger, key="k")
-        with pytest.raises(fp.KeyTaken, match=r"is to be charged rho = .* for 2 record"):
-            fpo.publish(PLAN, TABLES, tmp_path / "b", ledger=ledger, key="k", contributions=2)
+        two = fp.design(PLAN.workload, unit=fp.AddRemove(2))
+        with pytest.raises(fp.KeyTaken, match="this is another plan"):
+            fpo.publish(two, TABLES, tmp_path / "b", ledger=ledger, key="k")
         rho = ledger.entries()[0].rho
         ledger.charge(rho, what="by hand", key="hand", plan_digest=PLAN.digest)
         with pytest.raises(fp.KeyTaken, match="does not know whether its noise was drawn"):
@@ -406,14 +407,13 @@ class TestPublish:
             def marginal(self, names: object) -> np.ndarray:  # type: ignore[override]
                 raise AssertionError("counts were looked at")
 
-        unseen = Untouchable(DOMAIN, {("sex", "age"): X}, contributions=2)
+        unseen = Untouchable(DOMAIN, {("sex", "age"): X}, unit=fp.AddRemove(2))
         whole = Untouchable(DOMAIN, {("sex", "age"): X})
         ledger.charge(0.999, what="nearly all")
         for refusal, keywords, tables in (
             (fp.OverBudget, {}, whole),
             (fp.LedgerError, {"within": "none"}, whole),
             (fp.TablesError, {}, unseen),
-            (fp.BudgetError, {"contributions": 0}, whole),
         ):
             with pytest.raises(refusal):
                 fpo.release(PLAN, tables, ledger=ledger, **keywords)
@@ -426,8 +426,8 @@ class TestPublish:
         some = fp.Workload(DOMAIN, [fp.queries({"sex": [[1, 0]], "age": "prefix"}, std=5.0)])
         others = fp.Workload(DOMAIN, [fp.queries({"sex": [[0, 1]], "age": "prefix"}, std=5.0)])
         first, second = fp.design(some), fp.design(others)
-        count = fp.Tables(DOMAIN, {("sex", "age"): X}, contributions=1, person="ID")
-        anew = fp.Tables(DOMAIN, {("sex", "age"): X}, contributions=1, person="ID")
+        count = fp.Tables(DOMAIN, {("sex", "age"): X}, unit=fp.AddRemove(1), person="ID")
+        anew = fp.Tables(DOMAIN, {("sex", "age"): X}, unit=fp.AddRemove(1), person="ID")
         paid = fpo.publish(first, count, tmp_path / "a", ledger=ledger, key="first")
         with pytest.raises(fp.LedgerError, match="use the counts file that the charge"):
             fpo.publish(second, anew, tmp_path / "b", ledger=ledger, within="first")

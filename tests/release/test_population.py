@@ -29,11 +29,12 @@ from tests.helpers.many_releases import release_often
 
 RELEASES = 1000
 DOMAIN = fp.Domain({"SEX": ["1", "2"], "AGE": fp.Integers(0, 9)})
-PLAN = fp.design(
-    fp.Workload(DOMAIN, [fp.marginal("SEX", "AGE", std=12.0, name="table"), fp.total(std=20.0)])
-)
-COARSE = fp.design(fp.Workload(DOMAIN, [fp.total(std=60.0)]))
 KEPT, LARGEST = 3, 40
+PLAN = fp.design(
+    fp.Workload(DOMAIN, [fp.marginal("SEX", "AGE", std=12.0, name="table"), fp.total(std=20.0)]),
+    unit=fp.AddRemove(KEPT),
+)
+COARSE = fp.design(fp.Workload(DOMAIN, [fp.total(std=60.0)]), unit=fp.AddRemove(LARGEST))
 
 
 def visits() -> dict[str, np.ndarray]:
@@ -54,18 +55,18 @@ TRUE_KEPT, TRUE_ALL = int(np.minimum(PER_PERSON, KEPT).sum()), len(VISITS["ID"])
 def counted(tmp_path_factory: pytest.TempPathFactory) -> fp.Tables:
     path = tmp_path_factory.mktemp("visits") / "visits.parquet"
     pq.write_table(pa.table(VISITS), path)
-    return fpd.count(path, PLAN, person="ID", contributions=KEPT)
+    return fpd.count(path, PLAN, person="ID")
 
 
 @pytest.fixture(scope="module")
 def whole() -> fp.Tables:
     table = {("SEX",): np.bincount((VISITS["SEX"] == "2").astype(int))}
-    return fp.Tables(DOMAIN, table, contributions=LARGEST, person="ID")
+    return fp.Tables(DOMAIN, table, unit=fp.AddRemove(LARGEST), person="ID")
 
 
 @pytest.fixture(scope="module")
 def limited(counted: fp.Tables) -> list[fp.Release]:
-    return list(release_often(PLAN, counted, RELEASES, KEPT))
+    return list(release_often(PLAN, counted, RELEASES))
 
 
 def is_share(covered: float, confidence: float) -> bool:
@@ -100,17 +101,16 @@ def estimated(noise: float, counted: fp.Tables, whole: fp.Tables) -> list[fp.Tru
     """Pairs of releases by the sampler that releases, or with so much noise of another kind."""
     rng = np.random.default_rng(5)
 
-    def drawn(plan: fp.Plan, tables: fp.Tables, k: int) -> fp.Release:
+    def drawn(plan: fp.Plan, tables: fp.Tables) -> fp.Release:
         if noise == 1.0:
-            return fpo.release(plan, tables, contributions=k)
+            return fpo.release(plan, tables)
         exact = plan.strategy.answer_exactly(tables.marginal)
         added = rng.normal(size=len(exact)) * plan.noise_std * noise
         answers = exact + np.rint(added).astype(np.int64)
-        return fp.Release(plan, answers, plan.rho * k**2, k, limited="enforced")
+        return fp.Release(plan, answers, plan.rho, limited="enforced")
 
     return [
-        fp.estimate_truncation(drawn(PLAN, counted, KEPT), drawn(COARSE, whole, LARGEST))
-        for _ in range(RELEASES)
+        fp.estimate_truncation(drawn(PLAN, counted), drawn(COARSE, whole)) for _ in range(RELEASES)
     ]
 
 
@@ -140,15 +140,15 @@ def test_other_noise_would_be_noticed(noise: float, counted: fp.Tables, whole: f
     assert not is_calibrated(estimated(noise, counted, whole))
 
 
-def exact(plan: fp.Plan, tables: fp.Tables, k: int, limited: str | None) -> fp.Release:
+def exact(plan: fp.Plan, tables: fp.Tables, limited: str | None) -> fp.Release:
     answers = plan.strategy.answer_exactly(tables.marginal)
-    return fp.Release(plan, answers, plan.rho * k**2, k, limited=limited)  # type: ignore[arg-type]
+    return fp.Release(plan, answers, plan.rho, limited=limited)  # type: ignore[arg-type]
 
 
 def test_what_is_lost_without_noise(counted: fp.Tables, whole: fp.Tables) -> None:
     few, many = (
-        exact(PLAN, counted, KEPT, "enforced"),
-        exact(COARSE, whole, LARGEST, "enforced"),
+        exact(PLAN, counted, "enforced"),
+        exact(COARSE, whole, "enforced"),
     )
     lost = fp.estimate_truncation(few, many)
     assert lost.records.value == pytest.approx(TRUE_ALL - TRUE_KEPT)
@@ -165,7 +165,7 @@ def test_fieller_ends_solve_their_equation() -> None:
     from fitplug.release.combination import Estimate
     from fitplug.workload.targets import quantile
 
-    lost = fp.TruncationLoss(Estimate(700.0, 20.0), Estimate(1000.0, 60.0), 3, 40)
+    lost = fp.TruncationLoss(Estimate(700.0, 20.0), Estimate(1000.0, 60.0), PLAN.unit, COARSE.unit)
     for end in lost.share_interval(0.9):
         ratio = 1 - end
         at = abs(700.0 - ratio * 1000.0) / math.hypot(20.0, ratio * 60.0)
@@ -176,16 +176,16 @@ def test_releases_that_tell_nothing_of_a_limit_are_refused(
     counted: fp.Tables, whole: fp.Tables
 ) -> None:
     few, many = (
-        exact(PLAN, counted, KEPT, "enforced"),
-        exact(COARSE, whole, LARGEST, "declared"),
+        exact(PLAN, counted, "enforced"),
+        exact(COARSE, whole, "declared"),
     )
     for first in ("declared", None):
         with pytest.raises(InputError, match="name the release that was limited by person"):
-            fp.estimate_truncation(exact(PLAN, counted, KEPT, first), many)
+            fp.estimate_truncation(exact(PLAN, counted, first), many)
     with pytest.raises(InputError, match=r"keeps at most 3 .* second 3: the second must keep more"):
-        fp.estimate_truncation(few, replace(many, contributions=3))
+        fp.estimate_truncation(few, few)
     with pytest.raises(InputError, match="second does not say how many"):
-        fp.estimate_truncation(few, replace(many, contributions=None))
+        fp.estimate_truncation(few, replace(many, limited=None))
     only = replace(few, rows='only rows where ST is "15" are counted')
     with pytest.raises(InputError, match=r'different records.* ST is "15".*each row is one record'):
         fp.estimate_truncation(only, many)
@@ -198,7 +198,9 @@ def test_releases_that_tell_nothing_of_a_limit_are_refused(
     assert same.records == fp.estimate_truncation(few, many).records
     with pytest.raises(InputError, match="is a ratio; give a count"):
         fp.estimate_truncation(few, many, "total / total")
-    near = fp.TruncationLoss(fp.Estimate(70.0, 20.0), fp.Estimate(100.0, 60.0), 3, 40)
+    near = fp.TruncationLoss(
+        fp.Estimate(70.0, 20.0), fp.Estimate(100.0, 60.0), PLAN.unit, COARSE.unit
+    )
     with pytest.raises(InputError, match="release it with a smaller std"):
         near.share_interval()
 
@@ -215,7 +217,6 @@ UNCHECKED = "fitplug did not check this."
         (3, "declared", f"{ALL_COUNTED}3 rows per person; {UNCHECKED}", "kept"),
         (1, "declared", f"{ALL_COUNTED}one row per person; {UNCHECKED}", "kept"),
         (3, None, f"assumes at most 3 rows per person; {UNCHECKED}", "Every matching row"),
-        (None, None, "Whoever called the measurement knows", "assumes"),
     ],
 )
 def test_every_limit_in_words(k: int, limited: str | None, said: str, unsaid: str) -> None:
@@ -234,7 +235,7 @@ def test_the_assumption_is_about_records_where_rows_stand_for_several() -> None:
 
 
 def test_folders_keep_it_and_earlier_ones_are_read(tmp_path: Path) -> None:
-    made = fpo.release(people.plan(), people.tables(people.histogram()), contributions=2)
+    made = fpo.release(people.plan(2), people.tables(people.histogram()))
     assert made.limited == "declared"
     made.save(tmp_path / "now")
     again = fp.Release.load(tmp_path / "now")
@@ -256,7 +257,7 @@ def test_folders_keep_it_and_earlier_ones_are_read(tmp_path: Path) -> None:
 
 def test_a_release_into_a_folder_keeps_it(counted: fp.Tables, tmp_path: Path) -> None:
     ledger = fp.Ledger(tmp_path / "budget.db", rho=10.0)
-    keywords = {"contributions": KEPT, "ledger": ledger, "key": "visits"}
+    keywords = {"ledger": ledger, "key": "visits"}
     for _ in range(2):  # made, and found
         release = fpo.publish(PLAN, counted, tmp_path / "out", **keywords)  # type: ignore[arg-type]
         assert release.limited == "enforced"
@@ -265,7 +266,7 @@ def test_a_release_into_a_folder_keeps_it(counted: fp.Tables, tmp_path: Path) ->
 
 
 def test_an_edited_limit_is_noticed(tmp_path: Path) -> None:
-    made = fpo.release(people.plan(), people.tables(people.histogram()), contributions=2)
+    made = fpo.release(people.plan(2), people.tables(people.histogram()))
     made.save(tmp_path / "out")
     table = pq.read_table(tmp_path / "out" / "total.parquet")
     metadata = table.schema.metadata | {b"fitplug.limited": b"enforced"}
@@ -278,7 +279,7 @@ def test_an_edited_limit_is_noticed(tmp_path: Path) -> None:
 
 
 def test_reviews_say_whom_the_numbers_are_about(counted: fp.Tables) -> None:
-    release = fpo.release(PLAN, counted, contributions=KEPT)
+    release = fpo.release(PLAN, counted)
     about = fp.About(unit="patient")
     said = fp.review(release, about=about)["deployment"]
     processed = said["accounting"]["post_processing"]
@@ -294,11 +295,11 @@ def test_reviews_say_whom_the_numbers_are_about(counted: fp.Tables) -> None:
 def test_reports_tell_what_each_limit_costs() -> None:
     three, seven = (fp.design(PLAN.workload, unit=fp.AddRemove(k)) for k in (3, 7))
     told = collect_facts(three, delta=1e-6, limited="enforced")
-    assert [limit.contributions for limit in told.limits] == [1, 2, 3, 5, 10]
+    assert [limit.records for limit in told.limits] == [1, 2, 3, 5, 10]
     for limit in told.limits:
-        k = limit.contributions
-        assert limit.rho == pytest.approx(k**2 * PLAN.rho)
-        assert limit.rho >= k**2 * PLAN.rho_exact
+        k = limit.records
+        assert limit.rho == pytest.approx(k**2 * PLAN.rho / 9)
+        assert limit.rho >= k**2 * PLAN.rho_exact / 9
         assert limit.std_factor == k / 3
         # The same release with every std larger by the factor costs what the declared one does.
         eased = fp.design(
@@ -310,9 +311,9 @@ def test_reports_tell_what_each_limit_costs() -> None:
                 ],
             )
         )
-        assert k**2 * eased.rho == pytest.approx(9 * PLAN.rho, rel=1e-3)
+        assert k**2 * eased.rho == pytest.approx(PLAN.rho, rel=1e-3)
     limits = collect_facts(seven).limits
-    assert [limit.contributions for limit in limits][-2:] == [7, 10]
+    assert [limit.records for limit in limits][-2:] == [7, 10]
     page = " ".join(render_page(told).split())
     assert "How many rows per person" in page
     assert "Counting will keep at most 3 rows per person." in page
@@ -419,7 +420,6 @@ def test_a_unit_that_keeps_records_apart_is_part_of_the_limit() -> None:
         name: exact(
             fp.design(workload, unit=unit),
             fp.Tables(domain, {("MONTH",): np.full(4, counts[name])}),
-            1,
             "enforced",
         )
         for name, unit in APART.items()
@@ -432,8 +432,7 @@ def test_a_unit_that_keeps_records_apart_is_part_of_the_limit() -> None:
                 continue
             lost = fp.estimate_truncation(kept, whole, "months")
             assert lost.records.value == pytest.approx(4 * (counts[second] - counts[first]))
-            assert (lost.limit, lost.whole_limit) == (int(first[0]), int(second[0]))
-            assert lost.kept_apart == APART[first].apart
+            assert (lost.kept_unit, lost.whole_unit) == (APART[first], APART[second])
     with pytest.raises(InputError, match=r"at most 4 .*person, each in another cell.* second 3,"):
         fp.estimate_truncation(releases["4 a cell"], releases["3 a month"], "months")
 
@@ -451,7 +450,7 @@ def test_the_population_names_what_keeps_records_apart(limited: str | None, says
     domain = fp.Domain({"MONTH": fp.Integers(1, 4)})
     workload = fp.Workload(domain, [fp.marginal("MONTH", std=2.0, name="months")])
     plan = fp.design(workload, unit=APART["3 a month"])
-    release = exact(plan, fp.Tables(domain, {("MONTH",): np.full(4, 9)}), 1, limited)
+    release = exact(plan, fp.Tables(domain, {("MONTH",): np.full(4, 9)}), limited)
     says = says.replace("{apart}", plan.unit.apart)
     assert says in release.population
     if limited is not None:

@@ -22,7 +22,7 @@ def same(one: fp.Release, two: fp.Release) -> None:
     assert one.plan_digest == two.plan_digest
     np.testing.assert_array_equal(one.answers, two.answers)
     assert two.answers.dtype == np.int64
-    for name in ("rho", "contributions", "noise_scale", "entry", "privacy_cost"):
+    for name in ("rho", "noise_scale", "entry", "privacy_cost"):
         assert getattr(one, name) == getattr(two, name)
     for name in one.plan.workload.names:
         np.testing.assert_array_equal(one.estimates[name], two.estimates[name])
@@ -33,7 +33,7 @@ def same(one: fp.Release, two: fp.Release) -> None:
 def charged(tmp_path_factory):
     ledger = fp.Ledger(tmp_path_factory.mktemp("ledger") / "budget.db", rho=100.0)
     tables = people.tables(people.histogram())
-    return fpo.release(people.plan(), tables, contributions=3, ledger=ledger, key="first")
+    return fpo.release(people.plan(3), tables, ledger=ledger, key="first")
 
 
 @pytest.fixture
@@ -167,8 +167,6 @@ class TestDamage:
             (lambda h: h.update(format=99), "format 99"),
             (lambda h: h.update(kind="plan"), "answers of format"),
             (lambda h: h.update(rho=(0.5).hex()), "do not agree"),
-            (lambda h: h.update(contributions=1), "do not agree"),
-            (lambda h: h.update(contributions=True), "do not agree"),
             (lambda h: h.update(noise_scale=(2.0).hex()), "do not agree"),
             (lambda h: h.update(noise_scale=(-1.0).hex()), "do not agree"),
             (lambda h: h.update(noise_scale="nan"), "do not agree"),

@@ -60,8 +60,8 @@ def prepare(
     return Publication.prepare(request, Output.open(folder), ThisProcess())
 
 
-def limited(contributions: int = 1) -> fp.Tables:
-    return fp.Tables(DOMAIN, {("sex", "age"): X}, contributions=contributions, person="ID")
+def limited(records: int = 1) -> fp.Tables:
+    return fp.Tables(DOMAIN, {("sex", "age"): X}, unit=fp.AddRemove(records), person="ID")
 
 
 def test_a_free_release_is_retried_for_as_many_records(tmp_path, ledger, monkeypatch):
@@ -73,8 +73,9 @@ def test_a_free_release_is_retried_for_as_many_records(tmp_path, ledger, monkeyp
         with pytest.raises(KilledError):
             fpo.publish(WOMEN, TABLES, tmp_path / "w", **keywords)
     for more in (2, 1000):
-        with pytest.raises(fp.KeyTaken, match=f"for {more} record"):
-            fpo.publish(WOMEN, TABLES, tmp_path / "w", contributions=more, **keywords)
+        other = fp.design(WOMEN.workload, unit=fp.AddRemove(more))
+        with pytest.raises(fp.KeyTaken, match="this is another plan"):
+            fpo.publish(other, TABLES, tmp_path / "w", **keywords)
     made = fpo.publish(WOMEN, TABLES, tmp_path / "w", **keywords)
     assert made.entry is not None
     assert made.entry.rho == 0

@@ -98,9 +98,11 @@ def rows(text):
 
 
 @pytest.mark.parametrize("plan", [PLAN, MARGINALS], ids=["dense", "symmetric"])
-@pytest.mark.parametrize("contributions", [1, 3])
-def test_every_figure_is_the_plans(plan, contributions):
-    released = fpo.release(plan, tables(plan), contributions=contributions)
+@pytest.mark.parametrize("records", [1, 3])
+def test_every_figure_is_the_plans(plan, records):
+    of_one = plan.rho_exact
+    plan = fp.design(plan.workload, unit=fp.AddRemove(records))
+    released = fpo.release(plan, tables(plan))
     record = fp.review(released, delta=1e-6)
     assert_of_the_registry(record)
     loss = record["deployment"]["privacy_loss"]
@@ -109,11 +111,12 @@ def test_every_figure_is_the_plans(plan, contributions):
         "delta": 1e-6,
         "rho": released.rho,
     }
-    rho = plan.rho_exact * contributions**2
+    rho = plan.rho_exact
+    assert rho == of_one * records**2
     assert Fraction(released.rho) >= rho
     told = [Fraction(n) for n in re.findall(r"(?:rho|epsilon) = (\d+\.\d+(?:e-\d+)?)",
                                             loss["privacy_parameters_details"])]  # fmt: skip
-    exact = [rho, *([plan.rho_exact] if contributions > 1 else [])]
+    exact = [rho, *([of_one] if records > 1 else [])]
     exact += [Fraction(released.epsilon(1e-6))]
     assert len(told) == len(exact)
     for shown, value in zip(told, exact, strict=True):
@@ -159,11 +162,12 @@ def test_only_a_plan_within_its_tolerance_is_called_the_least():
 
 
 def test_epsilon_of_several_records_is_that_of_their_distance():
-    released = fpo.release(PLAN, tables(PLAN), contributions=3)
-    assert Fraction(released.privacy_cost) >= 3 * Fraction(PLAN.privacy_cost)
+    plan = fp.design(PLAN.workload, unit=fp.AddRemove(3))
+    released = fpo.release(plan, tables(plan))
+    assert Fraction(released.privacy_cost) ** 2 >= 2 * plan.rho_exact == 18 * PLAN.rho_exact
     assert released.privacy_cost == pytest.approx(3 * PLAN.privacy_cost, rel=1e-15)
-    louder = Release(PLAN, released.answers, rho=1.0, noise_scale=2.0)
-    assert louder.privacy_cost == PLAN.privacy_cost / 2
+    louder = Release(plan, released.answers, rho=1.0, noise_scale=2.0)
+    assert louder.privacy_cost == plan.privacy_cost / 2
 
 
 def test_it_tells_nothing_of_the_rows():
@@ -209,7 +213,7 @@ def test_what_only_the_publisher_knows_is_said_or_asked_for():
 
 
 def test_whether_records_were_limited_is_told():
-    released = fpo.release(PLAN, tables(PLAN), contributions=4)
+    released = fpo.release(fp.design(PLAN.workload, unit=fp.AddRemove(4)), tables(PLAN))
     declared, enforced = (
         fp.review(released, limited=limited)["deployment"] for limited in ("declared", "enforced")
     )
@@ -227,7 +231,8 @@ class TestComposition:
 
     def test_units_that_differ_are_named_with_their_cells(self, tmp_path):
         ledger = fp.Ledger(tmp_path / "b.db", rho=9.0, unit=fp.AddRemove(2))
-        released = fpo.release(PLAN, tables(PLAN), ledger=ledger, contributions=2)
+        plan = fp.design(PLAN.workload, unit=fp.AddRemove(2))
+        released = fpo.release(plan, tables(plan), ledger=ledger)
         text = self.told(released, ledger)
         assert "for one person's records added or removed: at most 2, anywhere; spent" in text
         assert "unit of privacy" not in text

@@ -30,8 +30,9 @@ def test_the_spec_form_is_read_back(unit):
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: fp.AddRemove(records=0), "an integer of at least 1, not 0"),
-        (lambda: fp.AddRemove(records=True), "an integer of at least 1, not True"),
+        (lambda: fp.AddRemove(records=0), "records = 0 must be an integer from 1"),
+        (lambda: fp.AddRemove(records=True), "records = True must be an integer from 1"),
+        (lambda: fp.AddRemove(records=10**6 + 1), "from 1 to 1000000"),
         (lambda: fp.AddRemove(records=2, distinct=1), "distinct must be True or False"),
         (lambda: fp.AddRemove(records=2, once_per=3), "the name of an attribute, not 3"),
         (lambda: fp.AddRemove(2, distinct=True, once_per="a"), "do not go together"),
@@ -57,16 +58,13 @@ def test_an_attribute_that_the_domain_lacks_is_named(unit):
 
 
 @pytest.mark.parametrize(
-    ("unit", "contributions", "most"),
+    ("unit", "limit", "shown"),
     [
-        (fp.AddRemove(), 1, 1),
-        (fp.AddRemove(), 4, 4),
-        (fp.AddRemove(3), 3, 3),
-        (fp.AddRemove(3, distinct=True), 1, 3),
-        (fp.AddRemove(12, once_per="age"), 1, 12),
-        (fp.ReplaceOne(), 1, 1),
+        (fp.AddRemove(), fp.AddRemove(), "AddRemove(records=1)"),
+        (fp.AddRemove(3), fp.AddRemove(3), "AddRemove(records=3)"),
+        (fp.AddRemove(3, True), fp.AddRemove(3, True), "AddRemove(records=3, distinct=True)"),
+        (fp.ReplaceOne(("age",)), fp.AddRemove(), "ReplaceOne(within=('age',))"),
     ],
 )
-def test_a_release_says_how_many_records_a_person_has(unit, contributions, most):
-    """Where records are apart, the cost is one of the person: it is not multiplied by a number."""
-    assert unit.choose_records(contributions) == most
+def test_a_unit_says_what_a_count_keeps_of_a_person(unit, limit, shown):
+    assert (unit.limit, unit.records, repr(unit)) == (limit, limit.records, shown)

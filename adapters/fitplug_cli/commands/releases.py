@@ -280,7 +280,7 @@ def make_request(
 def check_counts(spec: Spec, plan: Plan, tables: Tables, counts_file: Path | None) -> None:
     """Raise TablesError unless the counts are those that the spec describes."""
     try:
-        check_limit(plan, tables, plan.structure.changes)
+        check_limit(plan, tables)
         check_tables(plan, tables)
     except TablesError as error:
         raise TablesError(f"{counts_file or f'{spec.path}: the data'}: {error}") from None

@@ -54,8 +54,8 @@ def build_truncation_record(lost: TruncationLoss, confidence: float) -> dict[str
     check_confidence(confidence)
     return {
         "confidence": confidence,
-        "kept": {"limit": lost.limit, **lost.kept._asdict()},
-        "whole": {"limit": lost.whole_limit, **lost.whole._asdict()},
+        "kept": {"unit": lost.kept_unit.to_spec(), **lost.kept._asdict()},
+        "whole": {"unit": lost.whole_unit.to_spec(), **lost.whole._asdict()},
         "lost": {**lost.records._asdict(), "interval": lost.records.interval(confidence)},
         "share": {"value": lost.share, "interval": lost.share_interval(confidence)},
         "left_out_by_one_only": list(lost.apart),
@@ -70,14 +70,15 @@ def print_truncation(lost: TruncationLoss, confidence: float) -> None:
         InputError: If the coarse count is too near to zero for its std.
     """
     low, high = lost.share_interval(confidence)
+    limit, whole = (f"{unit.records}{{}}{unit.apart}" for unit in (lost.kept_unit, lost.whole_unit))
     table = Table(box=None)
     table.add_column("records")
     for column in ("estimate", "std", "lower", "upper"):
         table.add_column(column, justify="right", no_wrap=True)
     for name, count in (
-        (f"with at most {lost.limit} of each person{lost.kept_apart}", lost.kept),
-        (f"with at most {lost.whole_limit} of each person{lost.whole_apart}", lost.whole),
-        (f"lost by the limit of {lost.limit}{lost.kept_apart}", lost.records),
+        (f"with at most {limit.format(' of each person')}", lost.kept),
+        (f"with at most {whole.format(' of each person')}", lost.whole),
+        (f"lost by the limit of {limit.format('')}", lost.records),
     ):
         numbers = (count.value, count.std, *count.interval(confidence))
         table.add_row(name, *(f"{number:,.0f}" for number in numbers))
@@ -85,9 +86,10 @@ def print_truncation(lost: TruncationLoss, confidence: float) -> None:
     table.add_row("share of them lost", share, "", lower, upper)
     print_table(table)
     out.print(f"each interval at {100 * confidence:g}% confidence")
-    apart = f" ({lost.whole_apart.removeprefix(', ')})" if lost.whole_apart else ""
+    unit = lost.whole_unit
+    apart = f" ({unit.apart.removeprefix(', ')})" if unit.apart else ""
     out.print(
-        f"what a person has beyond {lost.whole_limit} records{apart} is in neither release, unless "
+        f"what a person has beyond {unit.records} records{apart} is in neither release, unless "
         "nobody has more"
     )
     if lost.apart:

@@ -17,6 +17,7 @@ from fitplug.counts import Tables
 from fitplug.domain import Domain
 from fitplug.errors import TablesError
 from fitplug.files import read_archive
+from fitplug.workload import AddRemove
 from fitplug_cli.files import replace_file
 
 _FORMAT = 2
@@ -36,9 +37,7 @@ def write_counts(path: Path, tables: Tables) -> None:
             "nonce": tables.nonce.hex(),
             "domain": list(tables.domain.spec().items()),
             "tables": names,
-            "contributions": tables.contributions,
-            "distinct": tables.distinct,
-            "once_per": tables.once_per,
+            "unit": None if tables.unit is None else tables.unit.to_spec(),
             "person": tables.person,
             "rows": tables.rows,
         }
@@ -66,9 +65,7 @@ def read_counts(path: Path) -> Tables:
         tables = Tables(
             _build_domain(header),
             {tuple(names): arrays[f"table{i}"] for i, names in enumerate(header["tables"])},
-            contributions=header["contributions"],
-            distinct=header["distinct"],
-            once_per=header["once_per"],
+            unit=None if header["unit"] is None else AddRemove(**header["unit"]),
             person=header["person"],
             rows=header["rows"],
             nonce=bytes.fromhex(header["nonce"]),

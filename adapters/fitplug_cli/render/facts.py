@@ -18,8 +18,8 @@ from fitplug.families import list_names
 from fitplug.plan import NEGLIGIBLE_GAP, GroupRow, Plan, estimate_saving, price_groups
 from fitplug.release import About, Limited, describe_planned_population
 from fitplug.workload import ReplaceOne
-from fitplug_cli.render.contribution_limits import Limit, compare_limits
-from fitplug_cli.render.json_records import compute_epsilon, compute_privacy_cost, compute_rho
+from fitplug_cli.render.json_records import compute_rho
+from fitplug_cli.render.record_limits import Limit, compare_limits
 
 
 def format_percent(share: float) -> str:
@@ -153,17 +153,12 @@ class Facts:
     rows: str | None = None
 
     @property
-    def most_records(self) -> int:
-        """The largest number of records of one person in the plan's unit of privacy."""
-        return self.plan.unit.choose_records(1)
-
-    @property
     def population(self) -> str:
         """Which rows the answers would be about; empty for a plan without a spec."""
         if self.limited is None:
             return ""
         return describe_planned_population(
-            self.most_records, self.limited, self.plan.bound_unit.apart, self.rows
+            self.plan.unit.records, self.limited, self.plan.bound_unit.apart, self.rows
         )
 
     @property
@@ -171,7 +166,7 @@ class Facts:
         """A sentence that says in what neighbouring data sets differ."""
         unit = self.plan.unit
         apart = self.plan.bound_unit.apart
-        changed = f"all records of one person, at most {self.most_records:,}{apart}"
+        changed = f"all records of one person, at most {self.plan.unit.records:,}{apart}"
         if not isinstance(unit, ReplaceOne):
             return f"Neighbouring datasets differ by {changed}."
         fixed = f", which keep their {list_names(unit.within)}" if unit.within else ""
@@ -183,7 +178,7 @@ class Facts:
     @cached_property
     def privacy_cost(self) -> float:
         """Delta for all records of one person, rounded up."""
-        return compute_privacy_cost(self.plan)
+        return self.plan.privacy_cost
 
     @cached_property
     def rho(self) -> float:
@@ -192,7 +187,7 @@ class Facts:
 
     def epsilon(self, delta: float) -> float:
         """Return epsilon for all records of one person at a delta."""
-        return compute_epsilon(self.plan, delta)
+        return self.plan.epsilon(delta)
 
     @cached_property
     def limits(self) -> tuple[Limit, ...]:
@@ -216,7 +211,7 @@ class Facts:
             )
         if self.profile[-1] < _EVEN:
             return None
-        if self.most_records == 1:
+        if self.plan.unit.records == 1:
             return "Every cell costs the same: a record costs rho wherever it lies."
         return "Every cell costs the same: the costliest person with a record in it costs rho."
 

@@ -6,57 +6,17 @@ Their amounts have all digits.
 from __future__ import annotations
 
 import dataclasses
-from fractions import Fraction
 from typing import Any
 
 from fitplug.ledger import Ledger
-from fitplug.numeric import ceil_float
 from fitplug.plan import Plan, describe_public_totals
-from fitplug.privacy import epsilon_at
 
 
-def compute_rho(plan: Plan, records: int | None = None) -> float:
-    """Compute the rho that is charged for one person.
-
-    Args:
-        plan: The plan.
-        records: The number of records of a person, who may have them anywhere; None for a person
-            in the plan's unit of privacy.
-
-    Returns:
-        The rho, rounded up.
-    """
+def compute_rho(plan: Plan) -> float:
+    """Compute the rho that is charged for one person in the plan's unit of privacy, rounded up."""
     from fitplug_opendp.noise_source import compute_charged_rho
 
-    return compute_charged_rho(plan, records or plan.structure.changes)
-
-
-def compute_privacy_cost(plan: Plan, records: int | None = None) -> float:
-    """Compute Delta for one person.
-
-    Args:
-        plan: The plan.
-        records: As for `compute_rho`.
-
-    Returns:
-        Delta, rounded up.
-    """
-    changes = plan.compare_records(records or plan.structure.changes)
-    return ceil_float(Fraction(plan.privacy_cost) * changes)
-
-
-def compute_epsilon(plan: Plan, delta: float, records: int | None = None) -> float:
-    """Compute epsilon at a delta for one person.
-
-    Args:
-        plan: The plan.
-        delta: The delta.
-        records: As for `compute_rho`.
-
-    Returns:
-        epsilon, rounded up.
-    """
-    return epsilon_at(compute_privacy_cost(plan, records), delta, plan.noise.loss)
+    return compute_charged_rho(plan)
 
 
 def build_plan_record(plan: Plan, delta: float) -> dict[str, Any]:
@@ -65,15 +25,13 @@ def build_plan_record(plan: Plan, delta: float) -> dict[str, Any]:
         "plan_digest": plan.digest,
         "unit": plan.unit.to_spec(),
         "publishes_exactly": describe_public_totals(plan) or None,
-        "contributions": plan.unit.choose_records(1),
         "rho": compute_rho(plan),
-        "privacy_cost": compute_privacy_cost(plan),
+        "privacy_cost": plan.privacy_cost,
         "delta": delta,
-        "epsilon": compute_epsilon(plan, delta),
+        "epsilon": plan.epsilon(delta),
         "plan_rho": plan.rho,
         "overstatement": plan.overstatement,
         "plan_rho_exact": str(plan.rho_exact),
-        "plan_privacy_cost": plan.privacy_cost,
         "lower_bound": plan.lower_bound,
         "certified_gap": plan.gap,
         "status": plan.status,

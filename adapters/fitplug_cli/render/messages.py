@@ -19,7 +19,7 @@ from fitplug.release import Release
 from fitplug.workload import Workload
 from fitplug_cli.render.console import err, out, print_table
 from fitplug_cli.render.csv_tables import find_formula_warning
-from fitplug_cli.render.json_records import compute_epsilon, compute_rho
+from fitplug_cli.render.json_records import compute_rho
 from fitplug_cli.render.release_record import read_release_record
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def print_plan(plan: Plan, delta: float) -> None:
     if (k := plan.structure.changes) > 1:
         rho_of_record = ceil_float(plan.rho_exact * plan.compare_records(1) ** 2)
         rows.add_row("", f"{k:,} rows per person cost {k**2:,} x {format_up(rho_of_record)}")
-    rows.add_row("epsilon", f"{format_up(compute_epsilon(plan, delta), 4)} at delta {delta:g}")
+    rows.add_row("epsilon", f"{format_up(plan.epsilon(delta), 4)} at delta {delta:g}")
     rows.add_row(
         "certified gap", f"{format_up(plan.gap, 2)}: Delta = {format_up(plan.privacy_cost)};"
     )

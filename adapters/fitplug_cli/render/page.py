@@ -23,8 +23,8 @@ from fitplug.display import (
     shorten,
 )
 from fitplug.plan import describe_overstatement, describe_public_totals
-from fitplug_cli.render.contribution_limits import explain_limits
 from fitplug_cli.render.facts import DELTAS, RELAXED, Facts, format_factor, format_percent
+from fitplug_cli.render.record_limits import explain_limits
 
 
 def render_page(facts: Facts, warning: str | None = None) -> str:

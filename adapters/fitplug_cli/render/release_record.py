@@ -122,7 +122,6 @@ def describe_release(release: Release, confidence: float, delta: float) -> dict[
         "rho": release.rho,
         "rho_charged": None if release.entry is None else ceil_float(release.entry.rho),
         "ledger_entry": None if release.entry is None else release.entry.id,
-        "contributions": release.most_records,
         "limited": release.limited,
         "population": release.population,
         "rows": release.rows or "each row is one record",

@@ -10,8 +10,8 @@ from rich.table import Table
 from fitplug.display import format_up
 from fitplug.plan import LARGEST_FACTOR, Relaxation
 from fitplug_cli.render import build_plan_record, out, print_plan, print_table
-from fitplug_cli.render.contribution_limits import explain_limits
 from fitplug_cli.render.facts import DELTAS, RELAXED, Facts, format_factor
+from fitplug_cli.render.record_limits import explain_limits
 
 _SHOWN_DELTAS = DELTAS[::3]
 
@@ -87,9 +87,9 @@ def _print_limits_table(facts: Facts) -> None:
         "every std, to keep this plan's rho",
     )
     for limit in facts.limits:
-        note = " (this plan)" if limit.contributions == facts.most_records else ""
+        note = " (this plan)" if limit.records == facts.plan.unit.records else ""
         table.add_row(
-            f"{limit.contributions:,}{note}",
+            f"{limit.records:,}{note}",
             format_up(limit.rho),
             format_up(limit.epsilon, 4),
             f"x {limit.std_factor:.3g}",

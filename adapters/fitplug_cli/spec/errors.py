@@ -45,12 +45,6 @@ def explain_validation(error: ValidationError) -> str:
     keys = [str(key) for key in first["loc"]]
     where = f"[{keys[0]}] {'.'.join(keys[1:])}".rstrip()
     section = Document.model_fields.get(keys[0])
-    if keys == ["data", "contributions"]:
-        number = first["input"] if type(first["input"]) is int else "K"
-        return (
-            f"unknown key {where}. The unit of privacy says how many rows a person may have: write "
-            f"[privacy] unit = {{ records = {number} }}"
-        )
     if first["type"] == "extra_forbidden":
         known = _list_keys(section) if section and len(keys) > 1 else list(Document.model_fields)
         return f"unknown key {where}; {suggest_nearest(keys[-1], known)}"

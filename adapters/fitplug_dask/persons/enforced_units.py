@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 from fitplug.errors import BudgetError, DomainError
-from fitplug.privacy import check_contributions
 from fitplug.workload import AddRemove, ReplaceOne, Unit
 from fitplug_dask.kernel import Job
 from fitplug_dask.persons.packing import Packing
 from fitplug_dask.persons.selection import AttributeGroups, CellGroups, RecordGroups
 
 
-def choose_limit(unit: Unit | None, contributions: int | None) -> AddRemove | None:
+def choose_limit(unit: Unit | None) -> AddRemove | None:
     """Choose the limit on the records of a person that a count enforces.
 
     Args:
-        unit: The unit of privacy of the plan, or None if the contributions alone say the limit.
-        contributions: The most records of a person, if the caller gives it too.
+        unit: The unit of privacy; None if all records are counted.
 
     Returns:
-        The limit. One record of each person is kept where neighbours replace one record. None if
-        nothing says a limit.
+        The limit. One record of each person is kept where neighbours replace one record.
 
     Raises:
-        BudgetError: The contributions are no number of records, or not that of the unit; or a
-            record that is replaced keeps the values of some attributes.
+        BudgetError: A record that is replaced keeps the values of some attributes.
     """
     if isinstance(unit, ReplaceOne) and unit.within:
         # The row that is kept may be at other values after another row of the person was replaced,
@@ -33,17 +29,7 @@ def choose_limit(unit: Unit | None, contributions: int | None) -> AddRemove | No
             "a person is kept depends on all values of the rows; count without person, or design "
             "the plan for fp.ReplaceOne()"
         )
-    if contributions is not None:
-        check_contributions(contributions)
-    if unit is None:
-        return None if contributions is None else AddRemove(contributions)
-    limit = unit if isinstance(unit, AddRemove) else AddRemove()
-    if contributions not in (None, limit.records):
-        raise BudgetError(
-            f"contributions = {contributions}, but the unit of privacy is {unit}, of which a "
-            f"count keeps at most {limit.records:,}: leave out contributions"
-        )
-    return limit
+    return None if unit is None else unit.limit
 
 
 def find_record_groups(limit: AddRemove, job: Job) -> RecordGroups | None:

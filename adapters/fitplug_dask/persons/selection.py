@@ -37,7 +37,6 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug.errors import BudgetError
-from fitplug.privacy import check_contributions
 from fitplug_dask import loops
 from fitplug_dask.persons.hashing import KEY_BYTES, Words, halve_key
 from fitplug_dask.persons.packing import Field, Rows
@@ -228,26 +227,26 @@ class Selection:
 
     Attributes:
         person: The column that identifies persons.
-        contributions: The most rows kept of each person.
+        records: The most rows kept of each person.
         tag_key: 16 secret bytes, the key of the hashes of persons.
         priority_key: 16 secret bytes, the key of the priorities of rows.
         groups: The rows of a person of which at most one is kept; None if there is no such limit.
     """
 
     person: str
-    contributions: int
+    records: int
     tag_key: bytes
     priority_key: bytes
     groups: RecordGroups | None = None
 
     def __repr__(self) -> str:
-        return f"Selection({self.contributions} rows a {self.person!r}; key secret)"
+        return f"Selection({self.records} rows a {self.person!r}; key secret)"
 
     @classmethod
     def create(
         cls,
-        person: str | None,
-        contributions: int | None,
+        person: str,
+        records: int,
         key: bytes | None,
         groups: RecordGroups | None = None,
     ) -> Selection:
@@ -255,29 +254,22 @@ class Selection:
 
         Args:
             person: The column that identifies persons.
-            contributions: The most rows kept of each person.
+            records: The most rows kept of each person.
             key: At least 16 secret bytes; drawn if None.
             groups: The rows of a person of which at most one is kept.
 
         Raises:
-            BudgetError: The person or the contributions are missing, or the contributions are no
-                number of rows.
+            BudgetError: The person is no name of a column.
             TypeError: The key is not at least 16 bytes.
         """
         if not isinstance(person, str) or not person:
             raise BudgetError(
-                "rows are limited by person; name the column that identifies persons: "
-                'person="..." with contributions=k'
+                f"person = {person!r} must be the name of the column that identifies persons"
             )
-        if contributions is None:
-            raise BudgetError(
-                f"person = {person!r} needs contributions=k: the most rows to keep of each person"
-            )
-        check_contributions(contributions)
         if key is not None and (not isinstance(key, bytes) or len(key) < KEY_BYTES):
             raise TypeError(f"key must be at least {KEY_BYTES} secret bytes")
         secret = hashlib.sha256(secrets.token_bytes(32) if key is None else key).digest()
-        return cls(person, contributions, secret[:KEY_BYTES], secret[KEY_BYTES:], groups)
+        return cls(person, records, secret[:KEY_BYTES], secret[KEY_BYTES:], groups)
 
     def select_rows(self, rows: Rows) -> Positions:
         """Select the rows that are kept.
@@ -298,13 +290,13 @@ class Selection:
         else:
             alone = select_one_of_each_group(self.priority_key, rows, self.groups)
             selected = alone[self._select_lowest(rows.take(alone))]
-        check_selection(rows, selected, self.contributions, self.groups)
+        check_selection(rows, selected, self.records, self.groups)
         return selected
 
     def _select_lowest(self, rows: Rows) -> Positions:
         """Select the k rows of lowest priority of each person."""
         selected = np.empty(len(rows.tags), dtype=np.int64)
         key = halve_key(self.priority_key)
-        limit = min(self.contributions, len(selected))
+        limit = min(self.records, len(selected))
         count = loops.select_rows(*key, rows.tags, rows.words, limit, selected)
         return selected[:count]

@@ -330,9 +330,7 @@ class TableCounts(SplitCounts):
         self.seal = Tables(
             tables.domain,
             dict(tables),
-            contributions=tables.contributions,
-            distinct=tables.distinct,
-            once_per=tables.once_per,
+            unit=tables.unit,
             person=tables.person,
             rows=tables.rows,
             copy=False,
@@ -343,8 +341,8 @@ class TableCounts(SplitCounts):
     def published_seal(self) -> str | None:
         return find_seal(self._tables)
 
-    def check(self, plan: Plan, contributions: int) -> None:
-        check_limit(plan, self._tables, contributions)
+    def check(self, plan: Plan) -> None:
+        check_limit(plan, self._tables)
         check_tables(plan, self._tables)
 
     def list_outside_attributes(self, plan: Plan) -> tuple[str, ...]:
@@ -379,7 +377,7 @@ class StoredCounts(SplitCounts):
         is_of_all_rows = self.rows.rows is None and self.rows.limited == "declared"
         return None if is_of_all_rows else self.seal
 
-    def check(self, plan: Plan, contributions: int) -> None:
+    def check(self, plan: Plan) -> None:
         """Do nothing: these slabs are of the plan, and enforce what the request charges for."""
 
     def list_outside_attributes(self, plan: Plan) -> tuple[str, ...]:

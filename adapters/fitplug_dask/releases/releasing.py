@@ -20,7 +20,7 @@ from fitplug.families import PART
 from fitplug.ledger import ChargeReference, Ledger
 from fitplug.plan import Plan
 from fitplug.release import MoreFiles, Release
-from fitplug.workload import DEFAULT_CONFIDENCE, ONE_RECORD, check_confidence
+from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
 from fitplug_dask.counting import count, count_slabs
 from fitplug_dask.encryption import check_encryption
 from fitplug_dask.persons import RowStore, choose_limit
@@ -91,9 +91,6 @@ class RowCounting:
             return TableCounts(self.source, self.secret.nonce)
         request, keywords = self.release.request, dict(self.keywords)
         if keywords["person"] is not None:
-            # The unit of a plan says more than a number of records does.
-            is_of_record = request.plan.unit == ONE_RECORD
-            keywords["contributions"] = request.contributions if is_of_record else None
             keywords["key"] = keywords["key"] or self.secret.person_key
         keywords |= {"client": self.executor.runner, "progress": self.executor.progress}
         if not self._is_in_slabs():
@@ -164,7 +161,6 @@ def release(
     ledger: Ledger | None = None,
     key: str | None = None,
     person: str | None = None,
-    contributions: int = 1,
     person_key: bytes | None = None,
     key_file: str | os.PathLike[str] | None = None,
     progress: Progress = None,
@@ -205,9 +201,8 @@ def release(
         ledger: The ledger that is charged rho, once, before any noise is drawn.
         key: The name of the release in the ledger. Without a key, the plan, its cost and the output
             identify the release.
-        person: A column that identifies persons, as in `count`.
-        contributions: The largest number of records that one person may have. With `person`, no
-            more are counted.
+        person: A column that identifies persons, as in `count`. No more rows of a person are
+            counted than the plan's unit of privacy says.
         person_key: The secret key that chooses the rows of each person; drawn if left out.
         key_file: The file of the secret, which is drawn if there is none, and removed when the
             release is published. It must not lie beside the output. If left out, it is a file in
@@ -267,7 +262,6 @@ def release(
     request = ReleaseRequest(
         plan,
         describe_source(source, counting),
-        contributions=contributions,
         ledger=ledger,
         within=within,
         what=what,
@@ -313,7 +307,7 @@ def make_release(
     if key_file is not None and request.ledger is None:
         raise InputError("key_file is for runs that are resumed: give a ledger")
     if request.is_enforced:
-        choose_limit(request.plan.unit, None)  # refuses a unit that no count by person keeps
+        choose_limit(request.plan.unit)  # refuses a unit that no count by person keeps
     output = output.limit_requests(read_timeout())
     executor = PartedExecutor(request.plan, PART, open_runner(client, RELEASE_PACKAGES), progress)
     prepared: Publication[SplitCounts] = Publication.prepare(

@@ -31,7 +31,6 @@ def begin_series(
     ledger: Ledger,
     key: str,
     periods: str | None = None,
-    contributions: int = 1,
     what: str | None = None,
     confidence: float = DEFAULT_CONFIDENCE,
     key_file: str | PathLike[str] | None = None,
@@ -47,8 +46,6 @@ def begin_series(
         ledger: The ledger that is charged, and that later keeps what is drawn.
         key: The name of the series in the ledger.
         periods: The attribute whose cells are the periods; None if the plan has only one.
-        contributions: The largest number of records that one person may have in all periods
-            together, if the plan is for one record; see `fitplug_opendp.release`.
         what: The text that the ledger keeps with the charge.
         confidence: The confidence of the tables' intervals for groups whose target names none.
         key_file: The file for the key of the exact counts, which are kept encrypted beside the
@@ -62,7 +59,6 @@ def begin_series(
     Raises:
         InputError: The plan cannot be drawn by period, the folder holds something else, or the key
             file does or would lie beside the counts.
-        BudgetError: The number of contributions is out of range.
         OverBudget: The ledger has less left than the series costs.
         KeyTaken: The key is that of another release.
         LedgerError: The ledger cannot be read or written.
@@ -75,19 +71,17 @@ def begin_series(
     place = _check_can_begin(plan, folder, ledger, key)
     asked = ReleaseRequest(
         plan,
-        contributions=contributions,
         ledger=ledger,
         what=what or f"series of plan {plan.digest[:12]} by {periods}",
         key=key,
     )
-    noise_source = NoiseSource.from_plan(plan, asked.contributions)
+    noise_source = NoiseSource.from_plan(plan)
     request = asked.make_ledger_request(noise_source.charged, encode_path(place))
 
     def describe(begun: StagedCharge) -> SeriesRecord:
         return SeriesRecord(
             plan_digest=plan.digest,
             periods=periods,
-            contributions=int(asked.contributions),
             confidence=float(confidence),
             key=key,
             entry=begun.entry.id,
@@ -181,7 +175,7 @@ def open_series(
     record = SeriesRecord.read(place)
     plan = read_plan(place, record)
     _choose_periods(plan, record.periods)
-    rho = NoiseSource.from_plan(plan, record.contributions).rho
+    rho = NoiseSource.from_plan(plan).rho
     if ledger is None:
         return Series(place, plan, record, rho)
     entry = next((entry for entry in ledger.entries() if entry.id == record.entry), None)

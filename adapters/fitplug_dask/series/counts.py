@@ -76,9 +76,7 @@ def list_period_tables(plan: Plan, periods: str) -> tuple[AttributeSet, ...]:
     )
 
 
-def take_period(
-    plan: Plan, periods: str, index: int, tables: Tables, contributions: int
-) -> PeriodCounts:
+def take_period(plan: Plan, periods: str, index: int, tables: Tables) -> PeriodCounts:
     """Take the counts of one period from tables, which may hold other periods too.
 
     Args:
@@ -86,7 +84,6 @@ def take_period(
         periods: The attribute whose cells are the periods.
         index: The index of the period.
         tables: Exact counts that hold at least `list_period_tables`.
-        contributions: The number of records of one person that the series is charged for.
 
     Raises:
         TablesError: The tables are not what the plan needs, or may hold more of a person.
@@ -98,7 +95,7 @@ def take_period(
                 f"the tables do not match the plan: their attribute {name!r} is missing or has "
                 "other cells; count them again with the plan"
             )
-    check_limit(plan, tables, contributions)
+    check_limit(plan, tables)
     counted = [set(names) for names in tables]
     if missing := [
         names for names in wanted if not any(set(names) <= others for others in counted)
@@ -109,7 +106,7 @@ def take_period(
         )
     return PeriodCounts(
         counts=_take_cells(plan, periods, index, tables),
-        limited=_find_limit(plan, periods, tables, contributions),
+        limited=_find_limit(plan, periods, tables),
         rows=tables.rows,
         outside=list_outside_attributes(plan, tables),
     )
@@ -163,20 +160,18 @@ def answer_newest(plan: Plan, periods: str, counts: Sequence[IntArray]) -> IntAr
     return exact[date_answers(plan.strategy, periods) == len(counts) - 1]
 
 
-def _find_limit(plan: Plan, periods: str, tables: Tables, contributions: int) -> Limited:
+def _find_limit(plan: Plan, periods: str, tables: Tables) -> Limited:
     """Say whether counts like these, of each period, enforce the limit on a person's records.
 
     The records of a person are limited in each count by itself. So the limits of all periods
     together must be no more than the unit of privacy allows.
     """
-    most, unit = tables.contributions, plan.unit
-    if most is None or not isinstance(unit, AddRemove):
+    enforced, unit = tables.unit, plan.unit
+    if enforced is None or not isinstance(unit, AddRemove):
         return "declared"
-    if unit.is_of_records:
-        unit = AddRemove(contributions)
     if unit.once_per not in (None, periods):
         return "declared"
-    in_period = 1 if tables.once_per == periods else most
+    in_period = 1 if enforced.once_per == periods else enforced.records
     return "enforced" if in_period * plan.domain[periods].size <= unit.records else "declared"
 
 

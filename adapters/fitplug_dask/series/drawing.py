@@ -161,10 +161,9 @@ class Drawing:
         """Seal the counts of the period, unless an earlier try has done so, and return them."""
         if self.sealed.has(self.index):
             return self.sealed.read(self.index)
-        periods, contributions = self.record.periods, self.record.contributions
         with log_duration("count"):
             tables = find_tables()
-        counts = take_period(self.plan, periods, self.index, tables, contributions)
+        counts = take_period(self.plan, self.record.periods, self.index, tables)
         return self.sealed.keep(self.index, counts)
 
     def _read_earlier(self) -> Sequence[PeriodCounts]:
@@ -212,7 +211,6 @@ class Drawing:
                     outside=counts.outside,
                 ),
                 rho=self.rho,
-                contributions=self.record.contributions,
                 entry=self.charge.read().entry,
             )
 

@@ -54,7 +54,6 @@ class SeriesRecord:
     Attributes:
         plan_digest: The digest of the plan.
         periods: The attribute whose cells are the periods.
-        contributions: The number of records of one person that the series is charged for.
         confidence: The confidence of the intervals in tables of groups whose target has none.
         key: The name of the series in the ledger.
         entry: The number of its charge.
@@ -63,7 +62,6 @@ class SeriesRecord:
 
     plan_digest: str
     periods: str
-    contributions: int
     confidence: float
     key: str
     entry: int

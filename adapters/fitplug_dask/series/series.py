@@ -187,7 +187,7 @@ class Series:
                 f"{partial.drawn} of {partial.period_count} periods are drawn; the release of all "
                 "is made when the last one is"
             )
-        fields = ("plan", "answers", "rho", "contributions", "entry", "limited", "rows", "outside")
+        fields = ("plan", "answers", "rho", "entry", "limited", "rows", "outside")
         return Release(**{name: getattr(partial, name) for name in fields})
 
     def verify(self) -> None:
@@ -294,7 +294,6 @@ class Series:
             self.record.periods,
             drawn,
             rho=self.rho,
-            contributions=self.record.contributions,
             entry=None if self.charge is None else self.charge.read().entry,
         )
 
@@ -323,9 +322,6 @@ class Series:
         wanted = self.plan.domain, self.tables
         if person is None:
             return count(source, wanted)
-        if self.plan.unit.is_of_records:
-            most = self.plan.unit.choose_records(self.record.contributions)
-            return count(source, wanted, person=person, contributions=most)
         return count(source, wanted, person=person, unit=self.plan.unit)
 
     def _remove_if_over(self, released: PartialRelease) -> None:

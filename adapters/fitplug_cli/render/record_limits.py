@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 
+from fitplug.numeric import ceil_float
 from fitplug.plan import Plan
+from fitplug.privacy import epsilon_at
 from fitplug.release import Limited
 from fitplug.workload import AddRemove
-from fitplug_cli.render.json_records import compute_epsilon, compute_rho
+from fitplug_cli.render.json_records import compute_rho
 
 _SHOWN = (1, 2, 3, 5, 10)
 """The numbers of records of a person whose cost a report shows, and the plan's own number."""
@@ -18,13 +21,13 @@ class Limit:
     """What a limit on the records of a person costs.
 
     Attributes:
-        contributions: The largest number of records of a person.
+        records: The largest number of records of a person.
         rho: The rho of all of them with the plan's noise, rounded up.
         epsilon: The epsilon of all of them.
         std_factor: The factor by which every std changes if rho stays that of the plan's unit.
     """
 
-    contributions: int
+    records: int
     rho: float
     epsilon: float
     std_factor: float
@@ -43,15 +46,20 @@ def compare_limits(plan: Plan, delta: float) -> tuple[Limit, ...]:
     """
     if keeps_records_apart(plan):
         return ()
-    planned = plan.unit.choose_records(1)
-    return tuple(
-        Limit(
-            k,
-            compute_rho(plan, k),
-            compute_epsilon(plan, delta, k),
-            k / planned,
-        )
-        for k in sorted({*_SHOWN, planned})
+    planned = plan.unit.records
+    return tuple(_price_limit(plan, delta, k) for k in sorted({*_SHOWN, planned}))
+
+
+def _price_limit(plan: Plan, delta: float, records: int) -> Limit:
+    """Compute what a limit costs with the plan's noise."""
+    ratio = Fraction(records, plan.unit.records)
+    rho = compute_rho(plan) if ratio == 1 else ceil_float(plan.rho_exact * ratio**2)
+    privacy_cost = ceil_float(Fraction(plan.privacy_cost) * ratio)
+    return Limit(
+        records=records,
+        rho=rho,
+        epsilon=epsilon_at(privacy_cost, delta, plan.noise.loss),
+        std_factor=float(ratio),
     )
 
 
