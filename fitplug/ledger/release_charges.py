@@ -108,7 +108,7 @@ def find_release(file: LedgerFile, request: ChargeRequest) -> StagedCharge | Non
     """Find the charge that a request is a retry of: see `Ledger.find_release`."""
     check_texts(request.what, request.key, request.output)
     # This opens the same transaction as a charge, so that a file that cannot be written is noticed.
-    with file.open_transaction("IMMEDIATE") as database:
+    with file.open_transaction(file.lock_if_created()) as database:
         budget, entries, stages = rows.read_all(database)
         request = convert_request(file, budget, request)
         return _find_or_allow(file, database, budget, entries, stages, request)[0]
