@@ -57,8 +57,7 @@ class Ledger:
         any_noise: Whether charges may be for noise of any kind, such as that of OpenDP's own
             measurements, if the budget is epsilon and delta. epsilon then follows from rho alone,
             which leaves some 10 % less rho.
-        deferred: Whether a ledger that does not exist yet is created by its first charge, and not
-            by this call.
+        deferred: Whether a new ledger is created by its first charge instead of by this call.
 
     Raises:
         BudgetError: The budget is out of range or given twice, or a domain comes without a unit.
