@@ -110,19 +110,19 @@ def make_sampler(
     return draw
 
 
-def upper_sensitivity(plan: Plan, records: int | None = None) -> float:
+def upper_sensitivity(plan: Plan, records: int) -> float:
     """Compute the L2 sensitivity of the plan's exact answers, rounded up.
 
     Args:
         plan: The plan.
         records: The number of records added or removed, or replaced, each of which changes the
-            counts by one difference of the plan's unit of privacy; None for one person in it.
+            counts by one difference of the plan's unit of privacy. A person has
+            `plan.structure.changes` of them.
 
     Returns:
         The sensitivity of the plan's strategy to so many records.
     """
-    times = Fraction(1) if records is None else plan.compare_records(records)
-    return ceil_float(times * Fraction(plan.strategy.sensitivity))
+    return ceil_float(plan.compare_records(records) * Fraction(plan.strategy.sensitivity))
 
 
 def make_gaussian(dp: ModuleType, size: int, std: float) -> Any:

@@ -87,7 +87,7 @@ def make_fitness_for_use(
         return Release(
             plan=plan,
             answers=np.asarray(answers, dtype=np.int64),
-            rho=noise.map(upper_sensitivity(plan)),
+            rho=noise.map(upper_sensitivity(plan, plan.structure.changes)),
             noise_scale=float(scale),
         )
 

@@ -169,7 +169,7 @@ class NoiseSource:
         """
         with enable_contrib():
             noise, sample = make_noise(plan), make_sampler(plan.strategy.size, plan.noise_std)
-        rho = noise.map(upper_sensitivity(plan))
+        rho = noise.map(upper_sensitivity(plan, plan.structure.changes))
         charged = _raise_to_cell_costs(Fraction(rho), CellCosts.from_plan(plan))
         return cls(plan, rho, charged, sample)
 
@@ -254,7 +254,9 @@ def compute_charged_rho(plan: Plan) -> float:
     Returns:
         The zCDP cost for one person in the plan's unit of privacy, rounded up.
     """
-    rho = (Fraction(upper_sensitivity(plan)) / Fraction(plan.noise_std)) ** 2 / 2
+    rho = (
+        Fraction(upper_sensitivity(plan, plan.structure.changes)) / Fraction(plan.noise_std)
+    ) ** 2 / 2
     return ceil_float(_raise_to_cell_costs(rho, CellCosts.from_plan(plan)))
 
 

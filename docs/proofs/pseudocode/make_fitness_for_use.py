@@ -24,8 +24,7 @@ def make_fitness_for_use(input_domain, input_metric, plan, scale=1.0):
         return Release(  # `\label{line:release}`
             plan=plan,
             answers=np.asarray(answers, dtype=np.int64),
-            rho=noise.map(upper_sensitivity(plan, 1)),
-            contributions=None,
+            rho=noise.map(upper_sensitivity(plan, plan.structure.changes)),
             noise_scale=float(scale),
         )
 

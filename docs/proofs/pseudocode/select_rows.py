@@ -9,13 +9,13 @@ class Selection:
         else:
             alone = select_one_of_each_group(self.priority_key, rows, self.groups)
             selected = alone[self._select_lowest(rows.take(alone))]
-        check_selection(rows, selected, self.contributions, self.groups)  # `\label{line:check}`
+        check_selection(rows, selected, self.records, self.groups)  # `\label{line:check}`
         return selected
 
     def _select_lowest(self, rows):
         selected = np.empty(len(rows.tags), dtype=np.int64)
         key = halve_key(self.priority_key)
-        limit = min(self.contributions, len(selected))  # `\label{line:limit}`
+        limit = min(self.records, len(selected))  # `\label{line:limit}`
         count = loops.select_rows(*key, rows.tags, rows.words, limit, selected)
         return selected[:count]
 
