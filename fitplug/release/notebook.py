@@ -15,8 +15,8 @@ from fitplug.display import (
     MOST_TABLES,
     SHOWN_DELTA,
     Figure,
+    format_rho,
     format_std_range,
-    format_up,
     make_section,
     make_table,
     open_figure,
@@ -153,9 +153,9 @@ MOST_ANSWERS = 10**6
 
 def make_release_html(release: NoisyAnswers) -> str:
     """Make the HTML of a release: the cost, the groups, and the first rows of some tables."""
+    cost = format_rho(release.rho, release.epsilon(SHOWN_DELTA), SHOWN_DELTA)
     facts = [
-        f"rho = {format_up(release.rho)} (zCDP, {release.plan.unit})",
-        f"epsilon {format_up(release.epsilon(SHOWN_DELTA), 4)} at delta = {SHOWN_DELTA:g}",
+        f"{cost}, for {release.plan.unit}",
         f"plan {release.plan_digest[:12]}",
         release.population,
     ]
