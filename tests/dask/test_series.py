@@ -140,7 +140,7 @@ def draw_all(plan, tables, scale):
     """The answers of all periods, by the steps of a series, less the exact answers."""
     answers = []
     for month in range(T):
-        counts = [take_period(plan, "MONTH", t, tables, 1).counts for t in range(month + 1)]
+        counts = [take_period(plan, "MONTH", t, tables).counts for t in range(month + 1)]
         exact = answer_newest(plan, "MONTH", counts)
         noisy = draw_part(exact, plan.noise_std * scale, "test")
         answers.append(PeriodAnswers(Period("", "MONTH", month), noisy, "", "declared"))
@@ -163,7 +163,7 @@ def test_all_periods_have_the_distribution_of_one_release(scale, fits):
 def test_the_answers_of_a_period_use_no_later_counts():
     dates = date_answers(PLAN.strategy, "MONTH")
     exact = compute_exact_answers(PLAN, TABLES)
-    counts = [take_period(PLAN, "MONTH", t, TABLES, 1) for t in range(T)]
+    counts = [take_period(PLAN, "MONTH", t, TABLES) for t in range(T)]
     for month in range(T):
         own = answer_newest(PLAN, "MONTH", [one.counts for one in counts[: month + 1]])
         assert np.array_equal(own, exact[dates == month])

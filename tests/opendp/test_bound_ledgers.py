@@ -208,9 +208,9 @@ def test_nobody_can_declare_what_lies_in_the_cell_of_other_values(
     with pytest.raises(TablesError, match=r"count with person=\.\.\., .* or leave out other of 'm"):
         way(plan, ledger, tmp_path)
     assert ledger.entries() == ()
-    limit: Any = {"unit": fp.AddRemove(3), "distinct": name == "distinct", "person": "id"}
-    limit |= {"once_per": "month"} if name == "once_per" else {}
-    tables = fp.Tables(domain, {domain.names: np.zeros((3, 2), dtype=int)}, **limit)
+    unit = fp.AddRemove(3, name == "distinct", "month" if name == "once_per" else None)
+    cells = {domain.names: np.zeros((3, 2), dtype=int)}
+    tables = fp.Tables(domain, cells, unit=unit, person="id")
     assert fpo.release(plan, tables, ledger=ledger).limited == "enforced"
 
 

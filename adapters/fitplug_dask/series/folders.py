@@ -83,7 +83,7 @@ class SeriesRecord:
 
     def _has_types(self) -> bool:
         """Return whether the fields are of their types, which a file need not be of."""
-        types = [str, str, int, float, str, int, str]
+        types = [str, str, float, str, int, str]
         return [type(value) for value in asdict(self).values()] == types
 
     @classmethod
