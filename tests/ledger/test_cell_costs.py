@@ -470,10 +470,11 @@ def test_a_release_can_always_be_charged_for_many_records(tmp_path, k):
         assert charged >= plan.rho_exact == fp.design(workload).rho_exact * k**2
 
 
+@pytest.mark.parametrize("records", [1, 3, 7])
 @pytest.mark.parametrize("rho", [0.1, 0.2, 0.3, 0.7, 0.05])
-def test_a_plan_for_a_budget_fits_into_it(tmp_path: Path, rho: float) -> None:
+def test_a_plan_for_a_budget_fits_into_it(tmp_path: Path, rho: float, records: int) -> None:
     """Floats of these decimals lie on both sides of them, and the release is charged a float."""
-    made = plan(YOUNG, ALL, rho=rho)
+    made = plan(YOUNG, ALL, rho=rho, unit=fp.AddRemove(records))
     budget = fp.Ledger(tmp_path / "budget.db", rho=rho)
     fpo.release(made, tables(made), ledger=budget)
     (entry,) = budget.entries()
