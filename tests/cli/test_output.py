@@ -94,12 +94,12 @@ def test_usage_errors_are_json_too(tmp_path):
 
 def test_usage_errors_name_the_help_of_their_command():
     for arguments, says in {
-        ("report",): "Missing argument 'PLAN'; see: fitplug report --help",
-        ("ledger", "show"): "Missing argument 'PATH'; see: fitplug ledger show --help",
-        ("shw",): "No such command 'shw'; see: fitplug --help",
-        ("estimate", "out", "-by", "SEX"): "No such option: -b, as long options have two "
-        "hyphens: --by; see: fitplug estimate --help",
-        ("estimate", "out", "-c"): "No such option: -c; see: fitplug estimate --help",
+        ("report",): "Missing argument 'PLAN'. See `fitplug report --help`.",
+        ("ledger", "show"): "Missing argument 'PATH'. See `fitplug ledger show --help`.",
+        ("shw",): "No such command 'shw'. See `fitplug --help`.",
+        ("estimate", "out", "-by", "SEX"): "No such option: -b. Did you mean --by? "
+        "See `fitplug estimate --help`.",
+        ("estimate", "out", "-c"): "No such option: -c. See `fitplug estimate --help`.",
     }.items():
         ran = fitplug(*arguments)
         assert (ran.returncode, ran.stderr) == (2, f"fitplug: {says}\n")

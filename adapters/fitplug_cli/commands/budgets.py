@@ -12,7 +12,6 @@ from fitplug.ledger import Ledger
 from fitplug.numeric import floor_written
 from fitplug.plan import Plan
 from fitplug.privacy import read_rho
-from fitplug_cli.render import out
 from fitplug_cli.render.json_records import compute_rho
 from fitplug_cli.render.release_record import read_release_record
 from fitplug_cli.spec import Spec
@@ -33,13 +32,9 @@ def open_ledger(spec: Spec, *, begin: bool = True) -> Ledger | None:
     """
     if spec.ledger is None or spec.ledger_path is None:
         return None
-    budget, has_begun = spec.ledger, has_ledger_file(spec)
-    if not has_begun and not begin:
+    if not begin and not has_ledger_file(spec):
         return None
-    ledger = Ledger(spec.ledger_path, **budget.amount)
-    if not has_begun:
-        out.print(f"began the ledger {spec.ledger_path}, in which nothing is spent yet")
-    return ledger
+    return Ledger(spec.ledger_path, **spec.ledger.amount)
 
 
 def has_ledger_file(spec: Spec) -> bool:
