@@ -65,7 +65,7 @@ def describe_cost(plan: Plan, delta: float) -> str:
     )
     if not plan.objective.plain:
         return cost
-    gap = format_up(100 * ((1 + plan.gap) ** 2 - 1), 2)
+    gap = format_up(100 * ((1 + plan.gap) ** 2 - 1), 1)
     return f"{cost}; within {gap}% of the least possible, proven"
 
 
