@@ -18,23 +18,18 @@ from fitplug_cli.spec import Spec
 from fitplug_opendp.staging import find_unknown_charge
 
 
-def open_ledger(spec: Spec, *, begin: bool = True) -> Ledger | None:
-    """Open the ledger of a spec, and begin it if it does not exist.
-
-    Args:
-        begin: Whether a ledger that does not exist is begun.
+def open_ledger(spec: Spec) -> Ledger | None:
+    """Open the ledger of a spec. One that does not exist is created by its first charge.
 
     Returns:
-        The ledger; None if the spec names none, or none is to be begun.
+        The ledger; None if the spec names none.
 
     Raises:
         LedgerError: If the ledger is damaged, or was begun with another budget.
     """
     if spec.ledger is None or spec.ledger_path is None:
         return None
-    if not begin and not has_ledger_file(spec):
-        return None
-    return Ledger(spec.ledger_path, **spec.ledger.amount)
+    return Ledger(spec.ledger_path, **spec.ledger.amount, deferred=True)
 
 
 def has_ledger_file(spec: Spec) -> bool:
