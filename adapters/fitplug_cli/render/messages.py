@@ -14,12 +14,17 @@ from fitplug.families import list_names
 from fitplug.files import LocalPlace
 from fitplug.ledger import Ledger
 from fitplug.numeric import ceil_float
-from fitplug.plan import Plan, describe_overstatement, describe_public_totals, has_sums
+from fitplug.plan import (
+    Plan,
+    describe_cost,
+    describe_overstatement,
+    describe_public_totals,
+    has_sums,
+)
 from fitplug.release import Release, describe_assumption, name_population
 from fitplug.workload import Workload
 from fitplug_cli.render.console import out, print_facts, print_table, warn
 from fitplug_cli.render.csv_tables import find_formula_warning
-from fitplug_cli.render.json_records import compute_epsilon, compute_rho
 from fitplug_cli.render.release_record import read_release_record
 
 if TYPE_CHECKING:
@@ -55,18 +60,6 @@ def print_plan(plan: Plan, delta: float, *, full: bool = False) -> None:
         print_facts(("not counted", text))
     for rule in plan.workload.measure_rules:
         out.print(rule)
-
-
-def describe_cost(plan: Plan, delta: float) -> str:
-    """Say in a sentence what a plan costs a person, and how near this is to the least possible."""
-    cost = (
-        f"rho = {format_up(compute_rho(plan))} "
-        f"(epsilon {format_up(compute_epsilon(plan, delta), 4)} at delta {delta:g})"
-    )
-    if not plan.objective.plain:
-        return cost
-    gap = format_up(100 * ((1 + plan.gap) ** 2 - 1), 1)
-    return f"{cost}; within {gap}% of the least possible, proven"
 
 
 def _list_details(plan: Plan) -> list[tuple[str, str]]:
