@@ -177,6 +177,7 @@ def release(
     within: ChargeReference | None = None,
     what: str | None = None,
     again: bool = False,
+    replace: bool = False,
     confidence: float = DEFAULT_CONFIDENCE,
 ) -> Release:
     """Make the release of a plan in parts, exactly once, on threads or on a cluster.
@@ -225,6 +226,8 @@ def release(
         what: The text that the ledger keeps with the charge.
         again: Whether to make another draw of a plan that the ledger has a release of. It is for
             releases without a key.
+        replace: Whether an earlier release in the folder is kept beside it under another name. It
+            needs a ledger, and a folder that is not in a store.
         confidence: The confidence of the tables' intervals for groups whose target names none.
 
     Returns:
@@ -249,8 +252,10 @@ def release(
     choose_report(progress)
     if not isinstance(plan, Plan):
         raise TypeError(f"plan must be a fitplug.Plan, not {type(plan).__name__}")
-    if ledger is None and (key is not None or again):
-        raise BudgetError("key and again are for releases that a ledger records: give the ledger")
+    if ledger is None and (key is not None or again or replace):
+        raise BudgetError(
+            "key, again and replace are for releases that a ledger records: give the ledger"
+        )
     if key is not None and again:
         raise BudgetError("again is for releases without a key: give another draw another key")
     counting: dict[str, Any] = {
@@ -273,6 +278,7 @@ def release(
         what=what,
         key=key,
         again=again,
+        replace=replace,
     )
     place = Output.open(output, output_options)
     return make_release(
