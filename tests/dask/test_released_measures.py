@@ -98,7 +98,7 @@ def test_parts(how, rows, source, tmp_path, monkeypatch):
 def test_on_a_cluster_of_processes(rows, source, tmp_path):
     with start_workers(2, 1, processes=True) as client:
         counted = fpd.count(source, PLAN, client=client)
-        of_persons = fpd.count(source, PLAN, client=client, person="id", contributions=1)
+        of_persons = fpd.count(fp.Source(source, person="id"), PLAN, client=client, contributions=1)
         released = fpd.release(source, PLAN, tmp_path / "out", client=client)
     alone = fpd.count(source, PLAN)
     for names in alone:

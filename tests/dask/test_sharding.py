@@ -27,6 +27,7 @@ from fitplug_dask.sources import find_files
 from fitplug_dask.workers import open_runner
 from tests.helpers.forked_processes import forked, run_worker, start_scheduler
 from tests.helpers.local_workers import start_workers
+from tests.helpers.sources import count_rows
 
 DOMAIN = fp.Domain(
     {
@@ -85,10 +86,10 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_tables_in_shards_are_those_counted_as_a_whole(
     people: Path, on: str, options: dict[str, Any], client: Client, request: Any
 ) -> None:
-    expected = fpd.count(people, (DOMAIN, TABLES), **options)
+    expected = count_rows(people, (DOMAIN, TABLES), **options)
     request.getfixturevalue("small")
     told: list[tuple[int, int]] = []
-    counted = fpd.count(
+    counted = count_rows(
         people,
         (DOMAIN, TABLES),
         client=client if on == "cluster" else None,
@@ -192,7 +193,7 @@ def test_what_must_be_whole_is_refused_with_a_way_out(
     people: Path, tmp_path: Path, small: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(TablesError, match="without a person they are counted in"):
-        fpd.count(people, (DOMAIN, TABLES), person="id", contributions=1)
+        fpd.count(fp.Source(people, person="id"), (DOMAIN, TABLES), contributions=1)
     monkeypatch.setattr(requests, "_TABLE_BYTES", 100)
     with pytest.raises(TablesError, match=r"150,004 cells.* of this process are allowed"):
         fpd.count(people, (DOMAIN, TABLES))

@@ -26,6 +26,7 @@ from tests.helpers.command_line import fitplug
 from tests.helpers.local_workers import start_workers
 from tests.helpers.opendp_spaces import features  # noqa: F401
 from tests.helpers.shapes import SHAPES, SMALL, STRUCTURES, Shape, write_spec
+from tests.helpers.sources import count_rows
 
 pl = pytest.importorskip("polars")
 
@@ -104,7 +105,7 @@ def refuse_frames(shape: Shape) -> str | None:
 
 def count_persons(shape: Shape, place: Place) -> fp.Tables:
     limit = {"contributions": 1} if shape.plan.unit == fp.AddRemove() else {}
-    return fpd.count(place.write(shape), shape.plan, person="person", **limit)
+    return count_rows(fp.Source(place.write(shape), person="person"), shape.plan, **limit)
 
 
 def publish_tables(shape: Shape, place: Place) -> fp.Release:
