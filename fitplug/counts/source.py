@@ -131,13 +131,13 @@ class Source:
             raise DomainError(
                 f'zone = {self.zone!r} is no time zone; name one such as "Europe/Berlin"'
             )
+        check_weight(self.weight, self.filters, (), self.person)
         for name in ("where", "missing", "storage_options"):
             given = getattr(self, name)
             if given is not None and not isinstance(given, Mapping):
                 # The value is not quoted: it may be a secret.
                 raise DomainError(f"{name} must be a mapping, not {type(given).__name__}")
             object.__setattr__(self, name, None if given is None else dict(given))
-        check_weight(self.weight, self.filters, (), self.person)
 
     @classmethod
     def of(cls, data: Any) -> Source:

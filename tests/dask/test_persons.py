@@ -201,9 +201,9 @@ def test_one_person_more_or_less_changes_its_own_kept_rows_only(tmp_path: Path, 
 
 def test_every_key_keeps_other_rows_and_a_fresh_one_is_drawn(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", people(1))
-    kept = {limited(path, 2, key=bytes([i] * 16))["sex", "age"].tobytes() for i in range(4)}
+    kept = {limited(path, 2, person_key=bytes([i] * 16))["sex", "age"].tobytes() for i in range(4)}
     assert len(kept) == 4
-    fresh = {limited(path, 2, key=None)["sex", "age"].tobytes() for _ in range(4)}
+    fresh = {limited(path, 2, person_key=None)["sex", "age"].tobytes() for _ in range(4)}
     assert len(fresh) == 4
 
 

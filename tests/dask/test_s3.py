@@ -92,7 +92,7 @@ def test_folders_and_globs(folder: Path, moto: dict[str, Any], source: str) -> N
 
 
 def test_a_listing_tells_all_states(moto: dict[str, Any]) -> None:
-    for file in find_files("s3://bucket/p", moto):
+    for file in find_files(fp.Source("s3://bucket/p", storage_options=moto)):
         assert file.location.listed == file.location.read_state()
         assert file.location.proves_state(file.location.listed[1])
 

@@ -104,7 +104,7 @@ def test_tables_in_shards_are_those_counted_as_a_whole(
 
 def count_slabs(people: Path, slabs: list[Slab], client: Any = None, **options: Any) -> list[Any]:
     job = Job({n: DOMAIN[n] for n in DOMAIN.names}, choose_joint_tables(DOMAIN, TABLES))
-    files = take_snapshot(find_files(people), job.attributes)
+    files = take_snapshot(find_files(fp.Source(people)), job.attributes)
     return count_shards(
         job, cut_partitions(files, 1, 8), slabs, keep, client=client, shared="x", **options
     )
@@ -175,7 +175,7 @@ def test_a_table_of_a_billion_cells_takes_the_memory_of_its_slabs(tmp_path: Path
     columns = {"p": rng.integers(0, 100_000, 3000), "q": rng.integers(0, 10_000, 3000)}
     pq.write_table(pa.table(columns), tmp_path / "a.parquet", row_group_size=500)
     job = Job({n: domain[n] for n in domain.names}, (("p", "q"),))
-    files = take_snapshot(find_files(tmp_path), job.attributes)
+    files = take_snapshot(find_files(fp.Source(tmp_path)), job.attributes)
     slabs = [Slab(("p", "q"), "p", start, start + 50) for start in range(0, 1000, 50)]
     tracemalloc.start()
     sums = count_shards(job, cut_partitions(files, 1, 2), slabs, add_all, client=None)

@@ -447,7 +447,7 @@ def test_a_hive_key_alone_still_checks_that_the_file_is_there(tmp_path: Path) ->
 def test_rows_that_the_footer_does_not_count(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet")
     job = Job({"sex": DOMAIN["sex"]}, (("sex",),))
-    (file,) = take_snapshot(find_files(path), job.attributes)
+    (file,) = take_snapshot(find_files(fp.Source(path)), job.attributes)
     wrong = replace(file, rows=(2, 3), footer=None)
     fault = count_partition(job, Partition((FileSlice(wrong, (0, 1)),)))
     assert isinstance(fault, Fault)

@@ -219,7 +219,7 @@ def test_what_stands_for_a_missing_column_is_checked(
     for call in (fpd.count, fpd.preview):
         limit: Any = {"contributions": 1} if call is fpd.count else {}
         with pytest.raises(DomainError, match=says):
-            call(two_files, BOTH, missing=missing, person="id", **limit)
+            call(fp.Source(two_files, missing=missing, person="id"), BOTH, **limit)
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".csv"])

@@ -248,7 +248,7 @@ def test_files_travel_without_showing_credentials(tmp_path: Path, memory: Any) -
     (tmp_path / "a.csv").write_text("sex\n1\n")
     attributes = {"sex": DOMAIN["sex"]}
     for source in (f"vault://me:{SECRET}@b", tmp_path):
-        (file,) = take_snapshot(find_files(source, options), attributes)
+        (file,) = take_snapshot(find_files(fp.Source(source, storage_options=options)), attributes)
         assert pickle.loads(pickle.dumps(file)) == file
         assert SECRET not in repr(file)
         assert "100" not in repr(file).replace(file.stamp, "")

@@ -37,7 +37,7 @@ from tests.helpers import numpy_loops
 from tests.helpers.local_workers import start_workers
 from tests.helpers.row_reading import watch_reading
 from tests.helpers.secrets import NUMBER, TEXT, secrets_in, told_by
-from tests.helpers.sources import count_rows
+from tests.helpers.sources import count_rows, preview_rows
 
 DOMAIN = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 9), "race": ["a", "b"]})
 TABLES = [("sex", "age"), ("age", "race"), ("race",), ()]
@@ -498,8 +498,8 @@ def test_what_is_refused_before_any_row_is_read(
     table = table.append_column("money", pa.array([1] * 10).cast(pa.decimal128(20, 1)))
     pq.write_table(table, folder / "a.parquet")
     read = watch_reading(monkeypatch)
-    for call in (fpd.count, fpd.preview):
-        asked = {n: v for n, v in options.items() if call is fpd.count or n != "contributions"}
+    for call in (count_rows, preview_rows):
+        asked = {n: v for n, v in options.items() if call is count_rows or n != "contributions"}
         with pytest.raises(error, match=says) as caught:
             call(tmp_path, WANTED, **asked)
         assert caught.value.__cause__ is None
@@ -566,7 +566,9 @@ def test_neither_a_job_nor_its_files_tell_rows(tmp_path: Path) -> None:
     pq.write_table(pa.table(rows), tmp_path / "a.parquet")
     filters = make_filters({"level": "040"})
     job = Job({"sex": DOMAIN["sex"]}, (("sex",),), "pop", filters)
-    files = take_snapshot(find_files(tmp_path), job.attributes, weight="pop", filters=filters)
+    files = take_snapshot(
+        find_files(fp.Source(tmp_path)), job.attributes, weight="pop", filters=filters
+    )
     assert set(files[0].columns) == {"sex", "level", "pop"}
     assert not secrets_in(f"{job} {files}")
 

@@ -182,7 +182,7 @@ def count_slowly(people: Path, client: Client | Runner, report: Any, seconds: fl
         time.sleep(seconds)
         return count_partition(job, partition)
 
-    files = take_snapshot(find_files(people), dict(DOMAIN.attributes))
+    files = take_snapshot(find_files(fp.Source(people)), dict(DOMAIN.attributes))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(partitions, "_MOST_ROWS", 100)
         patched.setattr(partitions, "_ROWS_PER_CELL", 1)
@@ -334,7 +334,7 @@ def test_a_timeout_that_is_none_is_refused(setting: object) -> None:
 
 def cut(people: Path, threads: int, **options: Any) -> list[Partition]:
     with dask.config.set(options):
-        files = take_snapshot(find_files(people), dict(DOMAIN.attributes))
+        files = take_snapshot(find_files(fp.Source(people)), dict(DOMAIN.attributes))
         return cut_partitions(files, 200, threads)
 
 

@@ -19,9 +19,9 @@ def split_options(data: Any, options: dict[str, Any]) -> tuple[fp.Source, dict[s
 
 def count_rows(data: Any, plan: Any, **options: Any) -> fp.Tables:
     source, others = split_options(data, options)
-    return fpd.count(source, plan, **others)
+    return fp.count(source, plan, **others)
 
 
 def preview_rows(data: Any, plan: Any, **options: Any) -> fp.Preview:
     source, others = split_options(data, options)
-    return fpd.preview(source, plan, **others)
+    return fp.preview(source, plan, **others)
