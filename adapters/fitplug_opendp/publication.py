@@ -42,7 +42,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from fitplug.errors import FitplugError, InputError
-from fitplug.ledger import StagedCharge
+from fitplug.ledger import ReleaseCharges, StagedCharge
 from fitplug.release import (
     MoreFiles,
     Release,
@@ -266,7 +266,9 @@ class Publication(ReleaseProgress, Generic[C]):
             with report_write_errors(plan_file, "nothing was charged; make it writable"):
                 request.plan.save(plan_file)
             seal = counts.seal
-            begun = ledger.begin_release(self.ledger_request, counts.published_seal, seal=seal)
+            begun = ReleaseCharges(ledger).begin(
+                self.ledger_request, counts.published_seal, seal=seal
+            )
         except BaseException:
             if not self.is_charged():
                 remove_kept_plan(plan_file)
@@ -297,7 +299,7 @@ class Publication(ReleaseProgress, Generic[C]):
             return self
         stage = self.charge.stage
         if stage.state == "charged":
-            stage = ledger.record_draw(
+            stage = ReleaseCharges(ledger).record_draw(
                 self.charge.entry,
                 staged.digest,
                 counts=staged.release.seal,
@@ -322,7 +324,9 @@ class Publication(ReleaseProgress, Generic[C]):
         with log_duration("publish"):
             earlier = self.output.publish(staged, replace=self.request.replace)
             if self.charge is not None and self.request.ledger is not None:
-                self.request.ledger.record_publication(self.charge.stage, self.output.text)
+                ReleaseCharges(self.request.ledger).record_publication(
+                    self.charge.stage, self.output.text
+                )
         _LOG.info("the answers %s are published in %s", staged.digest[:12], self.output)
         self.remove_leftovers(Output(staged.staging.output))
         if not isinstance(release.answers, np.ndarray):  # they are read from where they are now

@@ -18,6 +18,7 @@ import fitplug as fp
 import fitplug_dask as fpd
 import fitplug_opendp as fpo
 from fitplug.files.folders import make_partial_folder, move_into_place
+from fitplug.ledger import ReleaseCharges
 from fitplug_opendp import executor, output, publication
 from fitplug_opendp.release_progress import log_duration
 from fitplug_opendp.staging import Staging
@@ -367,15 +368,15 @@ class TestPublish:
         assert not (tmp_path / "b").exists()
 
     def test_in_memory_a_key_is_drawn_once(self, tmp_path, ledger, monkeypatch):
-        real = fp.Ledger.record_draw
+        real = ReleaseCharges.record_draw
 
         def killed(*_: object, **__: object) -> None:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(fp.Ledger, "record_draw", killed)
+        monkeypatch.setattr(ReleaseCharges, "record_draw", killed)
         with pytest.raises(KeyboardInterrupt):
             fpo.release(PLAN, TABLES, ledger=ledger, key="k")
-        monkeypatch.setattr(fp.Ledger, "record_draw", real)
+        monkeypatch.setattr(ReleaseCharges, "record_draw", real)
         made = fpo.release(PLAN, TABLES, ledger=ledger, key="k")
         assert ledger.spent == made.rho
         with pytest.raises(fp.KeyTaken, match="never drawn again"):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fitplug.errors import FitplugError, InputError, KeyTaken, LedgerError
 from fitplug.files import check_arrow, is_url
-from fitplug.ledger import Ledger, StagedCharge
+from fitplug.ledger import Ledger, ReleaseCharges, StagedCharge
 from fitplug.plan import Plan
 from fitplug.release import PLAN, check_names
 from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
@@ -95,7 +95,7 @@ def begin_series(
         )
 
     def find_begun() -> Series | None:
-        charge = ledger.find_release(request)
+        charge = ReleaseCharges(ledger).find(request)
         return (
             None
             if charge is None
@@ -103,7 +103,7 @@ def begin_series(
         )
 
     def find_owner() -> str:
-        charge = ledger.find_release(request)
+        charge = ReleaseCharges(ledger).find(request)
         return "" if charge is None else describe(charge).digest
 
     if (series := find_begun()) is not None:
@@ -118,12 +118,14 @@ def begin_series(
         if (series := find_begun()) is None:  # it may be begun by another process, meanwhile
             raise
         return series
-    begun = ledger.begin_release(request)
+    begun = ReleaseCharges(ledger).begin(request)
     record, output = describe(begun), encode_path(place)
     key_of_counts = _locate_key(key_file, key, record.digest, place)
     key_of_counts.keep()
     # From now on nobody can take the charge for that of a release that is drawn at once.
-    stage = ledger.record_draw(begun.entry, record.digest, counts=record.digest, output=output)
+    stage = ReleaseCharges(ledger).record_draw(
+        begun.entry, record.digest, counts=record.digest, output=output
+    )
     _check_charge(ledger, StagedCharge(begun.entry, stage), record, place)
     if stage.state == "published":  # another process has drawn all periods, meanwhile
         key_of_counts.remove()
@@ -150,7 +152,9 @@ def _open_begun(
     if state == "charged":
         # The ledger is a copy from before it had the record, and enters it again.
         output = encode_path(place)
-        ledger.record_draw(charge.entry, record.digest, counts=record.digest, output=output)
+        ReleaseCharges(ledger).record_draw(
+            charge.entry, record.digest, counts=record.digest, output=output
+        )
     return open_series(place, ledger=ledger, key_file=key_file)
 
 

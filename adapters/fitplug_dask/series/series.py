@@ -15,7 +15,7 @@ from typing import Any
 
 from fitplug.counts import AttributeSet, Source, Tables
 from fitplug.errors import FitplugError, InputError
-from fitplug.ledger import Stage, StagedCharge
+from fitplug.ledger import ReleaseCharges, Stage, StagedCharge
 from fitplug.plan import Plan
 from fitplug.release import (
     PartialRelease,
@@ -256,7 +256,9 @@ class Series:
         if published is None:
             published = self._publish(index, earlier, draw.stage)
         if draw.stage.state != "published" and self.charge is not None:
-            self.charge.ledger.record_publication(draw.stage, encode_path(self.folder))
+            ReleaseCharges(self.charge.ledger).record_publication(
+                draw.stage, encode_path(self.folder)
+            )
             self._folders.remove_staged(index, published[1])
         return published[0]
 
@@ -330,7 +332,7 @@ class Series:
             raise InputError("the series was opened to be read; open it with its ledger to end it")
         stage = self.charge.read().stage
         if stage.state != "published":
-            self.charge.ledger.record_publication(stage, encode_path(self.folder))
+            ReleaseCharges(self.charge.ledger).record_publication(stage, encode_path(self.folder))
         self._folders.remove_hidden()
         if self.key is not None:
             self.key.remove()
