@@ -33,7 +33,7 @@ from tests.helpers.audited_releases import (
     use_small_parts,
 )
 from tests.helpers.plans import product_plan, symmetric_plan
-from tests.helpers.sources import count_rows
+from tests.helpers.sources import count_rows, release_rows
 from tests.helpers.tree_plans import design_tree, people_by_place
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -86,13 +86,13 @@ def test_answers_are_those_of_the_counts(people, tmp_path, monkeypatch, options,
     monkeypatch.setattr(tasks, "draw_part", return_exact)
     exact = PLAN.strategy.answer_exactly(count_rows(people, PLAN, **options).marginal)
     if on == "threads":
-        released = fpd.release(people, PLAN, tmp_path / "out", **options)
+        released = release_rows(PLAN, people, tmp_path / "out", **options)
     else:
         with (
             LocalCluster(processes=False, n_workers=2, dashboard_address=":0") as cluster,
             Client(cluster) as client,
         ):
-            released = fpd.release(people, PLAN, tmp_path / "out", client=client, **options)
+            released = release_rows(PLAN, people, tmp_path / "out", client=client, **options)
     np.testing.assert_array_equal(np.asarray(released.answers), exact)
     assert (released.seal is None) == (not options)
     check_left_over(tmp_path, names=["out"])
@@ -204,7 +204,7 @@ def interrupt(monkeypatch, people, tmp_path, ledger, **keywords):
     with monkeypatch.context() as patch:
         patch.setattr(tasks, "write_answers_part", write)
         with pytest.raises(FitplugError, match="no space left on device"):
-            fpd.release(people, PLAN, tmp_path / "out", ledger=ledger, **keywords)
+            release_rows(PLAN, people, tmp_path / "out", ledger=ledger, **keywords)
     (stored,) = tmp_path.glob(".out.*.counts")
     return stored
 

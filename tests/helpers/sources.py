@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 import fitplug as fp
+import fitplug_dask as fpd
 
 OPTIONS = {field.name for field in fields(fp.Source)} - {"path"}
 
@@ -25,3 +26,8 @@ def count_rows(data: Any, plan: Any, **options: Any) -> fp.Tables:
 def preview_rows(data: Any, plan: Any, **options: Any) -> fp.Preview:
     source, others = split_options(data, options)
     return fp.preview(source, plan, **others)
+
+
+def release_rows(plan: Any, data: Any, folder: Any, **options: Any) -> fp.Release:
+    source, others = split_options(data, options)
+    return fpd.release(source, plan, folder, **others)
