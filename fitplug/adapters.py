@@ -33,16 +33,14 @@ def _call(function: str, *arguments: Any, **options: Any) -> Any:
     Raises:
         ImportError: No adapter provides it, or a library that it needs is not installed.
     """
-    advice = f"install it with: pip install 'fitplug[{_EXTRAS[function]}]'"
+    advice = f'install it with: pip install "fitplug[{_EXTRAS[function]}]"'
     found = next(iter(entry_points(group=GROUP, name=function)), None)
     if found is None:
         raise ImportError(f"no installed adapter provides fitplug.{function}; {advice}")
     try:
         return found.load()(*arguments, **options)
     except ModuleNotFoundError as error:
-        library = (error.name or "").partition(".")[0]
-        if not library or library.startswith("fitplug"):
-            raise
+        library = (error.name or "a library that is missing").partition(".")[0]
     raise ImportError(f"fitplug.{function} needs {library}; {advice}")
 
 

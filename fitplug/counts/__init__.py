@@ -6,7 +6,6 @@ from fitplug.counts.preview import Preview
 from fitplug.counts.records import (
     WEIGHT,
     Filters,
-    Where,
     check_weight,
     describe_rows,
     is_weighted,
@@ -26,7 +25,6 @@ __all__ = [
     "Preview",
     "Source",
     "Tables",
-    "Where",
     "can_name_columns",
     "check_weight",
     "describe_rows",

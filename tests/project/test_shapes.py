@@ -127,8 +127,8 @@ def release_files(shape: Shape, place: Place) -> fp.Release:
 
 
 def release_persons(shape: Shape, place: Place) -> fp.Release:
-    keywords = {"client": place.client, "person": "person", **place.charge()}
-    return fpd.release(place.write(shape), shape.plan, place.output, **keywords)
+    people = fp.Source(place.write(shape), person="person")
+    return fpd.release(people, shape.plan, place.output, client=place.client, **place.charge())
 
 
 def release_series(shape: Shape, place: Place) -> fp.Release:
