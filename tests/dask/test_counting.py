@@ -339,8 +339,10 @@ domain = fp.Domain({**numbers, **texts, **measures})
 groups = [fp.marginal(name, std=1.0) for name in (*numbers, *texts)]
 groups += [fp.queries({name: "sum"}, std=1.0) for name in measures]
 workload = fp.Workload(domain, groups)
-for options in ({}, {"person": "id", "contributions": 2}, {"weight": "weight"}):
-    tables = fpd.count(sys.argv[1], workload, **options)
+for of_data, options in (
+    ({}, {}), ({"person": "id"}, {"contributions": 2}), ({"weight": "weight"}, {})
+):
+    tables = fpd.count(fp.Source(sys.argv[1], **of_data), workload, **options)
     print(json.dumps({name: tables[name,].tolist() for name in domain}))
 """
 
