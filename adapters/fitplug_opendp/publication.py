@@ -234,7 +234,7 @@ class Publication(ReleaseProgress, Generic[C]):
             self._check_not_taken()
             folders = [f"{name}.parquet" for name in name_files(plan.workload).values()]
             if self.charge is None:
-                self.output.check_room(plan)
+                self._check_room()
             self.output.check_writable(staging, folders, self.run)
             self.executor.check(self.noise_source, self.output, self.run)
         elif self.staged is not None:
@@ -245,6 +245,11 @@ class Publication(ReleaseProgress, Generic[C]):
         """Raise InputError if the output has another release that is not to be moved aside."""
         digest = None if self.staged is None else self.staged.digest
         self.output.check_not_taken(replace=self.request.replace, digest=digest)
+
+    def _check_room(self) -> None:
+        """Raise FitplugError if there is no room for all files of the release."""
+        plan = self.request.plan
+        self.output.check_room(plan, 0 if self.files is None else self.files.estimate_size(plan))
 
     # The steps
 
@@ -258,7 +263,7 @@ class Publication(ReleaseProgress, Generic[C]):
         counts.check(request.plan, request.contributions)
         self._check_not_taken()
         if self.charge is None:
-            self.output.check_room(request.plan)  # counts that are stored beside it took some
+            self._check_room()  # counts that are stored beside it took some
         if ledger is None:
             return self
         plan_file = self.locate_plan(ledger)

@@ -53,6 +53,7 @@ class Ledger:
         any_noise: Whether charges may be for noise of any kind, such as that of OpenDP's own
             measurements, if the budget is epsilon and delta. epsilon then follows from rho alone,
             which leaves some 10 % less rho.
+        deferred: Whether a new ledger is created by its first charge instead of by this call.
 
     Raises:
         BudgetError: The budget is out of range or given twice, or a domain comes without a unit.
@@ -72,11 +73,12 @@ class Ledger:
         unit: Unit | None = None,
         domain: Domain | None = None,
         any_noise: bool = False,
+        deferred: bool = False,
     ) -> None:
         self._file = LedgerFile(path)
         bound = bind_unit(unit, domain)
         given = make_budget(rho, epsilon, delta, bound, any_noise=any_noise)
-        open_ledger(self._file, given, rho, bound)
+        open_ledger(self._file, given, rho, bound, deferred=deferred)
 
     @property
     def path(self) -> Path:

@@ -122,7 +122,7 @@ class ReleaseCharges:
         file = self._file
         check_texts(request.what, request.key, request.output)
         # The same transaction as for a charge, so that a file that cannot be written is noticed.
-        with file.open_transaction("IMMEDIATE") as database:
+        with file.open_transaction(file.lock_if_created()) as database:
             budget, entries, stages = rows.read_all(database)
             request = convert_request(file, budget, request)
             return _find_or_allow(file, database, budget, entries, stages, request)[0]

@@ -13,7 +13,7 @@ from tests.helpers.command_line import COST, SPEC, fitplug, make, tree
 
 def test_a_ledger_that_is_begun_is_told_once(tmp_path):
     spec = make(tmp_path)
-    began = f"began the ledger {tmp_path / 'budget.db'}, in which nothing is spent yet"
+    began = f"created the ledger {tmp_path / 'budget.db'}"
     first = fitplug("run", spec)
     assert (first.code, first.err) == (0, "")
     assert began in first.out.splitlines()

@@ -113,6 +113,7 @@ CALLS: dict[str, list[Callable[[Path], Any]]] = {
     "folder that replaces": [partial(publish, key="a", replace=True)],
     "parts": [release_in_parts],
     "parts with a key": [partial(release_in_parts, key="a")],
+    "parts that replace": [partial(release_in_parts, key="a", replace=True)],
     "series": [begin, *(partial(release_month, month=month) for month in (1, 2))],
 }
 MARKS = {"folder with a key": [], "series": [pytest.mark.long]}

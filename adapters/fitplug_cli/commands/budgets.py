@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from fractions import Fraction
 
 from fitplug.display import format_down, format_up
@@ -19,27 +21,29 @@ from fitplug_cli.spec import Spec
 from fitplug_opendp.staging import find_unknown_charge
 
 
-def open_ledger(spec: Spec, *, begin: bool = True) -> Ledger | None:
-    """Open the ledger of a spec, and begin it if it does not exist.
-
-    Args:
-        begin: Whether a ledger that does not exist is begun.
+def open_ledger(spec: Spec) -> Ledger | None:
+    """Open the ledger of a spec. One that does not exist is created by its first charge.
 
     Returns:
-        The ledger; None if the spec names none, or none is to be begun.
+        The ledger; None if the spec names none.
 
     Raises:
         LedgerError: If the ledger is damaged, or was begun with another budget.
     """
     if spec.ledger is None or spec.ledger_path is None:
         return None
-    budget, has_begun = spec.ledger, has_ledger_file(spec)
-    if not has_begun and not begin:
-        return None
-    ledger = Ledger(spec.ledger_path, **budget.amount)
-    if not has_begun:
-        out.print(f"began the ledger {spec.ledger_path}, in which nothing is spent yet")
-    return ledger
+    return Ledger(spec.ledger_path, **spec.ledger.amount, deferred=True)
+
+
+@contextmanager
+def report_new_ledger(spec: Spec) -> Iterator[None]:
+    """Print after the block whether it has created the ledger of a spec."""
+    is_new = spec.ledger is not None and not has_ledger_file(spec)
+    try:
+        yield
+    finally:
+        if is_new and has_ledger_file(spec):
+            out.print(f"created the ledger {spec.ledger_path}")
 
 
 def has_ledger_file(spec: Spec) -> bool:

@@ -18,6 +18,7 @@ from fitplug_cli.commands.budgets import (
     check_ledger_is_kept,
     has_ledger_file,
     open_ledger,
+    report_new_ledger,
 )
 from fitplug_cli.commands.clusters import connect
 from fitplug_cli.commands.count import count_tables
@@ -164,7 +165,7 @@ def publish_release(
         The record of release.json, the folder, and what the ledger has left.
 
     Raises:
-        SpecError: If an earlier release is to be replaced, which releases in parts cannot do.
+        SpecError: If an earlier release in a store is to be moved aside.
         TablesError: If the counts are not those that the spec describes.
         OverBudget: If the ledger has too little left.
         AlreadyReleased: If the plan was released before and another draw is not paid for.
@@ -175,7 +176,8 @@ def publish_release(
     if not has_begun:
         check_first_charge(spec, plan, options.within)
     publish = _publish_in_parts if spec.output.parts else _publish_whole
-    published, state, ledger = publish(spec, plan, options, counts_file)
+    with report_new_ledger(spec):
+        published, state, ledger = publish(spec, plan, options, counts_file)
     print_charge(ledger, published.release, state)
     print_release(published, spec.output_location, state)
     if not spec.output.parts:
@@ -192,14 +194,20 @@ _Published: TypeAlias = tuple[PublishedRelease, ReleaseState, Ledger | None]
 def _publish_whole(
     spec: Spec, plan: Plan, options: ChargeOptions, counts_file: Path | None
 ) -> _Published:
-    """Publish a release that this process draws. A new ledger is begun when all is counted."""
-    publication = _prepare(spec, plan, options, open_ledger(spec, begin=False))
+    """Publish a release that this process draws."""
+    ledger = open_ledger(spec)
+    with open_progress_bar("check"):  # large plans take a while to verify
+        publication = Publication.prepare(
+            make_request(spec, plan, options, ledger),
+            Output.open(spec.output_dir),
+            ThisProcess(),
+            confidence=spec.output.confidence,
+            files=make_release_files(spec, ledger),
+        )
     tables = None
     if publication.needs_counts:
         tables = count_tables(spec, plan) if counts_file is None else read_counts(counts_file)
         check_counts(spec, plan, tables, counts_file)
-    if publication.request.ledger is None and spec.ledger is not None:
-        publication = _prepare(spec, plan, options, open_ledger(spec))
 
     def get_counts() -> WholeTables:
         assert tables is not None
@@ -208,20 +216,7 @@ def _publish_whole(
     with open_progress_bar("draw") as bar:
         executor = ThisProcess(lambda done, total: bar.show(done / total, f"{done:,} of {total:,}"))
         published = replace(publication, executor=executor).publish(get_counts)
-    return published, publication.state, publication.request.ledger
-
-
-def _prepare(
-    spec: Spec, plan: Plan, options: ChargeOptions, ledger: Ledger | None
-) -> Publication[WholeTables]:
-    with open_progress_bar("check"):  # large plans take a while to verify
-        return Publication.prepare(
-            make_request(spec, plan, options, ledger),
-            Output.open(spec.output_dir),
-            ThisProcess(),
-            confidence=spec.output.confidence,
-            files=make_release_files(spec, ledger),
-        )
+    return published, publication.state, ledger
 
 
 def _publish_in_parts(
@@ -230,9 +225,10 @@ def _publish_in_parts(
     """Publish a release in parts, on the workers of the spec's cluster or on threads."""
     from fitplug_dask.releases import make_release
 
-    if options.replace:
+    if options.replace and spec.output.is_url:
         raise SpecError(
-            f"{spec.path}: --replace is not for [output] parts; name another [output] path"
+            f"{spec.path}: --replace is not for [output] path in a store, where no folder can be "
+            "moved; name another [output] path"
         )
     tables = None if counts_file is None else read_counts(counts_file)
     if tables is not None:

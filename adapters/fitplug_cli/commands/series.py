@@ -10,7 +10,7 @@ import typer
 from fitplug.display import format_up
 from fitplug.errors import InputError, LedgerError
 from fitplug.ledger import Ledger
-from fitplug_cli.commands.budgets import has_ledger_file, open_ledger
+from fitplug_cli.commands.budgets import has_ledger_file, open_ledger, report_new_ledger
 from fitplug_cli.commands.count import count_tables
 from fitplug_cli.commands.design import get_plan, has_queries
 from fitplug_cli.options import JsonOption, PlanOption, QuietOption, SpecArgument, VerboseOption
@@ -50,14 +50,15 @@ def begin(
     folder, ledger = _find_folder(spec), _find_ledger(spec)
     plan = get_plan(spec, plan_file, key)
     print_plan(plan, spec.privacy.delta)
-    series = begin_series(
-        plan,
-        folder,
-        ledger=ledger,
-        key=key,
-        periods=spec.design.periods,
-        key_file=spec.key_file,
-    )
+    with report_new_ledger(spec):
+        series = begin_series(
+            plan,
+            folder,
+            ledger=ledger,
+            key=key,
+            periods=spec.design.periods,
+            key_file=spec.key_file,
+        )
     out.print(f"charged rho = {format_up(series.rho)} to {ledger.path} for all periods together")
     out.print(f"key of the exact counts, to back up apart from them: {series.key_file}")
     _report(series, ledger, as_json)

@@ -173,17 +173,20 @@ def release(
     within: ChargeReference | None = None,
     what: str | None = None,
     again: bool = False,
+    replace: bool = False,
     confidence: float = DEFAULT_CONFIDENCE,
 ) -> Release:
-    """TODO."""
+    """Make the release of a plan in parts, exactly once, on threads or on a cluster."""
     check_confidence(confidence)
     check_client(client)
     check_libraries()
     choose_report(progress)
     if not isinstance(plan, Plan):
         raise TypeError(f"plan must be a fitplug.Plan, not {type(plan).__name__}")
-    if ledger is None and (key is not None or again):
-        raise BudgetError("key and again are for releases that a ledger records: give the ledger")
+    if ledger is None and (key is not None or again or replace):
+        raise BudgetError(
+            "key, again and replace are for releases that a ledger records: give the ledger"
+        )
     if key is not None and again:
         raise BudgetError("again is for releases without a key: give another draw another key")
     data = source if isinstance(source, Tables) else Source.of(source)
@@ -198,6 +201,7 @@ def release(
         what=what,
         key=key,
         again=again,
+        replace=replace,
     )
     place = Output.open(output, output_options)
     return make_release(

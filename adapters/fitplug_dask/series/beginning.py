@@ -8,18 +8,19 @@ from os import PathLike
 from pathlib import Path
 
 from fitplug.errors import FitplugError, InputError, KeyTaken, LedgerError
-from fitplug.files import check_arrow, is_url
+from fitplug.files import LocalPlace, check_arrow, is_url
 from fitplug.ledger import Ledger, ReleaseCharges, StagedCharge
 from fitplug.plan import Plan
 from fitplug.release import PLAN, check_names
 from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
 from fitplug_dask.encryption import check_encryption
-from fitplug_dask.series.counts import answer_by_period
+from fitplug_dask.series.counts import answer_by_period, estimate_more_files
 from fitplug_dask.series.drawing import SeriesCharge
 from fitplug_dask.series.folders import RECORD, SeriesRecord, locate_hidden, read_plan
 from fitplug_dask.series.series import Series
 from fitplug_opendp.key_file import KeyFile
 from fitplug_opendp.noise_source import NoiseSource
+from fitplug_opendp.output import Output
 from fitplug_opendp.release_progress import ReleaseRequest
 from fitplug_opendp.staging import encode_path, report_write_errors
 
@@ -112,6 +113,7 @@ def begin_series(
     noise_source.check_sampler()
     try:
         with report_write_errors(place, "nothing was charged; make room or name another place"):
+            Output(LocalPlace(place)).check_room(plan, estimate_more_files(plan, periods))
             _prepare_folder(plan, place, ledger)
         _check_key_file(key_file, key, place, find_owner)
     except FitplugError:
