@@ -55,7 +55,7 @@ TRUE_KEPT, TRUE_ALL = int(np.minimum(PER_PERSON, KEPT).sum()), len(VISITS["ID"])
 def counted(tmp_path_factory: pytest.TempPathFactory) -> fp.Tables:
     path = tmp_path_factory.mktemp("visits") / "visits.parquet"
     pq.write_table(pa.table(VISITS), path)
-    return fpd.count(path, PLAN, person="ID")
+    return fpd.count(fp.Source(path, person="ID"), PLAN)
 
 
 @pytest.fixture(scope="module")

@@ -267,7 +267,7 @@ class Selection:
                 f"person = {person!r} must be the name of the column that identifies persons"
             )
         if key is not None and (not isinstance(key, bytes) or len(key) < KEY_BYTES):
-            raise TypeError(f"key must be at least {KEY_BYTES} secret bytes")
+            raise TypeError(f"person_key must be at least {KEY_BYTES} secret bytes")
         secret = hashlib.sha256(secrets.token_bytes(32) if key is None else key).digest()
         return cls(person, records, secret[:KEY_BYTES], secret[KEY_BYTES:], groups)
 
