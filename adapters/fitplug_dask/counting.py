@@ -244,8 +244,8 @@ def _make_selection(
     if person is None or limit is None:
         if key is not None:
             raise BudgetError(
-                "person_key chooses the rows of each person. Give a source with person, or leave out "
-                "the key"
+                "person_key chooses the rows of each person. Give a source with person, or "
+                "leave out the key"
             )
         return None
     selection = Selection.create(person, limit.records, key, find_record_groups(limit, job))
