@@ -16,6 +16,7 @@ from fitplug_cli.commands.releases import (
 )
 from fitplug_cli.options import (
     AgainOption,
+    CoveredByOption,
     JsonOption,
     KeyOption,
     PlanOption,
@@ -23,7 +24,6 @@ from fitplug_cli.options import (
     ReplaceOption,
     SpecArgument,
     VerboseOption,
-    WithinOption,
 )
 from fitplug_cli.render import print_json, print_plan, set_up_output
 from fitplug_cli.spec import load_spec
@@ -33,7 +33,7 @@ def run(
     spec_file: SpecArgument,
     plan_file: PlanOption = None,
     key: KeyOption = None,
-    within: WithinOption = None,
+    covered_by: CoveredByOption = None,
     again: AgainOption = False,
     replace: ReplaceOption = False,
     quiet: QuietOption = False,
@@ -46,7 +46,7 @@ def run(
     interrupted is finished by the same command, at no further cost.
     """
     set_up_output(quiet=quiet, as_json=as_json, verbose=verbose)
-    _release(spec_file, None, plan_file, (key, within, again, replace), as_json)
+    _release(spec_file, None, plan_file, (key, covered_by, again, replace), as_json)
 
 
 def release(
@@ -56,7 +56,7 @@ def release(
     ],
     plan_file: PlanOption = None,
     key: KeyOption = None,
-    within: WithinOption = None,
+    covered_by: CoveredByOption = None,
     again: AgainOption = False,
     replace: ReplaceOption = False,
     quiet: QuietOption = False,
@@ -68,7 +68,7 @@ def release(
     This happens exactly once. A release that was interrupted is finished by the same command.
     """
     set_up_output(quiet=quiet, as_json=as_json, verbose=verbose)
-    _release(spec_file, counts_file, plan_file, (key, within, again, replace), as_json)
+    _release(spec_file, counts_file, plan_file, (key, covered_by, again, replace), as_json)
 
 
 def _release(
@@ -80,7 +80,7 @@ def _release(
 ) -> None:
     """Release the counts of a file, or count the data of the spec and release them.
 
-    `asked` has --key, --within, --again and --replace.
+    `asked` has --key, --covered-by, --again and --replace.
     """
     spec = load_spec(spec_file)
     charge = read_charge_options(spec, *asked)

@@ -176,8 +176,8 @@ def print_charge(ledger: Ledger | None, release: Release, state: ReleaseState) -
         return
     entry = release.entry
     assert entry is not None
-    if entry.within is not None:
-        text = f"free within the charge {entry.within} of {ledger.path}"
+    if entry.covered_by is not None:
+        text = f"covered by the charge {entry.covered_by} of {ledger.path}"
     else:
         text = f"charged rho = {format_up(ceil_float(entry.rho))} to {ledger.path}"
     if state != "new":

@@ -174,7 +174,7 @@ def release(
     where: Where | None = None,
     zone: str | None = None,
     missing: Mapping[str, Any] | None = None,
-    within: ChargeReference | None = None,
+    covered_by: ChargeReference | None = None,
     what: str | None = None,
     again: bool = False,
     replace: bool = False,
@@ -222,7 +222,7 @@ def release(
         where: Which rows are counted, as in `count`.
         zone: The time zone whose days times fall on, as in `count`.
         missing: The values of columns that some files lack, as in `count`.
-        within: The key or the number of an earlier charge within which this release is free.
+        covered_by: The key or the number of an earlier charge that covers this release.
         what: The text that the ledger keeps with the charge.
         again: Whether to make another draw of a plan that the ledger has a release of. It is for
             releases without a key.
@@ -274,7 +274,7 @@ def release(
         describe_source(source, counting),
         contributions=contributions,
         ledger=ledger,
-        within=within,
+        covered_by=covered_by,
         what=what,
         key=key,
         again=again,
