@@ -18,18 +18,15 @@ from fitplug_cli.commands.budgets import (
     check_ledger_is_kept,
     has_ledger_file,
     open_ledger,
-    report_new_ledger,
 )
 from fitplug_cli.commands.clusters import connect
-from fitplug_cli.commands.count import count_tables, find_source, list_reading_options
+from fitplug_cli.commands.count import count_tables
 from fitplug_cli.render import (
     build_ledger_record,
     open_progress_bar,
-    print_charge,
     print_release,
     print_row_rules,
     read_counts,
-    warn_of_formulas,
 )
 from fitplug_cli.render.release_record import (
     ReleaseFiles,
@@ -109,7 +106,7 @@ def check_counts_are_kept(spec: Spec, options: ChargeOptions) -> None:
     if options.covered_by is None:
         return
     why = "person keeps others each time they are counted" if spec.data.person is not None else None
-    if spec.data.rows is not None:
+    if spec.source.rows is not None:
         why = "weight or where may count others"
     if why is not None:
         raise SpecError(
@@ -128,7 +125,7 @@ def check_paths(spec: Spec) -> None:
     """
     others = {}
     if spec.data.local_path is not None and not glob.has_magic(spec.data.local_path):
-        others["the data"] = Path(spec.source)
+        others["the data"] = spec.resolve(spec.data.local_path)
     if spec.ledger_path is not None:
         others["the ledger"] = spec.ledger_path
         try:
@@ -176,12 +173,8 @@ def publish_release(
     if not has_begun:
         check_first_charge(spec, plan, options.covered_by)
     publish = _publish_in_parts if spec.output.parts else _publish_whole
-    with report_new_ledger(spec):
-        published, state, ledger = publish(spec, plan, options, counts_file)
-    print_charge(ledger, published.release, state)
-    print_release(published, spec.output_location, state)
-    if not spec.output.parts:
-        warn_of_formulas(spec.workload, safe=spec.output.spreadsheet_safe)
+    published, state, ledger = publish(spec, plan, options, counts_file)
+    print_release(published, ledger, spec.output_location, state)
     return read_release_record(published.output.place) | {
         "found": state,
         "ledger": build_ledger_record(ledger),
@@ -237,15 +230,14 @@ def _publish_in_parts(
     with connect(spec) as client, open_progress_bar("release") as bar:
         ledger = open_ledger(spec)
         published, state = make_release(
-            find_source(spec) if tables is None else tables,
+            spec.source if tables is None else tables,
             make_request(spec, plan, options, ledger),
             Output.open(spec.output_location, spec.output.storage_options),
-            {"key": None, **list_reading_options(spec)},
             client,
             lambda done, total: bar.show(done / total if total else 1.0),
             spec.output.confidence,
             make_release_files(spec, ledger),
-            None if ledger is None else spec.key_file,
+            key_file=None if ledger is None else spec.key_file,
         )
     return published, state, ledger
 
@@ -263,7 +255,7 @@ def make_request(
     """
     return ReleaseRequest(
         plan,
-        CountedRows(spec.data.rows, "declared" if spec.data.person is None else "enforced"),
+        CountedRows(spec.source.rows, "declared" if spec.data.person is None else "enforced"),
         ledger=ledger,
         covered_by=options.covered_by,
         what=f"{spec.path.name}: {list_names(spec.workload.names)}",
@@ -289,9 +281,9 @@ def check_counts(spec: Spec, plan: Plan, tables: Tables, counts_file: Path | Non
             f"{counts_file}: the rows counted were limited {actual}, and {spec.path} limits them "
             f"{wanted}; count again with this spec"
         )
-    if spec.data.rows != tables.rows:
+    if spec.source.rows != tables.rows:
         wanted, actual = (
-            rows or "each row is one record" for rows in (spec.data.rows, tables.rows)
+            rows or "each row is one record" for rows in (spec.source.rows, tables.rows)
         )
         raise TablesError(
             f"{counts_file}: these were counted so: {actual}; but {spec.path} says: {wanted}; "
