@@ -28,7 +28,15 @@ from fitplug.files.parquet import (
     open_parquet,
     write_parquet,
 )
-from fitplug.files.places import LocalPlace, Place, StorePlace, hash_content, is_url, open_place
+from fitplug.files.places import (
+    LocalPlace,
+    MemoryPlace,
+    Place,
+    StorePlace,
+    hash_content,
+    is_url,
+    open_place,
+)
 
 __all__ = [
     "OBJECT_SCHEMES",
@@ -38,6 +46,7 @@ __all__ = [
     "EncodedJson",
     "Header",
     "LocalPlace",
+    "MemoryPlace",
     "Place",
     "StorePlace",
     "check_arrow",

@@ -207,6 +207,53 @@ class LocalPlace(Place):
             (self.root / folder).mkdir(exist_ok=True)
 
 
+@dataclass(frozen=True, eq=False)
+class MemoryPlace(Place):
+    """A folder in the memory of this process, of which one thread knows.
+
+    Attributes:
+        prefix: The names of the folders above its files, each followed by a slash.
+        contents: The content of each file of all these folders, by its whole name.
+    """
+
+    prefix: str = ""
+    contents: dict[str, bytes] = field(default_factory=dict, repr=False)
+
+    def __str__(self) -> str:
+        return "the memory of this process"
+
+    def join(self, name: str) -> MemoryPlace:
+        return replace(self, prefix=f"{self.prefix}{name}/")
+
+    def read(self, name: str) -> bytes:
+        try:
+            return self.contents[self.prefix + name]
+        except KeyError:
+            raise FileNotFoundError(errno.ENOENT, "no such file", name) from None
+
+    def list_sizes(self) -> Mapping[str, int]:
+        start = len(self.prefix)
+        names = [name[start:] for name in self.contents if name.startswith(self.prefix)]
+        visible = [name for name in names if "/" not in name and not name.startswith(".")]
+        return {name: len(self.contents[self.prefix + name]) for name in visible}
+
+    def create(self, name: str, content: bytes) -> bool:
+        is_first = self.prefix + name not in self.contents
+        if is_first:
+            self.replace(name, content)
+        return is_first
+
+    def replace(self, name: str, content: bytes) -> None:
+        self.contents[self.prefix + name] = content
+
+    def remove(self, name: str) -> None:
+        self.contents.pop(self.prefix + name, None)
+
+    def remove_all(self) -> None:
+        for name in [name for name in self.contents if name.startswith(self.prefix)]:
+            del self.contents[name]
+
+
 def _link(partial: Path, target: Path) -> bool:
     """Give a complete file a second name, unless the name is taken; return whether it was free.
 
