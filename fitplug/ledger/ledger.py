@@ -191,7 +191,7 @@ class Ledger:
         If the disk fails, the charge may be entered, which is safe: nothing was drawn on it.
 
         Args:
-            rho: The charge. A float of up to 12 digits is its decimal (docs/ledger.md).
+            rho: The charge. A float of up to 12 digits is its decimal (docs/reference/ledger.md).
             what: What the charge pays for.
             key: A name for the charge. A second charge with the same key is refused.
             plan_digest: The digest of the plan that is released.

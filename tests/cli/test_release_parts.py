@@ -51,7 +51,7 @@ def test_another_draw_moves_the_earlier_release_aside(tmp_path):
 def test_an_error_before_the_charge_creates_no_ledger(tmp_path):
     spec = make(tmp_path, PARTS.replace("[data]", '[data]\nweight = "NOSUCH"'))
     ran = fitplug("run", spec, "--key", "a")
-    assert ran.code == 1, ran.err
+    assert ran.code == 2, ran.err
     assert not list(tmp_path.glob("budget.db*"))
     assert "created the ledger" not in ran.out
 
