@@ -209,25 +209,26 @@ class LocalPlace(Place):
 
 @dataclass(frozen=True, eq=False)
 class MemoryPlace(Place):
-    """A folder in the memory of this process, of which one thread knows.
+    """A folder in the memory of this process.
 
     Attributes:
         prefix: The names of the folders above its files, each followed by a slash.
-        contents: The content of each file of all these folders, by its whole name.
+        contents: The content of each file of all these folders, in a tuple of one, by its whole
+            name.
     """
 
     prefix: str = ""
-    contents: dict[str, bytes] = field(default_factory=dict, repr=False)
+    contents: dict[str, tuple[bytes]] = field(default_factory=dict, repr=False)
 
     def __str__(self) -> str:
-        return "the memory of this process"
+        return f"memory of this process/{self.prefix}".rstrip("/")
 
     def join(self, name: str) -> MemoryPlace:
         return replace(self, prefix=f"{self.prefix}{name}/")
 
     def read(self, name: str) -> bytes:
         try:
-            return self.contents[self.prefix + name]
+            return self.contents[self.prefix + name][0]
         except KeyError:
             raise FileNotFoundError(errno.ENOENT, "no such file", name) from None
 
@@ -235,16 +236,14 @@ class MemoryPlace(Place):
         start = len(self.prefix)
         names = [name[start:] for name in self.contents if name.startswith(self.prefix)]
         visible = [name for name in names if "/" not in name and not name.startswith(".")]
-        return {name: len(self.contents[self.prefix + name]) for name in visible}
+        return {name: len(self.read(name)) for name in visible}
 
     def create(self, name: str, content: bytes) -> bool:
-        is_first = self.prefix + name not in self.contents
-        if is_first:
-            self.replace(name, content)
-        return is_first
+        mine = (content,)
+        return self.contents.setdefault(self.prefix + name, mine) is mine
 
     def replace(self, name: str, content: bytes) -> None:
-        self.contents[self.prefix + name] = content
+        self.contents[self.prefix + name] = (content,)
 
     def remove(self, name: str) -> None:
         self.contents.pop(self.prefix + name, None)
