@@ -153,7 +153,7 @@ class TestRun:
 
     def test_the_plan_is_whole(self, plan):
         plan.verify()
-        assert plan.gap <= 1e-4
+        assert plan.gap <= 2e-4
         assert plan.scale == 1.0
 
     def test_the_record_says_what_ran(self, root, plan):
@@ -164,7 +164,7 @@ class TestRun:
         assert said["contributions"] == 1
         assert said["delta"] == 1e-9
         assert said["epsilon"] == plan.epsilon(1e-9)
-        assert said["certified_gap"] == plan.gap
+        assert said["gap"] == plan.gap
         assert said["target_scale"] == 1.0
         assert set(said["versions"]) >= {"python", "fitplug", "numpy", "scipy", "opendp"}
         assert [g["name"] for g in said["groups"]] == ["ages", "income", "total"]

@@ -34,11 +34,10 @@ def test_a_design(spec):
     for name, value in {
         "plan_digest": plan.digest,
         "rho": plan.rho,
-        "privacy_cost": plan.privacy_cost,
         "plan_rho_exact": str(plan.rho_exact),
         "epsilon": plan.epsilon(record["delta"]),
-        "lower_bound": plan.lower_bound,
-        "certified_gap": plan.gap,
+        "rho_lower_bound": plan.rho_lower_bound,
+        "gap": plan.gap,
     }.items():
         assert record[name] == value
     assert [group["name"] for group in record["groups"]] == list(plan.workload.names)

@@ -117,7 +117,7 @@ def check_max_rho(spec: Spec, plan: Plan) -> None:
         return
     # The next design may end at another gap within the tolerance, so that the factor has room for
     # it. Then the factor is rounded up to 4 digits.
-    factor = math.sqrt(needed / most) * (1 + spec.design.tolerance)
+    factor = math.sqrt(needed / most * (1 + spec.design.tolerance))
     digits = 10.0 ** (3 - math.floor(math.log10(factor)))
     relax = math.ceil(factor * digits) / digits
     raise OverBudget(

@@ -14,12 +14,17 @@ from fitplug.families import list_names
 from fitplug.files import LocalPlace
 from fitplug.ledger import Ledger
 from fitplug.numeric import ceil_float
-from fitplug.plan import Plan, describe_overstatement, describe_public_totals, has_sums
+from fitplug.plan import (
+    Plan,
+    describe_cost,
+    describe_overstatement,
+    describe_public_totals,
+    has_sums,
+)
 from fitplug.release import Release
 from fitplug.workload import Workload
 from fitplug_cli.render.console import err, out, print_table
 from fitplug_cli.render.csv_tables import find_formula_warning
-from fitplug_cli.render.json_records import compute_epsilon, compute_rho
 from fitplug_cli.render.release_record import read_release_record
 
 if TYPE_CHECKING:
@@ -38,19 +43,14 @@ def print_plan(plan: Plan, delta: float) -> None:
     rows.add_row("unit", str(plan.unit))
     if public := describe_public_totals(plan):
         rows.add_row("", public)
-    rows.add_row("privacy cost", f"rho = {format_up(compute_rho(plan))} (zCDP)")
+    rows.add_row("privacy cost", describe_cost(plan, delta))
+    if plan.gap > plan.tolerance:
+        rows.add_row("", plan.status)
     if overstated := describe_overstatement(plan):
         rows.add_row("", overstated)
     if (k := plan.structure.changes) > 1:
         rho_of_record = ceil_float(plan.rho_exact * plan.compare_records(1) ** 2)
         rows.add_row("", f"{k:,} rows per person cost {k**2:,} x {format_up(rho_of_record)}")
-    rows.add_row("epsilon", f"{format_up(compute_epsilon(plan, delta), 4)} at delta {delta:g}")
-    rows.add_row(
-        "certified gap", f"{format_up(plan.gap, 2)}: Delta = {format_up(plan.privacy_cost)};"
-    )
-    rows.add_row("", plan.certificate)
-    if plan.gap > plan.tolerance:
-        rows.add_row("", plan.status)
     if plan.scale != 1.0:
         rows.add_row("budget given", f"all target variances scaled by {format_up(plan.scale)}")
     rows.add_row("counts needed", ", ".join(" x ".join(t) or "total" for t in plan.tables))

@@ -141,7 +141,7 @@ def describe_release(release: Release, confidence: float, delta: float) -> dict[
         "plan_rho": plan.rho,
         "plan_rho_exact": str(plan.rho_exact),
         **_describe_check(plan),
-        "certified_gap": plan.gap,
+        "gap": plan.gap,
         "target_scale": plan.scale,
         "released": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "groups": [

@@ -175,7 +175,7 @@ class AboutSection(_Section):
 class DesignSection(_Section):
     """[design]: what the optimizer minimises, and when it may stop; see `fitplug.design`."""
 
-    tolerance: float = Field(default=1e-4, ge=1e-9, lt=1)
+    tolerance: float = Field(default=2e-4, ge=1e-9, lt=1)
     max_iterations: int = Field(default=2000, ge=1)
     solver: Literal["dual", "sm2"] = "dual"
     refine: bool = True
