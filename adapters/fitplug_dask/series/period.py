@@ -22,6 +22,7 @@ from fitplug.ledger import DrawRequest, Entry, Ledger, ReleaseCharges, StagedCha
 from fitplug.release import (
     AnswersPart,
     PartialRelease,
+    Period,
     PeriodAnswers,
     join_periods,
     read_period_answers,
@@ -70,12 +71,10 @@ class PeriodExecutor:
     """Draws the answers of a period, which are one part of those of the plan, in this process.
 
     Attributes:
-        folders: The folders of the series.
-        index: The index of the period.
+        period: The period.
     """
 
-    folders: PeriodFolders
-    index: int
+    period: Period
     is_resumed = False
     cut = "one part"
 
@@ -87,61 +86,30 @@ class PeriodExecutor:
         if may_be_clamped(noisy, std):
             warnings.warn(CLAMPED, RuntimeWarning, stacklevel=7)
         written = write_answers_part(staging.place, 0, noisy)
-        place = self.folders.get_period(self.index).place_answers(noise_source.plan)
+        place = self.period.place_answers(noise_source.plan)
         return [AnswersPart(0, place, written.bytes, written.digest)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class PeriodPublication(Publication[CountsSoFar, PeriodAnswers]):
-    """One period of a series, whose predecessors are all published. `prepare` makes it.
+    """One period of a series, whose predecessors are all published.
 
     Attributes:
         series_charge: The charge of the series.
         folders: The folders of the series.
-        index: The index of the period.
         earlier: The answers of the periods before it.
         key: Where the key of the sealed counts is.
     """
 
     series_charge: SeriesCharge
     folders: PeriodFolders
-    index: int
     earlier: Sequence[PeriodAnswers]
     key: KeyFile
 
-    @classmethod
-    def prepare(
-        cls,
-        noise_source: NoiseSource,
-        series_charge: SeriesCharge,
-        folders: PeriodFolders,
-        earlier: Sequence[PeriodAnswers],
-        key: KeyFile,
-        draw: StagedCharge | None = None,
-    ) -> PeriodPublication:
-        """Make the publication of the period after some others. Nothing is looked at.
-
-        Args:
-            noise_source: The noise of the whole series, and what it costs.
-            series_charge: The charge of the series.
-            folders: The folders of the series.
-            earlier: The answers of the periods before it.
-            key: Where the key of the sealed counts is.
-            draw: The draw of the period in the ledger, if it was read.
-        """
-        index = len(earlier)
-        return cls(
-            ledger=series_charge.ledger,
-            noise_source=noise_source,
-            executor=PeriodExecutor(folders, index),
-            period=folders.get_period(index),
-            charge=draw,
-            series_charge=series_charge,
-            folders=folders,
-            index=index,
-            earlier=tuple(earlier),
-            key=key,
-        )
+    @property
+    def index(self) -> int:
+        """The index of the period."""
+        return len(self.earlier)
 
     def __str__(self) -> str:
         return str(self.folders.locate(self.index))

@@ -26,6 +26,7 @@ from fitplug_dask.counting import count
 from fitplug_dask.series.counts import list_period_tables
 from fitplug_dask.series.folders import PeriodFolders, SeriesRecord
 from fitplug_dask.series.period import (
+    PeriodExecutor,
     PeriodPublication,
     SeriesCharge,
     join_answers,
@@ -246,8 +247,17 @@ class Series:
     ) -> PeriodPublication:
         """Prepare the publication of the period after some others."""
         assert self.key is not None
-        return PeriodPublication.prepare(
-            self.noise_source, charge, self._folders, earlier, self.key, draw
+        period = self._folders.get_period(len(earlier))
+        return PeriodPublication(
+            ledger=charge.ledger,
+            noise_source=self.noise_source,
+            executor=PeriodExecutor(period),
+            period=period,
+            charge=draw,
+            series_charge=charge,
+            folders=self._folders,
+            earlier=tuple(earlier),
+            key=self.key,
         )
 
     def _join(self, drawn: Sequence[PeriodAnswers]) -> PartialRelease:
