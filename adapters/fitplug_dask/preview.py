@@ -1,4 +1,4 @@
-"""Preview: what a count would read and take, without reading any row."""
+"""Preview: the columns of the data, and what a count would read and take. It reads no row."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from fitplug.counts import Filters, Where, check_weight, describe_rows, make_filters
+from fitplug.counts import (
+    Filters,
+    Where,
+    can_name_columns,
+    check_weight,
+    describe_rows,
+    make_filters,
+)
+from fitplug.errors import DataError
 from fitplug_dask.request import (
     Wanted,
     check_client,
@@ -170,3 +178,58 @@ def _find_count_columns(file: SourceFile, known: Sequence[str]) -> tuple[str, ..
         and (file.format in TEXT_FORMATS or classify_type(arrow_type) == "integers")
         and _COUNT_COLUMN.fullmatch(name.lower())
     )
+
+
+FOLDER = "folder"
+"""The type of the keys of folders."""
+
+TEXT = "text"
+"""The type of the columns of CSV files, which the domain alone types."""
+
+
+def list_columns(
+    source: Source, *, header: bool = False, storage_options: Options | None = None
+) -> Mapping[str, str]:
+    """List the columns of the first file, and the keys of the folders it lies in. Read no row.
+
+    Args:
+        source: The files, as for `count`.
+        header: Whether the first line of a CSV file names its columns, whatever it looks like.
+            If False, a first line with a number, a date, an empty value or a repeated one, as
+            records have them, is refused and not quoted.
+        storage_options: How the stores of URLs are reached.
+
+    Returns:
+        By name, the type: "strings", "integers", "floats", "booleans", "dates", "folder", "text"
+        (of CSV), or that of Arrow for columns that cannot be counted.
+
+    Raises:
+        DataError: There is no file, or its header cannot be read.
+    """
+    check_libraries()
+    from fitplug_dask.encoding import classify_type
+    from fitplug_dask.files import read_source_header
+
+    files = find_files(source, storage_options)
+    if not files:
+        raise DataError("the table has no files, so nothing says which columns it has")
+    first = files[0]
+    _, file_header = read_source_header(first)
+    schema = file_header.schema
+    if first.format in TEXT_FORMATS and len(names := schema.names) == 1:
+        for separator, called in ((";", "semicolons"), ("\t", "tabs")):
+            if separator in names[0]:
+                raise DataError(
+                    f"{first.path} seems to have {called} between its values; write it with commas"
+                )
+    if first.format in TEXT_FORMATS and not header and not can_name_columns(schema.names):
+        raise DataError(
+            f"the first line of {first.path} holds numbers, dates, empty or repeated values, so it "
+            "seems to be a record and not the names of the columns; write these in front of it, or "
+            "say --header (in Python header=True) if it is the header"
+        )
+    columns = {
+        name: TEXT if first.format in TEXT_FORMATS else classify_type(arrow_type) or str(arrow_type)
+        for name, arrow_type in zip(schema.names, schema.types, strict=True)
+    }
+    return columns | {key.name: FOLDER for key in first.keys}

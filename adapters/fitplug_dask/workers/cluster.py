@@ -19,10 +19,9 @@ from dask import config
 
 from fitplug.errors import FitplugError
 from fitplug_dask._compat import WorkerState, read_machine_memory
-from fitplug_dask.workers.faults import Fault, raise_fault
 from fitplug_dask.workers.handshake import COUNTING_PACKAGES, inspect_workers
 from fitplug_dask.workers.limits import ask, gather_ended, list_workers
-from fitplug_dask.workers.runner import Act, Runner, ThreadRunner
+from fitplug_dask.workers.runner import Act, Fault, Runner, ThreadRunner, raise_fault
 from fitplug_dask.workers.tasks import ENTRY, Run, Term, read_outcome, seal_shared, seal_task
 
 if TYPE_CHECKING:
