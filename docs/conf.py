@@ -23,6 +23,7 @@ extensions = [
     "mathml",
     "gallery",
     "theory_links",
+    "cli_reference",
 ]
 exclude_patterns = ["_extensions", "proofs", "theory"]
 

@@ -56,12 +56,16 @@ class _Commands(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in _COMMANDS:
             return None
-        module = import_module(f"fitplug_cli.commands.{_COMMANDS[cmd_name][0]}")
+        name, line = _COMMANDS[cmd_name]
+        module = import_module(f"fitplug_cli.commands.{name}")
         if hasattr(module, "app"):
-            return typer.main.get_command(module.app)
-        command = typer.Typer(add_completion=False, rich_markup_mode=None)
-        command.command(name=cmd_name)(getattr(module, cmd_name))
-        return typer.main.get_command(command)
+            application = module.app
+        else:
+            application = typer.Typer(add_completion=False, rich_markup_mode=None)
+            application.command()(getattr(module, cmd_name))
+        command = typer.main.get_command(application)
+        command.name, command.short_help = cmd_name, line
+        return command
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):

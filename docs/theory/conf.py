@@ -24,6 +24,7 @@ html_sidebars = {"**": ["globaltoc.html"]}
 html_math_renderer = "mathml"
 html_theme_options = {
     "external_links": [{"name": "User guide", "url": "../index.html"}],
+    "globaltoc_maxdepth": 1,
     "navbar_center": [],
     "navbar_end": ["theme-switcher", "navbar-icon-links"],
     "navigation_with_keys": False,
