@@ -17,6 +17,7 @@ from fitplug.files.folders import (
     set_aside,
     sync,
 )
+from fitplug.files.memory_place import MemoryPlace
 from fitplug.files.object_stores import OBJECT_SCHEMES, open_object_store, rename_option
 from fitplug.files.parquet import (
     ArrowTable,
@@ -30,7 +31,6 @@ from fitplug.files.parquet import (
 )
 from fitplug.files.places import (
     LocalPlace,
-    MemoryPlace,
     Place,
     StorePlace,
     hash_content,
