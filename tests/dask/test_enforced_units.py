@@ -27,7 +27,7 @@ from fitplug.workload import BoundUnit
 from fitplug_cli.render import read_counts, write_counts
 from fitplug_dask.kernel import Job
 from fitplug_dask.persons import find_record_groups
-from fitplug_dask.persons.packed_rows import Packing, Rows
+from fitplug_dask.persons.packing import Packing, Rows
 from fitplug_dask.persons.selection import CellGroups, Selection
 from fitplug_opendp.count_checks import check_enforced
 from tests.helpers.siphash import scalar_siphash128

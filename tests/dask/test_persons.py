@@ -29,8 +29,8 @@ from fitplug_dask import loops
 from fitplug_dask.exchange import depot, run
 from fitplug_dask.files import memory_tables
 from fitplug_dask.kernel import Job, reading
-from fitplug_dask.persons import packed_rows, shuffle
-from fitplug_dask.persons.packed_rows import Packing, Rows
+from fitplug_dask.persons import row_collector, shuffle
+from fitplug_dask.persons.row_collector import Packing, Rows
 from fitplug_dask.persons.selection import Selection
 from fitplug_dask.sources import library_tables
 from fitplug_dask.workers import open_runner
@@ -419,16 +419,16 @@ def test_a_person_of_very_many_rows_takes_no_more_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "_BATCH_ROWS", 512)
-    monkeypatch.setattr(packed_rows, "_COMPACTED_ROWS", 1000)
+    monkeypatch.setattr(row_collector, "_COMPACTED_ROWS", 1000)
     held: list[int] = []
-    add = packed_rows.concatenate_rows
+    add = row_collector.concatenate_rows
 
     def watched(parts: Any) -> Rows:
         rows = add(parts)
         held.append(len(rows.tags))
         return rows
 
-    monkeypatch.setattr(packed_rows, "concatenate_rows", watched)
+    monkeypatch.setattr(row_collector, "concatenate_rows", watched)
     rows = [{"id": "0", "sex": "1", "age": i % 10, "race": "a"} for i in range(20_000)]
     counted = limited(write(tmp_path / "a.parquet", rows, group=20_000), 5)
     assert counted[()] == 5

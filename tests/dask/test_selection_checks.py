@@ -24,13 +24,13 @@ from fitplug_dask.encoding import array_memory
 from fitplug_dask.kernel import Job
 from fitplug_dask.persons import (
     hashing,
-    packed_rows,
+    row_collector,
     selected_rows,
     selection,
     selection_check,
     shuffle,
 )
-from fitplug_dask.persons.packed_rows import Packing, Rows
+from fitplug_dask.persons.row_collector import Packing, Rows
 from fitplug_dask.persons.selection import (
     AttributeGroups,
     CellGroups,
@@ -287,7 +287,7 @@ def test_a_selection_that_is_wrong_later_counts_nothing(
     monkeypatch.setattr(*WRONG[name])
     people = make_people(3000)
     if where == "collector":
-        monkeypatch.setattr(packed_rows, "_COMPACTED_ROWS", 20)
+        monkeypatch.setattr(row_collector, "_COMPACTED_ROWS", 20)
     if where == "crowd":
         monkeypatch.setattr(shuffle, "_CROWDED_ROWS", -100_000)
     path = tmp_path / "a.parquet"

@@ -6,7 +6,7 @@ from fitplug.errors import BudgetError, DomainError
 from fitplug.privacy import check_contributions
 from fitplug.workload import AddRemove, ReplaceOne, Unit
 from fitplug_dask.kernel import Job
-from fitplug_dask.persons.packed_rows import Packing
+from fitplug_dask.persons.packing import Packing
 from fitplug_dask.persons.selection import AttributeGroups, CellGroups, RecordGroups
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from fitplug.families import Slab
 from fitplug_dask.exchange import Exchange, add_exchange
 from fitplug_dask.kernel import LARGEST_SUM, Fault, Job, Partition, choose_overflow_fault
-from fitplug_dask.persons.packed_rows import Packing
+from fitplug_dask.persons.packing import Packing
 from fitplug_dask.persons.selection import Selection
 from fitplug_dask.persons.selection_check import check_selection_once
 from fitplug_dask.persons.shuffle import PersonJob, choose_buckets, divide_rows, split_partition

@@ -40,7 +40,7 @@ from fitplug.errors import BudgetError
 from fitplug.privacy import check_contributions
 from fitplug_dask import loops
 from fitplug_dask.persons.hashing import KEY_BYTES, Words, halve_key
-from fitplug_dask.persons.packed_rows import Field, Rows
+from fitplug_dask.persons.packing import Field, Rows
 from fitplug_dask.workers import CheckError
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)

@@ -33,7 +33,8 @@ from fitplug_dask.kernel import (
     read_partition,
 )
 from fitplug_dask.persons.hashing import Words
-from fitplug_dask.persons.packed_rows import Packing, RowCollector
+from fitplug_dask.persons.packing import Packing
+from fitplug_dask.persons.row_collector import RowCollector
 from fitplug_dask.persons.selection import Selection
 from fitplug_dask.persons.selection_check import check_selection_once
 from fitplug_dask.progress import Report
