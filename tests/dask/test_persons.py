@@ -30,7 +30,7 @@ from fitplug_dask.exchange import depot, run
 from fitplug_dask.files import memory_tables
 from fitplug_dask.kernel import Job, reading
 from fitplug_dask.persons import row_collector, shuffle
-from fitplug_dask.persons.row_collector import Packing, Rows
+from fitplug_dask.persons.packing import Packing, Rows
 from fitplug_dask.persons.selection import Selection
 from fitplug_dask.sources import library_tables
 from fitplug_dask.workers import open_runner

@@ -30,7 +30,7 @@ from fitplug_dask.persons import (
     selection_check,
     shuffle,
 )
-from fitplug_dask.persons.row_collector import Packing, Rows
+from fitplug_dask.persons.packing import Packing, Rows
 from fitplug_dask.persons.selection import (
     AttributeGroups,
     CellGroups,
