@@ -36,6 +36,7 @@ from fitplug.files.places import (
     hash_content,
     is_url,
     open_place,
+    redact_url,
 )
 
 __all__ = [
@@ -64,6 +65,7 @@ __all__ = [
     "open_place",
     "read_archive",
     "read_with_digest",
+    "redact_url",
     "rename_option",
     "replace_file",
     "set_aside",

@@ -100,7 +100,7 @@ def test_exact_counts_equal_those_of_pandas(tmp_path: Path) -> None:
     assert "rows counted: each row stands for POP records" in ran.out
     tables = read_counts(tmp_path / "spec.counts.npz")
     np.testing.assert_array_equal(tables["STATE", "SEX"], exact(tmp_path))
-    assert tables.rows == load_spec(spec).data.rows
+    assert tables.rows == load_spec(spec).source.rows
     np.testing.assert_array_equal(exact(tmp_path), exact(tmp_path, "050"))
     ran = fitplug("release", spec, "--counts", tmp_path / "spec.counts.npz")
     assert ran.code == 0, ran.err

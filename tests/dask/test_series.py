@@ -224,7 +224,7 @@ def test_rows_of_persons_are_counted_period_by_period(tmp_path, ledger):
         plan = fp.design(WORKLOAD, unit=fp.AddRemove(records, once_per="MONTH"), periods="MONTH")
         place = tmp_path / str(records)
         series = fpd.begin_series(plan, place, ledger=ledger, key=str(records))
-        released = series.release(1, tmp_path / "rows.parquet", person="ID")
+        released = series.release(1, fp.Source(tmp_path / "rows.parquet", person="ID"))
         assert released.limited == limited
         # Of the three rows of each person in the first month one is kept.
         assert released.estimates["months"][:, 0].sum() == pytest.approx(50, abs=15)

@@ -17,7 +17,7 @@ from fitplug_cli.files import PUBLIC, check_parent_folder, replace_file
 from fitplug_cli.inputs import read_codebook
 from fitplug_cli.render import out
 from fitplug_cli.spec import UNDECIDED
-from fitplug_dask.preview import FOLDER, list_columns
+from fitplug_dask.schema import FOLDER, list_columns
 
 _HEAD = """\
 # What is published about the people in {path}, and how accurate it must be.

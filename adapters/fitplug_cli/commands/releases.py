@@ -21,7 +21,7 @@ from fitplug_cli.commands.budgets import (
     report_new_ledger,
 )
 from fitplug_cli.commands.clusters import connect
-from fitplug_cli.commands.count import count_tables, find_source, list_reading_options
+from fitplug_cli.commands.count import count_tables
 from fitplug_cli.render import (
     build_ledger_record,
     open_progress_bar,
@@ -109,7 +109,7 @@ def check_counts_are_kept(spec: Spec, options: ChargeOptions) -> None:
     if options.within is None:
         return
     why = "person keeps others each time they are counted" if spec.data.person is not None else None
-    if spec.data.rows is not None:
+    if spec.source.rows is not None:
         why = "weight or where may count others"
     if why is not None:
         raise SpecError(
@@ -128,7 +128,7 @@ def check_paths(spec: Spec) -> None:
     """
     others = {}
     if spec.data.local_path is not None and not glob.has_magic(spec.data.local_path):
-        others["the data"] = Path(spec.source)
+        others["the data"] = spec.resolve(spec.data.local_path)
     if spec.ledger_path is not None:
         others["the ledger"] = spec.ledger_path
         try:
@@ -237,15 +237,14 @@ def _publish_in_parts(
     with connect(spec) as client, open_progress_bar("release") as bar:
         ledger = open_ledger(spec)
         published, state = make_release(
-            find_source(spec) if tables is None else tables,
+            spec.source if tables is None else tables,
             make_request(spec, plan, options, ledger),
             Output.open(spec.output_location, spec.output.storage_options),
-            {"key": None, **list_reading_options(spec)},
             client,
             lambda done, total: bar.show(done / total if total else 1.0),
             spec.output.confidence,
             make_release_files(spec, ledger),
-            None if ledger is None else spec.key_file,
+            key_file=None if ledger is None else spec.key_file,
         )
     return published, state, ledger
 
@@ -263,7 +262,7 @@ def make_request(
     """
     return ReleaseRequest(
         plan,
-        CountedRows(spec.data.rows, "declared" if spec.data.person is None else "enforced"),
+        CountedRows(spec.source.rows, "declared" if spec.data.person is None else "enforced"),
         ledger=ledger,
         within=options.within,
         what=f"{spec.path.name}: {list_names(spec.workload.names)}",
@@ -289,9 +288,9 @@ def check_counts(spec: Spec, plan: Plan, tables: Tables, counts_file: Path | Non
             f"{counts_file}: the rows counted were limited {actual}, and {spec.path} limits them "
             f"{wanted}; count again with this spec"
         )
-    if spec.data.rows != tables.rows:
+    if spec.source.rows != tables.rows:
         wanted, actual = (
-            rows or "each row is one record" for rows in (spec.data.rows, tables.rows)
+            rows or "each row is one record" for rows in (spec.source.rows, tables.rows)
         )
         raise TablesError(
             f"{counts_file}: these were counted so: {actual}; but {spec.path} says: {wanted}; "

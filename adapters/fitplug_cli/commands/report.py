@@ -76,7 +76,7 @@ def report(
             plan,
             delta=delta,
             limited=limited,
-            rows=None if spec is None else spec.data.rows,
+            rows=None if spec is None else spec.source.rows,
             about=None if spec is None else spec.about.about,
             compare=full or as_json or output is not None,
             progress=bar.show,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fitplug.counts import AttributeSet, Tables
+from fitplug.counts import AttributeSet, Source, Tables
 from fitplug.errors import FitplugError, InputError
 from fitplug.ledger import ReleaseCharges, StagedCharge
 from fitplug.plan import Plan
@@ -32,7 +32,6 @@ from fitplug_dask.series.period import (
     join_answers,
     name_draw,
 )
-from fitplug_dask.sources import Source
 from fitplug_opendp.count_checks import check_are_tables
 from fitplug_opendp.key_file import KeyFile
 from fitplug_opendp.noise_source import NoiseSource
@@ -102,28 +101,22 @@ class Series:
         return self._join(self._read_answers())
 
     def release(
-        self,
-        period: Any,
-        source: Source | Tables | Callable[[], Tables] | None = None,
-        *,
-        person: str | None = None,
+        self, period: Any, data: Source | Tables | Callable[[], Tables] | Any = None
     ) -> PartialRelease:
         """Draw a period, once, and write its folder.
 
-        A period that is drawn already is returned as it was released, and the source is not looked
+        A period that is drawn already is returned as it was released, and the data are not looked
         at. If an earlier call was stopped, this one continues it, with the counts that were sealed
         then.
 
         Args:
             period: The period: a value of the attribute, or its text.
-            source: Exact counts that hold at least `tables`, a function that returns them when they
-                are needed, or a source of rows that `fitplug_dask.count` takes. Of each only the
-                cells of this period are used. The counts must be final: what changes in the data
-                later is in no release.
-            person: For a source of rows, a column that identifies persons, so that the count
-                keeps no more rows of each than the unit of privacy says. The source should then
-                hold the rows of this period alone, as all its rows of a person compete. Each
-                period is counted by itself; "Series" in the documentation says what this enforces.
+            data: Exact counts that hold at least `tables`, a function that returns them when they
+                are needed, or a `fitplug.Source` or its path. Of each only the cells of this period
+                are used. The counts must be final: what changes in the data later is in no release.
+                A source with `person` should hold the rows of this period alone, as all its rows of
+                a person compete. Each period is counted by itself; "Series" in the documentation
+                says what this enforces.
 
         Returns:
             What is released so far, with this period.
@@ -148,9 +141,7 @@ class Series:
                 charge = self._check_open()
                 with report_write_errors(self.folder, RETRY):
                     publication = self._prepare(charge, drawn).check()
-                publication.publish(
-                    lambda: publication.seal_counts(lambda: self._count(source, person))
-                )
+                publication.publish(lambda: publication.seal_counts(lambda: self._count(data)))
             except FitplugError:
                 if len(self._read_answers()) <= index:  # another process may have drawn it
                     raise
@@ -265,25 +256,23 @@ class Series:
         entry = None if self.charge is None else self.charge.read().entry
         return join_answers(self.noise_source, self.record, drawn, entry)
 
-    def _count(
-        self, source: Source | Tables | Callable[[], Tables] | None, person: str | None
-    ) -> Tables:
+    def _count(self, data: Source | Tables | Callable[[], Tables] | Any) -> Tables:
         """Count rows, and keep no more of each person than the unit of privacy says."""
-        if source is None:
+        if data is None:
             raise InputError("this period needs exact counts; give tables, or a source of rows")
-        if isinstance(source, Tables):
-            return source
-        if inspect.isfunction(source) or inspect.ismethod(source):
-            counted = source()
+        if isinstance(data, Tables):
+            return data
+        if inspect.isfunction(data) or inspect.ismethod(data):
+            counted = data()
             check_are_tables(counted)
             return counted
-        wanted = self.plan.domain, self.tables
-        if person is None:
+        source, wanted = Source.of(data), (self.plan.domain, self.tables)
+        if source.person is None:
             return count(source, wanted)
         if self.plan.unit.is_of_records:
             most = self.plan.unit.choose_records(self.record.contributions)
-            return count(source, wanted, person=person, contributions=most)
-        return count(source, wanted, person=person, unit=self.plan.unit)
+            return count(source, wanted, contributions=most)
+        return count(source, wanted, unit=self.plan.unit)
 
     def _remove_if_over(self, released: PartialRelease) -> None:
         """Remove what is confidential if the last period is drawn."""
