@@ -77,9 +77,8 @@ def main() -> None:
     tasks: list[int] = []
     start, used = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
     counted = fpd.count(
-        folder,
+        fp.Source(folder, person="id"),
         WANTED,
-        person="id",
         unit=unit,
         progress=lambda done, total: tasks.append(done),
     )

@@ -57,7 +57,9 @@ Run = Callable[[], Any]
 
 
 def ours(source: Any, options: Any = None) -> Run:
-    return lambda: fpd.count(source, (DOMAIN, TABLES), storage_options=options)[TABLES[0]]
+    return lambda: fpd.count(fp.Source(source, storage_options=options), (DOMAIN, TABLES))[
+        TABLES[0]
+    ]
 
 
 def ours_by_area(folder: Path) -> Run:

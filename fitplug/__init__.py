@@ -4,7 +4,8 @@ Domain -> Workload (query groups + targets) -> design -> Plan -> count -> measur
 """
 
 from fitplug import baselines
-from fitplug.counts import Tables
+from fitplug.adapters import count, preview
+from fitplug.counts import DeltaTable, IcebergTable, Preview, Source, Tables
 from fitplug.domain import Bins, Categories, CodePrefix, Dates, Domain, Hierarchy, Integers, Measure
 from fitplug.errors import (
     AlreadyReleased,
@@ -64,6 +65,7 @@ __all__ = [
     "CodePrefix",
     "DataError",
     "Dates",
+    "DeltaTable",
     "DesignError",
     "DiscreteNoise",
     "DisplayTables",
@@ -74,6 +76,7 @@ __all__ = [
     "Evaluation",
     "FitplugError",
     "Hierarchy",
+    "IcebergTable",
     "InputError",
     "Integers",
     "KeyTaken",
@@ -84,10 +87,12 @@ __all__ = [
     "OverBudget",
     "Plan",
     "PlanError",
+    "Preview",
     "Ratio",
     "Release",
     "ReplaceOne",
     "SamplerError",
+    "Source",
     "Strategy",
     "Tables",
     "TablesError",
@@ -95,11 +100,13 @@ __all__ = [
     "Workload",
     "WorkloadError",
     "baselines",
+    "count",
     "design",
     "estimate_truncation",
     "evaluate",
     "marginal",
     "marginals",
+    "preview",
     "queries",
     "ranges",
     "review",

@@ -1,6 +1,6 @@
 """Exact counts of partitioned Parquet, Arrow and CSV files on a Dask scheduler.
 
-    tables = fitplug_dask.count("data/state=*/", plan)
+    tables = fp.count("data/state=*/", plan)
 
 `count` counts, and `preview` tells what counting would take and reads no row. They use these
 modules and packages, each of which imports only those that come earlier in this table:
@@ -34,17 +34,13 @@ OpenDP, which is imported when one of them is used for the first time.
 from typing import TYPE_CHECKING, Any
 
 from fitplug_dask.counting import count
-from fitplug_dask.preview import Preview, preview
-from fitplug_dask.sources import DeltaTable, IcebergTable
+from fitplug_dask.preview import preview
 
 if TYPE_CHECKING:
     from fitplug_dask.releases import release
     from fitplug_dask.series import Series, begin_series, open_series
 
 __all__ = [
-    "DeltaTable",
-    "IcebergTable",
-    "Preview",
     "Series",
     "begin_series",
     "count",

@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from fitplug.counts import (
-    Tables,
-    Where,
-    check_weight,
-    describe_rows,
-    make_filters,
-)
+from fitplug.counts import Source, Tables, check_weight
 from fitplug.errors import BudgetError
 from fitplug.plan import Plan
 from fitplug.workload import ONE_RECORD, AddRemove, Unit
@@ -28,7 +22,7 @@ from fitplug_dask.request import (
     prepare_request,
     prepare_rules,
 )
-from fitplug_dask.sources import Options, Source, find_files
+from fitplug_dask.sources import find_files
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -45,121 +39,38 @@ _LOG = logging.getLogger(__name__)
 
 
 def count(
-    source: Source,
-    wanted: Wanted,
+    source: Source | Any,
+    plan: Wanted,
     *,
     client: Client | Runner | None = None,
-    progress: Progress = None,
-    person: str | None = None,
+    person_key: bytes | None = None,
     contributions: int | None = None,
     unit: Unit | None = None,
-    key: bytes | None = None,
-    storage_options: Options | None = None,
-    weight: str | None = None,
-    where: Where | None = None,
-    zone: str | None = None,
-    missing: Mapping[str, Any] | None = None,
+    progress: Progress = None,
 ) -> Tables:
-    """Count the tables that a plan needs, exactly, from files, tables of lakes, or frames.
-
-    A record that is null or outside the domain on any attribute that any wanted table uses is left
-    out of every table, as the tables must be marginals of one histogram.
-
-    Tables with measures count shares of records, in the same pass: a record has `shares` of each,
-    divided between the cells of its value's bounds. Columns of measures hold integers, floats or
-    decimals, or the text of CSV files; text that spells no number, null and NaN are no value.
+    """Count the tables that a plan needs, exactly; see `fitplug.count`, which calls this.
 
     Whatever the number of rows, a process holds about 250 MB, and for each cell 4 bytes a thread
     (8 if rows are weighted or measured) and 24 more, or 72 more if there are at most 2^20 cells.
-    Where that is more than 60 % of the memory of a worker, tables are counted in shards: a task
+    Where that is more than 60% of the memory of a worker, tables are counted in shards: a task
     then holds a range of their cells, and this process 24 bytes for each cell.
-
-    Workers may be lost: what they held is counted again, and no row counts twice. Where workers
-    are lost frequently, raise Dask's `distributed.scheduler.allowed-failures`.
-
-    No message reveals anything that rows hold.
-
-    Args:
-        source: A file, a folder, a glob (`data/state=*/`), or a list of these; each a local path
-            or a URL of a store (`s3://bucket/people/`). In a folder all files at any depth are read
-            that end in .parquet, .parq, .arrow, .feather, .ipc, .arrows, .csv or .csv.gz, except
-            below names that start with "_" or "."; all must be of one format. Folders named
-            `key=value` make `key` an attribute, whose values the domain types. The domain also
-            types the text of CSV files, whose first line must name the columns, with commas
-            between them: text that spells no value of the attribute's type is a value outside the
-            domain, and an empty value is null (a quoted one is the empty string).
-
-            Or a `DeltaTable` or `IcebergTable`; a dask.dataframe, or delayed frames of pandas,
-            Polars or Arrow; a data set, Table or RecordBatchReader of Arrow; a LazyFrame of
-            Polars or a relation of DuckDB. The last four are streams that this process reads: they
-            are never whole in memory, and cannot be counted with `client`.
-        wanted: A Plan, a Workload, or (domain, attribute sets); the set () is the total.
-        client: A dask.distributed Client whose workers see the files under the same paths and have
-            the code of this process, which is checked; None counts on threads of this process. A
-            CSV file is one task, however large; of other files every row group or record batch may
-            be one.
-        progress: True shows a percentage on stderr; a callable is told (rows counted, rows in all)
-            in this process when tasks end. Those numbers are exact, so show their ratio
-            only; for files that do not say how many rows they hold they are guesses by their bytes.
-        person: A column that identifies persons. At most `contributions` rows of each are counted.
-            Which ones is decided by a keyed hash of the person's own rows, so that one person more
-            or less changes the tables by at most so many rows; see
-            `fitplug_dask.persons.selection`. Rows
-            without a person are left out.
-        contributions: The most rows k of each person that are counted. The tables say so:
-            `tables.contributions`.
-        unit: The unit of privacy whose limit on the rows of a person is enforced instead: at most
-            `records` rows of each person, and with `distinct` at most one in each cell over all
-            attributes that are counted, with `once_per` at most one in each cell of that
-            attribute; one row of each person for `ReplaceOne`, which may name no `within`. It needs
-            `person`. A plan with another unit than the default has its own, and then `unit` is left
-            out.
-        key: The key of that hash, at least 16 secret bytes; drawn anew if left out. The same key
-            keeps the same rows, whatever the files, their order and the workers.
-        storage_options: How the stores of URLs are reached, such as credentials; they go
-            to the workers, and into no message or name of a task.
-        weight: A column of integers that says how many records each row stands for, if rows are
-            aggregates. Null counts as 0, a number below 0 as 0, and one above 2^40 as 2^40, as
-            what rows hold may not cause an error. One person more adds 1 to one row, so that rho
-            is the same as for single rows; this does not hold for a survey's sampling weights. It
-            cannot be combined with `person`, whose rows are single.
-        where: {column: value, or values}: only rows that hold one of the values in each of these
-            columns are counted, and only they compete for a person's k. Values are strings,
-            integers, booleans or dates, of one type a column, which say how its values are read,
-            as attributes do; null never matches. The columns may be attributes, folder keys (files
-            in folders of other keys are not read) or neither.
-        zone: The time zone in which times with a zone are read as days, such as "Europe/Berlin";
-            also text with an offset, such as "2020-12-31T23:30Z". Without it such text counts on
-            the day that it shows, and columns of the type of such times are refused.
-        missing: {column: value}: for files without the column, the value of all of their rows;
-            None is null. Without it such files are refused.
-
-    Returns:
-        Tables of int64 arrays, one for each attribute set, axes in the domain's order.
-
-    Raises:
-        DataError: Files are missing, damaged, found twice (also by links), of another schema than
-            the domain, or change meanwhile.
-        TablesError: The tables cannot be counted or need too much memory.
-        DomainError: The domain does not have an attribute, or weights or filters are invalid.
-        BudgetError: The contributions are no number of rows, or not that of the unit of privacy.
-        FitplugError: The workers of `client` fail or have other code than this process.
     """
     report = choose_report(progress)
     check_client(client)
-    domain, names = list_tables(wanted)
+    domain, names = list_tables(plan)
     check_libraries()
     from fitplug_dask.kernel import cut_partitions, sum_to_tables
     from fitplug_dask.persons import choose_limit, count_by_person, cut_person_partitions
     from fitplug_dask.sharding import count_tables
 
-    request = prepare_request(domain, names, client, weight, make_filters(where))
+    source = Source.of(source)
+    request = prepare_request(domain, names, client, source)
     job, runner = request.job, request.runner
-    check_weight(weight, job.filters, job.attributes, person)
-    limit = choose_limit(_find_unit(wanted, unit, person), contributions)
-    selection = _make_selection(person, limit, key, job)
+    check_weight(job.weight, job.filters, job.attributes, source.person)
+    limit = choose_limit(_find_unit(plan, unit, source.person), contributions)
+    selection = _make_selection(source.person, limit, person_key, job)
     sharded = request.choose_sharding(whole=selection is not None)
-    files = _find_checked_files(source, storage_options, job, person, zone, missing, runner)
+    files = _find_checked_files(source, job, runner)
 
     start = time.perf_counter()
     if sharded:
@@ -173,20 +84,19 @@ def count(
             counted = count_partitions(job, partitions, runner, report)
         joints = dict(zip(job.joints, counted.counts, strict=True))
         tables = sum_to_tables(domain, joints, names)
-    rows = describe_rows(weight, job.filters)
     # Nothing of how many rows there are: that is as confidential as the counts.
     seconds = time.perf_counter() - start
     _LOG.info("counted %d tables from %d files in %.1f s", len(tables), len(files), seconds)
     if selection is None or limit is None:
-        return Tables(domain, tables, rows=rows, copy=False)
+        return Tables(domain, tables, rows=source.rows, copy=False)
     return Tables(
         domain,
         tables,
         contributions=limit.records,
         distinct=limit.distinct,
         once_per=limit.once_per,
-        person=person,
-        rows=rows,
+        person=source.person,
+        rows=source.rows,
         copy=False,
     )
 
@@ -225,60 +135,48 @@ def count_partitions(
     return counted
 
 
-def _find_unit(wanted: Wanted, unit: Unit | None, person: str | None) -> Unit | None:
+def _find_unit(plan: Wanted, unit: Unit | None, person: str | None) -> Unit | None:
     """Return the unit that the count enforces, or None if contributions say the limit, if any.
 
     Raises:
         BudgetError: The plan has another unit than the one that was given.
     """
-    if not isinstance(wanted, Plan) or wanted.unit == ONE_RECORD:
+    if not isinstance(plan, Plan) or plan.unit == ONE_RECORD:
         return unit
-    if unit not in (None, wanted.unit):
-        raise BudgetError(f"the plan has another unit of privacy ({wanted.unit}): leave out unit")
+    if unit not in (None, plan.unit):
+        raise BudgetError(f"the plan has another unit of privacy ({plan.unit}): leave out unit")
     # Without persons every record is counted, and nothing checks the unit.
-    return wanted.unit if unit is not None or person is not None else None
+    return plan.unit if unit is not None or person is not None else None
 
 
 def count_slabs(
     source: Source,
-    wanted: Wanted,
+    plan: Wanted,
     slabs: Sequence[Slab],
     consume: Consume,
     *,
     shared: Any,
     memory: int,
     client: Client | Runner | None = None,
-    progress: Progress = None,
-    storage_options: Options | None = None,
-    weight: str | None = None,
-    where: Where | None = None,
-    zone: str | None = None,
-    missing: Mapping[str, Any] | None = None,
-    person: str | None = None,
+    person_key: bytes | None = None,
     contributions: int | None = None,
-    key: bytes | None = None,
+    progress: Progress = None,
     rows: RowStore | None = None,
 ) -> list[Any]:
     """Count slabs of tables, none of which any process need hold as a whole.
 
     Args:
-        source: The rows, as `count` takes them.
-        wanted: The tables that the slabs are of; a row that is outside the domain on any of their
-            attributes is left out of all slabs.
+        source: What the data are; with `person` it needs `rows`.
+        plan: What says which tables the slabs are of; a row that is outside the domain on any of
+            their attributes is left out of all slabs.
         slabs: The slabs.
         consume: What the task of a slab does with its counts; see `count_shards`.
         shared: What `consume` takes first.
         memory: The most bytes of counts that one process holds for slabs that are not counted yet.
-        client: As for `count`, or a runner; all arguments that follow are as for `count`.
-        progress: How it is reported which rows are counted.
-        storage_options: How the stores of the source are reached.
-        weight: A column of integers.
-        where: Which rows are counted.
-        zone: The time zone whose days times fall on.
-        missing: The values of columns that some files lack.
-        person: The column that identifies persons; it needs `rows`.
+        client: As for `count`, or a runner.
+        person_key: The key that chooses the rows of each person.
         contributions: The most rows of each person that are counted.
-        key: The key that chooses them.
+        progress: How it is reported which rows are counted.
         rows: Where the rows that persons keep are stored meanwhile.
 
     Returns:
@@ -290,13 +188,14 @@ def count_slabs(
     from fitplug_dask.persons import choose_limit, count_person_shards, cut_person_partitions
     from fitplug_dask.sharding import count_shards, cut_shard_partitions
 
-    domain, names = list_tables(wanted)
-    request = prepare_request(domain, names, client, weight, make_filters(where))
+    domain, names = list_tables(plan)
+    person = source.person
+    request = prepare_request(domain, names, client, source)
     job, runner = request.job, request.runner
-    check_weight(weight, job.filters, job.attributes, person)
-    limit = choose_limit(_find_unit(wanted, None, person), contributions)
-    selection = None if person is None else _make_selection(person, limit, key, job)
-    files = _find_checked_files(source, storage_options, job, person, zone, missing, runner)
+    check_weight(job.weight, job.filters, job.attributes, person)
+    limit = choose_limit(_find_unit(plan, None, person), contributions)
+    selection = None if person is None else _make_selection(person, limit, person_key, job)
+    files = _find_checked_files(source, job, runner)
     how: dict[str, Any] = {
         "client": runner,
         "shared": shared,
@@ -311,21 +210,13 @@ def count_slabs(
     return count_person_shards(job, selection, partitions, slabs, consume, rows, **how)
 
 
-def _find_checked_files(
-    source: Source,
-    storage_options: Options | None,
-    job: Job,
-    person: str | None,
-    zone: str | None,
-    missing: Mapping[str, Any] | None,
-    runner: Runner,
-) -> tuple[CheckedFile, ...]:
+def _find_checked_files(source: Source, job: Job, runner: Runner) -> tuple[CheckedFile, ...]:
     """Find all files and check them, and log how many have pages without checksums."""
     from fitplug_dask.files import sample_checksums
 
     start = time.perf_counter()
-    rules = prepare_rules(job, zone, missing, person)
-    files = check_files(find_files(source, storage_options), job, person, rules, runner)
+    rules = prepare_rules(job, source)
+    files = check_files(find_files(source), job, source.person, rules, runner)
     _LOG.info("found and checked %d files in %.1f s", len(files), time.perf_counter() - start)
     lacking, looked_at = sample_checksums(files)
     if lacking:

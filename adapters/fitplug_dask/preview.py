@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from fitplug.counts import Filters, Where, check_weight, describe_rows, make_filters
+from fitplug.counts import Preview, Source, check_weight, describe_rows
 from fitplug_dask.request import (
     Wanted,
     check_client,
@@ -18,7 +17,7 @@ from fitplug_dask.request import (
     prepare_request,
     prepare_rules,
 )
-from fitplug_dask.sources import TEXT_FORMATS, Options, Source, SourceFile, find_files
+from fitplug_dask.sources import TEXT_FORMATS, SourceFile, find_files
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -36,94 +35,27 @@ _FILTER_VALUES = 3
 """How many values of a filter the sentence about rows names; the others are only numbered."""
 
 
-@dataclass(frozen=True, repr=False)
-class Preview:
-    """What a count would read and take.
-
-    Attributes:
-        files: The number of files to read.
-        format: The format of the files.
-        rows: The rows of all files to read. They are exact and so CONFIDENTIAL; None where the
-            files do not say (CSV, Arrow streams).
-        tasks: The number of partitions of the rows, each counted by one task.
-        threads: The number of threads that the tasks are for.
-        cells: The number of cells of all tables that are counted jointly.
-        memory: The most bytes that one process will hold, about.
-        left_out: How many more files lie in folders whose rows do not pass the filters.
-        rows_are: A sentence that says how rows are understood.
-        without_checksums: How many Parquet files, of up to 100 that were looked at, have pages
-            without checksums, in which damage may not be noticed.
-        counts: If each row is taken for one record, the columns that by their names and types may
-            say of how many records the row is an aggregate.
-    """
-
-    files: int
-    format: str
-    rows: int | None
-    tasks: int
-    threads: int
-    cells: int
-    memory: int
-    left_out: int = 0
-    rows_are: str = "each row is one record"
-    counts: tuple[str, ...] = ()
-    without_checksums: int = field(default=0, compare=False)
-
-    def __repr__(self) -> str:
-        return f"Preview({self.files} {self.format} files, {self.cells} cells; rows confidential)"
-
-
-def preview(
-    source: Source,
-    wanted: Wanted,
-    *,
-    client: Client | None = None,
-    storage_options: Options | None = None,
-    person: str | None = None,
-    weight: str | None = None,
-    where: Where | None = None,
-    zone: str | None = None,
-    missing: Mapping[str, Any] | None = None,
-) -> Preview:
-    """Tell what `count` with the same arguments would read and take.
-
-    This finds the files and checks their footers and schemas as `count` does, but it reads no row
-    and writes nothing.
-
-    Args:
-        source: As for `count`.
-        wanted: As for `count`.
-        client: As for `count`.
-        storage_options: As for `count`.
-        person: As for `count`.
-        weight: As for `count`.
-        where: As for `count`.
-        zone: As for `count`.
-        missing: As for `count`.
-
-    Raises:
-        DataError: As by `count`.
-        TablesError: As by `count`.
-        DomainError: As by `count`.
-    """
+def preview(source: Source | Any, plan: Wanted, *, client: Client | None = None) -> Preview:
+    """Say what a count would read and take; see `fitplug.preview`, which calls this."""
     check_client(client)
-    domain, names = list_tables(wanted)
+    domain, names = list_tables(plan)
     check_libraries()
     from fitplug_dask.files import sample_checksums
     from fitplug_dask.kernel import cut_partitions
 
-    request = prepare_request(domain, names, client, weight, make_filters(where))
-    sharded = request.choose_sharding(whole=person is not None)
+    source = Source.of(source)
+    request = prepare_request(domain, names, client, source)
+    sharded = request.choose_sharding(whole=source.person is not None)
     job, runner = request.job, request.runner
-    check_weight(weight, job.filters, job.attributes, person)
-    check_person(person, job.attributes)
-    rules = prepare_rules(job, zone, missing, person)
-    sources = find_files(source, storage_options)
-    files = check_files(sources, job, person, rules, runner)
+    check_weight(job.weight, job.filters, job.attributes, source.person)
+    check_person(source.person, job.attributes)
+    rules = prepare_rules(job, source)
+    sources = find_files(source)
+    files = check_files(sources, job, source.person, rules, runner)
     read = [file for file in files if not file.left_out]
     records = [file.records for file in read]
     known = (*domain.names, *job.filters)
-    single = weight is None and person is None
+    single = source.weight is None and source.person is None
     return Preview(
         files=len(read),
         format=files[0].format.value if files else "no",
@@ -134,20 +66,20 @@ def preview(
         memory=request.estimate_memory(sharded=sharded) + runner.process_threads * _THREAD_BYTES,
         left_out=len(files) - len(read),
         without_checksums=sample_checksums(read).lacking,
-        rows_are=_describe_rows(weight, person, job.filters),
+        rows_are=_describe_rows(source),
         counts=_find_count_columns(sources[0], known)
         if single and files and files[0].columns
         else (),
     )
 
 
-def _describe_rows(weight: str | None, person: str | None, filters: Filters) -> str:
+def _describe_rows(source: Source) -> str:
     """Return a sentence that says how rows are understood."""
     record = "each row is one record"
-    if person is not None:
+    if (person := source.person) is not None:
         record += f" of the person in column {person!r}, of whom no more are counted than the limit"
-    said = describe_rows(weight, filters, _FILTER_VALUES)
-    if weight is not None and said is not None:
+    said = describe_rows(source.weight, source.filters, _FILTER_VALUES)
+    if source.weight is not None and said is not None:
         return said
     return "; ".join(filter(None, [record, said]))
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 
-from fitplug.counts import WEIGHT, AttributeSet, Filters
+from fitplug.counts import WEIGHT, AttributeSet, Source
 from fitplug.domain import OUTSIDE, Attribute, Domain, Encoder
 from fitplug.errors import DataError, DomainError, TablesError, suggest_nearest
 from fitplug.plan import Plan
@@ -99,7 +98,7 @@ class Request:
 
 
 def prepare_request(
-    domain: Domain, names: Sequence[AttributeSet], client: Any, weight: str | None, filters: Filters
+    domain: Domain, names: Sequence[AttributeSet], client: Any, source: Source
 ) -> Request:
     """Prepare the count of these tables with this client, whose workers are inspected first.
 
@@ -107,8 +106,7 @@ def prepare_request(
         domain: The domain.
         names: The attribute sets of the wanted tables, in the domain's order.
         client: A client of dask.distributed, None for threads of this process, or a runner.
-        weight: The column that says how many records a row stands for, None if each is one.
-        filters: What rows must hold to be counted.
+        source: What the data are; its weight and filters are used.
 
     Raises:
         DomainError: The domain does not have an attribute.
@@ -121,7 +119,7 @@ def prepare_request(
     _ = runner.threads  # the workers are inspected
     used = domain.ordered(tuple({name for table in names for name in table}))
     attributes = {name: domain[name] for name in used}
-    job = Job(attributes, choose_joint_tables(domain, names), weight, filters)
+    job = Job(attributes, choose_joint_tables(domain, names), source.weight, source.filters)
     table_cells = sum(math.prod(domain.shape_of(table)) for table in names)
     return Request(job, runner, table_cells)
 
@@ -159,30 +157,24 @@ def check_person(person: str | None, used: Container[str]) -> None:
         )
 
 
-def prepare_rules(
-    job: Job, zone: str | None, missing: Mapping[str, Any] | None, person: str | None
-) -> ColumnRules:
+def prepare_rules(job: Job, source: Source) -> ColumnRules:
     """Check and return how columns are read that no type alone says how to read.
 
     Args:
         job: What to count.
-        zone: The name of a time zone, or None.
-        missing: The values that stand for columns which files lack.
-        person: The column that identifies persons, if there is one.
+        source: What the data are; its time zone, missing columns and persons are used.
 
     Raises:
-        DomainError: There is no such zone, or a value stands for no column or is none of it.
+        DomainError: A value stands for no column or is none of it.
     """
     from fitplug_dask.files import ColumnRules
 
-    if zone is not None and not is_zone(zone):
-        raise DomainError(f'zone = {zone!r} is no time zone; name one such as "Europe/Berlin"')
-    given = dict(missing or {})
+    given = dict(source.missing or {})
     encoders: dict[str, Encoder] = {**job.filters, **job.attributes}
     if job.weight is not None:
         encoders[job.weight] = WEIGHT
     for name, value in given.items():
-        if name == person:
+        if name == source.person:
             raise DomainError(
                 f"missing cannot give a value for {name!r}, which identifies persons: the rows of "
                 "a file without it would all be one person's"
@@ -197,15 +189,7 @@ def prepare_rules(
                 f"missing gives {name!r} the value {value!r}, which the domain does not have; "
                 "give one of its values, or None for null"
             )
-    return ColumnRules(zone, given)
-
-
-def is_zone(name: object) -> bool:
-    """Return whether there is a time zone of this name."""
-    try:
-        return isinstance(name, str) and bool(ZoneInfo(name))
-    except (ValueError, OSError, ZoneInfoNotFoundError):
-        return False
+    return ColumnRules(source.zone, given)
 
 
 def _is_value(value: Any, encoder: Encoder, attribute: Attribute | None) -> bool:

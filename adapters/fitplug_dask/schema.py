@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
-from fitplug.counts import can_name_columns
+from fitplug.counts import Source, can_name_columns
 from fitplug.errors import DataError
 from fitplug_dask.request import check_libraries
-from fitplug_dask.sources import TEXT_FORMATS, Options, Source, find_files
+from fitplug_dask.sources import TEXT_FORMATS, find_files
 
 FOLDER = "folder"
 """The type of the keys of folders."""
@@ -16,17 +17,14 @@ TEXT = "text"
 """The type of the columns of CSV files, which the domain alone types."""
 
 
-def list_columns(
-    source: Source, *, header: bool = False, storage_options: Options | None = None
-) -> Mapping[str, str]:
+def list_columns(source: Source | Any, *, header: bool = False) -> Mapping[str, str]:
     """List the columns of the first file, and the keys of the folders it lies in. Read no row.
 
     Args:
-        source: The files, as for `count`.
+        source: The files, as a `fitplug.Source` or its path.
         header: Whether the first line of a CSV file names its columns, whatever it looks like.
             If False, a first line with a number, a date, an empty value or a repeated one, as
             records have them, is refused and not quoted.
-        storage_options: How the stores of URLs are reached.
 
     Returns:
         By name, the type: "strings", "integers", "floats", "booleans", "dates", "folder", "text"
@@ -39,7 +37,7 @@ def list_columns(
     from fitplug_dask.encoding import classify_type
     from fitplug_dask.files import read_source_header
 
-    files = find_files(source, storage_options)
+    files = find_files(Source.of(source))
     if not files:
         raise DataError("the table has no files, so nothing says which columns it has")
     first = files[0]

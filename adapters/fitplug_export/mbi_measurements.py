@@ -4,7 +4,7 @@ mbi minimises the sum of |(Q mu - y) / std|^2 / 2 over measurements y of margina
 negative logarithm of a Gaussian likelihood if the noise of all entries of y is independent. The
 noise of estimates is not, so what is handed over are the noisy answers of the integer strategy:
 each block measures one table, and the noise of all its answers is independent and has one standard
-deviation. Answers and queries are divided by it. docs/synthetic.md says what this leaves out.
+deviation. Answers and queries are divided by it. docs/howto/synthetic.md says what this leaves out.
 """
 
 from __future__ import annotations

@@ -157,13 +157,19 @@ class Output:
             _check_is_free(self.place.path)
         if published is None or published == digest:
             return
-        if not isinstance(self.place, LocalPlace) or not replace:
-            raise InputError(
-                f"{self} holds a release already, and another draw costs its rho again. "
-                "Use that release, or name another folder; with a ledger, which counts each draw, "
-                "--replace (replace=True) keeps that one beside it under another name"
-            )
-        _check_is_movable(self.place.path)
+        if isinstance(self.place, LocalPlace) and replace:
+            _check_is_movable(self.place.path)
+            return
+        aside = (
+            "with a ledger, which counts each draw, --replace (replace=True) keeps that one beside "
+            "it under another name"
+            if isinstance(self.place, LocalPlace)
+            else "--replace (replace=True) is not for stores, where no folder can be moved"
+        )
+        raise InputError(
+            f"{self} holds a release already, and another draw costs its rho again. Use that "
+            f"release, or name another folder; {aside}"
+        )
 
     def check_not_damaged(self, why: str) -> None:
         """Check that what is here is a release, or nothing.
@@ -201,24 +207,28 @@ class Output:
                 self._check_empty(tables)
             self.locate_probes(run).check_exclusive()
 
-    def check_room(self, plan: Plan) -> None:
+    def check_room(self, plan: Plan, more: int = 0) -> None:
         """Check that the file system of a local folder has room for a release of a plan.
 
         The staging area lies beside the folder, and its files are linked into it, so each is stored
         once. A store, or a file system that does not say how large it is, takes any release.
+
+        Args:
+            plan: The plan.
+            more: The bytes of other files that the release needs.
 
         Raises:
             FitplugError: There is too little free space.
         """
         if not isinstance(self.place, LocalPlace):
             return
-        needed = estimate_size(plan)
+        needed = estimate_size(plan) + more
         above = next(folder for folder in self.place.path.parents if folder.exists())
         with report_write_errors(self.place.path, "nothing was charged; name another place"):
             size, _, free = shutil.disk_usage(above)
         if size and free < needed:
             raise FitplugError(
-                f"{self} needs about {needed / 1e6:,.1f} MB for the answers and tables of the "
+                f"{self} needs about {needed / 1e6:,.1f} MB for the files of the "
                 f"release, and its file system has {free / 1e6:,.1f} MB free: nothing was charged; "
                 "make room or name another place"
             )

@@ -42,7 +42,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from fitplug.errors import FitplugError, InputError
-from fitplug.ledger import StagedCharge
+from fitplug.ledger import ReleaseCharges, StagedCharge
 from fitplug.release import (
     MoreFiles,
     Release,
@@ -234,7 +234,7 @@ class Publication(ReleaseProgress, Generic[C]):
             self._check_not_taken()
             folders = [f"{name}.parquet" for name in name_files(plan.workload).values()]
             if self.charge is None:
-                self.output.check_room(plan)
+                self._check_room()
             self.output.check_writable(staging, folders, self.run)
             self.executor.check(self.noise_source, self.output, self.run)
         elif self.staged is not None:
@@ -245,6 +245,11 @@ class Publication(ReleaseProgress, Generic[C]):
         """Raise InputError if the output has another release that is not to be moved aside."""
         digest = None if self.staged is None else self.staged.digest
         self.output.check_not_taken(replace=self.request.replace, digest=digest)
+
+    def _check_room(self) -> None:
+        """Raise FitplugError if there is no room for all files of the release."""
+        plan = self.request.plan
+        self.output.check_room(plan, 0 if self.files is None else self.files.estimate_size(plan))
 
     # The steps
 
@@ -258,7 +263,7 @@ class Publication(ReleaseProgress, Generic[C]):
         counts.check(request.plan, request.contributions)
         self._check_not_taken()
         if self.charge is None:
-            self.output.check_room(request.plan)  # counts that are stored beside it took some
+            self._check_room()  # counts that are stored beside it took some
         if ledger is None:
             return self
         plan_file = self.locate_plan(ledger)
@@ -266,7 +271,9 @@ class Publication(ReleaseProgress, Generic[C]):
             with report_write_errors(plan_file, "nothing was charged; make it writable"):
                 request.plan.save(plan_file)
             seal = counts.seal
-            begun = ledger.begin_release(self.ledger_request, counts.published_seal, seal=seal)
+            begun = ReleaseCharges(ledger).begin(
+                self.ledger_request, counts.published_seal, seal=seal
+            )
         except BaseException:
             if not self.is_charged():
                 remove_kept_plan(plan_file)
@@ -297,7 +304,7 @@ class Publication(ReleaseProgress, Generic[C]):
             return self
         stage = self.charge.stage
         if stage.state == "charged":
-            stage = ledger.record_draw(
+            stage = ReleaseCharges(ledger).record_draw(
                 self.charge.entry,
                 staged.digest,
                 counts=staged.release.seal,
@@ -322,7 +329,9 @@ class Publication(ReleaseProgress, Generic[C]):
         with log_duration("publish"):
             earlier = self.output.publish(staged, replace=self.request.replace)
             if self.charge is not None and self.request.ledger is not None:
-                self.request.ledger.record_publication(self.charge.stage, self.output.text)
+                ReleaseCharges(self.request.ledger).record_publication(
+                    self.charge.stage, self.output.text
+                )
         _LOG.info("the answers %s are published in %s", staged.digest[:12], self.output)
         self.remove_leftovers(Output(staged.staging.output))
         if not isinstance(release.answers, np.ndarray):  # they are read from where they are now

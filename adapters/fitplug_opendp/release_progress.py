@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from fitplug.errors import AlreadyReleased, BudgetError, FitplugError, KeyTaken, OverBudget
-from fitplug.ledger import ChargeReference, ChargeRequest, Ledger, StagedCharge
+from fitplug.ledger import ChargeReference, ChargeRequest, Ledger, ReleaseCharges, StagedCharge
 from fitplug.plan import Plan
 from fitplug.release import Release, read_folder
 from fitplug_opendp.count_checks import ALL_ROWS, CountedRows
@@ -117,10 +117,10 @@ def find_charge(ledger: Ledger | None, request: ChargeRequest) -> StagedCharge |
 
     Raises:
         BudgetError: The request names an earlier charge, and there is no ledger.
-        FitplugError: The ledger would refuse the request; see `Ledger.find_release`.
+        FitplugError: The ledger would refuse the request; see `ReleaseCharges.find`.
     """
     if ledger is not None:
-        return ledger.find_release(request)
+        return ReleaseCharges(ledger).find(request)
     if request.within is not None:
         raise BudgetError(
             f"within = {request.within!r} names a charge of a ledger: give the ledger"
@@ -252,13 +252,13 @@ class ReleaseProgress:
                     # The ledger is a copy from before this release was made, which the charge
                     # paid for.
                     seal = read_folder(output.place)[0]["seal"]
-                    stage = ledger.record_draw(
+                    stage = ReleaseCharges(ledger).record_draw(
                         charge.entry, published, counts=seal, output=output.text
                     )
                     break
         if stage.state == "drawn" and self.output.locate(stage).read_digest() == stage.answers:
             # A process was killed after it had put the folder in place.
-            stage = ledger.record_publication(stage, self.output.locate(stage).text)
+            stage = ReleaseCharges(ledger).record_publication(stage, self.output.locate(stage).text)
         return replace(self, charge=StagedCharge(charge.entry, stage), staged=None)
 
     def find_staged(self) -> Self:

@@ -8,7 +8,7 @@ from pathlib import Path
 from fitplug.counts import Tables
 from fitplug.errors import BudgetError, KeyTaken
 from fitplug.files import LocalPlace
-from fitplug.ledger import ChargeReference, Entry, Ledger
+from fitplug.ledger import ChargeReference, Entry, Ledger, ReleaseCharges
 from fitplug.plan import Plan
 from fitplug.release import (
     Release,
@@ -110,7 +110,7 @@ def release(
     if ledger is None:
         with log_duration("draw"):
             return noise_source.draw(tables, answers, progress)
-    begun = ledger.begin_release(request, find_seal(tables))
+    begun = ReleaseCharges(ledger).begin(request, find_seal(tables))
     if begun.stage.state != "charged":
         raise _make_drawn_error(ledger, begun.entry)
     with log_duration("draw"):
@@ -118,7 +118,7 @@ def release(
     digest = compute_answers_digest(drawn)
     # Nobody has seen this draw. If another process was first, the charge pays for its draw, and
     # this one is discarded.
-    if ledger.record_draw(begun.entry, digest, counts=drawn.seal).answers != digest:
+    if ReleaseCharges(ledger).record_draw(begun.entry, digest, counts=drawn.seal).answers != digest:
         raise _make_drawn_error(ledger, begun.entry)
     return drawn
 

@@ -2,25 +2,29 @@
 
 from fitplug.counts.columns import can_name_columns, suggest_column
 from fitplug.counts.consistency import AttributeSet, Counts, sum_out
+from fitplug.counts.preview import Preview
 from fitplug.counts.records import (
     WEIGHT,
     Filters,
-    Where,
     check_weight,
     describe_rows,
     is_weighted,
     make_filters,
 )
 from fitplug.counts.seals import seal_slab, seal_slabs
+from fitplug.counts.source import DeltaTable, IcebergTable, Source
 from fitplug.counts.tables import Tables
 
 __all__ = [
     "WEIGHT",
     "AttributeSet",
     "Counts",
+    "DeltaTable",
     "Filters",
+    "IcebergTable",
+    "Preview",
+    "Source",
     "Tables",
-    "Where",
     "can_name_columns",
     "check_weight",
     "describe_rows",

@@ -10,7 +10,13 @@ from fitplug.display.html import (
     make_table,
     say_more,
 )
-from fitplug.display.numbers import format_down, format_up
+from fitplug.display.numbers import (
+    format_delta,
+    format_down,
+    format_percent_up,
+    format_rho,
+    format_up,
+)
 from fitplug.display.plotting import (
     BLUE,
     GREY,
@@ -37,7 +43,10 @@ __all__ = [
     "ORANGE",
     "SHOWN_DELTA",
     "Figure",
+    "format_delta",
     "format_down",
+    "format_percent_up",
+    "format_rho",
     "format_std_range",
     "format_up",
     "label_powers",

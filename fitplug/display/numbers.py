@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 
 _LAST_DIGITS = 1e-13
@@ -25,6 +26,27 @@ def format_down(value: float, digits: int = 6) -> str:
     """Format a number with a few significant digits, rounded down: for bounds and what remains."""
     most = value * (1 + _LAST_DIGITS)
     return _format(float(Context(digits, ROUND_FLOOR).create_decimal(most)), digits)
+
+
+def format_percent_up(share: float, digits: int = 2) -> str:
+    """Format a share as a percentage, rounded up, and to 0.001% where it is less."""
+    return f"{format_up(max(100 * share, 0.001), digits)}%"
+
+
+def format_delta(delta: float) -> str:
+    """Format the delta of (epsilon, delta) differential privacy: 1e-9."""
+    return re.sub(r"e-0*", "e-", f"{delta:g}")
+
+
+def format_rho(rho: float, epsilon: float, delta: float) -> str:
+    """Format a cost in rho of zCDP, with the epsilon that it is at delta, both rounded up.
+
+    Example:
+        >>> format_rho(0.04086, 1.6047, 1e-9)
+        'rho = 0.0409 (epsilon 1.61 at delta 1e-9)'
+    """
+    at = f"epsilon {format_up(epsilon, 3)} at delta {format_delta(delta)}"
+    return f"rho = {format_up(rho, 3)} ({at})"
 
 
 def _format(value: float, digits: int) -> str:

@@ -16,6 +16,7 @@ from fitplug.display import (
     ORANGE,
     Figure,
     format_down,
+    format_up,
     label_powers,
     open_figure,
     separate_thousands,
@@ -126,7 +127,7 @@ class Strategy:
 class Evaluation:
     """What a strategy costs when its noise is scaled so that it just meets every target.
 
-    All numbers but `lower_bound` are computed in floating point and not certified.
+    All numbers but the lower bounds are computed in floating point and not certified.
 
     Attributes:
         strategy: The strategy.
@@ -167,11 +168,15 @@ class Evaluation:
         return self.plan.lower_bound
 
     @property
-    def ratio(self) -> float:
-        """The privacy cost over its certified lower bound.
+    def rho_lower_bound(self) -> float:
+        """The certified least rho of any mechanism with Gaussian noise that meets the targets."""
+        return self.plan.rho_lower_bound
 
-        At equal privacy cost the best mechanism is this many times more accurate, in standard
-        deviations.
+    @property
+    def ratio(self) -> float:
+        """How many times as accurate the best mechanism is, at equal rho, in standard deviations.
+
+        It is Delta over its certified lower bound; its square is that of rho.
         """
         return self.privacy_cost / self.lower_bound
 
@@ -188,11 +193,10 @@ class Evaluation:
         lines = [] if self.unit == ONE_RECORD else [f"unit          {self.unit}"]
         lines += [
             f"strategy      {self.strategy.name}: {rows:,} queries over {cells:,} cells",
-            f"privacy cost  Delta = {self.privacy_cost:.6g}   rho = {self.rho:.6g} (zCDP), "
-            "not certified",
-            f"optimum       Delta >= {format_down(self.lower_bound)}, certified; the plan has "
-            f"{self.plan.privacy_cost:.6g}",
-            f"ratio         {self.ratio:.4f} in Delta, {self.ratio**2:.4f} in rho",
+            f"privacy cost  rho = {self.rho:.6g}, not certified",
+            f"optimum       rho >= {format_down(self.rho_lower_bound)}, proven; the plan has "
+            f"{format_up(self.plan.rho)}",
+            f"ratio         {self.ratio**2:.4f} in rho, {self.ratio:.4f} in standard deviations",
             f"tightest      query {list(at)} of group {name!r}",
             f"costliest     {self.costliest_neighbours}",
             "",
@@ -252,7 +256,7 @@ def _plot_evaluations(shown: list[Evaluation]) -> Figure:
     """Draw evaluations of the same plan; see `Evaluation.plot`."""
     plan = shown[0].plan
     names = ["certified optimum", *(evaluation.strategy.name for evaluation in shown)]
-    costs = [plan.lower_bound**2 / 2, *(evaluation.rho for evaluation in shown)]
+    costs = [plan.rho_lower_bound, *(evaluation.rho for evaluation in shown)]
     # Of the optimum, the plan is drawn, as if its noise were scaled down to the bound.
     stds = [_list_largest_stds(plan.variances, plan.privacy_cost / plan.lower_bound)]
     stds += [_list_largest_stds(evaluation.variances, evaluation.ratio) for evaluation in shown]

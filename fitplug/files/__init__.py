@@ -28,7 +28,15 @@ from fitplug.files.parquet import (
     open_parquet,
     write_parquet,
 )
-from fitplug.files.places import LocalPlace, Place, StorePlace, hash_content, is_url, open_place
+from fitplug.files.places import (
+    LocalPlace,
+    Place,
+    StorePlace,
+    hash_content,
+    is_url,
+    open_place,
+    redact_url,
+)
 
 __all__ = [
     "OBJECT_SCHEMES",
@@ -55,6 +63,7 @@ __all__ = [
     "open_place",
     "read_archive",
     "read_with_digest",
+    "redact_url",
     "rename_option",
     "replace_file",
     "set_aside",

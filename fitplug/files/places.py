@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 import secrets
 import shutil
 from abc import ABC, abstractmethod
@@ -31,6 +32,9 @@ T = TypeVar("T")
 
 CONDITIONAL_STORES = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "memory")
 """The protocols of stores that can refuse to replace an object, in one step."""
+
+_URL = re.compile(r"(?!(?i:file|local)://)[A-Za-z][A-Za-z0-9+.-]*(::.*)?://")
+_SECRETS = re.compile(r"(?<=://).*:.*@|(?<=://)[^/@]*@|[?#].*")
 
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
@@ -369,7 +373,12 @@ def open_place(
 
 def is_url(location: str | os.PathLike[str]) -> bool:
     """Return whether a location is a URL of a store, and no path."""
-    return _read_protocol(os.fspath(location)) not in (None, "file", "local")
+    return bool(_URL.match(os.fspath(location)))
+
+
+def redact_url(url: str) -> str:
+    """Return a URL without users, passwords and queries, which may be credentials."""
+    return _SECRETS.sub("", url) if is_url(url) else url
 
 
 def hash_content(content: bytes) -> str:

@@ -12,7 +12,7 @@ from fitplug.ledger.records import (
     hash_values,
     make_budget,
 )
-from fitplug.ledger.release_charges import DrawRequest
+from fitplug.ledger.release_charges import DrawRequest, ReleaseCharges
 
 __all__ = [
     "Budget",
@@ -22,6 +22,7 @@ __all__ = [
     "DrawRequest",
     "Entry",
     "Ledger",
+    "ReleaseCharges",
     "Stage",
     "StagedCharge",
     "decode_fraction",

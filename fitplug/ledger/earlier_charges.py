@@ -13,10 +13,38 @@ from fitplug.errors import AlreadyReleased, KeyTaken, OverBudget
 from fitplug.families import name_cell
 from fitplug.ledger import rows
 from fitplug.ledger.cell_costs import CellCosts, digest_domain, find_excess
-from fitplug.ledger.charges import ChargeReference, ChargeRequest
+from fitplug.ledger.charges import (
+    ChargeReference,
+    ChargeRequest,
+    check_fits,
+    check_key_is_new,
+    check_texts,
+    convert_request,
+    enter_release,
+)
 from fitplug.ledger.file import LedgerFile
 from fitplug.ledger.records import Entry, Stage
 from fitplug.numeric import ceil_float
+
+
+def charge_free(file: LedgerFile, asked: ChargeRequest) -> Entry:
+    """Enter the release of a plan at no cost: see `Ledger.charge_free`."""
+    check_texts(asked.what, asked.key, asked.output)
+    with file.open_transaction("IMMEDIATE") as database:
+        budget, entries = rows.read_entries(database)
+        check_key_is_new(file, database, asked.key)
+        request = convert_request(file, budget, asked)
+        within = check_is_free(file, database, entries, request)
+        check_fits(file, Fraction(0), budget, request.plan.noise)
+        return enter_release(database, budget, request, within)[0]
+
+
+def check_free(file: LedgerFile, asked: ChargeRequest) -> None:
+    """Verify that a release is free, and enter nothing: see `Ledger.check_free`."""
+    with file.open_transaction() as database:
+        budget, entries = rows.read_entries(database)
+        check_is_free(file, database, entries, convert_request(file, budget, asked))
+        check_fits(file, Fraction(0), budget, asked.plan.noise)
 
 
 def check_is_free(

@@ -42,11 +42,17 @@ _PREDICATES = {  # by words of SQLite's message, as Python has its error codes s
 
 
 class LedgerFile:
-    """The file of a ledger. Every method raises LedgerError, one sentence that names the file."""
+    """The file of a ledger. Every method raises LedgerError, one sentence that names the file.
+
+    Attributes:
+        deferred: The budget of a ledger that has no file yet. The first change creates the file.
+            Until then it reads as a ledger in which nothing is spent.
+    """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self._file = self.path.absolute()  # the working folder may change later
+        self.deferred: Budget | None = None
 
     def make_sentence(self, predicate: str) -> str:
         """Make a sentence whose subject is this ledger."""
@@ -101,11 +107,39 @@ class LedgerFile:
         self, kind: Literal["DEFERRED", "IMMEDIATE"] = "DEFERRED"
     ) -> Iterator[sqlite3.Connection]:
         """Open a transaction: it is on the disk after the block, or undone if the block raises."""
+        if self.deferred is not None and not self.exists():
+            if kind == "DEFERRED":
+                with _open_unspent(self.deferred) as unspent:
+                    yield unspent
+                return
+            self.create(self.deferred)
         with self._connect(self._file) as database:
             database.execute(f"BEGIN {kind}")
             self._check_version(database)
+            if self.deferred is not None:  # another process may have created it with another budget
+                self.check_total(rows.read_budget(database), self.deferred)
+                self.deferred = None  # a file that is there is never created again
             yield database
             database.execute("COMMIT")
+
+    def lock_if_created(self) -> Literal["DEFERRED", "IMMEDIATE"]:
+        """Choose the transaction of a look before a change, which finds a file that is read-only.
+
+        A file that is not created yet is not created by a look.
+        """
+        is_absent = self.deferred is not None and not self.exists()
+        return "DEFERRED" if is_absent else "IMMEDIATE"
+
+    def check_total(
+        self, budget: Budget, given: Budget, rho: float | Fraction | None = None
+    ) -> None:
+        """Raise LedgerError unless the ledger holds the budget that a caller gives."""
+        if not budget.has_total_of(given):
+            wanted = _describe_total(given) if rho is None else repr(rho)
+            raise self.make_error(
+                f"holds a budget of {_describe_total(budget)}, not {wanted}: give that "
+                "or none, or name another file if this is for the data of other people"
+            )
 
     def _check_version(self, database: sqlite3.Connection) -> None:
         """Raise LedgerError unless the file is a ledger of this schema version."""
@@ -162,8 +196,22 @@ def _find_missing_locks(folder: Path) -> str | None:
     return None
 
 
+@contextlib.contextmanager
+def _open_unspent(budget: Budget) -> Iterator[sqlite3.Connection]:
+    """Open a ledger in memory in which nothing is spent, and nothing can be."""
+    with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as database:
+        rows.create_tables(database, budget)
+        database.execute("PRAGMA query_only = ON")
+        yield database
+
+
 def open_ledger(
-    file: LedgerFile, given: Budget | None, rho: float | Fraction | None, bound: BoundUnit | None
+    file: LedgerFile,
+    given: Budget | None,
+    rho: float | Fraction | None,
+    bound: BoundUnit | None,
+    *,
+    deferred: bool = False,
 ) -> None:
     """Make the file of a ledger, or check that it holds what the caller gives: see `Ledger`.
 
@@ -172,21 +220,21 @@ def open_ledger(
         given: The budget that the caller gives, if any.
         rho: The rho that the caller gives, which an error names.
         bound: The unit of privacy that the caller gives, if any.
+        deferred: Whether the first change creates the file.
     """
     if not file.exists():
         if given is None:
             raise file.make_error(
                 "does not exist yet: give the whole budget, rho or epsilon and delta, to begin it"
             )
-        file.create(given)
+        if deferred:
+            file.deferred = given
+        else:
+            file.create(given)
     with file.open_transaction() as database:
         budget, _ = rows.read_entries(database)
-    if given is not None and not budget.has_total_of(given):
-        wanted = _describe_total(given) if rho is None else repr(rho)
-        raise file.make_error(
-            f"holds a budget of {_describe_total(budget)}, not {wanted}: give that "
-            "or none, or name another file if this is for the data of other people"
-        )
+    if given is not None:
+        file.check_total(budget, given, rho)
     if bound is not None and budget.bound_unit != bound:
         _set_unit(file, bound)
 

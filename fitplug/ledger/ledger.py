@@ -12,27 +12,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from fitplug.domain import Domain
-from fitplug.ledger import release_charges, rows
+from fitplug.ledger import rows
 from fitplug.ledger.cell_costs import CellCosts, compute_unused_budget
 from fitplug.ledger.charges import (
     ChargeReference,
     ChargeRequest,
-    StagedCharge,
     charge_amount,
     check_fits,
-    read_time,
 )
-from fitplug.ledger.earlier_charges import read_charge_costs
+from fitplug.ledger.earlier_charges import charge_free, check_free, read_charge_costs
 from fitplug.ledger.file import LedgerFile, bind_unit, open_ledger
 from fitplug.ledger.measurement_cost import evaluate_rho
 from fitplug.ledger.records import Budget, Entry, Stage, check_amount, make_budget
-from fitplug.ledger.release_charges import DrawRequest, begin_draw
 from fitplug.numeric import FloatArray, ceil_written, floor_written
 from fitplug.plan import Plan
 from fitplug.privacy import DiscreteNoise
@@ -57,6 +53,7 @@ class Ledger:
         any_noise: Whether charges may be for noise of any kind, such as that of OpenDP's own
             measurements, if the budget is epsilon and delta. epsilon then follows from rho alone,
             which leaves some 10 % less rho.
+        deferred: Whether a new ledger is created by its first charge instead of by this call.
 
     Raises:
         BudgetError: The budget is out of range or given twice, or a domain comes without a unit.
@@ -76,11 +73,12 @@ class Ledger:
         unit: Unit | None = None,
         domain: Domain | None = None,
         any_noise: bool = False,
+        deferred: bool = False,
     ) -> None:
         self._file = LedgerFile(path)
         bound = bind_unit(unit, domain)
         given = make_budget(rho, epsilon, delta, bound, any_noise=any_noise)
-        open_ledger(self._file, given, rho, bound)
+        open_ledger(self._file, given, rho, bound, deferred=deferred)
 
     @property
     def path(self) -> Path:
@@ -193,7 +191,7 @@ class Ledger:
         If the disk fails, the charge may be entered, which is safe: nothing was drawn on it.
 
         Args:
-            rho: The charge. A float of up to 12 digits is its decimal (docs/ledger.md).
+            rho: The charge. A float of up to 12 digits is its decimal (docs/reference/ledger.md).
             what: What the charge pays for.
             key: A name for the charge. A second charge with the same key is refused.
             plan_digest: The digest of the plan that is released.
@@ -300,7 +298,7 @@ class Ledger:
         """
         records = plan.unit.choose_records(contributions)
         request = ChargeRequest(plan, Fraction(0), what, records, key, within, output=output)
-        return release_charges.charge_free(self._file, request)
+        return charge_free(self._file, request)
 
     def check_free(self, plan: Plan, *, within: ChargeReference, contributions: int = 1) -> None:
         """Verify that a release is free, and enter nothing.
@@ -317,7 +315,7 @@ class Ledger:
         """
         records = plan.unit.choose_records(contributions)
         request = ChargeRequest(plan, Fraction(0), "a check", records, within=within)
-        release_charges.check_free(self._file, request)
+        check_free(self._file, request)
 
     def unused_budget(self, within: ChargeReference, domain: Domain) -> FloatArray:
         """Compute what each cell has left within a charge.
@@ -340,77 +338,6 @@ class Ledger:
             _, entries = rows.read_entries(database)
             charge, costs = read_charge_costs(self._file, database, entries, within, domain)
         return compute_unused_budget(domain, charge.rho, costs)
-
-    def begin_release(
-        self,
-        request: ChargeRequest | DrawRequest,
-        counts: str | None = None,
-        *,
-        seal: str | None = None,
-    ) -> StagedCharge:
-        """Charge the release of a plan, or find the charge that the request is a retry of.
-
-        Draw noise after this returns, and only if the stage is "charged". The entire ledger is
-        verified.
-
-        Args:
-            request: What is to be charged, or which part of a charged release is to be drawn.
-            counts: The seal of the exact counts, if the records of a person were limited. For a
-                release that is free within an earlier charge they must be those of that charge.
-            seal: The seal of all exact counts of a release in parts, which is kept with the charge.
-
-        Returns:
-            The charge and its stage.
-
-        Raises:
-            KeyTaken: The key is that of another release, or parts were begun from other counts.
-            AlreadyReleased: The plan was released before, and no second draw is asked for.
-            OverBudget: The charge does not fit, or the release is not free.
-            FitplugError: As for `charge` and `charge_free`.
-        """
-        if isinstance(request, DrawRequest):
-            return begin_draw(self._file, request)
-        return release_charges.begin_release(self._file, request, counts, seal)
-
-    def find_release(self, request: ChargeRequest) -> StagedCharge | None:
-        """Return what `begin_release` would find; None if it would make a new charge.
-
-        Nothing is charged, and the seal of the counts is not compared.
-
-        Raises:
-            FitplugError: As for `begin_release`.
-        """
-        return release_charges.find_release(self._file, request)
-
-    def record_draw(
-        self, entry: Entry, answers: str, *, counts: str | None = None, output: str | None = None
-    ) -> Stage:
-        """Record that the noise of a charge was drawn.
-
-        Args:
-            entry: The charge.
-            answers: The digest of the noisy answers.
-            counts: The seal of the exact counts, if the records of a person were limited.
-            output: The folder of the release; None for a release in memory.
-
-        Returns:
-            The stage that the release is at. It has other answers if another process was first:
-            then discard this draw.
-
-        Raises:
-            LedgerError: The file cannot be written.
-        """
-        drawn = Stage(entry.id, "drawn", read_time(), answers, counts, output)
-        return release_charges.record_stage(self._file, drawn)
-
-    def record_publication(self, drawn: Stage, output: str) -> Stage:
-        """Record that a release is in the folder `output`, and return the stage that it is at.
-
-        Raises:
-            LedgerError: The file cannot be written.
-        """
-        published = replace(drawn, state="published", time=read_time(), output=output)
-        return release_charges.record_stage(self._file, published)
 
     def _read_budget(self) -> Budget:
         """Read the budget, verified against the newest entries."""

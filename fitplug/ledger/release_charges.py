@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from fitplug.errors import KeyTaken
@@ -22,7 +22,6 @@ from fitplug.ledger.charges import (
     StagedCharge,
     check_covers,
     check_fits,
-    check_key_is_new,
     check_texts,
     convert_request,
     enter_charge,
@@ -31,51 +30,141 @@ from fitplug.ledger.charges import (
 )
 from fitplug.ledger.earlier_charges import check_counts, check_is_free, find_charge, find_retried
 from fitplug.ledger.file import LedgerFile
+from fitplug.ledger.ledger import Ledger
 from fitplug.ledger.records import Budget, Entry, Stage
 
 _LOG = logging.getLogger("fitplug.ledger")
 
 
-def begin_release(
-    file: LedgerFile, request: ChargeRequest, counts: str | None, seal: str | None
-) -> StagedCharge:
-    """Charge the release of a plan: see `Ledger.begin_release`."""
-    check_texts(request.what, request.key, request.output)
-    with file.open_transaction("IMMEDIATE") as database:
-        budget, entries, stages = rows.read_all(database)
-        request = convert_request(file, budget, request)
-        retried, within = _find_or_allow(file, database, budget, entries, stages, request)
-        if within is not None:
-            check_counts(file, stages, within, counts)
-        if retried is not None:
-            _check_seal(file, retried, seal)
-            return retried
-        entry, budget = enter_release(database, budget, request, within)
-        folder = request.output if request.in_folder else None
-        stage = Stage(entry.id, "charged", read_time(), counts=seal, output=folder)
-        rows.append_stage(database, budget, stage)
-    _LOG.info("charged rho = %r as number %d of %s", float(entry.rho), entry.id, file.path)
-    return StagedCharge(entry, stage)
+@dataclass(frozen=True)
+class DrawRequest:
+    """A request to enter the draw of a part of a release, made for the first time or again.
+
+    Attributes:
+        charge: The charge of the whole release.
+        key: The name of the part. A request with the same charge and key is a retry.
+        what: What is drawn.
+        output: Where the part goes.
+    """
+
+    charge: Entry
+    key: str
+    what: str
+    output: str
 
 
-def charge_free(file: LedgerFile, asked: ChargeRequest) -> Entry:
-    """Enter the release of a plan at no cost: see `Ledger.charge_free`."""
-    check_texts(asked.what, asked.key, asked.output)
-    with file.open_transaction("IMMEDIATE") as database:
-        budget, entries = rows.read_entries(database)
-        check_key_is_new(file, database, asked.key)
-        request = convert_request(file, budget, asked)
-        within = check_is_free(file, database, entries, request)
-        check_fits(file, Fraction(0), budget, request.plan.noise)
-        return enter_release(database, budget, request, within)[0]
+class ReleaseCharges:
+    """The charges of a ledger for releases that happen exactly once.
 
+    Every method verifies the entire ledger.
 
-def check_free(file: LedgerFile, asked: ChargeRequest) -> None:
-    """Verify that a release is free, and enter nothing: see `Ledger.check_free`."""
-    with file.open_transaction() as database:
-        budget, entries = rows.read_entries(database)
-        check_is_free(file, database, entries, convert_request(file, budget, asked))
-        check_fits(file, Fraction(0), budget, asked.plan.noise)
+    Args:
+        ledger: The ledger to charge.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._file = ledger._file
+
+    def begin(
+        self,
+        request: ChargeRequest | DrawRequest,
+        counts: str | None = None,
+        *,
+        seal: str | None = None,
+    ) -> StagedCharge:
+        """Charge the release of a plan, or find the charge that the request is a retry of.
+
+        Draw noise after this returns, and only if the stage is "charged".
+
+        Args:
+            request: What is to be charged, or which part of a charged release is to be drawn.
+            counts: The seal of the exact counts, if the records of a person were limited. For a
+                release that is free within an earlier charge they must be those of that charge.
+            seal: The seal of all exact counts of a release in parts, which is kept with the charge.
+
+        Returns:
+            The charge and its stage.
+
+        Raises:
+            KeyTaken: The key is that of another release, or parts were begun from other counts.
+            AlreadyReleased: The plan was released before, and no second draw is asked for.
+            OverBudget: The charge does not fit, or the release is not free.
+            FitplugError: As for `Ledger.charge` and `Ledger.charge_free`.
+        """
+        if isinstance(request, DrawRequest):
+            return _begin_draw(self._file, request)
+        file = self._file
+        check_texts(request.what, request.key, request.output)
+        with file.open_transaction("IMMEDIATE") as database:
+            budget, entries, stages = rows.read_all(database)
+            request = convert_request(file, budget, request)
+            retried, within = _find_or_allow(file, database, budget, entries, stages, request)
+            if within is not None:
+                check_counts(file, stages, within, counts)
+            if retried is not None:
+                _check_seal(file, retried, seal)
+                return retried
+            entry, budget = enter_release(database, budget, request, within)
+            folder = request.output if request.in_folder else None
+            stage = Stage(entry.id, "charged", read_time(), counts=seal, output=folder)
+            rows.append_stage(database, budget, stage)
+        _LOG.info("charged rho = %r as number %d of %s", float(entry.rho), entry.id, file.path)
+        return StagedCharge(entry, stage)
+
+    def find(self, request: ChargeRequest) -> StagedCharge | None:
+        """Return what `begin` would find; None if it would make a new charge.
+
+        Nothing is charged, and the seal of the counts is not compared.
+
+        Raises:
+            FitplugError: As for `begin`.
+        """
+        file = self._file
+        check_texts(request.what, request.key, request.output)
+        # The same transaction as for a charge, so that a file that cannot be written is noticed.
+        with file.open_transaction(file.lock_if_created()) as database:
+            budget, entries, stages = rows.read_all(database)
+            request = convert_request(file, budget, request)
+            return _find_or_allow(file, database, budget, entries, stages, request)[0]
+
+    def record_draw(
+        self, entry: Entry, answers: str, *, counts: str | None = None, output: str | None = None
+    ) -> Stage:
+        """Record that the noise of a charge was drawn.
+
+        Args:
+            entry: The charge.
+            answers: The digest of the noisy answers.
+            counts: The seal of the exact counts, if the records of a person were limited.
+            output: The folder of the release; None for a release in memory.
+
+        Returns:
+            The stage that the release is at. It has other answers if another process was first:
+            then discard this draw.
+
+        Raises:
+            LedgerError: The file cannot be written.
+        """
+        return self._record(Stage(entry.id, "drawn", read_time(), answers, counts, output))
+
+    def record_publication(self, drawn: Stage, output: str) -> Stage:
+        """Record that a release is in the folder `output`, and return the stage that it is at.
+
+        Raises:
+            LedgerError: The file cannot be written.
+        """
+        return self._record(replace(drawn, state="published", time=read_time(), output=output))
+
+    def _record(self, stage: Stage) -> Stage:
+        """Record a stage unless the release is as far already; return the stage that it is at."""
+        with self._file.open_transaction("IMMEDIATE") as database:
+            budget, _, stages = rows.read_all(database)
+            reached = stages.get(stage.entry)
+            if reached is not None and reached.is_at_least(stage):
+                return reached
+            rows.append_stage(database, budget, stage)
+        _LOG.info("number %d of %s is %s", stage.entry, self._file.path, stage.state)
+        return stage
 
 
 def _check_seal(file: LedgerFile, retried: StagedCharge, seal: str | None) -> None:
@@ -102,28 +191,6 @@ def _check_seal(file: LedgerFile, retried: StagedCharge, seal: str | None) -> No
         ),
         number=retried.entry.id,
     )
-
-
-def find_release(file: LedgerFile, request: ChargeRequest) -> StagedCharge | None:
-    """Find the charge that a request is a retry of: see `Ledger.find_release`."""
-    check_texts(request.what, request.key, request.output)
-    # This opens the same transaction as a charge, so that a file that cannot be written is noticed.
-    with file.open_transaction("IMMEDIATE") as database:
-        budget, entries, stages = rows.read_all(database)
-        request = convert_request(file, budget, request)
-        return _find_or_allow(file, database, budget, entries, stages, request)[0]
-
-
-def record_stage(file: LedgerFile, stage: Stage) -> Stage:
-    """Record a stage unless the release is as far already; return the stage that it is at."""
-    with file.open_transaction("IMMEDIATE") as database:
-        budget, _, stages = rows.read_all(database)
-        reached = stages.get(stage.entry)
-        if reached is not None and reached.is_at_least(stage):
-            return reached
-        rows.append_stage(database, budget, stage)
-    _LOG.info("number %d of %s is %s", stage.entry, file.path, stage.state)
-    return stage
 
 
 def _find_or_allow(
@@ -156,24 +223,7 @@ def _find_or_allow(
     return None, within
 
 
-@dataclass(frozen=True)
-class DrawRequest:
-    """A request to enter the draw of a part of a release, made for the first time or again.
-
-    Attributes:
-        charge: The charge of the whole release.
-        key: The name of the part. A request with the same charge and key is a retry.
-        what: What is drawn.
-        output: Where the part goes.
-    """
-
-    charge: Entry
-    key: str
-    what: str
-    output: str
-
-
-def begin_draw(file: LedgerFile, request: DrawRequest) -> StagedCharge:
+def _begin_draw(file: LedgerFile, request: DrawRequest) -> StagedCharge:
     """Enter the draw of a part, or find the entry that the request is a retry of.
 
     Raises:

@@ -7,6 +7,8 @@ from fitplug.plan.relaxation import LARGEST_FACTOR, Relaxation, relax
 from fitplug.plan.summary import (
     NEGLIGIBLE_GAP,
     GroupRow,
+    describe_cost,
+    describe_gap,
     describe_overstatement,
     describe_public_totals,
     estimate_saving,
@@ -20,6 +22,8 @@ __all__ = [
     "GroupRow",
     "Plan",
     "Relaxation",
+    "describe_cost",
+    "describe_gap",
     "describe_overstatement",
     "describe_public_totals",
     "describe_workload",

@@ -44,7 +44,7 @@ from fitplug.solve import SOLVERS, GapProgress, Options, Solver
 from fitplug.workload import ONE_RECORD, AddRemove, ReplaceOne, Unit, Workload
 
 ROUNDING_SHARE = 0.1
-"""The share of the tolerance that rounding to integers may use up."""
+"""The share of the tolerance, in Delta, that rounding to integers may use up."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +58,7 @@ class DesignRequest:
         epsilon_delta: The budget as (epsilon, delta), if it was given so.
         cell_budgets: The largest privacy cost squared of each cell, or None.
         total_error_weight: The weight lambda of the total squared error.
-        tolerance: The relative gap that is wanted, rounding to integers included.
+        tolerance: The gap of rho that is wanted, rounding to integers included.
         options: What the solver is told.
     """
 
@@ -78,8 +78,8 @@ class DesignRequest:
 
     @property
     def rounding_loss(self) -> float:
-        """The relative loss that rounding to integers is allowed."""
-        return ROUNDING_SHARE * self.tolerance
+        """The relative loss of Delta that rounding to integers is allowed."""
+        return ROUNDING_SHARE * convert_gap(self.tolerance)
 
     def build_structure(self) -> Structure:
         """Analyse the workload's symmetry, by rules 2, 3 and 6 of this module.
@@ -189,7 +189,7 @@ def check_request(
     # may lose as much again.
     options = Options(
         solver=solver,
-        tolerance=(1 - 2 * ROUNDING_SHARE) * float(tolerance),
+        tolerance=(1 - 2 * ROUNDING_SHARE) * convert_gap(tolerance),
         max_iterations=int(max_iterations),
         refine=bool(refine),
         progress=progress,
@@ -215,6 +215,11 @@ def check_request(
     if periods is not None:
         _check_periods(periods, workload, unit)
     return request
+
+
+def convert_gap(gap: float) -> float:
+    """Compute the gap of Delta of a mechanism whose gap of rho is given: rho is Delta^2 / 2."""
+    return math.expm1(math.log1p(gap) / 2)
 
 
 def _check_periods(periods: str, workload: Workload, unit: Unit) -> None:

@@ -39,7 +39,7 @@ def design(
     delta: float | None = None,
     cell_budgets: Any = None,
     total_error_weight: float = 0.0,
-    tolerance: float = 1e-4,
+    tolerance: float = 2e-4,
     solver: Solver = "dual",
     refine: bool = True,
     max_iterations: int = 2000,
@@ -73,9 +73,9 @@ def design(
             the slack of another plan, both releases together cost no more than that plan.
         total_error_weight: The lambda >= 0 of the paper's hybrid. At each privacy cost, the largest
             ratio of variance to target plus lambda times the sum of all variances is made least.
-        tolerance: The relative gap that is wanted between the privacy cost Delta and its certified
-            lower bound. If it is not reached within `max_iterations`, the best plan is returned
-            with its true gap; see `Plan.status`.
+        tolerance: The gap that is wanted: how far rho may be above its certified lower bound,
+            relatively. If it is not reached within `max_iterations`, the best plan is returned
+            with its true gap; see `Plan.gap` and `Plan.status`.
         solver: "dual", or "sm2" for the paper's own algorithm, which is slower and may stop
             further above the optimum. The certificate is checked the same way for both.
         refine: Whether the profile is made least in the paper's refined privacy ordering too,
@@ -85,8 +85,9 @@ def design(
             the total error, in the product family, or for trees.
         max_iterations: The most iterations of each solve. Queries that share no cells are solved
             separately.
-        progress: A function that is called with the number of iterations and the gap so far. If it
-            returns True, the best plan so far is returned. What it raises passes through.
+        progress: A function that is called with the number of iterations and the gap of rho so
+            far. If it returns True, the best plan so far is returned. What it raises passes
+            through.
 
     Returns:
         The plan, whose targets hold for the integer mechanism that will run.
@@ -124,11 +125,11 @@ def design(
 
 
 def _record_errors(progress: GapProgress, raised: list[BaseException]) -> GapProgress:
-    """Return the same function, which also appends what it raises to `raised`."""
+    """Return the function for a solver, whose gap is of Delta, that appends errors to `raised`."""
 
     def call_progress(iterations: int, gap: float) -> object:
         try:
-            return progress(iterations, gap)
+            return progress(iterations, gap * (2 + gap))
         except BaseException as error:
             raised.append(error)
             raise

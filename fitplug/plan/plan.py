@@ -129,7 +129,7 @@ class Plan(PlanRecord):
         """Format the plan as a text table.
 
         Args:
-            delta: The delta at which epsilon is told.
+            delta: The delta at which epsilon is given.
 
         Returns:
             What the plan costs, how close this is to the least cost, and for each group the target
@@ -145,7 +145,7 @@ class Plan(PlanRecord):
         """Draw for each group its targets, the accuracy of its answers and its price.
 
         The targets are shown as standard deviations, after the multiplication by `scale`. The price
-        is the group's share of the privacy cost; see `fitplug.plan.price_groups`. Of many groups
+        is the group's share of rho; see `fitplug.plan.price_groups`. Of many groups
         only those with the highest prices are drawn.
 
         Returns:

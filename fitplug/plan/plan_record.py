@@ -16,7 +16,7 @@ import numpy as np
 
 from fitplug.certify import Ended, Tier, TierClaims, Tiers
 from fitplug.domain import Domain
-from fitplug.errors import BudgetError
+from fitplug.errors import BudgetError, DesignError
 from fitplug.families import (
     MAX_AXES,
     Duals,
@@ -34,6 +34,7 @@ from fitplug.numeric import (
     ceil_float,
     ceil_written,
     floor_float,
+    floor_written,
     freeze,
     guard_linear_algebra,
 )
@@ -50,7 +51,7 @@ from fitplug.workload import (
 ByGroup: TypeAlias = Mapping[str, AnyArray]
 
 LEAST_TOLERANCE = 1e-9
-"""Of the relative gap: less is lost in rounding."""
+"""Of the relative gap of rho: less is lost in rounding."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,14 +65,14 @@ class PlanRecord:
         noise_std: sigma of the strategy's discrete Gaussian noise.
         scale: k of the paper's Problem 2; variances are at most scale * targets. It is 1.0 unless
             a budget or cell budgets were given.
-        lower_bound: A certified bound: no mechanism that meets scale * targets with Gaussian noise
-            costs less. If the plan has another objective, it is a bound on that objective; see
-            `cost`.
+        lower_bound: A certified bound of Delta: no mechanism that meets scale * targets with
+            Gaussian noise has a lower privacy cost. `rho_lower_bound` is the same in rho. If the
+            plan has another objective, it is a bound on that objective; see `cost`.
         p: The dual weights of the differences between neighbours; see
         `fitplug.families.base.family`. q: The dual weights of the rows of the strategy's
         structure. p and q prove the bound. frame: How the norm is pinched in the product family;
         `NO_FRAME` for other structures. weights: The dual weights of the further tiers; see
-        `tiers`. tolerance: The relative gap that the solver was asked for. iterations: The
+        `tiers`. tolerance: The gap of rho that was asked for. iterations: The
         iterations that it made. ended: Why it ended.
     """
 
@@ -172,12 +173,33 @@ class PlanRecord:
         )
 
     @property
-    def gap(self) -> float:
-        """cost / lower_bound - 1, rounding to integers included.
+    def rho_lower_bound(self) -> float:
+        """The certified bound in rho, rounded down.
 
-        The cost is the privacy cost, unless the plan has another objective.
+        No mechanism that meets scale * targets with Gaussian noise has a lower rho.
+
+        Raises:
+            DesignError: The plan has another objective, and what it certifies is not about rho.
         """
-        return self.cost / self.lower_bound - 1
+        if not self.objective.plain:
+            raise DesignError(
+                "a plan with cell budgets or a weight on the total error has no lower bound on "
+                "rho; its gap is that of its objective"
+            )
+        return floor_written(Fraction(self.lower_bound) ** 2 / 2)
+
+    @cached_property
+    def gap(self) -> float:
+        """rho / rho_lower_bound - 1, rounded up: how far rho may be above the least possible.
+
+        What rounding to integers costs is included. If the plan has another objective, it is the
+        gap of the square of this objective, (cost / lower_bound) ** 2 - 1.
+        """
+        if self.objective.plain:
+            ratio = Fraction(self.rho) / Fraction(self.rho_lower_bound)
+        else:
+            ratio = (Fraction(self.cost) / Fraction(self.lower_bound)) ** 2
+        return ceil_float(ratio - 1)
 
     @cached_property
     def noise(self) -> DiscreteNoise:

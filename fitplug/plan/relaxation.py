@@ -57,7 +57,7 @@ def relax(
     rho: float,
     *,
     plan: Plan | None = None,
-    tolerance: float = 1e-4,
+    tolerance: float = 2e-4,
     progress: Callable[[int, float], object] | None = None,
 ) -> Relaxation | None:
     """Find how targets must be relaxed so that they cost at most rho.
@@ -73,7 +73,7 @@ def relax(
         plan: A plan of this workload, from which the search begins, and whose unit of privacy is
             kept; the default unit without a plan. Without one, or with one that
             has cell budgets or a weight on the total error, a plan is designed first.
-        tolerance: The tolerance of each design.
+        tolerance: The tolerance of each design, a gap of rho.
         progress: A function that is called after each design with the number of designs, and the
             ratio of the last plan's rho to the budget.
 
@@ -99,7 +99,7 @@ def relax(
     needed = ceil_float(Fraction(plan.rho) * Fraction(plan.scale))
     if needed <= rho:
         return None
-    proportional = _round_up(math.sqrt(needed / rho) * (1 + tolerance))
+    proportional = _round_up(math.sqrt(needed / rho * (1 + tolerance)))
     if not plan.structure.holds_optimum:
         return Relaxation(needed, proportional, {}, None)
     search.add_tangent(plan, np.full(groups, math.log(plan.scale)))

@@ -23,6 +23,8 @@ from fitplug.display import (
     SHOWN_DELTA,
     Figure,
     format_down,
+    format_percent_up,
+    format_rho,
     format_std_range,
     format_up,
     label_powers,
@@ -37,7 +39,7 @@ from fitplug.families import find_family, is_causal, list_names
 from fitplug.plan.plan_record import PlanRecord
 from fitplug.workload import ONE_RECORD
 
-NEGLIGIBLE_GAP = 2e-4
+NEGLIGIBLE_GAP = 4e-4
 """A gap up to which the prices of a plan are taken for those of the optimum: it changes a saving by
 about 4e-4 of rho, which no figure of three digits shows.
 """
@@ -69,7 +71,7 @@ def price_groups(plan: PlanRecord) -> Mapping[str, float]:
 def estimate_saving(plan: PlanRecord, price: float, factor: float) -> float:
     """Estimate the largest saving that is possible if all variances of one group are relaxed.
 
-    For a plan whose gap is at most 2e-4 this is the largest saving at the optimum, 1 - f^-price. It
+    For a plan whose gap is at most 4e-4 this is the largest saving at the optimum, 1 - f^-price. It
     is right to about 4e-4 of rho, because the plan is that close to the optimum. For any other plan
     it is an upper bound, which includes what a better plan for the targets as they are might save.
 
@@ -83,16 +85,16 @@ def estimate_saving(plan: PlanRecord, price: float, factor: float) -> float:
     """
     if plan.gap <= NEGLIGIBLE_GAP:
         return 1 - factor**-price
-    return 1 - (plan.lower_bound / plan.cost) ** 2 / (1 + price * (factor - 1))
+    return 1 - 1 / ((1 + plan.gap) * (1 + price * (factor - 1)))
 
 
 _NEXT_TO_NOTHING = 1e-9
 """A smaller overstatement of the privacy cost is that of roundings, which nobody needs to know."""
 
 _REMEDIES = {
-    "reached": "the rest is lost to rounding: bring targets and coefficients closer together",
+    "reached": "the rest is lost to rounding, so bring targets and coefficients closer together",
     "exhausted": "raise max_iterations",
-    "stopped": "it was stopped; let it run on",
+    "stopped": "it was stopped, so let it run on",
 }
 
 
@@ -119,13 +121,28 @@ class GroupRow:
     used: float
 
 
+def describe_cost(plan: PlanRecord, delta: float = SHOWN_DELTA) -> str:
+    """Describe what a plan costs and how near this is to the least, for every screen.
+
+    Example:
+        rho = 0.0409 (epsilon 1.61 at delta 1e-9); within 0.02% of the least possible, proven
+    """
+    return f"{format_rho(plan.rho, plan.epsilon(delta), delta)}; {describe_gap(plan)}, proven"
+
+
+def describe_gap(plan: PlanRecord) -> str:
+    """Say how near a plan is to the least that is possible."""
+    over = "" if plan.objective.plain else f" {plan.objective}"
+    return f"within {format_percent_up(plan.gap)} of the least possible{over}"
+
+
 def describe_status(plan: PlanRecord) -> str:
     """Say in a sentence whether the tolerance was reached, and what to do if not."""
     if plan.gap <= plan.tolerance:
-        return f"certified: within {format_up(plan.gap, 2)} of the least possible"
+        return f"{describe_gap(plan)}, proven"
     return (
-        f"certified only to {format_up(plan.gap, 2)} after {plan.iterations} iterations, "
-        f"{plan.tolerance:.1e} was asked: {_describe_remedy(plan)}, or accept this gap"
+        f"{format_percent_up(plan.tolerance)} was asked for, and {plan.iterations} iterations "
+        f"reached {format_percent_up(plan.gap)}; {_describe_remedy(plan)}, or accept this gap"
     )
 
 
@@ -136,12 +153,17 @@ def _describe_remedy(plan: PlanRecord) -> str:
 
 def describe_certificate(plan: PlanRecord) -> str:
     """Say in a sentence what the lower bound proves."""
-    bound = format_down(plan.lower_bound)
     if plan.objective.plain:
-        return f"no mechanism with Gaussian noise that meets these targets costs less than {bound}"
+        return (
+            "no mechanism with Gaussian noise that meets these targets has a rho below "
+            f"{format_down(plan.rho_lower_bound)}"
+        )
+    # Without budgets, the square of the objective is twice rho times what the errors come to.
+    divisor = 2 if plan.objective.budgets is None else 1
+    cost, bound = plan.cost**2 / divisor, plan.lower_bound**2 / divisor
     return (
-        f"{plan.objective}: {format_up(plan.cost)}, and no mechanism with Gaussian noise has less "
-        f"than {bound}"
+        f"{plan.objective}: {format_up(cost)}, and no mechanism with Gaussian noise has less than "
+        f"{format_down(bound)}"
     )
 
 
@@ -169,12 +191,10 @@ def summarise(plan: PlanRecord, delta: float) -> str:
     lines = [
         f"unit          {plan.unit}",
         *([f"              {public}"] if (public := describe_public_totals(plan)) else []),
-        f"privacy cost  Delta = {format_up(plan.privacy_cost)}   "
-        f"rho = {format_up(plan.rho)} (zCDP)",
-        f"epsilon       {format_up(plan.epsilon(delta), 4)} at delta = {delta:g}",
-        f"optimality    {describe_status(plan)}",
-        f"              {describe_certificate(plan)}",
+        f"privacy cost  {describe_cost(plan, delta)}",
     ]
+    if plan.gap > plan.tolerance:
+        lines.append(f"              {describe_status(plan)}")
     if overstated := describe_overstatement(plan):
         lines.append(f"              {overstated}")
     if causal := find_causal_attributes(plan):
@@ -246,11 +266,9 @@ def describe_groups(plan: PlanRecord) -> list[GroupRow]:
 def format_plan_html(plan: PlanRecord, digest: str) -> str:
     """Format the cost of a plan, and the target and accuracy of each group, as HTML."""
     unit = "one record" if plan.unit == ONE_RECORD else plan.unit
-    facts = [
-        f"rho = {format_up(plan.rho)} (zCDP, {unit})",
-        f"epsilon {format_up(plan.epsilon(SHOWN_DELTA), 4)} at delta = {SHOWN_DELTA:g}",
-        describe_status(plan),
-    ]
+    facts = [describe_cost(plan), f"unit of privacy: {unit}"]
+    if plan.gap > plan.tolerance:
+        facts.append(describe_status(plan))
     if overstated := describe_overstatement(plan):
         facts.append(overstated)
     if public := describe_public_totals(plan):
@@ -321,6 +339,6 @@ def plot_plan(plan: PlanRecord) -> Figure:
                     text, (share, height), (4, 0), textcoords="offset points", va="center"
                 )
             right.set_yticks([])
-            right.set(xlim=(0, 1.2 * max(shares)), xlabel="part of the privacy cost (%)")
+            right.set(xlim=(0, 1.2 * max(shares)), xlabel="share of rho (%)")
             right.set_ylim(left.get_ylim())
     return figure

@@ -8,6 +8,7 @@ and how the design ended are information for people: no claim depends on them.
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import get_args
 
 import numpy as np
@@ -126,7 +127,9 @@ def verify(plan: PlanRecord) -> None:
     if not plan.scale * (1 - LOOSEST) <= float((reached / structure.targets).max()):
         raise PlanError("the targets are scaled by more, or there is less noise, than need be")
     # A mechanism meets the targets at this cost, so no true bound is above it.
-    if not max(certified, plan.lower_bound) <= plan.cost:
+    highest = max(certified, plan.lower_bound)
+    is_above_rho = plan.objective.plain and Fraction(highest) ** 2 > 2 * plan.rho_exact
+    if is_above_rho or not highest <= plan.cost:
         raise PlanError("the lower bound is above the cost of the plan itself")
     if not certified * (1 - LOOSEST) <= plan.lower_bound <= certified:
         raise PlanError("the lower bound is not the one that the plan's dual weights certify")

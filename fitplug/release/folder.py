@@ -59,6 +59,9 @@ _MANIFEST = f"{ANSWER_PARTS}/{MANIFEST}"
 class MoreFiles(Protocol[AnyRelease]):
     """What a caller adds to the folder of a release."""
 
+    def estimate_size(self, plan: Plan) -> int:
+        """Estimate the bytes of these files from the plan alone."""
+
     def describe(self, release: AnyRelease) -> Mapping[str, Any]:
         """Return more entries of release.json."""
 

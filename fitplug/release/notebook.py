@@ -15,8 +15,8 @@ from fitplug.display import (
     MOST_TABLES,
     SHOWN_DELTA,
     Figure,
+    format_rho,
     format_std_range,
-    format_up,
     make_section,
     make_table,
     open_figure,
@@ -158,8 +158,7 @@ def make_release_html(release: NoisyAnswers) -> str:
     if isinstance(release.plan.unit, AddRemove) and not release.plan.unit.is_of_records:
         whose = "one person in this unit"
     facts = [
-        f"rho = {format_up(release.rho)} (zCDP, {whose})",
-        f"epsilon {format_up(release.epsilon(SHOWN_DELTA), 4)} at delta = {SHOWN_DELTA:g}",
+        f"{format_rho(release.rho, release.epsilon(SHOWN_DELTA), SHOWN_DELTA)}, for {whose}",
         f"plan {release.plan_digest[:12]}",
         release.population,
     ]

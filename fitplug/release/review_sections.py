@@ -11,7 +11,7 @@ from fitplug.domain import Attribute, Domain
 from fitplug.families import Mechanism
 from fitplug.ledger import Budget, Entry
 from fitplug.numeric import ceil_float, ceil_written, floor_written
-from fitplug.plan import Plan, describe_overstatement
+from fitplug.plan import Plan, describe_gap, describe_overstatement
 from fitplug.release.noisy_answers import describe_assumption, describe_population
 from fitplug.release.release import Release
 from fitplug.release.review_texts import About, ask_publisher, escape_cell, make_table, split_rows
@@ -343,7 +343,7 @@ def _justify(release: Release) -> str:
     more = f"\n\nand {len(rest):,} more." if rest else ""
     is_least = plan.objective.plain and plan.gap <= plan.tolerance
     if plan.scale == 1.0:
-        at_least_cost = " at the least privacy cost" if is_least else ""
+        at_least_cost = " at the least rho" if is_least else ""
         how = (
             "The publisher said how accurate each answer must be to be fit for use, and the plan's "
             f"noise meets every target{at_least_cost}."
@@ -359,13 +359,4 @@ def _justify(release: Release) -> str:
             " Here the standard deviation of the plan's noise was multiplied by "
             f"{format_up(scale)}."
         )
-    minimised = (
-        "The plan's privacy cost Delta (rho = Delta^2 / 2)"
-        if plan.objective.plain
-        else "The objective that the design minimised"
-    )
-    return (
-        f"{how} {minimised} is at most {format_up(100 * plan.gap, 2)} % above a bound that no "
-        "mechanism with Gaussian noise can go below, which is certified: "
-        f"{plan.certificate}.\n\n{table}{more}"
-    )
+    return f"{how} It is proven {describe_gap(plan)}: {plan.certificate}.\n\n{table}{more}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+import shutil
 import sys
 
 import numpy as np
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 import fitplug as fp
 from fitplug_cli.render import csv_tables
+from fitplug_opendp.output import estimate_size
 from tests.helpers.command_line import SPEC, fitplug, make
 
 # OWASP, "CSV injection": what a cell must not begin with, also in full width.
@@ -168,3 +170,21 @@ def test_numbers_have_the_digits_that_matter(tmp_path):
     assert text.splitlines()[1].startswith("0,0,12.")  # no -0
     pacsv.write_csv(table, tmp_path / "all.csv")
     assert len(text) < (tmp_path / "all.csv").stat().st_size / 2
+
+
+def test_a_release_needs_room_for_its_csv_tables(tmp_path, monkeypatch):
+    ages = SPEC.replace("integers = [0, 5]", "integers = [0, 20000]")
+    spec = make(tmp_path, ages.replace('AGE = "prefix"', 'AGE = "identity"'))
+    assert fitplug("design", spec, "--output", tmp_path / "plan.npz").code == 0
+    plan = fp.Plan.load(tmp_path / "plan.npz")
+    of_csv = sum(csv_tables.estimate_csv_size(plan.domain, one) for one in plan.workload.groups)
+    free = estimate_size(plan) + of_csv - 1
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: (10**12, 0, free))
+    refused = fitplug("run", spec)
+    assert refused.code == 1
+    assert "nothing was charged; make room" in refused.err
+    assert not list(tmp_path.glob("budget.db*"))
+    free += 1
+    assert fitplug("run", spec).code == 0
+    written = sum(path.stat().st_size for path in (tmp_path / "release").glob("*.csv"))
+    assert of_csv / 3 < written < of_csv

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 from distributed import LocalCluster
 
@@ -31,6 +32,29 @@ def test_run_and_run_again(tmp_path):
     assert abs(release.estimate("total").value - total) < 6 * 3.0
 
 
+def test_another_draw_moves_the_earlier_release_aside(tmp_path):
+    spec = make(tmp_path, PARTS)
+    assert fitplug("run", spec).code == 0
+    first = fp.Release.load(tmp_path / "release").answers[:]
+    refused = fitplug("run", spec, "--again")
+    assert refused.code == 2
+    assert "--replace (replace=True) keeps that one beside it" in refused.err
+    ran = fitplug("run", spec, "--again", "--replace")
+    assert ran.code == 0, ran.err
+    (earlier,) = tmp_path.glob("release-*")
+    assert str(earlier) in ran.out
+    assert np.array_equal(fp.Release.load(earlier).answers[:], first)
+    fp.Release.load(tmp_path / "release").verify()
+    assert len(fp.Ledger(tmp_path / "budget.db").entries()) == 2
+
+
+def test_an_error_before_the_charge_creates_no_ledger(tmp_path):
+    spec = make(tmp_path, PARTS.replace("[data]", '[data]\nweight = "NOSUCH"'))
+    ran = fitplug("run", spec, "--key", "a")
+    assert ran.code == 2, ran.err
+    assert not list(tmp_path.glob("budget.db*"))
+
+
 @pytest.mark.slow
 def test_on_a_cluster(tmp_path):
     with LocalCluster(
@@ -47,7 +71,7 @@ def test_on_a_cluster(tmp_path):
     ("spec", "options", "says"),
     [
         (SPEC.replace('path = "release/"', 'path = "s3://bucket/x"'), [], "parts = true"),
-        (PARTS, ["--replace"], "--replace is not for"),
+        (PARTS.replace('"release/"', '"memory://x"'), ["--replace"], "--replace is not for"),
         (PARTS.replace('path = "release/"', 'path = "ftp://host/x"'), [], "no store that fitplug"),
     ],
 )

@@ -25,6 +25,7 @@ from fitplug_dask.persons import shuffle
 from fitplug_dask.workers import cluster
 from fitplug_dask.workers.cluster import ClusterRunner, inspect_workers
 from tests.helpers.local_workers import start_workers
+from tests.helpers.sources import count_rows
 
 DOMAIN = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 99), "state": ["01", "02"]})
 WANTED = (DOMAIN, [("sex", "age"), ("age", "state"), ()])
@@ -105,9 +106,9 @@ def test_killed_workers_keep_the_same_rows_of_each_person(
     for i in range(4):
         table = {"id": rng.integers(0, 3_000, 10_000), "age": rng.integers(-1, 102, 10_000)}
         pq.write_table(pa.table(table), tmp_path / f"{i}.parquet", row_group_size=1_000)
-    limit: dict[str, Any] = {"person": "id", "contributions": 3, "key": bytes(16)}
+    limit: dict[str, Any] = {"person": "id", "contributions": 3, "person_key": bytes(16)}
     wanted = (DOMAIN, [("age",), ()])
-    expected = fpd.count(tmp_path, wanted, **limit)
+    expected = count_rows(tmp_path, wanted, **limit)
     monkeypatch.setattr(shuffle, "_PARTITION_ROWS", 1_000)
     monkeypatch.setattr(shuffle, "_BUCKET_ROWS", 500)
     monkeypatch.setattr(run, "MEMORY_SHARE", 1e-5)
@@ -117,7 +118,7 @@ def test_killed_workers_keep_the_same_rows_of_each_person(
         if pids and 3 * done > total:
             os.kill(pids.pop(), signal.SIGKILL)
 
-    assert_same(fpd.count(tmp_path, wanted, client=client, progress=kill, **limit), expected)
+    assert_same(count_rows(tmp_path, wanted, client=client, progress=kill, **limit), expected)
     assert not pids
 
 
@@ -176,7 +177,7 @@ def test_the_codes_of_a_tree_are_sent_once(
     def look(done: int, total: int) -> None:
         seen.update(client.run_on_scheduler(measure_tasks))
 
-    counted = fpd.count(tmp_path, wanted, client=client, progress=look, **limit)
+    counted = count_rows(tmp_path, wanted, client=client, progress=look, **limit)
     if not limit:
         assert_same(counted, fpd.count(tmp_path, wanted))
     tree_bytes = len(pickle.dumps(tree))
@@ -238,5 +239,5 @@ def test_a_count_inspects_the_cluster_once(
     monkeypatch.setattr(cluster, "inspect_workers", inspect)
     limit: dict[str, Any] = {"person": "age", "contributions": 2}
     fpd.count(people, WANTED, client=client)
-    fpd.count(people, (DOMAIN, [("sex",), ()]), client=client, **limit)
+    count_rows(people, (DOMAIN, [("sex",), ()]), client=client, **limit)
     assert len(asked) == 2

@@ -78,7 +78,7 @@ def test_dictionaries_that_writers_gave_up_on(
     table = pa.table({"name": drawn, "sex": rng.choice(["1", "2", "3"], len(drawn))})
     path = tmp_path / "a.parquet"
     pq.write_table(table, path, row_group_size=3000, dictionary_pagesize_limit=500)
-    (file,) = take_snapshot(find_files(path), dict(domain.attributes))
+    (file,) = take_snapshot(find_files(fp.Source(path)), dict(domain.attributes))
     assert file.dictionaries == ("name", "sex")
     expected = by_duckdb(f"'{path}'", domain, [("name", "sex")])
     assert_equal(fpd.count(path, (domain, [("name", "sex")])), expected)
@@ -93,7 +93,7 @@ def test_columns_of_many_distinct_strings_are_not_read_as_dictionaries(
     table = pa.table({"name": names, "sex": ["1"] * len(names)})
     pq.write_table(table, path, row_group_size=40_000, use_dictionary=use_dictionary)
     domain = fp.Domain({"name": fp.Categories(names[:2], other="rest"), "sex": ["1"]})
-    (file,) = take_snapshot(find_files(path), dict(domain.attributes))
+    (file,) = take_snapshot(find_files(fp.Source(path)), dict(domain.attributes))
     with open_file(file) as read_row_group:
         batches = [batch for group in (0, 1) for batch in read_row_group(group, 2**15)]
     assert sum(batch.num_rows for batch in batches) == len(names)
@@ -251,7 +251,7 @@ def test_shares_hold_every_row_group_once(tmp_path: Path, workers: int) -> None:
     for i in range(5):
         rows = pa.table({"sex": rng.choice(["1", "2"], 50 * i)})
         pq.write_table(rows, tmp_path / f"{i}.parquet", row_group_size=11)
-    files = take_snapshot(find_files(tmp_path), {"sex": DOMAIN["sex"]})
+    files = take_snapshot(find_files(fp.Source(tmp_path)), {"sex": DOMAIN["sex"]})
     cut = partitions.cut_partitions(files, cells=1, workers=workers)
     held = [(p.file.display_path, g) for s in cut for p in s.slices for g in p.row_groups]
     assert len(set(held)) == len(held) == sum(1 for f in files for rows in f.rows if rows)
@@ -339,8 +339,10 @@ domain = fp.Domain({**numbers, **texts, **measures})
 groups = [fp.marginal(name, std=1.0) for name in (*numbers, *texts)]
 groups += [fp.queries({name: "sum"}, std=1.0) for name in measures]
 workload = fp.Workload(domain, groups)
-for options in ({}, {"person": "id", "contributions": 2}, {"weight": "weight"}):
-    tables = fpd.count(sys.argv[1], workload, **options)
+for of_data, options in (
+    ({}, {}), ({"person": "id"}, {"contributions": 2}), ({"weight": "weight"}, {})
+):
+    tables = fpd.count(fp.Source(sys.argv[1], **of_data), workload, **options)
     print(json.dumps({name: tables[name,].tolist() for name in domain}))
 """
 

@@ -26,6 +26,7 @@ import fitplug as fp
 import fitplug_dask as fpd
 from fitplug_dask.encoding import parse_text
 from fitplug_dask.files import csv_text
+from tests.helpers.sources import count_rows
 
 DOMAIN = fp.Domain(
     {
@@ -100,7 +101,7 @@ def assert_equal(found: Counts, wanted: Counts) -> None:
 
 def count_each(source: Any, **keywords: Any) -> Counts:
     """Each table by itself, as a row that is outside of one is in no table."""
-    return {t: fpd.count(source, (DOMAIN, [t]), **keywords)[t] for t in TABLES}
+    return {t: count_rows(source, (DOMAIN, [t]), **keywords)[t] for t in TABLES}
 
 
 def count_in_memory(columns: Any, **keywords: Any) -> Counts:
@@ -223,7 +224,7 @@ def write_times(moments: list[datetime.datetime], path: Path) -> dict[str, list[
 
 
 def count_days(source: Any, zone: str | None) -> list[Any]:
-    return [fpd.count(source, (DAYS, [(n,)]), zone=zone)[(n,)] for n in DAYS.names]
+    return [fpd.count(fp.Source(source, zone=zone), (DAYS, [(n,)]))[(n,)] for n in DAYS.names]
 
 
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York", "UTC"])
@@ -258,14 +259,17 @@ def test_without_a_zone_the_day_is_the_one_that_the_text_shows(tmp_path: Path) -
     (tmp_path / "a.csv").write_text("\n".join(["day", *texts]))
     assert fpd.count(tmp_path / "a.csv", wanted)["day"].tolist() == [3, 3]
     assert fp.Tables.from_records(wanted[0], {"day": texts}, [("day",)])["day",].tolist() == [3, 3]
-    assert fpd.count(tmp_path / "a.csv", wanted, zone="Asia/Tokyo")["day"].tolist() == [2, 4]
+    assert fpd.count(fp.Source(tmp_path / "a.csv", zone="Asia/Tokyo"), wanted)["day"].tolist() == [
+        2,
+        4,
+    ]
 
 
 def test_a_zone_moves_days_out_of_the_calendar(tmp_path: Path) -> None:
     texts = ["0001-01-01T00:30:00+05:00", "9999-12-31T23:30:00-05:00", "9999-12-31T23:30:00Z"]
     wide = fp.Domain({"day": fp.Dates("0001-01-01", "9999-12-31", by="year")})
     (tmp_path / "a.csv").write_text("\n".join(["day", *texts]))
-    counted = fpd.count(tmp_path / "a.csv", (wide, [("day",)]), zone="UTC")["day"]
+    counted = fpd.count(fp.Source(tmp_path / "a.csv", zone="UTC"), (wide, [("day",)]))["day"]
     assert (counted.sum(), counted[-1]) == (1, 1)
 
 
@@ -281,6 +285,11 @@ def test_a_person_is_one_however_programs_write_its_number(tmp_path):
     (tmp_path / "c.csv").write_text(
         'id,age\n 34 ,1\n+7,1\n"34.",1\n007,1\n34.5,1\nx34.0,1\n\xff,1\n'
     )
-    counted = fpd.count(tmp_path, (DOMAIN, [("age",)]), person="id", contributions=1, key=b"0" * 16)
+    counted = fpd.count(
+        fp.Source(tmp_path, person="id"),
+        (DOMAIN, [("age",)]),
+        contributions=1,
+        person_key=b"0" * 16,
+    )
     # The five numbers, and four texts that are none, or have zeros in front.
     assert counted["age"].sum() == 5 + 4

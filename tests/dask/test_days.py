@@ -26,6 +26,7 @@ import fitplug_dask as fpd
 import fitplug_opendp as fpo
 from fitplug_dask.encoding import convert_values
 from tests.helpers.opendp_spaces import features  # noqa: F401
+from tests.helpers.sources import count_rows
 
 EPOCH = datetime.date(1970, 1, 1)
 TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -99,7 +100,7 @@ def count_in_memory(column: Any) -> Any:
 
 
 def count_source(source: Any, **keywords: Any) -> Any:
-    counted = [fpd.count(source(n), (DOMAIN, [(n,)]), **keywords) for n in DOMAIN.names]
+    counted = [count_rows(source(n), (DOMAIN, [(n,)]), **keywords) for n in DOMAIN.names]
     return [one[(n,)] for one, n in zip(counted, DOMAIN.names, strict=True)]
 
 

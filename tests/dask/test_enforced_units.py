@@ -31,6 +31,7 @@ from fitplug_dask.persons.packing import Packing, Rows
 from fitplug_dask.persons.selection import CellGroups, Selection
 from fitplug_opendp.count_checks import check_enforced
 from tests.helpers.siphash import scalar_siphash128
+from tests.helpers.sources import count_rows
 
 MONTHS, SITES = 4, 3
 DOMAIN = fp.Domain(
@@ -104,7 +105,9 @@ def write(path: Path, rows: Sequence[Row], group: int = 50) -> Path:
 
 
 def limited(source: Any, unit: Any, **options: Any) -> fp.Tables:
-    return fpd.count(source, WANTED, person="id", unit=unit, **{"key": KEY, **options})
+    return count_rows(
+        fp.Source(source, person="id"), WANTED, unit=unit, **{"person_key": KEY, **options}
+    )
 
 
 def assert_equal(tables: Any, expected: Any) -> None:
@@ -243,10 +246,10 @@ def test_without_attributes_there_is_one_cell(tmp_path: Path) -> None:
     rows = [(1, 0, 1, "a"), (1, 1, 2, "a"), (2, 0, 1, "b")]
     path = write(tmp_path / "a.parquet", rows)
     unit = fp.AddRemove(5, distinct=True)
-    counted = fpd.count(path, (DOMAIN, [()]), person="id", unit=unit)
+    counted = fpd.count(fp.Source(path, person="id"), (DOMAIN, [()]), unit=unit)
     assert counted[()] == 2
     # Cells are those of what is counted: of the site alone, each person is in each site once.
-    by_site = fpd.count(path, (DOMAIN, [("site",)]), person="id", unit=unit)
+    by_site = fpd.count(fp.Source(path, person="id"), (DOMAIN, [("site",)]), unit=unit)
     assert by_site["site"].tolist() == [2, 1, 0]
 
 
@@ -321,7 +324,7 @@ def test_a_limit_says_how_many(further: Any) -> None:
 def test_what_is_refused(tmp_path: Path, options: Any, error: Any, says: str) -> None:
     path = write(tmp_path / "a.parquet", events(5))
     with pytest.raises(error, match=says):
-        fpd.count(path, (DOMAIN, [("month",)]), **options)
+        count_rows(path, (DOMAIN, [("month",)]), **options)
 
 
 def test_contributions_may_repeat_the_unit(tmp_path: Path) -> None:
@@ -338,21 +341,23 @@ class TestPlans:
     def test_its_unit_is_enforced_if_persons_are_known(self, tmp_path: Path) -> None:
         path = write(tmp_path / "a.parquet", events(7))
         plan = fp.design(self.workload, unit=fp.AddRemove(3))
-        tables = fpd.count(path, plan, person="id", key=KEY)
-        by_hand = fpd.count(path, self.workload, person="id", contributions=3, key=KEY)
+        tables = fpd.count(fp.Source(path, person="id"), plan, person_key=KEY)
+        by_hand = fpd.count(
+            fp.Source(path, person="id"), self.workload, contributions=3, person_key=KEY
+        )
         assert tables.contributions == 3
         np.testing.assert_array_equal(tables["site", "month"], by_hand["site", "month"])
         assert fpd.count(path, plan).contributions is None
-        released = fpd.release(path, plan, tmp_path / "out", person="id")
+        released = fpd.release(fp.Source(path, person="id"), plan, tmp_path / "out")
         assert (released.contributions, released.limited) == (3, "enforced")
 
     def test_another_unit_is_refused(self, tmp_path: Path) -> None:
         path = write(tmp_path / "a.parquet", events(7))
         plan = fp.design(self.workload, unit=fp.AddRemove(3))
         with pytest.raises(BudgetError, match=r"another unit of privacy .*: leave out unit"):
-            fpd.count(path, plan, person="id", unit=fp.AddRemove(2))
+            fpd.count(fp.Source(path, person="id"), plan, unit=fp.AddRemove(2))
         with pytest.raises(BudgetError, match="contributions = 2, but the unit of privacy is"):
-            fpd.count(path, plan, person="id", contributions=2)
+            fpd.count(fp.Source(path, person="id"), plan, contributions=2)
 
     def test_tables_that_hold_more_are_not_released(self) -> None:
         plan = fp.design(self.workload, unit=fp.AddRemove(3))
@@ -406,14 +411,14 @@ def test_totals_within_do_not_depend_on_the_row_that_a_person_keeps(tmp_path: Pa
     after = write(tmp_path / "after.parquet", [(1, 0, 1, "b"), (1, 1, 1, "a")])
     moved = 0
     for number in range(20):
-        options: Any = {"person": "id", "contributions": 1, "key": KEY + bytes([number])}
-        first, second = (fpd.count(f, (DOMAIN, plan.tables), **options) for f in (before, after))
+        options: Any = {"person": "id", "contributions": 1, "person_key": KEY + bytes([number])}
+        first, second = (count_rows(f, (DOMAIN, plan.tables), **options) for f in (before, after))
         moved += (first.marginal(("site",)) != second.marginal(("site",))).any()
         with pytest.raises(TablesError, match="count again without person"):
             fpo.release(plan, first)
     assert moved
     with pytest.raises(BudgetError, match="count without person"):
-        fpd.count(before, plan, person="id")
+        fpd.count(fp.Source(before, person="id"), plan)
     assert fpo.release(plan, fpd.count(before, plan)).public_totals is not None
 
 
@@ -453,12 +458,12 @@ def test_other_values_and_null_are_one_cell_of_a_person(
         groups[who].add(own)
     kept = sum(min(unit.records, len(own)) for own in groups.values())
     assert 0 < kept < len(inside) < len(rows)
-    options: Any = {"person": "id", "unit": unit, "key": KEY}
+    options: Any = {"person": "id", "unit": unit, "person_key": KEY}
     wanted = OPEN_ENDED, [("site", "month")]
-    alone = fpd.count(tmp_path, wanted, **options)["site", "month"]
+    alone = count_rows(tmp_path, wanted, **options)["site", "month"]
     assert alone.sum() == kept
     np.testing.assert_array_equal(
-        fpd.count(tmp_path, wanted, client=client, **options)["site", "month"], alone
+        count_rows(tmp_path, wanted, client=client, **options)["site", "month"], alone
     )
     for who in (rows[0][0], rows[-1][0]):  # of one person: at most one row in each cell
         own = [row for row in rows if row[0] == who]
@@ -467,5 +472,5 @@ def test_other_values_and_null_are_one_cell_of_a_person(
         path = tmp_path / "own" / f"{who}.parquet"
         path.parent.mkdir(exist_ok=True)
         pq.write_table(table, path)
-        counts = fpd.count(path, wanted, **options)["site", "month"]
+        counts = count_rows(path, wanted, **options)["site", "month"]
         assert (counts if unit.distinct else counts.sum(axis=1)).max() <= 1

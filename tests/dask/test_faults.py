@@ -129,7 +129,9 @@ def test_twenty_random_kills_leave_totals_exact(people: Path, many_shares: None)
 
 
 def shares_of(people: Path) -> list[Partition]:
-    return cut_partitions(take_snapshot(find_files(people), dict(DOMAIN.attributes)), 1000, 2)
+    return cut_partitions(
+        take_snapshot(find_files(fp.Source(people)), dict(DOMAIN.attributes)), 1000, 2
+    )
 
 
 def run_with(people: Path, client: Client | None, count: CountPartition) -> PartialCounts:

@@ -38,7 +38,7 @@ def people(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.slow
 def test_workers_take_the_same_snapshot(people: Path, client: Any) -> None:
     attributes = dict(DOMAIN.attributes)
-    found = find_files(people)
+    found = find_files(fp.Source(people))
     expected = take_snapshot(found, attributes)
     told = take_snapshot(
         found, attributes, check_all=partial(request.check_on_runner, open_runner(client))

@@ -26,6 +26,7 @@ from fitplug.errors import DataError
 from fitplug_dask.files.held_tables import convert_frame
 from fitplug_dask.schema import list_columns
 from fitplug_dask.sources import library_tables
+from tests.helpers.sources import count_rows
 
 DOMAIN = fp.Domain(
     {
@@ -129,7 +130,7 @@ def test_every_source_counts_as_files_do(tmp_path: Path, source: str) -> None:
     make = SOURCES[source]
 
     def count(wanted: Any, **options: Any) -> Any:
-        return fpd.count(make(table, tmp_path / "data"), wanted, **options)
+        return count_rows(make(table, tmp_path / "data"), wanted, **options)
 
     expected = fpd.count(tmp_path / "all.parquet", WANTED)
     assert expected[()] > 300
@@ -137,13 +138,13 @@ def test_every_source_counts_as_files_do(tmp_path: Path, source: str) -> None:
     for options in (
         {"where": {"n": [1, 2], "sex": "1"}},
         {"weight": "n", "where": {"id": list(range(40))}},
-        {"person": "id", "contributions": 2, "key": b"k" * 16, "where": {"n": [1, 2, 3]}},
+        {"person": "id", "contributions": 2, "person_key": b"k" * 16, "where": {"n": [1, 2, 3]}},
     ):
         if "partitioned" in source and "weight" in options:
             continue  # the key of a folder is no column of weights
         counted, expected = (
             count(WANTED, **options),
-            fpd.count(tmp_path / "all.parquet", WANTED, **options),
+            count_rows(tmp_path / "all.parquet", WANTED, **options),
         )
         if "delayed" in source and "person" in options:  # where the types of persons are unknown
             assert 100 < counted[()] == expected[()]
@@ -166,7 +167,7 @@ def test_a_data_set_of_local_parquet_has_all_checks_of_files(tmp_path: Path) -> 
 def test_a_filter_of_a_data_set_is_respected(tmp_path: Path) -> None:
     source = make_dataset(draw(), tmp_path, format="parquet")
     wanted = (DOMAIN, [("age",)])
-    expected = fpd.count(tmp_path, wanted, where={"n": [0, 1]})
+    expected = fpd.count(fp.Source(tmp_path, where={"n": [0, 1]}), wanted)
     assert_same(fpd.count(source.filter(ds.field("n") < 2), wanted), expected)
 
 
@@ -231,11 +232,11 @@ def test_partitions_are_computed_on_a_cluster(
     pq.write_table(table, tmp_path / "all.parquet")
     frame = dd.from_pandas(to_pandas(table), npartitions=4)
     frame = frame[frame["n"] > 0].persist() if persisted else frame[frame["n"] > 0]
-    expected = fpd.count(tmp_path, WANTED, where={"n": [1, 2, 3, 4]})
+    expected = fpd.count(fp.Source(tmp_path, where={"n": [1, 2, 3, 4]}), WANTED)
     assert_same(fpd.count(frame, WANTED, client=client), expected)
-    person: Any = {"person": "id", "contributions": 2, "key": b"k" * 16}
-    limited = fpd.count(tmp_path, WANTED, where={"n": [1, 2, 3, 4]}, **person)
-    assert_same(fpd.count(frame, WANTED, client=client, **person), limited)
+    person: Any = {"person": "id", "contributions": 2, "person_key": b"k" * 16}
+    limited = count_rows(fp.Source(tmp_path, where={"n": [1, 2, 3, 4]}), WANTED, **person)
+    assert_same(count_rows(frame, WANTED, client=client, **person), limited)
 
 
 def test_a_stream_stays_in_its_process(client: Client) -> None:
@@ -249,7 +250,7 @@ def test_a_stream_stays_in_its_process(client: Client) -> None:
 
 def fails(source: Any, wanted: Any = WANTED, **options: Any) -> str:
     with pytest.raises(DataError) as caught:
-        fpd.count(source, wanted, **options)
+        count_rows(source, wanted, **options)
     assert caught.value.__context__ is None
     return str(caught.value)
 
@@ -289,7 +290,9 @@ def test_types_and_columns_of_frames_are_checked_when_they_are_computed() -> Non
     )
     missing = (fp.Domain({"ages": fp.Integers(0, 3)}), [("ages",)])
     assert "has no column 'ages'" in fails(dask.delayed(frame), missing)
-    assert fpd.count(dask.delayed(frame), missing, missing={"ages": 2})[("ages",)][2] == len(frame)
+    assert fpd.count(fp.Source(dask.delayed(frame), missing={"ages": 2}), missing)[("ages",)][
+        2
+    ] == len(frame)
     weights = frame.assign(n=frame["n"] / 2)
     assert "weights are integers" in fails(dask.delayed(weights), (DOMAIN, [("age",)]), weight="n")
     assert "two columns 'age'" in fails(dask.delayed(pd.concat([frame, texts[["age"]]], axis=1)))

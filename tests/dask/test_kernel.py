@@ -198,7 +198,7 @@ def test_tables_beyond_memory_are_refused_before_anything_is_read(tmp_path: Path
 def test_shares_are_as_many_for_every_worker(tmp_path: Path) -> None:
     rows = pa.table({"a": ["x"] * 1000})
     pq.write_table(rows, tmp_path / "a.parquet", row_group_size=1)
-    files = take_snapshot(find_files(tmp_path), {"a": DOMAIN["a"]})
+    files = take_snapshot(find_files(fp.Source(tmp_path)), {"a": DOMAIN["a"]})
     for workers, cells in itertools.product([1, 2, 3, 8], [1, 20, 60, 10**6]):
         cut = partitions.cut_partitions(files, cells, workers)
         assert len(cut) % workers == 0

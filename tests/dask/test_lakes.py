@@ -104,10 +104,10 @@ def delta(tmp_path: Path) -> Path:
 def test_each_version_of_a_delta_table(delta: Path) -> None:
     for version in range(6):
         table = deltalake.DeltaTable(delta, version=version)
-        assert_counts(fpd.DeltaTable(delta, version), table.to_pyarrow_table())
+        assert_counts(fp.DeltaTable(delta, version), table.to_pyarrow_table())
         assert_counts(table, table.to_pyarrow_table())
-    refuses(fpd.DeltaTable(delta, 6), "has no version 6.*the latest version is 5")
-    refuses(fpd.DeltaTable(delta.parent), "is no Delta table")
+    refuses(fp.DeltaTable(delta, 6), "has no version 6.*the latest version is 5")
+    refuses(fp.DeltaTable(delta.parent), "is no Delta table")
 
 
 def test_a_delta_table_from_its_checkpoint(delta: Path) -> None:
@@ -115,11 +115,11 @@ def test_a_delta_table_from_its_checkpoint(delta: Path) -> None:
     write_deltalake(delta, draw(9, 100), mode="append")
     for path in delta.glob(f"_delta_log/{0:019d}[0-4].json"):
         path.unlink()
-    assert_counts(fpd.DeltaTable(delta), deltalake.DeltaTable(delta).to_pyarrow_table())
-    refuses(fpd.DeltaTable(delta, 3), "has no version 3")
+    assert_counts(fp.DeltaTable(delta), deltalake.DeltaTable(delta).to_pyarrow_table())
+    refuses(fp.DeltaTable(delta, 3), "has no version 3")
     checkpoint = next(delta.glob("_delta_log/*.checkpoint.parquet"))
     checkpoint.write_bytes(checkpoint.read_bytes()[:-20])
-    refuses(fpd.DeltaTable(delta), "the log of the Delta table .* is damaged")
+    refuses(fp.DeltaTable(delta), "the log of the Delta table .* is damaged")
 
 
 def test_persons_weights_and_filters_of_a_delta_table(delta: Path) -> None:
@@ -127,13 +127,13 @@ def test_persons_weights_and_filters_of_a_delta_table(delta: Path) -> None:
     rows = list(zip(*(table[n].to_pylist() for n in ("sex", "age", "year", "id")), strict=True))
     held = [row for row in rows if row[0] in "12" and row[1] in range(10) and row[2] == 1]
     wanted = (DOMAIN, [("sex", "age")])
-    source = fpd.DeltaTable(delta)
-    counted = fpd.count(source, wanted, where={"year": 1})
+    source = fp.DeltaTable(delta)
+    counted = fpd.count(fp.Source(source, where={"year": 1}), wanted)
     assert counted[("sex", "age")].sum() == len(held) > 20
-    limited = fpd.count(source, wanted, where={"year": 1}, person="id", contributions=2)
+    limited = fpd.count(fp.Source(source, where={"year": 1}, person="id"), wanted, contributions=2)
     most = sum(min(2, k) for k in Counter(row[3] for row in held).values())
     assert limited[("sex", "age")].sum() == most < len(held)
-    weighted = fpd.count(source, wanted, weight="id")[("sex", "age")]
+    weighted = fpd.count(fp.Source(source, weight="id"), wanted)[("sex", "age")]
     inside = [row[3] for row in rows if row[0] in "12" and row[1] in range(10)]
     assert weighted.sum() == sum(inside)
 
@@ -146,12 +146,12 @@ def test_deletion_vectors_of_delta(tmp_path: Path, storage: str) -> None:
     gone = [0, 7, 899, *range(300, 420)]
     lakes.delete_delta_rows(tmp_path / "t", add, gone, storage)
     kept = table.filter(pa.array([row not in gone for row in range(900)]))
-    source = fpd.DeltaTable(tmp_path / "t")
+    source = fp.DeltaTable(tmp_path / "t")
     assert_counts(source, kept)
     query = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(tmp_path / "t"))
     read = pa.table(query.execute("SELECT count(*) AS n FROM t").read_all())
     assert fpd.count(source, (DOMAIN, [()]))[()] == read["n"][0].as_py() == 777
-    assert_counts(fpd.DeltaTable(tmp_path / "t", 0), table)
+    assert_counts(fp.DeltaTable(tmp_path / "t", 0), table)
     assert fpd.preview(source, WANTED).rows is None
 
 
@@ -161,9 +161,9 @@ def test_a_deletion_vector_that_is_gone_or_damaged(tmp_path: Path) -> None:
     (vector,) = tmp_path.glob("ab/*.bin")
     content = vector.read_bytes()
     vector.write_bytes(content.replace(b"\x02\x00", b"\x03\x00"))
-    refuses(fpd.DeltaTable(tmp_path), "a file of deleted rows is damaged or gone")
+    refuses(fp.DeltaTable(tmp_path), "a file of deleted rows is damaged or gone")
     vector.unlink()
-    refuses(fpd.DeltaTable(tmp_path), "a file of deleted rows is damaged or gone")
+    refuses(fp.DeltaTable(tmp_path), "a file of deleted rows is damaged or gone")
 
 
 @pytest.mark.parametrize("mode", ["name", "id"])
@@ -217,14 +217,14 @@ def test_renamed_columns_of_delta(tmp_path: Path, mode: str) -> None:
         },
     ]
     first.write_text("".join(json.dumps(action) + "\n" for action in actions))
-    assert_counts(fpd.DeltaTable(tmp_path), table)
+    assert_counts(fp.DeltaTable(tmp_path), table)
     lakes.commit_delta(tmp_path, lakes.describe_feature("columnMapping", "newFeature"))
-    refuses(fpd.DeltaTable(tmp_path), "uses newFeature, which is not supported")
+    refuses(fp.DeltaTable(tmp_path), "uses newFeature, which is not supported")
 
 
 def test_a_file_of_another_size_than_the_log_says(delta: Path) -> None:
     pq.write_table(draw(7, 5), delta / lakes.list_added(delta)[-1]["path"])
-    refuses(fpd.DeltaTable(delta), "does not have the size that its table says")
+    refuses(fp.DeltaTable(delta), "does not have the size that its table says")
 
 
 def test_values_of_partitions_are_read_as_the_log_spells_them(tmp_path: Path) -> None:
@@ -247,7 +247,7 @@ def test_values_of_partitions_are_read_as_the_log_spells_them(tmp_path: Path) ->
     )
     written = rows.to_pylist()
     held = Counter((row["day"], row["is_new"], row["place"]) for row in written if row["day"])
-    counted = fpd.count(fpd.DeltaTable(tmp_path), (domain, [("day", "is_new", "place")]))
+    counted = fpd.count(fp.DeltaTable(tmp_path), (domain, [("day", "is_new", "place")]))
     cells = counted[("day", "is_new", "place")]
     for i, day in enumerate(days):
         for j, new in enumerate((False, True)):
@@ -269,7 +269,7 @@ def test_a_table_that_changes_does_not_change_the_count(delta: Path, tmp_path: P
         for vector in plain.glob("ab/*.bin"):
             vector.unlink()
 
-    counted = fpd.count(fpd.DeltaTable(plain), (DOMAIN, [()]), progress=remove)
+    counted = fpd.count(fp.DeltaTable(plain), (DOMAIN, [()]), progress=remove)
     assert counted[()] == 88
 
 
@@ -280,7 +280,7 @@ def test_a_missing_library_is_one_sentence(
     for name in [name for name in sys.modules if name.partition(".")[0] == package]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
-    source = fpd.DeltaTable(delta) if package == "deltalake" else fpd.IcebergTable("m.json")
+    source = fp.DeltaTable(delta) if package == "deltalake" else fp.IcebergTable("m.json")
     refuses(source, rf'{package}, which is missing; install it: pip install "fitplug\[')
 
 
@@ -310,13 +310,13 @@ def test_an_iceberg_table_and_its_snapshots(iceberg: Any) -> None:
     before = iceberg.scan().to_arrow()
     iceberg.delete(EqualTo("age", 5))
     assert_counts(iceberg, iceberg.scan().to_arrow())
-    assert_counts(fpd.IcebergTable(locate(iceberg)), iceberg.scan().to_arrow())
-    assert_counts(fpd.IcebergTable(locate(iceberg), first), before)
-    refuses(fpd.IcebergTable(locate(iceberg), 5), "has no snapshot 5")
+    assert_counts(fp.IcebergTable(locate(iceberg)), iceberg.scan().to_arrow())
+    assert_counts(fp.IcebergTable(locate(iceberg), first), before)
+    refuses(fp.IcebergTable(locate(iceberg), 5), "has no snapshot 5")
     folder = Path(locate(iceberg)).parents[1]
-    refuses(fpd.IcebergTable(folder), "does not say which version")
+    refuses(fp.IcebergTable(folder), "does not say which version")
     (folder / "metadata" / "version-hint.text").write_text(Path(locate(iceberg)).name)
-    assert_counts(fpd.IcebergTable(folder), iceberg.scan().to_arrow())
+    assert_counts(fp.IcebergTable(folder), iceberg.scan().to_arrow())
 
 
 def test_damage_never_changes_which_rows_are_deleted(tmp_path: Path) -> None:
@@ -386,8 +386,8 @@ def test_position_deletes_of_iceberg(iceberg: Any, tmp_path: Path) -> None:
     metadata = lakes.commit_iceberg_deletes(iceberg, tmp_path, delete)
     read = StaticTable.from_metadata(metadata.as_uri()).scan().to_arrow()
     assert len(read) == 300 - len(deleted)
-    assert_counts(fpd.IcebergTable(metadata), read)
-    assert fpd.count(fpd.IcebergTable(metadata), (DOMAIN, [()]))[()] == len(read)
+    assert_counts(fp.IcebergTable(metadata), read)
+    assert fpd.count(fp.IcebergTable(metadata), (DOMAIN, [()]))[()] == len(read)
 
 
 def test_equality_deletes_of_iceberg_are_refused(iceberg: Any, tmp_path: Path) -> None:
@@ -397,7 +397,7 @@ def test_equality_deletes_of_iceberg_are_refused(iceberg: Any, tmp_path: Path) -
     pq.write_table(pa.table([[3, None]], schema=pa.schema([field])), path)
     delete = lakes.describe_delete(path, "values", 2, equality_ids=[number])
     metadata = lakes.commit_iceberg_deletes(iceberg, tmp_path, delete)
-    for source in (fpd.IcebergTable(metadata), StaticTable.from_metadata(metadata.as_uri())):
+    for source in (fp.IcebergTable(metadata), StaticTable.from_metadata(metadata.as_uri())):
         refuses(source, "deletes rows by equal values, which is not supported; write a copy")
 
 
@@ -418,7 +418,7 @@ def test_deletion_vectors_of_iceberg(iceberg: Any, tmp_path: Path) -> None:
         kept.append(
             table.filter(pa.array([p not in gone.get(file, ()) for p in range(len(table))]))
         )
-    source = fpd.IcebergTable(metadata)
+    source = fp.IcebergTable(metadata)
     assert_counts(source, pa.concat_tables(kept))
     lakes.write_puffin(path, {file: [p + 60 for p in held] for file, held in gone.items()})
     refuses(source, "cannot be read, or its metadata are damaged")  # rows beyond the end
@@ -455,7 +455,7 @@ def test_lakes_on_a_cluster(delta: Path, iceberg: Any, tmp_path: Path) -> None:
         LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address=":0") as cluster,
         Client(cluster) as client,
     ):
-        for source in (opened, data_set, fpd.DeltaTable(plain), fpd.IcebergTable(metadata)):
+        for source in (opened, data_set, fp.DeltaTable(plain), fp.IcebergTable(metadata)):
             counted = fpd.count(source, WANTED, client=client)
             alone = fpd.count(source, WANTED)
             for table in alone:
@@ -471,8 +471,8 @@ def test_the_folder_of_a_lake_is_refused(delta: Path, iceberg: Any, tmp_path: Pa
     hudi.mkdir(parents=True)
     pq.write_table(draw(1, 5), tmp_path / "hudi" / "a.parquet")
     for root, says in (
-        (delta, "is a Delta table.*fpd.DeltaTable"),
-        (data, "is an Iceberg table.*fpd.IcebergTable"),
+        (delta, "is a Delta table.*fp.DeltaTable"),
+        (data, "is an Iceberg table.*fp.IcebergTable"),
         (hudi.parent, "is a Hudi table.*Hudi is not supported"),
     ):
         inside = next(root.rglob("*.parquet"))

@@ -30,6 +30,7 @@ from fitplug_dask.kernel.counters import JointCounters
 from fitplug_dask.kernel.joint_tables import choose_joint_tables, sum_to_tables
 from fitplug_dask.workers import open_runner
 from tests.helpers import numpy_loops
+from tests.helpers.sources import count_rows
 
 PLAIN = {"sex": fp.Categories(["1", "2"]), "age": fp.Integers(0, 9)}
 TABLES = [("sex", "pay"), ("sex",), ("pay",), ("age", "pay", "days"), ("days",), ()]
@@ -223,13 +224,13 @@ def test_every_way_to_count_counts_the_same(
         monkeypatch.setattr(run, "MEMORY_SHARE", share)
         monkeypatch.setattr(requests, "_TABLES_SHARE", share)
         monkeypatch.setattr(requests, "_TABLE_BYTES", 1)
-    check_equal(fpd.count(folder, (DOMAIN, TABLES), where=where, **options), expected)
+    check_equal(count_rows(fp.Source(folder, where=where), (DOMAIN, TABLES), **options), expected)
 
 
 @pytest.mark.parametrize("tables", [TABLES, [("pay",)], [("pay", "days")]])
 def test_weighted_rows_are_divided(tables: Any, people: dict[str, pa.Array], folder: Path) -> None:
     expected = count_in_memory(people, tables=tables, weights="n")
-    check_equal(fpd.count(folder, (DOMAIN, tables), weight="n"), expected, tables)
+    check_equal(fpd.count(fp.Source(folder, weight="n"), (DOMAIN, tables)), expected, tables)
 
 
 def test_text_spells_numbers_and_other_text_is_no_value(tmp_path: Path) -> None:
@@ -274,7 +275,7 @@ def test_folders_and_columns_that_files_lack_give_values(tmp_path: Path) -> None
     )
     lacking = tmp_path / "lacking.parquet"
     pq.write_table(table, lacking)
-    given = fpd.count(lacking, (domain, tables), missing={"pay": 7.2})
+    given = fpd.count(fp.Source(lacking, missing={"pay": 7.2}), (domain, tables))
     columns = {"sex": ["1", "2", "2"], "pay": [7.2] * 3}
     check_equal(given, fp.Tables.from_records(domain, columns, tables), tables)
 
@@ -292,7 +293,7 @@ def test_frames_and_large_measures_are_counted() -> None:
         table = pa.table({"pay": held, "id": [1, 2, 3, 4, 5]})
         expected = fp.Tables.from_records(domain, {"pay": held}, [("pay",)])
         check_equal(fpd.count(table, (domain, [("pay",)])), expected, [("pay",)])
-        limited = fpd.count(table, (domain, [("pay",)]), person="id", contributions=1)
+        limited = fpd.count(fp.Source(table, person="id"), (domain, [("pay",)]), contributions=1)
         check_equal(limited, expected, [("pay",)])
 
 
@@ -313,14 +314,16 @@ def test_shares_that_would_overflow_are_refused(
     tables = [("sex", "pay", "more"), ("sex",)]
     source = tmp_path / "a.parquet"
     pq.write_table(pa.table({**columns, "n": weights}), source, row_group_size=1)
-    counted = fpd.count(source, (domain, tables), weight="n")
+    counted = fpd.count(fp.Source(source, weight="n"), (domain, tables))
     assert int(counted[tables[0]].sum()) == 2**58
     for last in (weights[-1] + 1, 2**40):
         weights[-1] = last
         pq.write_table(pa.table({**columns, "n": weights}), source, row_group_size=1)
         with pytest.raises(DataError, match=r"more than 2\*\*58 shares of records"):
-            fpd.count(source, (domain, tables), weight="n")
-        assert fpd.count(source, (domain, [("sex",)]), weight="n")[("sex",)][0] == sum(weights)
+            fpd.count(fp.Source(source, weight="n"), (domain, tables))
+        assert fpd.count(fp.Source(source, weight="n"), (domain, [("sex",)]))[("sex",)][0] == sum(
+            weights
+        )
 
 
 def test_a_person_adds_at_most_so_many_records_whatever_they_measure(
@@ -332,14 +335,14 @@ def test_a_person_adds_at_most_so_many_records_whatever_they_measure(
     own = pa.table(people).filter(pa.compute.equal(people["id"], named)).slice(0, 1)
     tables = [("sex", "pay"), ("days",), ("sex",)]
     for seed, unit in enumerate([fp.AddRemove(records=2), fp.AddRemove(records=3, once_per="age")]):
-        how = {"person": "id", "unit": unit, "key": bytes([seed]) * 16}
+        how = {"person": "id", "unit": unit, "person_key": bytes([seed]) * 16}
         tables_of = (DOMAIN, [*tables, ("age",)])
-        before = fpd.count(others, tables_of, **how)
+        before = count_rows(others, tables_of, **how)
         for pay, day in [(0.0, 4), (25.5, 30), (None, 9), (7.1, 17)]:
             held = own.to_pylist()[0] | {"sex": "1", "age": 3, "pay": pay}
             held["days"] = EPOCH + datetime.timedelta(day)
             mine = pa.Table.from_pylist([held] * 5, schema=others.schema)
-            after = fpd.count(pa.concat_tables([others, mine]), tables_of, **how)
+            after = count_rows(pa.concat_tables([others, mine]), tables_of, **how)
             kept = 1 if unit.once_per else 2
             for names, each in zip(tables, [*shares, 1], strict=True):
                 more = after[names] - before[names]
@@ -354,7 +357,7 @@ def test_units_of_distinct_cells_are_refused(people: dict[str, pa.Array]) -> Non
         (fp.AddRemove(records=2, once_per="pay"), "is a measure"),
     ]:
         with pytest.raises(DomainError, match=said):
-            fpd.count(pa.table(people), wanted, person="id", unit=unit)
+            fpd.count(fp.Source(pa.table(people), person="id"), wanted, unit=unit)
 
 
 def test_joint_tables_have_the_measures_of_a_wanted_table() -> None:

@@ -37,6 +37,7 @@ from fitplug_dask.workers import open_runner
 from tests.helpers import numpy_loops
 from tests.helpers.counting import STRINGS, WRITERS, make_array
 from tests.helpers.siphash import scalar_siphash128
+from tests.helpers.sources import count_rows
 
 DOMAIN = fp.Domain(
     {"sex": ["1", "2"], "age": fp.Integers(0, 9), "race": fp.Categories(["a", "b"], other="rest")}
@@ -113,7 +114,9 @@ def write(path: Path, rows: list[dict[str, Any]], group: int = 50, id_type: Any 
 
 
 def limited(source: Any, k: int, **options: Any) -> fp.Tables:
-    return fpd.count(source, WANTED, person="id", contributions=k, **{"key": KEY, **options})
+    return count_rows(
+        fp.Source(source, person="id"), WANTED, contributions=k, **{"person_key": KEY, **options}
+    )
 
 
 def assert_equal(tables: fp.Tables, expected: Any) -> None:
@@ -198,9 +201,9 @@ def test_one_person_more_or_less_changes_its_own_kept_rows_only(tmp_path: Path, 
 
 def test_every_key_keeps_other_rows_and_a_fresh_one_is_drawn(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", people(1))
-    kept = {limited(path, 2, key=bytes([i] * 16))["sex", "age"].tobytes() for i in range(4)}
+    kept = {limited(path, 2, person_key=bytes([i] * 16))["sex", "age"].tobytes() for i in range(4)}
     assert len(kept) == 4
-    fresh = {limited(path, 2, key=None)["sex", "age"].tobytes() for _ in range(4)}
+    fresh = {limited(path, 2, person_key=None)["sex", "age"].tobytes() for _ in range(4)}
     assert len(fresh) == 4
 
 
@@ -353,11 +356,13 @@ def test_the_total_alone_and_folders_as_attributes(tmp_path: Path) -> None:
     write(tmp_path / "state=01" / "a.parquet", rows)
     write(tmp_path / "state=02" / "a.parquet", rows)
     write(tmp_path / "state=03" / "a.parquet", rows)
-    total = fpd.count(tmp_path, (DOMAIN, [()]), person="id", contributions=2)
+    total = fpd.count(fp.Source(tmp_path, person="id"), (DOMAIN, [()]), contributions=2)
     per_person = Counter(row["id"] for row in rows if row["id"] is not None)
     assert total[()] == sum(min(2, 3 * n) for n in per_person.values())
     states = fp.Domain({"state": ["01", "02"]})
-    counted = fpd.count(tmp_path, (states, [("state",)]), person="id", contributions=10**6)
+    counted = fpd.count(
+        fp.Source(tmp_path, person="id"), (states, [("state",)]), contributions=10**6
+    )
     assert counted["state"].tolist() == [sum(per_person.values())] * 2
 
 
@@ -387,17 +392,17 @@ def test_memory_is_bounded_by_the_disk(tmp_path: Path, monkeypatch: pytest.Monke
     pq.write_table(pa.table(columns), path, row_group_size=10_000)
     del columns
     wanted = (DOMAIN, [("sex", "age")])
-    options: dict[str, Any] = {"person": "id", "contributions": 3, "key": KEY}
+    options: dict[str, Any] = {"person": "id", "contributions": 3, "person_key": KEY}
     monkeypatch.setattr(reading, "_BATCH_ROWS", 2048)
     monkeypatch.setattr(shuffle, "_PARTITION_ROWS", 10_000)
     peaks = {}
     with dask.config.set(num_workers=1):
-        fpd.count(path, wanted, **options)
+        count_rows(path, wanted, **options)
         for allowed in (2**32, limit):
             share = allowed / open_runner(None).memory
             monkeypatch.setattr(run, "MEMORY_SHARE", share)
             tracemalloc.start()  # NumPy tells it of every array
-            counted = fpd.count(path, wanted, **options)
+            counted = count_rows(path, wanted, **options)
             peaks[allowed] = counted, tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()
     (whole, most), (parts, least) = peaks.values()
@@ -499,11 +504,15 @@ def test_records_are_sorted_by_bucket_in_both_ways() -> None:
     ("options", "error", "says"),
     [
         ({"contributions": 2}, BudgetError, "name the column that identifies persons"),
-        ({"key": KEY}, BudgetError, "name the column that identifies persons"),
+        ({"person_key": KEY}, BudgetError, "name the column that identifies persons"),
         ({"person": "id"}, BudgetError, "'id' needs contributions=k"),
         ({"person": "id", "contributions": 0}, BudgetError, "integer from 1"),
         ({"person": "id", "contributions": True}, BudgetError, "integer from 1"),
-        ({"person": "id", "contributions": 1, "key": b"short"}, TypeError, "16 secret bytes"),
+        (
+            {"person": "id", "contributions": 1, "person_key": b"short"},
+            TypeError,
+            "16 secret bytes",
+        ),
         ({"person": "age", "contributions": 1}, DomainError, "cannot be counted too"),
         ({"person": "idd", "contributions": 1}, DataError, "no column 'idd'; did you mean 'id'"),
         ({"person": "weight", "contributions": 1}, DataError, "holds double, but persons"),
@@ -513,11 +522,11 @@ def test_what_is_refused(tmp_path: Path, options: Any, error: Any, says: str) ->
     table = {"id": ["x"], "sex": ["1"], "age": [1], "race": ["a"], "weight": [0.5]}
     pq.write_table(pa.table(table), tmp_path / "a.parquet")
     with pytest.raises(error, match=says) as caught:
-        fpd.count(tmp_path, WANTED, **options)
+        count_rows(tmp_path, WANTED, **options)
     assert caught.value.__context__ is None
     if "person" in options and error in (DomainError, DataError):
         with pytest.raises(error, match=says):
-            fpd.preview(tmp_path, WANTED, person=options["person"])
+            fpd.preview(fp.Source(tmp_path, person=options["person"]), WANTED)
 
 
 def test_persons_of_two_types_are_refused(tmp_path: Path) -> None:
@@ -530,7 +539,7 @@ def test_persons_of_two_types_are_refused(tmp_path: Path) -> None:
 def test_persons_by_folder_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "who=3" / "a.parquet", people(1))
     with pytest.raises(DataError, match=r"identified by a column 'who' of the files, not by"):
-        fpd.count(tmp_path, WANTED, person="who", contributions=1)
+        fpd.count(fp.Source(tmp_path, person="who"), WANTED, contributions=1)
 
 
 @pytest.mark.parametrize("on", ["threads", "cluster"])
@@ -558,7 +567,7 @@ def test_a_release_is_charged_for_no_fewer_records_than_the_tables_hold(tmp_path
     workload = fp.Workload(DOMAIN, [fp.marginal("sex", std=5.0)])
     plan = fp.design(workload)
     path = write(tmp_path / "a.parquet", people(1))
-    tables = fpd.count(path, plan, person="id", contributions=3)
+    tables = fpd.count(fp.Source(path, person="id"), plan, contributions=3)
     with pytest.raises(TablesError, match="is charged for 2"):
         fpo.release(plan, tables, contributions=2)
     assert fpo.release(plan, tables, contributions=3).contributions == 3
@@ -580,8 +589,8 @@ def test_of_other_formats_the_same_rows_are_kept(tmp_path: Path, name: str) -> N
     pq.write_table(people, tmp_path / "d.parquet")
     writers: Any = {"d.csv": csv.write_csv, "d.feather": feather.write_feather}
     writers[name](people, str(tmp_path / name))
-    wanted = {"person": "id", "contributions": 3, "key": KEY}
-    one, other = (fpd.count(tmp_path / file, WANTED, **wanted) for file in ("d.parquet", name))
+    wanted = {"person": "id", "contributions": 3, "person_key": KEY}
+    one, other = (count_rows(tmp_path / file, WANTED, **wanted) for file in ("d.parquet", name))
     assert one[()] < n
     for table in TABLES:
         np.testing.assert_array_equal(one[table], other[table])

@@ -33,6 +33,7 @@ from tests.helpers.audited_releases import (
     use_small_parts,
 )
 from tests.helpers.plans import product_plan, symmetric_plan
+from tests.helpers.sources import count_rows, release_rows
 from tests.helpers.tree_plans import design_tree, people_by_place
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -83,15 +84,15 @@ def return_exact(answers, noise_std, run):
 @pytest.mark.parametrize("on", ["threads", pytest.param("cluster", marks=pytest.mark.slow)])
 def test_answers_are_those_of_the_counts(people, tmp_path, monkeypatch, options, on):
     monkeypatch.setattr(tasks, "draw_part", return_exact)
-    exact = PLAN.strategy.answer_exactly(fpd.count(people, PLAN, **options).marginal)
+    exact = PLAN.strategy.answer_exactly(count_rows(people, PLAN, **options).marginal)
     if on == "threads":
-        released = fpd.release(people, PLAN, tmp_path / "out", **options)
+        released = release_rows(PLAN, people, tmp_path / "out", **options)
     else:
         with (
             LocalCluster(processes=False, n_workers=2, dashboard_address=":0") as cluster,
             Client(cluster) as client,
         ):
-            released = fpd.release(people, PLAN, tmp_path / "out", client=client, **options)
+            released = release_rows(PLAN, people, tmp_path / "out", client=client, **options)
     np.testing.assert_array_equal(np.asarray(released.answers), exact)
     assert (released.seal is None) == (not options)
     check_left_over(tmp_path, names=["out"])
@@ -128,7 +129,7 @@ def test_persons_keep_the_rows_that_a_count_keeps(people, tmp_path, monkeypatch,
     monkeypatch.setattr(shuffle, "_BUCKET_ROWS", 500)
     groups = [fp.marginal("a", "b", std=10.0), fp.total(std=20.0)]
     plan = fp.design(fp.Workload(DOMAIN, groups), unit=unit)
-    whole = fpd.count(people, plan, person="who", key=b"k" * 16)
+    whole = fpd.count(fp.Source(people, person="who"), plan, person_key=b"k" * 16)
     assert whole.marginal(()) < fpd.count(people, plan).marginal(())
     monkeypatch.setattr(tasks, "draw_part", return_exact)
     stored = []
@@ -142,7 +143,7 @@ def test_persons_keep_the_rows_that_a_count_keeps(people, tmp_path, monkeypatch,
         monkeypatch.setattr(CountStore, "remove_rows", look)
     client = request.getfixturevalue("client") if on == "cluster" else None
     released = fpd.release(
-        people, plan, tmp_path / "out", person="who", person_key=b"k" * 16, client=client
+        fp.Source(people, person="who"), plan, tmp_path / "out", person_key=b"k" * 16, client=client
     )
     exact = plan.strategy.answer_exactly(whole.marginal)
     np.testing.assert_array_equal(np.asarray(released.answers), exact)
@@ -163,10 +164,10 @@ def test_a_resumed_run_has_the_rows_of_the_same_persons(
         patch.setattr(CountStore, "remove_run", lambda store: None)
         patch.setattr(CountStore, "remove_rows", lambda store: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            fpd.release(people, PLAN, tmp_path / "out", ledger=ledger, person="who")
+            fpd.release(fp.Source(people, person="who"), PLAN, tmp_path / "out", ledger=ledger)
     interrupt(monkeypatch, people, tmp_path, ledger, person="who", person_key=b"k" * 16)
-    tables = fpd.count(people, PLAN, person="who", contributions=1, key=b"k" * 16)
-    released = fpd.release("gone", PLAN, tmp_path / "out", ledger=ledger, person="who")
+    tables = fpd.count(fp.Source(people, person="who"), PLAN, contributions=1, person_key=b"k" * 16)
+    released = fpd.release(fp.Source("gone", person="who"), PLAN, tmp_path / "out", ledger=ledger)
     check_drawn_once(tmp_path / "out", audit, None, PLAN, tables)
     assert ledger.stages()[released.entry.id].counts == released.seal
     check_left_over(tmp_path, names=["budget.db", "out"])
@@ -179,14 +180,14 @@ def test_a_disk_that_is_full_of_rows_is_one_clear_error(people, tmp_path, ledger
     with monkeypatch.context() as patch:
         patch.setattr(CountStore, "write_rows", fail)
         with pytest.raises(FitplugError, match="no space left on device"):
-            fpd.release(people, PLAN, tmp_path / "out", ledger=ledger, person="who")
+            fpd.release(fp.Source(people, person="who"), PLAN, tmp_path / "out", ledger=ledger)
     assert not ledger.entries()
     with monkeypatch.context() as patch:
         patch.setattr(CountStore, "write_rows", lambda *_: None)
         with pytest.raises(FitplugError, match="bucket 0 of the encrypted counts is missing"):
-            fpd.release(people, PLAN, tmp_path / "out", ledger=ledger, person="who")
+            fpd.release(fp.Source(people, person="who"), PLAN, tmp_path / "out", ledger=ledger)
     assert not ledger.entries()
-    fpd.release(people, PLAN, tmp_path / "out", ledger=ledger, person="who").verify()
+    fpd.release(fp.Source(people, person="who"), PLAN, tmp_path / "out", ledger=ledger).verify()
 
 
 def interrupt(monkeypatch, people, tmp_path, ledger, **keywords):
@@ -203,7 +204,7 @@ def interrupt(monkeypatch, people, tmp_path, ledger, **keywords):
     with monkeypatch.context() as patch:
         patch.setattr(tasks, "write_answers_part", write)
         with pytest.raises(FitplugError, match="no space left on device"):
-            fpd.release(people, PLAN, tmp_path / "out", ledger=ledger, **keywords)
+            release_rows(PLAN, people, tmp_path / "out", ledger=ledger, **keywords)
     (stored,) = tmp_path.glob(".out.*.counts")
     return stored
 

@@ -160,13 +160,12 @@ def release_under_fire(root, cluster, client, audit, rng, moment):
         for _ in range(3):
             try:
                 fpd.release(
-                    root.parent / "people.parquet",
+                    fp.Source(root.parent / "people.parquet", weight="n"),
                     PLAN,
                     root / "out",
                     ledger=ledger,
                     key="a",
                     client=client,
-                    weight="n",
                 )
                 break
             except FitplugError as error:

@@ -81,9 +81,9 @@ def test_parts(how, rows, source, tmp_path, monkeypatch):
     use_small_parts(monkeypatch, 30)
     if "slabs" in how:
         monkeypatch.setattr(releasing, "_MOST_CELLS", 0)
-    person = {"person": "id"} if "persons" in how else {}
-    given = fpd.count(source, PLAN) if how == "tables" else source
-    released = fpd.release(given, PLAN, tmp_path / "out", **person)
+    people = fp.Source(source, person="id" if "persons" in how else None)
+    given = fpd.count(source, PLAN) if how == "tables" else people
+    released = fpd.release(given, PLAN, tmp_path / "out")
     assert len(released.answers.parts) > 1
     check_values(released, find_truth(rows))
     released.verify()
@@ -98,7 +98,7 @@ def test_parts(how, rows, source, tmp_path, monkeypatch):
 def test_on_a_cluster_of_processes(rows, source, tmp_path):
     with start_workers(2, 1, processes=True) as client:
         counted = fpd.count(source, PLAN, client=client)
-        of_persons = fpd.count(source, PLAN, client=client, person="id", contributions=1)
+        of_persons = fpd.count(fp.Source(source, person="id"), PLAN, client=client, contributions=1)
         released = fpd.release(source, PLAN, tmp_path / "out", client=client)
     alone = fpd.count(source, PLAN)
     for names in alone:

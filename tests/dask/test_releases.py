@@ -125,7 +125,7 @@ class TestTheCharge:
             ("full", InputError, {}),
             ("out", BudgetError, {"key": "a"}),
             ("out", BudgetError, {"contributions": 0}),
-            ("out", InputError, {"person": "id"}),
+            ("out", InputError, {"person_key": bytes(16)}),
         ):
             with pytest.raises(raised):
                 fpd.release(TABLES, PLAN, tmp_path / output, **keywords)
@@ -375,8 +375,9 @@ class TestResuming:
         people = tmp_path / "people.parquet"
         pq.write_table(pa.table(columns | {"id": range(50), "year": [1, 2] * 25}), people)
 
-        def release(**keywords):
-            return fpd.release(people, PLAN, tmp_path / "out", ledger=ledger, key="a", **keywords)
+        def release(**of_data):
+            rows = fp.Source(people, **of_data)
+            return fpd.release(rows, PLAN, tmp_path / "out", ledger=ledger, key="a")
 
         with monkeypatch.context() as patch:
             if step:
@@ -434,20 +435,20 @@ class TestResuming:
 
     def test_of_files_and_persons(self, tmp_path, ledger, audit, monkeypatch):
         """A run that is resumed keeps the same rows of each person, although nobody gave a key."""
-        rng, rows = np.random.default_rng(5), 3000
+        rng = np.random.default_rng(5)
         columns = {
-            "id": rng.integers(0, 500, rows),
-            "a": rng.integers(1, 41, rows),
-            "b": rng.integers(1, 26, rows),
+            "id": rng.integers(0, 500, 3000),
+            "a": rng.integers(1, 41, 3000),
+            "b": rng.integers(1, 26, 3000),
         }
         people = tmp_path / "people.parquet"
         pq.write_table(pa.table(columns), people)
-        keywords = {"ledger": ledger, "person": "id", "contributions": 2}
+        rows, keywords = fp.Source(people, person="id"), {"ledger": ledger, "contributions": 2}
         with monkeypatch.context() as patch:
             patch.setattr(tasks, "write_answers_part", fail_after(3, FULL))
             with pytest.raises(FitplugError, match="no space left"):
-                fpd.release(people, PLAN, tmp_path / "out", **keywords)
-        released = fpd.release(people, PLAN, tmp_path / "out", **keywords)
+                fpd.release(rows, PLAN, tmp_path / "out", **keywords)
+        released = fpd.release(rows, PLAN, tmp_path / "out", **keywords)
         assert released.limited == "enforced"
         assert len(ledger.entries()) == 1
         total = released.estimate("total").value

@@ -21,6 +21,7 @@ from fitplug.errors import DataError, FitplugError
 from fitplug_dask.sources import find_files
 from tests.helpers import lakes
 from tests.helpers.s3_server import S3Server, serve_s3
+from tests.helpers.sources import count_rows
 from tests.helpers.store_server import StoreServer, serve
 
 DOMAIN = fp.Domain({"sex": ["1", "2"], "state": ["01", "02"], "age": fp.Integers(0, 99)})
@@ -75,7 +76,7 @@ def moto(s3: S3Server) -> dict[str, Any]:
 
 def fails(source: Any, **options: Any) -> str:
     with pytest.raises(DataError) as caught:
-        fpd.count(source, WANTED, **options)
+        count_rows(source, WANTED, **options)
     assert caught.value.__cause__ is None
     assert caught.value.__context__ is None
     assert SECRET not in str(caught.value)
@@ -86,12 +87,12 @@ def fails(source: Any, **options: Any) -> str:
 @pytest.mark.parametrize("source", ["p", "p/", "p/state=*", "p/**/*.parquet"])
 def test_folders_and_globs(folder: Path, moto: dict[str, Any], source: str) -> None:
     expected = fpd.count(folder / "bucket/p", WANTED)[JOINT]
-    counted = fpd.count(f"s3://bucket/{source}", WANTED, storage_options=moto)
+    counted = fpd.count(fp.Source(f"s3://bucket/{source}", storage_options=moto), WANTED)
     np.testing.assert_array_equal(counted[JOINT], expected)
 
 
 def test_a_listing_tells_all_states(moto: dict[str, Any]) -> None:
-    for file in find_files("s3://bucket/p", moto):
+    for file in find_files(fp.Source("s3://bucket/p", storage_options=moto)):
         assert file.location.listed == file.location.read_state()
         assert file.location.proves_state(file.location.listed[1])
 
@@ -102,7 +103,7 @@ def test_on_a_cluster(folder: Path, moto: dict[str, Any]) -> None:
         LocalCluster(n_workers=1, processes=False, dashboard_address=":0") as cluster,
         Client(cluster) as client,
     ):
-        counted = fpd.count("s3://bucket/p", WANTED, storage_options=moto, client=client)
+        counted = fpd.count(fp.Source("s3://bucket/p", storage_options=moto), WANTED, client=client)
     np.testing.assert_array_equal(counted[JOINT], expected)
 
 
@@ -122,17 +123,17 @@ def test_tables_of_lakes(tmp_path: Path, s3: S3Server, moto: dict[str, Any]) -> 
     with lakes.make_catalog("s3://bucket/iceberg", **properties) as catalog:
         written = catalog.create_table("n.t", table.schema)
         written.append(table.slice(100))
-    expected = fpd.count(fpd.DeltaTable(local), WANTED)[JOINT]
+    expected = fpd.count(fp.DeltaTable(local), WANTED)[JOINT]
     assert expected.sum() > 20
     for source in (
-        fpd.DeltaTable("s3://bucket/delta"),
-        fpd.IcebergTable(written.metadata_location),
+        fp.DeltaTable("s3://bucket/delta"),
+        fp.IcebergTable(written.metadata_location),
         written,
     ):
-        counted = fpd.count(source, WANTED, storage_options=moto)[JOINT]
+        counted = fpd.count(fp.Source(source, storage_options=moto), WANTED)[JOINT]
         np.testing.assert_array_equal(counted, expected)
-    assert "has no _delta_log" in fails(fpd.DeltaTable("s3://bucket/p"), storage_options=moto)
-    none = fpd.IcebergTable("s3://bucket/none.metadata.json")
+    assert "has no _delta_log" in fails(fp.DeltaTable("s3://bucket/p"), storage_options=moto)
+    none = fp.IcebergTable("s3://bucket/none.metadata.json")
     assert "cannot be read" in fails(none, storage_options=moto)
 
 
@@ -194,7 +195,7 @@ def test_what_fails_in_passing_is_asked_again(
 ) -> None:
     expected = fpd.count(folder / "bucket/p/state=01", WANTED)[JOINT]
     server.behave(faults=[fault] * 3)
-    counted = fpd.count(URLS, WANTED, storage_options=reach(server))
+    counted = fpd.count(fp.Source(URLS, storage_options=reach(server)), WANTED)
     np.testing.assert_array_equal(counted[JOINT], expected)
     told = server.tell()
     assert told["HEAD"] == len(URLS)
@@ -248,7 +249,7 @@ def test_a_store_that_does_not_look_at_the_precondition(
     with serve(tmp_path) as other:
         other.behave(checks_etag=False, swap=2)
         with pytest.raises(DataError, match="changed while it was counted"):
-            fpd.count("s3://bucket/a.parquet", wanted, storage_options=reach(other))
+            fpd.count(fp.Source("s3://bucket/a.parquet", storage_options=reach(other)), wanted)
 
 
 def test_marks_of_folders_hold_no_rows(folder: Path, s3: S3Server) -> None:
@@ -256,5 +257,5 @@ def test_marks_of_folders_hold_no_rows(folder: Path, s3: S3Server) -> None:
     for name in ("p/", "p/state=01/"):
         s3.put(b"", f"marked/{name}")
     s3.put(part, "marked/p/state=01/a.parquet")
-    counted = fpd.count("s3://bucket/marked", WANTED, storage_options=s3.options)
+    counted = fpd.count(fp.Source("s3://bucket/marked", storage_options=s3.options), WANTED)
     np.testing.assert_array_equal(counted[JOINT], fpd.count(part, WANTED)[JOINT])

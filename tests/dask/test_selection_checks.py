@@ -42,6 +42,7 @@ from fitplug_dask.persons.selection_check import check_selection_once
 from fitplug_dask.workers import CheckError
 from tests.helpers import numpy_loops
 from tests.helpers.siphash import scalar_siphash128
+from tests.helpers.sources import count_rows
 
 BOTH = [numpy_loops, compiled_loops]
 
@@ -163,7 +164,7 @@ WRONG: dict[str, tuple[Any, str, Callable[..., Any]]] = {
 
 DOMAIN = fp.Domain({"age": fp.Integers(0, 9)})
 WANTED = (DOMAIN, [("age",)])
-OPTIONS: dict[str, Any] = {"person": "id", "contributions": 2, "key": KEY}
+OPTIONS: dict[str, Any] = {"person": "id", "contributions": 2, "person_key": KEY}
 
 
 def make_people(rows: int = 200) -> pa.Table:
@@ -179,7 +180,7 @@ def test_a_fault_is_found_before_anything_is_counted(
     with pytest.raises(CheckError, match="nothing was counted"):
         check_selection_once()
     with pytest.raises(FitplugError, match="nothing was counted") as caught:
-        fpd.count(make_people(), WANTED, **OPTIONS)
+        count_rows(make_people(), WANTED, **OPTIONS)
     assert caught.value.__context__ is None
     assert "735" not in str(caught.value)
     # Counts of all rows do not need it.
@@ -193,7 +194,7 @@ def test_each_process_makes_the_test(client: Client, monkeypatch: pytest.MonkeyP
     frames = make_people().to_pandas()
     source = [dask.delayed(frames)]
     with pytest.raises(FitplugError, match=r"fails its test on this machine.*nothing was counted"):
-        fpd.count(source, WANTED, client=client, **OPTIONS)
+        count_rows(source, WANTED, client=client, **OPTIONS)
 
 
 @pytest.mark.parametrize("begin", [shuffle.count_buckets, kept_rows.keep_buckets])
@@ -293,7 +294,7 @@ def test_a_selection_that_is_wrong_later_counts_nothing(
     path = tmp_path / "a.parquet"
     pq.write_table(people, path)
     with pytest.raises(FitplugError, match=r"fails its own check.*nothing was counted") as caught:
-        fpd.count(path, WANTED, client=client if where == "cluster" else None, **OPTIONS)
+        count_rows(path, WANTED, client=client if where == "cluster" else None, **OPTIONS)
     assert caught.value.__context__ is None
     assert "735" not in str(caught.value)
 

@@ -15,7 +15,7 @@ import fitplug_dask as fpd
 import fitplug_opendp as fpo
 from fitplug.errors import FitplugError, InputError, KeyTaken, LedgerError, OverBudget, TablesError
 from fitplug.families import date_answers
-from fitplug.ledger import DrawRequest, hash_values
+from fitplug.ledger import DrawRequest, ReleaseCharges, hash_values
 from fitplug.release import Period, PeriodAnswers, join_periods
 from fitplug_dask.series import Series, beginning
 from fitplug_dask.series.counts import PeriodCounts, answer_newest, take_period
@@ -224,7 +224,7 @@ def test_rows_of_persons_are_counted_period_by_period(tmp_path, ledger):
         plan = fp.design(WORKLOAD, unit=fp.AddRemove(records, once_per="MONTH"), periods="MONTH")
         place = tmp_path / str(records)
         series = fpd.begin_series(plan, place, ledger=ledger, key=str(records))
-        released = series.release(1, tmp_path / "rows.parquet", person="ID")
+        released = series.release(1, fp.Source(tmp_path / "rows.parquet", person="ID"))
         assert released.limited == limited
         # Of the three rows of each person in the first month one is kept.
         assert released.estimates["months"][:, 0].sum() == pytest.approx(50, abs=15)
@@ -521,18 +521,20 @@ def test_a_release_that_was_begun_is_no_series(tmp_path, ledger):
 def test_draws_of_a_ledger(tmp_path, ledger):
     charge = ledger.charge(0.5, what="a series", key="a")
     request = DrawRequest(charge, "a: 1", "period 1", "folder")
-    first = ledger.begin_release(request)
+    first = ReleaseCharges(ledger).begin(request)
     assert (first.entry.rho, first.entry.within, first.stage.state) == (0, charge.id, "charged")
-    assert ledger.begin_release(request) == first
-    made = ledger.record_draw(first.entry, "answers", counts="seal", output="folder")
-    assert ledger.record_draw(first.entry, "others") == made
-    assert ledger.begin_release(request).stage == made
+    assert ReleaseCharges(ledger).begin(request) == first
+    made = ReleaseCharges(ledger).record_draw(
+        first.entry, "answers", counts="seal", output="folder"
+    )
+    assert ReleaseCharges(ledger).record_draw(first.entry, "others") == made
+    assert ReleaseCharges(ledger).begin(request).stage == made
     ledger.charge(0.1, what="another", key="a: 2")
     with pytest.raises(KeyTaken, match="for something else"):
-        ledger.begin_release(DrawRequest(charge, "a: 2", "period 2", "folder"))
+        ReleaseCharges(ledger).begin(DrawRequest(charge, "a: 2", "period 2", "folder"))
     elsewhere = fp.Ledger(tmp_path / "other.db", rho=1.0)
     with pytest.raises(LedgerError, match="does not have the charge number 1"):
-        elsewhere.begin_release(request)
+        ReleaseCharges(elsewhere).begin(request)
     with pytest.raises(LedgerError, match="does not have the charge"):
-        ledger.begin_release(DrawRequest(first.entry, "b", "period 1", "folder"))
+        ReleaseCharges(ledger).begin(DrawRequest(first.entry, "b", "period 1", "folder"))
     assert ledger.spent == pytest.approx(0.6)

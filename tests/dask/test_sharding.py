@@ -27,6 +27,7 @@ from fitplug_dask.sources import find_files
 from fitplug_dask.workers import open_runner
 from tests.helpers.forked_processes import forked, run_worker, start_scheduler
 from tests.helpers.local_workers import start_workers
+from tests.helpers.sources import count_rows
 
 DOMAIN = fp.Domain(
     {
@@ -85,10 +86,10 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_tables_in_shards_are_those_counted_as_a_whole(
     people: Path, on: str, options: dict[str, Any], client: Client, request: Any
 ) -> None:
-    expected = fpd.count(people, (DOMAIN, TABLES), **options)
+    expected = count_rows(people, (DOMAIN, TABLES), **options)
     request.getfixturevalue("small")
     told: list[tuple[int, int]] = []
-    counted = fpd.count(
+    counted = count_rows(
         people,
         (DOMAIN, TABLES),
         client=client if on == "cluster" else None,
@@ -103,7 +104,7 @@ def test_tables_in_shards_are_those_counted_as_a_whole(
 
 def count_slabs(people: Path, slabs: list[Slab], client: Any = None, **options: Any) -> list[Any]:
     job = Job({n: DOMAIN[n] for n in DOMAIN.names}, choose_joint_tables(DOMAIN, TABLES))
-    files = take_snapshot(find_files(people), job.attributes)
+    files = take_snapshot(find_files(fp.Source(people)), job.attributes)
     return count_shards(
         job, cut_partitions(files, 1, 8), slabs, keep, client=client, shared="x", **options
     )
@@ -174,7 +175,7 @@ def test_a_table_of_a_billion_cells_takes_the_memory_of_its_slabs(tmp_path: Path
     columns = {"p": rng.integers(0, 100_000, 3000), "q": rng.integers(0, 10_000, 3000)}
     pq.write_table(pa.table(columns), tmp_path / "a.parquet", row_group_size=500)
     job = Job({n: domain[n] for n in domain.names}, (("p", "q"),))
-    files = take_snapshot(find_files(tmp_path), job.attributes)
+    files = take_snapshot(find_files(fp.Source(tmp_path)), job.attributes)
     slabs = [Slab(("p", "q"), "p", start, start + 50) for start in range(0, 1000, 50)]
     tracemalloc.start()
     sums = count_shards(job, cut_partitions(files, 1, 2), slabs, add_all, client=None)
@@ -192,7 +193,7 @@ def test_what_must_be_whole_is_refused_with_a_way_out(
     people: Path, tmp_path: Path, small: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(TablesError, match="without a person they are counted in"):
-        fpd.count(people, (DOMAIN, TABLES), person="id", contributions=1)
+        fpd.count(fp.Source(people, person="id"), (DOMAIN, TABLES), contributions=1)
     monkeypatch.setattr(requests, "_TABLE_BYTES", 100)
     with pytest.raises(TablesError, match=r"150,004 cells.* of this process are allowed"):
         fpd.count(people, (DOMAIN, TABLES))

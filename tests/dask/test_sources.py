@@ -29,6 +29,7 @@ from fitplug_dask.files import take_snapshot
 from fitplug_dask.kernel import Fault, Job, count_partition, reading
 from fitplug_dask.kernel.partitions import FileSlice, Partition
 from fitplug_dask.sources import find_files
+from tests.helpers.sources import count_rows
 
 DOMAIN = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 9)})
 BOTH = (DOMAIN, [("sex", "age")])
@@ -49,7 +50,7 @@ def total(source: Any, wanted: Any = BOTH) -> int:
 
 def fails(source: Any, wanted: Any = BOTH, **options: Any) -> str:
     with pytest.raises(DataError) as caught:
-        fpd.count(source, wanted, **options)
+        count_rows(source, wanted, **options)
     assert caught.value.__cause__ is None
     assert caught.value.__context__ is None
     message = str(caught.value)
@@ -446,7 +447,7 @@ def test_a_hive_key_alone_still_checks_that_the_file_is_there(tmp_path: Path) ->
 def test_rows_that_the_footer_does_not_count(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet")
     job = Job({"sex": DOMAIN["sex"]}, (("sex",),))
-    (file,) = take_snapshot(find_files(path), job.attributes)
+    (file,) = take_snapshot(find_files(fp.Source(path)), job.attributes)
     wrong = replace(file, rows=(2, 3), footer=None)
     fault = count_partition(job, Partition((FileSlice(wrong, (0, 1)),)))
     assert isinstance(fault, Fault)

@@ -23,6 +23,7 @@ import fitplug_dask as fpd
 from fitplug.errors import DataError
 from fitplug_dask.files import parquet
 from fitplug_dask.sources import stores
+from tests.helpers.sources import count_rows
 from tests.helpers.store_server import StoreServer, serve
 
 DOMAIN = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 99)})
@@ -85,7 +86,7 @@ def exact(server: StoreServer) -> Any:
 
 def fails(source: Any, **options: Any) -> str:
     with pytest.raises(DataError) as caught:
-        fpd.count(source, WANTED, **options)
+        count_rows(source, WANTED, **options)
     assert caught.value.__cause__ is None
     assert caught.value.__context__ is None
     return str(caught.value)
@@ -221,7 +222,9 @@ def test_google_and_azure_are_asked_as_s3_is(
     }[scheme]
     urls = [f"{scheme}://people/{i}.parquet" for i in range(FILES)]
     server.behave(faults=[fault] * 3)
-    np.testing.assert_array_equal(fpd.count(urls, WANTED, storage_options=reached)[JOINT], exact)
+    np.testing.assert_array_equal(
+        fpd.count(fp.Source(urls, storage_options=reached), WANTED)[JOINT], exact
+    )
     assert server.tell()["HEAD"] == FILES
     server.behave(swap=5, checks_etag=False)
     assert fails(urls, storage_options=reached) == (
@@ -272,7 +275,9 @@ def test_credentials_have_words_of_their_own(
 ) -> None:
     options = {"headers": {"Authorization": PASSWORD}}
     server.behave(password=PASSWORD, denial=denial)
-    np.testing.assert_array_equal(fpd.count(urls, WANTED, storage_options=options)[JOINT], exact)
+    np.testing.assert_array_equal(
+        fpd.count(fp.Source(urls, storage_options=options), WANTED)[JOINT], exact
+    )
     words = "may not be read; check the credentials in storage_options"
     wrong = {"headers": {"Authorization": PASSWORD + "x"}}
     assert fails(urls, storage_options=wrong) == f"{urls[0]} {words}"

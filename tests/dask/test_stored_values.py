@@ -127,7 +127,7 @@ def test_the_day_of_a_time_is_that_of_the_zone(tmp_path: Path, unit: str, zone: 
     pq.write_table(pa.table({"day": column}), tmp_path / "a.parquet", version="2.6")
     days = fp.Dates("1900-01-01", "2040-12-31", by="day")
     wanted = (fp.Domain({"day": days}), [("day",)])
-    counted = fpd.count(tmp_path, wanted, zone=zone)[("day",)]
+    counted = fpd.count(fp.Source(tmp_path, zone=zone), wanted)[("day",)]
     epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
     expected = np.zeros(days.size, int)
     for s in seconds:
@@ -143,7 +143,7 @@ def test_times_beyond_all_calendars_are_outside(tmp_path: Path) -> None:
         assert convert_values(column, datetime.date, "Asia/Tokyo")[2].is_valid
         batch = pa.table({"day": column})
         wanted = (fp.Domain({"day": fp.Dates("1970-01-01", "1970-01-01")}), [("day",)])
-        assert fpd.count(batch, wanted, zone="Asia/Tokyo")[("day",)].sum() == 1
+        assert fpd.count(fp.Source(batch, zone="Asia/Tokyo"), wanted)[("day",)].sum() == 1
 
 
 def test_a_zone_is_needed_and_exists(tmp_path: Path) -> None:
@@ -154,10 +154,12 @@ def test_a_zone_is_needed_and_exists(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="depends on where one is; say where by zone="):
         fpd.count(tmp_path, wanted)
     with pytest.raises(DomainError, match="no time zone"):
-        fpd.count(tmp_path, wanted, zone="Europe/Nowhere")
+        fpd.count(fp.Source(tmp_path, zone="Europe/Nowhere"), wanted)
     day = datetime.date(1970, 1, 1)
     assert (
-        fpd.count(tmp_path, (fp.Domain({"a": ["1"]}), [()]), where={"day": day}, zone="UTC")[()]
+        fpd.count(
+            fp.Source(tmp_path, where={"day": day}, zone="UTC"), (fp.Domain({"a": ["1"]}), [()])
+        )[()]
         == 1
     )
 
@@ -183,17 +185,23 @@ def two_files(tmp_path: Path) -> Path:
 def test_a_missing_column_has_the_value_that_is_given(two_files: Path) -> None:
     with pytest.raises(DataError, match=r"a\.parquet has no column 'age'"):
         fpd.count(two_files, BOTH)
-    counted = fpd.count(two_files, BOTH, missing={"age": 9})[("sex", "age")]
+    counted = fpd.count(fp.Source(two_files, missing={"age": 9}), BOTH)[("sex", "age")]
     assert counted[:, 9].tolist() == [1, 2]
     assert counted.sum() == 5
-    assert fpd.count(two_files, BOTH, missing={"age": None})[("sex", "age")].sum() == 2
-    person = fpd.count(two_files, BOTH, missing={"age": 9}, person="id", contributions=1)
+    assert fpd.count(fp.Source(two_files, missing={"age": None}), BOTH)[("sex", "age")].sum() == 2
+    person = fpd.count(fp.Source(two_files, missing={"age": 9}, person="id"), BOTH, contributions=1)
     assert person[("sex", "age")].sum() == 3
     alone = (DOMAIN, [("sex",)])
-    assert fpd.count(two_files, alone, missing={"age": 3}, where={"age": 3})[("sex",)].sum() == 4
-    weighted = fpd.count(two_files, alone, missing={"n": 10}, weight="n")[("sex",)]
+    assert (
+        fpd.count(fp.Source(two_files, missing={"age": 3}, where={"age": 3}), alone)[("sex",)].sum()
+        == 4
+    )
+    weighted = fpd.count(fp.Source(two_files, missing={"n": 10}, weight="n"), alone)[("sex",)]
     assert weighted.tolist() == [15, 33]
-    assert fpd.count(two_files, alone, missing={"n": None}, weight="n")[("sex",)].sum() == 18
+    assert (
+        fpd.count(fp.Source(two_files, missing={"n": None}, weight="n"), alone)[("sex",)].sum()
+        == 18
+    )
 
 
 @pytest.mark.parametrize(
@@ -211,7 +219,7 @@ def test_what_stands_for_a_missing_column_is_checked(
     for call in (fpd.count, fpd.preview):
         limit: Any = {"contributions": 1} if call is fpd.count else {}
         with pytest.raises(DomainError, match=says):
-            call(two_files, BOTH, missing=missing, person="id", **limit)
+            call(fp.Source(two_files, missing=missing, person="id"), BOTH, **limit)
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".csv"])
@@ -238,7 +246,7 @@ def test_rows_that_contradict_their_folder_are_in_no_table(tmp_path: Path, suffi
     assert counted[:, 7, 2].tolist() == [1, 1]
     # A key that nothing counts is not read.
     assert fpd.count(tmp_path, (domain, [("sex",)]))[("sex",)].tolist() == [4, 1]
-    only = fpd.count(tmp_path, (domain, [("sex",)]), where={"age": 7})
+    only = fpd.count(fp.Source(tmp_path, where={"age": 7}), (domain, [("sex",)]))
     assert only[("sex",)].tolist() == [2, 1]
 
 
@@ -250,12 +258,12 @@ def test_persons_may_be_decimals(tmp_path: Path) -> None:
         folder.mkdir()
         table = {"sex": ["1"] * 4, "id": pa.array(ids, pa.decimal128(digits, 0))}
         pq.write_table(pa.table(table), folder / "a.parquet")
-        counted = fpd.count(folder, wanted, person="id", contributions=1)
+        counted = fpd.count(fp.Source(folder, person="id"), wanted, contributions=1)
         assert counted[("sex",)].tolist() == [2, 0]
         pq.write_table(pa.table({"sex": ["1"], "id": [5]}), folder / "b.parquet")
         if digits == 10:
-            again = fpd.count(folder, wanted, person="id", contributions=1)
+            again = fpd.count(fp.Source(folder, person="id"), wanted, contributions=1)
             assert again[("sex",)].tolist() == [2, 0]
         else:
             with pytest.raises(DataError, match="store persons in one type"):
-                fpd.count(folder, wanted, person="id", contributions=1)
+                fpd.count(fp.Source(folder, person="id"), wanted, contributions=1)

@@ -20,10 +20,12 @@ from fsspec.implementations.memory import MemoryFileSystem
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import DataError
+from fitplug.files import redact_url
 from fitplug_dask.files import take_snapshot
-from fitplug_dask.sources import Location, find_files, redact_url
+from fitplug_dask.sources import Location, find_files
 from tests.helpers.local_workers import start_workers
 from tests.helpers.row_reading import watch_reading
+from tests.helpers.sources import count_rows
 
 DOMAIN = fp.Domain({"sex": ["1", "2"], "state": ["01", "02"], "age": fp.Integers(0, 9)})
 WANTED = (DOMAIN, [("sex", "state", "age")])
@@ -100,7 +102,7 @@ def assert_same(one: fp.Tables, other: fp.Tables) -> None:
 
 def fails(source: Any, **options: Any) -> str:
     with pytest.raises(DataError) as caught:
-        fpd.count(source, WANTED, **options)
+        count_rows(source, WANTED, **options)
     assert caught.value.__cause__ is None
     assert caught.value.__context__ is None
     return str(caught.value)
@@ -192,7 +194,9 @@ def test_a_file_of_another_etag_is_another_file(memory: Any) -> None:
     store = Store(**options)
     write(store, "/b/state=01/a.parquet", people(1, 100))
     Store.tags["/b/state=01/a.parquet"] = "one"
-    assert fpd.count("vault://b", WANTED, storage_options=options)["sex", "state", "age"].any()
+    assert fpd.count(fp.Source("vault://b", storage_options=options), WANTED)[
+        "sex", "state", "age"
+    ].any()
 
     def retag(done: int, total: int) -> None:
         Store.tags["/b/state=01/a.parquet"] = "two"
@@ -221,8 +225,10 @@ def test_credentials_are_in_no_error_key_or_log(
             client.run_on_scheduler(lambda dask_scheduler: [*map(str, dask_scheduler.tasks)])
         )
 
-    counted = fpd.count(url, WANTED, storage_options=options, client=client, progress=look)
-    assert_same(counted, fpd.count(url, WANTED, storage_options=options))
+    counted = fpd.count(
+        fp.Source(url, storage_options=options), WANTED, client=client, progress=look
+    )
+    assert_same(counted, fpd.count(fp.Source(url, storage_options=options), WANTED))
     assert any("fitplug" in key for key in keys)
     told = [
         fails(url, storage_options={"password": "wrong" + SECRET}),
@@ -242,7 +248,7 @@ def test_files_travel_without_showing_credentials(tmp_path: Path, memory: Any) -
     (tmp_path / "a.csv").write_text("sex\n1\n")
     attributes = {"sex": DOMAIN["sex"]}
     for source in (f"vault://me:{SECRET}@b", tmp_path):
-        (file,) = take_snapshot(find_files(source, options), attributes)
+        (file,) = take_snapshot(find_files(fp.Source(source, storage_options=options)), attributes)
         assert pickle.loads(pickle.dumps(file)) == file
         assert SECRET not in repr(file)
         assert "100" not in repr(file).replace(file.stamp, "")

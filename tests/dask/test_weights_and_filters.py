@@ -37,6 +37,7 @@ from tests.helpers import numpy_loops
 from tests.helpers.local_workers import start_workers
 from tests.helpers.row_reading import watch_reading
 from tests.helpers.secrets import NUMBER, TEXT, secrets_in, told_by
+from tests.helpers.sources import count_rows, preview_rows
 
 DOMAIN = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 9), "race": ["a", "b"]})
 TABLES = [("sex", "age"), ("age", "race"), ("race",), ()]
@@ -158,7 +159,7 @@ def test_equals_duckdb_in_every_format(
 ) -> None:
     columns = people(1)
     write(tmp_path, columns, kind)
-    counted = fpd.count(tmp_path, WANTED, weight=weight, where=where)
+    counted = fpd.count(fp.Source(tmp_path, weight=weight, where=where), WANTED)
     expected = by_duckdb(table_of(columns), condition, weight is not None)
     assert (counted[()] > 0) == (condition != "false")
     assert_equal(counted, expected)
@@ -245,15 +246,15 @@ def test_integers_of_any_width_are_weights(tmp_path: Path, held: Any, kind: str)
         pq.write_table(table, tmp_path / "a.parquet")
     else:
         feather.write_feather(table, str(tmp_path / "a.arrow"), "uncompressed")
-    counted = fpd.count(tmp_path, (DOMAIN, [("sex",)]), weight="pop")
+    counted = fpd.count(fp.Source(tmp_path, weight="pop"), (DOMAIN, [("sex",)]))
     assert counted["sex"].tolist() == [3, 3 * (3 + min(int(most), MOST))]
 
 
 def test_a_column_of_nulls_alone_counts_nothing(tmp_path: Path) -> None:
     pq.write_table(pa.table({"sex": ["1"], "pop": pa.nulls(1)}), tmp_path / "a.parquet")
     wanted = (DOMAIN, [("sex",)])
-    assert fpd.count(tmp_path, wanted, weight="pop")["sex"].sum() == 0
-    assert fpd.count(tmp_path, wanted, where={"pop": 3})["sex"].sum() == 0
+    assert fpd.count(fp.Source(tmp_path, weight="pop"), wanted)["sex"].sum() == 0
+    assert fpd.count(fp.Source(tmp_path, where={"pop": 3}), wanted)["sex"].sum() == 0
 
 
 def test_text_of_csv_is_typed_by_weights_and_by_the_values_given(tmp_path: Path) -> None:
@@ -277,7 +278,7 @@ def test_text_of_csv_is_typed_by_weights_and_by_the_values_given(tmp_path: Path)
     wanted = (DOMAIN, [("sex",)])
 
     def counted(where: Any) -> list[int]:
-        return fpd.count(tmp_path, wanted, weight="pop", where=where)["sex"].tolist()
+        return fpd.count(fp.Source(tmp_path, weight="pop", where=where), wanted)["sex"].tolist()
 
     assert counted({"level": "040"}) == [5, 17 + MOST]  # 3, 4 and 4 in other spellings, too
     assert counted({"level": 40}) == [12, 17 + MOST]
@@ -321,11 +322,11 @@ def test_folders_of_other_values_are_not_read(
         ).to_arrow_table()
     for weight in (None, "pop"):
         read.clear()
-        counted = fpd.count(tmp_path, WANTED, weight=weight, where=where)
+        counted = fpd.count(fp.Source(tmp_path, weight=weight, where=where), WANTED)
         expected = by_duckdb(held, f"{condition} AND level IN ('040', '050')", weight is not None)
         assert_equal(counted, expected)
         assert len({group.path for group in read}) == files
-    told = fpd.preview(tmp_path, WANTED, where=where)
+    told = fpd.preview(fp.Source(tmp_path, where=where), WANTED)
     assert (told.files, told.left_out) == (files, 4 - files)
 
 
@@ -334,11 +335,11 @@ def test_a_folder_key_is_an_attribute_and_a_filter(tmp_path: Path) -> None:
     hive(tmp_path, columns)
     domain = fp.Domain({"state": ["01", "02", "1"], "sex": ["1", "2"]})
     wanted = (domain, [("state", "sex"), ("state",)])
-    whole = fpd.count(tmp_path, wanted, weight="pop")["state", "sex"]
-    some = fpd.count(tmp_path, wanted, weight="pop", where={"state": ["02", "1"]})
+    whole = fpd.count(fp.Source(tmp_path, weight="pop"), wanted)["state", "sex"]
+    some = fpd.count(fp.Source(tmp_path, weight="pop", where={"state": ["02", "1"]}), wanted)
     assert whole.all()
     np.testing.assert_array_equal(some["state", "sex"], np.vstack([[0, 0], whole[1:]]))
-    alone = fpd.count(tmp_path, (domain, [("state",)]), where={"state": "02"})
+    alone = fpd.count(fp.Source(tmp_path, where={"state": "02"}), (domain, [("state",)]))
     assert alone["state"].tolist() == [0, len(columns["sex"][1::4]), 0]
 
 
@@ -362,11 +363,11 @@ def test_workers_and_shares_change_nothing(
         options: dict[str, Any] = {"weight": weight, "where": where}
         for threads in (1, 4):
             with dask.config.set(num_workers=threads):
-                assert_equal(fpd.count(tmp_path, WANTED, **options), expected)
-        assert_equal(fpd.count(tmp_path, WANTED, **options, client=client), expected)
-    options = {"where": where, "person": "id", "contributions": 2, "key": bytes(16)}
-    here = fpd.count(tmp_path, WANTED, **options)
-    assert_equal(fpd.count(tmp_path, WANTED, **options, client=client), here)
+                assert_equal(count_rows(tmp_path, WANTED, **options), expected)
+        assert_equal(count_rows(tmp_path, WANTED, **options, client=client), expected)
+    options = {"where": where, "person": "id", "contributions": 2, "person_key": bytes(16)}
+    here = count_rows(tmp_path, WANTED, **options)
+    assert_equal(count_rows(tmp_path, WANTED, **options, client=client), here)
 
 
 def test_large_sums_are_exact_and_beyond_int64_refused(tmp_path: Path) -> None:
@@ -378,10 +379,10 @@ def test_large_sums_are_exact_and_beyond_int64_refused(tmp_path: Path) -> None:
         return tmp_path
 
     odd = 2**39 + 12345
-    assert fpd.count(written(2**13, odd), wanted, weight="pop")["sex"][0] == 2**13 * odd
+    assert fpd.count(fp.Source(written(2**13, odd), weight="pop"), wanted)["sex"][0] == 2**13 * odd
     for rows in (2**13 + 1, 2**18 + 2**16, 2**23 + 2**17):
         with pytest.raises((TablesError, DataError), match=r"more than 2\*\*53 records"):
-            fpd.count(written(rows, 2**62), wanted, weight="pop")
+            fpd.count(fp.Source(written(rows, 2**62), weight="pop"), wanted)
 
 
 def test_partial_sums_never_wrap() -> None:
@@ -418,8 +419,12 @@ def test_rows_left_out_are_none_of_a_persons_k(
     columns = people(5)
     table = table_of(columns)
     write(tmp_path / "all", columns)
-    options: dict[str, Any] = {"person": "id", "contributions": k, "key": b"sixteen bytes or more"}
-    counted = fpd.count(tmp_path / "all", WANTED, where=where, **options)
+    options: dict[str, Any] = {
+        "person": "id",
+        "contributions": k,
+        "person_key": b"sixteen bytes or more",
+    }
+    counted = count_rows(fp.Source(tmp_path / "all", where=where), WANTED, **options)
     with duckdb.connect() as connection:
         connection.register("held", table)
         (kept,) = connection.sql(
@@ -431,19 +436,23 @@ def test_rows_left_out_are_none_of_a_persons_k(
     # The same rows as where the others were never there, with the same key.
     (tmp_path / "some").mkdir()
     pq.write_table(passing, tmp_path / "some" / "a.parquet")
-    assert_equal(counted, fpd.count(tmp_path / "some", WANTED, **options))
+    assert_equal(counted, count_rows(tmp_path / "some", WANTED, **options))
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_one_person_more_changes_only_its_own_rows(tmp_path: Path, seed: int) -> None:
     columns = people(seed, 200)
     where = {"level": ["040", "050"], "flag": True}
-    options: dict[str, Any] = {"person": "id", "contributions": 2, "key": b"sixteen bytes or more"}
+    options: dict[str, Any] = {
+        "person": "id",
+        "contributions": 2,
+        "person_key": b"sixteen bytes or more",
+    }
     table = table_of(columns)
 
     def counted(some: pa.Table, name: str) -> fp.Tables:
         pq.write_table(some, tmp_path / f"{name}.parquet")
-        return fpd.count(tmp_path / f"{name}.parquet", WANTED, where=where, **options)
+        return count_rows(fp.Source(tmp_path / f"{name}.parquet", where=where), WANTED, **options)
 
     whole = counted(table, "all")
     for name in ("person 3", "person 17", "person 40"):
@@ -489,8 +498,8 @@ def test_what_is_refused_before_any_row_is_read(
     table = table.append_column("money", pa.array([1] * 10).cast(pa.decimal128(20, 1)))
     pq.write_table(table, folder / "a.parquet")
     read = watch_reading(monkeypatch)
-    for call in (fpd.count, fpd.preview):
-        asked = {n: v for n, v in options.items() if call is fpd.count or n != "contributions"}
+    for call in (count_rows, preview_rows):
+        asked = {n: v for n, v in options.items() if call is count_rows or n != "contributions"}
         with pytest.raises(error, match=says) as caught:
             call(tmp_path, WANTED, **asked)
         assert caught.value.__cause__ is None
@@ -501,7 +510,7 @@ def test_a_missing_column_of_csv_quotes_nothing(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(f"sex,age,race,{TEXT}\n1,1,a,{NUMBER}\n")
     for options in ({"weight": "pop"}, {"where": {"level": "040"}}):
         with pytest.raises(DataError, match=r"has no column '(pop|level)' on its") as caught:
-            fpd.count(tmp_path, WANTED, **options)  # type: ignore[arg-type]
+            count_rows(tmp_path, WANTED, **options)  # type: ignore[arg-type]
         assert not secrets_in(told_by(caught.value))
 
 
@@ -542,7 +551,9 @@ def test_no_failure_tells_weights_or_what_is_filtered(
         fail(tmp_path / "bad.parquet")
         where = {"level": [TEXT.lower(), "040"]} if fail is not too_many else None
         with caplog.at_level(logging.DEBUG), pytest.raises(InputError) as caught:
-            fpd.count(tmp_path, (DOMAIN, [("sex",)]), weight="pop", where=where, client=used)
+            fpd.count(
+                fp.Source(tmp_path, weight="pop", where=where), (DOMAIN, [("sex",)]), client=used
+            )
         assert not secrets_in(told_by(caught.value))
         assert "30,000" not in told_by(caught.value)
     assert not secrets_in(caplog.text + "".join(capfd.readouterr()))
@@ -555,7 +566,9 @@ def test_neither_a_job_nor_its_files_tell_rows(tmp_path: Path) -> None:
     pq.write_table(pa.table(rows), tmp_path / "a.parquet")
     filters = make_filters({"level": "040"})
     job = Job({"sex": DOMAIN["sex"]}, (("sex",),), "pop", filters)
-    files = take_snapshot(find_files(tmp_path), job.attributes, weight="pop", filters=filters)
+    files = take_snapshot(
+        find_files(fp.Source(tmp_path)), job.attributes, weight="pop", filters=filters
+    )
     assert set(files[0].columns) == {"sex", "level", "pop"}
     assert not secrets_in(f"{job} {files}")
 
@@ -568,19 +581,19 @@ def test_a_survey_says_how_rows_are_understood(tmp_path: Path) -> None:
     plain = fpd.preview(tmp_path, WANTED)
     assert plain.rows_are == "each row is one record"
     assert plain.counts == ("pop",)
-    limited = fpd.preview(tmp_path, WANTED, person="id")
+    limited = fpd.preview(fp.Source(tmp_path, person="id"), WANTED)
     assert limited.counts == ()
     assert limited.rows_are == (
         "each row is one record of the person in column 'id', of whom no more are counted than the "
         "limit"
     )
-    told = fpd.preview(tmp_path, WANTED, weight="pop", where={"level": "040"})
+    told = fpd.preview(fp.Source(tmp_path, weight="pop", where={"level": "040"}), WANTED)
     assert told.counts == ()
     assert told.rows_are == (
         'each row stands for pop records; only rows where level is "040" are counted'
     )
     many = {"code": list(range(50)), "flag": True}
-    assert fpd.preview(tmp_path, WANTED, where=many).rows_are == (
+    assert fpd.preview(fp.Source(tmp_path, where=many), WANTED).rows_are == (
         "each row is one record; only rows where code is 0, 1, 2 or one of 47 more and flag is "
         "true are counted"
     )
@@ -596,7 +609,7 @@ def test_which_columns_seem_to_be_counts(tmp_path: Path) -> None:
     assert fpd.preview(tmp_path, wanted).counts == tuple(named)
     known = fp.Domain({"sex": ["1", "2"], "n": [1, 2]})
     assert fpd.preview(tmp_path, (known, [("sex",)])).counts == tuple(named[1:])
-    assert "N" not in fpd.preview(tmp_path, wanted, where={"N": 1}).counts
+    assert "N" not in fpd.preview(fp.Source(tmp_path, where={"N": 1}), wanted).counts
     csv.write_csv(pa.table(columns), str(tmp_path / "a.csv"))
     assert fpd.preview(tmp_path / "a.csv", wanted).counts == (*named, "weights", "cnt")
     # Of the total alone no column is needed, so the first line may be a person's.

@@ -32,6 +32,7 @@ from fitplug_dask.sources import find_files
 from fitplug_dask.workers import Runner, cluster, handshake, limits, open_runner
 from fitplug_dask.workers.cluster import ClusterRunner
 from tests.helpers.dask_processes import Processes, copy_packages, dask_processes, write_blocker
+from tests.helpers.sources import count_rows
 
 DOMAIN = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 99)})
 WANTED = (DOMAIN, [("sex", "age"), ()])
@@ -181,7 +182,7 @@ def count_slowly(people: Path, client: Client | Runner, report: Any, seconds: fl
         time.sleep(seconds)
         return count_partition(job, partition)
 
-    files = take_snapshot(find_files(people), dict(DOMAIN.attributes))
+    files = take_snapshot(find_files(fp.Source(people)), dict(DOMAIN.attributes))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(partitions, "_MOST_ROWS", 100)
         patched.setattr(partitions, "_ROWS_PER_CELL", 1)
@@ -224,14 +225,16 @@ def test_a_scheduler_that_ends_or_hangs_is_one_clear_error(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("interval", ["100ms", "1s", "10s"])
-@pytest.mark.parametrize("limit", [{}, {"person": "age", "contributions": 300, "key": bytes(16)}])
+@pytest.mark.parametrize(
+    "limit", [{}, {"person": "age", "contributions": 300, "person_key": bytes(16)}]
+)
 def test_a_cluster_that_scales_from_zero_counts(
     people: Path, interval: str, limit: dict[str, Any]
 ) -> None:
     wanted = (DOMAIN, [("sex",) if limit else ("sex", "age")])
     with scale_from_zero(interval) as client:
-        counted = fpd.count(people, wanted, client=client, **limit)
-    (expected,) = fpd.count(people, wanted, **limit).values()
+        counted = count_rows(people, wanted, client=client, **limit)
+    (expected,) = count_rows(people, wanted, **limit).values()
     np.testing.assert_array_equal(counted[wanted[1][0]], expected)
 
 
@@ -331,7 +334,7 @@ def test_a_timeout_that_is_none_is_refused(setting: object) -> None:
 
 def cut(people: Path, threads: int, **options: Any) -> list[Partition]:
     with dask.config.set(options):
-        files = take_snapshot(find_files(people), dict(DOMAIN.attributes))
+        files = take_snapshot(find_files(fp.Source(people)), dict(DOMAIN.attributes))
         return cut_partitions(files, 200, threads)
 
 

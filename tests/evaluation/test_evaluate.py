@@ -277,7 +277,7 @@ def test_the_summary_and_the_plot():
     text = tree.summary()
     assert "tree: 15 queries over 8 cells" in text
     assert "not certified" in text
-    assert f"{tree.ratio:.4f} in Delta" in text
+    assert f"{tree.ratio**2:.4f} in rho" in text
     figure = tree.plot(cells)
     left, right = figure.axes
     assert [bar.get_width() for bar in left.patches] == pytest.approx(
@@ -285,7 +285,7 @@ def test_the_summary_and_the_plot():
     )
     stds = [float(line.get_xdata()[0]) for line in right.lines]
     # At the rho of the bound, each is as much less accurate as it costs more.
-    assert stds[0] == pytest.approx(1.0 + plan.gap, rel=1e-6)
+    assert stds[0] == pytest.approx((1.0 + plan.gap) ** 0.5, rel=1e-6)
     assert stds[1:] == pytest.approx([tree.ratio, cells.ratio])
     other = fp.evaluate(plan.workload, np.eye(8))
     with pytest.raises(fp.WorkloadError, match="different plans"):

@@ -24,7 +24,7 @@ _FILE = re.compile(r"# (\S+\.toml)(?:, in place of: (.*))?\n")
 
 
 class Block(NamedTuple):
-    """A fenced block of a page."""
+    """A fenced block of a page that is no directive of Sphinx, such as {autofunction}."""
 
     language: str
     text: str
@@ -33,9 +33,9 @@ class Block(NamedTuple):
 def blocks(page: Path) -> list[Block]:
     text = page.read_text(encoding="utf-8")
     fences = re.findall(r"^```.*$", text, re.MULTILINE)
-    matches = re.findall(r"^```(\w+)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    matches = re.findall(r"^```([\w{}]+).*?\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
     assert len(fences) == 2 * len(matches), "every block names its language"
-    return [Block(*block) for block in matches]
+    return [Block(*block) for block in matches if not block[0].startswith("{")]
 
 
 def run_page(page: Path) -> dict[str, Any]:

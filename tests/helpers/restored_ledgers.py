@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 import pytest
 
 import fitplug as fp
+from fitplug.ledger import ReleaseCharges
 
 LEDGER = "budget.db"
-WRITES = ("begin_release", "record_draw", "record_publication")
+WRITES = ("begin", "record_draw", "record_publication")
 
 
 class Copy(NamedTuple):
@@ -47,7 +48,7 @@ class Copies:
         """Act, and take copies."""
         with pytest.MonkeyPatch.context() as patch:
             for name in WRITES:
-                patch.setattr(fp.Ledger, name, self._wrap(getattr(fp.Ledger, name)))
+                patch.setattr(ReleaseCharges, name, self._wrap(getattr(ReleaseCharges, name)))
             act()
         self._take()
 

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 import fitplug as fp
 import fitplug_opendp as fpo
+from fitplug.ledger import ReleaseCharges
 from fitplug.ledger import cell_costs as cellcosts
 from fitplug.ledger.cell_costs import CellCosts, add_up
 from fitplug.ledger.charges import ChargeRequest
@@ -109,8 +110,8 @@ def test_a_free_release_with_little_noise_must_fit_the_curve(tmp_path: Path) -> 
     for look in (
         lambda: ledger.check_free(little, within="first"),
         lambda: ledger.charge_free(little, within="first", what="x"),
-        lambda: ledger.begin_release(request),
-        lambda: ledger.find_release(request),
+        lambda: ReleaseCharges(ledger).begin(request),
+        lambda: ReleaseCharges(ledger).find(request),
     ):
         with pytest.raises(fp.OverBudget, match=r"sigma = 20 is over budget: .* leave 0 of rho"):
             look()

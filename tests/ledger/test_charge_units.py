@@ -13,7 +13,7 @@ import pytest
 import fitplug as fp
 import fitplug_opendp as fpo
 from fitplug.errors import LedgerError, OverBudget
-from fitplug.ledger import ChargeRequest
+from fitplug.ledger import ChargeRequest, ReleaseCharges
 from fitplug.ledger.records import decode_unit, encode_unit
 from fitplug.workload import BoundUnit
 
@@ -222,10 +222,10 @@ def test_a_retry_finds_a_charge_that_was_converted(tmp_path: Path, plan: fp.Plan
     ledger = fp.Ledger(tmp_path / "l.db", rho=100, unit=fp.AddRemove(2))
     rho = Fraction(plan.rho)
     request = ChargeRequest(plan, rho, "preview", key="k", output="out", in_folder=True)
-    begun = ledger.begin_release(request)
+    begun = ReleaseCharges(ledger).begin(request)
     assert begun.entry.rho == 4 * rho
-    assert ledger.begin_release(request) == begun
-    assert ledger.find_release(request) == begun
+    assert ReleaseCharges(ledger).begin(request) == begun
+    assert ReleaseCharges(ledger).find(request) == begun
     assert ledger.spent == 4 * plan.rho
 
 

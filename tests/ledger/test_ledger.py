@@ -799,3 +799,43 @@ def test_it_is_durable(path: Path) -> None:
         assert database.execute("PRAGMA foreign_keys").fetchone() == (1,)
         assert database.execute("PRAGMA journal_mode").fetchone() == ("delete",)
         assert database.execute("PRAGMA synchronous").fetchone() == (3,)
+
+
+class TestDeferred:
+    """A ledger that its first charge creates."""
+
+    def test_reads_as_unspent_until_it_is_charged(self, tmp_path: Path) -> None:
+        path = tmp_path / "budget.db"
+        ledger = Ledger(path, rho=1.0, unit=AddRemove(), deferred=True)
+        assert (ledger.total, ledger.spent, ledger.entries(), ledger.stages()) == (1, 0, (), {})
+        with pytest.raises(OverBudget):
+            ledger.check(2.0)
+        assert list(tmp_path.iterdir()) == []
+        ledger.charge(0.25, what="first")
+        assert Ledger(path, rho=1.0, unit=AddRemove()).spent == 0.25
+        ledger.charge(0.5, what="second")
+        assert ledger.remaining == 0.25
+
+    def test_another_process_may_create_it_first(self, tmp_path: Path) -> None:
+        path = tmp_path / "budget.db"
+        same, other = (Ledger(path, rho=rho, deferred=True) for rho in (1.0, 2.0))
+        Ledger(path, rho=1.0).charge(0.75, what="first")
+        assert same.spent == 0.75
+        for act in (lambda: other.spent, lambda: other.charge(1.0, what="more")):
+            with pytest.raises(LedgerError, match=r"holds a budget of rho = 1\.0"):
+                act()
+        with pytest.raises(OverBudget):
+            same.charge(0.5, what="second")
+
+    def test_a_file_that_is_gone_is_not_created_again(self, tmp_path: Path) -> None:
+        path = tmp_path / "budget.db"
+        ledger = Ledger(path, rho=1.0, deferred=True)
+        ledger.charge(0.75, what="first")
+        path.unlink()
+        with pytest.raises(LedgerError, match="cannot be opened"):
+            ledger.charge(0.75, what="second")
+        assert not path.exists()
+
+    def test_without_a_budget_it_must_exist(self, tmp_path: Path) -> None:
+        with pytest.raises(LedgerError, match="does not exist yet"):
+            Ledger(tmp_path / "budget.db", deferred=True)

@@ -130,7 +130,7 @@ def test_every_tolerance_is_reached(W, tolerance):
 @pytest.mark.parametrize(("name", "W", "c"), small(), ids=[s[0] for s in small()])
 def test_default_gap_is_reached_and_every_claim_verifies(name, W, c):
     plan = fp.design(fp.Workload.from_matrix(W, variance=c))
-    assert plan.gap <= 1e-4
+    assert plan.gap <= 2e-4
     assert plan.scale == 1.0
     assert (plan.variances["queries"] <= c).all()
     plan.verify()
@@ -255,7 +255,7 @@ def test_same_input_gives_the_same_plan():
 
 def test_stopping_early_still_gives_a_valid_plan_that_says_so():
     plan = fp.design(fp.Workload.from_matrix(all_ranges(16), variance=1.0), max_iterations=2)
-    assert plan.gap > 1e-4
+    assert plan.gap > 2e-4
     assert "max_iterations" in plan.status
     plan.verify()
 
@@ -263,9 +263,9 @@ def test_stopping_early_still_gives_a_valid_plan_that_says_so():
 def test_the_certificate_speaks_of_gaussian_noise():
     workload = fp.Workload.from_matrix(prefix(8), variance=1.0)
     plain, hybrid = fp.design(workload), fp.design(workload, total_error_weight=0.1)
-    start = "no mechanism with Gaussian noise that meets these targets costs less than "
+    start = "no mechanism with Gaussian noise that meets these targets has a rho below "
     assert plain.certificate.startswith(start)
-    assert float(plain.certificate.removeprefix(start)) <= plain.privacy_cost
+    assert float(plain.certificate.removeprefix(start)) <= plain.rho_lower_bound
     assert "no mechanism with Gaussian noise has less than" in hybrid.certificate
 
 
@@ -276,7 +276,7 @@ def test_progress_is_reported():
         progress=lambda iteration, gap: seen.append((iteration, gap)),
     )
     assert [i for i, _ in seen] == list(range(1, len(seen) + 1))
-    assert seen[-1][1] <= 1e-4
+    assert seen[-1][1] <= 2e-4
 
 
 @pytest.mark.parametrize("W", [prefix(8), identity_and_sum(6), marginals([2, 3], 1)])
@@ -284,7 +284,7 @@ def test_the_papers_solver_makes_plans_that_verify_too(W):
     workload = fp.Workload.from_matrix(W, std=2.0)
     theirs, ours = fp.design(workload, solver="sm2"), fp.design(workload)
     theirs.verify()
-    assert theirs.gap <= 1e-4
+    assert theirs.gap <= 2e-4
     assert theirs.lower_bound <= ours.privacy_cost
     assert ours.lower_bound <= theirs.privacy_cost
 
@@ -451,7 +451,7 @@ class TestRefusals:
         workload = fp.Workload(self.FOUR, [fp.marginal(f"a{i}", std=1.0) for i in range(4)])
         plan = fp.design(workload)
         plan.verify()
-        assert plan.gap <= 1e-4
+        assert plan.gap <= 2e-4
         # The share of the total that each table tells, and the contrasts of four.
         assert plan.strategy.size == 1 + 4 * 1000
 

@@ -183,7 +183,7 @@ def test_targets_of_tables_that_spread_over_twelve_orders(seed: int) -> None:
     ]
     plan = fp.design(fp.Workload(domain, groups))
     plan.verify()
-    assert plan.gap <= 1e-4
+    assert plan.gap <= 2e-4
     for name, variances in plan.variances.items():
         assert (variances <= plan.targets[name]).all()
 
@@ -201,4 +201,4 @@ def test_targets_of_tables_and_queries_that_spread_over_twelve_orders(seed: int,
     each = fp.queries({"b": "identity"}, variance=10 ** rng.uniform(-6, 6, 4), name="each")
     plan = fp.design(fp.Workload(domain, [*groups, each]))
     plan.verify()
-    assert plan.gap <= 1e-4
+    assert plan.gap <= 2e-4

@@ -25,7 +25,7 @@ MONTHLY, MONTHLY_UNIT = PROBLEMS[3][1:]
 def test_a_plan_is_for_the_costliest_person(workload, unit, tmp_path):
     plan = fp.design(workload, unit=unit)
     assert plan.unit == unit
-    assert plan.gap <= 1e-4
+    assert plan.gap <= 2e-4
     assert plan.overstatement == 0
     A = build_dense_strategy(plan.strategy)
     persons = list_persons(workload.domain, unit)
@@ -48,7 +48,7 @@ def test_a_year_costs_twelve_times_less_than_twelve_records():
     workload = monthly(domain, sum_variance=12.0)
     one = fp.design(workload)
     plan = fp.design(workload, unit=fp.AddRemove(records=12, once_per="month"))
-    assert plan.gap <= 1e-4
+    assert plan.gap <= 2e-4
     assert plan.rho == pytest.approx(6, rel=3e-4)
     assert 144 * one.rho / plan.rho > 11
 

@@ -115,7 +115,7 @@ def assert_within_prices(plan, least, factor):
 def test_prices_of_the_product_family_bound_the_true_optimum(apart, monkeypatch, factor):
     """The optimum of the relaxed targets, found where the product is solved whole."""
     monkeypatch.setattr(symmetry, "MOST_CELLS", 4096)
-    assert apart.gap > 1e-3
+    assert apart.gap > 2e-3
     assert_within_prices(
         apart, lambda by: fp.design(relaxed(apart.workload, by)).lower_bound ** 2 / 2, factor
     )

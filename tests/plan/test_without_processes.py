@@ -36,7 +36,7 @@ import fitplug as fp
 domain = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 9)})
 groups = [fp.queries({"sex": "identity", "age": "prefix"}, std=5.0), fp.total(std=3.0)]
 plan = fp.design(fp.Workload(domain, groups))
-assert "certified" in plan.summary()
+assert "proven" in plan.summary()
 assert "<table" in plan._repr_html_()
 plan.verify()
 print(plan.digest)

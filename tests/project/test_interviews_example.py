@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-import fitplug_dask as fpd
 from fitplug_cli.spec import load_spec
 from tests.helpers.command_line import fitplug
 from tests.helpers.places import EXAMPLES
+from tests.helpers.sources import count_rows
 
 EXAMPLE = EXAMPLES / "interviews"
 ROWS = EXAMPLE / "interviews.parquet"
@@ -161,7 +161,7 @@ def test_the_readme_tells_how_many_interviews_are_kept(
         words = str(told[name][0].strip("`"))
         assert words == describe_call(unit)
         options = {"unit": unit} if limit > 1 else {"contributions": 1}
-        tables = fpd.count(ROWS, workload, person="PERSON", **options)
+        tables = count_rows(fp.Source(ROWS, person="PERSON"), workload, **options)
         assert int(tables.marginal(by_year).sum()) == count_kept(limit)
 
 

@@ -75,7 +75,7 @@ def test_the_pythons_that_are_promised_are_tested_and_built_for() -> None:
     numbers = re.fullmatch(r"cp3\{([\d,]+)\}-\*", SETTINGS["tool"]["cibuildwheel"]["build"])
     assert numbers is not None
     assert [f"3.{number}" for number in numbers[1].split(",")] == pythons
-    page = (ROOT / "docs" / "support.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "support.md").read_text(encoding="utf-8")
     assert f"{pythons[0]} to {pythons[-1]}" in page
 
 
@@ -151,13 +151,13 @@ def test_files_that_should_not_be_published_are_found(tmp_path: Path) -> None:
 
 
 def test_the_extras_of_fitplug_and_opendp_for_mbi_exclude_each_other() -> None:
-    """As docs/synthetic.md says. When this fails, the two go together: change the page."""
+    """As docs/howto/synthetic.md says. When this fails, the two go together: change the page."""
     (ours,) = map(Requirement, PROJECT["optional-dependencies"]["mbi"])
     found = [r for r in map(Requirement, requires("opendp") or []) if r.name == "mbi"]
     (theirs,) = (r for r in found if r.marker and r.marker.evaluate({"extra": "mbi"}))
     (pin,) = theirs.specifier
     assert pin.operator == "=="
     assert not ours.specifier.contains(pin.version)
-    text = (ROOT / "docs" / "synthetic.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "howto" / "synthetic.md").read_text(encoding="utf-8")
     assert f"`opendp[mbi]` 0.16 needs mbi {pin.version}" in text
     assert version("opendp").startswith("0.16.")

@@ -35,7 +35,9 @@ SECOND = fp.design(fp.Workload(DOMAIN, [fp.queries({"s": np.array([[0.0, 1.0]])}
 def limited(path: Path) -> fp.Tables:
     """A person in both cells, of whom one row is kept, another each time."""
     pq.write_table(pa.table({"id": ["x", "x"], "s": ["1", "2"]}), path / "p.parquet")
-    return fpd.count(path / "p.parquet", (DOMAIN, [("s",)]), person="id", contributions=1)
+    return fpd.count(
+        fp.Source(path / "p.parquet", person="id"), (DOMAIN, [("s",)]), contributions=1
+    )
 
 
 def test_rows_chosen_anew_are_never_free_within_an_earlier_charge(tmp_path: Path) -> None:
@@ -162,7 +164,7 @@ class TestIdentifiers:
     IDS = tuple(uuid.UUID(int=i) for i in range(5))
 
     def count(self, path: Path) -> int:
-        tables = fpd.count(path, (DOMAIN, [("s",)]), person="id", contributions=1)
+        tables = fpd.count(fp.Source(path, person="id"), (DOMAIN, [("s",)]), contributions=1)
         return int(tables["s",].sum())
 
     def test_bytes_and_text_are_not_mixed(self, tmp_path: Path) -> None:

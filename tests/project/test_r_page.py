@@ -17,7 +17,7 @@ import fitplug as fp
 from tests.helpers.pages import blocks, run_line
 from tests.helpers.places import ROOT
 
-PAGE = ROOT / "docs" / "r.md"
+PAGE = ROOT / "docs" / "howto" / "r.md"
 
 WRITE = """
 write.csv(pyramid, "read-by-r.csv", row.names = FALSE)

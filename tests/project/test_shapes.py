@@ -26,6 +26,7 @@ from tests.helpers.command_line import fitplug
 from tests.helpers.local_workers import start_workers
 from tests.helpers.opendp_spaces import features  # noqa: F401
 from tests.helpers.shapes import SHAPES, SMALL, STRUCTURES, Shape, write_spec
+from tests.helpers.sources import count_rows
 
 pl = pytest.importorskip("polars")
 
@@ -104,7 +105,7 @@ def refuse_frames(shape: Shape) -> str | None:
 
 def count_persons(shape: Shape, place: Place) -> fp.Tables:
     limit = {"contributions": 1} if shape.plan.unit == fp.AddRemove() else {}
-    return fpd.count(place.write(shape), shape.plan, person="person", **limit)
+    return count_rows(fp.Source(place.write(shape), person="person"), shape.plan, **limit)
 
 
 def publish_tables(shape: Shape, place: Place) -> fp.Release:
@@ -126,8 +127,8 @@ def release_files(shape: Shape, place: Place) -> fp.Release:
 
 
 def release_persons(shape: Shape, place: Place) -> fp.Release:
-    keywords = {"client": place.client, "person": "person", **place.charge()}
-    return fpd.release(place.write(shape), shape.plan, place.output, **keywords)
+    people = fp.Source(place.write(shape), person="person")
+    return fpd.release(people, shape.plan, place.output, client=place.client, **place.charge())
 
 
 def release_series(shape: Shape, place: Place) -> fp.Release:

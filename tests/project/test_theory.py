@@ -2,102 +2,109 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import re
+import subprocess
+import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 from xml.etree import ElementTree
 
-import markdown
 import pytest
 
-ROOT = next(parent for parent in Path(__file__).parents if (parent / "mkdocs.yml").exists())
-PAGES = [*sorted((ROOT / "docs" / "theory").glob("*.md")), ROOT / "docs" / "notation.md"]
+from tests.helpers.places import ROOT
+
+THEORY = ROOT / "docs" / "theory"
+PAGES = sorted(THEORY.glob("*.md"))
 SOURCES = [
     *sorted((ROOT / "fitplug").rglob("*.py")),
     *sorted((ROOT / "adapters").rglob("*.py")),
     *PAGES,
 ]
+DISPLAY = re.compile(r"^[ ]*\$\$(.+?)\$\$[ ]*$", re.DOTALL | re.MULTILINE)
+INLINE = re.compile(r"(?<![\\$\w])\$(?=[^\s$])((?:[^$\\]|\\.)+?)(?<!\s)\$(?![\d$])")
 
 
-def load_hook() -> Any:
-    """Load the hook of MkDocs, which lies beside the pages and in no package."""
-    spec = importlib.util.spec_from_file_location("mathml_hook", ROOT / "docs" / "mathml.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module: ModuleType = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def load_extension() -> Any:
+    """Load the extension of Sphinx, which lies beside the pages and in no package."""
+    sys.path.insert(0, str(ROOT / "docs" / "_extensions"))
+    try:
+        return importlib.import_module("mathml")
+    finally:
+        del sys.path[0]
 
 
-mathml = load_hook()
+mathml = load_extension()
 
 
-def render(text: str) -> str:
-    formulas = mathml.Formulas()
-    formulas.urls = dict.fromkeys(mathml.PAGES, "page/")
-    return markdown.Markdown(extensions=["tables", "fenced_code", formulas]).convert(text)
-
-
-def leave_out_code(text: str) -> str:
-    text = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
-    return re.sub(r"`[^`\n]*`", "", text)
+def read_formulas(page: Path) -> tuple[list[str], list[str]]:
+    """Read the displayed formulas of a page, and those within its lines."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.M)
+    text = re.sub(r"`[^`\n]*`", "", text)
+    return DISPLAY.findall(text), INLINE.findall(DISPLAY.sub("", text))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_formula_of_a_page_is_rendered(page: Path) -> None:
-    text = leave_out_code(page.read_text(encoding="utf-8"))
-    displayed = mathml.DISPLAY.findall(text)
-    inline = re.findall(mathml.INLINE, mathml.DISPLAY.sub("", text))
-    html = render(text)
-    assert html.count("<math") == len(displayed) + len(inline)
-    assert "$" not in re.sub(r"<math.*?</math>", "", html, flags=re.DOTALL)
-    for formula in re.findall(r"<math.*?</math>", html, re.DOTALL):
-        ElementTree.fromstring(formula)
+    displayed, inline = read_formulas(page)
+    for formula in displayed:
+        ElementTree.fromstring(mathml.to_mathml(mathml.TAG.sub("", formula), "block"))
+    for formula in inline:
+        ElementTree.fromstring(mathml.to_mathml(formula, "inline"))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_no_formula_uses_what_code_hosting_sites_change(page: Path) -> None:
     """Their Markdown drops a backslash before punctuation, and forbids some commands."""
-    text = leave_out_code(page.read_text(encoding="utf-8"))
-    inline = re.findall(mathml.INLINE, mathml.DISPLAY.sub("", text))
+    displayed, inline = read_formulas(page)
     assert not [formula for formula in inline if re.search(r"\\[^A-Za-z\s]", formula)]
-    assert "\\operatorname" not in text
+    assert not [formula for formula in displayed + inline if "\\operatorname" in formula]
 
 
-@pytest.mark.parametrize(("letter", "path"), mathml.PAGES.items(), ids=mathml.PAGES)
-def test_the_equations_of_a_page_are_numbered_in_order(letter: str, path: str) -> None:
-    page = ROOT / "docs" / path
-    if page.exists():
-        tags = mathml.TAG.findall(page.read_text(encoding="utf-8"))
-        assert tags == [f"{letter}{number + 1}" for number in range(len(tags))]
-        assert tags
+@pytest.mark.parametrize(("letter", "page"), mathml.PAGES.items(), ids=mathml.PAGES)
+def test_the_equations_of_a_page_are_numbered_in_order(letter: str, page: str) -> None:
+    tags = mathml.TAG.findall((THEORY / f"{page}.md").read_text(encoding="utf-8"))
+    assert tags == [f"{letter}{number + 1}" for number in range(len(tags))]
+    assert tags
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: str(source.relative_to(ROOT)))
 def test_every_equation_cited_exists(source: Path) -> None:
-    for cited in re.findall(mathml.CITATION, source.read_text(encoding="utf-8")):
-        page = ROOT / "docs" / mathml.PAGES[cited[0]]
-        if page.exists():
-            assert cited in mathml.TAG.findall(page.read_text(encoding="utf-8")), cited
+    for cited in mathml.CITATION.findall(source.read_text(encoding="utf-8")):
+        page = THEORY / f"{mathml.PAGES[cited[0]]}.md"
+        assert cited in mathml.TAG.findall(page.read_text(encoding="utf-8")), cited
 
 
-def test_every_page_is_in_the_navigation() -> None:
-    nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    assert all(f": theory/{page.name}\n" in nav for page in PAGES[:-1])
-
-
-def test_a_tag_becomes_the_number_of_an_equation_and_a_citation_a_link() -> None:
-    html = render("By (D3):\n\n$$\na \\le b \\tag{D3}\n$$\n")
-    assert '(<a href="page/#D3">D3</a>)' in html
-    assert '<div class="equation" id="D3">' in html
-    assert '<span class="equation-number">(D3)</span>' in html
-    assert "\\tag" not in html
-
-
-def test_dollars_in_code_and_prices_are_no_formulas() -> None:
-    assert "<math" not in render("`$HOME/$USER` costs $5 and $6.\n\n```sh\necho $a $b\n```\n")
+def test_sphinx_renders_formulas_and_links_equations_and_the_other_site(tmp_path: Path) -> None:
+    """A site of two pages, one of them in the folder of the theory, which is not built with it."""
+    pages = {
+        "index.md": "# One\n\nBy (D3), and [more](theory/dual.md), `$HOME/$USER`.\n",
+        "theory/dual.md": "# Two\n",
+        "own.md": "# Three\n\n$$\na \\le b \\tag{D3}\n$$\n\n```sh\necho $a $b\n```\n\n$x$\n",
+    }
+    for name, text in pages.items():
+        path = tmp_path / "pages" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    settings = (
+        f"import sys\nsys.path.insert(0, {str(ROOT / 'docs' / '_extensions')!r})\n"
+        'extensions = ["myst_parser", "mathml", "theory_links"]\ntheory_folder = "theory"\n'
+        'myst_enable_extensions = ["dollarmath"]\nhtml_math_renderer = "mathml"\n'
+        'exclude_patterns = ["theory"]\nsuppress_warnings = ["toc.not_included"]\n'
+    )
+    (tmp_path / "pages" / "conf.py").write_text(settings, encoding="utf-8")
+    command = [sys.executable, "-m", "sphinx", "-qW", tmp_path / "pages", tmp_path / "site"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    one = (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
+    assert 'href="theory/dual.html#D3">D3</a>)' in one
+    assert 'href="theory/dual.html"' in one
+    assert "<math" not in one
+    two = (tmp_path / "site" / "own.html").read_text(encoding="utf-8")
+    assert '<div class="equation" id="D3">' in two
+    assert '<span class="equation-number">(D3)</span>' in two
+    assert two.count("<math") == 2
+    assert "\\tag" not in two
 
 
 @pytest.mark.parametrize("formula", [r"\unknown{x}", r"\frac{a", r"a & b"])

@@ -66,7 +66,7 @@ def test_intervals_of_discrete_noise_cover_as_often_as_the_docs_say():
     assert 0.944 < min(shares) < 0.945
     assert 0.955 < max(shares) < 0.956
     assert covered_by_discrete_noise(1e6) == pytest.approx(0.95, abs=1e-6)
-    page = (ROOT / "docs" / "releases.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "releases.md").read_text(encoding="utf-8")
     for text in (" ".join(page.split()), " ".join(str(fp.Release.interval.__doc__).split())):
         assert "If it is 10 or more, an interval of 95 % around an estimate" in text
         assert "between 94.4 % and 95.6 %" in text

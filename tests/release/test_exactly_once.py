@@ -18,6 +18,8 @@ import fitplug as fp
 import fitplug_dask as fpd
 import fitplug_opendp as fpo
 from fitplug.files.folders import make_partial_folder, move_into_place
+from fitplug.ledger import ReleaseCharges
+from fitplug_dask.series.counts import estimate_more_files
 from fitplug_opendp import executor, output, publication
 from fitplug_opendp.release_progress import log_duration
 from fitplug_opendp.staging import Staging
@@ -260,6 +262,27 @@ class TestPublish:
         fpo.publish(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
         assert free == []
 
+    def test_a_series_needs_room_for_its_counts_and_staged_answers(
+        self, tmp_path, ledger, monkeypatch
+    ):
+        domain = fp.Domain({"month": fp.Integers(1, 2), "place": fp.Integers(1, 500)})
+        workload = fp.Workload(domain, [fp.marginal("month", "place", std=9.0, name="months")])
+        plan = fp.design(workload, periods="month")
+        needed = output.estimate_size(plan) + estimate_more_files(plan, "month")
+        free = needed - 1
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: (10**9, 0, free))
+        with pytest.raises(fp.FitplugError, match=r"pay needs about .* nothing was charged"):
+            fpd.begin_series(plan, tmp_path / "pay", ledger=ledger, key="k")
+        assert [path.name for path in tmp_path.iterdir()] == ["budget.db"]
+        assert ledger.entries() == ()
+        free = needed
+        series = fpd.begin_series(plan, tmp_path / "pay", ledger=ledger, key="k")
+        tables = fp.Tables(domain, {("month", "place"): np.full((2, 500), 7)})
+        series.release(1, tables)
+        files = [path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()]
+        assert sum(files) < needed
+        series.release(2, tables)
+
     def test_a_charged_release_is_finished_whatever_room_there_is(
         self, tmp_path, ledger, monkeypatch
     ):
@@ -367,15 +390,15 @@ class TestPublish:
         assert not (tmp_path / "b").exists()
 
     def test_in_memory_a_key_is_drawn_once(self, tmp_path, ledger, monkeypatch):
-        real = fp.Ledger.record_draw
+        real = ReleaseCharges.record_draw
 
         def killed(*_: object, **__: object) -> None:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(fp.Ledger, "record_draw", killed)
+        monkeypatch.setattr(ReleaseCharges, "record_draw", killed)
         with pytest.raises(KeyboardInterrupt):
             fpo.release(PLAN, TABLES, ledger=ledger, key="k")
-        monkeypatch.setattr(fp.Ledger, "record_draw", real)
+        monkeypatch.setattr(ReleaseCharges, "record_draw", real)
         made = fpo.release(PLAN, TABLES, ledger=ledger, key="k")
         assert ledger.spent == made.rho
         with pytest.raises(fp.KeyTaken, match="never drawn again"):

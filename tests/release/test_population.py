@@ -54,7 +54,7 @@ TRUE_KEPT, TRUE_ALL = int(np.minimum(PER_PERSON, KEPT).sum()), len(VISITS["ID"])
 def counted(tmp_path_factory: pytest.TempPathFactory) -> fp.Tables:
     path = tmp_path_factory.mktemp("visits") / "visits.parquet"
     pq.write_table(pa.table(VISITS), path)
-    return fpd.count(path, PLAN, person="ID", contributions=KEPT)
+    return fpd.count(fp.Source(path, person="ID"), PLAN, contributions=KEPT)
 
 
 @pytest.fixture(scope="module")

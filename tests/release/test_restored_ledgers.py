@@ -16,6 +16,7 @@ import fitplug as fp
 import fitplug_dask as fpd
 import fitplug_opendp as fpo
 from fitplug.errors import FitplugError, InputError, LedgerError
+from fitplug.ledger import ReleaseCharges
 from fitplug_dask.releases import releasing, tasks
 from fitplug_dask.series import drawing as series_drawing
 from fitplug_opendp import publication
@@ -112,6 +113,7 @@ CALLS: dict[str, list[Callable[[Path], Any]]] = {
     "folder that replaces": [partial(publish, key="a", replace=True)],
     "parts": [release_in_parts],
     "parts with a key": [partial(release_in_parts, key="a")],
+    "parts that replace": [partial(release_in_parts, key="a", replace=True)],
     "series": [begin, *(partial(release_month, month=month) for month in (1, 2))],
 }
 MARKS = {"folder with a key": [], "series": [pytest.mark.long]}
@@ -242,7 +244,7 @@ class TestAReleaseIntoAFolder:
     ) -> None:
         fp.Ledger(root / LEDGER, rho=100.0)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(fp.Ledger, "record_draw", lambda *_, **__: 1 / 0)
+            patch.setattr(ReleaseCharges, "record_draw", lambda *_, **__: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 publish(root, key="a")
         (staged,) = (root / "data").glob(".out.*.parts/answers/part-00000.npy")

@@ -16,6 +16,7 @@ import pytest
 
 import fitplug as fp
 import fitplug_opendp as fpo
+from fitplug.ledger import ReleaseCharges
 from fitplug_opendp import publication
 from fitplug_opendp.count_checks import ALL_ROWS, CountedRows
 from fitplug_opendp.executor import ThisProcess, WholeTables
@@ -69,7 +70,7 @@ def test_a_free_release_is_retried_for_as_many_records(tmp_path, ledger, monkeyp
     keywords = {"ledger": ledger, "within": "men", "key": "women"}
     publish_until(monkeypatch, "report_write_errors", WOMEN, TABLES, tmp_path / "w", **keywords)
     with monkeypatch.context() as patch:
-        patch.setattr(fp.Ledger, "record_draw", killed)
+        patch.setattr(ReleaseCharges, "record_draw", killed)
         with pytest.raises(KilledError):
             fpo.publish(WOMEN, TABLES, tmp_path / "w", **keywords)
     for more in (2, 1000):
@@ -90,7 +91,7 @@ def test_free_releases_need_the_same_kind_of_counts(tmp_path, ledger, monkeypatc
     with pytest.raises(fp.LedgerError, match="does not know these counts"):
         fpo.release(WOMEN, count, ledger=ledger, within="all")
     with monkeypatch.context() as patch:
-        patch.setattr(fp.Ledger, "record_draw", killed)
+        patch.setattr(ReleaseCharges, "record_draw", killed)
         with pytest.raises(KilledError):
             fpo.publish(MEN, count, tmp_path / "m", ledger=ledger, key="begun")
     with pytest.raises(fp.LedgerError, match="not drawn yet: finish that one first"):
@@ -135,7 +136,7 @@ def test_another_folder_is_another_release_unless_a_key_tells(tmp_path, ledger, 
 
 def test_killed_between_the_folder_and_the_ledger_it_is_found(tmp_path, ledger, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(fp.Ledger, "record_publication", killed)
+        patch.setattr(ReleaseCharges, "record_publication", killed)
         with pytest.raises(KilledError):
             fpo.publish(MEN, TABLES, tmp_path / "m", ledger=ledger, key="k")
     (staged,) = tmp_path.glob(".m.*.parts")
@@ -216,7 +217,7 @@ def test_what_a_killed_run_staged_is_taken_if_its_manifest_is_there(tmp_path, le
     staged = []
     for step, name in (("write_manifest", "a"), ("record_draw", "b")):
         with monkeypatch.context() as patch:
-            patch.setattr(publication if step == "write_manifest" else fp.Ledger, step, killed)
+            patch.setattr(publication if step == "write_manifest" else ReleaseCharges, step, killed)
             patch.setattr(Staging, "discard", lambda _: None)
             with pytest.raises(KilledError):
                 fpo.publish(MEN, TABLES, tmp_path / name, ledger=ledger, key=name)

@@ -12,34 +12,24 @@ from fitplug.ledger import Ledger
 from fitplug.numeric import floor_written
 from fitplug.plan import Plan
 from fitplug.privacy import read_rho
-from fitplug_cli.render import out
 from fitplug_cli.render.json_records import compute_rho
 from fitplug_cli.render.release_record import read_release_record
 from fitplug_cli.spec import Spec
 from fitplug_opendp.staging import find_unknown_charge
 
 
-def open_ledger(spec: Spec, *, begin: bool = True) -> Ledger | None:
-    """Open the ledger of a spec, and begin it if it does not exist.
-
-    Args:
-        begin: Whether a ledger that does not exist is begun.
+def open_ledger(spec: Spec) -> Ledger | None:
+    """Open the ledger of a spec. One that does not exist is created by its first charge.
 
     Returns:
-        The ledger; None if the spec names none, or none is to be begun.
+        The ledger; None if the spec names none.
 
     Raises:
         LedgerError: If the ledger is damaged, or was begun with another budget.
     """
     if spec.ledger is None or spec.ledger_path is None:
         return None
-    budget, has_begun = spec.ledger, has_ledger_file(spec)
-    if not has_begun and not begin:
-        return None
-    ledger = Ledger(spec.ledger_path, **budget.amount)
-    if not has_begun:
-        out.print(f"began the ledger {spec.ledger_path}, in which nothing is spent yet")
-    return ledger
+    return Ledger(spec.ledger_path, **spec.ledger.amount, deferred=True)
 
 
 def has_ledger_file(spec: Spec) -> bool:
@@ -113,7 +103,7 @@ def check_max_rho(spec: Spec, plan: Plan) -> None:
         return
     # The next design may end at another gap within the tolerance, so that the factor has room for
     # it. Then the factor is rounded up to 4 digits.
-    factor = math.sqrt(needed / most) * (1 + spec.design.tolerance)
+    factor = math.sqrt(needed / most * (1 + spec.design.tolerance))
     digits = 10.0 ** (3 - math.floor(math.log10(factor)))
     relax = math.ceil(factor * digits) / digits
     raise OverBudget(

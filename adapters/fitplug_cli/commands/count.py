@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -23,10 +23,7 @@ from fitplug_cli.render import (
     set_up_output,
     write_counts,
 )
-from fitplug_cli.spec import Spec, SpecError, load_spec
-
-if TYPE_CHECKING:
-    from fitplug_dask.sources import Source
+from fitplug_cli.spec import Spec, load_spec
 
 
 def count(
@@ -34,7 +31,9 @@ def count(
     plan_file: PlanOption = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", help="Where to write the counts. [default: SPEC.counts.npz]"),
+        typer.Option(
+            "--output", "-o", help="Where to write the counts. [default: SPEC.counts.npz]"
+        ),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show files, rows, tasks and memory.")
@@ -52,9 +51,7 @@ def count(
         check_target(path, read_counts)
     plan = load_plan(spec, plan_file) if plan_file else design_within_limit(spec)
     if dry_run:
-        print_preview(
-            fitplug_dask.preview(find_source(spec), plan, **list_reading_options(spec)), plan
-        )
+        print_preview(fitplug_dask.preview(spec.source, plan), plan)
         return
     tables = count_tables(spec, plan)
     write_counts(path, tables)
@@ -85,44 +82,9 @@ def count_tables(
     print_row_rules(spec)
     with connect(spec) as client, open_progress_bar("count") as bar:
         return fitplug_dask.count(
-            find_source(spec),
+            spec.source,
             plan if tables is None else (plan.domain, tables),
             client=client,
             progress=lambda done, rows: bar.show(done / rows if rows else 1.0),
             unit=None if spec.data.person is None else plan.unit,
-            **list_reading_options(spec),
         )
-
-
-def find_source(spec: Spec) -> Source:
-    """Return the rows that a spec names, as `fitplug_dask.count` takes them.
-
-    Raises:
-        SpecError: If [data] version is given for files, which have none.
-    """
-    from fitplug_dask import DeltaTable, IcebergTable
-
-    data = spec.data
-    if data.table == "delta":
-        return DeltaTable(spec.source, data.version)
-    if data.table == "iceberg":
-        return IcebergTable(spec.source, data.version)
-    if data.version is not None:
-        raise SpecError(
-            f'{spec.path}: [data] version is for tables: add table = "delta" or "iceberg", '
-            "or leave it out"
-        )
-    return spec.source
-
-
-def list_reading_options(spec: Spec) -> dict[str, Any]:
-    """List how rows are read, as keywords of `fitplug_dask.count` and `fitplug_dask.preview`."""
-    data = spec.data
-    return {
-        "storage_options": data.storage_options,
-        "person": data.person,
-        "weight": data.weight,
-        "where": data.where,
-        "zone": data.zone,
-        "missing": {name: None if value == "" else value for name, value in data.missing.items()},
-    }

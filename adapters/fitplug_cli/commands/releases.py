@@ -20,15 +20,13 @@ from fitplug_cli.commands.budgets import (
     open_ledger,
 )
 from fitplug_cli.commands.clusters import connect
-from fitplug_cli.commands.count import count_tables, find_source, list_reading_options
+from fitplug_cli.commands.count import count_tables
 from fitplug_cli.render import (
     build_ledger_record,
     open_progress_bar,
-    print_charge,
     print_release,
     print_row_rules,
     read_counts,
-    warn_of_formulas,
 )
 from fitplug_cli.render.release_record import (
     ReleaseFiles,
@@ -108,7 +106,7 @@ def check_counts_are_kept(spec: Spec, options: ChargeOptions) -> None:
     if options.within is None:
         return
     why = "person keeps others each time they are counted" if spec.data.person is not None else None
-    if spec.data.rows is not None:
+    if spec.source.rows is not None:
         why = "weight or where may count others"
     if why is not None:
         raise SpecError(
@@ -127,7 +125,7 @@ def check_paths(spec: Spec) -> None:
     """
     others = {}
     if spec.data.local_path is not None and not glob.has_magic(spec.data.local_path):
-        others["the data"] = Path(spec.source)
+        others["the data"] = spec.resolve(spec.data.local_path)
     if spec.ledger_path is not None:
         others["the ledger"] = spec.ledger_path
         try:
@@ -164,7 +162,7 @@ def publish_release(
         The record of release.json, the folder, and what the ledger has left.
 
     Raises:
-        SpecError: If an earlier release is to be replaced, which releases in parts cannot do.
+        SpecError: If an earlier release in a store is to be moved aside.
         TablesError: If the counts are not those that the spec describes.
         OverBudget: If the ledger has too little left.
         AlreadyReleased: If the plan was released before and another draw is not paid for.
@@ -176,10 +174,7 @@ def publish_release(
         check_first_charge(spec, plan, options.within)
     publish = _publish_in_parts if spec.output.parts else _publish_whole
     published, state, ledger = publish(spec, plan, options, counts_file)
-    print_charge(ledger, published.release, state)
-    print_release(published, spec.output_location, state)
-    if not spec.output.parts:
-        warn_of_formulas(spec.workload, safe=spec.output.spreadsheet_safe)
+    print_release(published, ledger, spec.output_location, state)
     return read_release_record(published.output.place) | {
         "found": state,
         "ledger": build_ledger_record(ledger),
@@ -192,14 +187,20 @@ _Published: TypeAlias = tuple[PublishedRelease, ReleaseState, Ledger | None]
 def _publish_whole(
     spec: Spec, plan: Plan, options: ChargeOptions, counts_file: Path | None
 ) -> _Published:
-    """Publish a release that this process draws. A new ledger is begun when all is counted."""
-    publication = _prepare(spec, plan, options, open_ledger(spec, begin=False))
+    """Publish a release that this process draws."""
+    ledger = open_ledger(spec)
+    with open_progress_bar("check"):  # large plans take a while to verify
+        publication = Publication.prepare(
+            make_request(spec, plan, options, ledger),
+            Output.open(spec.output_dir),
+            ThisProcess(),
+            confidence=spec.output.confidence,
+            files=make_release_files(spec, ledger),
+        )
     tables = None
     if publication.needs_counts:
         tables = count_tables(spec, plan) if counts_file is None else read_counts(counts_file)
         check_counts(spec, plan, tables, counts_file)
-    if publication.request.ledger is None and spec.ledger is not None:
-        publication = _prepare(spec, plan, options, open_ledger(spec))
 
     def get_counts() -> WholeTables:
         assert tables is not None
@@ -208,20 +209,7 @@ def _publish_whole(
     with open_progress_bar("draw") as bar:
         executor = ThisProcess(lambda done, total: bar.show(done / total, f"{done:,} of {total:,}"))
         published = replace(publication, executor=executor).publish(get_counts)
-    return published, publication.state, publication.request.ledger
-
-
-def _prepare(
-    spec: Spec, plan: Plan, options: ChargeOptions, ledger: Ledger | None
-) -> Publication[WholeTables]:
-    with open_progress_bar("check"):  # large plans take a while to verify
-        return Publication.prepare(
-            make_request(spec, plan, options, ledger),
-            Output.open(spec.output_dir),
-            ThisProcess(),
-            confidence=spec.output.confidence,
-            files=make_release_files(spec, ledger),
-        )
+    return published, publication.state, ledger
 
 
 def _publish_in_parts(
@@ -230,9 +218,10 @@ def _publish_in_parts(
     """Publish a release in parts, on the workers of the spec's cluster or on threads."""
     from fitplug_dask.releases import make_release
 
-    if options.replace:
+    if options.replace and spec.output.is_url:
         raise SpecError(
-            f"{spec.path}: --replace is not for [output] parts; name another [output] path"
+            f"{spec.path}: --replace is not for [output] path in a store, where no folder can be "
+            "moved; name another [output] path"
         )
     tables = None if counts_file is None else read_counts(counts_file)
     if tables is not None:
@@ -241,15 +230,14 @@ def _publish_in_parts(
     with connect(spec) as client, open_progress_bar("release") as bar:
         ledger = open_ledger(spec)
         published, state = make_release(
-            find_source(spec) if tables is None else tables,
+            spec.source if tables is None else tables,
             make_request(spec, plan, options, ledger),
             Output.open(spec.output_location, spec.output.storage_options),
-            {"key": None, **list_reading_options(spec)},
             client,
             lambda done, total: bar.show(done / total if total else 1.0),
             spec.output.confidence,
             make_release_files(spec, ledger),
-            None if ledger is None else spec.key_file,
+            key_file=None if ledger is None else spec.key_file,
         )
     return published, state, ledger
 
@@ -267,7 +255,7 @@ def make_request(
     """
     return ReleaseRequest(
         plan,
-        CountedRows(spec.data.rows, "declared" if spec.data.person is None else "enforced"),
+        CountedRows(spec.source.rows, "declared" if spec.data.person is None else "enforced"),
         ledger=ledger,
         within=options.within,
         what=f"{spec.path.name}: {list_names(spec.workload.names)}",
@@ -293,9 +281,9 @@ def check_counts(spec: Spec, plan: Plan, tables: Tables, counts_file: Path | Non
             f"{counts_file}: the rows counted were limited {actual}, and {spec.path} limits them "
             f"{wanted}; count again with this spec"
         )
-    if spec.data.rows != tables.rows:
+    if spec.source.rows != tables.rows:
         wanted, actual = (
-            rows or "each row is one record" for rows in (spec.data.rows, tables.rows)
+            rows or "each row is one record" for rows in (spec.source.rows, tables.rows)
         )
         raise TablesError(
             f"{counts_file}: these were counted so: {actual}; but {spec.path} says: {wanted}; "

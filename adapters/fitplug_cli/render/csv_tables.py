@@ -9,6 +9,7 @@ in all columns of a table. The Parquet tables have all digits.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,8 +20,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv
 
-from fitplug.release import MEASURES
-from fitplug.workload import Workload
+from fitplug.domain import Domain
+from fitplug.release import MEASURES, RESULT_COLUMNS
+from fitplug.workload import QueryGroup, Workload
 
 DIGITS = 4
 """The number of digits of a table's smallest std; all numbers have as many decimals as it."""
@@ -54,6 +56,19 @@ def write_csv(path: Path, table: Any, *, spreadsheet_safe: bool = False) -> None
         columns = [_neutralise_column(column) for column in table.columns]
         table = pa.table(columns, names=[neutralise(name) for name in table.column_names])
     pa.csv.write_csv(table, path)
+
+
+_NUMBER_BYTES = 16
+"""About the bytes of a rounded number and its comma, for counts of up to ten digits."""
+
+
+def estimate_csv_size(domain: Domain, group: QueryGroup) -> int:
+    """Estimate the bytes of the CSV table of a group from its labels and number of rows."""
+    row_bytes: float = _NUMBER_BYTES * len(RESULT_COLUMNS)
+    for factor in group.factors:
+        labels = factor.labels(domain[factor.attribute])
+        row_bytes += sum(len(f'"{label}",'.encode()) for label in labels) / len(labels)
+    return math.ceil(group.size * row_bytes)
 
 
 def count_table_decimals(stds: npt.NDArray[np.float64]) -> int:

@@ -12,14 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug import baselines
-from fitplug.display import format_up
 from fitplug.errors import DesignError, WorkloadError
 from fitplug.families import list_names
-from fitplug.plan import NEGLIGIBLE_GAP, GroupRow, Plan, estimate_saving, price_groups
+from fitplug.plan import NEGLIGIBLE_GAP, GroupRow, Plan, describe_gap, estimate_saving, price_groups
 from fitplug.release import About, Limited, describe_planned_population
 from fitplug.workload import ReplaceOne
 from fitplug_cli.render.contribution_limits import Limit, compare_limits
-from fitplug_cli.render.json_records import compute_epsilon, compute_privacy_cost, compute_rho
+from fitplug_cli.render.json_records import compute_epsilon, compute_rho
 
 
 def format_percent(share: float) -> str:
@@ -44,7 +43,7 @@ _BINDING = 1 - 1e-3
 """A query is at its target if its variance is at least this share of the target."""
 
 _SLACK = 0.01
-"""A cell has something left for more counts if its slack is above this share of Delta squared."""
+"""A cell has something left for more counts if its slack is above this share of twice rho."""
 
 _EVEN = 1 - 5e-4
 """Costs are even if the least cost of a cell, over the largest, is shown as 100.0 %."""
@@ -181,11 +180,6 @@ class Facts:
         )
 
     @cached_property
-    def privacy_cost(self) -> float:
-        """Delta for all records of one person, rounded up."""
-        return compute_privacy_cost(self.plan)
-
-    @cached_property
     def rho(self) -> float:
         """The rho that is charged for all records of one person."""
         return compute_rho(self.plan)
@@ -241,9 +235,8 @@ class Facts:
         if self.plan.gap <= NEGLIGIBLE_GAP:
             return ""
         return (
-            f"This plan is within {format_up(self.plan.gap, 2)} of the least Delta, and the least "
-            "itself is not known: what a relaxation saves at most includes what a better plan "
-            "for the same targets might save."
+            f"This plan is {describe_gap(self.plan)}, and the least itself is not known: what a "
+            "relaxation saves at most includes what a better plan for the same targets might save."
         )
 
     @property

@@ -16,7 +16,9 @@ from fitplug.display import (
     GREY,
     MOST_BARS,
     ORANGE,
+    format_delta,
     format_down,
+    format_percent_up,
     format_up,
     open_figure,
     separate_thousands,
@@ -53,6 +55,8 @@ def render_page(facts: Facts, warning: str | None = None) -> str:
     )
     filters = {
         "up": format_up,
+        "delta": format_delta,
+        "percent_up": format_percent_up,
         "below": format_down,
         "percent": format_percent,
         "factor": format_factor,

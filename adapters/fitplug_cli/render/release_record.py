@@ -29,7 +29,7 @@ from fitplug.release import (
     list_core_versions,
     name_files,
 )
-from fitplug_cli.render.csv_tables import write_csv
+from fitplug_cli.render.csv_tables import estimate_csv_size, write_csv
 from fitplug_cli.render.json_records import build_measures_record
 from fitplug_opendp.noise_source import find_check
 
@@ -89,6 +89,11 @@ class ReleaseFiles:
     spreadsheet_safe: bool = False
     has_csv: bool = True
 
+    def estimate_size(self, plan: Plan) -> int:
+        """Estimate the bytes of the CSV tables; the rest is small."""
+        groups = plan.workload.groups if self.has_csv else ()
+        return sum(estimate_csv_size(plan.domain, group) for group in groups)
+
     def describe(self, release: Release) -> dict[str, Any]:
         """Return the entries of release.json: what ran."""
         return describe_release(release, self.confidence, self.delta) | {
@@ -136,7 +141,7 @@ def describe_release(release: Release, confidence: float, delta: float) -> dict[
         "plan_rho": plan.rho,
         "plan_rho_exact": str(plan.rho_exact),
         **_describe_check(plan),
-        "certified_gap": plan.gap,
+        "gap": plan.gap,
         "target_scale": plan.scale,
         "released": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "groups": [

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from fitplug.counts import check_weight, make_filters
+from fitplug.counts import DeltaTable, IcebergTable, Source, check_weight
 from fitplug.domain import Domain
 from fitplug.errors import FitplugError, WorkloadError, suggest_nearest
 from fitplug.files import is_url
@@ -167,6 +167,7 @@ class Spec:
         path: The file.
         workload: The workload of its [domain] and its [[query]] tables.
         unit: The unit of privacy that plans are designed for.
+        source: What [data] says the data are.
         data, privacy, ledger, output, about, design: The sections of these names; ledger is None
             if the spec has none.
     """
@@ -174,6 +175,7 @@ class Spec:
     path: Path
     workload: Workload
     unit: Unit
+    source: Source
     data: DataSection
     privacy: PrivacySection
     ledger: LedgerSection | None
@@ -184,19 +186,6 @@ class Spec:
     def resolve(self, path: str) -> Path:
         """Return the location of a path that the spec names."""
         return self.path.parent / path
-
-    @property
-    def source(self) -> str:
-        """The path, glob or URL of the rows.
-
-        Only the brackets and stars of [data] path make a glob, not those of the spec's folder.
-        """
-        path = self.data.local_path
-        if path is None:
-            return self.data.path
-        if glob.has_magic(path):
-            return str(Path(glob.escape(str(self.path.parent))) / path)
-        return str(self.resolve(path))
 
     @property
     def output_dir(self) -> Path:
@@ -273,13 +262,15 @@ def _build_spec(path: Path, document: Document) -> Spec:
             _check_budget(document.ledger)
     workload = _build_workload(folder, document, domain)
     with _name_key("[data]"):
-        _check_rows(data, workload)
+        source = _build_source(folder, data)
+        _check_rows(source, workload)
     with _name_key("[privacy] unit:"):
         unit = _read_unit(document, workload)
     return Spec(
         path=path,
         workload=workload,
         unit=unit,
+        source=source,
         data=data,
         privacy=privacy,
         ledger=document.ledger,
@@ -326,14 +317,47 @@ def _find_wrong_query(domain: Domain, groups: Sequence[UnboundQueryGroup]) -> st
     return "[[query]]"
 
 
-def _check_rows(data: DataSection, workload: Workload) -> None:
+def _build_source(folder: Path, data: DataSection) -> Source:
+    """Build what [data] says the data are; its path is relative to the folder of the spec.
+
+    Only the brackets and stars of [data] path make a glob, not those of the spec's folder.
+
+    Raises:
+        FitplugError: A key has a wrong value.
+    """
+    path = data.local_path
+    if path is None:
+        location = data.path
+    elif glob.has_magic(path):
+        location = str(Path(glob.escape(str(folder))) / path)
+    else:
+        location = str(folder / path)
+    table: str | DeltaTable | IcebergTable = location
+    if data.table == "delta":
+        table = DeltaTable(location, data.version)
+    elif data.table == "iceberg":
+        table = IcebergTable(location, data.version)
+    elif data.version is not None:
+        raise SpecError('version is for tables: add table = "delta" or "iceberg", or leave it out')
+    return Source(
+        table,
+        where=data.where,
+        weight=data.weight,
+        person=data.person,
+        zone=data.zone,
+        missing={name: None if value == "" else value for name, value in data.missing.items()},
+        storage_options=data.storage_options,
+    )
+
+
+def _check_rows(source: Source, workload: Workload) -> None:
     """Raise FitplugError for columns of [data] that cannot be used with the workload."""
-    if data.person is not None and data.person in workload.attributes:
+    if source.person is not None and source.person in workload.attributes:
         raise SpecError(
-            f"person = {data.person!r} identifies persons, so no query may name it; leave it out "
+            f"person = {source.person!r} identifies persons, so no query may name it; leave it out "
             "of the queries or name another column of persons"
         )
-    check_weight(data.weight, make_filters(data.where), workload.attributes, data.person)
+    check_weight(source.weight, source.filters, workload.attributes, source.person)
 
 
 def _read_unit(document: Document, workload: Workload) -> Unit:

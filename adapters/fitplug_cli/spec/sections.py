@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from fitplug.counts import describe_rows, make_filters
 from fitplug.families import LARGEST_WEIGHT
 from fitplug.ledger import make_budget
 from fitplug.release import About
@@ -53,11 +52,6 @@ class DataSection(_Section):
     storage_options: dict[str, Any] = Field(default={}, repr=False)
     weight: str | None = Field(default=None, min_length=1)
     where: Any = None
-
-    @property
-    def rows(self) -> str | None:
-        """How weights and filters make records of rows, in the words of `Tables.rows`."""
-        return describe_rows(self.weight, make_filters(self.where))
 
     @property
     def local_path(self) -> str | None:
@@ -175,7 +169,7 @@ class AboutSection(_Section):
 class DesignSection(_Section):
     """[design]: what the optimizer minimises, and when it may stop; see `fitplug.design`."""
 
-    tolerance: float = Field(default=1e-4, ge=1e-9, lt=1)
+    tolerance: float = Field(default=2e-4, ge=1e-9, lt=1)
     max_iterations: int = Field(default=2000, ge=1)
     solver: Literal["dual", "sm2"] = "dual"
     refine: bool = True

@@ -275,7 +275,7 @@ class Selection:
             )
         check_contributions(contributions)
         if key is not None and (not isinstance(key, bytes) or len(key) < KEY_BYTES):
-            raise TypeError(f"key must be at least {KEY_BYTES} secret bytes")
+            raise TypeError(f"person_key must be at least {KEY_BYTES} secret bytes")
         secret = hashlib.sha256(secrets.token_bytes(32) if key is None else key).digest()
         return cls(person, contributions, secret[:KEY_BYTES], secret[KEY_BYTES:], groups)
 

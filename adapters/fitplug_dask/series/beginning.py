@@ -8,18 +8,19 @@ from os import PathLike
 from pathlib import Path
 
 from fitplug.errors import FitplugError, InputError, KeyTaken, LedgerError
-from fitplug.files import check_arrow, is_url
-from fitplug.ledger import Ledger, StagedCharge
+from fitplug.files import LocalPlace, check_arrow, is_url
+from fitplug.ledger import Ledger, ReleaseCharges, StagedCharge
 from fitplug.plan import Plan
 from fitplug.release import PLAN, check_names
 from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
 from fitplug_dask.encryption import check_encryption
-from fitplug_dask.series.counts import answer_by_period
+from fitplug_dask.series.counts import answer_by_period, estimate_more_files
 from fitplug_dask.series.drawing import SeriesCharge
 from fitplug_dask.series.folders import RECORD, SeriesRecord, locate_hidden, read_plan
 from fitplug_dask.series.series import Series
 from fitplug_opendp.key_file import KeyFile
 from fitplug_opendp.noise_source import NoiseSource
+from fitplug_opendp.output import Output
 from fitplug_opendp.release_progress import ReleaseRequest
 from fitplug_opendp.staging import encode_path, report_write_errors
 
@@ -95,7 +96,7 @@ def begin_series(
         )
 
     def find_begun() -> Series | None:
-        charge = ledger.find_release(request)
+        charge = ReleaseCharges(ledger).find(request)
         return (
             None
             if charge is None
@@ -103,7 +104,7 @@ def begin_series(
         )
 
     def find_owner() -> str:
-        charge = ledger.find_release(request)
+        charge = ReleaseCharges(ledger).find(request)
         return "" if charge is None else describe(charge).digest
 
     if (series := find_begun()) is not None:
@@ -112,18 +113,21 @@ def begin_series(
     noise_source.check_sampler()
     try:
         with report_write_errors(place, "nothing was charged; make room or name another place"):
+            Output(LocalPlace(place)).check_room(plan, estimate_more_files(plan, periods))
             _prepare_folder(plan, place, ledger)
         _check_key_file(key_file, key, place, find_owner)
     except FitplugError:
         if (series := find_begun()) is None:  # it may be begun by another process, meanwhile
             raise
         return series
-    begun = ledger.begin_release(request)
+    begun = ReleaseCharges(ledger).begin(request)
     record, output = describe(begun), encode_path(place)
     key_of_counts = _locate_key(key_file, key, record.digest, place)
     key_of_counts.keep()
     # From now on nobody can take the charge for that of a release that is drawn at once.
-    stage = ledger.record_draw(begun.entry, record.digest, counts=record.digest, output=output)
+    stage = ReleaseCharges(ledger).record_draw(
+        begun.entry, record.digest, counts=record.digest, output=output
+    )
     _check_charge(ledger, StagedCharge(begun.entry, stage), record, place)
     if stage.state == "published":  # another process has drawn all periods, meanwhile
         key_of_counts.remove()
@@ -150,7 +154,9 @@ def _open_begun(
     if state == "charged":
         # The ledger is a copy from before it had the record, and enters it again.
         output = encode_path(place)
-        ledger.record_draw(charge.entry, record.digest, counts=record.digest, output=output)
+        ReleaseCharges(ledger).record_draw(
+            charge.entry, record.digest, counts=record.digest, output=output
+        )
     return open_series(place, ledger=ledger, key_file=key_file)
 
 

@@ -31,6 +31,10 @@ from fitplug.workload import AddRemove, select_largest_sets
 from fitplug_dask.encryption import decrypt_long, encrypt_long
 from fitplug_opendp.count_checks import check_limit, list_outside_attributes
 
+_CELL_BYTES = 8
+_FILES_BYTES = 2**15
+"""Of the manifests and of the metadata of the tables of a period."""
+
 
 @dataclass(frozen=True, repr=False, eq=False)
 class PeriodCounts:
@@ -74,6 +78,18 @@ def list_period_tables(plan: Plan, periods: str) -> tuple[AttributeSet, ...]:
     return select_largest_sets(
         dict.fromkeys(ordered(tuple({*names, periods})) for names in plan.tables)
     )
+
+
+def estimate_more_files(plan: Plan, periods: str) -> int:
+    """Estimate the bytes of a series that a release at once would not have.
+
+    These are the exact counts and the staged answers of all periods, which stay until the last one
+    is drawn, and small files for each period.
+    """
+    cells = sum(
+        math.prod(plan.domain.shape_of(names)) for names in list_period_tables(plan, periods)
+    )
+    return _CELL_BYTES * (cells + plan.strategy.size) + _FILES_BYTES * plan.domain[periods].size
 
 
 def take_period(

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from fitplug.counts import Tables
 from fitplug.errors import FitplugError, InputError
 from fitplug.families import may_be_clamped
-from fitplug.ledger import DrawRequest, Ledger, Stage, StagedCharge
+from fitplug.ledger import DrawRequest, Ledger, ReleaseCharges, Stage, StagedCharge
 from fitplug.numeric import IntArray
 from fitplug.plan import Plan
 from fitplug.release import PeriodAnswers
@@ -146,12 +146,14 @@ class Drawing:
             what=f"period {label} of {self.record.key}",
             output=encode_path(self.folders.folder),
         )
-        return self.charge.ledger.begin_release(request)
+        return ReleaseCharges(self.charge.ledger).begin(request)
 
     def _enter(self, begun: StagedCharge, digest: str, seal: str) -> Stage:
         """Enter answers as drawn, and return the stage that the draw is at."""
         output = encode_path(self.folders.folder)
-        return self.charge.ledger.record_draw(begun.entry, digest, counts=seal, output=output)
+        return ReleaseCharges(self.charge.ledger).record_draw(
+            begun.entry, digest, counts=seal, output=output
+        )
 
     @property
     def _run(self) -> str:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fitplug.counts import AttributeSet, Tables
+from fitplug.counts import AttributeSet, Source, Tables
 from fitplug.errors import FitplugError, InputError
-from fitplug.ledger import Stage, StagedCharge
+from fitplug.ledger import ReleaseCharges, Stage, StagedCharge
 from fitplug.plan import Plan
 from fitplug.release import (
     PartialRelease,
@@ -28,7 +28,6 @@ from fitplug_dask.counting import count
 from fitplug_dask.series.counts import SealedCounts, list_period_tables
 from fitplug_dask.series.drawing import Drawing, SeriesCharge, name_draw
 from fitplug_dask.series.folders import PeriodFolders, SeriesRecord
-from fitplug_dask.sources import Source
 from fitplug_opendp.count_checks import check_are_tables
 from fitplug_opendp.key_file import KeyFile, derive_key
 from fitplug_opendp.release_progress import log_duration
@@ -107,28 +106,22 @@ class Series:
         return self._join(drawn)
 
     def release(
-        self,
-        period: Any,
-        source: Source | Tables | Callable[[], Tables] | None = None,
-        *,
-        person: str | None = None,
+        self, period: Any, data: Source | Tables | Callable[[], Tables] | Any = None
     ) -> PartialRelease:
         """Draw a period, once, and write its folder.
 
-        A period that is drawn already is returned as it was released, and the source is not looked
+        A period that is drawn already is returned as it was released, and the data are not looked
         at. If an earlier call was stopped, this one continues it, with the counts that were sealed
         then.
 
         Args:
             period: The period: a value of the attribute, or its text.
-            source: Exact counts that hold at least `tables`, a function that returns them when they
-                are needed, or a source of rows that `fitplug_dask.count` takes. Of each only the
-                cells of this period are used. The counts must be final: what changes in the data
-                later is in no release.
-            person: For a source of rows, a column that identifies persons, so that the count
-                keeps no more rows of each than the unit of privacy says. The source should then
-                hold the rows of this period alone, as all its rows of a person compete. Each
-                period is counted by itself; "Series" in the documentation says what this enforces.
+            data: Exact counts that hold at least `tables`, a function that returns them when they
+                are needed, or a `fitplug.Source` or its path. Of each only the cells of this period
+                are used. The counts must be final: what changes in the data later is in no release.
+                A source with `person` should hold the rows of this period alone, as all its rows of
+                a person compete. Each period is counted by itself; "Series" in the documentation
+                says what this enforces.
 
         Returns:
             What is released so far, with this period.
@@ -156,7 +149,7 @@ class Series:
             with report_write_errors(self.folder, _RETRY):
                 drawing = self._open_drawing(charge, index)
                 drawing.check_sampler()
-                drawing.draw(lambda: self._count(source, person))
+                drawing.draw(lambda: self._count(data))
         except FitplugError:
             if self.read().drawn <= index:  # another process may have drawn it, meanwhile
                 raise
@@ -263,7 +256,9 @@ class Series:
         if published is None:
             published = self._publish(index, earlier, draw.stage)
         if draw.stage.state != "published" and self.charge is not None:
-            self.charge.ledger.record_publication(draw.stage, encode_path(self.folder))
+            ReleaseCharges(self.charge.ledger).record_publication(
+                draw.stage, encode_path(self.folder)
+            )
             self._folders.remove_staged(index, published[1])
         return published[0]
 
@@ -308,25 +303,23 @@ class Series:
         sealed = SealedCounts(folders.hidden, nonce, self.record.digest)
         return Drawing(self.plan, self.record, charge, folders, sealed, index, self.rho)
 
-    def _count(
-        self, source: Source | Tables | Callable[[], Tables] | None, person: str | None
-    ) -> Tables:
+    def _count(self, data: Source | Tables | Callable[[], Tables] | Any) -> Tables:
         """Count rows, and keep no more of each person than the unit of privacy says."""
-        if source is None:
+        if data is None:
             raise InputError("this period needs exact counts; give tables, or a source of rows")
-        if isinstance(source, Tables):
-            return source
-        if inspect.isfunction(source) or inspect.ismethod(source):
-            counted = source()
+        if isinstance(data, Tables):
+            return data
+        if inspect.isfunction(data) or inspect.ismethod(data):
+            counted = data()
             check_are_tables(counted)
             return counted
-        wanted = self.plan.domain, self.tables
-        if person is None:
+        source, wanted = Source.of(data), (self.plan.domain, self.tables)
+        if source.person is None:
             return count(source, wanted)
         if self.plan.unit.is_of_records:
             most = self.plan.unit.choose_records(self.record.contributions)
-            return count(source, wanted, person=person, contributions=most)
-        return count(source, wanted, person=person, unit=self.plan.unit)
+            return count(source, wanted, contributions=most)
+        return count(source, wanted, unit=self.plan.unit)
 
     def _remove_if_over(self, released: PartialRelease) -> None:
         """Remove what is confidential if the last period is drawn."""
@@ -339,7 +332,7 @@ class Series:
             raise InputError("the series was opened to be read; open it with its ledger to end it")
         stage = self.charge.read().stage
         if stage.state != "published":
-            self.charge.ledger.record_publication(stage, encode_path(self.folder))
+            ReleaseCharges(self.charge.ledger).record_publication(stage, encode_path(self.folder))
         self._folders.remove_hidden()
         if self.key is not None:
             self.key.remove()

@@ -3,16 +3,13 @@
 Nothing here reads a row of a file, and nothing here imports Dask or PyArrow before it is used.
 """
 
-from fitplug_dask.sources.catalog import Source, find_files
-from fitplug_dask.sources.delta_tables import DeltaTable
+from fitplug_dask.sources.catalog import find_files
 from fitplug_dask.sources.file_names import LIBRARY_FORMATS, TEXT_FORMATS, Format
-from fitplug_dask.sources.iceberg_tables import IcebergTable
 from fitplug_dask.sources.library_tables import SHARES
 from fitplug_dask.sources.locations import (
     Location,
     describe_local_state,
     open_stored_blocks,
-    redact_url,
 )
 from fitplug_dask.sources.source_files import (
     FolderKey,
@@ -34,13 +31,10 @@ __all__ = [
     "SHARES",
     "TEXT_FORMATS",
     "ChangedError",
-    "DeltaTable",
     "FolderKey",
     "Format",
-    "IcebergTable",
     "Location",
     "Options",
-    "Source",
     "SourceFile",
     "State",
     "StoreError",
@@ -50,6 +44,5 @@ __all__ = [
     "find_remaining",
     "get_request_pool",
     "open_stored_blocks",
-    "redact_url",
     "unpack_rows",
 ]

@@ -18,11 +18,13 @@ from pathlib import Path, PurePath
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
+from fitplug.counts import Source
 from fitplug.errors import DataError
-from fitplug_dask.sources.delta_tables import DeltaTable, find_delta_files
+from fitplug.files import is_url, redact_url
+from fitplug_dask.sources.delta_tables import find_delta_files
 from fitplug_dask.sources.file_names import find_lake_above, infer_format
 from fitplug_dask.sources.file_search import FindLake, list_local_files, list_stored_files
-from fitplug_dask.sources.iceberg_tables import IcebergTable, find_iceberg_files
+from fitplug_dask.sources.iceberg_tables import find_iceberg_files
 from fitplug_dask.sources.library_tables import (
     find_arrow_stream,
     find_dask_partitions,
@@ -30,7 +32,7 @@ from fitplug_dask.sources.library_tables import (
     find_fragments,
     find_polars_stream,
 )
-from fitplug_dask.sources.locations import Location, is_url, redact_url, strip_local_scheme
+from fitplug_dask.sources.locations import Location, strip_local_scheme
 from fitplug_dask.sources.source_files import FolderKey, SourceFile
 from fitplug_dask.sources.stores import (
     Options,
@@ -41,18 +43,15 @@ Paths: TypeAlias = str | Path | Sequence[str | Path]
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 
-Source: TypeAlias = Paths | DeltaTable | IcebergTable | Any
-"""What `count` counts: paths, tables of lakes, or the tables of other libraries."""
-
 _KINDS = (
     "a path, a list of paths, a table of Delta or Iceberg, a dask.dataframe, delayed frames, a "
     "data set, table or reader of Arrow, a frame of Polars or a relation of DuckDB"
 )
 
 _FIND_TABLES: dict[tuple[str, str], Callable[[Any, Options | None], list[SourceFile]]] = {
-    ("fitplug_dask", "DeltaTable"): find_delta_files,
+    ("fitplug", "DeltaTable"): find_delta_files,
     ("deltalake", "DeltaTable"): find_delta_files,
-    ("fitplug_dask", "IcebergTable"): find_iceberg_files,
+    ("fitplug", "IcebergTable"): find_iceberg_files,
     ("pyiceberg", "Table"): find_iceberg_files,
     ("pyiceberg", "DataScan"): find_iceberg_files,
 }
@@ -75,12 +74,11 @@ _FIND: dict[tuple[str, str], Callable[[Any], list[SourceFile]]] = {
 """By the package and the name of a class of the source's type, or of a class that it extends."""
 
 
-def find_files(source: Source, options: Options | None = None) -> list[SourceFile]:
-    """Find the files, or the parts of a table, that `source` means.
+def find_files(source: Source) -> list[SourceFile]:
+    """Find the files, or the parts of a table, that a source names.
 
     Args:
-        source: See `count`.
-        options: How the stores of URLs are reached.
+        source: The source; only its path and storage options are used.
 
     Returns:
         The files, in a fixed order.
@@ -89,23 +87,24 @@ def find_files(source: Source, options: Options | None = None) -> list[SourceFil
         DataError: It means no file, a file twice, files of several formats, or a table that cannot
             be read as its format demands.
     """
-    if isinstance(source, (str, Path)):
-        return _find_by_path(source, options)
-    names = list(_list_classes(type(source)))
+    path, options = source.path, source.storage_options
+    if isinstance(path, (str, Path)):
+        return _find_by_path(path, options)
+    names = list(_list_classes(type(path)))
     for name in names:
         if name in _FIND_TABLES:
-            files = _FIND_TABLES[name](source, options)
+            files = _FIND_TABLES[name](path, options)
             _check_each_once(files)
             return files
     for name in names:
         if name in _FIND:
-            return _find_library_rows(_FIND[name], source)
-    if isinstance(source, Sequence):
-        if source and all(("dask", "Delayed") in _list_classes(type(one)) for one in source):
-            return _find_library_rows(find_dask_partitions, source)
-        if all(isinstance(one, (str, Path)) for one in source):
-            return _find_by_path(source, options)
-    raise DataError(f"the data must be {_KINDS}; not {_describe_type(source)}")
+            return _find_library_rows(_FIND[name], path)
+    if isinstance(path, Sequence):
+        if path and all(("dask", "Delayed") in _list_classes(type(one)) for one in path):
+            return _find_library_rows(find_dask_partitions, path)
+        if all(isinstance(one, (str, Path)) for one in path):
+            return _find_by_path(path, options)
+    raise DataError(f"the data must be {_KINDS}; not {_describe_type(path)}")
 
 
 def _list_classes(kind: type) -> Iterator[tuple[str, str]]:

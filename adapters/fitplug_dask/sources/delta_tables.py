@@ -10,17 +10,16 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
 
+from fitplug.counts import DeltaTable
 from fitplug.errors import DataError
-from fitplug.files import rename_option
+from fitplug.files import is_url, redact_url, rename_option
 from fitplug_dask.sources.file_names import Format
-from fitplug_dask.sources.locations import is_url, locate, redact_url
+from fitplug_dask.sources.locations import locate
 from fitplug_dask.sources.source_files import (
     FolderKey,
     SourceFile,
@@ -45,25 +44,6 @@ _KNOWN_FEATURES = {
 """What a reader must know of this is done by `deltalake` and here. Widened types need nothing, as
 each file is read by its own types, and no checkpoint is removed here.
 """
-
-
-@dataclass(frozen=True)
-class DeltaTable:
-    """A Delta table, whose log says which files and rows are in it.
-
-        fpd.count(fpd.DeltaTable("lake/people", version=12), plan)
-
-    The package `deltalake` reads the log. Deletion vectors and renamed columns are respected, and
-    a table that needs more of its readers is refused. A `deltalake.DeltaTable` may be counted as it
-    is, in the version that it has loaded; its files are reached with `storage_options`.
-
-    Args:
-        path: The folder of the table, or its URL.
-        version: The version to count; None for the latest when counting begins.
-    """
-
-    path: str | Path
-    version: int | None = None
 
 
 def find_delta_files(table: DeltaTable | Any, options: Options | None) -> list[SourceFile]:

@@ -75,8 +75,8 @@ _DELTA, _HUDI, _ICEBERG = "_delta_log", ".hoodie", "metadata"
 _ICEBERG_FILE = ".metadata.json"
 
 _NAME_IT = {
-    "a Delta table": "give the table, as fpd.DeltaTable(path)",
-    "an Iceberg table": "give the table, as fpd.IcebergTable(path of its ....metadata.json)",
+    "a Delta table": "give the table, as fp.DeltaTable(path)",
+    "an Iceberg table": "give the table, as fp.IcebergTable(path of its ....metadata.json)",
     "a Hudi table": "Hudi is not supported, so write a copy of it as plain Parquet",
 }
 

@@ -13,7 +13,7 @@ from pathlib import Path, PurePath
 from typing import TypeAlias
 
 from fitplug.errors import DataError
-from fitplug.files import OBJECT_SCHEMES
+from fitplug.files import OBJECT_SCHEMES, redact_url
 from fitplug_dask._compat import find_install_hint
 from fitplug_dask.sources.file_names import (
     IGNORED_PREFIXES,
@@ -28,7 +28,7 @@ from fitplug_dask.sources.file_names import (
     is_stray,
     names_suffix,
 )
-from fitplug_dask.sources.locations import Location, redact_url
+from fitplug_dask.sources.locations import Location
 from fitplug_dask.sources.stores import (
     AccessError,
     Options,

@@ -11,15 +11,16 @@ import zlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from fitplug.counts import IcebergTable
 from fitplug.errors import DataError
+from fitplug.files import redact_url
 from fitplug_dask.sources.file_names import Format
-from fitplug_dask.sources.locations import Location, locate, redact_url
+from fitplug_dask.sources.locations import Location, locate
 from fitplug_dask.sources.source_files import (
     SourceFile,
     StoredColumn,
@@ -35,27 +36,6 @@ _FRAME_BYTES, _VECTOR_MAGIC = 4, b"\xd1\xd3\x39\x64"
 _COPY = "which is not supported; write a copy of it as plain Parquet"
 
 Positions = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class IcebergTable:
-    """An Iceberg table, whose manifests say which files and rows are in it.
-
-        fpd.count(fpd.IcebergTable("lake/people/metadata/00007-....metadata.json"), plan)
-
-    The package `pyiceberg` reads the manifests. Position deletes, deletion vectors and renamed
-    columns are respected. A table that needs more of its readers is refused, as one with equality
-    deletes. A Table of pyiceberg, as its catalogs load them, and a scan of one that has no filter,
-    may be counted as they are; their files are reached with `storage_options`.
-
-    Args:
-        path: The file of the table's metadata, `....metadata.json`, or its URL. The folder of a
-            table serves if it holds `metadata/version-hint.text`, as tables without a catalog do.
-        snapshot_id: The snapshot to count; None for the current one.
-    """
-
-    path: str | Path
-    snapshot_id: int | None = None
 
 
 @dataclass(frozen=True)

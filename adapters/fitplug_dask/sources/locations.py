@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import io
 import os
-import re
 from collections import deque
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fitplug.files import is_url, redact_url
 from fitplug_dask.sources.stores import (
     Options,
     State,
@@ -33,14 +33,7 @@ _FIRST_BLOCK_BYTES = 2**18  # enough for who reads the names of the columns
 _BLOCKS_AHEAD = 4
 _RANDOM_ACCESS_BYTES = 2**18
 
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(::.*)?://")
 _LOCAL_SCHEMES = ("file://", "local://")
-_SECRETS = re.compile(r"(?<=://).*:.*@|(?<=://)[^/@]*@|[?#].*")
-
-
-def is_url(text: str) -> bool:
-    """Return whether a text names a file in a store and not a local path."""
-    return bool(_SCHEME.match(text)) and not text.startswith(_LOCAL_SCHEMES)
 
 
 def strip_local_scheme(text: str) -> str:
@@ -49,11 +42,6 @@ def strip_local_scheme(text: str) -> str:
         if text.startswith(scheme):
             return text[len(scheme) :]
     return text
-
-
-def redact_url(url: str) -> str:
-    """Return a URL without users, passwords and queries, which may be credentials."""
-    return _SECRETS.sub("", url) if is_url(url) else url
 
 
 @dataclass(frozen=True, repr=False)

@@ -46,7 +46,7 @@ class Objective:
     def __str__(self) -> str:
         over = "" if self.budgets is None else " over the cells' budgets"
         error = f" with weight {self.weight:.3g} on the total squared error" if self.weight else ""
-        return f"privacy cost{over}{error}"
+        return f"rho{over}{error}"
 
     def divide_budgets(self, divisor: float) -> Objective:
         """Return the objective with all budgets divided by a number."""

@@ -231,7 +231,7 @@ class TestFarTooLargeToEnumerate:
             ],
         )
         plan = fp.design(workload)
-        assert plan.gap <= 1e-4
+        assert plan.gap <= 2e-4
         assert plan.profile().shape == (1, 1, 1, 1, 116)
         assert "116 cells of age" in plan.summary()
         plan.verify()

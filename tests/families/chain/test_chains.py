@@ -81,7 +81,7 @@ def plan(workload: fp.Workload) -> fp.Plan:
 @pytest.mark.slow
 def test_a_long_attribute_gets_a_certified_plan(plan: fp.Plan, tmp_path) -> None:
     assert isinstance(plan.structure, ChainStructure)
-    assert plan.gap < 0.03
+    assert plan.gap < 0.06
     assert plan.strategy.size <= 1.2 * CELLS
     assert all((plan.variances[name] <= plan.targets[name]).all() for name in plan.targets)
     plan.verify()
@@ -154,7 +154,7 @@ def test_the_blocks_of_longer_chains_share_one_matrix(monkeypatch: pytest.Monkey
 @pytest.mark.long
 def test_a_hundred_thousand_cells() -> None:
     plan = fp.design(ask_chain(100_000, fp.queries({"x": "prefix"}, variance=1e6)))
-    assert plan.gap < 0.01
+    assert plan.gap < 0.02
     assert plan.strategy.size == 100_000
     plan.verify()
 

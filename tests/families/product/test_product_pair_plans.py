@@ -60,7 +60,7 @@ def test_every_scale_costs_a_pair_that_the_search_tries():
         fp.queries({"b": fp.ranges([(0, 3), (4, 4)])}, variance=2.19),
     ]
     plan = design_pairs(fp.Workload(domain, groups), fp.ReplaceOne())
-    assert plan.gap < 0.01
+    assert plan.gap < 0.02
 
 
 def check_claims(workload, unit, rng):

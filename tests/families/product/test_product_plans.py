@@ -78,8 +78,12 @@ class TestAgainstExactRationals:
     def test_the_bound_is_below_the_optimum_and_the_plan_above(self, plan):
         optimum = fp.design(dense(plan.workload), tolerance=1e-6)
         assert plan.lower_bound <= optimum.privacy_cost
-        assert optimum.lower_bound <= plan.privacy_cost <= plan.lower_bound * (1 + plan.gap + 1e-12)
-        assert plan.gap < 0.25
+        assert (
+            optimum.lower_bound
+            <= plan.privacy_cost
+            <= plan.lower_bound * (1 + plan.gap + 1e-12) ** 0.5
+        )
+        assert plan.gap < 0.5
 
 
 @settings(max_examples=8)
@@ -254,7 +258,7 @@ class TestWhichWay:
     def test_the_product_while_it_fits(self):
         small = fp.design(ordered_workload([5, 4], 2))
         assert small.structure.dense == ("a0", "a1")
-        assert small.gap <= 1e-4
+        assert small.gap <= 2e-4
 
     def test_one_attribute_is_never_split(self, apart):
         assert fp.design(ordered_workload([6], 1)).structure.dense == ("a0",)
@@ -278,7 +282,7 @@ class TestWhichWay:
     @pytest.mark.slow
     def test_the_status_says_why_the_gap_is_what_it_is(self, apart):
         plan = fp.design(ordered_workload([5, 4, 3], 2))
-        assert plan.gap > 1e-4
+        assert plan.gap > 2e-4
         assert "ask fewer of a0, a1, a2 together, or take coarser bins of a0, a1" in plan.status
         assert "product family" in str(plan.structure)
 
@@ -302,13 +306,13 @@ class TestWhichWay:
 
 
 class TestKnownValues:
-    """alpha of prefixes of ten, and what the certified gap in Delta comes to."""
+    """alpha of prefixes of ten, and what the certified gap comes to."""
 
     @pytest.mark.parametrize(
         ("d", "ways", "alpha", "gap"),
         [
-            (4, 3, 32.7, 0.012),
-            pytest.param(6, 2, 40.45, 0.022, marks=pytest.mark.slow),
+            (4, 3, 32.7, 0.024),
+            pytest.param(6, 2, 40.45, 0.044, marks=pytest.mark.slow),
         ],
     )
     @pytest.mark.slow
@@ -334,7 +338,7 @@ class TestKnownValues:
     def test_ten_attributes(self):
         plan = fp.design(ordered_workload([10] * 10, 3))
         assert plan.privacy_cost**2 < 429
-        assert plan.gap < 0.031
+        assert plan.gap < 0.062
         plan.verify()
 
 
@@ -380,4 +384,4 @@ def test_contrasts_that_nothing_asks_for_survive_few_bits(apart: None) -> None:
     plan = fp.design(workload, unit=fp.AddRemove(records=2), tolerance=0.05)
     plan.verify()
     assert isinstance(plan.structure, ProductStructure)
-    assert plan.gap < 0.2
+    assert plan.gap < 0.4

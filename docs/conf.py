@@ -1,0 +1,58 @@
+"""The site for users. The theory, the proofs and the code map are a site of their own: theory/."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from pygments.lexers.special import TextLexer
+from sphinx.application import Sphinx
+
+from fitplug import __version__
+
+sys.path.insert(0, str(Path(__file__).parent / "_extensions"))
+
+project = "fitplug"
+release = __version__
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "mathml",
+    "gallery",
+    "theory_links",
+    "cli_reference",
+]
+exclude_patterns = ["_extensions", "proofs", "theory"]
+
+myst_enable_extensions = ["colon_fence"]
+myst_heading_anchors = 3
+
+default_role = "code"  # docstrings write `name`, as Markdown does
+autodoc_default_options = {"members": True, "inherited-members": True, "member-order": "bysource"}
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+autodoc_use_legacy_class_based = False
+python_use_unqualified_type_names = True
+python_maximum_signature_line_length = 88
+napoleon_use_rtype = False
+napoleon_use_ivar = True
+
+html_theme = "pydata_sphinx_theme"
+html_title = "fitplug"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_sourcelink = False
+theory_folder = "theory"
+html_theme_options = {
+    "external_links": [{"name": "Theory", "url": "theory/index.html"}],
+    "navigation_with_keys": False,
+    "show_toc_level": 2,
+}
+
+
+def setup(app: Sphinx) -> None:
+    """Read comma-separated values as plain text, which Pygments has no lexer for."""
+    app.add_lexer("csv", TextLexer)

@@ -1,0 +1,142 @@
+"""Adapters: what `fitplug` does with other libraries, by functions that it finds when called.
+
+The core imports no adapter. An adapter names its functions as entry points of the group
+`fitplug.adapters`, under the names of the functions here, whose parameters it takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib.metadata import entry_points
+from typing import Any, TypeAlias
+
+from fitplug.counts import Preview, Source, Tables
+from fitplug.domain import Domain
+from fitplug.plan import Plan
+from fitplug.workload import Unit, Workload
+
+GROUP = "fitplug.adapters"
+
+_EXTRAS = {"count": "dask", "preview": "dask"}
+"""The extra of this package whose libraries a function needs."""
+
+Wanted: TypeAlias = Plan | Workload | tuple[Domain, Sequence[Sequence[str]]]
+"""What says which attribute sets to count, and over which domain."""
+
+Progress: TypeAlias = bool | Callable[[int, int], object] | None
+"""How progress is reported; see `count`."""
+
+
+def _call(function: str, *arguments: Any, **options: Any) -> Any:
+    """Call the function that an adapter provides under a name.
+
+    Raises:
+        ImportError: No adapter provides it, or a library that it needs is not installed.
+    """
+    advice = f'install it with: pip install "fitplug[{_EXTRAS[function]}]"'
+    found = next(iter(entry_points(group=GROUP, name=function)), None)
+    if found is None:
+        raise ImportError(f"no installed adapter provides fitplug.{function}; {advice}")
+    try:
+        return found.load()(*arguments, **options)
+    except ModuleNotFoundError as error:
+        library = (error.name or "a library that is missing").partition(".")[0]
+    raise ImportError(f"fitplug.{function} needs {library}; {advice}")
+
+
+def count(
+    source: Source | Any,
+    plan: Wanted,
+    *,
+    client: Any = None,
+    person_key: bytes | None = None,
+    contributions: int | None = None,
+    unit: Unit | None = None,
+    progress: Progress = None,
+) -> Tables:
+    """Count the tables that a plan needs, exactly, from files, tables of lakes, or frames.
+
+        tables = fp.count("people/", plan)
+        tables = fp.count(fp.Source("people/", person="id"), plan, contributions=2)
+
+    A row that is null or outside the domain on any attribute that any wanted table uses is left
+    out of every table, as the tables must be marginals of one histogram.
+
+    Tables with measures count shares of rows, in the same pass: a row has `shares` of each,
+    divided between the cells of its value's bounds. Columns of measures hold integers, floats or
+    decimals, or the text of CSV files; text that spells no number, null and NaN are no value.
+
+    Workers may be lost: what they held is counted again, and no row counts twice. Where workers
+    are lost frequently, raise Dask's `distributed.scheduler.allowed-failures`. No message reveals
+    anything that rows hold.
+
+    Args:
+        source: What the data are: a `Source`, or its path.
+        plan: A Plan, a Workload, or (domain, attribute sets); the set () is the total.
+        client: A dask.distributed Client whose workers see the files under the same paths and have
+            the code of this process, which is checked; None counts on threads of this process. A
+            CSV file is one task, however large; of other files every row group or record batch may
+            be one.
+        person_key: The key of the hash that chooses the rows of each person of a source with
+            `person`, at least 16 secret bytes; drawn anew if left out. The same key keeps the same
+            rows, whatever the files, their order and the workers.
+        contributions: The most rows k of each person that are counted. The tables say so:
+            `tables.contributions`. It needs a source with `person`.
+        unit: The unit of privacy whose limit on the rows of a person is enforced instead: at most
+            `records` rows of each person, and with `distinct` at most one in each cell over all
+            attributes that are counted, with `once_per` at most one in each cell of that
+            attribute; one row of each person for `ReplaceOne`, which may name no `within`. It needs
+            a source with `person`. A plan with another unit than the default has its own, and then
+            `unit` is left out.
+        progress: True shows a percentage on stderr; a callable is told (rows counted, rows in all)
+            in this process when tasks end. Those numbers are exact, so show their ratio
+            only; for files that do not say how many rows they hold they are guesses by their bytes.
+
+    Returns:
+        Tables of int64 arrays, one for each attribute set, axes in the domain's order.
+
+    Raises:
+        ImportError: Dask or another library is not installed; the message says how to install it.
+        DataError: Files are missing, damaged, found twice (also by links), of another schema than
+            the domain, or change meanwhile.
+        TablesError: The tables cannot be counted or need too much memory.
+        DomainError: The domain does not have an attribute, or weights or filters are invalid.
+        BudgetError: The contributions are no number of rows, or not that of the unit of privacy.
+        FitplugError: The workers of `client` fail or have other code than this process.
+    """
+    tables: Tables = _call(
+        "count",
+        source,
+        plan,
+        client=client,
+        person_key=person_key,
+        contributions=contributions,
+        unit=unit,
+        progress=progress,
+    )
+    return tables
+
+
+def preview(source: Source | Any, plan: Wanted, *, client: Any = None) -> Preview:
+    """Say what `count` with the same arguments would read and take, without reading any row.
+
+        fp.preview("people/", plan).tasks
+
+    This finds the files and checks their footers and schemas as `count` does. It writes nothing.
+
+    Args:
+        source: As for `count`.
+        plan: As for `count`.
+        client: As for `count`.
+
+    Returns:
+        The numbers of files, tasks and cells, and the memory in bytes that one process will hold.
+
+    Raises:
+        ImportError: As by `count`.
+        DataError: As by `count`.
+        TablesError: As by `count`.
+        DomainError: As by `count`.
+    """
+    said: Preview = _call("preview", source, plan, client=client)
+    return said

@@ -1,0 +1,185 @@
+"""Sources: what the data are, in one object. Nothing here looks at the data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, fields
+from os import PathLike, fspath
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from fitplug.counts.records import Filters, Where, check_weight, describe_rows, make_filters
+from fitplug.counts.tables import Tables
+from fitplug.errors import DomainError, InputError
+from fitplug.files import redact_url
+
+
+@dataclass(frozen=True, repr=False)
+class DeltaTable:
+    """A Delta table, whose log says which files and rows are in it.
+
+        fp.count(fp.DeltaTable("lake/people", version=12), plan)
+
+    The package `deltalake` reads the log. Deletion vectors and renamed columns are respected, and
+    a table that needs more of its readers is refused. A `deltalake.DeltaTable` may be counted as it
+    is, in the version that it has loaded; its files are reached with `storage_options`.
+
+    Args:
+        path: The folder of the table, or its URL.
+        version: The version to count; None for the latest when counting begins.
+    """
+
+    path: str | PathLike[str]
+    version: int | None = None
+
+    def __repr__(self) -> str:
+        version = "" if self.version is None else f", version={self.version}"
+        return f"DeltaTable({redact_url(fspath(self.path))!r}{version})"
+
+
+@dataclass(frozen=True, repr=False)
+class IcebergTable:
+    """An Iceberg table, whose manifests say which files and rows are in it.
+
+        fp.count(fp.IcebergTable("lake/people/metadata/00007-....metadata.json"), plan)
+
+    The package `pyiceberg` reads the manifests. Position deletes, deletion vectors and renamed
+    columns are respected. A table that needs more of its readers is refused, as one with equality
+    deletes. A Table of pyiceberg, as its catalogs load them, and a scan of one that has no filter,
+    may be counted as they are; their files are reached with `storage_options`.
+
+    Args:
+        path: The file of the table's metadata, `....metadata.json`, or its URL. The folder of a
+            table serves if it holds `metadata/version-hint.text`, as tables without a catalog do.
+        snapshot_id: The snapshot to count; None for the current one.
+    """
+
+    path: str | PathLike[str]
+    snapshot_id: int | None = None
+
+    def __repr__(self) -> str:
+        snapshot = "" if self.snapshot_id is None else f", snapshot_id={self.snapshot_id}"
+        return f"IcebergTable({redact_url(fspath(self.path))!r}{snapshot})"
+
+
+@dataclass(frozen=True, repr=False)
+class Source:
+    """The rows to count: where they are, which of them count, and how their columns are read.
+
+        source = fp.Source("s3://bucket/people/", person="id", where={"state": ["01", "02"]})
+        tables = fp.count(source, plan)
+
+    A bare path is a source too: `fp.count("people/", plan)`.
+
+    Args:
+        path: A file, a folder, a glob (`data/state=*/`), or a list of these; each a local path or
+            a URL of a store (`s3://bucket/people/`). In a folder all files at any depth are read
+            that end in .parquet, .parq, .arrow, .feather, .ipc, .arrows, .csv or .csv.gz, except
+            below names that start with "_" or "."; all must be of one format. Folders named
+            `key=value` make `key` an attribute, whose values the domain types. The domain also
+            types the text of CSV files, whose first line must name the columns, with commas
+            between them: text that spells no value of the attribute's type is a value outside the
+            domain, and an empty value is null (a quoted one is the empty string).
+
+            Or a `DeltaTable` or `IcebergTable`; a dask.dataframe, or delayed frames of pandas,
+            Polars or Arrow; a data set, Table or RecordBatchReader of Arrow; a LazyFrame of
+            Polars or a relation of DuckDB. The last four are streams that one process reads: they
+            are never whole in memory, and cannot be counted on a cluster.
+        where: {column: value, or values}: only rows that hold one of the values in each of these
+            columns are counted, and only they compete for a person's k. Values are strings,
+            integers, booleans or dates, of one type a column, which say how its values are read,
+            as attributes do; null never matches. The columns may be attributes, folder keys (files
+            in folders of other keys are not read) or neither.
+        weight: A column of integers that says how many records each row stands for, if rows are
+            aggregates. Null counts as 0, a number below 0 as 0, and one above 2^40 as 2^40, as
+            what rows hold may not cause an error. One person more adds 1 to one row, so that rho
+            is the same as for single rows; this does not hold for a survey's sampling weights. It
+            cannot be combined with `person`, whose rows are single.
+        person: A column that identifies persons. No more rows of each are counted than the unit of
+            privacy allows. Which ones is decided by a keyed hash of the person's rows. Rows without
+            a person are left out.
+        zone: The time zone in which times with a zone are read as days, such as "Europe/Berlin";
+            also text with an offset, such as "2020-12-31T23:30Z". Without it such text counts on
+            the day that it shows, and columns of the type of such times are refused.
+        missing: {column: value}: for files without the column, the value of all of their rows;
+            None is null. Without it such files are refused.
+        storage_options: How the stores of URLs are reached, such as credentials; they go
+            to the workers, and into no repr, message or name of a task.
+
+    Raises:
+        InputError: The path is no path, or `weight` is given with `person`.
+        DomainError: A column, filter, time zone or value is invalid.
+    """
+
+    path: Any
+    _: KW_ONLY
+    where: Where | None = None
+    weight: str | None = None
+    person: str | None = None
+    zone: str | None = None
+    missing: Mapping[str, Any] | None = None
+    storage_options: Mapping[str, Any] | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.path, Source):
+            raise InputError("the path is a Source already; use dataclasses.replace to change it")
+        if isinstance(self.path, Tables):
+            raise InputError("the path is Tables, which are counted already; name their files")
+        if self.person is not None and (not isinstance(self.person, str) or not self.person):
+            raise DomainError(f"person = {self.person!r} must be the name of a column")
+        if self.zone is not None and not _is_zone(self.zone):
+            raise DomainError(
+                f'zone = {self.zone!r} is no time zone; name one such as "Europe/Berlin"'
+            )
+        check_weight(self.weight, self.filters, (), self.person)
+        for name in ("where", "missing", "storage_options"):
+            given = getattr(self, name)
+            if given is not None and not isinstance(given, Mapping):
+                # The value is not quoted: it may be a secret.
+                raise DomainError(f"{name} must be a mapping, not {type(given).__name__}")
+            object.__setattr__(self, name, None if given is None else dict(given))
+
+    @classmethod
+    def of(cls, data: Any) -> Source:
+        """Return a source as it is, and anything else as the source of that path."""
+        return data if isinstance(data, Source) else cls(data)
+
+    @property
+    def filters(self) -> Filters:
+        """The attribute of each column to filter by; its cells are the values that count."""
+        return make_filters(self.where)
+
+    @property
+    def rows(self) -> str | None:
+        """How weights and filters make records of rows, in the words of `Tables.rows`."""
+        return describe_rows(self.weight, self.filters)
+
+    def __repr__(self) -> str:
+        shown = [_describe_path(self.path)]
+        for one in fields(self)[1:]:
+            given = getattr(self, one.name)
+            if given and one.name != "storage_options":
+                shown.append(f"{one.name}={given!r}")
+        return f"Source({', '.join(shown)})"
+
+
+def _describe_path(path: Any) -> str:
+    """Describe a path without passwords, and what another library holds by its type alone."""
+    if isinstance(path, (str, PathLike)):
+        return repr(redact_url(fspath(path)))
+    if isinstance(path, (DeltaTable, IcebergTable)):
+        return repr(path)
+    if isinstance(path, Sequence) and all(isinstance(one, (str, PathLike)) for one in path):
+        paths = [_describe_path(one) for one in path[:3]]
+        more = [f"... {len(path) - 3} more"] if len(path) > 3 else []
+        return f"[{', '.join([*paths, *more])}]"
+    kind = type(path)
+    return f"<{kind.__module__.partition('.')[0]} {kind.__name__}>"
+
+
+def _is_zone(name: object) -> bool:
+    """Return whether there is a time zone of this name."""
+    try:
+        return isinstance(name, str) and bool(ZoneInfo(name))
+    except (ValueError, OSError, ZoneInfoNotFoundError):
+        return False
