@@ -220,8 +220,7 @@ def add_partial_counts(*terms: PartialCounts | Fault) -> PartialCounts | Fault:
             assert isinstance(term, PartialCounts)
             shares = max(shares, term.shares)
             if sums is None:
-                alone = len(terms) == 1  # and then not copied, as nothing is added to it
-                sums = tuple(counts.astype(np.int64, copy=not alone) for counts in term.counts)
+                sums = tuple(counts.astype(np.int64) for counts in term.counts)
             else:
                 for total, counts in zip(sums, term.counts, strict=True):
                     total += counts
