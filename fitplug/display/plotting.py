@@ -7,10 +7,12 @@ Figures are made without pyplot, so that none stays open and no display is neede
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+from fitplug.numeric import FloatArray
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -129,3 +131,28 @@ def label_powers(axes: Any) -> None:
     few = high / low < 100
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if few else (1,)))
     axes.minorticks_off()
+
+
+def scale_colours(low: float, high: float, linear_below: float | None = None) -> Any:
+    """Make the scale from values to colours.
+
+    It is linear, or logarithmic but for values below `linear_below` in absolute value.
+    """
+    from matplotlib.colors import AsinhNorm, Normalize
+
+    return Normalize(low, high) if linear_below is None else AsinhNorm(linear_below, low, high)
+
+
+def add_polygons(axes: Any, polygons: Sequence[Sequence[FloatArray]], **options: Any) -> Any:
+    """Draw polygons, each of which is a list of closed rings of shape (points, 2).
+
+    Returns:
+        The collection of matplotlib.
+    """
+    from matplotlib.collections import PathCollection
+    from matplotlib.path import Path
+
+    paths = [
+        Path.make_compound_path(*(Path(ring, closed=True) for ring in rings)) for rings in polygons
+    ]
+    return axes.add_collection(PathCollection(paths, **options))

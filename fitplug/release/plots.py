@@ -16,6 +16,7 @@ from fitplug.display import (
     ORANGE,
     Figure,
     open_figure,
+    scale_colours,
     separate_thousands,
     shorten,
 )
@@ -305,17 +306,15 @@ def _plot_map(shown: _Estimates, regions: Regions, ax: Any) -> Figure:
 
 def _choose_colours(shown: _Estimates) -> dict[str, Any]:
     """Choose colours: of two sides where sums may be negative, by logarithm for skewed counts."""
-    from matplotlib.colors import AsinhNorm, Normalize
-
     low, high = float(shown.values.min()), float(shown.values.max())
     noise = float(shown.moe.max())
     if low < -2 * noise:  # more negative than noise makes a count
         most = max(-low, high)
-        return {"cmap": "PuOr", "norm": Normalize(-most, most)}
+        return {"cmap": "PuOr", "norm": scale_colours(-most, most)}
     low = min(low, 0.0)
     if high > _SKEWED * max(float(np.median(shown.values)), noise):
-        return {"cmap": "viridis", "norm": AsinhNorm(max(noise, 1e-12), low, high)}
-    return {"cmap": "viridis", "norm": Normalize(low, high)}
+        return {"cmap": "viridis", "norm": scale_colours(low, high, linear_below=max(noise, 1e-12))}
+    return {"cmap": "viridis", "norm": scale_colours(low, high)}
 
 
 def _draw_colour_bar(figure: Figure, axes: Any, drawn: Any, shown: _Estimates) -> None:

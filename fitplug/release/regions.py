@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from fitplug.display import add_polygons
 from fitplug.errors import WorkloadError
 from fitplug.numeric import FloatArray
 
@@ -115,19 +116,11 @@ def draw_outlines(
     Returns:
         The collection of matplotlib, for a colour bar.
     """
-    from matplotlib.collections import PathCollection
-    from matplotlib.path import Path as Outline
-
-    def trace(rings: list[FloatArray]) -> Outline:
-        return Outline.make_compound_path(*(Outline(ring, closed=True) for ring in rings))
-
-    drawn = PathCollection([trace(rings) for rings in outlines.rings], lw=0.4, **colours)
+    drawn = add_polygons(axes, outlines.rings, lw=0.4, **colours)
     drawn.set_edgecolor(axes.get_facecolor())
     drawn.set_array(values)
-    axes.add_collection(drawn)
     if outlines.others:
-        paths = [trace(rings) for rings in outlines.others]
-        axes.add_collection(PathCollection(paths, facecolors=other, lw=0))
+        add_polygons(axes, outlines.others, facecolors=other, lw=0)
     axes.autoscale_view()
     _, _, south, north = axes.axis()
     if -90 <= south <= north <= 90:  # degrees: a degree of longitude is shorter
