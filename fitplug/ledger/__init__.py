@@ -13,7 +13,7 @@ from fitplug.ledger.records import (
     make_budget,
 )
 from fitplug.ledger.release_charges import DrawRequest, ReleaseCharges
-from fitplug.ledger.summary import LedgerSummary, format_ledger_html, summarise_ledger
+from fitplug.ledger.summary import format_ledger_html, summarise_ledger
 
 __all__ = [
     "Budget",
@@ -23,7 +23,6 @@ __all__ = [
     "DrawRequest",
     "Entry",
     "Ledger",
-    "LedgerSummary",
     "ReleaseCharges",
     "Stage",
     "StagedCharge",
