@@ -72,8 +72,8 @@ def format_ledger_html(name: str, summary: LedgerSummary, most: int) -> str:
 def _list_cells(entry: Entry, stage: Stage | None) -> list[str]:
     """List the cells of a charge, in the order of the headings."""
     cost = format_up(ceil_float(entry.rho))
-    if entry.within is not None:
-        cost = f"free within {entry.within}"
+    if entry.covered_by is not None:
+        cost = f"covered by {entry.covered_by}"
     texts = (entry.what, entry.key, (entry.plan_digest or "")[:_DIGEST_LENGTH], entry.output)
     state = "charged" if stage is None else stage.state
     time = entry.time[:19].replace("T", " ")

@@ -45,7 +45,7 @@ _COLUMNS = (
     "key",
     "plan_digest",
     "output",
-    "within",
+    "covered_by",
     "profile",
     "state",
     "state_time",
