@@ -3,31 +3,43 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+import numpy as np
 
 from fitplug.counts import Tables
 from fitplug.errors import BudgetError, KeyTaken
-from fitplug.files import LocalPlace
-from fitplug.ledger import ChargeReference, Entry, Ledger, ReleaseCharges
-from fitplug.plan import Plan
-from fitplug.release import (
-    Release,
-    compute_answers_digest,
+from fitplug.files import LocalPlace, MemoryPlace
+from fitplug.ledger import (
+    ChargeReference,
+    ChargeRequest,
+    Entry,
+    Ledger,
+    ReleaseCharges,
+    StagedCharge,
 )
+from fitplug.plan import Plan
+from fitplug.release import Release
 from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
 from fitplug_opendp.count_checks import (
     CountedRows,
     check_are_tables,
     check_limit,
-    find_seal,
 )
 from fitplug_opendp.executor import ThisProcess, WholeTables
+from fitplug_opendp.folder_release import FolderPublication
 from fitplug_opendp.gaussian import Progress
-from fitplug_opendp.noise_source import NoiseSource, compute_exact_answers
+from fitplug_opendp.noise_source import NoiseSource
 from fitplug_opendp.output import Output
 from fitplug_opendp.publication import Publication
-from fitplug_opendp.release_progress import ReleaseRequest, find_charge, log_duration
-from fitplug_opendp.staging import check_charges_are_known, holds_release
+from fitplug_opendp.release_request import ReleaseRequest, find_charge
+from fitplug_opendp.staging import (
+    StagedAnswers,
+    Staging,
+    check_charges_are_known,
+    holds_release,
+)
 
 
 def release(
@@ -36,7 +48,7 @@ def release(
     *,
     contributions: int = 1,
     ledger: Ledger | None = None,
-    within: ChargeReference | None = None,
+    covered_by: ChargeReference | None = None,
     what: str | None = None,
     key: str | None = None,
     output: str | None = None,
@@ -57,10 +69,11 @@ def release(
         contributions: The largest number of records that one person may have; k of them cost
             k^2 rho. Tables that were limited to more records are refused.
         ledger: The ledger that is charged rho.
-        within: The key or the number of an earlier charge. Nothing is charged then, if at no cell
-            the costs add up to more than that charge; see `Ledger.charge_free`. Both releases must
-            have counted the same records: tables whose records of a person were chosen by a hash,
-            or whose rows were weighted or filtered, must be the tables of that charge.
+        covered_by: The key or the number of an earlier charge. Nothing is charged then, if at no
+            cell the costs add up to more than that charge; see `Ledger.charge_covered`. Both
+            releases must have counted the same records: tables whose records of a person were
+            chosen by a hash, or whose rows were weighted or filtered, must be the tables of that
+            charge.
         what: The text that the ledger keeps with the charge; see `Ledger.charge`.
         key: A name for the release. If a process was killed before it had the noise, the same call
             with the same key releases at no further cost. Once the noise was drawn, the key is
@@ -75,8 +88,8 @@ def release(
 
     Raises:
         TablesError: The tables are not what the plan needs.
-        BudgetError: The number of contributions is out of range, or `within` was given without a
-            ledger.
+        BudgetError: The number of contributions is out of range, or `covered_by` was given without
+            a ledger.
         OverBudget: The ledger has less left than the release costs.
         KeyTaken: The key names a charge for something else, or a release that was drawn already.
         LedgerError: The ledger cannot be read or written, or it does not know the earlier charge.
@@ -84,53 +97,87 @@ def release(
         SamplerError: OpenDP's sampler does not draw the noise that privacy is proven for.
     """
     check_are_tables(tables)
-    asked = ReleaseRequest(
+    request = ReleaseRequest(
         plan,
         CountedRows.from_tables(tables),
         contributions=contributions,
         ledger=ledger,
-        within=within,
+        covered_by=covered_by,
         what=what,
         key=key,
     )
-    noise_source = NoiseSource.from_plan(plan, asked.contributions)
-    check_limit(plan, tables, asked.contributions)
-    request = asked.make_ledger_request(noise_source.charged, output, in_folder=False)
-    charge = find_charge(ledger, request)
-    if ledger is not None and output is not None and os.path.isdir(output):  # noqa: PTH112 - of any text
-        # The ledger may be a copy from before a release was made that is there.
-        place = LocalPlace(Path(output).absolute())
-        if charge is not None and holds_release(place, charge.entry):
-            raise _make_drawn_error(ledger, charge.entry)
-        check_charges_are_known(ledger, place)
-    with log_duration("check"):
-        noise_source.check_plan()
-        answers = compute_exact_answers(plan, tables)
-        noise_source.check_sampler()
-    if ledger is None:
-        with log_duration("draw"):
-            return noise_source.draw(tables, answers, progress)
-    begun = ReleaseCharges(ledger).begin(request, find_seal(tables))
-    if begun.stage.state != "charged":
-        raise _make_drawn_error(ledger, begun.entry)
-    with log_duration("draw"):
-        drawn = noise_source.draw(tables, answers, progress, begun.entry)
-    digest = compute_answers_digest(drawn)
-    # Nobody has seen this draw. If another process was first, the charge pays for its draw, and
-    # this one is discarded.
-    if ReleaseCharges(ledger).record_draw(begun.entry, digest, counts=drawn.seal).answers != digest:
-        raise _make_drawn_error(ledger, begun.entry)
-    return drawn
-
-
-def _make_drawn_error(ledger: Ledger, entry: Entry) -> KeyTaken:
-    """Make the error for a key whose noise was drawn already."""
-    return KeyTaken(
-        f"the ledger {ledger.path} has the release under the key {entry.key!r} as drawn already, "
-        f"at {entry.time}: nothing more was charged, and its noise is never drawn again; give "
-        "another release another key",
-        number=entry.id,
+    check_limit(plan, tables, request.contributions)
+    noise_source = NoiseSource.from_plan(plan, request.contributions)
+    publication = MemoryPublication(
+        ledger=ledger,
+        noise_source=noise_source,
+        executor=ThisProcess(progress),
+        ledger_request=request.make_ledger_request(noise_source.charged, output, in_folder=False),
     )
+    return publication.check().publish(lambda: WholeTables(plan, tables))
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryPublication(Publication[WholeTables, Release]):
+    """A release in memory: it is over when the ledger has entered its answers as drawn.
+
+    Attributes:
+        ledger_request: What the ledger is asked to charge.
+        place: What stands for the staging area, which ends with the process.
+    """
+
+    ledger_request: ChargeRequest
+    place: MemoryPlace = field(default_factory=MemoryPlace)
+
+    def __str__(self) -> str:
+        return "the release"
+
+    def find_charge(self) -> MemoryPublication:
+        return replace(self, charge=find_charge(self.ledger, self.ledger_request))
+
+    def find_staged(self) -> MemoryPublication:
+        if self.charge is not None and self.charge.stage.state != "charged":
+            raise self._make_drawn_error(self.charge.entry)
+        return self
+
+    def _make_drawn_error(self, entry: Entry) -> KeyTaken:
+        """Make the error for a key whose noise was drawn already."""
+        assert self.ledger is not None
+        return KeyTaken(
+            f"the ledger {self.ledger.path} has the release under the key {entry.key!r} as drawn "
+            f"already, at {entry.time}: nothing more was charged, and its noise is never drawn "
+            "again; give another release another key",
+            number=entry.id,
+        )
+
+    def _check_can_continue(self) -> None:
+        output = self.ledger_request.output
+        if self.ledger is not None and output is not None and os.path.isdir(output):  # noqa: PTH112 - of any text
+            # The ledger may be a copy from before a release was made that is there.
+            place = LocalPlace(Path(output).absolute())
+            if self.charge is not None and holds_release(place, self.charge.entry):
+                raise self._make_drawn_error(self.charge.entry)
+            check_charges_are_known(self.ledger, place)
+        self.noise_source.check_plan()
+        self.noise_source.check_sampler()
+
+    def _check_counts(self, counts: WholeTables) -> None:
+        counts.check(self.plan, self.noise_source.contributions)
+
+    def _begin(self, charges: ReleaseCharges, counts: WholeTables) -> StagedCharge:
+        return charges.begin(self.ledger_request, counts.published_seal)
+
+    def _stage(self) -> Staging:
+        return Staging(self.place, self.run, self.run, self.place)
+
+    def _locate(self, staged: StagedAnswers) -> str | None:
+        return None
+
+    def _write(self, staged: StagedAnswers) -> Release:
+        return replace(staged.release, answers=np.asarray(staged.release.answers))
+
+    def _read_published(self) -> Release:
+        raise AssertionError("a release in memory is never published")
 
 
 def publish(
@@ -140,7 +187,7 @@ def publish(
     *,
     contributions: int = 1,
     ledger: Ledger | None = None,
-    within: ChargeReference | None = None,
+    covered_by: ChargeReference | None = None,
     what: str | None = None,
     key: str | None = None,
     again: bool = False,
@@ -160,7 +207,7 @@ def publish(
         directory: The release folder.
         contributions: The largest number of records that one person may have; see `release`.
         ledger: The ledger that is charged rho.
-        within: The key or the number of an earlier charge within which this release is free; see
+        covered_by: The key or the number of an earlier charge that covers this release; see
             `release`.
         what: The text that the ledger keeps with the charge.
         key: The name of the release in the ledger. Without a key, the plan and its cost identify
@@ -203,12 +250,12 @@ def publish(
         CountedRows.from_tables(tables),
         contributions=contributions,
         ledger=ledger,
-        within=within,
+        covered_by=covered_by,
         what=what,
         key=key,
         again=again,
         replace=replace,
     )
     output, executor = Output.open(directory), ThisProcess(progress)
-    publication = Publication.prepare(request, output, executor, confidence=confidence)
+    publication = FolderPublication.prepare(request, output, executor, confidence=confidence)
     return publication.publish(lambda: WholeTables(plan, tables)).release

@@ -28,7 +28,7 @@ from fitplug.families.blocks.estimates.parts import PartedBlocks
 from fitplug.files import LocalPlace, open_place
 from fitplug_dask.releases import failures, tasks
 from fitplug_dask.releases.executor import PartedExecutor
-from fitplug_opendp import gaussian, publication
+from fitplug_opendp import folder_release, gaussian, publication
 from tests.helpers.audited_releases import (
     CELLS,
     DOMAIN,
@@ -180,7 +180,7 @@ class TestTheCharge:
         plan = fp.design(fp.Workload(DOMAIN, [fp.queries({"a": young}, std=10.0)]))
         first = fpo.release(plan, limited, contributions=2, ledger=ledger, key="a")
         other = fp.design(fp.Workload(DOMAIN, [fp.queries({"a": old}, std=20.0)]))
-        keywords = {"contributions": 2, "ledger": ledger, "within": "a"}
+        keywords = {"contributions": 2, "ledger": ledger, "covered_by": "a"}
         recounted = fp.Tables(DOMAIN, COUNTED, contributions=2, person="id")
         with pytest.raises(LedgerError, match="does not know these counts"):
             fpd.release(recounted, other, tmp_path / "out", key="b", **keywords)
@@ -320,7 +320,7 @@ class TestResuming:
         self, tmp_path, ledger, audit, monkeypatch
     ):
         with monkeypatch.context() as patch:
-            patch.setattr(publication, "complete_folder", lambda *_, **__: 1 / 0)
+            patch.setattr(folder_release, "complete_folder", lambda *_, **__: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 fpd.release(TABLES, PLAN, tmp_path / "out", ledger=ledger)
         assert list_states(ledger) == ["drawn"]
@@ -412,7 +412,7 @@ class TestResuming:
 
     def test_a_part_of_a_table_that_another_client_replaces(self, tmp_path, ledger, monkeypatch):
         """Clients with another confidence, or other processors, write other bytes."""
-        real = publication.complete_folder
+        real = folder_release.complete_folder
 
         def replace_and_complete(folder, *rest, **keywords):
             real(folder, *rest, **keywords)
@@ -420,7 +420,7 @@ class TestResuming:
             folder.join(part.parent.name).replace(part.name, b"other")
 
         with monkeypatch.context() as patch:
-            patch.setattr(publication, "complete_folder", replace_and_complete)
+            patch.setattr(folder_release, "complete_folder", replace_and_complete)
             with pytest.raises(InputError, match="was replaced after it was listed"):
                 fpd.release(TABLES, PLAN, tmp_path / "out", ledger=ledger)
         fpd.release(TABLES, PLAN, tmp_path / "out", ledger=ledger).verify()

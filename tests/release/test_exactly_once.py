@@ -20,8 +20,8 @@ import fitplug_opendp as fpo
 from fitplug.files.folders import make_partial_folder, move_into_place
 from fitplug.ledger import ReleaseCharges
 from fitplug_dask.series.counts import estimate_more_files
-from fitplug_opendp import executor, output, publication
-from fitplug_opendp.release_progress import log_duration
+from fitplug_opendp import executor, folder_release, output, publication
+from fitplug_opendp.release_request import log_duration
 from fitplug_opendp.staging import Staging
 from tests.helpers.killed_processes import run_script
 
@@ -310,7 +310,7 @@ class TestPublish:
             fpd.release(tables, PLAN, tmp_path / "parts", ledger=ledger, key="parts")
             assert list_phases() == ["check", "count", "draw", "store", "publish"]
             fpo.release(PLAN, tables, ledger=ledger, key="memory")
-            assert list_phases() == ["check", "draw"]
+            assert list_phases() == ["check", "count", "draw"]
 
     def test_the_same_call_again_is_the_same_release(self, tmp_path, ledger):
         first = fpo.publish(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
@@ -340,7 +340,7 @@ class TestPublish:
             raise OSError(28, "No space left on device")
 
         with monkeypatch.context() as patch:
-            patch.setattr(publication, "complete_folder", fail)
+            patch.setattr(folder_release, "complete_folder", fail)
             with pytest.raises(fp.FitplugError, match="charges nothing more"):
                 fpo.publish(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
         (staged,) = tmp_path.glob(".out.*.parts")
@@ -358,7 +358,7 @@ class TestPublish:
             raise OSError(28, "No space left on device")
 
         with monkeypatch.context() as patch:
-            patch.setattr(publication, "complete_folder", fail)
+            patch.setattr(folder_release, "complete_folder", fail)
             patch.setattr(Staging, "discard", lambda _: None)  # as if a process were killed
             with pytest.raises(fp.FitplugError):
                 fpo.publish(PLAN, TABLES, tmp_path / "out")
@@ -434,7 +434,7 @@ class TestPublish:
         ledger.charge(0.999, what="nearly all")
         for refusal, keywords, tables in (
             (fp.OverBudget, {}, whole),
-            (fp.LedgerError, {"within": "none"}, whole),
+            (fp.LedgerError, {"covered_by": "none"}, whole),
             (fp.TablesError, {}, unseen),
             (fp.BudgetError, {"contributions": 0}, whole),
         ):
@@ -453,10 +453,10 @@ class TestPublish:
         anew = fp.Tables(DOMAIN, {("sex", "age"): X}, contributions=1, person="ID")
         paid = fpo.publish(first, count, tmp_path / "a", ledger=ledger, key="first")
         with pytest.raises(fp.LedgerError, match="use the counts file that the charge"):
-            fpo.publish(second, anew, tmp_path / "b", ledger=ledger, within="first")
-        fpo.publish(second, count, tmp_path / "b", ledger=ledger, within="first")
+            fpo.publish(second, anew, tmp_path / "b", ledger=ledger, covered_by="first")
+        fpo.publish(second, count, tmp_path / "b", ledger=ledger, covered_by="first")
         with pytest.raises(fp.OverBudget):
-            fpo.release(second, count, ledger=ledger, within="first")
+            fpo.release(second, count, ledger=ledger, covered_by="first")
         assert ledger.spent == paid.rho
         assert [s.counts for s in ledger.stages().values()] == [count.seal] * 2
 

@@ -17,12 +17,12 @@ import pytest
 import fitplug as fp
 import fitplug_opendp as fpo
 from fitplug.ledger import ReleaseCharges
-from fitplug_opendp import publication
+from fitplug_opendp import folder_release, publication
 from fitplug_opendp.count_checks import ALL_ROWS, CountedRows
 from fitplug_opendp.executor import ThisProcess, WholeTables
+from fitplug_opendp.folder_release import FolderPublication
 from fitplug_opendp.output import Output
-from fitplug_opendp.publication import Publication
-from fitplug_opendp.release_progress import ReleaseRequest
+from fitplug_opendp.release_request import ReleaseRequest
 from fitplug_opendp.staging import Staging
 from tests.helpers.command_line import fitplug
 
@@ -49,16 +49,17 @@ def ledger(tmp_path: Path) -> fp.Ledger:
 def publish_until(monkeypatch, where: str, *args, **keywords) -> None:
     """Publish, and be killed at this function that a publication calls."""
     with monkeypatch.context() as patch:
-        patch.setattr(publication, where, killed)
+        owner = publication if where == "write_manifest" else folder_release
+        patch.setattr(owner, where, killed)
         with pytest.raises(KilledError):
             fpo.publish(*args, **keywords)
 
 
 def prepare(
     folder: Path, ledger: fp.Ledger, key: str, rows: CountedRows = ALL_ROWS
-) -> Publication[WholeTables]:
+) -> FolderPublication[WholeTables]:
     request = ReleaseRequest(MEN, rows, ledger=ledger, key=key)
-    return Publication.prepare(request, Output.open(folder), ThisProcess())
+    return FolderPublication.prepare(request, Output.open(folder), ThisProcess())
 
 
 def limited(contributions: int = 1) -> fp.Tables:
@@ -67,7 +68,7 @@ def limited(contributions: int = 1) -> fp.Tables:
 
 def test_a_free_release_is_retried_for_as_many_records(tmp_path, ledger, monkeypatch):
     fpo.release(MEN, TABLES, ledger=ledger, key="men")
-    keywords = {"ledger": ledger, "within": "men", "key": "women"}
+    keywords = {"ledger": ledger, "covered_by": "men", "key": "women"}
     publish_until(monkeypatch, "report_write_errors", WOMEN, TABLES, tmp_path / "w", **keywords)
     with monkeypatch.context() as patch:
         patch.setattr(ReleaseCharges, "record_draw", killed)
@@ -86,20 +87,20 @@ def test_free_releases_need_the_same_kind_of_counts(tmp_path, ledger, monkeypatc
     count = limited()
     fpo.release(MEN, count, ledger=ledger, key="kept")
     with pytest.raises(fp.LedgerError, match="does not know these counts"):
-        fpo.release(WOMEN, TABLES, ledger=ledger, within="kept")
+        fpo.release(WOMEN, TABLES, ledger=ledger, covered_by="kept")
     fpo.release(MEN, TABLES, ledger=ledger, key="all")
     with pytest.raises(fp.LedgerError, match="does not know these counts"):
-        fpo.release(WOMEN, count, ledger=ledger, within="all")
+        fpo.release(WOMEN, count, ledger=ledger, covered_by="all")
     with monkeypatch.context() as patch:
         patch.setattr(ReleaseCharges, "record_draw", killed)
         with pytest.raises(KilledError):
             fpo.publish(MEN, count, tmp_path / "m", ledger=ledger, key="begun")
     with pytest.raises(fp.LedgerError, match="not drawn yet: finish that one first"):
-        fpo.release(WOMEN, TABLES, ledger=ledger, within="begun")
+        fpo.release(WOMEN, TABLES, ledger=ledger, covered_by="begun")
     # Finished from its staged answers, it still knows which counts it is of.
     fpo.publish(MEN, count, tmp_path / "m", ledger=ledger, key="begun")
     assert ledger.stages()[3].counts == count.seal
-    fpo.publish(WOMEN, count, tmp_path / "w", ledger=ledger, within="begun")
+    fpo.publish(WOMEN, count, tmp_path / "w", ledger=ledger, covered_by="begun")
 
 
 def test_a_retry_of_other_rows_is_refused(tmp_path, ledger, monkeypatch):
@@ -273,7 +274,7 @@ def test_a_ledger_that_is_named_is_charged(spec, monkeypatch):
     """Also where a run without one left answers staged."""
     spec.write_text(SPEC, encoding="utf-8")
     with monkeypatch.context() as patch:
-        patch.setattr(publication, "complete_folder", killed)
+        patch.setattr(folder_release, "complete_folder", killed)
         patch.setattr(Staging, "discard", killed)
         with pytest.raises(KilledError):
             fitplug("run", spec)
@@ -288,9 +289,9 @@ def test_a_ledger_that_is_named_is_charged(spec, monkeypatch):
 def test_another_processor_finishes_the_same_plan(spec):
     """Its designs differ in their last digits; the plan that was begun is kept and used."""
     code = (
-        "import sys; from fitplug_opendp import publication\n"
+        "import sys; from fitplug_opendp import folder_release\n"
         "def killed(*_, **__): raise SystemExit(9)\n"
-        "publication.complete_folder = killed\n"
+        "folder_release.complete_folder = killed\n"
         "sys.argv = ['fitplug', 'run', sys.argv[1], '--key', 'k', '--quiet']\n"
         "from fitplug_cli.main import main; main()\n"
     )

@@ -30,8 +30,8 @@ from fitplug_cli.render.release_record import read_release_record
 if TYPE_CHECKING:
     from fitplug_cli.spec import Spec
     from fitplug_dask import Preview
-    from fitplug_opendp.publication import PublishedRelease
-    from fitplug_opendp.release_progress import ReleaseState
+    from fitplug_opendp.folder_release import PublishedRelease
+    from fitplug_opendp.release_request import ReleaseState
 
 _MOST_VALUES = 3
 """The largest number of a filter's values that a message names; others are only counted."""
@@ -202,8 +202,8 @@ def _describe_charge(
     entry = release.entry
     assert entry is not None
     charge = f"rho = {format_up(ceil_float(entry.rho))} charged"
-    if entry.within is not None:
-        charge = f"free within the charge {entry.within}"
+    if entry.covered_by is not None:
+        charge = f"covered by the charge {entry.covered_by}"
     if state != "new":
         charge += f" before, as number {entry.id}, and nothing now"
     new = " (new)" if state == "new" and len(ledger.entries()) == 1 else ""
