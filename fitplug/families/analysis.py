@@ -46,7 +46,7 @@ the optimum over the product of several dense attributes is found, in a few minu
 workloads the optimum of the product family, or of a tree, is found.
 """
 
-MANY_CELLS, MOST_WIDE_WORK, MOST_AGAIN, MOST_WIDE_ENTRIES = 4096, 4e9, 1.2e10, 40_000_000
+MANY_CELLS, MOST_WIDE_WORK, MOST_AGAIN, MOST_WIDE_ENTRIES = 4096, 2.5e9, 1e10, 40_000_000
 """Where there are more dense cells than the first, the most operations of an iteration, the most
 where the gap of the product family is large, and the most coefficients of all blocks together. The
 queries then have far fewer dimensions than cells, and the optimum takes about a minute."""
