@@ -1,4 +1,4 @@
-"""Display: numbers for people, HTML tables for notebooks, the style of plots."""
+"""Display: numbers for people, HTML tables for notebooks, the style of plots, progress."""
 
 from fitplug.display.html import (
     MOST_GROUPS,
@@ -30,6 +30,7 @@ from fitplug.display.plotting import (
     separate_thousands,
     shorten,
 )
+from fitplug.display.progress import Progress, Report, accumulate, choose_report, ignore
 
 __all__ = [
     "BLUE",
@@ -43,12 +44,17 @@ __all__ = [
     "ORANGE",
     "SHOWN_DELTA",
     "Figure",
+    "Progress",
+    "Report",
+    "accumulate",
+    "choose_report",
     "format_delta",
     "format_down",
     "format_percent_up",
     "format_rho",
     "format_std_range",
     "format_up",
+    "ignore",
     "label_powers",
     "make_section",
     "make_table",
