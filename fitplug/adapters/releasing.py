@@ -139,13 +139,14 @@ def release(
         "again": again,
         "replace": replace,
     }
-    reported = {"confidence": confidence, "progress": progress}
+    reported: dict[str, Any] = {"confidence": confidence, "progress": progress}
     in_store = folder is not None and is_url(folder)
     if folder_options and not in_store:
         raise InputError("folder_options reach a store; give the URL of one, or leave them out")
     if is_counted and client is None and key_file is None and not in_store:
-        made: Release = call_adapter("release_tables", plan, data, folder, **reported, **charge)
-        return made
-    parted = {"client": client, "key_file": key_file, "folder_options": folder_options}
-    made = call_adapter("release_source", plan, data, folder, **parted, **reported, **charge)
+        name = "release_tables"
+    else:
+        name = "release_source"
+        reported |= {"client": client, "key_file": key_file, "folder_options": folder_options}
+    made: Release = call_adapter(name, plan, data, folder, **reported, **charge)
     return made

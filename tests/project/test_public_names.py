@@ -16,7 +16,6 @@ import fitplug_opendp as fpo
 
 USE = """\
 import fitplug as fp
-import fitplug_dask as fpd
 import fitplug_opendp as fpo
 import opendp.prelude as dp
 
@@ -24,9 +23,9 @@ domain = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 115)})
 pyramid = fp.queries({"sex": "identity", "age": "prefix"}, std=5.0, name="pyramid")
 workload = fp.Workload(domain, [pyramid, fp.marginal("sex", moe=3), fp.total(variance=4)])
 plan = fp.design(workload, rho=0.5)
-tables = fpd.count("people/*.parquet", plan)
-more = fpd.count(["a.csv", "b.csv"], workload)
-release = fpo.release(plan, tables, ledger=fp.Ledger("budget.db", rho=1.0))
+tables = fp.count("people/*.parquet", plan)
+more = fp.count(fp.Source(["a.csv", "b.csv"], zone="UTC"), workload)
+release = fp.release(plan, tables, ledger=fp.Ledger("budget.db", rho=1.0))
 space = dp.vector_domain(dp.atom_domain(T="i64"), size=232), dp.l1_distance(T="i64")
 measurement = space >> fpo.then_fitness_for_use(plan)
 reveal_type(plan.rho)

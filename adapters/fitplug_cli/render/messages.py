@@ -28,8 +28,8 @@ from fitplug_cli.render.csv_tables import find_formula_warning
 from fitplug_cli.render.release_record import read_release_record
 
 if TYPE_CHECKING:
+    from fitplug.counts import Preview
     from fitplug_cli.spec import Spec
-    from fitplug_dask import Preview
     from fitplug_opendp.publication import PublishedRelease
     from fitplug_opendp.release_progress import ReleaseState
 
