@@ -1,13 +1,15 @@
-"""The exit codes of the command line, and the sentence that it prints for an error.
+"""Exit codes and error messages of the command line.
 
-The exit codes are 0 if the command is done, 1 if it failed, 2 if the spec or the arguments are
-wrong, 3 if it is refused, 4 if the key is that of another release, and 130 if it is interrupted.
+Exit codes: 0 done, 1 failed, 2 the spec or the arguments are wrong, 3 refused, 4 the key belongs to
+another release, 130 interrupted.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import textwrap
 import traceback
 from contextlib import suppress
 from pathlib import Path
@@ -16,8 +18,7 @@ from typing import NoReturn
 INTERRUPTED = (
     130,
     "Interrupted",
-    "interrupted. Run the same command again: with a ledger, it finishes what was begun at no "
-    "further cost",
+    "Interrupted. With a ledger, the same command finishes the work at no further cost.",
 )
 """How a command ends that the user interrupts."""
 
@@ -33,8 +34,8 @@ def explain_error(error: Exception) -> tuple[int, str, str]:
         names, context = list[str](), getattr(error, "ctx", None)
         while context is not None and context.parent is not None:
             names, context = [context.info_name, *names], context.parent
-        message = f"{format_usage().rstrip('.')}{_suggest_hyphens(error)}"
-        return 2, "UsageError", f"{message}; see: {' '.join(['fitplug', *names])} --help"
+        message = f"{format_usage().rstrip('.')}.{_suggest_hyphens(error)}"
+        return 2, "UsageError", f"{message} See `{' '.join(['fitplug', *names])} --help`."
     from fitplug.errors import AlreadyReleased, FitplugError, InputError, KeyTaken, OverBudget
 
     codes = {OverBudget: 3, AlreadyReleased: 3, KeyTaken: 4, InputError: 2, FitplugError: 1}
@@ -42,7 +43,7 @@ def explain_error(error: Exception) -> tuple[int, str, str]:
         if isinstance(error, kind):
             return code, type(error).__name__, str(error)
     if isinstance(error, MemoryError):
-        return 1, "MemoryError", "not enough memory; free some, or use a machine with more"
+        return 1, "MemoryError", "Not enough memory. Free some, or use a machine with more."
     return 1, "Bug", _explain_bug(error)
 
 
@@ -55,8 +56,8 @@ def _explain_bug(error: Exception) -> str:
     places = [frame for frame in frames if Path(frame.filename).is_relative_to(root)] or frames
     place = f"{Path(places[-1].filename).name}, line {places[-1].lineno}"
     return (
-        f"unexpected {type(error).__name__} ({place}). This is a bug: please report it. If "
-        "a release was charged before, the same command finishes it at no further cost"
+        f"Unexpected {type(error).__name__} ({place}). This is a bug: please report it. If a "
+        "release was charged, the same command finishes it at no further cost."
     )
 
 
@@ -64,12 +65,12 @@ def explain_os_error(error: OSError) -> str:
     """Explain that a file, or the standard output, cannot be read or written."""
     if isinstance(error, BrokenPipeError):
         return (
-            "the standard output was closed before everything was printed; run the same command "
-            "again to see the rest"
+            "The standard output was closed before everything was printed. Run the command again "
+            "to see the rest."
         )
-    what = error.filename or "a file, or the standard output"
+    what = error.filename or "A file or the standard output"
     why = (error.strerror or "it cannot be read or written").lower()
-    return f"{what}: {why}; correct this, and run the same command again"
+    return f"{what}: {why}. Fix this and run the command again."
 
 
 def _suggest_hyphens(error: Exception) -> str:
@@ -79,7 +80,7 @@ def _suggest_hyphens(error: Exception) -> str:
         return ""
     known = {name for parameter in context.command.params for name in parameter.opts}
     meant = next((f"-{word}" for word in sys.argv[1:] if f"-{word}" in known), None)
-    return "" if meant is None else f", as long options have two hyphens: {meant}"
+    return "" if meant is None else f" Did you mean {meant}?"
 
 
 def explain_import_error(error: ImportError) -> str:
@@ -92,7 +93,7 @@ def explain_import_error(error: ImportError) -> str:
     if error.name is None:
         return str(error)
     package = error.name.partition(".")[0]
-    return f'the command needs the package {package}; install it with: pip install "fitplug[all]"'
+    return f'The package {package} is missing. Install it with: pip install "fitplug[all]"'
 
 
 def fail(code: int, kind: str, message: str) -> NoReturn:
@@ -106,11 +107,23 @@ def fail(code: int, kind: str, message: str) -> NoReturn:
 
         message = json.dumps({"error": {"code": code, "kind": kind, "message": message}})
     else:
-        message = f"fitplug: {message}"
+        message = _format_for_terminal(message)
     _abandon_unwritten_output()
     with suppress(OSError):
         print(message, file=sys.stderr, flush=True)
     sys.exit(code)
+
+
+def _format_for_terminal(message: str) -> str:
+    """Put the program's name before a message; on a terminal, wrap it and colour the name."""
+    if not sys.stderr.isatty():
+        return f"fitplug: {message}"
+    width = shutil.get_terminal_size().columns
+    lines = textwrap.wrap(
+        f"fitplug: {message}", width, break_long_words=False, break_on_hyphens=False
+    )
+    name = "fitplug:" if os.environ.get("NO_COLOR") else "\x1b[1;31mfitplug:\x1b[0m"
+    return "\n".join(lines).replace("fitplug:", name, 1)
 
 
 def open_missing_streams() -> None:

@@ -1,7 +1,4 @@
-"""The command line: its commands, each of which is imported when it is asked for.
-
-Their modules take long to import, and `fitplug --help` is quick.
-"""
+"""The command line: its commands, each imported only when it runs, so that help is quick."""
 
 from __future__ import annotations
 
@@ -12,7 +9,6 @@ from importlib import import_module, metadata
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from fitplug_cli.errors import (
     INTERRUPTED,
@@ -22,27 +18,28 @@ from fitplug_cli.errors import (
     fail,
     open_missing_streams,
 )
+from fitplug_cli.options import CommandGroup
 
 _COMMANDS = {
-    "init": ("init", "Begin a spec from the names and types of the columns."),
-    "run": ("run", "Design, count and release in one, exactly once."),
-    "design": ("design", "Design the plan, show it and write it to a file."),
-    "report": ("report", "Report what a plan asks, gets and costs."),
+    "init": ("init", "Create a spec from the names and types of the columns."),
+    "run": ("run", "Design, count and release in one step, exactly once."),
+    "design": ("design", "Design a plan and write it to a file. No data is read."),
+    "report": ("report", "Show what a plan costs, and what its targets cost."),
     "count": ("count", "Count the exact tables the plan needs into a file."),
     "release": ("run", "Release counts: charge the ledger, draw noise, write tables."),
     "estimate": ("estimate", "Estimate sums, differences and ratios of answers."),
     "export": ("export", "Write a release for other tools, with std and margins of error."),
-    "truncation": ("truncation", "Estimate how many records a limit by person left out."),
-    "ledger": ("ledger", "Show or begin a ledger: a privacy budget and all its charges."),
-    "series": ("series", "Release period by period, by one plan that is charged once."),
+    "truncation": ("truncation", "Estimate how many rows a limit per person left out."),
+    "ledger": ("ledger", "Show or create a ledger: a privacy budget and its charges."),
+    "series": ("series", "Release period by period, with one charge for all."),
 }
-"""By name of a command, the module that has it and the line that the list of commands shows."""
+"""For each command, its module and its line in the list of commands."""
 
 
-class _Commands(TyperGroup):
-    """The commands, without an import of any but the one that runs.
+class _Commands(CommandGroup):
+    """The commands, of which only the one that runs is imported.
 
-    Typer has its parser from Click, or a copy of it, so that no type of that is named here.
+    Typer parses with Click or with its copy of Click, so no type of Click is named here.
     """
 
     def __init__(self, **attributes: Any) -> None:
@@ -78,6 +75,7 @@ app = typer.Typer(
     add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
@@ -93,9 +91,10 @@ def _take_options(
         bool,
         typer.Option(
             "--version",
+            "-V",
             callback=_print_version,
             is_eager=True,
-            help="Print the version, and which parts are compiled.",
+            help="Print the version.",
         ),
     ] = False,
 ) -> None:

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
+
+
+class CommandGroup(TyperGroup):
+    """A group of commands, which prints its help where no command is given."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments; none stand for --help."""
+        return super().parse_args(ctx, args or ["--help"])
+
 
 SpecArgument = Annotated[Path, typer.Argument(help="Spec file (TOML).", metavar="SPEC")]
 
@@ -47,7 +57,7 @@ ConfidenceOption = Annotated[
     float, typer.Option("--confidence", help="The confidence of the intervals.")
 ]
 
-QuietOption = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one JSON object instead; errors are JSON too.")
@@ -55,4 +65,8 @@ JsonOption = Annotated[
 
 VerboseOption = Annotated[
     bool, typer.Option("--verbose", help="Log what is done on the standard error.")
+]
+
+FullOption = Annotated[
+    bool, typer.Option("--full", help="Also print the details: what is counted, bounds, rules.")
 ]

@@ -36,7 +36,12 @@ from fitplug.release.manifest import (
     write_manifest,
     write_parts,
 )
-from fitplug.release.noisy_answers import Limited, describe_planned_population
+from fitplug.release.noisy_answers import (
+    Limited,
+    describe_assumption,
+    describe_planned_population,
+    name_population,
+)
 from fitplug.release.periods import (
     PartialRelease,
     PeriodAnswers,
@@ -96,6 +101,7 @@ __all__ = [
     "complete_period_folder",
     "compute_answers_digest",
     "cut_table",
+    "describe_assumption",
     "describe_place",
     "describe_planned_population",
     "estimate_read",
@@ -107,6 +113,7 @@ __all__ = [
     "make_metadata",
     "name_files",
     "name_part",
+    "name_population",
     "number_outputs",
     "publish_folder",
     "read_charge",

@@ -30,7 +30,7 @@ def test_an_interrupt(tmp_path: Path) -> None:
         running.send_signal(signal.SIGINT)
         _, err = running.communicate(timeout=60)
     assert running.returncode == 130
-    assert err.strip().startswith("fitplug: interrupted. Run the same command again: with a ledger")
+    assert err.strip().startswith("fitplug: Interrupted. With a ledger, the same command finishes")
     assert err.strip().count("\n") == 0
 
 
@@ -44,7 +44,7 @@ def test_nobody_reads_the_output(tmp_path: Path, options: list[str]) -> None:
         os.close(writer)
         _, err = running.communicate(timeout=60)
     assert running.returncode == 1
-    assert "the standard output was closed before everything was printed; run the same" in err
+    assert "The standard output was closed before everything was printed. Run the" in err
     assert err.count("\n") == 1
     assert tree(tmp_path) == before
 
@@ -56,7 +56,7 @@ def test_the_disk_of_the_output_is_full(tmp_path: Path, options: list[str]) -> N
     with Path("/dev/full").open("w") as full, start(*options, spec, stdout=full) as running:
         _, err = running.communicate(timeout=60)
     assert running.returncode == 1
-    assert "a file, or the standard output: no space left on device; correct this" in err
+    assert "A file or the standard output: no space left on device. Fix this" in err
     assert err.count("\n") == 1
 
 
@@ -72,8 +72,8 @@ def test_the_output_is_closed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("error", "says"),
     [
-        (MemoryError(), "not enough memory; free some"),
-        (ZeroDivisionError(WORD), "unexpected ZeroDivisionError (design.py, line "),
+        (MemoryError(), "Not enough memory. Free some"),
+        (ZeroDivisionError(WORD), "Unexpected ZeroDivisionError (design.py, line "),
     ],
 )
 def test_an_error_that_nobody_foresaw(tmp_path, monkeypatch, error, says) -> None:
@@ -88,7 +88,7 @@ def test_an_error_that_nobody_foresaw(tmp_path, monkeypatch, error, says) -> Non
         assert ran.code == 1
         assert says in ran.err
         assert WORD not in ran.out + ran.err
-        assert ("design_at_any_cost" in ran.err) == (options != [] and says.startswith("unexp"))
+        assert ("design_at_any_cost" in ran.err) == (options != [] and says.startswith("Unexp"))
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
+import os
+import pty
+import re
+import struct
+import sys
+import termios
 
 import pytest
 
 import fitplug as fp
 from fitplug.plan.summary import price_groups as prices
 from fitplug.release.release import Release
-from tests.helpers.command_line import make
+from tests.helpers.command_line import SPEC, make
 from tests.helpers.forked_processes import run_command
 
 
@@ -93,12 +101,12 @@ def test_usage_errors_are_json_too(tmp_path):
 
 def test_usage_errors_name_the_help_of_their_command():
     for arguments, says in {
-        ("report",): "Missing argument 'PLAN'; see: fitplug report --help",
-        ("ledger", "show"): "Missing argument 'PATH'; see: fitplug ledger show --help",
-        ("shw",): "No such command 'shw'; see: fitplug --help",
-        ("estimate", "out", "-by", "SEX"): "No such option: -b, as long options have two "
-        "hyphens: --by; see: fitplug estimate --help",
-        ("estimate", "out", "-c"): "No such option: -c; see: fitplug estimate --help",
+        ("report",): "Missing argument 'PLAN'. See `fitplug report --help`.",
+        ("ledger", "show"): "Missing argument 'PATH'. See `fitplug ledger show --help`.",
+        ("shw",): "No such command 'shw'. See `fitplug --help`.",
+        ("estimate", "out", "-by", "SEX"): "No such option: -b. Did you mean --by? "
+        "See `fitplug estimate --help`.",
+        ("estimate", "out", "-c"): "No such option: -c. See `fitplug estimate --help`.",
     }.items():
         ran = fitplug(*arguments)
         assert (ran.returncode, ran.stderr) == (2, f"fitplug: {says}\n")
@@ -120,3 +128,48 @@ def test_the_log_says_what_is_done_and_nothing_of_the_rows(spec):
         "are staged", "is drawn", "is published",
     ):  # fmt: skip
         assert words in done.stderr
+
+
+def run_on_a_terminal(columns, *arguments, **environment):
+    """Run the command on a terminal of so many columns; gives its exit code and what it writes."""
+    child, terminal = pty.fork()
+    if child == 0:
+        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+        os.environ.pop("COLUMNS", None)
+        os.environ.update(TERM="xterm-256color", **environment)
+        os.execv(sys.executable, [sys.executable, "-m", "fitplug_cli", *map(str, arguments)])
+    written = b""
+    with contextlib.suppress(OSError):  # Linux raises it when the child is done
+        while chunk := os.read(terminal, 65536):
+            written += chunk
+    os.close(terminal)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), written.decode()
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_a_screen_fits_a_terminal(spec, columns):
+    code, written = run_on_a_terminal(columns, "run", spec, "--again", "--replace")
+    assert code == 0
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written).replace("\r", "\n").splitlines()
+    assert max(map(len, lines)) <= columns
+    assert any(line.startswith("not counted") for line in lines)
+
+
+def test_messages_are_in_colour_on_a_terminal_only(tmp_path):
+    unlogged = SPEC[: SPEC.index("[ledger]")] + SPEC[SPEC.index("[output]") :]
+    spec = make(tmp_path, unlogged)
+    code, written = run_on_a_terminal(80, "run", spec)
+    assert code == 0
+    # The warning comes before the screen of the run.
+    assert "\x1b[1;33mwarning:" in written[: written.index("privacy cost")]
+    assert "\x1b[1;31mfitplug:" in run_on_a_terminal(80, "run", tmp_path / "none.toml")[1]
+    _, plain = run_on_a_terminal(80, "run", tmp_path / "none.toml", NO_COLOR="1")
+    assert "\x1b[" not in plain
+    assert "\x1b" not in fitplug("run", spec, "--again").stderr
+
+
+@pytest.mark.parametrize("arguments", [(), ("-h",), ("ledger",), ("series",)])
+def test_without_a_command_there_is_help(arguments):
+    done = fitplug(*arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Commands:" in done.stdout

@@ -53,7 +53,6 @@ def test_an_error_before_the_charge_creates_no_ledger(tmp_path):
     ran = fitplug("run", spec, "--key", "a")
     assert ran.code == 2, ran.err
     assert not list(tmp_path.glob("budget.db*"))
-    assert "created the ledger" not in ran.out
 
 
 @pytest.mark.slow

@@ -22,8 +22,7 @@ def test_a_missing_package_is_named_in_one_sentence(package: str, arguments: lis
     )
     assert (ran.returncode, ran.stdout) == (1, "")
     assert ran.stderr == (
-        f"fitplug: the command needs the package {package}; "
-        'install it with: pip install "fitplug[all]"\n'
+        f'fitplug: The package {package} is missing. Install it with: pip install "fitplug[all]"\n'
     )
 
 

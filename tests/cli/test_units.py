@@ -195,7 +195,7 @@ def test_a_run_where_records_are_replaced(spec: Path) -> None:
     public = "This unit publishes the exact number of counted rows per SEX, without noise or protec"
     ran = fitplug("run", spec)
     assert ran.code == 0, ran.err
-    before, after = ran.out.split("charged rho = ")
+    before, after = ran.out.split("\nledger ")
     assert public in before  # while it can still be called off
     assert f"{public}tion. See public_totals in release.json." in after
     for command in (["design"], ["report"], ["count", "--dry-run"]):

@@ -78,7 +78,7 @@ def test_from_a_file_of_aggregates_to_a_release(tmp_path: Path) -> None:
     ran = fitplug("run", spec)
     assert ran.code == 0, ran.err
     said = 'each row stands for POP records; only rows where SUMLEV is "040" are counted'
-    assert f"rows counted: {said}" in ran.out
+    assert f"rows counted  {said}" in ran.out
     assert str(SECRET) not in ran.out + ran.err
     release = fp.Release.load(tmp_path / "release")
     assert release.rows == said
@@ -96,7 +96,7 @@ def test_exact_counts_equal_those_of_pandas(tmp_path: Path) -> None:
     spec = make(tmp_path)
     ran = fitplug("count", spec)
     assert ran.code == 0, ran.err
-    assert "rows counted: each row stands for POP records" in ran.out
+    assert "rows counted  each row stands for POP records" in ran.out
     tables = read_counts(tmp_path / "spec.counts.npz")
     np.testing.assert_array_equal(tables["STATE", "SEX"], exact(tmp_path))
     assert tables.rows == load_spec(spec).source.rows
@@ -127,15 +127,12 @@ def test_counts_of_other_rows_are_not_released(tmp_path: Path, other: str) -> No
 def test_a_dry_run_says_how_rows_are_understood(tmp_path: Path) -> None:
     ran = fitplug("count", make(tmp_path), "--dry-run")
     assert ran.code == 0, ran.err
-    assert (
-        "how rows are understood: each row stands for POP records; only rows where SUMLEV is"
-        in ran.out
-    )
+    assert "rows counted  each row stands for POP records; only rows where SUMLEV is" in ran.out
     assert "aggregates" not in ran.out
     (tmp_path / "spec.toml").write_text(PLAIN)
     ran = fitplug("count", tmp_path / "spec.toml", "--dry-run")
-    assert "how rows are understood: each row is one record\n" in ran.out
-    hint = 'if rows are aggregates, name the column of counts in [data]: weight = "POP"; never'
+    assert "rows counted  each row is one record\n" in ran.out
+    hint = 'If rows are aggregates, name the column of counts in [data]: weight = "POP". Never'
     assert hint in ran.out
     many = SPEC.replace('"040"', str([f"{n:03}" for n in range(50)]))
     (tmp_path / "spec.toml").write_text(many)

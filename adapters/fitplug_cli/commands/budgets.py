@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from fractions import Fraction
 
 from fitplug.display import format_down, format_up
@@ -14,7 +12,6 @@ from fitplug.ledger import Ledger
 from fitplug.numeric import floor_written
 from fitplug.plan import Plan
 from fitplug.privacy import read_rho
-from fitplug_cli.render import out
 from fitplug_cli.render.json_records import compute_rho
 from fitplug_cli.render.release_record import read_release_record
 from fitplug_cli.spec import Spec
@@ -33,17 +30,6 @@ def open_ledger(spec: Spec) -> Ledger | None:
     if spec.ledger is None or spec.ledger_path is None:
         return None
     return Ledger(spec.ledger_path, **spec.ledger.amount, deferred=True)
-
-
-@contextmanager
-def report_new_ledger(spec: Spec) -> Iterator[None]:
-    """Print after the block whether it has created the ledger of a spec."""
-    is_new = spec.ledger is not None and not has_ledger_file(spec)
-    try:
-        yield
-    finally:
-        if is_new and has_ledger_file(spec):
-            out.print(f"created the ledger {spec.ledger_path}")
 
 
 def has_ledger_file(spec: Spec) -> bool:

@@ -31,7 +31,9 @@ def count(
     plan_file: PlanOption = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", help="Where to write the counts. [default: SPEC.counts.npz]"),
+        typer.Option(
+            "--output", "-o", help="Where to write the counts. [default: SPEC.counts.npz]"
+        ),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show files, rows, tasks and memory.")

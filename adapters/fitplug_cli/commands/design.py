@@ -17,12 +17,12 @@ from fitplug.privacy import read_rho
 from fitplug.workload import ONE_RECORD
 from fitplug_cli.commands.budgets import check_max_rho, has_ledger_file, open_ledger
 from fitplug_cli.files import PUBLIC, check_target, replace_file
-from fitplug_cli.options import JsonOption, QuietOption, SpecArgument, VerboseOption
+from fitplug_cli.options import FullOption, JsonOption, QuietOption, SpecArgument, VerboseOption
 from fitplug_cli.render import (
     build_plan_record,
     make_gap_reporter,
     open_progress_bar,
-    out,
+    print_facts,
     print_json,
     print_plan,
     set_up_output,
@@ -36,8 +36,9 @@ def design(
     spec_file: SpecArgument,
     output: Annotated[
         Path | None,
-        typer.Option("--output", help="Where to write the plan. [default: SPEC.plan.npz]"),
+        typer.Option("--output", "-o", help="Where to write the plan. [default: SPEC.plan.npz]"),
     ] = None,
+    full: FullOption = False,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
     verbose: VerboseOption = False,
@@ -48,10 +49,10 @@ def design(
     path = output or spec_file.with_suffix(".plan.npz")
     check_target(path, Plan.load)
     plan = design_within_limit(spec)
-    print_plan(plan, spec.privacy.delta)
+    print_plan(plan, spec.privacy.delta, full=full)
     with replace_file(path, PUBLIC) as partial:
         plan.save(partial)
-    out.print(f"plan {plan.digest[:12]} written: {path}")
+    print_facts(("plan", f"{path} (digest {plan.digest[:12]})"))
     if as_json:
         record = build_plan_record(plan, spec.privacy.delta)
         print_json({"plan": str(path), **record})

@@ -80,7 +80,8 @@ def estimate(
         str | None, typer.Option("--region", help="Column of the regions in --by.")
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", help="Write a CSV or Parquet instead of a table.")
+        Path | None,
+        typer.Option("--output", "-o", help="Write a CSV or Parquet instead of a table."),
     ] = None,
     spreadsheet_safe: Annotated[
         bool,

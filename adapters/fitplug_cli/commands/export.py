@@ -19,7 +19,9 @@ FORMATS = ("sdmx-csv", "frictionless")
 
 def export(
     folder: Annotated[str, typer.Argument(help="Folder of a release, or its URL.", metavar="OUT")],
-    output: Annotated[Path, typer.Option("--output", help="The folder to write, new or empty.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The folder to write, new or empty.")
+    ],
     export_format: Annotated[
         str, typer.Option("--format", help="sdmx-csv or frictionless.", metavar="FORMAT")
     ],

@@ -114,7 +114,7 @@ _LARGEST_EXPONENT = 9
 
 def init(
     data: Annotated[str, typer.Argument(help="File, folder, glob or URL.", metavar="DATA")],
-    output: Annotated[Path, typer.Option("--output", help="Where to write the spec.")] = Path(
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the spec.")] = Path(
         "release.toml"
     ),
     codebook: Annotated[

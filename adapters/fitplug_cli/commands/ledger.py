@@ -17,6 +17,7 @@ from fitplug.display import format_down, format_up
 from fitplug.errors import BudgetError, InputError
 from fitplug.ledger import Budget, Entry, Ledger, Stage
 from fitplug.numeric import ceil_float, ceil_written, floor_written
+from fitplug_cli.options import CommandGroup
 from fitplug_cli.render import neutralise_record, out, print_json, print_table
 
 _COLUMNS = (
@@ -45,6 +46,7 @@ The noise is that on each of so many integer answers, if all of it is discrete G
 
 
 app = typer.Typer(
+    cls=CommandGroup,
     help="Show or begin a ledger: a privacy budget and all its charges.",
     add_completion=False,
     rich_markup_mode=None,

@@ -18,18 +18,15 @@ from fitplug_cli.commands.budgets import (
     check_ledger_is_kept,
     has_ledger_file,
     open_ledger,
-    report_new_ledger,
 )
 from fitplug_cli.commands.clusters import connect
 from fitplug_cli.commands.count import count_tables
 from fitplug_cli.render import (
     build_ledger_record,
     open_progress_bar,
-    print_charge,
     print_release,
     print_row_rules,
     read_counts,
-    warn_of_formulas,
 )
 from fitplug_cli.render.release_record import (
     ReleaseFiles,
@@ -176,12 +173,8 @@ def publish_release(
     if not has_begun:
         check_first_charge(spec, plan, options.within)
     publish = _publish_in_parts if spec.output.parts else _publish_whole
-    with report_new_ledger(spec):
-        published, state, ledger = publish(spec, plan, options, counts_file)
-    print_charge(ledger, published.release, state)
-    print_release(published, spec.output_location, state)
-    if not spec.output.parts:
-        warn_of_formulas(spec.workload, safe=spec.output.spreadsheet_safe)
+    published, state, ledger = publish(spec, plan, options, counts_file)
+    print_release(published, ledger, spec.output_location, state)
     return read_release_record(published.output.place) | {
         "found": state,
         "ledger": build_ledger_record(ledger),

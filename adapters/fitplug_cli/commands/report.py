@@ -19,12 +19,13 @@ from fitplug_cli.files import PUBLIC, check_target, replace_file
 from fitplug_cli.inputs import match_rows
 from fitplug_cli.options import JsonOption, QuietOption
 from fitplug_cli.render import (
-    err,
     find_formula_warning,
     open_progress_bar,
     out,
+    print_facts,
     print_json,
     set_up_output,
+    warn,
 )
 from fitplug_cli.render.facts import collect_facts
 from fitplug_cli.render.page import render_page
@@ -36,7 +37,7 @@ def report(
     plan_file: Annotated[Path, typer.Argument(help="Plan file, or spec file.", metavar="PLAN")],
     output: Annotated[
         Path | None,
-        typer.Option("--output", help="Write it as one HTML page, to open in a browser."),
+        typer.Option("--output", "-o", help="Write it as one HTML page, to open in a browser."),
     ] = None,
     delta: Annotated[
         float | None, typer.Option("--delta", help="The delta at which epsilon is reported.")
@@ -88,22 +89,19 @@ def report(
     if spec is not None and max_rho is None:
         of_budget = find_budget_warning(spec, plan)
     warnings = [warning for warning in (of_formulas, of_data, of_budget) if warning is not None]
+    for warning in warnings:
+        warn(warning)
     if as_json:
         print_json(build_report_record(facts, relaxation) | {"warnings": warnings})
     if output is None:
         print_report(facts, full=full)
         if not full:
-            out.print(
-                "no data was opened; the same command with --full shows the rest of the report, "
-                "and with --output report.html all of it with plots"
-            )
+            out.print("No data was opened. More: --full, or -o report.html for a page with plots.")
     else:
         text = render_page(facts, of_formulas)
         with replace_file(output, PUBLIC) as partial:
             partial.write_text(text, encoding="utf-8")
-        out.print(f"report written: {output}")
-    for warning in warnings:
-        err.print(f"warning: {warning}")
+        print_facts(("report", str(output)))
     if relaxation is not None:
         assert max_rho is not None
         print_relaxation(relaxation, max_rho)

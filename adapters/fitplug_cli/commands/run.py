@@ -16,6 +16,7 @@ from fitplug_cli.commands.releases import (
 )
 from fitplug_cli.options import (
     AgainOption,
+    FullOption,
     JsonOption,
     KeyOption,
     PlanOption,
@@ -25,7 +26,7 @@ from fitplug_cli.options import (
     VerboseOption,
     WithinOption,
 )
-from fitplug_cli.render import print_json, print_plan, set_up_output
+from fitplug_cli.render import print_json, print_plan, set_up_output, warn_of_release
 from fitplug_cli.spec import load_spec
 
 
@@ -36,6 +37,7 @@ def run(
     within: WithinOption = None,
     again: AgainOption = False,
     replace: ReplaceOption = False,
+    full: FullOption = False,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
     verbose: VerboseOption = False,
@@ -46,7 +48,7 @@ def run(
     interrupted is finished by the same command, at no further cost.
     """
     set_up_output(quiet=quiet, as_json=as_json, verbose=verbose)
-    _release(spec_file, None, plan_file, (key, within, again, replace), as_json)
+    _release(spec_file, None, plan_file, (key, within, again, replace), as_json, full)
 
 
 def release(
@@ -59,6 +61,7 @@ def release(
     within: WithinOption = None,
     again: AgainOption = False,
     replace: ReplaceOption = False,
+    full: FullOption = False,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
     verbose: VerboseOption = False,
@@ -68,7 +71,7 @@ def release(
     This happens exactly once. A release that was interrupted is finished by the same command.
     """
     set_up_output(quiet=quiet, as_json=as_json, verbose=verbose)
-    _release(spec_file, counts_file, plan_file, (key, within, again, replace), as_json)
+    _release(spec_file, counts_file, plan_file, (key, within, again, replace), as_json, full)
 
 
 def _release(
@@ -77,6 +80,7 @@ def _release(
     plan_file: Path | None,
     asked: tuple[str | None, str | None, bool, bool],
     as_json: bool,
+    full: bool,
 ) -> None:
     """Release the counts of a file, or count the data of the spec and release them.
 
@@ -88,7 +92,8 @@ def _release(
         check_counts_are_kept(spec, charge)
     check_paths(spec)
     plan = get_plan(spec, plan_file, charge.key)
-    print_plan(plan, spec.privacy.delta)
+    warn_of_release(spec)
+    print_plan(plan, spec.privacy.delta, full=full)
     record = publish_release(spec, plan, charge, counts_file)
     if as_json:
         print_json(record)

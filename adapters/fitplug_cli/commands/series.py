@@ -10,11 +10,24 @@ import typer
 from fitplug.display import format_up
 from fitplug.errors import InputError, LedgerError
 from fitplug.ledger import Ledger
-from fitplug_cli.commands.budgets import has_ledger_file, open_ledger, report_new_ledger
+from fitplug_cli.commands.budgets import has_ledger_file, open_ledger
 from fitplug_cli.commands.count import count_tables
 from fitplug_cli.commands.design import get_plan, has_queries
-from fitplug_cli.options import JsonOption, PlanOption, QuietOption, SpecArgument, VerboseOption
-from fitplug_cli.render import build_ledger_record, out, print_json, print_plan, set_up_output
+from fitplug_cli.options import (
+    CommandGroup,
+    JsonOption,
+    PlanOption,
+    QuietOption,
+    SpecArgument,
+    VerboseOption,
+)
+from fitplug_cli.render import (
+    build_ledger_record,
+    print_facts,
+    print_json,
+    print_plan,
+    set_up_output,
+)
 from fitplug_cli.spec import Spec, SpecError, load_spec
 
 if TYPE_CHECKING:
@@ -22,6 +35,7 @@ if TYPE_CHECKING:
 
 
 app = typer.Typer(
+    cls=CommandGroup,
     help="Release period by period, by one plan that is charged once.",
     add_completion=False,
     rich_markup_mode=None,
@@ -50,17 +64,21 @@ def begin(
     folder, ledger = _find_folder(spec), _find_ledger(spec)
     plan = get_plan(spec, plan_file, key)
     print_plan(plan, spec.privacy.delta)
-    with report_new_ledger(spec):
-        series = begin_series(
-            plan,
-            folder,
-            ledger=ledger,
-            key=key,
-            periods=spec.design.periods,
-            key_file=spec.key_file,
-        )
-    out.print(f"charged rho = {format_up(series.rho)} to {ledger.path} for all periods together")
-    out.print(f"key of the exact counts, to back up apart from them: {series.key_file}")
+    series = begin_series(
+        plan,
+        folder,
+        ledger=ledger,
+        key=key,
+        periods=spec.design.periods,
+        key_file=spec.key_file,
+    )
+    print_facts(
+        (
+            "ledger",
+            f"{ledger.path}: rho = {format_up(series.rho)} charged for all periods together",
+        ),
+        ("key", f"{series.key_file} opens the exact counts: back it up apart from them"),
+    )
     _report(series, ledger, as_json)
 
 
@@ -143,7 +161,7 @@ def _find_folder(spec: Spec) -> Path:
 def _report(series: Series, ledger: Ledger, as_json: bool) -> None:
     """Print how far a series has come, and its record if that is asked for."""
     drawn = series.read().drawn
-    out.print(f"{drawn} of {len(series.labels)} periods are drawn, in {series.folder}")
+    print_facts(("series", f"{series.folder}: {drawn} of {len(series.labels)} periods are drawn"))
     record = {
         "folder": str(series.folder),
         "plan": series.plan.digest,

@@ -12,20 +12,21 @@ from fitplug_cli.render.console import (
     make_gap_reporter,
     open_progress_bar,
     out,
+    print_facts,
     print_json,
     print_table,
     set_up_output,
+    warn,
 )
 from fitplug_cli.render.counts_file import read_counts, write_counts
 from fitplug_cli.render.csv_tables import find_formula_warning, neutralise_record
 from fitplug_cli.render.json_records import build_ledger_record, build_plan_record
 from fitplug_cli.render.messages import (
-    print_charge,
     print_plan,
     print_preview,
     print_release,
     print_row_rules,
-    warn_of_formulas,
+    warn_of_release,
 )
 
 __all__ = [
@@ -38,7 +39,7 @@ __all__ = [
     "neutralise_record",
     "open_progress_bar",
     "out",
-    "print_charge",
+    "print_facts",
     "print_json",
     "print_plan",
     "print_preview",
@@ -47,6 +48,7 @@ __all__ = [
     "print_table",
     "read_counts",
     "set_up_output",
-    "warn_of_formulas",
+    "warn",
+    "warn_of_release",
     "write_counts",
 ]

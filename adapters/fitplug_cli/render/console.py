@@ -6,6 +6,7 @@ import json
 import logging
 import math
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -21,21 +22,36 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 
 class _Console(Console):
-    """It lets `main` explain that nobody reads the output; rich would end without a word."""
+    """A console that prints text as it is, and breaks long lines only on a terminal."""
+
+    def __init__(self, *, stderr: bool = False) -> None:
+        # Names of groups and paths may have brackets.
+        super().__init__(stderr=stderr, highlight=False, markup=False, emoji=False)
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print text, wrapped between words if this is a terminal."""
+        super().print(*objects, **{"soft_wrap": not self.is_terminal} | options)
 
     def on_broken_pipe(self) -> None:
+        """Raise BrokenPipeError, which `main` explains; rich would exit without a message."""
         raise BrokenPipeError
 
 
-# Names of groups and paths are printed as they are, even if they have brackets.
-out = _Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
-err = _Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
+out = _Console()
+err = _Console(stderr=True)
 
 _MOST_COLUMNS = 10_000
 """The largest number of characters of a line where there is no terminal that it must fit."""
+
+_LABEL_WIDTH = 12
+"""The width of the labels of facts, the same for all, so that facts printed apart line up."""
+
+_LONG_STEP = 1.0
+"""Seconds after which the bar of a finished step stays on the screen."""
 
 
 def set_up_output(*, quiet: bool, as_json: bool, verbose: bool = False) -> None:
@@ -64,6 +80,21 @@ def print_json(record: Mapping[str, Any], *, ascii_only: bool = False) -> None:
     """
     json.dump(record, sys.stdout, indent=2, ensure_ascii=ascii_only)
     sys.stdout.write("\n")
+
+
+def warn(text: str) -> None:
+    """Print a warning on the standard error, with its first word in colour on a terminal."""
+    err.print(Text.assemble(("warning:", "bold yellow"), f" {text}"))
+
+
+def print_facts(*facts: tuple[str, str]) -> None:
+    """Print facts, each with a label, as two columns that line up with other facts."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(min_width=_LABEL_WIDTH, no_wrap=True)
+    grid.add_column(overflow="fold")
+    for label, text in facts:
+        grid.add_row(label, text)
+    print_table(grid)
 
 
 def print_table(table: Table) -> None:
@@ -109,7 +140,7 @@ def open_progress_bar(what: str) -> Iterator[ProgressBar]:
         what: What the block does, in a word.
 
     Yields:
-        The bar, which is full after the block.
+        The bar. It is full after the block, and stays on the screen if that took a while.
     """
     shown = err.is_terminal and not err.quiet
     progress = Progress(
@@ -126,8 +157,12 @@ def open_progress_bar(what: str) -> Iterator[ProgressBar]:
     )
     with progress if shown else nullcontext():  # rich before 14.3 ends a disabled one with a line
         bar = ProgressBar(progress, what)
-        yield bar
-        bar.show(1.0)
+        begun = time.monotonic()
+        try:
+            yield bar
+            bar.show(1.0)
+        finally:
+            progress.live.transient = time.monotonic() - begun < _LONG_STEP
 
 
 def make_gap_reporter(bar: ProgressBar, tolerance: float) -> Callable[[int, float], None]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from fitplug.counts import describe_rows, make_filters
-from fitplug.display import format_down, format_up
+from fitplug.display import format_down, format_std_range, format_up
 from fitplug.families import list_names
 from fitplug.files import LocalPlace
 from fitplug.ledger import Ledger
@@ -21,9 +21,9 @@ from fitplug.plan import (
     describe_public_totals,
     has_sums,
 )
-from fitplug.release import Release
+from fitplug.release import Release, describe_assumption, name_population
 from fitplug.workload import Workload
-from fitplug_cli.render.console import err, out, print_table
+from fitplug_cli.render.console import out, print_facts, print_table, warn
 from fitplug_cli.render.csv_tables import find_formula_warning
 from fitplug_cli.render.release_record import read_release_record
 
@@ -37,40 +37,53 @@ _MOST_VALUES = 3
 """The largest number of a filter's values that a message names; others are only counted."""
 
 
-def print_plan(plan: Plan, delta: float) -> None:
-    """Print what a plan costs, and what each group of queries gets."""
-    rows = Table.grid(padding=(0, 2))
-    rows.add_row("unit", str(plan.unit))
-    if public := describe_public_totals(plan):
-        rows.add_row("", public)
-    rows.add_row("privacy cost", describe_cost(plan, delta))
+def print_plan(plan: Plan, delta: float, *, full: bool = False) -> None:
+    """Print what a plan costs, and what each group of queries gets.
+
+    Args:
+        plan: The plan.
+        delta: The delta at which epsilon is shown.
+        full: Whether to print also how rho adds up and which counts are needed.
+    """
     if plan.gap > plan.tolerance:
-        rows.add_row("", plan.status)
-    if overstated := describe_overstatement(plan):
-        rows.add_row("", overstated)
-    if (k := plan.structure.changes) > 1:
-        rho_of_record = ceil_float(plan.rho_exact * plan.compare_records(1) ** 2)
-        rows.add_row("", f"{k:,} rows per person cost {k**2:,} x {format_up(rho_of_record)}")
+        warn(plan.status)
+    facts = [("privacy cost", describe_cost(plan, delta)), ("unit", str(plan.unit))]
+    facts += [("", text) for text in (describe_public_totals(plan), describe_overstatement(plan))]
     if plan.scale != 1.0:
-        rows.add_row("budget given", f"all target variances scaled by {format_up(plan.scale)}")
-    rows.add_row("counts needed", ", ".join(" x ".join(t) or "total" for t in plan.tables))
+        facts.append(("budget", f"all target variances multiplied by {format_up(plan.scale)}"))
+    if full:
+        facts += _list_details(plan)
+    print_facts(*(fact for fact in facts if fact[1]))
+    _print_groups(plan)
     if strict := _list_strict_attributes(plan):
-        rows.add_row("not counted", f"rows with a value outside the domain of {list_names(strict)}")
-    print_table(rows)
-    listed = plan.group_rows()
-    quantity = ["quantity"] if has_sums(listed) else []
-    groups = Table("group", "queries", *quantity, "target", "achieved std", "% of target", box=None)
-    for row in listed:
-        spread = format_up(row.largest_std, 4)
-        if format_up(row.smallest_std, 4) != spread:
-            spread = f"{format_up(row.smallest_std, 4)} to {spread}"
-        quantities = [row.quantity] if quantity else []
-        groups.add_row(
-            row.name, f"{row.queries:,}", *quantities, row.target, spread, f"{row.used:.1%}"
-        )
-    print_table(groups)
+        text = f"rows with a value outside the domain of {list_names(strict)}"
+        print_facts(("not counted", text))
     for rule in plan.workload.measure_rules:
         out.print(rule)
+
+
+def _list_details(plan: Plan) -> list[tuple[str, str]]:
+    """List how rho adds up over the rows of a person, and which counts a plan needs."""
+    details = []
+    if (k := plan.structure.changes) > 1:
+        rho_of_record = ceil_float(plan.rho_exact * plan.compare_records(1) ** 2)
+        details.append(("", f"{k:,} rows per person cost {k**2:,} x {format_up(rho_of_record)}"))
+    details.append(("optimality", plan.certificate))
+    counts = ", ".join(" x ".join(names) or "total" for names in plan.tables)
+    return [*details, ("counts", counts)]
+
+
+def _print_groups(plan: Plan) -> None:
+    """Print a table of the groups: their targets, and the std that they get."""
+    listed = plan.group_rows()
+    quantity = ["quantity"] if has_sums(listed) else []
+    table = Table("group", "queries", *quantity, "target", "achieved std", "% of target", box=None)
+    for row in listed:
+        quantities = [row.quantity] if quantity else []
+        spread = format_std_range(row.smallest_std, row.largest_std)
+        used = f"{row.used:.1%}"
+        table.add_row(row.name, f"{row.queries:,}", *quantities, row.target, spread, used)
+    print_table(table)
 
 
 def _list_strict_attributes(plan: Plan) -> list[str]:
@@ -84,7 +97,7 @@ def print_row_rules(spec: Spec) -> None:
     data = spec.data
     rules = describe_rows(data.weight, make_filters(data.where), _MOST_VALUES)
     if rules is not None:
-        out.print(f"rows counted: {rules}")
+        print_facts(("rows counted", rules))
 
 
 def print_preview(preview: Preview, plan: Plan) -> None:
@@ -93,96 +106,106 @@ def print_preview(preview: Preview, plan: Plan) -> None:
     if preview.rows is not None:
         # The exact number is confidential.
         rows = f"about {float(f'{preview.rows:.1g}'):,.0f}, by the files' footers"
-    table = Table.grid(padding=(0, 2))
     files = f"{preview.files:,} {preview.format}"
     if preview.left_out:
         files += f"; {preview.left_out:,} more lie in folders that where leaves out"
-    table.add_row("files", files)
-    table.add_row("rows", rows)
-    table.add_row("tasks", f"{preview.tasks:,} on {preview.threads:,} threads")
-    table.add_row("cells", f"{preview.cells:,} counted jointly")
-    table.add_row("memory", f"about {preview.memory / 2**30:.1f} GiB")
-    print_table(table)
-    out.print(f"how rows are understood: {preview.rows_are}")
+    print_facts(
+        ("files", files),
+        ("rows", rows),
+        ("rows counted", preview.rows_are),
+        ("tasks", f"{preview.tasks:,} on {preview.threads:,} threads"),
+        ("cells", f"{preview.cells:,} counted jointly"),
+        ("memory", f"about {preview.memory / 2**30:.1f} GiB"),
+    )
     if public := describe_public_totals(plan):
         out.print(public)
     if preview.counts:
         names = " or ".join(f"weight = {json.dumps(n, ensure_ascii=False)}" for n in preview.counts)
         out.print(
-            f"if rows are aggregates, name the column of counts in [data]: {names}; never a "
-            "survey's sampling weight, as there one person is one row"
+            f"If rows are aggregates, name the column of counts in [data]: {names}. Never name a "
+            "survey's sampling weight: there one person is one row."
         )
-    out.print("nothing was counted, written or charged")
+    out.print("Nothing was counted, written or charged.")
 
 
-def warn_of_formulas(workload: Workload, *, safe: bool) -> None:
-    """Warn of labels that spreadsheets may run as formulas.
+def warn_of_release(spec: Spec) -> None:
+    """Warn of what a release of a spec leaves unprotected: no ledger, and formulas in its tables.
 
-    Args:
-        workload: The workload whose labels the tables have.
-        safe: Whether the tables are written so that no text begins as a formula; then there is no
-            warning.
+    Releases in parts have no CSV tables that a spreadsheet would open.
     """
-    warning = None if safe else find_formula_warning(workload)
+    if spec.ledger is None:
+        warn(
+            f"{spec.path} has no [ledger], so nothing adds up what releases about the same people "
+            "cost together. Add a [ledger] to count them."
+        )
+    if not (spec.output.parts or spec.output.spreadsheet_safe):
+        warn_of_formulas(spec.workload)
+
+
+def warn_of_formulas(workload: Workload) -> None:
+    """Warn of labels that spreadsheets may run as formulas."""
+    warning = find_formula_warning(workload)
     if warning is not None:
-        err.print(f"warning: {warning}")
+        warn(warning)
 
 
-def print_release(published: PublishedRelease, directory: Path | str, state: ReleaseState) -> None:
-    """Print what was released, and where it is.
+def print_release(
+    published: PublishedRelease, ledger: Ledger | None, directory: Path | str, state: ReleaseState
+) -> None:
+    """Print what a release assumes of persons, what it was charged, and where it is.
 
     Args:
         published: The release and its folder.
+        ledger: The ledger; None if the spec names none.
         directory: The folder that the spec names.
         state: How far an earlier run had come with this release.
     """
-    if state == "published":
-        out.print(f"this release is done already, nothing was charged or drawn: {published.output}")
-        return
     release = published.release
+    if state == "published":
+        text = f"done already, nothing was charged or drawn: {published.output}"
+        print_facts(("release", text))
+        return
+    answers = f"{release.plan.workload.query_count:,} answers"
     if state == "drawn":
-        out.print("an earlier run had drawn these answers; the data was not counted again")
-    out.print(
-        f"released {release.plan.workload.query_count:,} answers at "
-        f"rho = {format_up(release.rho)}: {directory}"
+        answers += ", drawn by an earlier run: the data was not counted again"
+    print_facts(
+        ("people", describe_people(release)),
+        *_describe_charge(ledger, release, state),
+        ("release", f"{directory} ({answers})"),
     )
-    out.print(release.population)
     if release.public_totals is not None:
         out.print(f"{describe_public_totals(release.plan)} See public_totals in release.json.")
     if published.earlier is not None:
-        out.print(f"the earlier release was kept as {published.earlier}")
+        print_facts(("", f"the earlier release is now {published.earlier}"))
         earlier = read_release_record(LocalPlace(published.earlier))
         if "rho" in earlier and earlier.get("ledger_entry") is None:
-            out.print(
-                f"it cost rho = {format_up(earlier['rho'])}, which is in no ledger: enter it with "
-                "Ledger.charge in Python"
+            warn(
+                f"The earlier release cost rho = {format_up(earlier['rho'])}, which no ledger has. "
+                "Enter it with Ledger.charge in Python."
             )
 
 
-def print_charge(ledger: Ledger | None, release: Release, state: ReleaseState) -> None:
-    """Print what a release was charged, and what the ledger has left.
+def describe_people(release: Release) -> str:
+    """Say in a few words what a release assumes of persons, or which of their rows it is about."""
+    most, apart = release.most_records, release.plan.bound_unit.apart
+    if release.limited == "enforced":
+        return f"the tables are about {name_population(most, 'enforced', apart)}, not all rows"
+    return describe_assumption(most or 1, apart=apart, rows=release.rows)
 
-    Args:
-        ledger: The ledger; None if the spec names none.
-        release: The release.
-        state: How far an earlier run had come with this release.
-    """
+
+def _describe_charge(
+    ledger: Ledger | None, release: Release, state: ReleaseState
+) -> list[tuple[str, str]]:
+    """Describe what a release was charged, and what the ledger has left."""
     if ledger is None:
-        out.print(
-            f"nothing was charged, as the spec has no [ledger]: this release costs rho = "
-            f"{format_up(release.rho)}, each further release about the same people adds its own, "
-            "and nobody counts them. To count them, add a [ledger]."
-        )
-        return
+        return [("ledger", f"none: rho = {format_up(release.rho)} is charged nowhere")]
     entry = release.entry
     assert entry is not None
+    charge = f"rho = {format_up(ceil_float(entry.rho))} charged"
     if entry.within is not None:
-        text = f"free within the charge {entry.within} of {ledger.path}"
-    else:
-        text = f"charged rho = {format_up(ceil_float(entry.rho))} to {ledger.path}"
+        charge = f"free within the charge {entry.within}"
     if state != "new":
-        text += f" before, as number {entry.id}, and nothing more now"
-    out.print(
-        f"{text}: {format_up(ledger.spent)} of {format_down(ledger.total)} spent "
-        f"by {len(ledger.entries())} release(s), {format_down(ledger.remaining)} remains"
-    )
+        charge += f" before, as number {entry.id}, and nothing now"
+    new = " (new)" if state == "new" and len(ledger.entries()) == 1 else ""
+    left = f"{format_down(ledger.remaining)} of {format_down(ledger.total)} left"
+    return [("ledger", f"{ledger.path}{new}: {charge}, {left}")]

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from fitplug.display import format_up
 from fitplug.plan import LARGEST_FACTOR, Relaxation
-from fitplug_cli.render import build_plan_record, out, print_plan, print_table
+from fitplug_cli.render import build_plan_record, out, print_facts, print_plan, print_table
 from fitplug_cli.render.contribution_limits import explain_limits
 from fitplug_cli.render.facts import DELTAS, RELAXED, Facts, format_factor
 
@@ -23,7 +23,7 @@ def print_report(facts: Facts, *, full: bool) -> None:
         facts: The facts of the plan.
         full: Whether everything is printed that the page shows, except for the plots.
     """
-    print_plan(facts.plan, facts.delta)
+    print_plan(facts.plan, facts.delta, full=full)
     _print_prices(facts)
     if full:
         _print_limits(facts)
@@ -34,7 +34,8 @@ def print_report(facts: Facts, *, full: bool) -> None:
         for sentence in (facts.population, facts.measure_note):
             if sentence:
                 out.print(sentence)
-    out.print(f"plan {facts.plan.digest}")
+    if full:
+        print_facts(("plan", facts.plan.digest))
 
 
 def print_relaxation(relaxation: Relaxation, most: float) -> None:
@@ -44,12 +45,12 @@ def print_relaxation(relaxation: Relaxation, most: float) -> None:
         relaxation: The relaxation.
         most: The rho that the targets may then cost at most, for all records of one person.
     """
-    out.print(f"to cost no more than rho = {most:g}")
-    out.print(f"  multiply every std and moe by {relaxation.proportional:.4g}")
+    out.print(f"To cost at most rho = {most:g}, multiply every std and moe by")
+    out.print(f"  {relaxation.proportional:.4g}")
     if relaxation.groups and max(relaxation.groups.values()) <= LARGEST_FACTOR:
-        out.print("  or leave all as they are but those of")
+        out.print("or only those of")
         for name, by in relaxation.groups.items():
-            out.print(f"    {name}: multiply by {by:.4g}")
+            out.print(f"  {name} by {by:.4g}")
 
 
 def _print_prices(facts: Facts) -> None:
