@@ -22,6 +22,7 @@ from fitplug_opendp.executor import ThisProcess, WholeTables
 from fitplug_opendp.output import Output
 from fitplug_opendp.publication import Publication
 from fitplug_opendp.release_progress import ReleaseRequest
+from fitplug_opendp.releases import release_tables
 from fitplug_opendp.staging import Staging
 from tests.helpers.command_line import fitplug
 
@@ -207,7 +208,7 @@ def test_who_comes_second_finds_the_release(tmp_path, ledger):
 def test_a_store_takes_releases_in_parts_only(ledger):
     """What is in a store cannot be moved, so this process would not draw all anew there."""
     with pytest.raises(fp.InputError, match="which takes releases in parts only"):
-        fp.release(MEN, TABLES, "memory://retries", ledger=ledger)
+        release_tables(MEN, TABLES, "memory://retries", ledger=ledger)
     assert ledger.entries() == ()
 
 
