@@ -137,3 +137,10 @@ def test_a_refused_release_in_memory_reads_no_row(tmp_path: Path) -> None:
     ledger = fp.Ledger(tmp_path / "budget.db", rho=plan.rho / 2)
     with pytest.raises(fp.OverBudget):
         fp.release(plan, tmp_path / "no such file", ledger=ledger)
+
+
+def test_frames_in_memory_are_counted_by_from_records() -> None:
+    domain = fp.Domain({"sex": ["1", "2"]})
+    plan = fp.design(fp.Workload(domain, [fp.marginal("sex", std=5.0)]))
+    with pytest.raises(fp.DataError, match=r"records in memory by fitplug\.Tables\.from_records"):
+        fp.release(plan, {"sex": ["1", "2"]})
