@@ -11,8 +11,9 @@ OpenDP is imported when a function here is called for the first time, not before
 # | `gaussian`, `noise_source` | draw the noise, compute its cost for a person, and check the plan |
 # | `sampler_check`, `discrete_gaussian` | test the sampler against the exact distribution |
 # | `releases` | makes a release in memory, or into a folder exactly once: `release_tables` |
-# | `publication` | takes the steps of each release, whoever draws it |
-# | `release_progress` | holds what is asked for, and says how far the release has come |
+# | `publication` | takes the steps of each release, wherever it goes and whoever draws it |
+# | `folder_release` | is a release into a folder, to these steps |
+# | `release_request` | holds what is asked for, and finds its charge |
 # | `executor` | draws noise and writes tables in this process, for those steps |
 # | `output`, `staging` | hold its folder, what is staged, what is left |
 # | `key_file` | keeps the secrets that later runs need, apart from the counts |

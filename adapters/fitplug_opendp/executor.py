@@ -67,7 +67,7 @@ Counts = TypeVar("Counts", bound=ExactCounts, contravariant=True)
 
 
 class Executor(Protocol[Counts]):
-    """Who draws the noise and writes the tables: this process, or workers."""
+    """Who draws the noise: this process, or workers."""
 
     @property
     def is_resumed(self) -> bool:
@@ -76,18 +76,6 @@ class Executor(Protocol[Counts]):
     @property
     def cut(self) -> str:
         """What distinguishes this way to cut answers and counts into parts from others."""
-
-    def check(self, noise_source: NoiseSource, output: Output, run: str) -> None:
-        """Check, before the charge, what it rests on, and all samplers that may draw.
-
-        Args:
-            noise_source: The noise, and what it costs.
-            output: Where the release goes.
-            run: What distinguishes this run from others.
-
-        Raises:
-            FitplugError: A claim of the plan does not hold, or a sampler fails its test.
-        """
 
     def draw(
         self, noise_source: NoiseSource, staging: Staging, counts: Counts, run: str
@@ -103,6 +91,22 @@ class Executor(Protocol[Counts]):
         Raises:
             FitplugError: A worker fails.
             OSError: A part cannot be written.
+        """
+
+
+class TablesExecutor(Executor[Counts], Protocol[Counts]):
+    """Who draws the noise of a release into a folder, and writes its tables."""
+
+    def check(self, noise_source: NoiseSource, output: Output, run: str) -> None:
+        """Check, before the charge, what it rests on, and all samplers that may draw.
+
+        Args:
+            noise_source: The noise, and what it costs.
+            output: Where the release goes.
+            run: What distinguishes this run from others.
+
+        Raises:
+            FitplugError: A claim of the plan does not hold, or a sampler fails its test.
         """
 
     def load(self, release: Release) -> Release:

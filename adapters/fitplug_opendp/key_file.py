@@ -21,11 +21,12 @@ from dataclasses import dataclass
 from glob import escape
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from fitplug.errors import FitplugError, InputError
 from fitplug.files import LocalPlace, is_url
 from fitplug.ledger import hash_values
-from fitplug_opendp.release_progress import ReleaseProgress
+from fitplug_opendp.folder_release import FolderPublication
 
 KEY_BYTES = 32
 
@@ -256,7 +257,9 @@ class RunSecret:
         return "RunSecret()"
 
     @classmethod
-    def keep(cls, release: ReleaseProgress, named: str | PathLike[str] | None = None) -> RunSecret:
+    def keep(
+        cls, release: FolderPublication[Any], named: str | PathLike[str] | None = None
+    ) -> RunSecret:
         """Find the secrets of a release, or draw them and make them durable before its charge.
 
         Without a ledger no run is resumed, and nothing is written.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from weakref import WeakKeyDictionary
@@ -25,7 +25,12 @@ from fitplug.plan import Plan
 from fitplug.release import Release
 from fitplug.sensitivity import AnswerPath, SensitivityCheck, check_sensitivity, make_plan_error
 from fitplug_opendp._compat import enable_contrib
-from fitplug_opendp.count_checks import check_tables, find_limit, find_seal, list_outside_attributes
+from fitplug_opendp.count_checks import (
+    CountedRows,
+    check_tables,
+    find_seal,
+    list_outside_attributes,
+)
 from fitplug_opendp.gaussian import (
     IntVector,
     Progress,
@@ -224,16 +229,37 @@ class NoiseSource:
         noisy = self.sample(answers[:size], progress)
         if may_be_clamped(noisy, self.plan.noise_std):
             warnings.warn(CLAMPED, RuntimeWarning, stacklevel=3)
+        outside = list_outside_attributes(self.plan, tables)
+        described = self.describe(
+            CountedRows.from_tables(tables), find_seal(tables), outside, entry
+        )
+        return replace(described, answers=np.concatenate([noisy, answers[size:]]))
+
+    def describe(
+        self,
+        rows: CountedRows,
+        seal: str | None,
+        outside: tuple[str, ...],
+        entry: Entry | None,
+    ) -> Release:
+        """Make the release without its answers.
+
+        Args:
+            rows: The rows that are counted.
+            seal: The seal of the exact counts, if the release has it.
+            outside: Attributes without use in the plan by which the count left records out.
+            entry: The charge in the ledger; None if none was charged.
+        """
         return Release(
             plan=self.plan,
-            answers=np.concatenate([noisy, answers[size:]]),
+            answers=np.zeros(0, dtype=np.int64),
             rho=self.rho,
             contributions=self.contributions,
             entry=entry,
-            limited=find_limit(tables),
-            rows=tables.rows,
-            seal=find_seal(tables),
-            outside=list_outside_attributes(self.plan, tables),
+            limited=rows.limited,
+            rows=rows.rows,
+            seal=seal,
+            outside=outside,
         )
 
 

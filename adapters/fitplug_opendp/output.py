@@ -52,9 +52,11 @@ class Output:
 
     Attributes:
         place: The folder.
+        hidden: What staged answers lie beside, if they do not lie beside the folder.
     """
 
     place: Place
+    hidden: LocalPlace | None = None
 
     @classmethod
     def open(
@@ -241,7 +243,7 @@ class Output:
             cut: What says how its answers are cut into parts.
             run: What distinguishes the areas of several runs; None for one area of all.
         """
-        place = self.place
+        place = self.hidden or self.place
         if isinstance(place, LocalPlace):
             words = ["", place.path.name, label] + ([] if run is None else [run])
             place = LocalPlace(place.path.with_name(".".join(words) + _STAGED), 0o600)
@@ -286,14 +288,14 @@ class Output:
 
     def list_complete(self, label: str) -> list[Staging]:
         """List the staging areas of a release whose answers were complete once."""
-        place = self.place
+        place = self.hidden or self.place
         if not isinstance(place, LocalPlace):
             places: list[Place] = [place] if label in self.list_labels() else []
         else:
             pattern = escape(f".{place.path.name}.{label}.") + f"*{_STAGED[1:]}"
             paths = sorted(place.path.parent.glob(pattern))
             places = [LocalPlace(path, place.mode) for path in paths]
-        areas = [Staging(area, label, "", place) for area in places]
+        areas = [Staging(area, label, "", self.place) for area in places]
         return [area for area in areas if area.has_manifest()]
 
     def publish(self, staged: StagedAnswers, *, replace: bool) -> Path | None:

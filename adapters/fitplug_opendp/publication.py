@@ -27,144 +27,112 @@ A ledger may be an older copy of itself. So what lies in the folder and beside i
 before anything is charged or drawn: what the charge paid for is entered again, and what names a
 charge that the ledger does not have is refused.
 
-A release in memory takes the first two steps only (`fitplug_opendp.releases`), and a period of a
-series takes them within one charge of all periods (`fitplug_dask.series`).
+Three kinds of release take these steps, and say where each of them looks and writes:
+
+| class | what is published |
+|---|---|
+| `FolderPublication` (`folder_release`) | a folder, of whole answers or of parts |
+| `MemoryPublication` (`releases`) | nothing on the disk: the answers are never staged |
+| `PeriodPublication` (`fitplug_dask.series.period`) | one period, within the charge of its series |
 """
 
 from __future__ import annotations
 
 import logging
+import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Generic, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-import numpy as np
-
-from fitplug.errors import FitplugError, InputError
-from fitplug.ledger import ReleaseCharges, StagedCharge
-from fitplug.release import (
-    MoreFiles,
-    Release,
-    check_names,
-    complete_folder,
-    name_files,
-    read_folder,
-    write_manifest,
-)
-from fitplug.workload import DEFAULT_CONFIDENCE
-from fitplug_opendp.count_checks import check_declared, check_is_enforced, check_replaced_rows
+from fitplug.errors import FitplugError
+from fitplug.ledger import Entry, Ledger, ReleaseCharges, StagedCharge
+from fitplug.plan import Plan
+from fitplug.release import Period, Release, write_manifest
 from fitplug_opendp.executor import ExactCounts, Executor
 from fitplug_opendp.noise_source import NoiseSource
-from fitplug_opendp.output import Output
-from fitplug_opendp.release_progress import (
-    ReleaseProgress,
-    ReleaseRequest,
-    log_duration,
-    make_lost_folder_error,
-)
-from fitplug_opendp.staging import (
-    RETRY,
-    StagedAnswers,
-    Staging,
-    remove_kept_plan,
-    report_write_errors,
-)
+from fitplug_opendp.release_request import ReleaseState, log_duration
+from fitplug_opendp.staging import RETRY, StagedAnswers, Staging
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _LOG = logging.getLogger(__name__)
 
 C = TypeVar("C", bound=ExactCounts)
-
-
-@dataclass(frozen=True)
-class PublishedRelease:
-    """A release in its folder.
-
-    Attributes:
-        release: The release.
-        output: Where it is.
-        earlier: Where the release that was there before was moved; None if there was none.
-    """
-
-    release: Release
-    output: Output
-    earlier: Path | None = None
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Publication(ReleaseProgress, Generic[C]):
-    """A release into a folder, and how far it has come. `Publication.prepare` makes it.
+class Publication(ABC, Generic[C, R]):
+    """What is charged, drawn and published once, and how far it has come.
 
     Attributes:
+        ledger: The ledger that is charged; None if none is.
         noise_source: The noise, and what it costs.
-        executor: Who draws the noise and writes the tables.
-        confidence: The confidence of the intervals of groups whose target has none.
-        files: What the caller adds to the folder.
+        executor: Who draws the noise.
+        period: The period of a series whose answers these are; None for all of a plan.
+        charge: The charge and its stage; None before it, and without a ledger.
+        staged: Complete answers that are not published; None if there are none.
+        run: What distinguishes this run from others.
     """
 
+    ledger: Ledger | None
     noise_source: NoiseSource
     executor: Executor[C]
-    confidence: float = DEFAULT_CONFIDENCE
-    files: MoreFiles[Release] | None = None
+    period: Period | None = None
+    charge: StagedCharge | None = None
+    staged: StagedAnswers | None = None
+    run: str = field(default_factory=lambda: secrets.token_hex(8))
 
-    @classmethod
-    def prepare(
-        cls,
-        request: ReleaseRequest,
-        output: Output,
-        executor: Executor[C],
-        *,
-        confidence: float = DEFAULT_CONFIDENCE,
-        files: MoreFiles[Release] | None = None,
-    ) -> Publication[C]:
-        """Refuse what can be refused without data. Nothing is charged.
+    @property
+    def plan(self) -> Plan:
+        """The plan whose noise is drawn."""
+        return self.noise_source.plan
 
-        Args:
-            request: The release.
-            output: Where it goes.
-            executor: Who draws the noise and writes the tables.
-            confidence: The confidence of the intervals of groups whose target has none.
-            files: What the caller adds to the folder.
+    @property
+    def is_resumed(self) -> bool:
+        """Whether all runs of the release stage their answers in one area."""
+        return self.executor.is_resumed
 
-        Returns:
-            The publication in the state that the ledger and the disk tell.
+    @property
+    def state(self) -> ReleaseState:
+        """How far the release has come."""
+        if self.charge is None:
+            return "new"
+        return self.charge.stage.state if self.staged is None else "drawn"
+
+    @property
+    def needs_counts(self) -> bool:
+        """Whether noise is still to be drawn, which takes exact counts."""
+        return self.staged is None and self.state != "published"
+
+    def check(self) -> Self:
+        """Find how far the release has come, and check that it can go on. Nothing is charged.
 
         Raises:
-            FitplugError: The release is refused; see `fitplug.release`.
+            FitplugError: It cannot.
         """
-        check_replaced_rows(request.plan, request.rows.rows)
-        check_declared(request.plan, is_enforced=request.is_enforced)
-        if not executor.is_resumed and not output.list_local():
-            raise InputError(f"{output} is in a store, which takes releases in parts only")
-        noise_source = NoiseSource.from_plan(request.plan, request.contributions)
-        ledger_request = request.make_ledger_request(noise_source.charged, output.text)
-        made = cls(
-            request=request,
-            ledger_request=ledger_request,
-            output=output,
-            is_resumed=executor.is_resumed,
-            noise_source=noise_source,
-            executor=executor,
-            confidence=confidence,
-            files=files,
-        ).find_charge()
+        begun = self.find_charge()
         try:
-            with log_duration("check"), output.remove_probes_after(made.run):
-                return made.find_staged()._check_can_continue()
+            with log_duration("check"):
+                found = begun.find_staged()
+                found._check_can_continue()
+                return found
         except FitplugError:
-            current = made.find_charge()
+            current = begun.find_charge()
             if current.state != "published":  # by another process, in between
                 raise
             return current
 
-    def publish(self, find_counts: Callable[[], C]) -> PublishedRelease:
+    def publish(self, find_counts: Callable[[], C]) -> R:
         """Continue from the state that the release has come to, until it is published.
 
         Args:
             find_counts: Returns the exact counts. It is called if noise is still to be drawn.
 
         Returns:
-            The release in its folder.
+            What is published.
 
         Raises:
             FitplugError: The release is refused, or cannot be finished now.
@@ -181,9 +149,16 @@ class Publication(ReleaseProgress, Generic[C]):
                     raise
                 raise FitplugError(f"{error}; {RETRY}") from None
             why = (error.strerror or "it cannot be written").lower()
-        raise FitplugError(f"{self.output}: {why}; {RETRY}")
+        raise FitplugError(f"{self}: {why}; {RETRY}")
 
-    def _find_charge_after(self, error: Exception) -> Publication[C]:
+    def finish(self) -> R:
+        """Publish the answers that are drawn, or find them published."""
+        entered = self if self.staged is None else self._enter_answers(self.staged)
+        if entered.staged is None:
+            return entered._read_published()
+        return entered._write(entered.staged)
+
+    def _find_charge_after(self, error: Exception) -> Self:
         """Find how far the release has come after an error, which is raised if nothing tells."""
         try:
             return self.find_charge()
@@ -192,104 +167,44 @@ class Publication(ReleaseProgress, Generic[C]):
                 raise error from None
             raise
 
-    def _publish(self, find_counts: Callable[[], C]) -> PublishedRelease:
+    # The steps
+
+    def _publish(self, find_counts: Callable[[], C]) -> R:
         """Take the steps that are left."""
         if not self.needs_counts:
-            return self._finish()
+            return self.finish()
         with log_duration("count"):
             counts = find_counts()
         begun = self._charge(counts)
         if not begun.needs_counts:  # by another process
-            return begun._finish()
-        if begun.charge is not None:
-            return begun._draw(counts)._finish()
+            return begun.finish()
         drawn = begun._draw(counts)
+        if begun.charge is not None:
+            return drawn.finish()
         try:
-            return drawn._finish()
+            return drawn.finish()
         except BaseException:  # nobody will ever take these answers
             assert drawn.staged is not None
-            drawn.staged.staging.discard()
+            drawn.staged.discard()
             raise
 
-    def _finish(self) -> PublishedRelease:
-        """Publish the answers that are drawn, or find them published."""
-        entered = self if self.staged is None else self._enter_answers(self.staged)
-        if entered.staged is None:
-            return entered._read_published()
-        return entered._write_folder(entered.staged)
-
-    def _check_can_continue(self) -> Publication[C]:
-        """Check that the release can be finished from its state.
-
-        Raises:
-            FitplugError: It cannot.
-        """
-        if self.needs_counts:
-            plan, ledger = self.request.plan, self.request.ledger
-            for group in plan.workload.groups:
-                check_names(group)
-            staging = self._stage()  # a plan whose answers cannot be cut is refused now
-            if ledger is not None:
-                self.check_charges(ledger)
-            self._check_not_taken()
-            folders = [f"{name}.parquet" for name in name_files(plan.workload).values()]
-            if self.charge is None:
-                self._check_room()
-            self.output.check_writable(staging, folders, self.run)
-            self.executor.check(self.noise_source, self.output, self.run)
-        elif self.staged is not None:
-            self._check_not_taken()
-        return self
-
-    def _check_not_taken(self) -> None:
-        """Raise InputError if the output has another release that is not to be moved aside."""
-        digest = None if self.staged is None else self.staged.digest
-        self.output.check_not_taken(replace=self.request.replace, digest=digest)
-
-    def _check_room(self) -> None:
-        """Raise FitplugError if there is no room for all files of the release."""
-        plan = self.request.plan
-        self.output.check_room(plan, 0 if self.files is None else self.files.estimate_size(plan))
-
-    # The steps
-
-    def _charge(self, counts: C) -> Publication[C]:
-        """Charge the ledger, if there is one, or find the charge that this release resumes.
-
-        The plan is kept before, as another machine may design one that differs in its last digits.
-        """
-        request, ledger = self.request, self.request.ledger
-        check_is_enforced(counts.rows.limited, request.is_enforced)
-        counts.check(request.plan, request.contributions)
-        self._check_not_taken()
-        if self.charge is None:
-            self._check_room()  # counts that are stored beside it took some
-        if ledger is None:
+    def _charge(self, counts: C) -> Self:
+        """Charge the ledger, if there is one, or find the charge that this release resumes."""
+        self._check_counts(counts)
+        if self.ledger is None:
             return self
-        plan_file = self.locate_plan(ledger)
-        try:
-            with report_write_errors(plan_file, "nothing was charged; make it writable"):
-                request.plan.save(plan_file)
-            seal = counts.seal
-            begun = ReleaseCharges(ledger).begin(
-                self.ledger_request, counts.published_seal, seal=seal
-            )
-        except BaseException:
-            if not self.is_charged():
-                remove_kept_plan(plan_file)
-            raise
-        return replace(self, charge=begun).find_staged()
+        return replace(self, charge=self._begin(ReleaseCharges(self.ledger), counts)).find_staged()
 
-    def _draw(self, counts: C) -> Publication[C]:
+    def _draw(self, counts: C) -> Self:
         """Draw all parts that are missing, and make them and their manifest durable."""
-        staging, plan = self._stage(), self.request.plan
+        staging = self._stage()
         try:
             staging.open()
             with log_duration("draw"):
                 parts = self.executor.draw(self.noise_source, staging, counts, self.run)
-            write_manifest(staging.place, self._describe(counts), parts)
+            write_manifest(staging.place, self._describe(counts), parts, self.period)
             # Of runs that share an area, the first that wrote the manifest has decided.
-            staged = staging.read(plan)
+            staged = staging.read(self.plan, self.period)
         except BaseException:
             if self.charge is None or not self.is_resumed:
                 staging.discard()
@@ -297,75 +212,80 @@ class Publication(ReleaseProgress, Generic[C]):
         _LOG.info("the answers %s are staged", staged.digest[:12])
         return replace(self, staged=staged)
 
-    def _enter_answers(self, staged: StagedAnswers) -> Publication[C]:
+    def _enter_answers(self, staged: StagedAnswers) -> Self:
         """Enter staged answers as drawn, or take those that another process entered first."""
-        ledger = self.request.ledger
-        if self.charge is None or ledger is None:
+        if self.charge is None or self.ledger is None:
             return self
         stage = self.charge.stage
         if stage.state == "charged":
-            stage = ReleaseCharges(ledger).record_draw(
+            stage = ReleaseCharges(self.ledger).record_draw(
                 self.charge.entry,
                 staged.digest,
                 counts=staged.release.seal,
-                output=Output(staged.staging.output).text,
+                output=self._locate(staged),
             )
         entered = replace(self, charge=StagedCharge(self.charge.entry, stage))
         if stage.answers == staged.digest and stage.state == "drawn":
             return entered
         if stage.answers != staged.digest and not self.is_resumed:
-            staged.staging.discard()  # nobody has seen them
+            staged.discard()  # nobody has seen them
         return replace(entered, staged=None).find_staged()
-
-    def _write_folder(self, staged: StagedAnswers) -> PublishedRelease:
-        """Write the tables, put the complete folder in its place, and enter that it is there."""
-        self.check_rows(staged.release)
-        place, release = staged.staging.place, self.executor.load(staged.release)
-        with log_duration("store"):
-            tables = self.executor.write_tables(staged, release, self.confidence, self.run)
-            complete_folder(
-                place, release, staged.digest, tables, confidence=self.confidence, files=self.files
-            )
-        with log_duration("publish"):
-            earlier = self.output.publish(staged, replace=self.request.replace)
-            if self.charge is not None and self.request.ledger is not None:
-                ReleaseCharges(self.request.ledger).record_publication(
-                    self.charge.stage, self.output.text
-                )
-        _LOG.info("the answers %s are published in %s", staged.digest[:12], self.output)
-        self.remove_leftovers(Output(staged.staging.output))
-        if not isinstance(release.answers, np.ndarray):  # they are read from where they are now
-            release = Release(**read_folder(self.output.place)[0])
-        return PublishedRelease(release, self.output, earlier)
-
-    def _read_published(self) -> PublishedRelease:
-        """Read the release that is published. Raises FitplugError if its folder is not there."""
-        assert self.charge is not None
-        assert self.request.ledger is not None
-        output = self.output.locate(self.charge.stage)
-        if output.read_digest() != self.charge.stage.answers:
-            raise make_lost_folder_error(self.charge, self.request.ledger)
-        release = self.executor.load(Release(**read_folder(output.place)[0]))
-        self.check_rows(release)
-        self.remove_leftovers(output)
-        return PublishedRelease(release, output)
-
-    def _stage(self) -> Staging:
-        """Return the area in which this run stages its answers."""
-        is_shared = self.charge is None or self.is_resumed
-        return self.output.stage(self.label, self.executor.cut, None if is_shared else self.run[:8])
 
     def _describe(self, counts: C) -> Release:
         """Make the release without its answers."""
-        plan = self.request.plan
-        return Release(
-            plan=plan,
-            answers=np.zeros(0, dtype=np.int64),
-            rho=self.noise_source.rho,
-            contributions=self.request.contributions,
-            entry=None if self.charge is None else self.charge.entry,
-            limited=counts.rows.limited,
-            rows=counts.rows.rows,
-            seal=counts.published_seal,
-            outside=counts.list_outside_attributes(plan),
+        return self.noise_source.describe(
+            counts.rows,
+            counts.published_seal,
+            counts.list_outside_attributes(self.plan),
+            self._get_entry(),
         )
+
+    def _get_entry(self) -> Entry | None:
+        """Return the charge that the answers name; None if no ledger was charged."""
+        return None if self.charge is None else self.charge.entry
+
+    # What each kind of release says
+
+    @abstractmethod
+    def __str__(self) -> str:
+        """Name for people what is published."""
+
+    @abstractmethod
+    def find_charge(self) -> Self:
+        """Return the publication with the charge and the stage that ledger and folders tell."""
+
+    @abstractmethod
+    def find_staged(self) -> Self:
+        """Return the publication with the answers that are staged, if there are some.
+
+        Raises:
+            FitplugError: The ledger has answers as drawn that are nowhere, or answers are damaged.
+        """
+
+    @abstractmethod
+    def _check_can_continue(self) -> None:
+        """Raise FitplugError if the release cannot be finished from its state."""
+
+    @abstractmethod
+    def _check_counts(self, counts: C) -> None:
+        """Raise FitplugError, before the charge, if the release is not made from these counts."""
+
+    @abstractmethod
+    def _begin(self, charges: ReleaseCharges, counts: C) -> StagedCharge:
+        """Charge the ledger, or find the charge that this release resumes."""
+
+    @abstractmethod
+    def _stage(self) -> Staging:
+        """Return the area in which this run stages its answers."""
+
+    @abstractmethod
+    def _locate(self, staged: StagedAnswers) -> str | None:
+        """Return where answers go, as the ledger keeps it; None for memory."""
+
+    @abstractmethod
+    def _write(self, staged: StagedAnswers) -> R:
+        """Write the rest of the release, put it in its place, and enter that it is there."""
+
+    @abstractmethod
+    def _read_published(self) -> R:
+        """Read the release that is published. Raises FitplugError if it is not there."""

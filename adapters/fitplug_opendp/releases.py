@@ -4,33 +4,33 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+import numpy as np
 
 from fitplug.counts import Tables
 from fitplug.display import Progress, Report, choose_report
 from fitplug.errors import KeyTaken
-from fitplug.ledger import Entry, Ledger, ReleaseCharges
+from fitplug.files import MemoryPlace
+from fitplug.ledger import ChargeRequest, Entry, ReleaseCharges, StagedCharge
 from fitplug.plan import Plan
-from fitplug.release import (
-    Release,
-    compute_answers_digest,
-)
+from fitplug.release import Release
 from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
 from fitplug_opendp.count_checks import (
     CountedRows,
     check_are_tables,
     check_declared,
     check_is_enforced,
-    check_limit,
     check_replaced_rows,
-    find_limit,
-    find_seal,
 )
 from fitplug_opendp.executor import ThisProcess, WholeTables
-from fitplug_opendp.noise_source import NoiseSource, compute_exact_answers
+from fitplug_opendp.folder_release import FolderPublication
+from fitplug_opendp.noise_source import NoiseSource
 from fitplug_opendp.output import Output
 from fitplug_opendp.publication import Publication
-from fitplug_opendp.release_progress import ReleaseRequest, find_charge, log_duration
+from fitplug_opendp.release_request import ReleaseRequest, find_charge
+from fitplug_opendp.staging import StagedAnswers, Staging
 
 
 def release_tables(
@@ -59,7 +59,7 @@ def release_tables(
     if folder is None:
         return release_in_memory(request, lambda: tables, report)
     output, executor = Output.open(folder), ThisProcess(report)
-    publication = Publication.prepare(request, output, executor, confidence=confidence)
+    publication = FolderPublication.prepare(request, output, executor, confidence=confidence)
     return publication.publish(lambda: WholeTables(plan, tables)).release
 
 
@@ -83,44 +83,71 @@ def release_in_memory(
     Raises:
         FitplugError: The release is refused; see `fitplug.release`.
     """
-    plan, ledger = request.plan, request.ledger
+    plan = request.plan
     check_replaced_rows(plan, request.rows.rows)
     check_declared(plan, is_enforced=request.is_enforced)
     noise_source = NoiseSource.from_plan(plan, request.contributions)
-    asked = request.make_ledger_request(noise_source.charged, None)
-    charge = find_charge(ledger, asked)
-    if charge is not None and ledger is not None and charge.stage.state != "charged":
-        raise _make_drawn_error(ledger, charge.entry)
-    with log_duration("check"):
-        noise_source.check_plan()
-        noise_source.check_sampler()
-    with log_duration("count"):
-        tables = find_tables()
-        check_is_enforced(find_limit(tables), request.is_enforced)
-        check_limit(plan, tables, request.contributions)
-        answers = compute_exact_answers(plan, tables)
-    if ledger is None:
-        with log_duration("draw"):
-            return noise_source.draw(tables, answers, report)
-    charges = ReleaseCharges(ledger)
-    begun = charges.begin(asked, find_seal(tables))
-    if begun.stage.state != "charged":
-        raise _make_drawn_error(ledger, begun.entry)
-    with log_duration("draw"):
-        drawn = noise_source.draw(tables, answers, report, begun.entry)
-    digest = compute_answers_digest(drawn)
-    # Nobody has seen this draw. If another process was first, the charge pays for its draw, and
-    # this one is discarded.
-    if charges.record_draw(begun.entry, digest, counts=drawn.seal).answers != digest:
-        raise _make_drawn_error(ledger, begun.entry)
-    return drawn
-
-
-def _make_drawn_error(ledger: Ledger, entry: Entry) -> KeyTaken:
-    """Make the error for a key whose noise was drawn already."""
-    return KeyTaken(
-        f"the ledger {ledger.path} has the release under the key {entry.key!r} as drawn already, "
-        f"at {entry.time}: nothing more was charged, and its noise is never drawn again; give "
-        "another release another key",
-        number=entry.id,
+    publication = MemoryPublication(
+        ledger=request.ledger,
+        noise_source=noise_source,
+        executor=ThisProcess(report),
+        ledger_request=request.make_ledger_request(noise_source.charged, None),
     )
+    return publication.check().publish(lambda: WholeTables(plan, find_tables()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryPublication(Publication[WholeTables, Release]):
+    """A release in memory: it is over when the ledger has entered its answers as drawn.
+
+    Attributes:
+        ledger_request: What the ledger is asked to charge.
+        place: What stands for the staging area, which ends with the process.
+    """
+
+    ledger_request: ChargeRequest
+    place: MemoryPlace = field(default_factory=MemoryPlace)
+
+    def __str__(self) -> str:
+        return "the release"
+
+    def find_charge(self) -> MemoryPublication:
+        return replace(self, charge=find_charge(self.ledger, self.ledger_request))
+
+    def find_staged(self) -> MemoryPublication:
+        if self.charge is not None and self.charge.stage.state != "charged":
+            raise self._make_drawn_error(self.charge.entry)
+        return self
+
+    def _make_drawn_error(self, entry: Entry) -> KeyTaken:
+        """Make the error for a key whose noise was drawn already."""
+        assert self.ledger is not None
+        return KeyTaken(
+            f"the ledger {self.ledger.path} has the release under the key {entry.key!r} as drawn "
+            f"already, at {entry.time}: nothing more was charged, and its noise is never drawn "
+            "again; give another release another key",
+            number=entry.id,
+        )
+
+    def _check_can_continue(self) -> None:
+        self.noise_source.check_plan()
+        self.noise_source.check_sampler()
+
+    def _check_counts(self, counts: WholeTables) -> None:
+        check_is_enforced(counts.rows.limited, self.ledger_request.is_enforced)
+        counts.check(self.plan, self.noise_source.contributions)
+
+    def _begin(self, charges: ReleaseCharges, counts: WholeTables) -> StagedCharge:
+        return charges.begin(self.ledger_request, counts.published_seal)
+
+    def _stage(self) -> Staging:
+        return Staging(self.place, self.run, self.run, self.place)
+
+    def _locate(self, staged: StagedAnswers) -> str | None:
+        return None
+
+    def _write(self, staged: StagedAnswers) -> Release:
+        return replace(staged.release, answers=np.asarray(staged.release.answers))
+
+    def _read_published(self) -> Release:
+        raise AssertionError("a release in memory is never published")

@@ -59,11 +59,11 @@ def encode_path(path: str | os.PathLike[str]) -> str:
     return os.fsencode(Path(path).absolute()).decode(errors="replace")
 
 
-def find_kept_plan(ledger: Ledger, folder: Path | str, key: str | None) -> Plan | None:
-    """Find the plan of a release that was begun before, as its run kept it.
+def find_unfinished_plan(ledger: Ledger, folder: Path | str, key: str | None) -> Plan | None:
+    """Find the plan of a release that was begun before, as its run stored it.
 
     Another processor or another version of NumPy may design a plan that differs in its last
-    digits. The ledger takes that for another plan, so a retry must use the plan that was kept.
+    digits. The ledger takes that for another plan, so a retry must use the plan that was stored.
 
     Args:
         ledger: The ledger that has the charge.
@@ -81,7 +81,7 @@ def find_kept_plan(ledger: Ledger, folder: Path | str, key: str | None) -> Plan 
             continue
         if key is None and (stage.state == "published" or entry.output != output):
             continue
-        beside = locate_kept_plan(ledger, entry.plan_digest, key, entry.output)
+        beside = locate_unfinished_plan(ledger, entry.plan_digest, key, entry.output)
         for path in (Path(stage.output) / PLAN, beside):
             with suppress(InputError):
                 plan = Plan.load(path)
@@ -90,7 +90,9 @@ def find_kept_plan(ledger: Ledger, folder: Path | str, key: str | None) -> Plan 
     return None
 
 
-def locate_kept_plan(ledger: Ledger, plan_digest: str, key: str | None, output: str | None) -> Path:
+def locate_unfinished_plan(
+    ledger: Ledger, plan_digest: str, key: str | None, output: str | None
+) -> Path:
     """Return the path of the plan of an unfinished release, a hidden file beside its ledger.
 
     Args:
@@ -103,8 +105,8 @@ def locate_kept_plan(ledger: Ledger, plan_digest: str, key: str | None, output: 
     return ledger.path.absolute().with_name(f".{ledger.path.name}.{label}.{PLAN}")
 
 
-def remove_kept_plan(path: Path) -> None:
-    """Remove a plan that was kept, and what killed processes left that were about to write it."""
+def remove_unfinished_plan(path: Path) -> None:
+    """Remove the plan of a release that is over, and what killed processes left of it."""
     path.unlink(missing_ok=True)
     for left in path.parent.glob(f".{escape(path.name)}.*.partial"):
         left.unlink(missing_ok=True)
@@ -312,6 +314,10 @@ class StagedAnswers:
     staging: Staging
     release: Release
     digest: str
+
+    def discard(self) -> None:
+        """Remove the answers, which nobody has seen."""
+        self.staging.discard()
 
     @property
     def parts(self) -> PartedAnswers:

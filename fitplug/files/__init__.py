@@ -17,6 +17,7 @@ from fitplug.files.folders import (
     set_aside,
     sync,
 )
+from fitplug.files.memory_place import MemoryPlace
 from fitplug.files.object_stores import OBJECT_SCHEMES, open_object_store, rename_option
 from fitplug.files.parquet import (
     ArrowTable,
@@ -46,6 +47,7 @@ __all__ = [
     "EncodedJson",
     "Header",
     "LocalPlace",
+    "MemoryPlace",
     "Place",
     "StorePlace",
     "check_arrow",

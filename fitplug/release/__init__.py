@@ -28,7 +28,6 @@ from fitplug.release.manifest import (
     MANIFEST,
     PLAN,
     Period,
-    compute_answers_digest,
     list_core_versions,
     name_files,
     read_charge,
@@ -49,7 +48,6 @@ from fitplug.release.periods import (
     complete_period_folder,
     join_periods,
     read_period_answers,
-    write_period_answers,
 )
 from fitplug.release.release import Release
 from fitplug.release.review_texts import About, format_markdown
@@ -99,7 +97,6 @@ __all__ = [
     "choose_intervals",
     "complete_folder",
     "complete_period_folder",
-    "compute_answers_digest",
     "cut_table",
     "describe_assumption",
     "describe_place",
@@ -127,7 +124,6 @@ __all__ = [
     "write_folder",
     "write_manifest",
     "write_parts",
-    "write_period_answers",
     "write_table_part",
     "write_tables",
 ]

@@ -147,12 +147,6 @@ def write_parts(folder: Place, release: NoisyAnswers, most: int = PART) -> list[
     return parts
 
 
-def compute_answers_digest(release: NoisyAnswers) -> str:
-    """Compute the digest that `write_answers` would return, and write nothing."""
-    parts = [part for part, _ in _cut_answers(release, PART)]
-    return hash_content(_encode_manifest(release, parts))
-
-
 def _cut_answers(release: NoisyAnswers, most: int) -> Iterator[tuple[AnswersPart, IntArray]]:
     """Cut noisy answers into parts of neighbours."""
     for number, start in enumerate(range(0, release.plan.strategy.released_size, most)):

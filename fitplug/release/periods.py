@@ -21,11 +21,10 @@ from fitplug.files import ArrowTable, Columns, Place, decode_parquet, write_parq
 from fitplug.numeric import AnyArray, IntArray, freeze
 from fitplug.plan import Plan
 from fitplug.release import tables
-from fitplug.release.answer_parts import AnswersPart, write_answers_part
 from fitplug.release.combination import estimate, estimate_all
 from fitplug.release.combined_numbers import EstimatedNumber, Estimates
 from fitplug.release.linear_combinations import CombinationLike
-from fitplug.release.manifest import Period, name_files, read_manifest, write_manifest
+from fitplug.release.manifest import Period, name_files, read_manifest
 from fitplug.release.noisy_answers import ByGroup, Limited, NoisyAnswers
 from fitplug.release.tables import are_equal_tables, choose_intervals, make_arrow, read_intervals
 from fitplug.workload import ArraysByGroup, QueryGroup
@@ -165,32 +164,6 @@ class PeriodAnswers:
 
 
 _FIELDS = ("answers", "seal", "limited", "rows", "outside")
-
-
-def write_period_answers(folder: Place, plan: Plan, drawn: PeriodAnswers, **described: Any) -> str:
-    """Write the answers of a period into a folder that has none: one part, and the manifest.
-
-    Args:
-        folder: The folder.
-        plan: The plan of the series.
-        own: The answers.
-        described: Further fields of the release, by the names of the attributes of `NoisyAnswers`.
-
-    Returns:
-        The digest of the answers.
-
-    Raises:
-        InputError: The period has another number of answers, or the folder has answers.
-        OSError: The folder cannot be written.
-    """
-    written = write_answers_part(folder, 0, drawn.answers)
-    part = AnswersPart(0, drawn.period.place_answers(plan), written.bytes, written.digest)
-    if not written.is_mine or part.size != drawn.answers.size:
-        raise InputError(f"{folder} has answers already, or these are not those of the plan")
-    fields = {name: getattr(drawn, name) for name in _FIELDS}
-    return write_manifest(folder, NoisyAnswers(plan, **fields, **described), [part], drawn.period)[
-        1
-    ]
 
 
 def read_period_answers(folder: Place, plan: Plan, period: Period) -> tuple[PeriodAnswers, str]:

@@ -26,7 +26,7 @@ import fitplug_dask as fpd
 from fitplug.errors import BudgetError, DataError, DomainError, TablesError
 from fitplug_dask import loops
 from fitplug_dask.exchange import depot, run
-from fitplug_dask.files import held_tables
+from fitplug_dask.files import memory_tables
 from fitplug_dask.kernel import Job, reading
 from fitplug_dask.persons import row_collector, shuffle
 from fitplug_dask.persons.packing import Packing, Rows
@@ -271,7 +271,7 @@ def number_persons(seed: int, share_of_nobody: float) -> list[dict[str, Any]]:
 def test_slices_of_every_type_keep_the_rows_that_a_loop_keeps(
     name: str, share_of_nobody: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (library_tables, held_tables):
+    for module in (library_tables, memory_tables):
         monkeypatch.setattr(module, "SHARES", 1)
     kind, identify = IDENTIFIERS[name]
     rows = number_persons(8, share_of_nobody)[:200]

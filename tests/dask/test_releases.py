@@ -26,7 +26,7 @@ from fitplug.families.blocks.estimates.parts import PartedBlocks
 from fitplug.files import LocalPlace, open_place
 from fitplug_dask.releases import failures, release_source, tasks
 from fitplug_dask.releases.executor import PartedExecutor
-from fitplug_opendp import gaussian, publication
+from fitplug_opendp import folder_release, gaussian, publication
 from tests.helpers.audited_releases import (
     CELLS,
     DOMAIN,
@@ -317,7 +317,7 @@ class TestResuming:
         self, tmp_path, ledger, audit, monkeypatch
     ):
         with monkeypatch.context() as patch:
-            patch.setattr(publication, "complete_folder", lambda *_, **__: 1 / 0)
+            patch.setattr(folder_release, "complete_folder", lambda *_, **__: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 release_source(PLAN, TABLES, tmp_path / "out", ledger=ledger)
         assert list_states(ledger) == ["drawn"]
@@ -409,7 +409,7 @@ class TestResuming:
 
     def test_a_part_of_a_table_that_another_client_replaces(self, tmp_path, ledger, monkeypatch):
         """Clients with another confidence, or other processors, write other bytes."""
-        real = publication.complete_folder
+        real = folder_release.complete_folder
 
         def replace_and_complete(folder, *rest, **keywords):
             real(folder, *rest, **keywords)
@@ -417,7 +417,7 @@ class TestResuming:
             folder.join(part.parent.name).replace(part.name, b"other")
 
         with monkeypatch.context() as patch:
-            patch.setattr(publication, "complete_folder", replace_and_complete)
+            patch.setattr(folder_release, "complete_folder", replace_and_complete)
             with pytest.raises(InputError, match="was replaced after it was listed"):
                 release_source(PLAN, TABLES, tmp_path / "out", ledger=ledger)
         release_source(PLAN, TABLES, tmp_path / "out", ledger=ledger).verify()

@@ -12,7 +12,7 @@ import pytest
 
 import fitplug as fp
 from fitplug.errors import FitplugError, LedgerError
-from fitplug_dask.series import drawing
+from fitplug_dask.series import period
 from tests.helpers.command_line import fitplug
 
 T = 3
@@ -68,13 +68,13 @@ def lose(found: Restored) -> None:
 @pytest.fixture
 def draws(monkeypatch: pytest.MonkeyPatch) -> list[None]:
     drawn: list[None] = []
-    real = drawing.draw_part
+    real = period.draw_part
 
     def draw(*given: object) -> object:
         drawn.append(None)
         return real(*given)
 
-    monkeypatch.setattr(drawing, "draw_part", draw)
+    monkeypatch.setattr(period, "draw_part", draw)
     return drawn
 
 

@@ -24,8 +24,8 @@ from fitplug_dask.encoding import array_memory
 from fitplug_dask.kernel import Job
 from fitplug_dask.persons import (
     hashing,
-    kept_rows,
     row_collector,
+    selected_rows,
     selection,
     selection_check,
     shuffle,
@@ -197,13 +197,13 @@ def test_each_process_makes_the_test(client: Client, monkeypatch: pytest.MonkeyP
         count_rows(source, WANTED, client=client, **OPTIONS)
 
 
-@pytest.mark.parametrize("begin", [shuffle.count_buckets, kept_rows.keep_buckets])
+@pytest.mark.parametrize("begin", [shuffle.count_buckets, selected_rows.keep_buckets])
 def test_what_selects_makes_the_test(begin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loops, "select_rows", keep_the_first)
     chosen = Selection.create("id", 2, KEY)
     job: Any = shuffle.PersonJob(JOB, chosen, 1)
-    if begin is kept_rows.keep_buckets:
-        job = kept_rows.KeepJob(job, kept_rows.RowStore(lambda *_: None, lambda _: b""))
+    if begin is selected_rows.keep_buckets:
+        job = selected_rows.KeepJob(job, selected_rows.RowStore(lambda *_: None, lambda _: b""))
     with pytest.raises(CheckError, match="fails its test"):
         begin(job, iter(()))
 
@@ -307,11 +307,11 @@ def test_slabs_of_wrong_selections_are_not_stored(monkeypatch: pytest.MonkeyPatc
     packing = Packing(JOB)
     record = packing.make_records(Rows(tags, np.arange(3, dtype=np.uint64)[:, None]))
     stored: list[Any] = []
-    store = kept_rows.RowStore(lambda *given: stored.append(given), lambda _: b"")
-    job = kept_rows.KeepJob(shuffle.PersonJob(JOB, chosen, 1), store)
+    store = selected_rows.RowStore(lambda *given: stored.append(given), lambda _: b"")
+    job = selected_rows.KeepJob(shuffle.PersonJob(JOB, chosen, 1), store)
     pieces = {0: memoryview(record.view(np.uint8)).cast("B")}
     with pytest.raises(CheckError, match="fails its own check"):
-        kept_rows.keep_buckets(job, iter([(0, pieces)]))
+        selected_rows.keep_buckets(job, iter([(0, pieces)]))
     assert not stored
 
 

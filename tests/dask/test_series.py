@@ -18,8 +18,8 @@ from fitplug.release import Period, PeriodAnswers, join_periods
 from fitplug_dask.releases import release_source
 from fitplug_dask.series import Series, beginning
 from fitplug_dask.series.counts import PeriodCounts, answer_newest, take_period
-from fitplug_dask.series.drawing import Drawing
 from fitplug_dask.series.folders import PeriodFolders, SeriesRecord
+from fitplug_dask.series.period import PeriodPublication
 from fitplug_opendp.key_file import KeyFile
 from fitplug_opendp.noise_source import compute_exact_answers, draw_part
 
@@ -262,14 +262,14 @@ def test_closed_before_its_end(tmp_path, ledger, series):
 
 def test_sealed_counts_are_kept_and_not_those_of_a_later_try(tmp_path, series, monkeypatch):
     """A try that fails after the counts are sealed is continued with the same counts."""
-    from fitplug_dask.series import drawing
+    from fitplug_dask.series import period
 
     def fail(*_):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(drawing, "draw_part", fail)
-        with pytest.raises(FitplugError, match="no space left on device; the period is not fin"):
+        patched.setattr(period, "draw_part", fail)
+        with pytest.raises(FitplugError, match="no space left on device; the release is not fin"):
             series.release(1, TABLES)
     assert series.read().drawn == 0
     other = fp.Tables(DOMAIN, {("REGION", "MONTH"): X + 100_000})
@@ -289,8 +289,8 @@ def test_sealed_counts_are_kept_and_not_those_of_a_later_try(tmp_path, series, m
     "step",
     [
         (beginning, "_prepare_folder"),
-        (Series, "_open_drawing"),
-        (Drawing, "_find_staged"),
+        (Series, "_prepare"),
+        (PeriodPublication, "find_staged"),
         pytest.param((KeyFile, "keep"), marks=pytest.mark.slow),
         pytest.param((Series, "_check_open"), marks=pytest.mark.slow),
         pytest.param((Series, "_count"), marks=pytest.mark.slow),

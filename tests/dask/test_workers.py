@@ -393,14 +393,14 @@ def test_the_dashboard_shows_what_tasks_do(client: Client) -> None:
 
 
 def test_workers_on_several_hosts_without_tls_are_warned_of_once() -> None:
-    handshake._warn_once.cache_clear()
+    cluster._warn_once.cache_clear()
     local = frozenset({"tcp://127.0.0.1:1", "tcp://127.0.0.1:2", "inproc://10.0.0.1/1"})
-    handshake._warn_without_tls(local)
-    handshake._warn_without_tls(frozenset({"tls://10.0.0.1:1", "tls://10.0.0.2:1"}))
+    cluster.warn_without_tls(local)
+    cluster.warn_without_tls(frozenset({"tls://10.0.0.1:1", "tls://10.0.0.2:1"}))
     several = frozenset({"tcp://10.0.0.1:1", "tcp://10.0.0.2:1"})
     with pytest.warns(UserWarning, match="several hosts and have no TLS"):
-        handshake._warn_without_tls(several)
-    handshake._warn_without_tls(several)
+        cluster.warn_without_tls(several)
+    cluster.warn_without_tls(several)
 
 
 # What is compared

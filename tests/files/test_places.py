@@ -16,17 +16,19 @@ from itertools import count
 import pytest
 
 import fitplug as fp
-from fitplug.files import LocalPlace, open_place
+from fitplug.files import LocalPlace, MemoryPlace, open_place
 
 _NAMES = count()
 _SPAWN = multiprocessing.get_context("spawn")
 
 
-@pytest.fixture(params=["local", "memory"])
+@pytest.fixture(params=["local", "memory", "process"])
 def place(request, tmp_path):
     if request.param == "local":
         (tmp_path / "folder").mkdir()
         return open_place(tmp_path / "folder")
+    if request.param == "process":
+        return MemoryPlace()
     return open_place(f"memory://places/{next(_NAMES)}")
 
 

@@ -19,8 +19,8 @@ from fitplug.files.folders import make_partial_folder, move_into_place
 from fitplug.ledger import ReleaseCharges
 from fitplug_dask.releases import release_source
 from fitplug_dask.series.counts import estimate_more_files
-from fitplug_opendp import executor, output, publication
-from fitplug_opendp.release_progress import log_duration
+from fitplug_opendp import executor, folder_release, output, publication
+from fitplug_opendp.release_request import log_duration
 from fitplug_opendp.staging import Staging
 from tests.helpers.killed_processes import run_script
 
@@ -309,7 +309,7 @@ class TestPublish:
             release_source(PLAN, tables, tmp_path / "parts", ledger=ledger, key="parts")
             assert list_phases() == ["check", "count", "draw", "store", "publish"]
             fp.release(PLAN, tables, ledger=ledger, key="memory")
-            assert list_phases() == ["check", "draw"]
+            assert list_phases() == ["check", "count", "draw"]
 
     def test_the_same_call_again_is_the_same_release(self, tmp_path, ledger):
         first = fp.release(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
@@ -339,7 +339,7 @@ class TestPublish:
             raise OSError(28, "No space left on device")
 
         with monkeypatch.context() as patch:
-            patch.setattr(publication, "complete_folder", fail)
+            patch.setattr(folder_release, "complete_folder", fail)
             with pytest.raises(fp.FitplugError, match="charges nothing more"):
                 fp.release(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
         (staged,) = tmp_path.glob(".out.*.parts")
@@ -357,7 +357,7 @@ class TestPublish:
             raise OSError(28, "No space left on device")
 
         with monkeypatch.context() as patch:
-            patch.setattr(publication, "complete_folder", fail)
+            patch.setattr(folder_release, "complete_folder", fail)
             patch.setattr(Staging, "discard", lambda _: None)  # as if a process were killed
             with pytest.raises(fp.FitplugError):
                 fp.release(PLAN, TABLES, tmp_path / "out")

@@ -16,8 +16,8 @@ import fitplug as fp
 from fitplug.errors import FitplugError, InputError, LedgerError
 from fitplug.ledger import ReleaseCharges
 from fitplug_dask.releases import release_source, releasing, tasks
-from fitplug_dask.series import drawing as series_drawing
-from fitplug_opendp import publication
+from fitplug_dask.series import period
+from fitplug_opendp import folder_release, publication
 from fitplug_opendp.noise_source import NoiseSource
 from tests.helpers.command_line import fitplug, make
 from tests.helpers.restored_ledgers import LEDGER, Copies, read_ledger
@@ -48,7 +48,7 @@ def draws(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         monkeypatch.setattr(owner, name, draw)
 
-    watch(series_drawing, "draw_part", "a period")
+    watch(period, "draw_part", "a period")
     watch(tasks, "draw_part", "a part")
     watch(NoiseSource, "draw", "a release")
     return drawn
@@ -258,7 +258,7 @@ def test_a_release_in_a_store(tmp_path: Path, draws: list[str], is_published: bo
 def test_staged_answers_whose_ledger_is_missing_are_not_followed_by_others(tmp_path: Path) -> None:
     spec = make(tmp_path)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(publication, "complete_folder", lambda *_, **__: 1 / 0)
+        patch.setattr(folder_release, "complete_folder", lambda *_, **__: 1 / 0)
         assert fitplug("run", spec).code == 1
     assert list(tmp_path.glob(".release.*.parts"))
     (tmp_path / "budget.db").rename(tmp_path / "kept.db")

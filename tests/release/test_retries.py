@@ -16,12 +16,12 @@ import pytest
 
 import fitplug as fp
 from fitplug.ledger import ReleaseCharges
-from fitplug_opendp import publication
+from fitplug_opendp import folder_release, publication
 from fitplug_opendp.count_checks import ALL_ROWS, CountedRows
 from fitplug_opendp.executor import ThisProcess, WholeTables
+from fitplug_opendp.folder_release import FolderPublication
 from fitplug_opendp.output import Output
-from fitplug_opendp.publication import Publication
-from fitplug_opendp.release_progress import ReleaseRequest
+from fitplug_opendp.release_request import ReleaseRequest
 from fitplug_opendp.releases import release_tables
 from fitplug_opendp.staging import Staging
 from tests.helpers.command_line import fitplug
@@ -49,16 +49,17 @@ def ledger(tmp_path: Path) -> fp.Ledger:
 def publish_until(monkeypatch, where: str, *args, **keywords) -> None:
     """Publish, and be killed at this function that a publication calls."""
     with monkeypatch.context() as patch:
-        patch.setattr(publication, where, killed)
+        owner = publication if where == "write_manifest" else folder_release
+        patch.setattr(owner, where, killed)
         with pytest.raises(KilledError):
             fp.release(*args, **keywords)
 
 
 def prepare(
     folder: Path, ledger: fp.Ledger, key: str, rows: CountedRows = ALL_ROWS
-) -> Publication[WholeTables]:
+) -> FolderPublication[WholeTables]:
     request = ReleaseRequest(MEN, rows, ledger=ledger, key=key)
-    return Publication.prepare(request, Output.open(folder), ThisProcess())
+    return FolderPublication.prepare(request, Output.open(folder), ThisProcess())
 
 
 def limited(contributions: int = 1) -> fp.Tables:
@@ -273,7 +274,7 @@ def test_a_ledger_that_is_named_is_charged(spec, monkeypatch):
     """Also where a run without one left answers staged."""
     spec.write_text(SPEC, encoding="utf-8")
     with monkeypatch.context() as patch:
-        patch.setattr(publication, "complete_folder", killed)
+        patch.setattr(folder_release, "complete_folder", killed)
         patch.setattr(Staging, "discard", killed)
         with pytest.raises(KilledError):
             fitplug("run", spec)
@@ -288,9 +289,9 @@ def test_a_ledger_that_is_named_is_charged(spec, monkeypatch):
 def test_another_processor_finishes_the_same_plan(spec):
     """Its designs differ in their last digits; the plan that was begun is kept and used."""
     code = (
-        "import sys; from fitplug_opendp import publication\n"
+        "import sys; from fitplug_opendp import folder_release\n"
         "def killed(*_, **__): raise SystemExit(9)\n"
-        "publication.complete_folder = killed\n"
+        "folder_release.complete_folder = killed\n"
         "sys.argv = ['fitplug', 'run', sys.argv[1], '--key', 'k', '--quiet']\n"
         "from fitplug_cli.main import main; main()\n"
     )

@@ -29,7 +29,7 @@ from fitplug_cli.render import (
 )
 from fitplug_cli.render.json_records import compute_rho
 from fitplug_cli.spec import Spec, SpecError, load_spec, name_place
-from fitplug_opendp.staging import find_kept_plan
+from fitplug_opendp.staging import find_unfinished_plan
 
 
 def design(
@@ -117,7 +117,7 @@ def get_plan(spec: Spec, path: Path | None, key: str | None) -> Plan:
         ledger = open_ledger(spec)
         assert ledger is not None
         folder = spec.output.path if spec.output.is_url else spec.output_dir
-        interrupted = find_kept_plan(ledger, folder, key)
+        interrupted = find_unfinished_plan(ledger, folder, key)
         if (
             interrupted is not None
             and _fits(spec, interrupted)

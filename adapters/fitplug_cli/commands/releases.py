@@ -37,9 +37,9 @@ from fitplug_cli.render.release_record import (
 from fitplug_cli.spec import Spec, SpecError
 from fitplug_opendp.count_checks import CountedRows, check_limit, check_tables
 from fitplug_opendp.executor import ThisProcess, WholeTables
+from fitplug_opendp.folder_release import FolderPublication, PublishedRelease
 from fitplug_opendp.output import Output
-from fitplug_opendp.publication import Publication, PublishedRelease
-from fitplug_opendp.release_progress import ReleaseRequest, ReleaseState
+from fitplug_opendp.release_request import ReleaseRequest, ReleaseState
 
 _MOST_DIGITS = 19
 """A text of so many digits or more is never the number of an entry of a ledger."""
@@ -190,7 +190,7 @@ def _publish_whole(
     """Publish a release that this process draws."""
     ledger = open_ledger(spec)
     with open_progress_bar("check"):  # large plans take a while to verify
-        publication = Publication.prepare(
+        publication = FolderPublication.prepare(
             make_request(spec, plan, options, ledger),
             Output.open(spec.output_dir),
             ThisProcess(),

@@ -30,8 +30,8 @@ from fitplug_cli.render.release_record import read_release_record
 if TYPE_CHECKING:
     from fitplug.counts import Preview
     from fitplug_cli.spec import Spec
-    from fitplug_opendp.publication import PublishedRelease
-    from fitplug_opendp.release_progress import ReleaseState
+    from fitplug_opendp.folder_release import PublishedRelease
+    from fitplug_opendp.release_request import ReleaseState
 
 _MOST_VALUES = 3
 """The largest number of a filter's values that a message names; others are only counted."""

@@ -32,7 +32,7 @@ from fitplug_dask.files.csv_text import (
     read_csv_header,
     read_gzipped_csv_header,
 )
-from fitplug_dask.files.held_tables import (
+from fitplug_dask.files.memory_tables import (
     open_dask_partition,
     open_fragment,
     open_stream,

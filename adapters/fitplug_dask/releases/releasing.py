@@ -38,10 +38,10 @@ from fitplug_dask.request import check_client, check_libraries
 from fitplug_dask.sources import Options
 from fitplug_dask.workers import open_runner, read_timeout
 from fitplug_opendp.count_checks import CountedRows
+from fitplug_opendp.folder_release import FolderPublication, PublishedRelease
 from fitplug_opendp.key_file import RunSecret
 from fitplug_opendp.output import Output
-from fitplug_opendp.publication import Publication, PublishedRelease
-from fitplug_opendp.release_progress import ReleaseRequest, ReleaseState
+from fitplug_opendp.release_request import ReleaseRequest, ReleaseState
 from fitplug_opendp.releases import release_in_memory
 from fitplug_opendp.staging import RETRY
 
@@ -63,7 +63,7 @@ class RowCounting:
     """
 
     source: Source | Tables
-    release: Publication[SplitCounts]
+    release: FolderPublication[SplitCounts]
     executor: PartedExecutor
     secret: RunSecret
 
@@ -234,7 +234,7 @@ def make_release(
         choose_limit(request.plan.unit, None)  # refuses a unit that no count by person keeps
     output = output.limit_requests(read_timeout())
     executor = PartedExecutor(request.plan, PART, open_runner(client, RELEASE_PACKAGES), progress)
-    prepared: Publication[SplitCounts] = Publication.prepare(
+    prepared: FolderPublication[SplitCounts] = FolderPublication.prepare(
         request, output, executor, confidence=confidence, files=files
     )
     secret = RunSecret.keep(prepared, key_file)

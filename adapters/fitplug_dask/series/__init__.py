@@ -7,7 +7,7 @@ only those before it:
 |---|---|
 | `counts` | takes the counts of one period, seals them, and computes the exact answers from them |
 | `folders` | says what a series is, keeps its answers, and puts a period into its place |
-| `drawing` | takes the steps by which a period is drawn, once |
+| `period` | makes a period a publication, drawn once |
 | `series` | draws one period after another, each once: `Series` |
 | `beginning` | charges and opens a series: `begin_series`, `open_series` |
 """

@@ -15,13 +15,13 @@ from fitplug.release import PLAN, check_names
 from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
 from fitplug_dask.encryption import check_encryption
 from fitplug_dask.series.counts import answer_by_period, estimate_more_files
-from fitplug_dask.series.drawing import SeriesCharge
 from fitplug_dask.series.folders import RECORD, SeriesRecord, locate_hidden, read_plan
+from fitplug_dask.series.period import SeriesCharge
 from fitplug_dask.series.series import Series
 from fitplug_opendp.key_file import KeyFile
 from fitplug_opendp.noise_source import NoiseSource
 from fitplug_opendp.output import Output
-from fitplug_opendp.release_progress import ReleaseRequest
+from fitplug_opendp.release_request import ReleaseRequest
 from fitplug_opendp.staging import encode_path, report_write_errors
 
 
@@ -138,9 +138,9 @@ def open_series(
     record = SeriesRecord.read(place)
     plan = read_plan(place, record)
     _choose_periods(plan, record.periods)
-    rho = NoiseSource.from_plan(plan, record.contributions).rho
+    noise_source = NoiseSource.from_plan(plan, record.contributions)
     if ledger is None:
-        return Series(place, plan, record, rho)
+        return Series(place, plan, record, noise_source)
     entry = next((entry for entry in ledger.entries() if entry.id == record.entry), None)
     stage = ledger.stages().get(record.entry)
     described = plan.digest, record.key, record.time
@@ -151,7 +151,7 @@ def open_series(
         )
     _check_charge(ledger, StagedCharge(entry, stage), record, place)
     key = _locate_key(key_file, record.key, record.digest, place)
-    return Series(place, plan, record, rho, SeriesCharge(ledger, record.entry), key)
+    return Series(place, plan, record, noise_source, SeriesCharge(ledger, record.entry), key)
 
 
 def _choose_periods(plan: Plan, periods: str | None) -> str:

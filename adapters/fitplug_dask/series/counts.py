@@ -29,7 +29,8 @@ from fitplug.release import Limited
 from fitplug.sensitivity import AnswerPath
 from fitplug.workload import AddRemove, select_largest_sets
 from fitplug_dask.encryption import decrypt_long, encrypt_long
-from fitplug_opendp.count_checks import check_limit, list_outside_attributes
+from fitplug_opendp.count_checks import CountedRows, check_limit, list_outside_attributes
+from fitplug_opendp.executor import ExactCounts
 
 _CELL_BYTES = 8
 _FILES_BYTES = 2**15
@@ -70,6 +71,41 @@ class PeriodCounts:
         said = json.loads(content[8 : 8 + length])
         counts = np.frombuffer(content, "<i8", offset=8 + length).astype(np.int64)
         return cls(counts, said["limited"], said["rows"], tuple(said["outside"]))
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class CountsSoFar(ExactCounts):
+    """The exact counts of the first periods, of which the newest is to be drawn.
+
+    Attributes:
+        plan: The plan, which is causal along the attribute.
+        attribute: The attribute whose cells are the periods.
+        periods: The counts of each period, from the first on.
+        newest_seal: The seal of the counts of the newest period.
+    """
+
+    plan: Plan
+    attribute: str
+    periods: Sequence[PeriodCounts]
+    newest_seal: str
+
+    @property
+    def rows(self) -> CountedRows:  # type: ignore[override]
+        return CountedRows(self.periods[-1].rows, self.periods[-1].limited)
+
+    @property
+    def published_seal(self) -> str | None:
+        return self.newest_seal
+
+    def check(self, plan: Plan, contributions: int) -> None:
+        """Do nothing: the counts of each period were checked before they were sealed."""
+
+    def list_outside_attributes(self, plan: Plan) -> tuple[str, ...]:
+        return self.periods[-1].outside
+
+    def answer(self) -> IntArray:
+        """Compute the exact answers that are drawn in the newest period, which are confidential."""
+        return answer_newest(self.plan, self.attribute, [one.counts for one in self.periods])
 
 
 def list_period_tables(plan: Plan, periods: str) -> tuple[AttributeSet, ...]:

@@ -13,13 +13,11 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import shutil
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from fitplug.errors import InputError
 from fitplug.files import LocalPlace, make_partial_folder, move_into_place
@@ -36,11 +34,10 @@ from fitplug.release import (
     complete_period_folder,
     name_part,
     read_period_answers,
-    write_period_answers,
 )
 from fitplug_dask.series.counts import name_counts
 from fitplug_opendp.output import Output
-from fitplug_opendp.staging import Staging, remove_folder
+from fitplug_opendp.staging import Staging, encode_path, remove_folder
 
 RECORD = "series.json"
 
@@ -128,7 +125,7 @@ def read_plan(folder: Path, record: SeriesRecord) -> Plan:
     return plan
 
 
-_LABEL = "period"
+LABEL = "period"
 _OWNER_ONLY = 0o600
 
 
@@ -162,6 +159,11 @@ class PeriodFolders:
         return self.plan.domain[self.record.periods].size
 
     @property
+    def text(self) -> str:
+        """The folder as ledgers keep it."""
+        return encode_path(self.folder)
+
+    @property
     def hidden(self) -> LocalPlace:
         """The hidden folder of what is confidential until the last period is drawn."""
         return locate_hidden(self.folder, self.record.digest)
@@ -183,54 +185,12 @@ class PeriodFolders:
         """
         self.hidden.path.mkdir(mode=0o700, exist_ok=True)
 
-    def stage(self, drawn: PeriodAnswers, **described: Any) -> str:
-        """Make noisy answers durable that nobody has seen, and return their digest.
-
-        Args:
-            drawn: The answers.
-            described: What `write_period_answers` is told of the series.
-
-        Raises:
-            OSError: They cannot be written.
-        """
-        self.open_hidden()
-        staging = self._output(drawn.period.index).stage(_LABEL, "one part", secrets.token_hex(4))
-        try:
-            staging.open()
-            return write_period_answers(staging.place, self.plan, drawn, **described)
-        except BaseException:
-            staging.discard()
-            raise
-
-    def find_staged(
-        self, index: int, digest: str | None
-    ) -> tuple[Staging, PeriodAnswers, str] | None:
-        """Find staged answers of a period.
-
-        Args:
-            index: The index of the period.
-            digest: The digest that they must have; None accepts any.
-
-        Returns:
-            Where they are, the answers and their digest; None if there is none that fits.
-
-        Raises:
-            InputError: Any are wanted, and those that are there cannot be read.
-        """
-        period = self.get_period(index)
-        complete = self._output(index).find_staged(
-            self.plan, _LABEL, digest, self._is_of_series, period
-        )
-        if complete is None:
-            return None
-        return complete.staging, *read_period_answers(complete.staging.place, self.plan, period)
-
     def find_later(self, index: int) -> Path | None:
         """Find something that is made only after a period is drawn; None if there is nothing."""
         later = range(index + 1, self.count)
         made = [self.locate(number) for number in later]
         made += [self.hidden.path / name_counts(number) for number in later]
-        staged = (self._output(number).list_complete(_LABEL) for number in later)
+        staged = (self.output(number).list_complete(LABEL) for number in later)
         made += [Path(str(area.place)) for areas in staged for area in areas]
         return next((path for path in made if path.exists()), None)
 
@@ -281,12 +241,6 @@ class PeriodFolders:
                 raise
             # Another process published these answers first.
 
-    def discard(self, index: int, digest: str) -> None:
-        """Remove staged answers that are not the release, and that nobody has seen."""
-        staged = self.find_staged(index, digest)
-        if staged is not None:
-            staged[0].discard()
-
     def remove_staged(self, index: int, digest: str) -> None:
         """Remove what the draws of a published period left, except for the published answers.
 
@@ -294,10 +248,12 @@ class PeriodFolders:
         folder is lost and the ledger is an older copy.
         """
         with suppress(OSError):
-            published = self.find_staged(index, digest)
+            published = self.output(index).find_staged(
+                self.plan, LABEL, digest, self.is_of_series, self.get_period(index)
+            )
             name = f".{self._name_answers(index)}."
             for path in list(self.hidden.path.iterdir()):
-                is_published = published is not None and str(path) == str(published[0].place)
+                is_published = published is not None and str(path) == str(published.staging.place)
                 if path.name.startswith((name, f".{name}")) and not is_published:
                     remove_folder(path)
             for path in self.folder.glob(f".{self.locate(index).name}.*"):
@@ -311,14 +267,15 @@ class PeriodFolders:
                 if path.is_file():
                     path.unlink(missing_ok=True)
 
-    def _output(self, index: int) -> Output:
-        """Return what the answers of a period are staged beside, in the hidden folder."""
-        return Output(LocalPlace(self.hidden.path / self._name_answers(index), _OWNER_ONLY))
+    def output(self, index: int) -> Output:
+        """Return where a period goes, whose answers are staged in the hidden folder."""
+        hidden = LocalPlace(self.hidden.path / self._name_answers(index), _OWNER_ONLY)
+        return Output(LocalPlace(self.locate(index)), hidden)
 
     def _name_answers(self, index: int) -> str:
         return f"answers-{index + 1:05}"
 
-    def _is_of_series(self, release: Release) -> bool:
+    def is_of_series(self, release: Release) -> bool:
         """Return whether answers name the charge of this series."""
         entry = release.entry
         return entry is not None and (entry.id, entry.time) == (self.record.entry, self.record.time)

@@ -1,8 +1,7 @@
 """Series: the releases of one plan, of which one period after another is drawn.
 
-`fitplug_dask.series.drawing` has the steps. When the ledger has entered the answers of a period as
-made, its folder is put in its place, and the ledger enters that it is published. After the last
-period the sealed counts and their key are removed.
+Each period is a publication (`fitplug_dask.series.period`). After the last one the sealed counts
+and their key are removed.
 """
 
 from __future__ import annotations
@@ -15,25 +14,28 @@ from typing import Any
 
 from fitplug.counts import AttributeSet, Source, Tables
 from fitplug.errors import FitplugError, InputError
-from fitplug.ledger import ReleaseCharges, Stage, StagedCharge
+from fitplug.ledger import ReleaseCharges, StagedCharge
 from fitplug.plan import Plan
 from fitplug.release import (
     PartialRelease,
     PeriodAnswers,
     Release,
     check_period_tables,
-    join_periods,
 )
 from fitplug_dask.counting import count
-from fitplug_dask.series.counts import SealedCounts, list_period_tables
-from fitplug_dask.series.drawing import Drawing, SeriesCharge, name_draw
+from fitplug_dask.series.counts import list_period_tables
 from fitplug_dask.series.folders import PeriodFolders, SeriesRecord
+from fitplug_dask.series.period import (
+    PeriodExecutor,
+    PeriodPublication,
+    SeriesCharge,
+    join_answers,
+    name_draw,
+)
 from fitplug_opendp.count_checks import check_are_tables
-from fitplug_opendp.key_file import KeyFile, derive_key
-from fitplug_opendp.release_progress import log_duration
-from fitplug_opendp.staging import encode_path, report_write_errors
-
-_RETRY = "the period is not finished: run the same again, which charges nothing more"
+from fitplug_opendp.key_file import KeyFile
+from fitplug_opendp.noise_source import NoiseSource
+from fitplug_opendp.staging import RETRY, encode_path, report_write_errors
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +48,7 @@ class Series:
         folder: The absolute path of its folder.
         plan: The plan, which is causal along the periods.
         record: What the series is.
-        rho: The cost of the whole series in rho of zCDP, for one person in the plan's unit.
+        noise_source: The noise of the whole series, and what it costs.
         charge: The charge; None for a series that can only be read.
         key: Where the key of the sealed counts is; None for a series that can only be read.
     """
@@ -54,12 +56,17 @@ class Series:
     folder: Path
     plan: Plan
     record: SeriesRecord
-    rho: float
+    noise_source: NoiseSource
     charge: SeriesCharge | None = None
     key: KeyFile | None = None
 
     def __repr__(self) -> str:
         return f"Series({str(self.folder)!r}, plan={self.plan.digest[:12]})"
+
+    @property
+    def rho(self) -> float:
+        """The cost of the whole series in rho of zCDP, for one person in the plan's unit."""
+        return self.noise_source.rho
 
     @property
     def key_file(self) -> Path | None:
@@ -91,19 +98,7 @@ class Series:
             FitplugError: The ledger has a period as drawn whose answers are not here, or the folder
                 has one that the ledger lacks and that cannot be told from one that was edited.
         """
-        draws = {} if self.charge is None else self.charge.read_draws()
-        drawn: list[PeriodAnswers] = []
-        for index in range(len(self.labels)):
-            draw = draws.get(name_draw(self.record, index))
-            if self.charge is not None and (draw is None or draw.stage.state == "charged"):
-                draw = self._adopt(self.charge, index)
-                if draw is None:
-                    break
-            answers = self._read_period(index, drawn, draw)
-            if answers is None:
-                break
-            drawn.append(answers)
-        return self._join(drawn)
+        return self._join(self._read_answers())
 
     def release(
         self, period: Any, data: Source | Tables | Callable[[], Tables] | Any = None
@@ -135,24 +130,21 @@ class Series:
             FitplugError: A file cannot be written. The same call then finishes the period.
         """
         index = self._find_period(period)
-        current = self.read()
-        if index < current.drawn:
-            self._remove_if_over(current)
-            return current
-        if index > current.drawn:
+        drawn = self._read_answers()
+        if index > len(drawn):
             raise InputError(
-                f"period {self.labels[current.drawn]!r} of {self.record.periods} is the next one; "
+                f"period {self.labels[len(drawn)]!r} of {self.record.periods} is the next one; "
                 "periods are drawn in their order, and one without records is drawn too"
             )
-        try:
-            charge = self._check_open()
-            with report_write_errors(self.folder, _RETRY):
-                drawing = self._open_drawing(charge, index)
-                drawing.check_sampler()
-                drawing.draw(lambda: self._count(data))
-        except FitplugError:
-            if self.read().drawn <= index:  # another process may have drawn it, meanwhile
-                raise
+        if index == len(drawn):
+            try:
+                charge = self._check_open()
+                with report_write_errors(self.folder, RETRY):
+                    publication = self._prepare(charge, drawn).check()
+                publication.publish(lambda: publication.seal_counts(lambda: self._count(data)))
+            except FitplugError:
+                if len(self._read_answers()) <= index:  # another process may have drawn it
+                    raise
         released = self.read()
         self._remove_if_over(released)
         return released
@@ -218,90 +210,51 @@ class Series:
             raise InputError(f"the series in {self.folder} is closed; begin another one")
         return self.charge
 
-    def _adopt(self, charge: SeriesCharge, index: int) -> StagedCharge | None:
-        """Enter a period that is in the folder, if the ledger lacks it; None if it is not there."""
-        published = self._folders.read(index)
-        if published is None:
-            return None
-        draw = charge.read_draws().get(name_draw(self.record, index))
-        if draw is not None and draw.stage.state != "charged":  # by another process, meanwhile
-            return draw
-        try:
-            return self._open_drawing(charge, index).adopt(*published)
-        except InputError as error:
-            raise FitplugError(
-                f"{self._folders.locate(index)} was released, and the ledger {charge.ledger.path} "
-                "does not have it, as it is an older copy; put its newest copy back: nothing was "
-                f"drawn or entered, and it is not entered from the folder because {error}"
-            ) from None
+    def _read_answers(self) -> list[PeriodAnswers]:
+        """Read the answers of all drawn periods, after those not in their place are put there."""
+        drawn: list[PeriodAnswers] = []
+        if self.charge is None:
+            while len(drawn) < len(self.labels):
+                published = self._folders.read(len(drawn))
+                if published is None:
+                    break
+                drawn.append(published[0])
+            return drawn
+        draws = self.charge.read_draws()
+        while len(drawn) < len(self.labels):
+            draw = draws.get(name_draw(self.record, len(drawn)))
+            period = self._prepare(self.charge, drawn, draw).find_charge()
+            if period.state in ("new", "charged"):
+                break
+            with report_write_errors(self.folder, RETRY):
+                drawn.append(period.find_staged().finish())
+        return drawn
 
-    def _read_period(
-        self, index: int, earlier: Sequence[PeriodAnswers], draw: StagedCharge | None
-    ) -> PeriodAnswers | None:
-        """Read the answers of a period, after they are published if they are not yet.
-
-        Args:
-            index: The index of the period.
-            earlier: The answers of the periods before it.
-            draw: Its draw in the ledger, with its answers; None if the series can only be read.
-        """
-        published = self._folders.read(index)
-        if draw is None:
-            return None if published is None else published[0]
-        if published is not None and published[1] != draw.stage.answers:
-            raise FitplugError(
-                f"{self._folders.locate(index)} holds other answers than the ledger has entered; "
-                "put back the folder that was released"
-            )
-        if published is None:
-            published = self._publish(index, earlier, draw.stage)
-        if draw.stage.state != "published" and self.charge is not None:
-            ReleaseCharges(self.charge.ledger).record_publication(
-                draw.stage, encode_path(self.folder)
-            )
-            self._folders.remove_staged(index, published[1])
-        return published[0]
-
-    def _publish(
-        self, index: int, earlier: Sequence[PeriodAnswers], stage: Stage
-    ) -> tuple[PeriodAnswers, str]:
-        """Publish the answers of a period that the ledger has as drawn."""
-        complete = self._folders.find_staged(index, stage.answers)
-        if complete is None:
-            published = self._folders.read(index)  # another process may just have published them
-            if published is not None and published[1] == stage.answers:
-                return published
-            raise FitplugError(
-                f"period {self.labels[index]!r} was drawn at {stage.time[:19]} into {stage.output}"
-                f", and its answers are not in {self.folder}; continue the series in the folder "
-                "where it was drawn, as noise is never drawn again"
-            )
-        staged, answers, digest = complete
-        release = self._join([*earlier, answers])
-        with log_duration("publish"), report_write_errors(self.folder, _RETRY):
-            self._folders.publish(release, staged, digest, self.record.confidence)
-        return answers, digest
+    def _prepare(
+        self,
+        charge: SeriesCharge,
+        earlier: Sequence[PeriodAnswers],
+        draw: StagedCharge | None = None,
+    ) -> PeriodPublication:
+        """Prepare the publication of the period after some others."""
+        assert self.key is not None
+        period = self._folders.get_period(len(earlier))
+        return PeriodPublication(
+            ledger=charge.ledger,
+            noise_source=self.noise_source,
+            executor=PeriodExecutor(period),
+            period=period,
+            charge=draw,
+            series_charge=charge,
+            folders=self._folders,
+            earlier=tuple(earlier),
+            key=self.key,
+        )
 
     def _join(self, drawn: Sequence[PeriodAnswers]) -> PartialRelease:
         """Join the answers of the first periods."""
-        return join_periods(
-            self.plan,
-            self.record.periods,
-            drawn,
-            rho=self.rho,
-            contributions=self.record.contributions,
-            entry=None if self.charge is None else self.charge.read().entry,
-        )
-
-    def _open_drawing(self, charge: SeriesCharge, index: int) -> Drawing:
-        """Open the draw of a period, with the sealed counts."""
-        assert self.key is not None
-        secret = self.key.read("without it no later period can be drawn")
-        folders = self._folders
-        folders.open_hidden()
-        nonce = derive_key(secret, "the seals of a series")
-        sealed = SealedCounts(folders.hidden, nonce, self.record.digest)
-        return Drawing(self.plan, self.record, charge, folders, sealed, index, self.rho)
+        entry = None if self.charge is None else self.charge.read().entry
+        return join_answers(self.noise_source, self.record, drawn, entry)
 
     def _count(self, data: Source | Tables | Callable[[], Tables] | Any) -> Tables:
         """Count rows, and keep no more of each person than the unit of privacy says."""

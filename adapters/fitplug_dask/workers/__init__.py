@@ -1,10 +1,9 @@
 """Workers: what runs tasks. Threads of this process, or a cluster whose workers have its code."""
 
 from fitplug_dask.workers.cluster import open_runner
-from fitplug_dask.workers.faults import OUT_OF_MEMORY, CheckError, Fault, raise_fault
 from fitplug_dask.workers.handshake import COUNTING_PACKAGES
 from fitplug_dask.workers.limits import read_rows_per_task, read_timeout
-from fitplug_dask.workers.runner import Runner
+from fitplug_dask.workers.runner import OUT_OF_MEMORY, CheckError, Fault, Runner, raise_fault
 
 __all__ = [
     "COUNTING_PACKAGES",

@@ -6,10 +6,12 @@ import contextlib
 import itertools
 import queue
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
-from functools import cached_property, partial
+import warnings
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from functools import cached_property, lru_cache, partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import toolz
@@ -17,10 +19,9 @@ from dask import config
 
 from fitplug.errors import FitplugError
 from fitplug_dask._compat import WorkerState, read_machine_memory
-from fitplug_dask.workers.faults import Fault, raise_fault
 from fitplug_dask.workers.handshake import COUNTING_PACKAGES, inspect_workers
 from fitplug_dask.workers.limits import ask, gather_ended, list_workers
-from fitplug_dask.workers.runner import Act, Runner, ThreadRunner
+from fitplug_dask.workers.runner import Act, Fault, Runner, ThreadRunner, raise_fault
 from fitplug_dask.workers.tasks import ENTRY, Run, Term, read_outcome, seal_shared, seal_task
 
 if TYPE_CHECKING:
@@ -68,7 +69,9 @@ class ClusterRunner(Runner):
         self._demand = self.client.submit(
             toolz.identity, None, key=self._name_task("demand-worker")
         )
-        return inspect_workers(self.client, self._packages)
+        workers = inspect_workers(self.client, self._packages)
+        warn_without_tls(workers)
+        return workers
 
     @cached_property
     def _run(self) -> Run:
@@ -339,3 +342,22 @@ def open_runner(client: Any, packages: tuple[str, ...] = COUNTING_PACKAGES) -> R
     if isinstance(client, Runner):
         return client
     return ThreadRunner() if client is None else ClusterRunner(client, packages)
+
+
+@lru_cache(maxsize=1)
+def _warn_once() -> None:
+    warnings.warn(
+        "the workers of this cluster are on several hosts and have no TLS: whoever reaches their "
+        "ports can read counts and run code there; set up TLS as Dask's documentation describes, "
+        "or keep the network private",
+        UserWarning,
+        stacklevel=2,
+    )
+
+
+def warn_without_tls(addresses: Collection[str]) -> None:
+    """Warn, once in a process, of workers on several hosts that talk without TLS."""
+    places = [urlsplit(address) for address in addresses]
+    hosts = {place.hostname for place in places if place.scheme == "tcp"}
+    if len(hosts) > 1:
+        _warn_once()

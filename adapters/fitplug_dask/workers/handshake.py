@@ -16,14 +16,12 @@ import contextlib
 import hashlib
 import sys
 import time
-import warnings
 from collections.abc import Iterator
 from functools import lru_cache, partial
 from importlib import metadata, util
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any, TypeAlias
-from urllib.parse import urlsplit
 
 from fitplug.errors import FitplugError
 from fitplug_dask._compat import WorkerState, read_workers
@@ -172,7 +170,6 @@ def inspect_workers(client: Any, packages: tuple[str, ...]) -> dict[str, WorkerS
             f"({join_names(silent)}); end them, or allow more time by the setting fitplug.timeout "
             "of Dask"
         )
-    _warn_without_tls(frozenset(workers))
     return workers
 
 
@@ -192,63 +189,37 @@ def _await_worker(client: Any, limit: float) -> None:
 async def _visit_all(
     client: Any, packages: tuple[str, ...], seconds: float
 ) -> tuple[dict[str, WorkerState], dict[str, Code | str | None]]:
-    """Ask all workers at once for their code, and leave out those that are lost meanwhile.
+    """Ask all workers at once for their code, then those that came meanwhile.
 
     Returns:
         The workers, and of each its code, or words that say why it is unknown, or None if it does
         not answer.
     """
-    visits: dict[str, asyncio.Task[Code | str | None]] = {}
-    try:
-        while True:
-            workers = await asyncio.wait_for(read_workers(client), seconds)
-            for worker in workers:
-                if worker not in visits:
-                    asked = _visit(client, packages, worker, seconds)
-                    visits[worker] = asyncio.ensure_future(asked)
-            waiting = [visits[worker] for worker in workers if not visits[worker].done()]
-            if not waiting:
-                return workers, {worker: visits[worker].result() for worker in workers}
-            await asyncio.wait(waiting, timeout=_POLL_SECONDS)
-    finally:
-        for task in visits.values():
-            task.cancel()
+    answers: dict[str, Code | str | None] = {}
+    while True:
+        workers = await asyncio.wait_for(read_workers(client), seconds)
+        new = [worker for worker in workers if worker not in answers]
+        if not new:
+            return workers, {worker: answers[worker] for worker in workers}
+        visits = (_visit(client, packages, worker, seconds) for worker in new)
+        answers |= dict(zip(new, await asyncio.gather(*visits), strict=True))
 
 
 async def _visit(
     client: Any, packages: tuple[str, ...], worker: str, seconds: float
 ) -> Code | str | None:
-    """Ask one worker for its code, again if the connection fails."""
+    """Ask one worker for its code, again if the connection fails, unless the worker is lost."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         answer: Any = None
-        try:
+        with contextlib.suppress(Exception):
             asked = client.run(describe_code, packages, workers=[worker], on_error="return")
             answer = (await asyncio.wait_for(asked, end - time.monotonic())).get(worker)
-        except Exception:
-            answer = None
         if isinstance(answer, dict):
             return answer
         if isinstance(answer, Exception) and not isinstance(answer, OSError):
             return _NO_IMPORT
         await asyncio.sleep(_POLL_SECONDS)
+        if worker not in await read_workers(client):
+            break
     return None
-
-
-@lru_cache(maxsize=1)
-def _warn_once() -> None:
-    warnings.warn(
-        "the workers of this cluster are on several hosts and have no TLS: whoever reaches their "
-        "ports can read counts and run code there; set up TLS as Dask's documentation describes, "
-        "or keep the network private",
-        UserWarning,
-        stacklevel=2,
-    )
-
-
-def _warn_without_tls(addresses: frozenset[str]) -> None:
-    """Warn, once in a process, of workers on several hosts that talk without TLS."""
-    places = [urlsplit(address) for address in addresses]
-    hosts = {place.hostname for place in places if place.scheme == "tcp"}
-    if len(hosts) > 1:
-        _warn_once()

@@ -7,6 +7,9 @@
 A task takes what all tasks share and its own input. It returns a result or a Fault; the first Fault
 ends the run and is raised. Threads and clusters give the same results, as each result counts once:
 that of a task that ran again on a cluster replaces the lost one.
+
+A task returns a Fault and never raises: an exception of a reader may quote values, and a scheduler
+would log it together with the arguments of the task.
 """
 
 from __future__ import annotations
@@ -16,12 +19,53 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor, as_completed
-from typing import Any, TypeAlias
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
 
 from dask import config
 
+from fitplug.errors import DataError, FitplugError
 from fitplug_dask._compat import count_processors, read_machine_memory
-from fitplug_dask.workers.faults import Fault, raise_fault
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Why a task failed.
+
+    Attributes:
+        message: A sentence that reveals nothing that rows hold.
+        of_data: Whether the files are at fault, and not the machines.
+    """
+
+    message: str
+    of_data: bool = True
+
+
+class CheckError(FitplugError):
+    """A check fails that counting makes of itself. Its words tell nothing of rows.
+
+    A task returns it as a Fault of the machines.
+    """
+
+
+OUT_OF_MEMORY = Fault(
+    "counting ran out of memory; use fewer workers, or fewer or coarser attributes", of_data=False
+)
+
+
+def raise_fault(result: T | Fault) -> T:
+    """Return the result if it is no fault.
+
+    Raises:
+        DataError: A file is at fault.
+        FitplugError: The machines are at fault.
+    """
+    if isinstance(result, Fault):
+        raise DataError(result.message) if result.of_data else FitplugError(result.message)
+    return result
+
 
 Act: TypeAlias = Callable[[Any, Any], Any]
 """`act(shared, input)` returns a result or a Fault."""

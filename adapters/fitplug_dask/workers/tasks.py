@@ -26,7 +26,6 @@ from fitplug_dask.encryption import (
     decrypt_long,
     encrypt_long,
 )
-from fitplug_dask.workers.faults import OUT_OF_MEMORY, Fault
 from fitplug_dask.workers.handshake import (
     COUNTING_PACKAGES,
     Code,
@@ -34,6 +33,7 @@ from fitplug_dask.workers.handshake import (
     describe_refusal,
     list_differences,
 )
+from fitplug_dask.workers.runner import OUT_OF_MEMORY, Fault
 
 Sealed: TypeAlias = io.BytesIO
 """A pickle, encrypted if it is the result of a task. Its repr shows nothing."""

@@ -1,4 +1,4 @@
-"""Held tables: rows that other libraries read: streams, fragments of data sets, Dask's partitions.
+"""Tables in memory: rows that other libraries read, such as streams and Dask's partitions.
 
 Partitions are tables of pandas, Polars or Arrow that a task computed. A column of pandas may hold
 objects of any type. Which of them are values is decided by the type that the attribute expects; the

@@ -1,4 +1,4 @@
-"""Kept rows: the rows that persons keep, on their way from buckets of persons to slabs of tables.
+"""Selected rows: what persons keep, on the way from buckets of persons to slabs of tables.
 
 Which rows a person keeps is known where all rows of the person are, and a slab of a large table has
 cells of many persons. So rows are brought together twice: by person, and those that are kept by

@@ -1,0 +1,334 @@
+"""Periods: each is a release of its own within the charge of the series, drawn once.
+
+It takes the steps of `fitplug_opendp.publication`. Before the first, the exact counts of the period
+are sealed: later tries, and the answers of later periods, use these counts. The charge is an entry
+of the ledger at no cost, within that of the series.
+
+A ledger that is an older copy of itself may lack what is in the folder, or staged. It enters these
+answers again if their seal is that of the sealed counts: the whole series is charged already.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from fitplug.counts import Tables
+from fitplug.errors import FitplugError, InputError
+from fitplug.families import may_be_clamped
+from fitplug.ledger import DrawRequest, Entry, Ledger, ReleaseCharges, StagedCharge
+from fitplug.release import (
+    AnswersPart,
+    PartialRelease,
+    Period,
+    PeriodAnswers,
+    join_periods,
+    read_period_answers,
+    write_answers_part,
+)
+from fitplug_dask.series.counts import CountsSoFar, PeriodCounts, SealedCounts, take_period
+from fitplug_dask.series.folders import LABEL, PeriodFolders, SeriesRecord
+from fitplug_opendp.key_file import KeyFile, derive_key
+from fitplug_opendp.noise_source import CLAMPED, NoiseSource, check_sampler_for, draw_part
+from fitplug_opendp.publication import Publication
+from fitplug_opendp.release_request import log_duration
+from fitplug_opendp.staging import StagedAnswers, Staging
+
+
+@dataclass(frozen=True)
+class SeriesCharge:
+    """The charge of a series.
+
+    Attributes:
+        ledger: The ledger.
+        entry: The number of the charge.
+    """
+
+    ledger: Ledger
+    entry: int
+
+    def read(self) -> StagedCharge:
+        """Read the charge of the series, and how far it has come."""
+        entries, stages = self.ledger.entries(), self.ledger.stages()
+        return StagedCharge(entries[self.entry - 1], stages[self.entry])
+
+    def read_draws(self) -> Mapping[str | None, StagedCharge]:
+        """Read the draws of periods that the ledger has, by their keys."""
+        entries, stages = self.ledger.entries(), self.ledger.stages()
+        draws = [entry for entry in entries if entry.within == self.entry and entry.id in stages]
+        return {entry.key: StagedCharge(entry, stages[entry.id]) for entry in draws}
+
+
+def name_draw(record: SeriesRecord, index: int) -> str:
+    """Name the draw of a period in the ledger."""
+    return f"{record.key}: period {index + 1} of number {record.entry}"
+
+
+@dataclass(frozen=True)
+class PeriodExecutor:
+    """Draws the answers of a period, which are one part of those of the plan, in this process.
+
+    Attributes:
+        period: The period.
+    """
+
+    period: Period
+    is_resumed = False
+    cut = "one part"
+
+    def draw(
+        self, noise_source: NoiseSource, staging: Staging, counts: CountsSoFar, run: str
+    ) -> Sequence[AnswersPart]:
+        exact, std = counts.answer(), noise_source.plan.noise_std
+        noisy = draw_part(exact, std, run) if exact.size else exact
+        if may_be_clamped(noisy, std):
+            warnings.warn(CLAMPED, RuntimeWarning, stacklevel=7)
+        written = write_answers_part(staging.place, 0, noisy)
+        place = self.period.place_answers(noise_source.plan)
+        return [AnswersPart(0, place, written.bytes, written.digest)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeriodPublication(Publication[CountsSoFar, PeriodAnswers]):
+    """One period of a series, whose predecessors are all published.
+
+    Attributes:
+        series_charge: The charge of the series.
+        folders: The folders of the series.
+        earlier: The answers of the periods before it.
+        key: Where the key of the sealed counts is.
+    """
+
+    series_charge: SeriesCharge
+    folders: PeriodFolders
+    earlier: Sequence[PeriodAnswers]
+    key: KeyFile
+
+    @property
+    def index(self) -> int:
+        """The index of the period."""
+        return len(self.earlier)
+
+    def __str__(self) -> str:
+        return str(self.folders.locate(self.index))
+
+    @cached_property
+    def sealed(self) -> SealedCounts:
+        """The sealed counts of the series.
+
+        Raises:
+            InputError: Their key is missing or damaged.
+        """
+        secret = self.key.read("without it no later period can be drawn")
+        nonce = derive_key(secret, "the seals of a series")
+        return SealedCounts(self.folders.hidden, nonce, self.folders.record.digest)
+
+    def seal_counts(self, find_tables: Callable[[], Tables]) -> CountsSoFar:
+        """Seal the counts of the period, unless an earlier try has done so, and return all so far.
+
+        Args:
+            find_tables: Returns exact counts. It is called unless an earlier try has sealed some.
+
+        Raises:
+            InputError: Sealed counts are damaged, or not those that answers were drawn from.
+            OSError: A file cannot be written.
+        """
+        self.folders.open_hidden()
+        earlier = [self._read_earlier(index) for index in range(self.index)]
+        if self.sealed.has(self.index):
+            newest = self.sealed.read(self.index)
+        else:
+            record = self.folders.record
+            contributions = record.contributions
+            newest = self.sealed.keep(
+                self.index,
+                take_period(self.plan, record.periods, self.index, find_tables(), contributions),
+            )
+        seal = self.sealed.seal(self.index, newest)
+        return CountsSoFar(self.plan, self.folders.record.periods, (*earlier, newest), seal)
+
+    def find_charge(self) -> PeriodPublication:
+        # What another process puts into the folder is in the ledger before.
+        published = self.folders.read(self.index)
+        draw = self.charge
+        if draw is None or draw.stage.state != "published":
+            key = name_draw(self.folders.record, self.index)
+            draw = self.series_charge.read_draws().get(key)
+        if published is None:
+            if draw is not None and draw.stage.state == "published":
+                # The folder was lost. It is made again from the staged answers.
+                draw = StagedCharge(draw.entry, replace(draw.stage, state="drawn"))
+            return replace(self, charge=draw, staged=None)
+        answers, digest = published
+        if draw is None or draw.stage.state == "charged":
+            draw = self._adopt(answers, digest)
+        if draw.stage.answers != digest:
+            raise FitplugError(
+                f"{self} holds other answers than the ledger has entered; put back the folder that "
+                "was released"
+            )
+        if draw.stage.state == "drawn":
+            draw = self._record_publication(draw)
+        return replace(self, charge=draw, staged=None)
+
+    def find_staged(self) -> PeriodPublication:
+        if self.state == "published":
+            return self
+        stage = None if self.charge is None else self.charge.stage
+        staged = self.folders.output(self.index).find_staged(
+            self.plan,
+            LABEL,
+            None if stage is None else stage.answers,
+            self.folders.is_of_series,
+            self.period,
+        )
+        if staged is None and stage is not None and stage.state == "drawn":
+            current = self.find_charge()  # another process might just have published them
+            if current.state == "published":
+                return current
+            label = self.plan.domain[self.folders.record.periods].labels[self.index]
+            raise FitplugError(
+                f"period {label!r} was drawn at {stage.time[:19]} into {stage.output}, and its "
+                f"answers are not in {self.folders.folder}; continue the series in the folder "
+                "where it was drawn, as noise is never drawn again"
+            )
+        if staged is None or (stage is not None and stage.state == "drawn"):
+            return replace(self, staged=staged)
+        self._check_seal(self._read_staged(staged))
+        # The charge of the series paid for them. An older ledger may lack the draw.
+        draw = self._begin_draw() if self.charge is None else self.charge
+        return replace(self, charge=draw, staged=staged)
+
+    def _adopt(self, answers: PeriodAnswers, digest: str) -> StagedCharge:
+        """Enter published answers as drawn, as the ledger is a copy from before they were.
+
+        Raises:
+            FitplugError: Nothing tells that they were not edited: they are not of the sealed
+                counts, or these are missing or damaged.
+        """
+        try:
+            self._check_seal(answers)
+        except InputError as error:
+            raise FitplugError(
+                f"{self} was released, and the ledger {self.series_charge.ledger.path} does not "
+                "have it, as it is an older copy; put its newest copy back: nothing was drawn or "
+                f"entered, and it is not entered from the folder because {error}"
+            ) from None
+        draw = self._begin_draw()
+        charges = ReleaseCharges(self.series_charge.ledger)
+        stage = charges.record_draw(
+            draw.entry, digest, counts=answers.seal, output=self.folders.text
+        )
+        return StagedCharge(draw.entry, stage)
+
+    def _check_can_continue(self) -> None:
+        if self.needs_counts:
+            check_sampler_for(self.run, self.plan.noise_std)
+            later = self.folders.find_later(self.index)
+            if later is not None:
+                raise FitplugError(
+                    f"{later} is of a later period than {self.index + 1}, which was drawn before "
+                    "it; put back its folder, or the newest copy of the ledger"
+                )
+
+    def _check_counts(self, counts: CountsSoFar) -> None:
+        """Do nothing: counts were checked when they were sealed."""
+
+    def _begin(self, charges: ReleaseCharges, counts: CountsSoFar) -> StagedCharge:
+        return self._begin_draw()
+
+    def _begin_draw(self) -> StagedCharge:
+        """Enter that the period is to be drawn, or find how far the draw has come."""
+        record = self.folders.record
+        label = self.plan.domain[record.periods].labels[self.index]
+        label = label.encode(errors="replace").decode()  # a ledger holds no broken Unicode
+        request = DrawRequest(
+            charge=self.series_charge.read().entry,
+            key=name_draw(record, self.index),
+            what=f"period {label} of {record.key}",
+            output=self.folders.text,
+        )
+        return ReleaseCharges(self.series_charge.ledger).begin(request)
+
+    def _stage(self) -> Staging:
+        output = self.folders.output(self.index)
+        return output.stage(LABEL, self.executor.cut, self.run[:8])
+
+    def _get_entry(self) -> Entry | None:
+        return self.series_charge.read().entry
+
+    def _locate(self, staged: StagedAnswers) -> str | None:
+        return self.folders.text
+
+    def _write(self, staged: StagedAnswers) -> PeriodAnswers:
+        answers = self._read_staged(staged)
+        record = self.folders.record
+        release = join_answers(
+            self.noise_source, record, [*self.earlier, answers], self._get_entry()
+        )
+        with log_duration("publish"):
+            self.folders.publish(release, staged.staging, staged.digest, record.confidence)
+            assert self.charge is not None
+            self._record_publication(self.charge)
+        return answers
+
+    def _record_publication(self, draw: StagedCharge) -> StagedCharge:
+        """Enter that the folder is in its place, and remove what other runs have staged."""
+        charges = ReleaseCharges(self.series_charge.ledger)
+        stage = charges.record_publication(draw.stage, self.folders.text)
+        self.folders.remove_staged(self.index, str(stage.answers))
+        return StagedCharge(draw.entry, stage)
+
+    def _read_published(self) -> PeriodAnswers:
+        published = self.folders.read(self.index)
+        assert self.charge is not None
+        if published is None or published[1] != self.charge.stage.answers:
+            raise FitplugError(f"{self} was removed or replaced meanwhile; run the same again")
+        return published[0]
+
+    def _read_staged(self, staged: StagedAnswers) -> PeriodAnswers:
+        """Read staged answers of the period."""
+        assert self.period is not None
+        return read_period_answers(staged.staging.place, self.plan, self.period)[0]
+
+    def _read_earlier(self, index: int) -> PeriodCounts:
+        """Read the sealed counts of a period that is drawn.
+
+        Raises:
+            InputError: They are not those that its answers were drawn from.
+        """
+        counts = self.sealed.read(index)
+        if self.earlier[index].seal != self.sealed.seal(index, counts):
+            raise _make_other_counts_error(index)
+        return counts
+
+    def _check_seal(self, drawn: PeriodAnswers) -> None:
+        """Raise InputError unless answers were drawn from the sealed counts, which are there."""
+        if drawn.seal != self.sealed.seal(self.index, self.sealed.read(self.index)):
+            raise _make_other_counts_error(self.index)
+
+
+def join_answers(
+    noise_source: NoiseSource,
+    record: SeriesRecord,
+    drawn: Sequence[PeriodAnswers],
+    entry: Entry | None,
+) -> PartialRelease:
+    """Join the answers of the first periods of a series to what is released so far."""
+    return join_periods(
+        noise_source.plan,
+        record.periods,
+        drawn,
+        rho=noise_source.rho,
+        contributions=record.contributions,
+        entry=entry,
+    )
+
+
+def _make_other_counts_error(index: int) -> InputError:
+    return InputError(
+        f"the sealed counts of period {index + 1} are not those that its answers were drawn from; "
+        "put the files back"
+    )

@@ -1,0 +1,171 @@
+"""Requests: what a release is asked for, its charge in the ledger, and why it cannot go on."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from fitplug.errors import BudgetError, FitplugError, KeyTaken
+from fitplug.ledger import ChargeReference, ChargeRequest, Ledger, ReleaseCharges, StagedCharge
+from fitplug.plan import Plan
+from fitplug.release import Release
+from fitplug_opendp.count_checks import ALL_ROWS, CountedRows
+from fitplug_opendp.gaussian import choose_contributions
+
+_LOG = logging.getLogger(__name__)
+
+Phase: TypeAlias = Literal["check", "count", "draw", "store", "publish"]
+"""A phase of a release."""
+
+
+@contextmanager
+def log_duration(phase: Phase) -> Iterator[None]:
+    """Log how many seconds a phase took, once it has succeeded."""
+    start = time.perf_counter()
+    yield
+    _LOG.info("the phase %r took %.1f s", phase, time.perf_counter() - start)
+
+
+@dataclass(frozen=True)
+class ReleaseRequest:
+    """One release of a plan, in memory or into a folder.
+
+    Attributes:
+        plan: The plan whose noise is drawn.
+        rows: The rows that are released; answers of other rows are not taken for these. If they
+            are limited by person, a ledger that is kept for persons with more records charges no
+            more.
+        contributions: The largest number of records that one person may have; that of the plan's
+            unit of privacy, if this is not one record.
+        ledger: The ledger that is charged; None for a release that no ledger records.
+        within: The number or the key of an earlier charge within which this release is free.
+        what: The text of the charge; None for one that names the plan.
+        key: The name of the release in the ledger, by which a retry is recognised.
+        again: Whether to draw once more a plan that the ledger has a release of.
+        replace: Whether an earlier release in the folder is moved aside.
+    """
+
+    plan: Plan
+    rows: CountedRows = ALL_ROWS
+    contributions: int = 1
+    ledger: Ledger | None = None
+    within: ChargeReference | None = None
+    what: str | None = None
+    key: str | None = None
+    again: bool = False
+    replace: bool = False
+
+    def __post_init__(self) -> None:
+        if self.ledger is None and (self.key is not None or self.again or self.replace):
+            raise BudgetError(
+                "key, again and replace are for releases that a ledger counts: give the ledger"
+            )
+        if self.key is not None and self.again:
+            raise BudgetError("again is for releases without a key: give another draw another key")
+        object.__setattr__(
+            self, "contributions", choose_contributions(self.plan, self.contributions)
+        )
+
+    @property
+    def is_enforced(self) -> bool:
+        """Whether the counts keep no more records of a person than the unit says."""
+        return self.rows.limited == "enforced"
+
+    def make_ledger_request(self, rho: Fraction, output: str | None) -> ChargeRequest:
+        """Make the request that the ledger is given.
+
+        Args:
+            rho: The exact charge.
+            output: Where the release goes, as ledgers keep it; None if it stays in memory.
+        """
+        return ChargeRequest(
+            plan=self.plan,
+            rho=rho,
+            what=self.what or f"release of plan {self.plan.digest[:12]}",
+            contributions=self.contributions,
+            key=self.key,
+            within=self.within,
+            again=self.again,
+            output=output,
+            in_folder=output is not None,
+            is_enforced=self.is_enforced,
+        )
+
+
+def find_charge(ledger: Ledger | None, request: ChargeRequest) -> StagedCharge | None:
+    """Find the charge that a request would be a retry of, without charging anything.
+
+    Args:
+        ledger: The ledger; None if there is none.
+        request: What the ledger would be asked.
+
+    Returns:
+        The charge and how far its release has come; None if the ledger has no such charge yet.
+
+    Raises:
+        BudgetError: The request names an earlier charge, and there is no ledger.
+        FitplugError: The ledger would refuse the request; see `ReleaseCharges.find`.
+    """
+    if ledger is not None:
+        return ReleaseCharges(ledger).find(request)
+    if request.within is not None:
+        raise BudgetError(
+            f"within = {request.within!r} names a charge of a ledger: give the ledger"
+        )
+    return None
+
+
+ReleaseState: TypeAlias = Literal["new", "charged", "drawn", "published"]
+"""How far a release has come: nothing was charged; charged, and no answers were drawn; drawn, and
+not in its folder; published.
+"""
+
+
+def check_rows(charge: StagedCharge, ledger: Ledger, release: Release, rows: CountedRows) -> None:
+    """Raise KeyTaken if a release that was drawn is of other rows than those that are asked for."""
+    drawn_from = CountedRows(release.rows, release.limited)
+    if rows == drawn_from:
+        return
+    raise KeyTaken(
+        f"{_describe(charge, ledger)} was drawn from {drawn_from}, and this release is of {rows}: "
+        "nothing was charged; ask for what was drawn to finish it, or give another release "
+        "another key",
+        number=charge.entry.id,
+    )
+
+
+def make_lost_answers_error(charge: StagedCharge, ledger: Ledger) -> FitplugError:
+    """Make the error for answers that the ledger has as drawn, and that are nowhere."""
+    stage = charge.stage
+    if stage.output is None:
+        return KeyTaken(
+            f"{_describe(charge, ledger)} was drawn in the memory of a process at "
+            f"{stage.time[:19]}, and noise is never drawn again; give another key",
+            number=charge.entry.id,
+        )
+    return FitplugError(
+        f"{_describe(charge, ledger)} was drawn at {stage.time[:19]}, but its staged answers are "
+        f"gone from beside {stage.output}, or damaged; put them back, or ask for another draw with "
+        "a new key"
+    )
+
+
+def make_lost_folder_error(charge: StagedCharge, ledger: Ledger) -> FitplugError:
+    """Make the error for a published release that its folder does not hold any more."""
+    output = charge.stage.output
+    return FitplugError(
+        f"{_describe(charge, ledger)} was published in {output} at {charge.stage.time[:19]}, which "
+        "does not hold it any more; look where it was moved to, as --replace moves releases to "
+        f"{Path(str(output)).name}-<time>, or ask for another draw with a new key"
+    )
+
+
+def _describe(charge: StagedCharge, ledger: Ledger) -> str:
+    """Return a charge, as the subject of a sentence."""
+    return f"number {charge.entry.id} of the ledger {ledger.path}"
