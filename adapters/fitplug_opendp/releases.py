@@ -22,6 +22,7 @@ from fitplug_opendp.count_checks import (
     check_are_tables,
     check_declared,
     check_is_enforced,
+    check_limit,
     check_replaced_rows,
 )
 from fitplug_opendp.executor import ThisProcess, WholeTables
@@ -57,6 +58,7 @@ def release_tables(
     report = choose_report(progress, "drawing noise")
     request = ReleaseRequest(plan, CountedRows.from_tables(tables), **charge)
     if folder is None:
+        check_limit(plan, tables, request.contributions)
         return release_in_memory(request, lambda: tables, report)
     output, executor = Output.open(folder), ThisProcess(report)
     publication = FolderPublication.prepare(request, output, executor, confidence=confidence)

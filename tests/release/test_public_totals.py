@@ -201,10 +201,9 @@ class TestRefusals:
     def test_releases_in_parts_of_rows_that_are_filtered_or_weighted(self, options, tmp_path):
         (tmp_path / "rows.csv").write_text("state,sex,age,n\n1,f,0,2\n", encoding="utf-8")
         ledger = fp.Ledger(tmp_path / "budget.db", rho=100.0)
+        rows = fp.Source(tmp_path / "rows.csv", **options)
         with pytest.raises(TablesError, match="whether a row passes a filter nor its weight"):
-            release_source(
-                PLANS["all"], tmp_path / "rows.csv", tmp_path / "out", ledger=ledger, **options
-            )
+            fp.release(PLANS["all"], rows, tmp_path / "out", ledger=ledger)
         assert not ledger.entries()
         assert not (tmp_path / "out").exists()
 
