@@ -26,7 +26,7 @@ def release(
     key: str | None = None,
     client: Any = None,
     contributions: int = 1,
-    within: ChargeReference | None = None,
+    covered_by: ChargeReference | None = None,
     what: str | None = None,
     again: bool = False,
     replace: bool = False,
@@ -75,10 +75,10 @@ def release(
         contributions: The largest number of rows that one person may have; k of them cost
             k^2 rho. Tables that were limited to more rows are refused, and of a source with
             `person` no more are counted.
-        within: The key or the number of an earlier charge. Nothing is charged then, if at no cell
-            the costs add up to more than that charge; see `Ledger.charge_free`. Both releases must
-            have counted the same rows: tables whose rows of a person were chosen by a hash, or
-            whose rows were weighted or filtered, must be the tables of that charge.
+        covered_by: The key or the number of an earlier charge. Nothing is charged then, if at no
+            cell the costs add up to more than that charge; see `Ledger.charge_covered`. Both
+            releases must have counted the same rows: tables whose rows of a person were chosen by
+            a hash, or whose rows were weighted or filtered, must be the tables of that charge.
         what: The text that the ledger keeps with the charge; see `Ledger.charge`.
         again: For a release into a folder without a key, whether to make another draw of a plan
             that the ledger has a release of.
@@ -134,7 +134,7 @@ def release(
         "ledger": ledger,
         "key": key,
         "contributions": contributions,
-        "within": within,
+        "covered_by": covered_by,
         "what": what,
         "again": again,
         "replace": replace,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -94,20 +95,21 @@ def list_by_count(counts: IntArray) -> list[tuple[int, IntArray]]:
 class TreeBranches:
     """The branches of an unfolded tree: the nodes with children, by what is measured of these.
 
-    Branch 0 is the root's own count, and each other one a node with its children. Branches have
+    Branch 0 is the root's count, and each other branch is a node with its children. Branches have
     numbers in the order of a block's answers, and ranks in the order of their first leaves, parents
     first: branches whose ranks follow each other need few slabs of leaves, and few ranges of
     estimates need them. Each row belongs to one branch: row 0 to the root's, and a child to its
-    parent's.
+    parent's. Rows have places in the order of their branches and then of the children.
 
     Attributes:
         kinds: The branches of one step with equally many children, in the order of their numbers.
         first: The number of the first branch of each kind, shape (kinds,).
         count: The number of branches.
         kind_sizes: The number of branches of each kind, shape (kinds,).
-        branch_of_row: The branch that each row belongs to, -1 for rows that are not used, (rows,).
-        child_of_row: The index of each row among the children of its branch, shape (rows,).
-        parent_of_row: The row above each row, -1 for none, shape (rows,).
+        kind_starts: The place of the first row of each kind, shape (kinds,).
+        place_of_row: The place of each row, -1 for rows that are not used, shape (rows,).
+        branch_of_place: The branch of each place, shape (places,).
+        parent_of_branch: The place of each branch's node, -1 for branch 0, shape (branches,).
         kind_of_branch: The kind of each branch, shape (branches,).
         rank_of_branch: The rank of each branch, shape (branches,).
         branch_of_rank: The branch of each rank, shape (branches,).
@@ -119,89 +121,168 @@ class TreeBranches:
         self.kind_sizes: IntArray = np.array([len(one.positions) for one in self.kinds])
         self.first: IntArray = np.cumsum(self.kind_sizes) - self.kind_sizes
         self.count = int(self.kind_sizes.sum())
+        places = np.array([one.children.size for one in self.kinds])
+        self.kind_starts: IntArray = np.cumsum(places) - places
         kind = np.int32 if max(unfolded.size, self.count) < 2**31 else np.int64
-        self.branch_of_row: AnyArray = np.full(unfolded.size, -1, dtype=kind)
-        self.child_of_row: AnyArray = np.zeros(unfolded.size, dtype=kind)
-        self.parent_of_row: AnyArray = np.full(unfolded.size, -1, dtype=kind)
+        self.place_of_row: AnyArray = np.full(unfolded.size, -1, dtype=kind)
         self.kind_of_branch: AnyArray = np.repeat(
             np.arange(len(self.kinds), dtype=kind), to_positions(self.kind_sizes)
         )
+        children = np.array([one.children.shape[1] for one in self.kinds])[self.kind_of_branch]
+        self.branch_of_place: AnyArray = np.repeat(
+            np.arange(self.count, dtype=kind), to_positions(children)
+        )
         first_leaf = np.full(unfolded.size, len(unfolded.leaves), dtype=kind)
         first_leaf[unfolded.leaves] = np.arange(len(unfolded.leaves))
-        self.branch_of_row[0] = 0
         parents = np.zeros(self.count, dtype=kind)
-        for number, siblings in reversed(list(enumerate(unfolded.siblings, 1))):
-            b, k = siblings.children.shape
-            branches = self.first[number] + np.arange(b)
-            self.branch_of_row[siblings.children] = branches[:, None]
-            self.child_of_row[siblings.children] = np.arange(k)
-            self.parent_of_row[siblings.children] = siblings.parents[:, None]
-            parents[branches] = siblings.parents
+        for number, siblings in reversed(list(enumerate(self.kinds))):
+            start, first = self.kind_starts[number], self.first[number]
+            numbered = np.arange(start, start + siblings.children.size)
+            self.place_of_row[siblings.children] = numbered.reshape(siblings.children.shape)
+            parents[first : first + len(siblings.parents)] = siblings.parents
             lowest = first_leaf[siblings.children].min(axis=1)
             first_leaf[siblings.parents] = np.minimum(first_leaf[siblings.parents], lowest)
+        self.parent_of_branch: AnyArray = self.place_of_row[parents]
+        self.parent_of_branch[0] = -1
         # Parents have smaller numbers than their children.
         order = 1 + np.lexsort((parents[1:], first_leaf[parents[1:]]))
         self.branch_of_rank: AnyArray = np.concatenate([[0], order]).astype(kind)
         self.rank_of_branch: AnyArray = np.empty_like(self.branch_of_rank)
         self.rank_of_branch[self.branch_of_rank] = np.arange(self.count)
 
-    def list_path_rows(self, rows: IntArray) -> IntArray:
-        """List some rows and all that are above them, ascending by branch and then by child."""
-        levels, above = [], list_different(rows)
+    def list_path_places(self, rows: IntArray) -> IntArray:
+        """List the places of some rows and of all rows above them, ascending."""
+        levels, above = [], list_different(self.place_of_row[rows])
         while len(above):
             levels.append(above)
-            above = list_different(self.parent_of_row[above])
+            above = list_different(self.parent_of_branch[self.branch_of_place[above]])
             above = above[above >= 0]
-        every = list_different(np.concatenate(levels)).astype(np.int64)
-        return every[np.lexsort((self.child_of_row[every], self.branch_of_row[every]))]
+        return list_different(np.concatenate(levels)).astype(np.int64)
 
-    def list_row_branches(self, rows: IntArray) -> IntArray:
-        """List the branches that some rows belong to, ascending."""
-        return list_different(self.branch_of_row[rows]).astype(np.int64)
+    def list_path_branches(self, rows: IntArray) -> IntArray:
+        """List the branches that some rows and all rows above them belong to, ascending."""
+        levels, above = [], list_different(self.branch_of_place[self.place_of_row[rows]])
+        while len(above):
+            levels.append(above)
+            parents = self.parent_of_branch[above]
+            above = list_different(self.branch_of_place[parents[parents >= 0]])
+        return list_different(np.concatenate(levels)).astype(np.int64)
 
-    def count_down_to(self, depth: int) -> int:
-        """Count the branches whose children are no deeper than a depth: their numbers are least."""
-        return int(self.kind_sizes[[kind.depth <= depth for kind in self.kinds]].sum())
+    def find_ranges(self, branches: IntArray) -> BranchRanges:
+        """Find the ranges that branches, given in ascending order, make up."""
+        kinds = self.kind_of_branch[branches]
+        is_first = np.ones(len(branches), dtype=bool)
+        is_first[1:] = (np.diff(branches) != 1) | (kinds[1:] != kinds[:-1])
+        first = np.flatnonzero(is_first)
+        lengths = np.diff(first, append=len(branches))
+        return BranchRanges(branches[first], branches[first] + lengths, kinds[first])
 
     def list_branches(self, first: int, last: int) -> IntArray:
         """List the branches with ranks from `first` to `last - 1`, ascending."""
         return np.sort(self.branch_of_rank[first:last]).astype(np.int64)
 
 
+@dataclass(frozen=True, eq=False)
+class BranchRanges:
+    """Branches as ascending ranges of their numbers, each of one kind.
+
+    Attributes:
+        starts: The first branch of each range, shape (n,).
+        stops: The branch after its last one, shape (n,).
+        kinds: The kind of its branches, shape (n,).
+    """
+
+    starts: IntArray
+    stops: IntArray
+    kinds: IntArray
+
+    def list_numbers(self) -> IntArray:
+        """List the numbers of all branches, ascending."""
+        return list_ranges(self.starts, self.stops - self.starts)
+
+    def count_answers(self, widths: IntArray) -> IntArray:
+        """Count the answers of each range, given the answers of a branch of each kind."""
+        return np.asarray((self.stops - self.starts) * widths[self.kinds])
+
+    def find_shared(self, other: BranchRanges, widths: IntArray) -> list[tuple[int, int, int]]:
+        """Find the answers of branches that these ranges share with others.
+
+        Args:
+            other: The other ranges.
+            widths: The answers of a branch of each kind, shape (kinds,).
+
+        Returns:
+            Ranges of these answers: the first one's index among those of this object's branches and
+            among those of the others, and their number.
+        """
+        first = np.searchsorted(other.stops, self.starts, side="right")
+        counts = np.maximum(np.searchsorted(other.starts, self.stops) - first, 0)
+        i, j = np.repeat(np.arange(len(first)), counts), list_ranges(first, counts)
+        starts = np.maximum(self.starts[i], other.starts[j])
+        lengths = (np.minimum(self.stops[i], other.stops[j]) - starts) * widths[self.kinds[i]]
+        places = []
+        for ranges, at in ((self, i), (other, j)):
+            sizes = ranges.count_answers(widths)
+            before = (starts - ranges.starts[at]) * widths[ranges.kinds[at]]
+            places.append(((np.cumsum(sizes) - sizes)[at] + before)[lengths > 0].tolist())
+        return list(zip(*places, lengths[lengths > 0].tolist(), strict=True))
+
+
 class SlabPaths:
     """The rows of the tree that have cells in a slab: some leaves, and all rows above them.
+
+    The rows are in the order of their places. Children of one branch whose places follow each other
+    are a range.
 
     Args:
         branches: The branches of the tree.
         leaves: The rows of the leaves, shape (l,).
 
     Attributes:
-        rows: The rows, ascending by branch and then by child, shape (n,).
-        branches: The branch of each row, shape (n,).
-        kinds: By kind of branch, the range of its rows.
+        places: The place of each row, ascending, shape (n,).
+        branches: The branch of each range, ascending, shape (ranges,).
     """
 
     def __init__(self, branches: TreeBranches, leaves: IntArray) -> None:
-        self.rows = branches.list_path_rows(leaves)
-        self.branches = branches.branch_of_row[self.rows]
-        numbers = branches.kind_of_branch[self.branches]
-        order = np.argsort(self.rows)
-        ordered = self.rows[order]
-        self._leaves = order[np.searchsorted(ordered, leaves)]
-        self.kinds: dict[int, slice] = {}
+        self.places = branches.list_path_places(leaves)
+        self._leaves = np.searchsorted(self.places, branches.place_of_row[leaves])
+        of_row = branches.branch_of_place[self.places]
+        is_new = np.diff(of_row, prepend=-1) != 0
+        self._starts = np.flatnonzero(is_new | (np.diff(self.places, prepend=-2) != 1))
+        self._stops = np.append(self._starts[1:], len(self.places))
+        self.branches = of_row[self._starts]
+        self._kinds = branches.kind_of_branch[self.branches]
         self._sums: list[tuple[slice, IntArray, IntArray]] = []
-        for kind in list_different(numbers).tolist():
-            ends = np.searchsorted(numbers, [kind, kind + 1]).tolist()
-            span = self.kinds[kind] = slice(*ends)
-            first = np.flatnonzero(np.diff(self.branches[span], prepend=-1))
-            parents = branches.parent_of_row[self.rows[span][first]]
-            if kind:
-                above = order[np.searchsorted(ordered, parents)]
-                self._sums.append((span, first, above))
+        first = np.flatnonzero(is_new)
+        kinds = branches.kind_of_branch[of_row[first]]
+        above = np.searchsorted(self.places, branches.parent_of_branch[of_row[first]])
+        for kind in range(1, len(branches.kinds)):
+            start, stop = np.searchsorted(kinds, [kind, kind + 1]).tolist()
+            if start < stop:
+                end = first[stop] if stop < len(first) else len(self.places)
+                span = slice(int(first[start]), int(end))
+                self._sums.append((span, first[start:stop] - span.start, above[start:stop]))
+
+    def join_ranges(self, chosen: IntArray) -> list[tuple[int, int]]:
+        """Join ranges of one kind of branches, given by their indices, if they follow each other.
+
+        Returns:
+            The first and the last row, exclusive, of each joined range.
+        """
+        starts, stops, kinds = self._starts[chosen], self._stops[chosen], self._kinds[chosen]
+        is_apart = (self.places[starts[1:]] != self.places[stops[:-1] - 1] + 1) | (
+            kinds[1:] != kinds[:-1]
+        )
+        ends = [0, *(np.flatnonzero(is_apart) + 1).tolist(), len(chosen)]
+        return [
+            (int(starts[first]), int(stops[last - 1]))
+            for first, last in itertools.pairwise(ends)
+            if first < last
+        ]
 
     def sum_up(self, counts: AnyArray) -> AnyArray:
         """Sum counts of the leaves (l, R, r) to all rows (n, R, r); sums have room."""
-        sums = np.zeros((len(self.rows), *counts.shape[1:]), dtype=counts.dtype)
+        sums = np.zeros((len(self.places), *counts.shape[1:]), dtype=counts.dtype)
         sums[self._leaves] = counts
         for span, first, parents in reversed(self._sums):
             sums[parents] = np.add.reduceat(sums[span], first, axis=0, dtype=sums.dtype)

@@ -6,10 +6,8 @@ tree; see `fitplug.families.tree.strategy.blocks`. A slab of leaves has a piece 
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping
-from functools import partial
 
 import numpy as np
 
@@ -111,27 +109,23 @@ class TreeCountSplit:
     def make_piece(self, part: int) -> IntArray:
         """Make the piece of a part.
 
-        Of segments that have gaps in the slab it has how many rows each has, and the rows; and then
-        the counts of all segments.
+        It has how many ranges of rows each segment has, the place of the first row of each range
+        and the number of its rows, and then the counts of all rows.
         """
-        cut, paths, counts, rows, values = self._cut, self._paths, [], [], []
-        for one in cut.parts[part]:
-            if cut.table_of_block[one.block] != cut.table_of_slab[self._slab]:
-                continue
-            if cut.is_direct(self._slab, one):
-                values += self._read_counts(one, paths.kinds)
-                continue
-            chosen = self._choose_rows(one)
-            counts.append(len(chosen))
-            rows.append(paths.rows[chosen])
-            kinds = cut.branches.kind_of_branch[paths.branches[chosen]]
-            of_kind = {k: chosen[kinds == k] for k in list_different(kinds).tolist()}
-            values += self._read_counts(one, of_kind)
-        head = np.concatenate([np.array(counts, dtype=np.int64), *rows])
-        return np.concatenate([head, pack_integers(values)], dtype=np.int64)
+        cut, places = self._cut, self._paths.places
+        lengths, ranges = [], []
+        values: list[AnyArray] = []
+        for i in cut.list_readers(part, self._slab):
+            one = cut.parts[part][i]
+            of_segment = self._paths.join_ranges(self._choose_ranges(one))
+            lengths.append(len(of_segment))
+            ranges += [(places[start], stop - start) for start, stop in of_segment]
+            values += [self._read_counts(one, *rows) for rows in of_segment]
+        head = (np.array(lengths, dtype=np.int64), np.array(ranges, dtype=np.int64))
+        return pack_integers([*head, *values])
 
-    def _choose_rows(self, one: Segment) -> IntArray:
-        """Choose the indices of the slab's rows that a segment needs."""
+    def _choose_ranges(self, one: Segment) -> IntArray:
+        """Choose the indices of the slab's ranges of rows that a segment needs."""
         branches = self._paths.branches
         if self._cut.is_at_root(one.block):
             branches = branches[:1]
@@ -139,17 +133,13 @@ class TreeCountSplit:
         is_within = (one.first <= ranks) & (ranks < one.last)
         return np.flatnonzero(is_within & self._cut.find_measured(one.block, branches))
 
-    def _read_counts(self, one: Segment, of_kind: Mapping[int, slice | IntArray]) -> list[AnyArray]:
-        """Read the counts of rows over the classes of their depths, by kind of branch."""
+    def _read_counts(self, one: Segment, start: int, stop: int) -> AnyArray:
+        """Read the counts of rows of one kind over the classes of their depth."""
         branches, classes = self._cut.branches, self._structure.classes[one.block]
-        counts, widths = self._sum_counts(one.block), self._cut.answers[one.block].widths
-        return [
-            classes[0]
-            .find_merged(classes[branches.kinds[kind].depth])
-            .merge_counts(counts[chosen, one.start : one.stop])
-            for kind, chosen in of_kind.items()
-            if widths[kind]
-        ]
+        first = branches.branch_of_place[self._paths.places[start]]
+        depth = branches.kinds[branches.kind_of_branch[first]].depth
+        counts = self._sum_counts(one.block)[start:stop, one.start : one.stop]
+        return classes[0].find_merged(classes[depth]).merge_counts(counts)
 
     def _sum_counts(self, block: int) -> AnyArray:
         """Sum the slab's counts to its rows, with the contrasts of a block, (rows, R, r)."""
@@ -176,7 +166,8 @@ class TreeCountGathering:
     """
 
     def __init__(self, cut: TreeParts, part: int) -> None:
-        self._cut, self._structure, self._segments = cut, cut.structure, cut.parts[part]
+        self._cut, self._structure = cut, cut.structure
+        self._part, self._segments = part, cut.parts[part]
         # By segment and kind of branches, their numbers and the index of their children's counts.
         self._branches: list[dict[int, tuple[IntArray, int]]] = []
         shapes: list[tuple[int, ...]] = []
@@ -193,7 +184,7 @@ class TreeCountGathering:
         self._sums = ExactTotals(shapes)
 
     def answer(self, pieces: Mapping[int, IntArray]) -> IntArray:
-        """Compute the part's answers from the pieces of all slabs, of which one is held a time."""
+        """Compute the part's answers from the pieces of all slabs, reading one at a time."""
         for slab in pieces:
             self._add_piece(slab, pieces[slab])
         return np.concatenate(
@@ -230,47 +221,25 @@ class TreeCountGathering:
         return by_contrast
 
     def _add_piece(self, slab: int, piece: IntArray) -> None:
-        """Add what a slab's piece holds of each segment."""
-        cut, table = self._cut, self._cut.table_of_slab[slab]
-        readers = [
-            i for i, one in enumerate(self._segments) if cut.table_of_block[one.block] == table
-        ]
-        with_gaps = [i for i in readers if not cut.is_direct(slab, self._segments[i])]
-        ends = [0, *np.cumsum(piece[: len(with_gaps)]).tolist()]
-        start = len(with_gaps)
-        rows = {
-            i: piece[start + first : start + last]
-            for i, (first, last) in zip(with_gaps, itertools.pairwise(ends), strict=True)
-        }
-        values = unpack_integers(piece[start + ends[-1] :])
+        """Add the counts of a slab's piece to those of the segments."""
+        readers, values = self._cut.list_readers(self._part, slab), unpack_integers(piece)
+        lengths, values = values[: len(readers)].astype(np.int64), values[len(readers) :]
+        count = int(lengths.sum())
+        ranges, values = values[: 2 * count].astype(np.int64).reshape(-1, 2), values[2 * count :]
         self._sums.make_room(values)
-        at = 0
-        for i in readers:
-            add = partial(self._add_rows, rows=rows[i]) if i in rows else self._set_all
-            at += add(i, values=values[at:])
+        segments, at = np.repeat(readers, lengths).tolist(), 0
+        for segment, (place, length) in zip(segments, ranges.tolist(), strict=True):
+            total = self._find_rows(segment, place, length)
+            total += values[at : at + total.size].reshape(total.shape)
+            at += total.size
 
-    def _set_all(self, segment: int, *, values: AnyArray) -> int:
-        """Set the counts of a segment that one slab has, and return how many these are."""
-        at = 0
-        for _, i in self._branches[segment].values():
-            shape = self._sums.totals[i].shape
-            size = math.prod(shape)
-            self._sums.totals[i] = values[at : at + size].reshape(shape)
-            at += size
-        return at
-
-    def _add_rows(self, segment: int, *, rows: IntArray, values: AnyArray) -> int:
-        """Add the counts of rows to those of a segment, and return how many these are."""
-        branches, at = self._cut.branches, 0
-        of_row = branches.branch_of_row[rows]
-        kinds = branches.kind_of_branch[of_row]
-        for kind in list_different(kinds).tolist():
-            numbers, i = self._branches[segment][kind]
-            total = self._sums.totals[i]
-            mine = np.flatnonzero(kinds == kind)
-            shape = (len(mine), *total.shape[2:])
-            size = math.prod(shape)
-            place = np.searchsorted(numbers, of_row[mine]), branches.child_of_row[rows[mine]]
-            total[place] += values[at : at + size].reshape(shape)
-            at += size
-        return at
+    def _find_rows(self, segment: int, place: int, length: int) -> AnyArray:
+        """Find the totals of a segment's rows from a place on, (length, R, r)."""
+        branches = self._cut.branches
+        branch = int(branches.branch_of_place[place])
+        kind = int(branches.kind_of_branch[branch])
+        numbers, i = self._branches[segment][kind]
+        total = self._sums.totals[i]
+        first = int(np.searchsorted(numbers, branch)) * total.shape[1]
+        first += (place - int(branches.kind_starts[kind])) % total.shape[1]
+        return total.reshape(-1, *total.shape[2:])[first : first + length]

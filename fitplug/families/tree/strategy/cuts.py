@@ -17,6 +17,7 @@ import numpy as np
 from fitplug.families.base.pieces import PART, Slab, check_unit, cut_evenly, cut_groups
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.unfolded_tree import (
+    BranchRanges,
     SlabPaths,
     TreeBranches,
     UnfoldedTree,
@@ -127,6 +128,8 @@ class TreeParts:
         self.parts = _join_segments(segments, min(most, PART))
         self.outputs = cut_groups(structure.workload, most, structure.find_tree_axis)
         self._paths: tuple[tuple[int, int], SlabPaths] | None = None
+        self._branches_of_nodes: dict[tuple[int, int, int], BranchRanges] = {}
+        self._branches_of_ranks: dict[tuple[int, int], BranchRanges] = {}
 
     def is_at_root(self, block: int) -> bool:
         """Tell whether a block measures nothing below the root."""
@@ -170,13 +173,12 @@ class TreeParts:
             self._paths = ends, SlabPaths(self.branches, self.structure.unfolded.leaves[leaves])
         return self._paths[1]
 
-    def is_whole(self, segment: Segment) -> bool:
-        """Tell whether a segment has all branches of its block."""
-        return segment.first == 0 and segment.last == self.branches.count
-
-    def is_direct(self, slab: int, segment: Segment) -> bool:
-        """Tell whether a slab has all rows of a segment, in their order, without gaps."""
-        return self.slabs[slab].attribute is None and self.is_whole(segment)
+    def list_readers(self, part: int, slab: int) -> list[int]:
+        """List the indices of a part's segments that read the table of a slab."""
+        table = self.table_of_slab[slab]
+        return [
+            i for i, one in enumerate(self.parts[part]) if self.table_of_block[one.block] == table
+        ]
 
     def find_depth(self, output: int) -> int:
         """Find the depth of the level that an output asks for."""
@@ -189,12 +191,14 @@ class TreeParts:
         rows = self.structure.find_level_rows(self.structure.workload.position(one.group))
         return rows if one.axis is None else rows[one.start : one.stop]
 
-    def list_output_branches(self, output: int) -> IntArray:
-        """List the branches that an output needs, ascending."""
-        if self.outputs[output].axis is None:
-            return np.arange(self.branches.count_down_to(self.find_depth(output)))
-        path = self.branches.list_path_rows(self.find_nodes(output))
-        return self.branches.list_row_branches(path)
+    def find_output_branches(self, output: int) -> BranchRanges:
+        """Find the branches that an output needs."""
+        one = self.outputs[output]
+        place = self.find_depth(output), one.start, one.stop
+        if place not in self._branches_of_nodes:
+            branches = self.branches.list_path_branches(self.find_nodes(output))
+            self._branches_of_nodes[place] = self.branches.find_ranges(branches)
+        return self._branches_of_nodes[place]
 
     def find_output_tree(self, output: int) -> UnfoldedTree:
         """Find the rows of the tree that an output needs: the children of all its branches.
@@ -207,7 +211,7 @@ class TreeParts:
         if self.outputs[output].axis is None:
             siblings = (branch for branch in whole.siblings if branch.depth <= depth)
             return UnfoldedTree(whole.ends[: depth + 1], nodes, tuple(siblings))
-        branches = self.list_output_branches(output)
+        branches = self.find_output_branches(output).list_numbers()
         of_kind = self.branches.kind_of_branch[branches]
         chosen = [
             branch.take(branches[of_kind == number] - self.branches.first[number])
@@ -226,25 +230,24 @@ class TreeParts:
         ends = np.searchsorted(rows, whole.ends[: depth + 1])
         return UnfoldedTree(ends, np.searchsorted(rows, nodes), tuple(siblings))
 
-    def find_columns(self, segment: Segment, output: int, branches: IntArray) -> slice | IntArray:
+    def find_columns(self, segment: Segment, output: int) -> list[tuple[int, int, int]]:
         """Find which answers of a segment an output needs, of each row of contrasts.
 
-        Args:
-            segment: The segment.
-            output: The output.
-            branches: The branches that the output needs.
+        Returns:
+            Ranges of these answers: the first index among the segment's answers, the first index
+            among those of all the output's branches, and the number of answers.
         """
-        if self.outputs[output].axis is None and self.is_whole(segment):
-            return slice(0, self.count_answers(segment.block, self.find_depth(output)))
-        measured = self.list_measured(segment)
-        _, widths = self.find_offsets(segment.block, measured)
-        is_needed = np.isin(measured, branches, assume_unique=True)
-        return list_ranges((np.cumsum(widths) - widths)[is_needed], widths[is_needed])
+        span = segment.first, segment.last
+        if span not in self._branches_of_ranks:
+            branches = self.branches.list_branches(*span)
+            self._branches_of_ranks[span] = self.branches.find_ranges(branches)
+        widths = self.answers[segment.block].widths
+        return self._branches_of_ranks[span].find_shared(self.find_output_branches(output), widths)
 
-    def count_answers(self, block: int, depth: int) -> int:
-        """Count a block's answers down to a depth, of each row of contrasts."""
-        kinds = sum(kind.depth <= depth for kind in self.branches.kinds)
-        return int(self.answers[block].ends[kinds - 1])
+    def count_columns(self, block: int, output: int) -> int:
+        """Count a block's answers that an output needs, of each row of contrasts."""
+        widths = self.answers[block].widths
+        return int(self.find_output_branches(output).count_answers(widths).sum())
 
     @cached_property
     def spans(self) -> dict[int, tuple[IntArray, list[list[int]]]]:
@@ -287,7 +290,7 @@ class TreeParts:
         """The parts that each output needs, ascending."""
         by_output = []
         for o in range(len(self.outputs)):
-            branches = self.list_output_branches(o)
+            branches = self.find_output_branches(o).list_numbers()
             parts = (self.find_parts(b, branches) for b in self.list_measured_blocks(o))
             by_output.append(sorted(set().union(*parts)))
         return by_output

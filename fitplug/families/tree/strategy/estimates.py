@@ -21,7 +21,7 @@ from fitplug.families.base.pieces import Latest
 from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.pairs import TreePairStructure
-from fitplug.families.tree.shape.unfolded_tree import UnfoldedTree, list_ranges
+from fitplug.families.tree.shape.unfolded_tree import UnfoldedTree
 from fitplug.families.tree.strategy.blocks import (
     TreeBlock,
     find_classes_below,
@@ -220,11 +220,14 @@ class TreeAnswerSplit:
     def make_piece(self, output: int) -> IntArray:
         """Make the piece of an output: the answers of the branches that it needs."""
         cut, pieces, start = self._cut, [], 0
-        blocks, branches = cut.list_measured_blocks(output), cut.list_output_branches(output)
+        blocks = cut.list_measured_blocks(output)
         for one in self._segments:
             if one.block in blocks:
                 answers = self._noisy[start : start + one.size].reshape(one.stop - one.start, -1)
-                pieces.append(answers[:, cut.find_columns(one, output, branches)].ravel())
+                pieces += [
+                    answers[:, source : source + length].ravel()
+                    for source, _, length in cut.find_columns(one, output)
+                ]
             start += one.size
         return np.concatenate(pieces)
 
@@ -246,12 +249,10 @@ class TreeEstimation:
         for block in self._cut.list_blocks(self._number):
             if block not in self._cut.blocks:
                 estimates = self._sums.find_level(block, self._depth)
-            elif self._output.axis is None:
-                # All groups of a level need the same of a block.
-                place = ("level", block, self._depth)
-                estimates = latest.remember(place, partial(self._sweep_down, block))
             else:
-                estimates = self._sweep_down(block)
+                # Groups of the same nodes need the same of a block.
+                place = ("nodes", block, self._depth, self._output.start, self._output.stop)
+                estimates = latest.remember(place, partial(self._sweep_down, block))
             total = total + arrange_level(structure, block, g, estimates)
         return arrange_as_group(
             structure, g, np.asarray(total), self._output.axis, self._output.shape
@@ -263,51 +264,29 @@ class TreeEstimation:
         return self._cut.find_output_tree(self._number)
 
     @cached_property
-    def _branches(self) -> IntArray:
-        """The branches that the output needs, ascending."""
-        return self._cut.list_output_branches(self._number)
-
-    @cached_property
-    def _answers(self) -> dict[int, list[tuple[Segment, AnyArray]]]:
-        """The answers of each block, by segment and row of contrasts, (contrasts, answers)."""
-        by_block: dict[int, list[tuple[Segment, AnyArray]]] = {}
-        blocks = self._cut.list_measured_blocks(self._number)
+    def _answers(self) -> dict[int, list[tuple[Segment, int, AnyArray]]]:
+        """By block, ranges of its answers: the segment, the first column, (contrasts, columns)."""
+        cut = self._cut
+        blocks = cut.list_measured_blocks(self._number)
+        by_block: dict[int, list[tuple[Segment, int, AnyArray]]] = {block: [] for block in blocks}
         for part, piece in self._pieces.items():
             at = 0
-            for one in self._cut.parts[part] if part < len(self._cut.parts) else ():
-                if one.block in blocks:
-                    rows = one.stop - one.start
-                    size = rows * self._count_columns(one)
-                    answers = piece[at : at + size].reshape(rows, -1)
-                    by_block.setdefault(one.block, []).append((one, answers))
-                    at += size
+            for one in cut.parts[part] if part < len(cut.parts) else ():
+                if one.block not in by_block:
+                    continue
+                rows = one.stop - one.start
+                for _, column, length in cut.find_columns(one, self._number):
+                    answers = piece[at : at + rows * length].reshape(rows, length)
+                    by_block[one.block].append((one, column, answers))
+                    at += rows * length
         return by_block
 
-    def _count_columns(self, one: Segment) -> int:
-        """Count the answers of a segment that the output needs, of each row of contrasts."""
-        if self._output.axis is None and self._cut.is_whole(one):
-            return self._cut.count_answers(one.block, self._depth)
-        return len(self._list_columns(one))
-
-    def _list_columns(self, one: Segment) -> IntArray:
-        """List the answers of a segment among those that the output needs of its block."""
-        ranks = self._cut.branches.rank_of_branch[self._branches]
-        is_within = (one.first <= ranks) & (ranks < one.last)
-        widths = self._cut.find_offsets(one.block, self._branches)[1]
-        return list_ranges((np.cumsum(widths) - widths)[is_within], widths[is_within])
-
     def _gather(self, block: int) -> FloatArray:
-        """Gather the answers of a block, (R, answers of all branches)."""
-        segments = self._answers.get(block, [])
-        contrasts = self._cut.answers[block].contrasts
-        if len(segments) == 1 and segments[0][1].shape[0] == contrasts:
-            only, answers = segments[0]
-            if self._cut.is_whole(only):
-                return answers.astype(np.float64)
-        widths = self._cut.find_offsets(block, self._branches)[1]
-        gathered = np.zeros((contrasts, int(widths.sum())))
-        for one, answers in segments:
-            gathered[one.start : one.stop, self._list_columns(one)] = answers
+        """Gather the answers of a block, (R, answers of all branches of the output)."""
+        width = self._cut.count_columns(block, self._number)
+        gathered = np.empty((self._cut.answers[block].contrasts, width))
+        for one, column, answers in self._answers[block]:
+            gathered[one.start : one.stop, column : column + answers.shape[1]] = answers
         return gathered
 
     def _sweep_down(self, block: int) -> FloatArray:
