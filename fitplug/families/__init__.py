@@ -1,6 +1,6 @@
 """Families: which covariances a workload may have, and all that follows from one of them."""
 
-from fitplug.families.analysis import analyse_structure, check_unit
+from fitplug.families.analysis import analyse_structure, check_unit, find_optimum_structure
 from fitplug.families.base.attribute_matrices import DenseMatrix
 from fitplug.families.base.basis import Basis
 from fitplug.families.base.block_sets import BlockSet, BlockSetIntegers
@@ -111,6 +111,7 @@ __all__ = [
     "date_answers",
     "date_queries",
     "find_family",
+    "find_optimum_structure",
     "is_causal",
     "list_measured_tables",
     "list_names",

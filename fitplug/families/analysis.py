@@ -40,11 +40,20 @@ takes time that is quadratic in the 2^k margins of the group's table."""
 MAX_ANSWERS = 2**32
 """The largest number of answers of a query group. They take 34 GB when they are released."""
 
-MOST_CELLS, MOST_WORK = 4096, 1e11
+MOST_CELLS, MOST_WORK = 100_000, 1e11
 """The largest number of dense cells, and of operations of an iteration over all blocks, for which
 the optimum over the product of several dense attributes is found, in a few minutes. For larger
 workloads the optimum of the product family, or of a tree, is found.
 """
+
+MANY_CELLS, MOST_WIDE_WORK, MOST_WIDE_ENTRIES = 4096, 7e9, 40_000_000
+"""Where there are more dense cells than that, the most operations of an iteration, and the most
+coefficients of all blocks together. The queries then have far fewer dimensions than cells, and the
+optimum takes about a minute."""
+
+MOST_AGAIN = 4e10
+"""The most operations of an iteration for which the optimum is found after all, where the gap of
+the product family is large."""
 
 MOST_DENSE = 600
 """The most cells of the dense attributes beside a tree: a node takes time cubic in them."""
@@ -110,13 +119,24 @@ def analyse_structure(
         levels = (find_tree_levels(workload, name) for name in asymmetric)
         can_be_product = len(asymmetric) > 1 or any(levels)
         takes_blocks = _fits(matrices)
-        if tree is None and not takes_blocks and (name := _find_tree(workload, symmetric)):
+        tries_tree = tree is None and not (takes_blocks and matrices.cells <= MANY_CELLS)
+        if tries_tree and (name := _find_tree(workload, symmetric)):
             tree = (name, *(() if name in varying else ("merged",)))
             return _build_tree(workload, unit, symmetric, tree, TreeStructure)
         if family is False or not can_be_product or takes_blocks:
             matrices.check_size()
             return matrices
     return _build_product(matrices, ProductStructure)
+
+
+def find_optimum_structure(structure: Structure) -> Structure | None:
+    """Find the structure that holds the optimum in the place of a product, if it is affordable."""
+    if type(structure) is not ProductStructure:
+        return None
+    workload, symmetric = structure.workload, structure.symmetric
+    subsets = _find_subsets(workload, symmetric)
+    matrices = MatrixStructure(workload, structure.unit, symmetric, subsets)
+    return matrices if _fits_widely(matrices, MOST_AGAIN) else None
 
 
 def _build_persons(
@@ -290,10 +310,45 @@ def _is_long(matrices: MatrixStructure) -> bool:
 
 def _fits(matrices: MatrixStructure) -> bool:
     """Tell whether the product of the dense attributes is small enough for its optimum."""
-    rows, cells = _count_rows(matrices), float(matrices.cells)
-    rank = np.minimum(rows, cells)
-    work = float((rank**2 * (rank + rows + cells)).sum())
-    return matrices.cells <= MOST_CELLS and work <= MOST_WORK
+    if matrices.cells <= MANY_CELLS:
+        return matrices.cells <= MOST_CELLS and _estimate_work(matrices) <= MOST_WORK
+    return _fits_widely(matrices, MOST_WIDE_WORK)
+
+
+def _fits_widely(matrices: MatrixStructure, most: float) -> bool:
+    """Tell whether the optimum over many dense cells takes no more operations an iteration."""
+    has_room = matrices.cells <= MOST_CELLS and matrices.entries <= MOST_WIDE_ENTRIES
+    return has_room and _estimate_work(matrices) <= most
+
+
+def _estimate_work(matrices: MatrixStructure) -> float:
+    """Estimate the operations of an iteration over all blocks."""
+    rows, ranks, cells = _count_rows(matrices), _bound_ranks(matrices), float(matrices.cells)
+    return float((ranks**2 * (ranks + rows + cells)).sum())
+
+
+def _bound_ranks(matrices: MatrixStructure) -> FloatArray:
+    """Bound the rank of the queries of each block, shape (b,).
+
+    Groups of the same dense attributes have no more dimensions together than these have cells.
+    """
+    groups, names = matrices.workload.groups, matrices.dense
+    places = {name: place for place, name in enumerate(names)}
+    asked = [-1 if f.kind == "total" else places.get(f.attribute, -1) for f in groups.factors]
+    sets, kinds = np.unique(
+        pad_sets(*groups.gather_sets(np.array(asked, dtype=np.int64))).padded,
+        axis=0,
+        return_inverse=True,
+    )
+    shape = (*matrices.workload.domain.shape_of(names), 1)
+    cells = np.array([math.prod(shape[place] for place in places) for places in sets.tolist()])
+    of_pairs, blocks = matrices.subsets.pairs
+    of_kinds = kinds.ravel()[of_pairs]
+    pairs, inverse = np.unique(blocks * len(sets) + of_kinds, return_inverse=True)
+    rows = np.bincount(inverse.ravel(), matrices.row_counts[of_pairs].astype(np.float64))
+    ranks = np.minimum(rows, cells[pairs % len(sets)])
+    of_blocks = np.bincount(pairs // len(sets), ranks, len(matrices.blocks))
+    return np.minimum(of_blocks, float(matrices.cells))
 
 
 def _find_subsets(

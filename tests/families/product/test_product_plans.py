@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fitplug as fp
-from fitplug.families import ProductStructure
+from fitplug.families import MatrixStructure, ProductStructure
 from fitplug.families import analysis as symmetry
 from fitplug.families.base import tree_shape
 from fitplug.families.base.attribute_matrices import DenseMatrix
@@ -385,3 +385,32 @@ def test_contrasts_that_nothing_asks_for_survive_few_bits(apart: None) -> None:
     plan.verify()
     assert isinstance(plan.structure, ProductStructure)
     assert plan.gap < 0.4
+
+
+class TestOptimumInPlaceOfAProduct:
+    """Targets that vary from cell to cell are far from the product family."""
+
+    VARIANCES = np.random.default_rng(0).uniform(1.0, 10.0, (6, 5))
+    ASKED = (
+        fp.queries({"X": "prefix", "Y": "identity"}, variance=VARIANCES, name="varying"),
+        fp.queries({"X": "prefix"}, variance=1.0),
+        fp.queries({"Z": "prefix"}, variance=1.0),
+    )
+    DOMAIN = fp.Domain({"X": fp.Integers(0, 5), "Y": fp.Integers(0, 4), "Z": fp.Integers(0, 2)})
+
+    @pytest.mark.parametrize("most_wide", [symmetry.MOST_WIDE_WORK, 0])
+    def test_few_dimensions_over_many_cells_have_their_optimum(self, monkeypatch, most_wide):
+        workload = fp.Workload(self.DOMAIN, self.ASKED)
+        expected = fp.design(workload)
+        monkeypatch.setattr(symmetry, "MANY_CELLS", 1)
+        monkeypatch.setattr(symmetry, "MOST_WIDE_WORK", most_wide)
+        plan = fp.design(workload, unit=fp.AddRemove(records=3))
+        assert isinstance(plan.structure, MatrixStructure)
+        assert plan.privacy_cost == pytest.approx(3 * expected.privacy_cost, rel=2e-4)
+        plan.verify()
+
+    def test_the_product_is_taken_where_the_optimum_takes_too_long(self, monkeypatch):
+        workload = fp.Workload(self.DOMAIN, self.ASKED)
+        for name in ("MANY_CELLS", "MOST_WIDE_WORK", "MOST_AGAIN"):
+            monkeypatch.setattr(symmetry, name, 0)
+        assert isinstance(fp.design(workload).structure, ProductStructure)
