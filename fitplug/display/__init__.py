@@ -25,8 +25,10 @@ from fitplug.display.plotting import (
     MOST_BARS,
     ORANGE,
     Figure,
+    add_polygons,
     label_powers,
     open_figure,
+    scale_colours,
     separate_thousands,
     shorten,
 )
@@ -47,6 +49,7 @@ __all__ = [
     "Progress",
     "Report",
     "accumulate",
+    "add_polygons",
     "choose_report",
     "format_delta",
     "format_down",
@@ -60,6 +63,7 @@ __all__ = [
     "make_table",
     "open_figure",
     "say_more",
+    "scale_colours",
     "separate_thousands",
     "shorten",
 ]
