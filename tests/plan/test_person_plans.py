@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-import fitplug_opendp as fpo
 from fitplug.errors import BudgetError, PlanError, TablesError, WorkloadError
 from fitplug.families import build_dense_strategy
 from fitplug.families.blocks.shape.persons import find_person_records
@@ -85,7 +84,7 @@ def test_bounds_that_may_be_above_the_truth_say_so(monkeypatch):
     assert above <= float(said[1]) <= 1.1 * above
     assert said[0] in plan._repr_html_()
     tables = fp.Tables(domain, {domain.names: np.ones(domain.shape, int)})
-    loss = fp.review(fpo.release(plan, tables))["deployment"]["privacy_loss"]
+    loss = fp.review(fp.release(plan, tables))["deployment"]["privacy_loss"]
     assert f"R{said[0][1:]}" in loss["privacy_parameters_details"]
     plan.verify()
 
@@ -98,14 +97,14 @@ def test_a_release_costs_what_the_plan_says_for_one_person():
     plan = fp.design(MONTHLY, unit=MONTHLY_UNIT)
     names = MONTHLY.attributes
     cells = {names: np.ones(MONTHLY.domain.shape_of(names), np.int64)}
-    released = fpo.release(plan, fp.Tables(MONTHLY.domain, cells))
+    released = fp.release(plan, fp.Tables(MONTHLY.domain, cells))
     assert plan.rho <= released.rho <= plan.rho * (1 + 1e-12)
     assert released.privacy_cost == plan.privacy_cost
     said = released.to_arrow(MONTHLY.names[0]).schema.metadata[b"fitplug.unit"]
     assert json.loads(said) == MONTHLY_UNIT.to_spec()
     anywhere = fp.Tables(MONTHLY.domain, cells, unit=fp.AddRemove(3), person="id")
     with pytest.raises(TablesError, match="another unit of privacy"):
-        fpo.release(plan, anywhere)
+        fp.release(plan, anywhere)
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,7 @@ class TestReleases:
     )
 
     def test_a_release_costs_what_the_plan_says(self):
-        release = fpo.release(self.plan, self.tables)
+        release = fp.release(self.plan, self.tables)
         assert release.rho == pytest.approx(self.plan.rho, rel=1e-14)
         assert release.rho >= self.plan.rho_exact
         assert release.privacy_cost == self.plan.privacy_cost
@@ -119,7 +119,7 @@ class TestReleases:
 
     def test_a_folder_is_read_back(self, tmp_path):
         ledger = fp.Ledger(tmp_path / "budget.db", rho=1000.0)
-        release = fpo.publish(self.plan, self.tables, tmp_path / "out", ledger=ledger)
+        release = fp.release(self.plan, self.tables, tmp_path / "out", ledger=ledger)
         assert float(ledger.spent) == pytest.approx(self.plan.rho, rel=1e-12)
         assert ledger.spent >= release.rho
         again = fp.Release.load(tmp_path / "out")

@@ -24,7 +24,7 @@ from fitplug_cli.render import (
     set_up_output,
     warn,
 )
-from fitplug_cli.render.json_records import compute_epsilon, compute_rho
+from fitplug_cli.render.json_records import compute_rho
 
 
 def compare(
@@ -62,7 +62,7 @@ def _list_prices(plan: Plan) -> dict[str, Any]:
 def _print_costs(plans: list[Plan], delta: float) -> None:
     table = Table("", "A", "B", "B / A", box=None)
     rho = [compute_rho(plan) for plan in plans]
-    epsilon = [compute_epsilon(plan, delta) for plan in plans]
+    epsilon = [plan.epsilon(delta) for plan in plans]
     table.add_row("rho", *map(format_up, rho), f"{rho[1] / rho[0]:.3g}")
     ratio = f"{epsilon[1] / epsilon[0]:.3g}"
     label = f"epsilon at delta {format_delta(delta)}"
