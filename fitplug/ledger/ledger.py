@@ -16,7 +16,17 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from fitplug.display import (
+    MOST_GROUPS,
+    SHOWN_DELTA,
+    format_delta,
+    format_down,
+    format_up,
+    make_section,
+    make_table,
+)
 from fitplug.domain import Domain
+from fitplug.errors import LedgerError
 from fitplug.ledger import rows
 from fitplug.ledger.cell_costs import CellCosts, compute_unused_budget
 from fitplug.ledger.charges import (
@@ -29,7 +39,7 @@ from fitplug.ledger.earlier_charges import charge_covered, check_covered, read_c
 from fitplug.ledger.file import LedgerFile, bind_unit, open_ledger
 from fitplug.ledger.measurement_cost import evaluate_rho
 from fitplug.ledger.records import Budget, Entry, Stage, check_amount, make_budget
-from fitplug.numeric import FloatArray, ceil_written, floor_written
+from fitplug.numeric import ExactNumber, FloatArray, ceil_written, floor_written
 from fitplug.plan import Plan
 from fitplug.privacy import DiscreteNoise
 from fitplug.workload import BoundUnit, Unit
@@ -66,7 +76,7 @@ class Ledger:
     def __init__(
         self,
         path: str | os.PathLike[str],
-        rho: float | Fraction | None = None,
+        rho: ExactNumber | None = None,
         *,
         epsilon: float | None = None,
         delta: float | None = None,
@@ -165,7 +175,7 @@ class Ledger:
         with self._file.open_transaction() as database:
             return rows.read_all(database)[2]
 
-    def check(self, rho: float | Fraction, *, noise: DiscreteNoise | None = None) -> None:
+    def check(self, rho: ExactNumber, *, noise: DiscreteNoise | None = None) -> None:
         """Verify the entire ledger and that such a charge fits, without charging it.
 
         Raises:
@@ -175,7 +185,7 @@ class Ledger:
 
     def charge(
         self,
-        rho: float | Fraction,
+        rho: ExactNumber,
         *,
         what: str,
         key: str | None = None,
@@ -191,7 +201,8 @@ class Ledger:
         If the disk fails, the charge may be entered, which is safe: nothing was drawn on it.
 
         Args:
-            rho: The charge. A float of up to 12 digits is its decimal (docs/reference/ledger.md).
+            rho: The charge. A float is the decimal that Python prints; give a bound that other
+                code computed as a Fraction (docs/reference/ledger.md).
             what: What the charge pays for.
             key: A name for the charge. A second charge with the same key is refused.
             plan_digest: The digest of the plan that is released.
@@ -343,7 +354,42 @@ class Ledger:
             charge, costs = read_charge_costs(self._file, database, entries, covered_by, domain)
         return compute_unused_budget(domain, charge.rho, costs)
 
+    def __repr__(self) -> str:
+        try:
+            budget = self._read_budget()
+        except LedgerError:
+            return f"Ledger({str(self.path)!r}, which cannot be read)"
+        return f"Ledger({str(self.path)!r}, {_describe_amounts(budget)}, unit={self.unit!r})"
+
+    def _repr_html_(self) -> str:
+        budget, entries = self.statement()
+        facts = [_describe_amounts(budget)]
+        if budget.bound_unit is not None:
+            facts.append(f"unit of privacy: {budget.bound_unit.unit}")
+        rows = [
+            (
+                str(entry.id),
+                entry.time[:19],
+                format_up(ceil_written(entry.rho))
+                if entry.covered_by is None
+                else f"covered by {entry.covered_by}",
+                entry.what,
+            )
+            for entry in reversed(entries)
+        ]
+        headings = "number", "time (UTC)", "rho", "what"
+        table = make_table("charges, the newest first", headings, rows, MOST_GROUPS, what="charges")
+        return make_section(f"Ledger {self.path.name}", facts, table)
+
     def _read_budget(self) -> Budget:
         """Read the budget, verified against the newest entries."""
         with self._file.open_transaction() as database:
             return rows.read_budget(database)
+
+
+def _describe_amounts(budget: Budget) -> str:
+    """Describe what is spent of a budget: in rho, and in the epsilon that this is."""
+    delta = SHOWN_DELTA if budget.delta is None else budget.delta
+    epsilon = f"epsilon {format_up(budget.epsilon_at(delta), 3)} at delta {format_delta(delta)}"
+    spent, total = ceil_written(budget.spent), floor_written(budget.total)
+    return f"rho = {format_up(spent)} of {format_down(total)} spent ({epsilon})"

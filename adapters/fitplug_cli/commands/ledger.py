@@ -17,7 +17,7 @@ from fitplug.display import format_down, format_up
 from fitplug.errors import BudgetError, InputError
 from fitplug.ledger import Budget, Entry, Ledger, Stage
 from fitplug.numeric import ceil_float, ceil_written, floor_written
-from fitplug_cli.options import CommandGroup
+from fitplug_cli.options import CommandGroup, read_amount
 from fitplug_cli.render import neutralise_record, out, print_json, print_table
 
 _COLUMNS = (
@@ -59,7 +59,13 @@ PathArgument = Annotated[Path, typer.Argument(help="Ledger file.", metavar="PATH
 def init(
     path: PathArgument,
     rho: Annotated[
-        float | None, typer.Option("--rho", help="The total budget, as rho of zCDP.")
+        Fraction | None,
+        typer.Option(
+            "--rho",
+            parser=read_amount,
+            metavar="FLOAT",
+            help="The total budget, as rho of zCDP.",
+        ),
     ] = None,
     epsilon: Annotated[
         float | None,
