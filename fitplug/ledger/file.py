@@ -132,7 +132,7 @@ class LedgerFile:
     def check_total(self, budget: Budget, given: Budget, rho: ExactNumber | None = None) -> None:
         """Raise LedgerError unless the ledger holds the budget that a caller gives."""
         if not budget.has_total_of(given):
-            wanted = repr(rho) if isinstance(rho, float | int) else _describe_total(given)
+            wanted = _describe_total(given) if rho is None else str(rho)
             raise self.make_error(
                 f"holds a budget of {_describe_total(budget)}, not {wanted}: give that "
                 "or none, or name another file if this is for the data of other people"

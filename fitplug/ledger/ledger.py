@@ -359,7 +359,8 @@ class Ledger:
             budget = self._read_budget()
         except LedgerError:
             return f"Ledger({str(self.path)!r}, which cannot be read)"
-        return f"Ledger({str(self.path)!r}, {_describe_amounts(budget)}, unit={self.unit!r})"
+        unit = "" if budget.bound_unit is None else f", {budget.bound_unit.unit}"
+        return f"Ledger({str(self.path)!r}, {_describe_amounts(budget)}{unit})"
 
     def _repr_html_(self) -> str:
         budget, entries = self.statement()

@@ -21,7 +21,7 @@ from fractions import Fraction
 from typing import Literal, TypeAlias, get_args
 
 from fitplug.errors import BudgetError
-from fitplug.numeric import ExactNumber, ceil_float, ceil_written, read_exact_number
+from fitplug.numeric import ExactNumber, ceil_float, ceil_written, floor_written, read_exact_number
 from fitplug.privacy import (
     CONTINUOUS,
     CurveLoss,
@@ -311,7 +311,9 @@ def make_budget(
     if epsilon is None or delta is None:
         return None
     total = rho_at(epsilon, delta) if any_noise else rho_of_budget(epsilon, delta)
-    return Budget.create(Fraction(total), float(epsilon), float(delta), unit, any_noise)
+    # The decimal of the float that a ledger shows for it.
+    exact = Fraction(repr(floor_written(Fraction(total))))
+    return Budget.create(exact, float(epsilon), float(delta), unit, any_noise)
 
 
 def check_amount(rho: ExactNumber) -> Fraction:

@@ -44,7 +44,7 @@ def read_exact_number(value: Any) -> Fraction | None:
     """
     number = value if type(value) in (Fraction, Decimal) else read_python_number(value)
     try:
-        if type(number) is float:
+        if type(value) in (float, np.float64):
             return Fraction(repr(number))
         return None if number is None else Fraction(number)
     except (ValueError, OverflowError):  # not finite

@@ -288,7 +288,7 @@ def test_a_key_is_charged_once(path: Path) -> None:
 @pytest.mark.parametrize("other", [2.0, math.nextafter(0.1, 1), Fraction(0.1)])
 def test_another_total(path: Path, other: float | Fraction) -> None:
     Ledger(path, 0.1).charge(0.01, what="x")
-    refused(path, other, "rho = 0.1,", f"not {other!r}", "name another file")
+    refused(path, other, "rho = 0.1,", f"not {other}", "name another file")
     assert Ledger(path, 0.1).spent == 0.01
 
 
@@ -841,3 +841,17 @@ class TestDeferred:
     def test_without_a_budget_it_must_exist(self, tmp_path: Path) -> None:
         with pytest.raises(LedgerError, match="does not exist yet"):
             Ledger(tmp_path / "budget.db", deferred=True)
+
+
+def test_it_shows_what_is_spent(path: Path) -> None:
+    ledger = Ledger(path, 0.3, unit=AddRemove(records=2))
+    ledger.charge(0.1, what="a <b>first</b> table")
+    assert repr(ledger) == (
+        f"Ledger({str(path)!r}, rho = 0.1 of 0.3 spent (epsilon 2.72 at delta 1e-9), "
+        "one person's records added or removed: at most 2, anywhere)"
+    )
+    shown = ledger._repr_html_()
+    assert "rho = 0.1 of 0.3 spent" in shown
+    assert "a &lt;b&gt;first&lt;/b&gt; table" in shown
+    path.write_bytes(b"no ledger")
+    assert repr(ledger) == f"Ledger({str(path)!r}, which cannot be read)"
