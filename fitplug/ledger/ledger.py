@@ -16,15 +16,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from fitplug.display import (
-    MOST_GROUPS,
-    SHOWN_DELTA,
-    format_delta,
-    format_down,
-    format_up,
-    make_section,
-    make_table,
-)
+from fitplug.display import MOST_GROUPS, format_down, format_up
 from fitplug.domain import Domain
 from fitplug.errors import LedgerError
 from fitplug.ledger import rows
@@ -39,6 +31,7 @@ from fitplug.ledger.earlier_charges import charge_covered, check_covered, read_c
 from fitplug.ledger.file import LedgerFile, bind_unit, open_ledger
 from fitplug.ledger.measurement_cost import evaluate_rho
 from fitplug.ledger.records import Budget, Entry, Stage, check_amount, make_budget
+from fitplug.ledger.summary import format_ledger_html, summarise_ledger
 from fitplug.numeric import ExactNumber, FloatArray, ceil_written, floor_written
 from fitplug.plan import Plan
 from fitplug.privacy import DiscreteNoise
@@ -359,38 +352,15 @@ class Ledger:
             budget = self._read_budget()
         except LedgerError:
             return f"Ledger({str(self.path)!r}, which cannot be read)"
-        unit = "" if budget.bound_unit is None else f", {budget.bound_unit.unit}"
-        return f"Ledger({str(self.path)!r}, {_describe_amounts(budget)}{unit})"
+        spent = format_up(ceil_written(budget.spent))
+        total = format_down(floor_written(budget.total))
+        return f"Ledger({str(self.path)!r}: rho = {spent} of {total} spent)"
 
     def _repr_html_(self) -> str:
-        budget, entries = self.statement()
-        facts = [_describe_amounts(budget)]
-        if budget.bound_unit is not None:
-            facts.append(f"unit of privacy: {budget.bound_unit.unit}")
-        rows = [
-            (
-                str(entry.id),
-                entry.time[:19],
-                format_up(ceil_written(entry.rho))
-                if entry.covered_by is None
-                else f"covered by {entry.covered_by}",
-                entry.what,
-            )
-            for entry in reversed(entries)
-        ]
-        headings = "number", "time (UTC)", "rho", "what"
-        table = make_table("charges, the newest first", headings, rows, MOST_GROUPS, what="charges")
-        return make_section(f"Ledger {self.path.name}", facts, table)
+        summary = summarise_ledger(*self.statement(), self.stages())
+        return format_ledger_html(str(self.path), summary, MOST_GROUPS)
 
     def _read_budget(self) -> Budget:
         """Read the budget, verified against the newest entries."""
         with self._file.open_transaction() as database:
             return rows.read_budget(database)
-
-
-def _describe_amounts(budget: Budget) -> str:
-    """Describe what is spent of a budget: in rho, and in the epsilon that this is."""
-    delta = SHOWN_DELTA if budget.delta is None else budget.delta
-    epsilon = f"epsilon {format_up(budget.epsilon_at(delta), 3)} at delta {format_delta(delta)}"
-    spent, total = ceil_written(budget.spent), floor_written(budget.total)
-    return f"rho = {format_up(spent)} of {format_down(total)} spent ({epsilon})"
