@@ -25,8 +25,10 @@ from fitplug.display.plotting import (
     MOST_BARS,
     ORANGE,
     Figure,
+    add_polygons,
     label_powers,
     open_figure,
+    scale_colours,
     separate_thousands,
     shorten,
 )
@@ -43,6 +45,7 @@ __all__ = [
     "ORANGE",
     "SHOWN_DELTA",
     "Figure",
+    "add_polygons",
     "format_delta",
     "format_down",
     "format_percent_up",
@@ -54,6 +57,7 @@ __all__ = [
     "make_table",
     "open_figure",
     "say_more",
+    "scale_colours",
     "separate_thousands",
     "shorten",
 ]

@@ -186,7 +186,7 @@ key_file = "data/k"
     )
     refused = fitplug("series", "begin", spec, "--key", "a")
     assert (refused.code, "elsewhere by key_file" in refused.err) == (2, True), refused
-    assert not fp.Ledger(root / "budget.db").entries()
+    assert not (root / "budget.db").exists()
     spec.write_text(spec.read_text().replace("data/k", "data/keys/k"))
     begun = fitplug("series", "begin", spec, "--key", "a")
     assert begun.code == 0, begun

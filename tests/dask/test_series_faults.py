@@ -103,6 +103,7 @@ def test_killed_at_every_step_it_is_finished_by_the_same_call(tmp_path: Path, po
     """The same call finishes the series, with the counts that were sealed by the first try."""
     said = drive(
         """
+state(warm)  # so that each child finds the same caches
 whole = root / "whole"; whole.mkdir()
 read, write = os.pipe()
 def measure():

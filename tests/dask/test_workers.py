@@ -286,6 +286,20 @@ def test_a_scheduler_that_hangs_is_not_asked_for_ever(processes: Processes) -> N
             client.close(timeout=1)
 
 
+@pytest.mark.slow
+def test_a_worker_that_hangs_is_named(processes: Processes) -> None:
+    scheduler, _ = processes.start_scheduler()
+    worker = processes.start_worker(scheduler, "hung")
+    with dask.config.set({"fitplug.timeout": "3s"}), Client(scheduler) as client:
+        address = find_address(client, "hung")
+        worker.send_signal(signal.SIGSTOP)
+        try:
+            with pytest.raises(FitplugError, match=rf"do not answer within 3 s \({address}\)"):
+                assert open_runner(client).threads
+        finally:
+            worker.kill()
+
+
 @pytest.mark.long
 def test_a_cluster_whose_workers_are_gone_is_one_clear_error(
     people: Path, processes: Processes

@@ -77,8 +77,8 @@ def test_tables_and_their_metadata():
 
 def test_plots():
     pytest.importorskip("matplotlib")
-    assert RELEASE.plot("pay").axes[0].get_ylabel() == "estimate (sum of pay)"
-    assert RELEASE.plot("people").axes[0].get_ylabel() == "estimate (records)"
+    assert RELEASE.plot("pay").axes[0].get_xlabel() == "estimate (sum of pay)"
+    assert RELEASE.plot("people").axes[0].get_xlabel() == "estimate (records)"
     assert PLAN.plot().axes[0].get_xlabel() == "standard deviation (the quantity's own units)"
     assert COUNTS.plot().axes[0].get_xlabel() == "standard deviation (records)"
 
