@@ -570,7 +570,7 @@ def select_rows(
     cdef uint64_t v[4]
     cdef Ranked *one
     if tags.shape[1] != 2 or words.shape[0] != rows or selected.shape[0] != rows:
-        raise ValueError("each row must have a tag of two words, and room among those selected")
+        raise ValueError("each row must have a tag of two words, and room among those kept")
     if not rows:
         return 0
     cdef const uint64_t *content = &words[0, 0] if width else NULL

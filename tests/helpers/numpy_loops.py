@@ -193,7 +193,7 @@ def select_rows(
 ) -> int:
     """Select the rows of lowest priority of each person."""
     if tags.shape != (len(words), 2) or len(selected) != len(words):
-        raise ValueError("each row must have a tag of two words, and room among those selected")
+        raise ValueError("each row must have a tag of two words, and room among those kept")
     order = np.argsort(tags[:, 0])
     starts = _find_runs(tags[order, 0])
     # Only persons that may have too many rows need priorities.
