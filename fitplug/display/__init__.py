@@ -1,4 +1,4 @@
-"""Display: numbers for people, HTML tables for notebooks, the style of plots."""
+"""Display: numbers for people, HTML tables for notebooks, the style of plots, progress."""
 
 from fitplug.display.html import (
     MOST_GROUPS,
@@ -32,6 +32,7 @@ from fitplug.display.plotting import (
     separate_thousands,
     shorten,
 )
+from fitplug.display.progress import Progress, Report, accumulate, choose_report, ignore
 
 __all__ = [
     "BLUE",
@@ -45,13 +46,18 @@ __all__ = [
     "ORANGE",
     "SHOWN_DELTA",
     "Figure",
+    "Progress",
+    "Report",
+    "accumulate",
     "add_polygons",
+    "choose_report",
     "format_delta",
     "format_down",
     "format_percent_up",
     "format_rho",
     "format_std_range",
     "format_up",
+    "ignore",
     "label_powers",
     "make_section",
     "make_table",
