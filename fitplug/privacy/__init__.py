@@ -9,7 +9,6 @@ from fitplug.privacy.budgets import (
     check_budget,
     check_delta,
     check_epsilon,
-    check_rho,
     read_rho,
 )
 from fitplug.privacy.conversions import delta_at, epsilon_at, rho_at, rho_of_budget
@@ -23,7 +22,6 @@ __all__ = [
     "check_budget",
     "check_delta",
     "check_epsilon",
-    "check_rho",
     "delta_at",
     "epsilon_at",
     "read_rho",
