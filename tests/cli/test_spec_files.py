@@ -154,13 +154,15 @@ class TestTargets:
         found = load_spec(tmp_path / "spec.toml").workload["pyramid"].variances
         np.testing.assert_array_equal(found[:, 0], [25.0, 4.0])
         (tmp_path / "t.csv").write_text("SEX,std\nall,5\ngop,2\n")
-        with pytest.raises(SpecError, match="its SEX is no row of the group; did you mean 'gap'"):
+        with pytest.raises(
+            SpecError, match="its SEX is not a row of the group; did you mean 'gap'"
+        ):
             load_spec(tmp_path / "spec.toml")
 
     @pytest.mark.parametrize(
         ("query", "says"),
         [
-            ("{}", "{} is no query; write one of ranges, rows, crosswalk"),
+            ("{}", "{} is not a query. Write one of ranges, rows, crosswalk"),
             ('{ rows = { a = ["1"] }, ranges = [] }', "rows and ranges is no query"),
             ("{ rows = 3 }", "must be a mapping from labels to lists of values, not 3"),
             ("{ rows = { a = [1] } }", "1 is no value of SEX; did you mean '1'"),
@@ -235,7 +237,7 @@ class TestTargets:
                 "SXE,std\n1,3\n",
                 "the name of column 1 is no attribute of 'pyramid'; did you mean 'SEX'?",
             ),
-            ("SEX,std\n3,3\n", "line 2: its SEX is no row of the group; known: '1', '2'"),
+            ("SEX,std\n3,3\n", "line 2: its SEX is not a row of the group; known: '1', '2'"),
             ("SEX,std\n1,x\n", "line 2: std is no number"),
             ("SEX,std\n1,-1\n", "line 2: std must be finite, greater than zero"),
             ("SEX,std\n1,nan\n", "line 2: std must be finite"),
@@ -252,7 +254,7 @@ class TestTargets:
             ),
             (
                 "group,SEX,std\npyramid,,3\npiramid,1,2\n",
-                "line 3: its group is no query group of the spec; did you mean 'pyramid'",
+                "line 3: its group is not a query group of the spec; did you mean 'pyramid'",
             ),
             ("", "the file of targets is empty"),
         ],

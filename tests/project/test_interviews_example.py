@@ -199,7 +199,7 @@ def test_both_releases_are_charged_to_one_ledger(place: Path) -> None:
 def test_what_a_smaller_limit_loses_is_estimated(place: Path) -> None:
     ran = fitplug("truncation", place / "three", place / "release", "industry")
     assert ran.code == 0, ran.err
-    assert "with at most 3 of each person, at most one in each cell of YEAR" in ran.out
+    assert "with at most 3 per person, at most one in each cell of YEAR" in ran.out
     few, many = (fp.Release.load(place / name) for name in ("three", "release"))
     lost = fp.estimate_truncation(few, many, "industry")
     exact = count_kept(9) - count_kept(3)

@@ -87,7 +87,7 @@ def find_budget_warning(spec: Spec, plan: Plan) -> str | None:
     shown = format_down(floor_written(left))
     return (
         f"{spec.path}: the ledger {spec.ledger_path} has rho = {shown} left, and this plan costs "
-        f"{format_up(needed)}; `fitplug report {spec.path} --max-rho {shown}` tells how to relax "
+        f"{format_up(needed)}; `fitplug report {spec.path} --max-rho {shown}` shows how to relax "
         "the targets"
     )
 
@@ -109,7 +109,7 @@ def check_max_rho(spec: Spec, plan: Plan) -> None:
     raise OverBudget(
         f"{spec.path}: the targets cost rho = {format_up(needed)}, more than max_rho = {most:g}; "
         f"multiply every std and moe by {relax:.4g}, or raise max_rho; `fitplug report "
-        f"{spec.path}` tells which targets to relax instead",
+        f"{spec.path}` shows which targets to relax instead",
         requested=needed,
         remaining=most,
     )
@@ -138,7 +138,7 @@ def check_first_charge(spec: Spec, plan: Plan, covered_by: int | str | None) -> 
         raise OverBudget(
             f"{spec.path}: the release costs rho = {format_up(needed)}, more than the whole "
             f"budget, [ledger] {shown:g}; nothing was charged: relax the targets, "
-            f"`fitplug report {spec.path} --max-rho {format_down(shown)}` tells how",
+            f"`fitplug report {spec.path} --max-rho {format_down(shown)}` shows how",
             requested=needed,
             remaining=shown,
         )

@@ -153,7 +153,15 @@ def estimate_expressions(
         confidence=confidence,
         simultaneous=simultaneous,
         population=release.population,
+        is_of_all_rows=_counts_all_rows(release),
     )
+
+
+def _counts_all_rows(release: Release) -> bool:
+    """Return whether a release counted every row as one record, and divided no values."""
+    if release.limited != "declared" or release.rows is not None or release.outside:
+        return False
+    return not release.plan.workload.measure_rules
 
 
 def _name_region_column(regions: Regions) -> str:
@@ -194,15 +202,15 @@ def _check_has_attribute(
     suitable = [group.name for group in workload.groups if attribute in group.attributes]
     if suitable:
         error = (
-            f"expression {named.text!r}: none of its groups tells {attribute!r} apart; use one "
-            f"that does: {', '.join(map(repr, suitable))}"
+            f"expression {named.text!r}: none of its groups has the attribute {attribute!r}; use "
+            f"one that does: {', '.join(map(repr, suitable))}"
         )
         raise WorkloadError(named.explain_error(error))
     others = dict.fromkeys(name for group in workload.groups for name in group.attributes)
     known = ", ".join(map(repr, others)) or "none, as it has totals only"
     raise WorkloadError(
-        f"no group of this release tells {attribute!r} apart; choose for --by what its groups tell "
-        f"apart: {known}"
+        f"no group of this release has the attribute {attribute!r}; choose for --by one that a "
+        f"group has: {known}"
     )
 
 

@@ -18,13 +18,11 @@ from fitplug_cli.render.facts import format_percent
 
 def truncation(
     limited: Annotated[
-        Path, typer.Argument(help="Folder of the release limited by person.", metavar="KEPT")
+        Path, typer.Argument(help="Folder of the release with a limit per person.", metavar="KEPT")
     ],
     coarse: Annotated[
         Path,
-        typer.Argument(
-            help="Folder of a coarse release with more records of each person.", metavar="WHOLE"
-        ),
+        typer.Argument(help="Folder of a coarse release with a larger limit.", metavar="WHOLE"),
     ],
     expression: Annotated[
         str, typer.Argument(help="What to count in both.", metavar="EXPRESSION")
@@ -77,8 +75,8 @@ def print_truncation(lost: TruncationLoss, confidence: float) -> None:
     for column in ("estimate", "std", "lower", "upper"):
         table.add_column(column, justify="right", no_wrap=True)
     for name, count in (
-        (f"with at most {lost.limit} of each person{lost.kept_apart}", lost.kept),
-        (f"with at most {lost.whole_limit} of each person{lost.whole_apart}", lost.whole),
+        (f"with at most {lost.limit} per person{lost.kept_apart}", lost.kept),
+        (f"with at most {lost.whole_limit} per person{lost.whole_apart}", lost.whole),
         (f"lost by the limit of {lost.limit}{lost.kept_apart}", lost.records),
     ):
         numbers = (count.value, count.std, *count.interval(confidence))
@@ -88,12 +86,9 @@ def print_truncation(lost: TruncationLoss, confidence: float) -> None:
     print_table(table)
     out.print(f"each interval at {100 * confidence:g}% confidence")
     apart = f" ({lost.whole_apart.removeprefix(', ')})" if lost.whole_apart else ""
-    out.print(
-        f"what a person has beyond {lost.whole_limit} records{apart} is in neither release, unless "
-        "nobody has more"
-    )
+    out.print(f"Records of a person beyond {lost.whole_limit}{apart} are in neither release.")
     if lost.apart:
         out.print(
-            f"the two releases differ in the domain of {list_names(list(lost.apart))}: rows that "
+            f"The two releases differ in the domain of {list_names(list(lost.apart))}: rows that "
             "one leaves out as outside its domain, and the other counts, are in the difference too"
         )
