@@ -298,5 +298,5 @@ class TestFiles:
         assert "Ann" not in ran.err
         (tmp_path / "people.csv").write_text('name,expression\n"ZEBRACANARY,7\n')
         ran = fitplug("estimate", out, "--from", tmp_path / "people.csv")
-        assert re.search(r"people.csv: line 2 or before it is no CSV", ran.err)
+        assert re.search(r"people.csv: line 2 or before it is not CSV", ran.err)
         assert "ZEBRA" not in ran.err

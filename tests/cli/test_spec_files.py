@@ -99,7 +99,7 @@ class TestCodebooks:
                 "line 2: min and max must be",
             ),
             ("attribute,value,min,max\nSEX,1,,\nSEX,,1,2\n", "c.csv", "has lines already"),
-            ('attribute,value\nSEX,"1\n', "c.csv", "line 2 or before it is no CSV"),
+            ('attribute,value\nSEX,"1\n', "c.csv", "line 2 or before it is not CSV"),
             ("attribute,value\n", "c.csv", "is empty"),
             ("{", "c.json", "is not valid JSON"),
             ("[]", "c.json", "must be an object"),
@@ -154,16 +154,14 @@ class TestTargets:
         found = load_spec(tmp_path / "spec.toml").workload["pyramid"].variances
         np.testing.assert_array_equal(found[:, 0], [25.0, 4.0])
         (tmp_path / "t.csv").write_text("SEX,std\nall,5\ngop,2\n")
-        with pytest.raises(
-            SpecError, match="its SEX is not a row of the group; did you mean 'gap'"
-        ):
+        with pytest.raises(SpecError, match="its SEX is not a row of the group; did you"):
             load_spec(tmp_path / "spec.toml")
 
     @pytest.mark.parametrize(
         ("query", "says"),
         [
             ("{}", "{} is not a query. Write one of ranges, rows, crosswalk"),
-            ('{ rows = { a = ["1"] }, ranges = [] }', "rows and ranges is no query"),
+            ('{ rows = { a = ["1"] }, ranges = [] }', "rows and ranges is not a query"),
             ("{ rows = 3 }", "must be a mapping from labels to lists of values, not 3"),
             ("{ rows = { a = [1] } }", "1 is no value of SEX; did you mean '1'"),
             ("{ row = { a = [1] } }", "unknown key 'row'; did you mean 'rows'"),
@@ -185,7 +183,7 @@ class TestTargets:
             ('AGE = "prefix"\nstd = -1.0', "std = -1 must be"),
             ('AGE = "prefix"\nstd = "1.0"', "std = '1.0' is a text; remove the quotes"),
             ('AGE = "perfix"\nstd = 1.0', "AGE = 'perfix' is no kind of query"),
-            ('AEG = "prefix"\nstd = 1.0', "'AEG' is no attribute"),
+            ('AEG = "prefix"\nstd = 1.0', "'AEG' is neither an attribute"),
         ],
     )
     def test_the_place_of_a_query_has_one_form(self, tmp_path, name, query, says):

@@ -130,7 +130,7 @@ WRONG = {
     "ragged.csv": ("GEOID,x\n{0},1\n{1}\n", "line 3 has another number of cells"),
     "other.csv": ("ZEBRACANARY,x\n{0},1\n", "no column 'GEOID' or 'tract'"),
     "columns.csv": ("GEOID,GEOID\n{0},1\n", "several columns 'GEOID'"),
-    "quotes.csv": ('GEOID\n{0}\n"ZEBRACANARY', "is no CSV"),
+    "quotes.csv": ('GEOID\n{0}\n"ZEBRACANARY', "is not CSV"),
     "people.csv": ("GEOID\nZEBRACANARY1\nZEBRACANARY2\n", "line 2: the code has 12 characters"),
     "book.json": ("{{}}", "are read from CSV or Parquet"),
     "damaged.parquet": ("PAR1ZEBRACANARYPAR1", "damaged.parquet: cannot be read"),

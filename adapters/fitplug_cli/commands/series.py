@@ -108,7 +108,7 @@ def close(
     as_json: JsonOption = False,
     verbose: VerboseOption = False,
 ) -> None:
-    """End a series before its last period, and remove its encrypted counts."""
+    """End a series early, and remove its encrypted counts."""
     set_up_output(quiet=quiet, as_json=as_json, verbose=verbose)
     spec = load_spec(spec_file)
     series, ledger = _open(spec)

@@ -219,8 +219,8 @@ def load_spec(path: Path) -> Spec:
     tables = read_toml(path)
     if not tables.keys() & Document.model_fields.keys():
         raise SpecError(
-            f"{path} is not a spec: it has none of the sections {', '.join(Document.model_fields)}; "
-            "fitplug init makes one"
+            f"{path} is not a spec: it has none of the sections "
+            f"{', '.join(Document.model_fields)}; fitplug init makes one"
         )
     try:
         document = Document.model_validate(tables)
