@@ -65,7 +65,7 @@ def design(
             privacy is for one person in this unit. `fp.AddRemove(records=k)` protects persons
             with up to k records each.
         periods: The attribute whose cells are periods of time, in their order, for a release that
-            is drawn period by period as data arrive (`fitplug_dask.begin_series`). The plan costs
+            is drawn period by period as data arrive (`fitplug.begin_series`). The plan costs
             the same as without, up to rounding: drawing so loses nothing. It needs the optimum
             over all cells that queries tell apart, and does not go with `fp.ReplaceOne`.
         rho: A budget in rho of zCDP, for one person in the unit. It excludes epsilon and delta.
