@@ -151,7 +151,7 @@ def test_what_is_wrong_with_parquet(tmp_path):
         return {"levels": BY_PREFIX, "codebook": "t.parquet"}
 
     refused(tmp_path, of(pa.array([1.5])), "column 1 must hold texts or integers, not double")
-    refused(tmp_path, of(pa.array([1001])), "row 1: the code is no text")
+    refused(tmp_path, of(pa.array([1001])), "row 1: the code is not text")
     refused(tmp_path, of(pa.array([TRACTS[0], None])), "row 2: there is no value")
     refused(tmp_path, of(pa.array([TRACTS[0]] * 2)), "row 2: the code is listed twice")
     refused(tmp_path, of(pa.array([2**62])), "row 1: the code must be below 2\\*\\*62")
