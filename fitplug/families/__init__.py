@@ -55,7 +55,8 @@ from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.node_tree import TreeStep
 from fitplug.families.tree.shape.pairs import TreePairStructure
 from fitplug.families.tree.shape.persons import PersonTreeStructure
-from fitplug.families.tree.strategy.blocks import StepMatrices, TreeBlock, TreeIntegers
+from fitplug.families.tree.strategy.blocks import TreeBlock, TreeIntegers
+from fitplug.families.tree.strategy.child_matrices import StepMatrices
 
 register_families()
 

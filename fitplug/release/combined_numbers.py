@@ -15,8 +15,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from fitplug.numeric import BoolArray, FloatArray
-from fitplug.release.noisy_answers import find_quantile
-from fitplug.workload import DEFAULT_CONFIDENCE
+from fitplug.workload import DEFAULT_CONFIDENCE, find_quantile
 
 
 class EstimatedNumber:

@@ -22,7 +22,7 @@ from fitplug.ledger import Entry
 from fitplug.numeric import UNIT_ROUNDOFF, AnyArray, FloatArray, IntArray, ceil_float, freeze
 from fitplug.plan import Plan
 from fitplug.privacy import DiscreteNoise, epsilon_at
-from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence, quantile
+from fitplug.workload import DEFAULT_CONFIDENCE, find_quantile
 
 Limited: TypeAlias = Literal["declared", "enforced"]
 """Why a person has at most so many rows.
@@ -369,34 +369,6 @@ class NoisyAnswers:
         """
         group = self.plan.workload[name]
         stds = np.sqrt(self.variances[name])
-        moe = compute_moe(confidence, stds, group.size if simultaneous else 1)
+        moe = find_quantile(confidence, group.size if simultaneous else 1) * stds
         estimates = self.estimates[name]
         return estimates - moe, estimates + moe
-
-
-def compute_moe(confidence: float, stds: float | AnyArray, together: int = 1) -> AnyArray:
-    """Compute margins of error.
-
-    Args:
-        confidence: The probability that an interval covers the exact answer.
-        stds: The standard deviations of the estimates.
-        together: The number of intervals that cover their exact answers all at once with this
-            probability; 1 for intervals one at a time.
-
-    Returns:
-        The margins of error, of the shape of the standard deviations.
-
-    Raises:
-        WorkloadError: The confidence is out of range.
-    """
-    return np.asarray(find_quantile(confidence, together) * stds)
-
-
-def find_quantile(confidence: float, together: int = 1) -> float:
-    """Return how many standard deviations a margin of error has; see `compute_moe`.
-
-    Raises:
-        WorkloadError: The confidence is out of range.
-    """
-    check_confidence(confidence)
-    return float(quantile(confidence, together))

@@ -25,12 +25,12 @@ from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.unfolded_tree import Siblings
 from fitplug.families.tree.strategy.blocks import (
-    StepMatrices,
     TreeBlock,
     TreeIntegers,
     find_classes_below,
     find_part,
 )
+from fitplug.families.tree.strategy.child_matrices import StepMatrices
 from fitplug.numeric import (
     UNIT_ROUNDOFF,
     BoolArray,
