@@ -56,7 +56,7 @@ MOST_AGAIN = 4e10
 the product family is large."""
 
 MOST_DENSE = 600
-"""The most cells of the dense attributes beside a tree: a node takes time cubic in them."""
+"""The most cells of dense attributes crossed with a tree: a node takes time cubic in them."""
 
 LEAST_CHAIN = 4097
 """The fewest cells, told apart by the prefixes of one attribute, that are taken for a chain. Fewer

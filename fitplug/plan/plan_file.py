@@ -153,7 +153,7 @@ def describe_workload(workload: Workload) -> tuple[Header, Arrays]:
 def describe_strategy(strategy: IntegerStrategy[Structure]) -> tuple[Header, Arrays]:
     """Build the header and arrays from which `read_strategy` reads the strategy back.
 
-    They go beside those of the workload.
+    They join the workload's header and arrays.
     """
     of_blocks, arrays = strategy.describe_blocks()
     arrays |= {
@@ -211,8 +211,8 @@ def read_workload(header: Header, arrays: Arrays) -> Workload:
     if stored.dtype != np.float64:
         raise PlanError("the targets are not numbers")
     # Another version of SciPy may give another last digit of a quantile, so the stored variances
-    # are kept. The variance of a margin of error is 2^-49 below that of the quantile, so one that
-    # is larger by this much still meets the target.
+    # are used. A margin of error's variance is made 2^-49 smaller than its quantile requires, so a
+    # variance larger by this much still meets the target.
     differs = ~np.isclose(stored, built.variances, rtol=1.5e-15, atol=0)
     if differs.any():
         name = built.names[bisect.bisect_right(ends, int(np.argmax(differs))) - 1]
@@ -241,7 +241,7 @@ def read_strategy(workload: Workload, header: Header, arrays: Arrays) -> Integer
     """Build the strategy from its description, whose claims are not checked here.
 
     Raises:
-        PlanError: The description is of another structure than that of the workload.
+        PlanError: The description does not fit the workload's structure.
     """
     tree = tuple(header.get("tree", ()))
     structure = analyse_structure(

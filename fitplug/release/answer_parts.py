@@ -2,7 +2,7 @@
 
 A part is a NumPy file of integers of the narrowest type that holds them. Whoever writes a part
 first decides what it holds for ever, so that no answer is ever published with two draws of noise.
-The manifest has the digest of each part, and its own digest is that of the answers.
+The manifest lists the digest of each part, and the manifest's digest identifies the answers.
 """
 
 from __future__ import annotations

@@ -209,7 +209,7 @@ class NoisyAnswers:
         contributions: The largest number of records that one person may have. It is None for a
             release of an OpenDP measurement, which does not know what its context counts for a
             person.
-        noise_scale: The standard deviation of the noise divided by that of the plan's noise.
+        noise_scale: The standard deviation of the noise divided by the plan's `noise_std`.
         entry: The ledger's entry, if the release was charged to a ledger.
         limited: "enforced" if the count kept at most `contributions` records of each person:
             estimates and intervals are then about the records kept, and not about all records.
@@ -349,9 +349,9 @@ class NoisyAnswers:
         answer with a probability between 94.4 % and 95.6 %. If it is 1, the least that a plan may
         have, that probability is only about 88 %.
 
-        The exact answer is that of the records that were counted. If a limit left out records of
-        persons with many, the interval need not cover the answer of all records. `population` says
-        which records were counted.
+        The interval is for the exact answer over the rows that were counted. If a limit left out
+        rows of persons with many, it need not cover the answer over all rows. `population`
+        describes which rows were counted.
 
         Args:
             name: The group.

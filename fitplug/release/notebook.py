@@ -65,7 +65,7 @@ def plot_release(
     along = labels[order[0]] if order else [name]
     kinds = labels[order[1]] if len(order) == 2 else [""]
     width = min(10.0, 4.5 + 0.12 * len(along))
-    if len(kinds) > 1:  # the legend stands beside the axes, which keep their width
+    if len(kinds) > 1:  # the legend goes next to the axes, whose width stays the same
         legend_title = shorten(factors[order[1]].attribute)
         width += 0.8 + LETTER_WIDTH * max(map(len, [legend_title, *map(shorten, kinds)]))
     with open_figure(width, 4.0) as (figure, axes):

@@ -139,7 +139,7 @@ def choose_intervals(
 
     Args:
         group: The group.
-        confidence: The confidence; if None, that of the group's target.
+        confidence: The confidence; if None, the group's target sets it.
         simultaneous: Whether the intervals are simultaneous; if None, as in the group's target.
         default: The confidence if the target has none.
 

@@ -45,8 +45,8 @@ class BlockSet:
         blocks: The structure's blocks, shape (b,).
         basis: B, shape (n, D).
         M: Upper triangular matrices with positive diagonals, shape (b, n, n).
-        multiples: What the answers of each tuple of grades of a block's attributes are multiplied
-            by beside M, shape (K_1, ..., K_m) for m attributes; none if no attribute has grades.
+        multiples: What, apart from M, the answers of each tuple of grades of a block's attributes
+            are multiplied by, shape (K_1, ..., K_m) for m attributes; none if none has grades.
     """
 
     blocks: IntArray
@@ -166,7 +166,7 @@ class BlockSetIntegers(IntegerStrategy[S]):
         return np.asarray(self.block_sets[number].M[i].astype(np.float64))
 
     def find_multiples(self, block: int) -> IntArray | None:
-        """Find what a block multiplies the answers of each tuple of grades by, beside M.
+        """Find what a block multiplies the answers of each tuple of grades by, apart from M.
 
         Returns:
             An axis for each attribute of the block, or None if its answers are not multiplied.
@@ -177,7 +177,7 @@ class BlockSetIntegers(IntegerStrategy[S]):
         return self.block_sets[number].multiples[i]
 
     def spread_multiples(self, block: int, *, adjoint: bool = False) -> IntArray | None:
-        """Spread what a block multiplies its answers by, beside M, over the rows of its matrices.
+        """Spread what a block multiplies its answers by, M apart, over the rows of its matrices.
 
         Args:
             block: A block.

@@ -123,7 +123,7 @@ class Structure(ABC):
 
     @property
     def arrays_in_files(self) -> Mapping[str, IntArray]:
-        """What a plan file holds of the structure beside that, by name."""
+        """What else a plan file holds of the structure, by name."""
         return {}
 
     @property

@@ -52,8 +52,8 @@ class PosteriorSweep:
         Args:
             tau: The pole.
             information: The precision with which the total is known from below, shape (n,).
-            root: The covariance of the counts at the root, times tau, if it is not that of the
-                masses, shape (r, r).
+            root: The covariance of the counts at the root, times tau, if the masses do not give it,
+                shape (r, r).
 
         Returns:
             The posterior covariances, shape (n, r, r); another run overwrites them.
@@ -105,7 +105,7 @@ def move_root(V: FloatArray, sums: FloatArray, tau: float, covariance: FloatArra
     """Find the posterior covariance of the root for another covariance of its counts.
 
     Args:
-        V: The posterior covariance where that of the counts is diag(sums) / tau, shape (r, r).
+        V: The posterior covariance if the counts have the covariance diag(sums) / tau, (r, r).
         sums: The sums of p, shape (r,).
         tau: The pole.
         covariance: The other one, times tau.

@@ -47,7 +47,7 @@ class LevelNodes:
     """The nodes of one level that are told apart.
 
     Attributes:
-        depth: Their depth, which is that of the level.
+        depth: Their depth, which is the level's.
         nodes: The different nodes, ascending, shape (r,).
         positions: The index in `nodes` of each node of the level, shape (nodes of the level,).
         first: The first node of the level that each stands for, shape (r,).
