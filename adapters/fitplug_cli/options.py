@@ -31,12 +31,11 @@ KeyOption = Annotated[
     ),
 ]
 
-WithinOption = Annotated[
+CoveredByOption = Annotated[
     str | None,
     typer.Option(
-        "--within",
-        help="Number or key of an earlier charge. Nothing is charged if this release "
-        "fits within it.",
+        "--covered-by",
+        help="Number or key of an earlier charge. Nothing is charged if it covers this release.",
     ),
 ]
 

@@ -10,7 +10,7 @@ cimport cython
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 cdef extern from *:
     """
@@ -45,6 +45,8 @@ cdef enum:
     BLOCK = 2048  # cells that stay in the fastest cache while column after column adds to them
     CACHED = 1 << 15  # cells of a table that a core's own cache holds, beside the rows
     AHEAD = 24  # rows by which cells are fetched ahead
+    LANES = 4  # counters of each cell of a table
+    FEW = 1 << 10  # of so few cells
 
 cdef struct Column:
     const uint8_t *values
@@ -154,17 +156,33 @@ cdef bint gather(
 
 
 def increment(Count[::1] counter, const int64_t[::1] cells):
-    cdef Py_ssize_t i
-    cdef uint64_t size = counter.shape[0]
+    cdef Py_ssize_t i, lane, rows = cells.shape[0]
+    cdef uint64_t at, size = counter.shape[0]
     cdef int64_t inside, beyond = 0
+    cdef int64_t lanes[LANES * (FEW + 1)]
+    # Of a table that no cache holds, the cells of rows to come are fetched meanwhile.
+    cdef Py_ssize_t fetched = rows - AHEAD if size > CACHED else 0
     if not size:
         raise IndexError("a table has no cells")
     with nogil:
-        for i in range(cells.shape[0]):
-            # Which rows are outside cannot be foreseen: they add nothing to the first cell.
-            inside = -<int64_t>(<uint64_t>cells[i] < size)
-            counter[cells[i] & inside] -= <Count>inside
-            beyond |= ~(cells[i] | inside)
+        if size <= FEW:
+            # Each cell has several counters in turn: an addition need not await the one before.
+            memset(lanes, 0, sizeof(int64_t) * LANES * (size + 1))
+            for i in range(rows):
+                at = min(<uint64_t>cells[i], size)
+                lanes[LANES * at + (i & (LANES - 1))] += 1
+                beyond |= ~(cells[i] | -<int64_t>(at < size))
+            for i in range(LANES * <Py_ssize_t>size):
+                counter[i // LANES] += <Count>lanes[i]
+        else:
+            for i in range(rows):
+                if i < fetched:
+                    at = cells[i + AHEAD]
+                    prefetch(&counter[at & -<uint64_t>(at < size)])
+                # Which rows are outside cannot be foreseen: they add nothing to the first cell.
+                inside = -<int64_t>(<uint64_t>cells[i] < size)
+                counter[cells[i] & inside] -= <Count>inside
+                beyond |= ~(cells[i] | inside)
     if beyond < 0:
         raise IndexError("a cell lies beyond the table")
 

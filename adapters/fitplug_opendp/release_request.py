@@ -44,7 +44,7 @@ class ReleaseRequest:
         contributions: The largest number of records that one person may have; that of the plan's
             unit of privacy, if this is not one record.
         ledger: The ledger that is charged; None for a release that no ledger records.
-        within: The number or the key of an earlier charge within which this release is free.
+        covered_by: The number or the key of an earlier charge that covers this release.
         what: The text of the charge; None for one that names the plan.
         key: The name of the release in the ledger, by which a retry is recognised.
         again: Whether to draw once more a plan that the ledger has a release of.
@@ -55,7 +55,7 @@ class ReleaseRequest:
     rows: CountedRows = ALL_ROWS
     contributions: int = 1
     ledger: Ledger | None = None
-    within: ChargeReference | None = None
+    covered_by: ChargeReference | None = None
     what: str | None = None
     key: str | None = None
     again: bool = False
@@ -87,7 +87,7 @@ class ReleaseRequest:
             what=self.what or f"release of plan {self.plan.digest[:12]}",
             contributions=self.contributions,
             key=self.key,
-            within=self.within,
+            covered_by=self.covered_by,
             again=self.again,
             output=output,
             in_folder=in_folder,
@@ -111,9 +111,9 @@ def find_charge(ledger: Ledger | None, request: ChargeRequest) -> StagedCharge |
     """
     if ledger is not None:
         return ReleaseCharges(ledger).find(request)
-    if request.within is not None:
+    if request.covered_by is not None:
         raise BudgetError(
-            f"within = {request.within!r} names a charge of a ledger: give the ledger"
+            f"covered_by = {request.covered_by!r} names a charge of a ledger: give the ledger"
         )
     return None
 

@@ -48,7 +48,7 @@ def release(
     *,
     contributions: int = 1,
     ledger: Ledger | None = None,
-    within: ChargeReference | None = None,
+    covered_by: ChargeReference | None = None,
     what: str | None = None,
     key: str | None = None,
     output: str | None = None,
@@ -69,10 +69,11 @@ def release(
         contributions: The largest number of records that one person may have; k of them cost
             k^2 rho. Tables that were limited to more records are refused.
         ledger: The ledger that is charged rho.
-        within: The key or the number of an earlier charge. Nothing is charged then, if at no cell
-            the costs add up to more than that charge; see `Ledger.charge_free`. Both releases must
-            have counted the same records: tables whose records of a person were chosen by a hash,
-            or whose rows were weighted or filtered, must be the tables of that charge.
+        covered_by: The key or the number of an earlier charge. Nothing is charged then, if at no
+            cell the costs add up to more than that charge; see `Ledger.charge_covered`. Both
+            releases must have counted the same records: tables whose records of a person were
+            chosen by a hash, or whose rows were weighted or filtered, must be the tables of that
+            charge.
         what: The text that the ledger keeps with the charge; see `Ledger.charge`.
         key: A name for the release. If a process was killed before it had the noise, the same call
             with the same key releases at no further cost. Once the noise was drawn, the key is
@@ -87,8 +88,8 @@ def release(
 
     Raises:
         TablesError: The tables are not what the plan needs.
-        BudgetError: The number of contributions is out of range, or `within` was given without a
-            ledger.
+        BudgetError: The number of contributions is out of range, or `covered_by` was given without
+            a ledger.
         OverBudget: The ledger has less left than the release costs.
         KeyTaken: The key names a charge for something else, or a release that was drawn already.
         LedgerError: The ledger cannot be read or written, or it does not know the earlier charge.
@@ -101,7 +102,7 @@ def release(
         CountedRows.from_tables(tables),
         contributions=contributions,
         ledger=ledger,
-        within=within,
+        covered_by=covered_by,
         what=what,
         key=key,
     )
@@ -186,7 +187,7 @@ def publish(
     *,
     contributions: int = 1,
     ledger: Ledger | None = None,
-    within: ChargeReference | None = None,
+    covered_by: ChargeReference | None = None,
     what: str | None = None,
     key: str | None = None,
     again: bool = False,
@@ -206,7 +207,7 @@ def publish(
         directory: The release folder.
         contributions: The largest number of records that one person may have; see `release`.
         ledger: The ledger that is charged rho.
-        within: The key or the number of an earlier charge within which this release is free; see
+        covered_by: The key or the number of an earlier charge that covers this release; see
             `release`.
         what: The text that the ledger keeps with the charge.
         key: The name of the release in the ledger. Without a key, the plan and its cost identify
@@ -249,7 +250,7 @@ def publish(
         CountedRows.from_tables(tables),
         contributions=contributions,
         ledger=ledger,
-        within=within,
+        covered_by=covered_by,
         what=what,
         key=key,
         again=again,

@@ -1,4 +1,4 @@
-"""What releases cost each cell: personalised accounting, by which some releases are free.
+"""What releases cost each cell: one charge can cover several releases.
 
 A person's records all lie in cells. If the costs of several releases add up, at every cell, to no
 more than the largest cost that one of these releases was charged for, then together they cost no
@@ -96,7 +96,7 @@ class CellCosts:
 
 @dataclass(frozen=True)
 class Excess:
-    """A cell at which a release is not free.
+    """A cell at which a charge does not cover a release.
 
     Attributes:
         cell: The cell's attributes with its index along each.
@@ -122,13 +122,13 @@ def find_excess(
 
     Args:
         domain: The domain of all releases.
-        rho: The charge within which the release is to be free.
-        earlier: The costs of the release that was charged and of those that are free within the
-            charge already, for as many records as the new one.
+        rho: The charge that is to cover the release.
+        earlier: The costs of the release that was charged and of those that the charge covers
+            already, for as many records as the new one.
         new: The costs of the new release.
 
     Returns:
-        The cell; None if the costs exceed the charge at no cell, so that the release is free.
+        The cell; None if the costs exceed the charge at no cell, so that it covers the release.
 
     Raises:
         BudgetError: There are too many cells.
@@ -164,12 +164,12 @@ def find_excess(
 def compute_unused_budget(
     domain: Domain, rho: Fraction, earlier: Sequence[CellCosts]
 ) -> FloatArray:
-    """Compute what each cell has left within a charge.
+    """Compute what each cell has left of a charge.
 
     Args:
         domain: The domain of all releases.
         rho: The charge.
-        earlier: The costs of the release that was charged and of those that are free within it.
+        earlier: The costs of the release that was charged and of those that it covers.
 
     Returns:
         Privacy costs squared for one record, rounded down and at least 0, with an axis for each

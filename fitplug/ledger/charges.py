@@ -53,7 +53,7 @@ class ChargeRequest:
         what: What the charge pays for.
         contributions: The largest number of records that one person may have.
         key: The name of the release. A request with the key of an earlier one is a retry of it.
-        within: An earlier charge, within which the release is to be free.
+        covered_by: An earlier charge that is to cover the release.
         again: Whether another draw of a plan that was released before is wanted, if there is no
             key.
         output: Where the release goes.
@@ -69,7 +69,7 @@ class ChargeRequest:
     what: str
     contributions: int = 1
     key: str | None = None
-    within: ChargeReference | None = None
+    covered_by: ChargeReference | None = None
     again: bool = False
     output: str | None = None
     in_folder: bool = False
@@ -123,7 +123,7 @@ def enter_charge(
     output: str | None,
     bound_unit: BoundUnit,
     plan_digest: str | None = None,
-    within: int | None = None,
+    covered_by: int | None = None,
     costs: CellCosts | None = None,
     noise: DiscreteNoise | None = None,
 ) -> tuple[Entry, Budget]:
@@ -140,7 +140,7 @@ def enter_charge(
         key=key,
         plan_digest=plan_digest,
         output=output,
-        within=within,
+        covered_by=covered_by,
         profile=None if costs is None else costs.digest,
         bound_unit=bound_unit,
         noise=noise,
@@ -188,19 +188,19 @@ def charge_amount(
 
 
 def enter_release(
-    database: sqlite3.Connection, budget: Budget, request: ChargeRequest, within: Entry | None
+    database: sqlite3.Connection, budget: Budget, request: ChargeRequest, covered_by: Entry | None
 ) -> tuple[Entry, Budget]:
-    """Enter the charge of a release that is allowed, or free within an earlier charge."""
+    """Enter the charge of a release that is allowed, or covered by an earlier charge."""
     return enter_charge(
         database,
         budget,
-        rho=request.rho if within is None else Fraction(0),
+        rho=request.rho if covered_by is None else Fraction(0),
         what=request.what,
         key=request.key,
         output=request.output,
         bound_unit=request.bound_unit,
         plan_digest=request.plan.digest,
-        within=None if within is None else within.id,
+        covered_by=None if covered_by is None else covered_by.id,
         costs=request.costs,
         noise=request.plan.noise,
     )
@@ -215,7 +215,7 @@ def check_fits(
 ) -> None:
     """Raise OverBudget if this much rho, which is that of so many changes, is more than is left.
 
-    A free release, of rho 0, is refused too if its noise is too little for what is spent.
+    A covered release, of rho 0, is refused too if its noise is too little for what is spent.
 
     Raises:
         BudgetError: The budget is for Gaussian noise only, and the charge does not say its noise.

@@ -1,4 +1,4 @@
-"""Earlier charges: a release may be free within one, or the retry of one."""
+"""Earlier charges: one may cover a further release, or a release may be the retry of one."""
 
 from __future__ import annotations
 
@@ -27,33 +27,33 @@ from fitplug.ledger.records import Entry, Stage
 from fitplug.numeric import ceil_float
 
 
-def charge_free(file: LedgerFile, asked: ChargeRequest) -> Entry:
-    """Enter the release of a plan at no cost: see `Ledger.charge_free`."""
+def charge_covered(file: LedgerFile, asked: ChargeRequest) -> Entry:
+    """Enter the release of a plan at no cost: see `Ledger.charge_covered`."""
     check_texts(asked.what, asked.key, asked.output)
     with file.open_transaction("IMMEDIATE") as database:
         budget, entries = rows.read_entries(database)
         check_key_is_new(file, database, asked.key)
         request = convert_request(file, budget, asked)
-        within = check_is_free(file, database, entries, request)
+        covered_by = check_is_covered(file, database, entries, request)
         check_fits(file, Fraction(0), budget, request.plan.noise)
-        return enter_release(database, budget, request, within)[0]
+        return enter_release(database, budget, request, covered_by)[0]
 
 
-def check_free(file: LedgerFile, asked: ChargeRequest) -> None:
-    """Verify that a release is free, and enter nothing: see `Ledger.check_free`."""
+def check_covered(file: LedgerFile, asked: ChargeRequest) -> None:
+    """Verify that a charge covers a release, and enter nothing: see `Ledger.check_covered`."""
     with file.open_transaction() as database:
         budget, entries = rows.read_entries(database)
-        check_is_free(file, database, entries, convert_request(file, budget, asked))
+        check_is_covered(file, database, entries, convert_request(file, budget, asked))
         check_fits(file, Fraction(0), budget, asked.plan.noise)
 
 
-def check_is_free(
+def check_is_covered(
     file: LedgerFile,
     database: sqlite3.Connection,
     entries: tuple[Entry, ...],
     request: ChargeRequest,
 ) -> Entry:
-    """Check that a release of these costs per cell is free within a charge.
+    """Check that a charge covers a release of these costs per cell.
 
     Args:
         file: The ledger's file.
@@ -65,22 +65,22 @@ def check_is_free(
         The charge.
 
     Raises:
-        OverBudget: The release is not free; the message names the cell.
+        OverBudget: The charge does not cover the release; the message names the cell.
         LedgerError: There is no such charge, or its costs cannot be compared with these.
         BudgetError: There are too many cells.
     """
-    within, domain, costs = request.within, request.plan.domain, request.costs
-    if within is None:
-        raise file.make_error("is asked for a free release within no charge: name the charge")
+    covered_by, domain, costs = request.covered_by, request.plan.domain, request.costs
+    if covered_by is None:
+        raise file.make_error("is asked for a release that no charge covers: name the charge")
     if costs is None:
         raise file.make_error(
-            f"has no free releases of plans for the unit of privacy ({request.bound_unit}), in "
+            f"cannot cover releases of plans for the unit of privacy ({request.bound_unit}), in "
             "which the costs of cells do not say what a person costs: charge this release"
         )
-    charge, earlier = read_charge_costs(file, database, entries, within, domain)
+    charge, earlier = read_charge_costs(file, database, entries, covered_by, domain)
     if costs.contributions != earlier[0].contributions:
         raise file.make_error(
-            f"has the charge {within!r} for {earlier[0].contributions} record(s) a person, not "
+            f"has the charge {covered_by!r} for {earlier[0].contributions} record(s) a person, not "
             f"{costs.contributions}: give the same contributions"
         )
     excess = find_excess(domain, charge.rho, earlier, costs)
@@ -89,29 +89,31 @@ def check_is_free(
         indices = tuple(index for _, index in excess.cell)
         place = f" at {name_cell(domain, names, indices)}" if names else ""
         raise OverBudget(
-            f"rho = {excess.requested!r} is over budget{place}: within the charge {within!r} the "
-            f"ledger {file.path} has {excess.remaining!r} left there: this release is not free",
+            f"rho = {excess.requested!r} is over budget{place}: of the charge {covered_by!r} the "
+            f"ledger {file.path} has {excess.remaining!r} left there, which does not cover this "
+            "release",
             requested=excess.requested,
             remaining=excess.remaining,
         )
     return charge
 
 
-def find_charge(file: LedgerFile, entries: Iterable[Entry], within: ChargeReference) -> Entry:
+def find_charge(file: LedgerFile, entries: Iterable[Entry], covered_by: ChargeReference) -> Entry:
     """Find the charge of this number or key.
 
     Raises:
-        LedgerError: There is none, or it is itself free within another charge.
+        LedgerError: There is none, or it is itself covered by another charge.
     """
-    by_number = isinstance(within, int)
-    matching = [e for e in entries if within == (e.id if by_number else e.key)]
+    by_number = isinstance(covered_by, int)
+    matching = [e for e in entries if covered_by == (e.id if by_number else e.key)]
     if not matching:
         known = "number" if by_number else "key"
-        raise file.make_error(f"has no charge of the {known} {within!r}: see its entries")
+        raise file.make_error(f"has no charge of the {known} {covered_by!r}: see its entries")
     (charge,) = matching
-    if charge.within is not None:
+    if charge.covered_by is not None:
         raise file.make_error(
-            f"has {within!r} as a free release: name the charge it is within, {charge.within}"
+            f"has {covered_by!r} as covered by an earlier charge: name that one, "
+            f"{charge.covered_by}"
         )
     return charge
 
@@ -120,16 +122,16 @@ def read_charge_costs(
     file: LedgerFile,
     database: sqlite3.Connection,
     entries: tuple[Entry, ...],
-    within: ChargeReference,
+    covered_by: ChargeReference,
     domain: Domain,
 ) -> tuple[Entry, list[CellCosts]]:
-    """Read a charge, with the costs per cell of it and of all releases that are free within it.
+    """Read a charge, with the costs per cell of it and of all releases that it covers.
 
     Args:
         file: The ledger's file.
         database: The open transaction.
         entries: All entries of the ledger.
-        within: The charge, by its key or number.
+        covered_by: The charge, by its key or number.
         domain: The domain of the charge's plan.
 
     Returns:
@@ -139,18 +141,18 @@ def read_charge_costs(
         LedgerError: There is no such charge, it has no costs per cell, or they are of another
             domain.
     """
-    charge = find_charge(file, entries, within)
+    charge = find_charge(file, entries, covered_by)
     # Draws of parts of the charged release have no costs: theirs are those of the charge.
-    free = (e for e in entries if e.within == charge.id and e.plan_digest is not None)
-    sharing = [charge, *free]
+    covered = (e for e in entries if e.covered_by == charge.id and e.plan_digest is not None)
+    sharing = [charge, *covered]
     costs = [rows.read_costs(database, e.profile) for e in sharing if e.profile is not None]
     if len(costs) != len(sharing):
         raise file.make_error(
-            f"keeps no costs per cell with the charge {within!r}: name the release of a plan"
+            f"keeps no costs per cell with the charge {covered_by!r}: name the release of a plan"
         )
     if costs[0].domain != digest_domain(domain):
         raise file.make_error(
-            f"has the charge {within!r} for a plan of another domain: name one of this domain"
+            f"has the charge {covered_by!r} for a plan of another domain: name one of this domain"
         )
     return charge, costs
 
@@ -191,7 +193,7 @@ def find_retried(
     entries: Sequence[Entry],
     stages: Mapping[int, Stage],
     request: ChargeRequest,
-    within: Entry | None,
+    covered_by: Entry | None,
 ) -> Entry | None:
     """Find the charge of which a request is a retry.
 
@@ -200,7 +202,7 @@ def find_retried(
         entries: All entries of the ledger.
         stages: The newest stage of each release, by the number of its entry.
         request: The request.
-        within: The charge that the request names to be free within.
+        covered_by: The charge that the request names to be covered by.
 
     Returns:
         The charge; None if the request is no retry and is to be charged.
@@ -213,7 +215,7 @@ def find_retried(
     if request.key is not None:
         of_key = next((entry for entry in entries if entry.key == request.key), None)
         if of_key is not None:
-            _check_retry(file, of_key, stages.get(of_key.id), request, within)
+            _check_retry(file, of_key, stages.get(of_key.id), request, covered_by)
         return of_key
     if not request.in_folder:
         return None
@@ -221,19 +223,19 @@ def find_retried(
     for entry in reversed(of_plan):
         is_same = entry.key is None and entry.output == request.output
         is_unfinished = _is_unfinished(stages.get(entry.id))
-        if is_same and is_unfinished and _has_same_costs(entry, request, within):
+        if is_same and is_unfinished and _has_same_costs(entry, request, covered_by):
             return entry
     if of_plan and not request.again:
         newest = of_plan[-1]
-        raise _make_already_released(file, newest, stages.get(newest.id), request, within)
+        raise _make_already_released(file, newest, stages.get(newest.id), request, covered_by)
     return None
 
 
-def _has_same_costs(entry: Entry, request: ChargeRequest, within: Entry | None) -> bool:
+def _has_same_costs(entry: Entry, request: ChargeRequest, covered_by: Entry | None) -> bool:
     """Return whether a charge is for what a request costs at every cell."""
-    cost = (request.rho, None) if within is None else (Fraction(0), within.id)
+    cost = (request.rho, None) if covered_by is None else (Fraction(0), covered_by.id)
     profile = None if request.costs is None else request.costs.digest
-    return (entry.rho, entry.within, entry.profile) == (*cost, profile)
+    return (entry.rho, entry.covered_by, entry.profile) == (*cost, profile)
 
 
 def _is_unfinished(stage: Stage | None) -> bool:
@@ -246,7 +248,7 @@ def _check_retry(
     entry: Entry,
     stage: Stage | None,
     request: ChargeRequest,
-    within: Entry | None,
+    covered_by: Entry | None,
 ) -> None:
     """Raise KeyTaken unless the request is for the release that has its key."""
     of_plan = f" for the plan {entry.plan_digest[:12]}" if entry.plan_digest else ""
@@ -255,8 +257,8 @@ def _check_retry(
         why = "this is another plan; if the spec is the same, give the plan file of that run"
     elif stage is None:
         why = "the ledger does not know whether its noise was drawn"
-    elif not _has_same_costs(entry, request, within):
-        wanted = _describe_request_price(request, within)
+    elif not _has_same_costs(entry, request, covered_by):
+        wanted = _describe_request_price(request, covered_by)
         why = f"it was {_describe_price(entry)}, and this release is to be {wanted}"
     elif (stage.output is not None) != request.in_folder:
         places = {True: "into a folder", False: "in memory"}
@@ -274,16 +276,16 @@ def _check_retry(
 
 def _describe_price(entry: Entry) -> str:
     """Describe what a charge cost, in words."""
-    if entry.within is not None:
-        return f"free within the charge {entry.within}"
+    if entry.covered_by is not None:
+        return f"covered by the charge {entry.covered_by}"
     return f"charged rho = {format_up(ceil_float(entry.rho))}"
 
 
-def _describe_request_price(request: ChargeRequest, within: Entry | None) -> str:
+def _describe_request_price(request: ChargeRequest, covered_by: Entry | None) -> str:
     """Describe what a request would cost, in words."""
     records = f" for {request.contributions} record(s) a person"
-    if within is not None:
-        return f"free within the charge {within.id}{records}"
+    if covered_by is not None:
+        return f"covered by the charge {covered_by.id}{records}"
     return f"charged rho = {format_up(ceil_float(request.rho))}{records}"
 
 
@@ -299,7 +301,7 @@ def _make_already_released(
     entry: Entry,
     stage: Stage | None,
     request: ChargeRequest,
-    within: Entry | None,
+    covered_by: Entry | None,
 ) -> AlreadyReleased:
     """Make the error for a plan that the ledger has as released already."""
     place = stage.output if stage is not None and stage.output else entry.output
@@ -312,7 +314,9 @@ def _make_already_released(
     else:
         where = f", in {place}{_describe_absence(place)}" if place else ""
         cost = (
-            "nothing" if within is not None else f"rho = {format_up(ceil_float(request.rho))} more"
+            "nothing"
+            if covered_by is not None
+            else f"rho = {format_up(ceil_float(request.rho))} more"
         )
         predicate = (
             f"has a release of this plan already, number {entry.id} of {entry.time[:19]}{where}: a "

@@ -25,7 +25,7 @@ from fitplug.ledger.charges import (
     charge_amount,
     check_fits,
 )
-from fitplug.ledger.earlier_charges import charge_free, check_free, read_charge_costs
+from fitplug.ledger.earlier_charges import charge_covered, check_covered, read_charge_costs
 from fitplug.ledger.file import LedgerFile, bind_unit, open_ledger
 from fitplug.ledger.measurement_cost import evaluate_rho
 from fitplug.ledger.records import Budget, Entry, Stage, check_amount, make_budget
@@ -196,7 +196,7 @@ class Ledger:
             key: A name for the charge. A second charge with the same key is refused.
             plan_digest: The digest of the plan that is released.
             output: Where the release will be.
-            profile: The costs per cell, for later releases that are free within this charge.
+            profile: The costs per cell, for later releases that this charge covers.
             unit: The unit of privacy that rho is for; the ledger's own if it is left out. What is
                 charged is m^2 rho if a change in the ledger's unit is m changes in this one.
             domain: The domain whose cells this unit is about, which it needs if it names or means
@@ -260,25 +260,27 @@ class Ledger:
         rho = evaluate_rho(measurement, d_in)
         return self.charge(rho, what=what, key=key, unit=unit, domain=domain)
 
-    def charge_free(
+    def charge_covered(
         self,
         plan: Plan,
         *,
-        within: ChargeReference,
+        covered_by: ChargeReference,
         what: str,
         contributions: int = 1,
         key: str | None = None,
         output: str | None = None,
     ) -> Entry:
-        """Enter the release of a plan at no cost. Draw noise after this returns, and only then.
+        """Enter the release of a plan that an earlier charge covers.
 
-        At every cell, the costs of the plan that was charged, of what was free within that charge
+        Draw noise after this returns, and only then.
+
+        At every cell, the costs of the plan that was charged, of what that charge covers
         already, and of this plan must add up to no more than the charge. A plan that is designed
         with `unused_budget` as its cell budgets satisfies this. The entire ledger is verified.
 
         Args:
             plan: The plan to release.
-            within: An earlier charge, by its key or number. It must be for a plan of the same
+            covered_by: An earlier charge, by its key or number. It must be for a plan of the same
                 domain that counted the same records: a person whose records moved to other cells
                 in between would be in two places of the sums.
             what: What is released.
@@ -291,39 +293,41 @@ class Ledger:
             The charge as it was entered, with rho = 0.
 
         Raises:
-            OverBudget: The release is not free; the message names the cell.
+            OverBudget: The charge does not cover the release; the message names the cell.
             LedgerError: There is no such charge, the key was used before, or the file cannot be
                 written.
             BudgetError: There are too many cells, or the contributions are out of range.
         """
         records = plan.unit.choose_records(contributions)
-        request = ChargeRequest(plan, Fraction(0), what, records, key, within, output=output)
-        return charge_free(self._file, request)
+        request = ChargeRequest(plan, Fraction(0), what, records, key, covered_by, output=output)
+        return charge_covered(self._file, request)
 
-    def check_free(self, plan: Plan, *, within: ChargeReference, contributions: int = 1) -> None:
-        """Verify that a release is free, and enter nothing.
+    def check_covered(
+        self, plan: Plan, *, covered_by: ChargeReference, contributions: int = 1
+    ) -> None:
+        """Verify that a charge covers a release, and enter nothing.
 
         Args:
             plan: The plan to release.
-            within: As for `charge_free`.
-            contributions: As for `charge_free`.
+            covered_by: As for `charge_covered`.
+            contributions: As for `charge_covered`.
 
         Raises:
-            OverBudget: The release is not free; the message names the cell.
+            OverBudget: The charge does not cover the release; the message names the cell.
             LedgerError: There is no such charge, or the file cannot be read.
-            BudgetError: As for `charge_free`.
+            BudgetError: As for `charge_covered`.
         """
         records = plan.unit.choose_records(contributions)
-        request = ChargeRequest(plan, Fraction(0), "a check", records, within=within)
-        check_free(self._file, request)
+        request = ChargeRequest(plan, Fraction(0), "a check", records, covered_by=covered_by)
+        check_covered(self._file, request)
 
-    def unused_budget(self, within: ChargeReference, domain: Domain) -> FloatArray:
-        """Compute what each cell has left within a charge.
+    def unused_budget(self, covered_by: ChargeReference, domain: Domain) -> FloatArray:
+        """Compute what each cell has left of a charge.
 
-        A design with these cell budgets makes a plan that `charge_free` allows.
+        A design with these cell budgets makes a plan that `charge_covered` allows.
 
         Args:
-            within: The charge, by its key or number.
+            covered_by: The charge, by its key or number.
             domain: The domain of its plan.
 
         Returns:
@@ -336,7 +340,7 @@ class Ledger:
         """
         with self._file.open_transaction() as database:
             _, entries = rows.read_entries(database)
-            charge, costs = read_charge_costs(self._file, database, entries, within, domain)
+            charge, costs = read_charge_costs(self._file, database, entries, covered_by, domain)
         return compute_unused_budget(domain, charge.rho, costs)
 
     def _read_budget(self) -> Budget:

@@ -82,13 +82,13 @@ class Entry:
     Attributes:
         id: The number of the charge, from 1.
         time: When the ledger was charged, in UTC (ISO 8601).
-        rho: The charge in rho of zCDP, exact. It is 0 for a release that is free within an earlier
-            charge.
+        rho: The charge in rho of zCDP, exact. It is 0 for a release that is covered by an
+            earlier charge.
         what: What the charge paid for.
         key: The name of the charge, if it was given one. No two charges have one key.
         plan_digest: The digest of the plan that is released.
         output: Where the release went.
-        within: The number of the earlier charge within which this release is free.
+        covered_by: The number of the earlier charge that covers this release.
         profile: The digest of the costs per cell that the ledger keeps with the charge.
         bound_unit: The unit of privacy of what was paid for, with the cells that it is about; rho
             is what it costs in the ledger's unit.
@@ -102,7 +102,7 @@ class Entry:
     key: str | None = None
     plan_digest: str | None = None
     output: str | None = None
-    within: int | None = None
+    covered_by: int | None = None
     profile: str | None = None
     bound_unit: BoundUnit = field(kw_only=True)
     noise: DiscreteNoise | None = field(default=None, kw_only=True)

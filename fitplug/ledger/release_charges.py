@@ -28,7 +28,7 @@ from fitplug.ledger.charges import (
     enter_release,
     read_time,
 )
-from fitplug.ledger.earlier_charges import check_counts, check_is_free, find_charge, find_retried
+from fitplug.ledger.earlier_charges import check_counts, check_is_covered, find_charge, find_retried
 from fitplug.ledger.file import LedgerFile
 from fitplug.ledger.ledger import Ledger
 from fitplug.ledger.records import Budget, Entry, Stage
@@ -79,7 +79,7 @@ class ReleaseCharges:
         Args:
             request: What is to be charged, or which part of a charged release is to be drawn.
             counts: The seal of the exact counts, if the records of a person were limited. For a
-                release that is free within an earlier charge they must be those of that charge.
+                release that is covered by an earlier charge they must be those of that charge.
             seal: The seal of all exact counts of a release in parts, which is kept with the charge.
 
         Returns:
@@ -88,8 +88,8 @@ class ReleaseCharges:
         Raises:
             KeyTaken: The key is that of another release, or parts were begun from other counts.
             AlreadyReleased: The plan was released before, and no second draw is asked for.
-            OverBudget: The charge does not fit, or the release is not free.
-            FitplugError: As for `Ledger.charge` and `Ledger.charge_free`.
+            OverBudget: The charge does not fit, or does not cover the release.
+            FitplugError: As for `Ledger.charge` and `Ledger.charge_covered`.
         """
         if isinstance(request, DrawRequest):
             return _begin_draw(self._file, request)
@@ -98,13 +98,13 @@ class ReleaseCharges:
         with file.open_transaction("IMMEDIATE") as database:
             budget, entries, stages = rows.read_all(database)
             request = convert_request(file, budget, request)
-            retried, within = _find_or_allow(file, database, budget, entries, stages, request)
-            if within is not None:
-                check_counts(file, stages, within, counts)
+            retried, covered_by = _find_or_allow(file, database, budget, entries, stages, request)
+            if covered_by is not None:
+                check_counts(file, stages, covered_by, counts)
             if retried is not None:
                 _check_seal(file, retried, seal)
                 return retried
-            entry, budget = enter_release(database, budget, request, within)
+            entry, budget = enter_release(database, budget, request, covered_by)
             folder = request.output if request.in_folder else None
             stage = Stage(entry.id, "charged", read_time(), counts=seal, output=folder)
             rows.append_stage(database, budget, stage)
@@ -204,23 +204,23 @@ def _find_or_allow(
     """Find the charge that a request is a retry of, or check that a new charge is allowed.
 
     Returns:
-        The charge that is retried, None for a new charge that is allowed; and the charge within
-        which the release is free.
+        The charge that is retried, None for a new charge that is allowed; and the charge
+        that covers the release.
     """
-    within = None
-    if request.within is not None:
-        within = find_charge(file, entries, request.within)
-    entry = find_retried(file, entries, stages, request, within)
+    covered_by = None
+    if request.covered_by is not None:
+        covered_by = find_charge(file, entries, request.covered_by)
+    entry = find_retried(file, entries, stages, request, covered_by)
     if entry is not None:
-        return StagedCharge(entry, stages[entry.id]), within
-    if request.within is None:
+        return StagedCharge(entry, stages[entry.id]), covered_by
+    if request.covered_by is None:
         if request.costs is not None:
             check_covers(request.rho, request.costs)
         check_fits(file, request.rho, budget, request.plan.noise, request.changes)
     else:
-        check_is_free(file, database, entries, request)
+        check_is_covered(file, database, entries, request)
         check_fits(file, Fraction(0), budget, request.plan.noise)
-    return None, within
+    return None, covered_by
 
 
 def _begin_draw(file: LedgerFile, request: DrawRequest) -> StagedCharge:
@@ -236,14 +236,14 @@ def _begin_draw(file: LedgerFile, request: DrawRequest) -> StagedCharge:
     with file.open_transaction("IMMEDIATE") as database:
         budget, entries, stages = rows.read_all(database)
         charge = request.charge
-        if charge not in entries or charge.within is not None:
+        if charge not in entries or charge.covered_by is not None:
             raise file.make_error(
                 f"does not have the charge number {charge.id} as it was made; open the ledger that "
                 "the release was begun with"
             )
         entry = next((entry for entry in entries if entry.key == request.key), None)
         if entry is not None:
-            if (entry.within, entry.plan_digest) != (charge.id, None) or entry.id not in stages:
+            if (entry.covered_by, entry.plan_digest) != (charge.id, None) or entry.id not in stages:
                 raise KeyTaken(
                     file.make_sentence(f"has the key {request.key!r} for something else already"),
                     number=entry.id,
@@ -257,7 +257,7 @@ def _begin_draw(file: LedgerFile, request: DrawRequest) -> StagedCharge:
             key=request.key,
             output=request.output,
             bound_unit=charge.bound_unit,
-            within=charge.id,
+            covered_by=charge.id,
         )
         stage = Stage(entry.id, "charged", read_time(), output=request.output)
         rows.append_stage(database, budget, stage)

@@ -56,7 +56,7 @@ SCHEMA = (
         sizes TEXT NOT NULL, contributions INTEGER NOT NULL, costs BLOB NOT NULL)""",
     """CREATE TABLE entry (id INTEGER PRIMARY KEY, time TEXT NOT NULL, rho REAL NOT NULL,
         rho_exact TEXT NOT NULL, what TEXT NOT NULL, key TEXT UNIQUE, plan_digest TEXT,
-        output TEXT, within INTEGER REFERENCES entry (id),
+        output TEXT, covered_by INTEGER REFERENCES entry (id),
         profile TEXT REFERENCES profile (digest), unit TEXT NOT NULL, noise_std REAL,
         noise_answers INTEGER, chain TEXT NOT NULL)""",
     """CREATE TABLE stage (id INTEGER PRIMARY KEY, entry INTEGER NOT NULL REFERENCES entry (id),
@@ -310,7 +310,7 @@ def _parse_entry(number: int, time: str, rho: float, exact: str, *values: Any) -
     amount = _decode_amount(rho, exact)
     noise = None if noise_std is None else DiscreteNoise(noise_std, answers)
     entry = Entry(number, time, amount, *described, bound_unit=decode_unit(unit), noise=noise)
-    is_free = entry.within is not None
+    is_free = entry.covered_by is not None
     if is_free != (entry.rho == 0):
         raise DamagedError
     return entry
@@ -327,7 +327,7 @@ def _list_descriptions(entry: Entry) -> tuple[str | float | None, ...]:
     e = entry
     unit = encode_unit(e.bound_unit)
     noise = (None, None) if e.noise is None else (e.noise.noise_std, e.noise.answers)
-    return e.what, e.key, e.plan_digest, e.output, e.within, e.profile, unit, *noise
+    return e.what, e.key, e.plan_digest, e.output, e.covered_by, e.profile, unit, *noise
 
 
 def _encode_amount(exact: Fraction) -> tuple[float, str]:

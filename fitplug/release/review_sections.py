@@ -180,7 +180,7 @@ def _describe_composition(
         (
             str(entry.id),
             entry.time[:19].replace("T", " "),
-            "free" if entry.within is not None else format_up(ceil_float(entry.rho)),
+            "covered" if entry.covered_by is not None else format_up(ceil_float(entry.rho)),
             escape_cell(entry.what),
             (entry.plan_digest or "")[:12],
             *([] if is_of_one_unit else [escape_cell(str(entry.bound_unit))]),
@@ -190,7 +190,7 @@ def _describe_composition(
     units = () if is_of_one_unit else ("unit of privacy",)
     table = make_table(("no.", "time (UTC)", "rho", "what", "plan", *units), rows)
     person = "" if budget.bound_unit is None else f", for {escape_cell(str(budget.bound_unit))}"
-    has_free = any(entry.within is not None for entry in entries)
+    has_covered = any(entry.covered_by is not None for entry in entries)
     return (
         f"{one_mechanism}rho adds up over releases. The budget for these people is "
         f"{total}{person}; spent are rho = {format_up(ceil_written(budget.spent))} by "
@@ -198,9 +198,9 @@ def _describe_composition(
         f"\n\n{table}"
         + (f"\n\n{len(rest)} older charge(s) are not listed." if rest else "")
         + (
-            "\n\nA free release costs no cell more than an earlier charge paid for: their costs "
-            "were added up cell by cell, and rho is the largest sum over cells."
-            if has_free
+            "\n\nA release that an earlier charge covers costs no cell more than that charge paid "
+            "for: their costs were added up cell by cell, and rho is the largest sum over cells."
+            if has_covered
             else ""
         )
         + (_describe_number(release.entry) if release.entry is not None else "")
@@ -209,8 +209,8 @@ def _describe_composition(
 
 def _describe_number(entry: Entry) -> str:
     """Say which number this release has in the ledger."""
-    if entry.within is not None:
-        return f"\n\nThis release is number {entry.id}, free within number {entry.within}."
+    if entry.covered_by is not None:
+        return f"\n\nThis release is number {entry.id}, covered by number {entry.covered_by}."
     return f"\n\nThis release is number {entry.id}."
 
 

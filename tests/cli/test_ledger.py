@@ -19,7 +19,7 @@ from tests.helpers.command_line import SPEC, Ran, fitplug, make, names
 DIGEST = "ab" * 32
 COLUMNS = [
     *("id", "time", "rho", "rho_exact", "what", "key", "plan_digest", "output"),
-    *("within", "profile", "state", "state_time", "answers", "counts", "unit"),
+    *("covered_by", "profile", "state", "state_time", "answers", "counts", "unit"),
     *("noise_std", "noise_answers"),
 ]
 
@@ -147,7 +147,7 @@ class TestExport:
         assert list(rows[0]) == COLUMNS
         assert [row["what"] for row in rows] == [e.what for e in ledger.entries()]
         assert [Fraction(row["rho_exact"]) for row in rows] == [Fraction(1, 4), Fraction(1, 3)]
-        assert rows[0]["output"] == rows[0]["within"] == ""
+        assert rows[0]["output"] == rows[0]["covered_by"] == ""
         assert [json.loads(row["unit"]) for row in rows] == [{"records": 1}] * 2
 
     def test_amounts_with_more_digits_than_python_prints(self, path):
@@ -224,26 +224,26 @@ class TestCharging:
         assert fitplug("run", spec, "--key", "women").code == 0
         men = tmp_path / "men.toml"
         men.write_text(women.replace("[[1, 0]]", "[[0, 1]]").replace("release/", "men/"))
-        ran = fitplug("run", men, "--within", "women")
+        ran = fitplug("run", men, "--covered-by", "women")
         assert (ran.code, ran.err) == (0, "")
-        assert "free within the charge 1," in ran.out
+        assert "covered by the charge 1," in ran.out
         record = json.loads((tmp_path / "men" / "release.json").read_text())
         assert record["rho_charged"] == 0 < record["rho"]
         one, two = fp.Ledger(tmp_path / "budget.db").entries()
-        assert (one.within, two.within, two.rho) == (None, 1, 0)
-        ran = fitplug("run", men, "--within", "1", "--again")
+        assert (one.covered_by, two.covered_by, two.rho) == (None, 1, 0)
+        ran = fitplug("run", men, "--covered-by", "1", "--again")
         assert ran.code == 3
         assert "SEX='2'" in ran.err
         shown = fitplug("ledger", "show", tmp_path / "budget.db").out
-        assert "free within 1" in shown
+        assert "covered by 1" in shown
 
     def test_within_what_is_not_there(self, tmp_path):
         spec = make(tmp_path)
-        ran = fitplug("run", spec, "--within", "1")
+        ran = fitplug("run", spec, "--covered-by", "1")
         assert (ran.code, names(tmp_path)) == (1, {"people", "spec.toml"})
         assert "does not exist yet" in ran.err
 
-    @pytest.mark.parametrize("option", ["--key", "--within"])
+    @pytest.mark.parametrize("option", ["--key", "--covered-by"])
     def test_without_a_ledger(self, tmp_path, option):
         spec = make(tmp_path, SPEC.replace('[ledger]\npath = "budget.db"\nrho = 100.0\n', ""))
         refused(fitplug("run", spec, option, "x"), 2, option, "[ledger]")

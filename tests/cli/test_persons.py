@@ -114,7 +114,7 @@ def test_an_empty_name(spec: Path) -> None:
 
 
 def test_one_counts_file_carries_several_releases(spec: Path) -> None:
-    """Women are free within the charge for men, from the very file that was charged alone."""
+    """Women are covered by the charge for men, from the very file that was charged alone."""
     ledger = '\n[ledger]\npath = "budget.db"\nrho = 1.0\n'
     men = SPEC.replace('SEX = "identity"', "SEX = [[1, 0]]") + ledger
     women = SPEC.replace('SEX = "identity"', "SEX = [[0, 1]]") + ledger
@@ -127,11 +127,11 @@ def test_one_counts_file_carries_several_releases(spec: Path) -> None:
     assert fitplug("release", spec, "--counts", counts, "--key", "men").code == 0
     before = fp.Ledger(spec.parent / "budget.db").spent
     for command in (["run", other], ["release", other, "--counts", recount]):
-        ran = fitplug(*command, "--within", "men")
+        ran = fitplug(*command, "--covered-by", "men")
         assert ran.code != 0
         assert "the counts file that the charge was released from" in ran.err
     assert not (spec.parent / "women").exists()
-    ran = fitplug("release", other, "--counts", counts, "--within", "men")
+    ran = fitplug("release", other, "--counts", counts, "--covered-by", "men")
     assert (ran.code, ran.err) == (0, "")
-    assert "free within the charge 1," in ran.out
+    assert "covered by the charge 1," in ran.out
     assert fp.Ledger(spec.parent / "budget.db").spent == before

@@ -205,7 +205,7 @@ def test_a_release_keeps_how_rows_were_understood(tmp_path: Path) -> None:
 
 def test_free_releases_are_of_the_very_counts_that_were_charged(tmp_path: Path) -> None:
     """In the rows of another year, a person may be in another cell, and pay there too."""
-    ran = fitplug("run", make(tmp_path), "--within", "1")
+    ran = fitplug("run", make(tmp_path), "--covered-by", "1")
     assert (ran.code, "weight or where may count others; use" in ran.err) == (2, True)
     assert not (tmp_path / "release").exists()
     domain = fp.Domain({"SEX": ["1", "2"]})
@@ -222,9 +222,9 @@ def test_free_releases_are_of_the_very_counts_that_were_charged(tmp_path: Path) 
     fpo.release(plan, first, ledger=ledger, key="first")
     for tables in (again, other):
         with pytest.raises(LedgerError, match="filtered rows may be others"):
-            fpo.release(less, tables, ledger=ledger, within="first")
+            fpo.release(less, tables, ledger=ledger, covered_by="first")
     assert len(ledger.entries()) == 1
-    fpo.release(less, first, ledger=ledger, within="first")
+    fpo.release(less, first, ledger=ledger, covered_by="first")
     assert len(ledger.entries()) == 2
 
 

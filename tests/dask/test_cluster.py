@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import shutil
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,7 @@ from fitplug.errors import DataError, FitplugError
 from fitplug_dask.exchange import run
 from fitplug_dask.kernel import partitions
 from fitplug_dask.persons import shuffle
-from fitplug_dask.workers import cluster
+from fitplug_dask.workers import cluster, open_runner
 from fitplug_dask.workers.cluster import ClusterRunner, inspect_workers
 from tests.helpers.local_workers import start_workers
 from tests.helpers.sources import count_rows
@@ -50,6 +52,23 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
             table = pa.table({"sex": sex, "age": rng.integers(-1, 102, n)})
             pq.write_table(table, path, row_group_size=2_000)
     return root
+
+
+def await_no_tasks(client: Client) -> None:
+    """Wait until the scheduler has dropped all tasks of fitplug."""
+
+    def list_tasks(dask_scheduler: Any) -> list[str]:
+        return [str(key) for key in dask_scheduler.tasks if "fitplug" in str(key)]
+
+    for _ in range(200):
+        if not client.run_on_scheduler(list_tasks):
+            return
+        time.sleep(0.02)
+    raise AssertionError("tasks are left on the scheduler")
+
+
+def raise_in_task(shared: Any, one: Any) -> Any:
+    raise ValueError
 
 
 def assert_same(one: fp.Tables, other: fp.Tables) -> None:
@@ -142,15 +161,17 @@ def test_a_bad_file_ends_the_run_with_the_same_error(
 
 
 def test_nothing_stays_on_the_cluster(client: Client, people: Path) -> None:
-    fpd.count(people, WANTED, client=client)
-
-    def tasks(dask_scheduler: Any) -> list[str]:
-        return [str(key) for key in dask_scheduler.tasks if "fitplug" in str(key)]
-
-    for _ in range(100):
-        if not client.run_on_scheduler(tasks):
-            return
-    raise AssertionError("tasks are left on the scheduler")
+    gc.collect()  # errors that earlier tests caught refer to their counts
+    await_no_tasks(client)
+    gc.disable()
+    try:
+        fpd.count(people, WANTED, client=client)
+        await_no_tasks(client)
+        with pytest.raises(FitplugError, match="could not finish"):
+            open_runner(client).map("raise", raise_in_task, range(3))
+        await_no_tasks(client)
+    finally:
+        gc.enable()
 
 
 def measure_tasks(dask_scheduler: Any) -> dict[str, int]:
@@ -164,6 +185,8 @@ def measure_tasks(dask_scheduler: Any) -> dict[str, int]:
 def test_the_codes_of_a_tree_are_sent_once(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: dict[str, Any]
 ) -> None:
+    gc.collect()
+    await_no_tasks(client)
     monkeypatch.setattr(partitions, "_MOST_ROWS", 100)
     monkeypatch.setattr(partitions, "_ROWS_PER_CELL", 1 / 4000)
     rng = np.random.default_rng(8)

@@ -115,6 +115,20 @@ def test_cells_are_counted_and_negative_ones_left_out(
 
 @every_implementation
 @pytest.mark.parametrize("kind", COUNTS)
+@pytest.mark.parametrize("size", [1, 1023, 1024, 1025, 70_000])
+@pytest.mark.parametrize("rows", [0, 1, 23, 25, 70_001])
+def test_rows_are_counted_in_few_cells_and_in_many(
+    built: ModuleType, rows: int, size: int, kind: Any
+) -> None:
+    cells = np.random.default_rng(rows + size).integers(-size // 2, size, rows)
+    counter = np.full(size, 7, dtype=kind)
+    built.increment(counter, cells)
+    expected = 7 + np.bincount(cells[cells >= 0], minlength=size)
+    np.testing.assert_array_equal(counter, expected)
+
+
+@every_implementation
+@pytest.mark.parametrize("kind", COUNTS)
 @given(pairs=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), max_size=60))
 def test_pairs_of_digits_are_counted(
     built: ModuleType, kind: Any, pairs: list[tuple[int, int]]
@@ -259,9 +273,12 @@ def test_weights_without_a_row_or_a_cell_are_refused(built: ModuleType) -> None:
 @every_implementation
 @pytest.mark.parametrize("cell", [10, 2**31, 2**62, 2**63 - 1])
 def test_no_cell_beyond_the_counter_is_touched(built: ModuleType, cell: int) -> None:
+    for size in (10, 3000):
+        counter = np.zeros(size + 2, dtype=np.uint32)
+        with pytest.raises(IndexError):
+            built.increment(counter[1:-1], np.array([3, max(cell, size)]))
+        assert set(np.flatnonzero(counter).tolist()) <= {4}
     counter = np.zeros(12, dtype=np.uint32)
-    with pytest.raises(IndexError):
-        built.increment(counter[1:11], np.array([3, cell]))
     with pytest.raises(IndexError):
         built.increment_pairs(counter[1:11], np.array([0, 1]), 10, np.array([3, 0]))
     assert set(np.flatnonzero(counter).tolist()) <= {4}

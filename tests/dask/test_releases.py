@@ -180,7 +180,7 @@ class TestTheCharge:
         plan = fp.design(fp.Workload(DOMAIN, [fp.queries({"a": young}, std=10.0)]))
         first = fpo.release(plan, limited, contributions=2, ledger=ledger, key="a")
         other = fp.design(fp.Workload(DOMAIN, [fp.queries({"a": old}, std=20.0)]))
-        keywords = {"contributions": 2, "ledger": ledger, "within": "a"}
+        keywords = {"contributions": 2, "ledger": ledger, "covered_by": "a"}
         recounted = fp.Tables(DOMAIN, COUNTED, contributions=2, person="id")
         with pytest.raises(LedgerError, match="does not know these counts"):
             fpd.release(recounted, other, tmp_path / "out", key="b", **keywords)

@@ -499,8 +499,8 @@ def test_the_charge_of_a_series_pays_for_no_other_release(tmp_path, ledger, seri
         series.release(1, TABLES)
     keys = [entry.key for entry in ledger.entries()]
     for key in keys:
-        for within in (None, "pay"):
-            options = {"ledger": ledger, "key": key, "within": within}
+        for covered_by in (None, "pay"):
+            options = {"ledger": ledger, "key": key, "covered_by": covered_by}
             with pytest.raises(FitplugError):
                 fpo.release(PLAN, TABLES, **options)
             for place in ("pay", "another"):
@@ -522,7 +522,7 @@ def test_draws_of_a_ledger(tmp_path, ledger):
     charge = ledger.charge(0.5, what="a series", key="a")
     request = DrawRequest(charge, "a: 1", "period 1", "folder")
     first = ReleaseCharges(ledger).begin(request)
-    assert (first.entry.rho, first.entry.within, first.stage.state) == (0, charge.id, "charged")
+    assert (first.entry.rho, first.entry.covered_by, first.stage.state) == (0, charge.id, "charged")
     assert ReleaseCharges(ledger).begin(request) == first
     made = ReleaseCharges(ledger).record_draw(
         first.entry, "answers", counts="seal", output="folder"

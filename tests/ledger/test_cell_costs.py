@@ -1,4 +1,4 @@
-"""Releases that are free within an earlier charge, against sums over every cell in fractions."""
+"""Releases that an earlier charge covers, against sums over every cell in fractions."""
 
 from __future__ import annotations
 
@@ -69,16 +69,18 @@ def at_every_cell(plans: Sequence[fp.Plan]) -> dict[tuple[int, ...], Fraction]:
 def test_the_slack_pays_for_a_second_and_refuses_a_third(ledger: fp.Ledger) -> None:
     first = charge(ledger, FIRST)
     spent = ledger.spent
-    ledger.check_free(SECOND, within="first")
-    free = ledger.charge_free(SECOND, within="first", what="old", key="second", output="/there")
-    assert (free.rho, free.within, free.plan_digest) == (0, first.id, SECOND.digest)
+    ledger.check_covered(SECOND, covered_by="first")
+    free = ledger.charge_covered(
+        SECOND, covered_by="first", what="old", key="second", output="/there"
+    )
+    assert (free.rho, free.covered_by, free.plan_digest) == (0, first.id, SECOND.digest)
     assert (free.key, free.output) == ("second", "/there")
     assert ledger.spent == spent
     assert max(at_every_cell([FIRST, SECOND]).values()) <= 2 * first.rho
 
-    for within in ("first", 1):
+    for covered_by in ("first", 1):
         with pytest.raises(fp.OverBudget) as caught:
-            ledger.charge_free(SECOND, within=within, what="again")
+            ledger.charge_covered(SECOND, covered_by=covered_by, what="again")
     exact = at_every_cell([FIRST, SECOND, SECOND])
     worst = max(exact, key=exact.__getitem__)
     assert exact[worst] > 2 * first.rho
@@ -93,7 +95,7 @@ def test_the_slack_pays_for_a_second_and_refuses_a_third(ledger: fp.Ledger) -> N
     assert f"age={DOMAIN['age'].labels[worst[1]]!r}" in message
     assert "\n" not in message
     with pytest.raises(fp.OverBudget):
-        ledger.check_free(SECOND, within="first")
+        ledger.check_covered(SECOND, covered_by="first")
     assert len(ledger.entries()) == 2
     assert fp.Ledger(ledger.path).entries() == ledger.entries()
 
@@ -106,17 +108,17 @@ def test_a_free_release_with_little_noise_must_fit_the_curve(tmp_path: Path) -> 
     ledger.charge(almost, what="x", key="first", profile=costs, noise=FIRST.noise)
     little = copy.copy(SECOND)
     vars(little)["noise"] = DiscreteNoise(20.0, SECOND.strategy.size)
-    request = ChargeRequest(little, Fraction(0), "x", key="free", within="first")
+    request = ChargeRequest(little, Fraction(0), "x", key="free", covered_by="first")
     for look in (
-        lambda: ledger.check_free(little, within="first"),
-        lambda: ledger.charge_free(little, within="first", what="x"),
+        lambda: ledger.check_covered(little, covered_by="first"),
+        lambda: ledger.charge_covered(little, covered_by="first", what="x"),
         lambda: ReleaseCharges(ledger).begin(request),
         lambda: ReleaseCharges(ledger).find(request),
     ):
         with pytest.raises(fp.OverBudget, match=r"sigma = 20 is over budget: .* leave 0 of rho"):
             look()
     assert len(ledger.entries()) == 1
-    ledger.charge_free(SECOND, within="first", what="x")
+    ledger.charge_covered(SECOND, covered_by="first", what="x")
     assert ledger.epsilon(1e-9) <= 9.0
 
 
@@ -124,15 +126,15 @@ def test_what_is_left_pays_for_a_third(ledger: fp.Ledger) -> None:
     charge(ledger, FIRST)
     assert (ledger.unused_budget("first", DOMAIN) <= FIRST.unused_budget() + 1e-12).all()
     half = plan(OLD, cell_budgets=FIRST.unused_budget() / 2)
-    ledger.charge_free(half, within="first", what="half")
+    ledger.charge_covered(half, covered_by="first", what="half")
     left = ledger.unused_budget("first", DOMAIN)
     assert left.shape == (2, 6, 1)
     third = plan(OLD, cell_budgets=left)
-    ledger.charge_free(third, within="first", what="the other half")
+    ledger.charge_covered(third, covered_by="first", what="the other half")
     exact = at_every_cell([FIRST, half, third])
     assert max(exact.values()) <= 2 * ledger.entries()[0].rho
     with pytest.raises(fp.OverBudget):
-        ledger.charge_free(half, within="first", what="too much")
+        ledger.charge_covered(half, covered_by="first", what="too much")
 
 
 def test_free_beside_a_measure_at_every_value(ledger: fp.Ledger) -> None:
@@ -147,7 +149,7 @@ def test_free_beside_a_measure_at_every_value(ledger: fp.Ledger) -> None:
         cell_budgets=first.unused_budget(),
     )
     paid = charge(ledger, first)
-    ledger.charge_free(second, within="first", what="the others")
+    ledger.charge_covered(second, covered_by="first", what="the others")
     costs = []
     for sex, value in itertools.product("fm", range(-3, 10)):
         cost = Fraction(0)
@@ -161,7 +163,7 @@ def test_free_beside_a_measure_at_every_value(ledger: fp.Ledger) -> None:
     assert max(costs) > (1 - Fraction(1, 100)) * 2 * paid.rho
     wider = fp.Domain({"sex": ["f", "m"], "pay": fp.Measure(-3, 10)})
     with pytest.raises(fp.LedgerError, match="another domain"):
-        ledger.charge_free(plan(*sums, domain=wider), within="first", what="x")
+        ledger.charge_covered(plan(*sums, domain=wider), covered_by="first", what="x")
 
 
 def test_plans_that_share_no_cells(ledger: fp.Ledger) -> None:
@@ -169,10 +171,10 @@ def test_plans_that_share_no_cells(ledger: fp.Ledger) -> None:
     women = plan(fp.queries({"sex": [[1, 0]], "job": "identity"}, std=2.0, name="w"))
     men = plan(fp.queries({"sex": [[0, 1]], "job": "identity"}, std=2.0, name="m"))
     charge(ledger, women)
-    ledger.charge_free(men, within="first", what="men")
+    ledger.charge_covered(men, covered_by="first", what="men")
     for one in (women, men):
         with pytest.raises(fp.OverBudget, match="sex="):
-            ledger.charge_free(one, within="first", what="again")
+            ledger.charge_covered(one, covered_by="first", what="again")
 
 
 def test_threads_race_for_what_is_left(ledger: fp.Ledger) -> None:
@@ -181,7 +183,7 @@ def test_threads_race_for_what_is_left(ledger: fp.Ledger) -> None:
 
     def work() -> None:
         try:
-            ledger.charge_free(SECOND, within="first", what="x")
+            ledger.charge_covered(SECOND, covered_by="first", what="x")
             said.append("free")
         except fp.OverBudget:
             said.append("refused")
@@ -198,34 +200,34 @@ def test_threads_race_for_what_is_left(ledger: fp.Ledger) -> None:
 def test_contributions(ledger: fp.Ledger) -> None:
     entry = charge(ledger, FIRST, contributions=3)
     with pytest.raises(fp.LedgerError, match="for 3 record"):
-        ledger.charge_free(SECOND, within="first", what="x")
+        ledger.charge_covered(SECOND, covered_by="first", what="x")
     with pytest.raises(fp.BudgetError, match="contributions = 0"):
-        ledger.charge_free(SECOND, within="first", what="x", contributions=0)
-    ledger.charge_free(SECOND, within="first", what="x", contributions=3)
+        ledger.charge_covered(SECOND, covered_by="first", what="x", contributions=0)
+    ledger.charge_covered(SECOND, covered_by="first", what="x", contributions=3)
     assert 9 * max(at_every_cell([FIRST, SECOND]).values()) <= 2 * entry.rho
     with pytest.raises(fp.OverBudget) as caught:
-        ledger.charge_free(SECOND, within="first", what="x", contributions=3)
+        ledger.charge_covered(SECOND, covered_by="first", what="x", contributions=3)
     assert caught.value.requested == pytest.approx(9 * float(SECOND.profile().max()) / 2, rel=1e-3)
 
 
-def test_charges_that_nothing_can_be_within(ledger: fp.Ledger) -> None:
+def test_charges_that_cover_nothing(ledger: fp.Ledger) -> None:
     ledger.charge(50.0, what="no plan", key="plain")
     charge(ledger, FIRST)
-    ledger.charge_free(SECOND, within="first", what="free", key="second")
+    ledger.charge_covered(SECOND, covered_by="first", what="free", key="second")
     other = fp.Domain({"sex": ["f", "m"], "age": fp.Integers(0, 5), "job": ["a", "b", "d"]})
     foreign = plan(fp.total(std=9.0), domain=other)
     small = plan(fp.total(std=1e6))
-    for made, within, says in (
+    for made, covered_by, says in (
         (small, "none", "has no charge of the key 'none'"),
         (small, 9, "has no charge of the number 9"),
         (small, "plain", "keeps no costs per cell"),
-        (small, "second", "is within, 2"),
+        (small, "second", "name that one, 2"),
         (foreign, "first", "another domain"),
     ):
         with pytest.raises(fp.LedgerError, match=says):
-            ledger.charge_free(made, within=within, what="x")
+            ledger.charge_covered(made, covered_by=covered_by, what="x")
     with pytest.raises(fp.LedgerError, match="'second' already"):
-        ledger.charge_free(small, within="first", what="x", key="second")
+        ledger.charge_covered(small, covered_by="first", what="x", key="second")
     with pytest.raises(fp.LedgerError, match="another domain"):
         ledger.unused_budget("first", other)
     assert len(ledger.entries()) == 3
@@ -268,7 +270,7 @@ def test_edited_profiles_are_noticed(ledger: fp.Ledger, statement: str) -> None:
     for look in (
         ledger.entries,
         lambda: ledger.unused_budget("first", DOMAIN),
-        lambda: ledger.charge_free(SECOND, within="first", what="x"),
+        lambda: ledger.charge_covered(SECOND, covered_by="first", what="x"),
     ):
         with pytest.raises(fp.LedgerError, match="is damaged"):
             look()
@@ -353,8 +355,8 @@ def test_symmetric_attributes_are_not_expanded_and_dense_ones_may_be_too_many(
     charge(ledger, first)
     small = plan(fp.marginal(*names[5:7], std=5.0), domain=survey)
     with pytest.raises(fp.OverBudget) as caught:
-        ledger.charge_free(small, within="first", what="x")
-    assert " at " not in str(caught.value).split("within")[0]
+        ledger.charge_covered(small, covered_by="first", what="x")
+    assert " at " not in str(caught.value).split("of the charge")[0]
     assert ledger.unused_budget("first", survey).size == 1
 
     def wide(name: str) -> CellCosts:
@@ -380,16 +382,16 @@ def test_a_release_keeps_its_costs_and_another_is_free(ledger: fp.Ledger) -> Non
     assert (entry.plan_digest, entry.output) == (FIRST.digest, "/out")
     assert entry.profile == CellCosts.from_plan(FIRST).digest
     second = plan(OLD, cell_budgets=ledger.unused_budget("first", DOMAIN))
-    free = fpo.release(second, tables(second), ledger=ledger, within="first", key="second")
+    free = fpo.release(second, tables(second), ledger=ledger, covered_by="first", key="second")
     assert ledger.spent == released.rho
     assert free.rho == second.rho
-    assert [e.within for e in ledger.entries()] == [None, 1]
+    assert [e.covered_by for e in ledger.entries()] == [None, 1]
 
 
 def test_three_records_a_person(ledger: fp.Ledger) -> None:
     fpo.release(FIRST, tables(FIRST), contributions=3, ledger=ledger, key="first")
     second = plan(OLD, cell_budgets=ledger.unused_budget("first", DOMAIN))
-    fpo.release(second, tables(second), contributions=3, ledger=ledger, within="first")
+    fpo.release(second, tables(second), contributions=3, ledger=ledger, covered_by="first")
     assert len(ledger.entries()) == 2
 
 
@@ -402,9 +404,9 @@ def test_nothing_is_drawn_when_it_is_not_free(
     drawn: list[object] = []
     monkeypatch.setattr(room, "make_sampler", lambda *_: lambda *given: drawn.append(given))
     with pytest.raises(fp.OverBudget):
-        fpo.release(FIRST, tables(FIRST), ledger=ledger, within="first")
+        fpo.release(FIRST, tables(FIRST), ledger=ledger, covered_by="first")
     with pytest.raises(fp.BudgetError, match="give the ledger"):
-        fpo.release(FIRST, tables(FIRST), within="first")
+        fpo.release(FIRST, tables(FIRST), covered_by="first")
     with pytest.raises(fp.LedgerError, match="already"):
         fpo.release(FIRST, tables(FIRST), ledger=ledger, key="first")
     assert not drawn
@@ -435,9 +437,9 @@ def test_no_noise_where_the_ledger_cannot_be_written(
             patch.setattr(
                 sqlite3, "connect", lambda *a, disk=disk, **k: connect(*a, factory=disk, **k)
             )
-            for made, within in ((FIRST, None), (SECOND, "first")):
+            for made, covered_by in ((FIRST, None), (SECOND, "first")):
                 with pytest.raises(fp.LedgerError, match=says):
-                    fpo.release(made, tables(made), ledger=ledger, within=within, what=long)
+                    fpo.release(made, tables(made), ledger=ledger, covered_by=covered_by, what=long)
     assert not drawn
     assert len(ledger.entries()) == 1
 

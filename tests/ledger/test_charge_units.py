@@ -242,7 +242,7 @@ def test_free_releases_are_free_for_persons_of_the_ledger(tmp_path: Path) -> Non
     # Nothing is left at the first cell, and as much as the charge is for at the second one.
     assert slack[0] == pytest.approx(0, abs=1e-9)
     assert slack[1] == pytest.approx(2 * plan.rho)
-    fpo.release(fp.design(other), tables, ledger=ledger, key="free", within="charged")
+    fpo.release(fp.design(other), tables, ledger=ledger, key="free", covered_by="charged")
     with pytest.raises(OverBudget):
-        ledger.check_free(plan, within="charged")
+        ledger.check_covered(plan, covered_by="charged")
     assert ledger.spent == pytest.approx(4 * plan.rho)

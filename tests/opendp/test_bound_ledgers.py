@@ -166,10 +166,10 @@ def test_free_releases_are_charged_for_the_persons_of_the_ledger(tmp_path: Path)
     )
     ledger.charge(first.rho, what="a", key="a")
     with pytest.raises(LedgerError, match="keeps no costs per cell"):
-        ledger.charge_free(second, within="a", what="b")
+        ledger.charge_covered(second, covered_by="a", what="b")
     fpo.release(first, count(first), ledger=ledger, key="charged")
     assert ledger.spent == pytest.approx(10 * first.rho)
-    free = fpo.release(second, count(second), ledger=ledger, within="charged", key="free")
+    free = fpo.release(second, count(second), ledger=ledger, covered_by="charged", key="free")
     assert free.entry is not None
     strategies = [(plan, build_dense_strategy(plan.strategy)) for plan in (first, second)]
     worst = 0.0
@@ -179,7 +179,7 @@ def test_free_releases_are_charged_for_the_persons_of_the_ledger(tmp_path: Path)
     assert worst <= 9 * first.rho * (1 + 1e-12)
     plan = PLANS[5]
     with pytest.raises(LedgerError, match=r"at most one in each cell of month \(cells "):
-        ledger.charge_free(plan, within="charged", what="b")
+        ledger.charge_covered(plan, covered_by="charged", what="b")
 
 
 OTHERS = {

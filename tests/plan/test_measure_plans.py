@@ -223,13 +223,13 @@ class TestPrices:
         assert left.ravel() == pytest.approx([1, 0], abs=1e-6)
         people = fp.queries({"g": "identity"}, std=100.0, name="people")
         with pytest.raises(fp.OverBudget):
-            ledger.charge_free(
-                fp.design(fp.Workload(DOMAIN, [people])), within="first", what="people"
+            ledger.charge_covered(
+                fp.design(fp.Workload(DOMAIN, [people])), covered_by="first", what="people"
             )
         wider = fp.Domain({"g": ["a", "b"], "y": fp.Measure(0, 20)})
         with pytest.raises(fp.LedgerError, match="another domain"):
-            ledger.charge_free(
-                fp.design(people_and_money(1e6, wider)), within="first", what="other bounds"
+            ledger.charge_covered(
+                fp.design(people_and_money(1e6, wider)), covered_by="first", what="other bounds"
             )
 
     @pytest.mark.parametrize("name", ["input_perturbation", "gaussian", "matrix_mechanism"])

@@ -128,7 +128,7 @@ def test_queries_are_free_within_what_a_plan_leaves(tmp_path):
     late = [fp.queries(old, variance=1.0, name="old")]
     second = design_tree(fp.Workload(domain, late), cell_budgets=slack, tolerance=1e-2)
     assert CellCosts.from_plan(second).names == ("place", "age")
-    fpo.release(second, count(second), ledger=ledger, within="first", what="second", key="b")
+    fpo.release(second, count(second), ledger=ledger, covered_by="first", what="second", key="b")
     assert ledger.spent == spent
     with pytest.raises(fp.OverBudget):
-        fpo.release(first, count(first), ledger=ledger, within="first", what="again", key="c")
+        fpo.release(first, count(first), ledger=ledger, covered_by="first", what="again", key="c")

@@ -45,7 +45,7 @@ def test_rows_chosen_anew_are_never_free_within_an_earlier_charge(tmp_path: Path
     ledger = fp.Ledger(tmp_path / "b.db", rho=1.0)
     fpo.release(FIRST, limited(tmp_path), ledger=ledger, key="first")
     with pytest.raises(LedgerError, match="counting by person keeps other records each time"):
-        fpo.release(SECOND, limited(tmp_path), ledger=ledger, within="first")
+        fpo.release(SECOND, limited(tmp_path), ledger=ledger, covered_by="first")
     assert len(ledger.entries()) == 1
     fpo.release(SECOND, limited(tmp_path), ledger=ledger)
     assert ledger.spent >= float(FIRST.rho_exact + SECOND.rho_exact)
@@ -72,7 +72,7 @@ def test_the_command_line_refuses_it_before_any_work(tmp_path: Path) -> None:
     limited(tmp_path)
     (tmp_path / "spec.toml").write_text(SPEC.format(person="id"))
     assert fitplug("run", tmp_path / "spec.toml", "--key", "first").code == 0
-    ran = fitplug("run", tmp_path / "spec.toml", "--within", "first")
+    ran = fitplug("run", tmp_path / "spec.toml", "--covered-by", "first")
     assert ran.code == 2
     assert "needs the same records as that charge" in ran.err
 

@@ -234,7 +234,7 @@ def check_way(way: Way, shape: Shape, place: Place) -> None:
     np.testing.assert_array_equal(np.asarray(again.answers), np.asarray(released.answers))
     assert place.ledger.entries() == charges
     assert released.rho <= place.ledger.spent <= released.rho * (1 + 1e-12)
-    assert len([entry for entry in charges if entry.within is None]) == 1
+    assert len([entry for entry in charges if entry.covered_by is None]) == 1
     assert {stage.state for stage in place.ledger.stages().values()} == {"published"}
     assert list_content(place.folder) == {"budget.db", "out"}  # no counts and no secrets
 

@@ -434,7 +434,7 @@ class TestPublish:
         ledger.charge(0.999, what="nearly all")
         for refusal, keywords, tables in (
             (fp.OverBudget, {}, whole),
-            (fp.LedgerError, {"within": "none"}, whole),
+            (fp.LedgerError, {"covered_by": "none"}, whole),
             (fp.TablesError, {}, unseen),
             (fp.BudgetError, {"contributions": 0}, whole),
         ):
@@ -453,10 +453,10 @@ class TestPublish:
         anew = fp.Tables(DOMAIN, {("sex", "age"): X}, contributions=1, person="ID")
         paid = fpo.publish(first, count, tmp_path / "a", ledger=ledger, key="first")
         with pytest.raises(fp.LedgerError, match="use the counts file that the charge"):
-            fpo.publish(second, anew, tmp_path / "b", ledger=ledger, within="first")
-        fpo.publish(second, count, tmp_path / "b", ledger=ledger, within="first")
+            fpo.publish(second, anew, tmp_path / "b", ledger=ledger, covered_by="first")
+        fpo.publish(second, count, tmp_path / "b", ledger=ledger, covered_by="first")
         with pytest.raises(fp.OverBudget):
-            fpo.release(second, count, ledger=ledger, within="first")
+            fpo.release(second, count, ledger=ledger, covered_by="first")
         assert ledger.spent == paid.rho
         assert [s.counts for s in ledger.stages().values()] == [count.seal] * 2
 

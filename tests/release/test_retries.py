@@ -68,7 +68,7 @@ def limited(contributions: int = 1) -> fp.Tables:
 
 def test_a_free_release_is_retried_for_as_many_records(tmp_path, ledger, monkeypatch):
     fpo.release(MEN, TABLES, ledger=ledger, key="men")
-    keywords = {"ledger": ledger, "within": "men", "key": "women"}
+    keywords = {"ledger": ledger, "covered_by": "men", "key": "women"}
     publish_until(monkeypatch, "report_write_errors", WOMEN, TABLES, tmp_path / "w", **keywords)
     with monkeypatch.context() as patch:
         patch.setattr(ReleaseCharges, "record_draw", killed)
@@ -87,20 +87,20 @@ def test_free_releases_need_the_same_kind_of_counts(tmp_path, ledger, monkeypatc
     count = limited()
     fpo.release(MEN, count, ledger=ledger, key="kept")
     with pytest.raises(fp.LedgerError, match="does not know these counts"):
-        fpo.release(WOMEN, TABLES, ledger=ledger, within="kept")
+        fpo.release(WOMEN, TABLES, ledger=ledger, covered_by="kept")
     fpo.release(MEN, TABLES, ledger=ledger, key="all")
     with pytest.raises(fp.LedgerError, match="does not know these counts"):
-        fpo.release(WOMEN, count, ledger=ledger, within="all")
+        fpo.release(WOMEN, count, ledger=ledger, covered_by="all")
     with monkeypatch.context() as patch:
         patch.setattr(ReleaseCharges, "record_draw", killed)
         with pytest.raises(KilledError):
             fpo.publish(MEN, count, tmp_path / "m", ledger=ledger, key="begun")
     with pytest.raises(fp.LedgerError, match="not drawn yet: finish that one first"):
-        fpo.release(WOMEN, TABLES, ledger=ledger, within="begun")
+        fpo.release(WOMEN, TABLES, ledger=ledger, covered_by="begun")
     # Finished from its staged answers, it still knows which counts it is of.
     fpo.publish(MEN, count, tmp_path / "m", ledger=ledger, key="begun")
     assert ledger.stages()[3].counts == count.seal
-    fpo.publish(WOMEN, count, tmp_path / "w", ledger=ledger, within="begun")
+    fpo.publish(WOMEN, count, tmp_path / "w", ledger=ledger, covered_by="begun")
 
 
 def test_a_retry_of_other_rows_is_refused(tmp_path, ledger, monkeypatch):

@@ -258,12 +258,12 @@ class TestComposition:
         fpo.release(PLAN, tables(PLAN), ledger=ledger, key="first")
         more = fp.Workload(DOMAIN, [fp.queries({"age": fp.ranges([(0, 0)])}, std=1.0)])
         free = fp.design(more, cell_budgets=ledger.unused_budget("first", DOMAIN))
-        released = fpo.release(free, tables(free), ledger=ledger, within="first")
+        released = fpo.release(free, tables(free), ledger=ledger, covered_by="first")
         assert released.entry.rho == 0
         text = self.told(released, ledger)
-        assert rows(text)[1][2] == "free"
-        assert "costs no cell more than an earlier charge paid for" in text
-        assert text.endswith("number 2, free within number 1.")
+        assert rows(text)[1][2] == "covered"
+        assert "costs no cell more than that charge paid for" in text
+        assert text.endswith("number 2, covered by number 1.")
 
 
 def test_long_lists_are_cut_and_summed_up(monkeypatch, tmp_path):

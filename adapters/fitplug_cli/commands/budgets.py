@@ -115,22 +115,24 @@ def check_max_rho(spec: Spec, plan: Plan) -> None:
     )
 
 
-def check_first_charge(spec: Spec, plan: Plan, within: int | str | None) -> None:
+def check_first_charge(spec: Spec, plan: Plan, covered_by: int | str | None) -> None:
     """Check a charge that would be the first one of a ledger that does not exist yet.
 
     Args:
         spec: The spec, which names a ledger.
         plan: The plan that is charged.
-        within: The earlier charge that the release shall be free within, if any.
+        covered_by: The earlier charge that is to cover the release, if any.
 
     Raises:
-        LedgerError: If the release shall be free within an earlier charge.
+        LedgerError: If an earlier charge is to cover the release.
         OverBudget: If the plan costs more than the total budget.
     """
     assert spec.ledger is not None
     needed, total = compute_rho(plan), spec.ledger.exact_total
-    if within is not None:
-        raise LedgerError(f"the ledger {spec.ledger_path} does not exist yet: leave --within out")
+    if covered_by is not None:
+        raise LedgerError(
+            f"the ledger {spec.ledger_path} does not exist yet: leave --covered-by out"
+        )
     if Fraction(needed) > total:
         shown = floor_written(total)
         raise OverBudget(

@@ -29,7 +29,7 @@ _COLUMNS = (
     "key",
     "plan_digest",
     "output",
-    "within",
+    "covered_by",
     "profile",
     "state",
     "state_time",
@@ -243,8 +243,8 @@ def _format_exactly(rho: Fraction) -> str:
 
 
 def _format_cost(entry: Entry) -> str:
-    if entry.within is not None:
-        return f"free within {entry.within}"
+    if entry.covered_by is not None:
+        return f"covered by {entry.covered_by}"
     return format_up(ceil_float(entry.rho))
 
 

@@ -51,26 +51,26 @@ class ChargeOptions:
 
     Attributes:
         key: The key of the release.
-        within: The number or key of an earlier charge, within which the release is free.
+        covered_by: The number or key of an earlier charge that covers the release.
         again: Whether to pay for another draw of a plan that was released before.
         replace: Whether to keep an earlier release in the folder under another name.
     """
 
     key: str | None = None
-    within: ChargeReference | None = None
+    covered_by: ChargeReference | None = None
     again: bool = False
     replace: bool = False
 
 
 def read_charge_options(
-    spec: Spec, key: str | None, within: str | None, again: bool, replace: bool
+    spec: Spec, key: str | None, covered_by: str | None, again: bool, replace: bool
 ) -> ChargeOptions:
     """Check the options of a charge.
 
     Args:
         spec: The spec.
         key: The key of the release.
-        within: The number or key of an earlier charge; digits alone are a number.
+        covered_by: The number or key of an earlier charge; digits alone are a number.
         again: Whether to pay for another draw.
         replace: Whether to keep an earlier release under another name.
 
@@ -78,7 +78,7 @@ def read_charge_options(
         SpecError: If an option needs a ledger that the spec does not name, or options exclude each
             other.
     """
-    asked = {"--key": key, "--within": within, "--again": again, "--replace": replace}
+    asked = {"--key": key, "--covered-by": covered_by, "--again": again, "--replace": replace}
     for option, given in asked.items():
         if given not in (None, False) and spec.ledger is None:
             shown = option if given is True else f"{option} {given!r}"
@@ -91,27 +91,27 @@ def read_charge_options(
             f"--again is for releases without a key; another draw of the plan beside {key!r} needs "
             "only another --key"
         )
-    earlier: ChargeReference | None = within
-    if within is not None and within.isdecimal() and len(within) < _MOST_DIGITS:
-        earlier = int(within)
+    earlier: ChargeReference | None = covered_by
+    if covered_by is not None and covered_by.isdecimal() and len(covered_by) < _MOST_DIGITS:
+        earlier = int(covered_by)
     return ChargeOptions(key, earlier, again, replace)
 
 
 def check_counts_are_kept(spec: Spec, options: ChargeOptions) -> None:
-    """Check that counting the records anew can serve a release within an earlier charge.
+    """Check that counting the records anew can serve a release that an earlier charge covers.
 
     Raises:
         SpecError: If other records may be counted than for the earlier charge.
     """
-    if options.within is None:
+    if options.covered_by is None:
         return
     why = "person keeps others each time they are counted" if spec.data.person is not None else None
     if spec.source.rows is not None:
         why = "weight or where may count others"
     if why is not None:
         raise SpecError(
-            f"{spec.path}: --within {options.within!r} needs the same records as that charge, but "
-            f"[data] {why}; use `fitplug release --counts` "
+            f"{spec.path}: --covered-by {options.covered_by!r} needs the same records as that "
+            f"charge, but [data] {why}; use `fitplug release --counts` "
             "with the counts file that the charge was released from"
         )
 
@@ -171,7 +171,7 @@ def publish_release(
     """
     has_begun = spec.ledger is None or has_ledger_file(spec)
     if not has_begun:
-        check_first_charge(spec, plan, options.within)
+        check_first_charge(spec, plan, options.covered_by)
     publish = _publish_in_parts if spec.output.parts else _publish_whole
     published, state, ledger = publish(spec, plan, options, counts_file)
     print_release(published, ledger, spec.output_location, state)
@@ -257,7 +257,7 @@ def make_request(
         plan,
         CountedRows(spec.source.rows, "declared" if spec.data.person is None else "enforced"),
         ledger=ledger,
-        within=options.within,
+        covered_by=options.covered_by,
         what=f"{spec.path.name}: {list_names(spec.workload.names)}",
         key=options.key,
         again=options.again,

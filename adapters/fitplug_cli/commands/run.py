@@ -16,6 +16,7 @@ from fitplug_cli.commands.releases import (
 )
 from fitplug_cli.options import (
     AgainOption,
+    CoveredByOption,
     FullOption,
     JsonOption,
     KeyOption,
@@ -24,7 +25,6 @@ from fitplug_cli.options import (
     ReplaceOption,
     SpecArgument,
     VerboseOption,
-    WithinOption,
 )
 from fitplug_cli.render import print_json, print_plan, set_up_output, warn_of_release
 from fitplug_cli.spec import load_spec
@@ -34,7 +34,7 @@ def run(
     spec_file: SpecArgument,
     plan_file: PlanOption = None,
     key: KeyOption = None,
-    within: WithinOption = None,
+    covered_by: CoveredByOption = None,
     again: AgainOption = False,
     replace: ReplaceOption = False,
     full: FullOption = False,
@@ -48,7 +48,7 @@ def run(
     interrupted is finished by the same command, at no further cost.
     """
     set_up_output(quiet=quiet, as_json=as_json, verbose=verbose)
-    _release(spec_file, None, plan_file, (key, within, again, replace), as_json, full)
+    _release(spec_file, None, plan_file, (key, covered_by, again, replace), as_json, full)
 
 
 def release(
@@ -58,7 +58,7 @@ def release(
     ],
     plan_file: PlanOption = None,
     key: KeyOption = None,
-    within: WithinOption = None,
+    covered_by: CoveredByOption = None,
     again: AgainOption = False,
     replace: ReplaceOption = False,
     full: FullOption = False,
@@ -71,7 +71,7 @@ def release(
     This happens exactly once. A release that was interrupted is finished by the same command.
     """
     set_up_output(quiet=quiet, as_json=as_json, verbose=verbose)
-    _release(spec_file, counts_file, plan_file, (key, within, again, replace), as_json, full)
+    _release(spec_file, counts_file, plan_file, (key, covered_by, again, replace), as_json, full)
 
 
 def _release(
@@ -84,7 +84,7 @@ def _release(
 ) -> None:
     """Release the counts of a file, or count the data of the spec and release them.
 
-    `asked` has --key, --within, --again and --replace.
+    `asked` has --key, --covered-by, --again and --replace.
     """
     spec = load_spec(spec_file)
     charge = read_charge_options(spec, *asked)

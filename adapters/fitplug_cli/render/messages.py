@@ -202,8 +202,8 @@ def _describe_charge(
     entry = release.entry
     assert entry is not None
     charge = f"rho = {format_up(ceil_float(entry.rho))} charged"
-    if entry.within is not None:
-        charge = f"free within the charge {entry.within}"
+    if entry.covered_by is not None:
+        charge = f"covered by the charge {entry.covered_by}"
     if state != "new":
         charge += f" before, as number {entry.id}, and nothing now"
     new = " (new)" if state == "new" and len(ledger.entries()) == 1 else ""

@@ -57,7 +57,9 @@ class SeriesCharge:
     def read_draws(self) -> Mapping[str | None, StagedCharge]:
         """Read the draws of periods that the ledger has, by their keys."""
         entries, stages = self.ledger.entries(), self.ledger.stages()
-        draws = [entry for entry in entries if entry.within == self.entry and entry.id in stages]
+        draws = [
+            entry for entry in entries if entry.covered_by == self.entry and entry.id in stages
+        ]
         return {entry.key: StagedCharge(entry, stages[entry.id]) for entry in draws}
 
 

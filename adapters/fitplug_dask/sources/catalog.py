@@ -22,10 +22,8 @@ from fitplug.counts import Source
 from fitplug.errors import DataError
 from fitplug.files import is_url, redact_url
 from fitplug_dask.sources.delta_tables import find_delta_files
-from fitplug_dask.sources.file_names import (
-    infer_format,
-)
-from fitplug_dask.sources.file_search import list_local_files, list_stored_files
+from fitplug_dask.sources.file_names import find_lake_above, infer_format
+from fitplug_dask.sources.file_search import FindLake, list_local_files, list_stored_files
 from fitplug_dask.sources.iceberg_tables import find_iceberg_files
 from fitplug_dask.sources.library_tables import (
     find_arrow_stream,
@@ -160,11 +158,14 @@ def _find_by_path(source: Paths, options: Options | None = None) -> list[SourceF
     listed = partial(list_stored_files, options=options or {})
     locations = get_request_pool().map(listed, urls) if len(urls) > 1 else map(listed, urls)
     stored = dict(zip(urls, locations, strict=True))
+    find_lake = cache(find_lake_above)  # of folders, as many files are in one
     files = [
         file
         for entry in map(str, given)
         for file in (
-            map(_describe_stored, stored[entry]) if entry in stored else _find_local(entry)
+            map(_describe_stored, stored[entry])
+            if entry in stored
+            else _find_local(entry, find_lake)
         )
     ]
     _check_each_once(files)
@@ -183,10 +184,10 @@ def _describe_stored(location: Location) -> SourceFile:
     return SourceFile(displayed, tuple(keys), location, infer_format(displayed))
 
 
-def _find_local(given: str) -> Iterator[SourceFile]:
+def _find_local(given: str, find_lake: FindLake) -> Iterator[SourceFile]:
     """Yield the files that one local path or glob means."""
     resolve = cache(lambda folder: str(Path(folder).absolute()))  # of folders, as below
-    for path in list_local_files(strip_local_scheme(given)):
+    for path in list_local_files(strip_local_scheme(given), find_lake):
         folder, name = os.path.split(path)
         location = Location(os.path.join(resolve(folder), name))  # noqa: PTH118 (a plain path)
         yield SourceFile(path, _parse_keys(folder), location, infer_format(path))

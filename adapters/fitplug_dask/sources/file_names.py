@@ -107,9 +107,10 @@ def find_local_lake(folder: Path, names: Collection[str]) -> str | None:
     return None
 
 
-def find_lake_above(path: Path) -> tuple[Path, str] | None:
-    """Return a local folder above a path that is a lake's table, and of which kind; or None."""
-    for folder in path.absolute().parents:
+def find_lake_above(inner: Path) -> tuple[Path, str] | None:
+    """Return a local folder or one above it that is a lake's table, and of which kind; or None."""
+    inner = inner.absolute()
+    for folder in (inner, *inner.parents):
         marks = [name for name in (_DELTA, _HUDI, _ICEBERG) if (folder / name).is_dir()]
         if kind := find_local_lake(folder, marks):
             return folder, kind

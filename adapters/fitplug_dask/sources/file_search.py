@@ -6,7 +6,7 @@ import glob
 import itertools
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
@@ -43,12 +43,16 @@ from fitplug_dask.sources.stores import (
 States: TypeAlias = dict[str, State | None]
 """The paths of files in a store, with their states as far as these are known."""
 
+FindLake: TypeAlias = Callable[[Path], tuple[Path, str] | None]
+"""Does what `find_lake_above` does."""
 
-def list_local_files(given: str) -> list[str]:
+
+def list_local_files(given: str, find_lake: FindLake = find_lake_above) -> list[str]:
     """List the files that a local file, folder or glob means.
 
     Args:
         given: The path or pattern. The paths returned begin as it does.
+        find_lake: `find_lake_above`, or what remembers its results for one search.
 
     Returns:
         The paths, in a fixed order.
@@ -58,16 +62,18 @@ def list_local_files(given: str) -> list[str]:
             lake, or a file that seems to hold rows has no known suffix.
     """
     path = Path(given)
-    if lake := find_lake_above(_find_fixed(given) / "any"):
+    is_folder = path.is_dir()
+    exists = is_folder or path.exists()
+    if lake := find_lake(path.parent if exists and not is_folder else _find_fixed(path)):
         folder, kind = lake
         shown = given if folder == path.absolute() else folder
         raise DataError(f"{shown} is {describe_lake(kind)}")
-    if path.is_dir():
+    if is_folder:
         files = list(_walk_folder(given, ()))
         if not files:
             raise DataError(f"the folder {given} holds no {SUFFIX_LIST} file; check the path")
         return files
-    if path.exists():
+    if exists:
         return [given]
     if not glob.has_magic(given):
         raise DataError(f"{given} does not exist; check the path")
@@ -84,12 +90,11 @@ def list_local_files(given: str) -> list[str]:
     return files
 
 
-def _find_fixed(given: str) -> Path:
+def _find_fixed(path: Path) -> Path:
     """Return the part of a path or pattern before the first name with a wildcard."""
-    if Path(given).exists():
-        return Path(given)
-    parts = itertools.takewhile(lambda part: not glob.has_magic(part), PurePath(given).parts)
-    return Path(*parts)
+    if path.exists():
+        return path
+    return Path(*itertools.takewhile(lambda part: not glob.has_magic(part), path.parts))
 
 
 def _match_pattern(pattern: str) -> list[str]:

@@ -322,6 +322,9 @@ class ClusterRunner(Runner):
             raise
         except Exception as error:
             failed = type(error).__name__
+            # Dask's own frames refer to it, and by its traceback it would keep this runner and its
+            # futures alive until the garbage is collected.
+            error.__traceback__ = None
         # Dask cancels all futures when the scheduler is lost, which says nothing of workers.
         # A worker that came later and has no fitplug fails when it reads a task.
         inspect_workers(self.client, self._packages)

@@ -172,10 +172,10 @@ def gather_ended(client: Any, ends: queue.SimpleQueue[Any], left: int) -> dict[A
         FitplugError: The scheduler does not answer, or no worker can run tasks for too long.
     """
     futures = [_await_end(client, ends)]
-    time.sleep(_UPDATE_SECONDS if left > 1 else 0)
+    until = time.monotonic() + _UPDATE_SECONDS
     with contextlib.suppress(queue.Empty):
-        while True:
-            futures.append(ends.get_nowait())
+        while len(futures) < left:
+            futures.append(ends.get(timeout=max(0.0, until - time.monotonic())))
     fetched: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     async def gather() -> Any:

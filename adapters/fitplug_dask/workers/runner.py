@@ -244,7 +244,8 @@ class ThreadRunner(Runner):
             return result
 
         self.map(action, act_and_add, inputs, shared=shared, weights=weights, report=report)
-        return raise_fault(add(*terms))
+        is_sum = len(terms) == 1 < len(inputs)
+        return terms[0] if is_sum else raise_fault(add(*terms))
 
     def run_on_each(self, action: str, act: Callable[[], Any], seconds: float) -> None:
         raise_fault(act())
