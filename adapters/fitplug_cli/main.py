@@ -22,12 +22,15 @@ from fitplug_cli.options import CommandGroup
 
 _COMMANDS = {
     "init": ("init", "Create a spec from the names and types of the columns."),
-    "run": ("run", "Design, count and release in one step, exactly once."),
-    "design": ("design", "Design a plan and write it to a file. No data is read."),
     "report": ("report", "Show what a plan costs, and what its targets cost."),
+    "run": ("run", "Design, count and release in one step, exactly once."),
+    "show": ("show", "Show the numbers of a release with their margins of error."),
+    "estimate": ("estimate", "Estimate sums, differences and ratios of answers."),
+    "compare": ("compare", "Compare two specs or plans: rho, margins, prices of targets."),
+    "verify": ("verify", "Prove a plan, a release or a ledger again."),
+    "design": ("design", "Design a plan and write it to a file. No data is read."),
     "count": ("count", "Count the exact tables the plan needs into a file."),
     "release": ("run", "Release counts: charge the ledger, draw noise, write tables."),
-    "estimate": ("estimate", "Estimate sums, differences and ratios of answers."),
     "export": ("export", "Write a release for other tools, with std and margins of error."),
     "truncation": ("truncation", "Estimate how many rows a limit per person left out."),
     "ledger": ("ledger", "Show or create a ledger: a privacy budget and its charges."),

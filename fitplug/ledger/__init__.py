@@ -13,6 +13,7 @@ from fitplug.ledger.records import (
     make_budget,
 )
 from fitplug.ledger.release_charges import DrawRequest, ReleaseCharges
+from fitplug.ledger.summary import format_ledger_html, summarise_ledger
 
 __all__ = [
     "Budget",
@@ -27,6 +28,8 @@ __all__ = [
     "StagedCharge",
     "decode_fraction",
     "encode_fraction",
+    "format_ledger_html",
     "hash_values",
     "make_budget",
+    "summarise_ledger",
 ]

@@ -16,6 +16,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from fitplug.display import MOST_GROUPS, format_down, format_up
 from fitplug.domain import Domain
 from fitplug.ledger import rows
 from fitplug.ledger.cell_costs import CellCosts, compute_unused_budget
@@ -29,6 +30,7 @@ from fitplug.ledger.earlier_charges import charge_covered, check_covered, read_c
 from fitplug.ledger.file import LedgerFile, bind_unit, open_ledger
 from fitplug.ledger.measurement_cost import evaluate_rho
 from fitplug.ledger.records import Budget, Entry, Stage, check_amount, make_budget
+from fitplug.ledger.summary import format_ledger_html, summarise_ledger
 from fitplug.numeric import FloatArray, ceil_written, floor_written
 from fitplug.plan import Plan
 from fitplug.privacy import DiscreteNoise
@@ -342,6 +344,16 @@ class Ledger:
             _, entries = rows.read_entries(database)
             charge, costs = read_charge_costs(self._file, database, entries, covered_by, domain)
         return compute_unused_budget(domain, charge.rho, costs)
+
+    def __repr__(self) -> str:
+        budget = self._read_budget()
+        spent = format_up(ceil_written(budget.spent))
+        total = format_down(floor_written(budget.total))
+        return f"Ledger({str(self.path)!r}: rho = {spent} of {total} spent)"
+
+    def _repr_html_(self) -> str:
+        summary = summarise_ledger(*self.statement(), self.stages())
+        return format_ledger_html(str(self.path), summary, MOST_GROUPS)
 
     def _read_budget(self) -> Budget:
         """Read the budget, verified against the newest entries."""

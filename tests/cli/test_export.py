@@ -34,7 +34,7 @@ def test_a_folder_on_disk_is_enough(stored, tmp_path):
     ran = fitplug("export", stored, "--format", "sdmx-csv", "--agency", "TEST",
                   "--structure-version", "2.0.0", "--output", tmp_path / "sdmx")  # fmt: skip
     assert (ran.code, ran.err) == (0, "")
-    assert re.fullmatch(r"7 tables written: .*sdmx\n", ran.out.replace("\n", "") + "\n")
+    assert re.fullmatch(r"export +\S+sdmx \(7 tables\)\n", ran.out)
     flows = read_sdmx(tmp_path / "sdmx" / "structures.xml", validate=True).get_dataflows()
     assert {(one.agency, one.version) for one in flows} == {("TEST", "2.0.0")}
     assert len(flows) == 7
@@ -53,10 +53,10 @@ def test_a_folder_on_disk_is_enough(stored, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--format", "xlsx"], "--format xlsx: write one of sdmx-csv and frictionless"),
-        (["--format", "sdmx-csv"], "belong to an agency; give its identifier as --agency"),
+        (["--format", "xlsx"], "--format xlsx is unknown. Give sdmx-csv or frictionless."),
+        (["--format", "sdmx-csv"], "belong to an agency. Give its identifier as --agency."),
         (["--format", "sdmx-csv", "--agency", "1 2"], "is no identifier of SDMX"),
-        (["--format", "frictionless", "--agency", "X"], "are of --format sdmx-csv"),
+        (["--format", "frictionless", "--agency", "X"], "need --format sdmx-csv"),
         (["--format", "frictionless", "--confidence", "2"], "confidence"),
     ],
 )

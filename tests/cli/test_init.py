@@ -56,7 +56,7 @@ def test_names_and_types_and_no_value(tmp_path, kind):
     said = tomllib.loads(text)
     assert said["data"]["path"] == data
     assert said["domain"] == {}
-    assert "A column that identifies persons belongs into [data] person" in text
+    assert "A column that identifies persons belongs in [data] person" in text
     about = text.partition("[about]")[2]
     assert re.findall("(?m)^# ([a-z_]+) = ", about) == list(AboutSection.model_fields)
     for name in table.column_names:

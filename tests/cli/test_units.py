@@ -148,7 +148,7 @@ def test_reviews_say_how_many_rows_a_person_has(spec: Path, unit: str, kept: fp.
     assert record["unit"]["cells"] == cells
     ledger = spec.parent / "budget.db"
     assert json.loads(fitplug("ledger", "show", ledger, "--json").out)["unit"] == record["unit"]
-    exported = list(csv.DictReader(fitplug("ledger", "export", ledger, "--csv").out.splitlines()))
+    exported = list(csv.DictReader(fitplug("ledger", "show", ledger, "--csv").out.splitlines()))
     assert json.loads(exported[0]["unit"]) == record["unit"]
     for text in (fitplug("ledger", "show", ledger).out, review):
         assert str(plan.bound_unit) in " ".join(text.split())

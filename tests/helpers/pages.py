@@ -9,7 +9,7 @@ import os
 import re
 import shlex
 import shutil
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -172,7 +172,9 @@ def check_estimates(
 
 
 def read_numbers(words: list[str]) -> list[float]:
-    numbers = (match[0] for word in words for match in _NUMBER.finditer(word))
+    """The numbers of a line, but for the gap of a plan: a design may end at another one."""
+    compared = [word for before, word in pairwise(["", *words]) if before != "within"]
+    numbers = (match[0] for word in compared for match in _NUMBER.finditer(word))
     return [float(number.replace(",", "")) for number in numbers if number.strip(",-")]
 
 

@@ -13,10 +13,12 @@ from fitplug.plan import Plan
 from fitplug_cli.commands.clusters import connect
 from fitplug_cli.commands.design import design_within_limit, load_plan
 from fitplug_cli.files import check_target
-from fitplug_cli.options import PlanOption, QuietOption, SpecArgument, VerboseOption
+from fitplug_cli.options import JsonOption, PlanOption, QuietOption, SpecArgument, VerboseOption
 from fitplug_cli.render import (
+    build_preview_record,
     open_progress_bar,
-    out,
+    print_facts,
+    print_json,
     print_preview,
     print_row_rules,
     read_counts,
@@ -39,23 +41,29 @@ def count(
         bool, typer.Option("--dry-run", help="Only show files, rows, tasks and memory.")
     ] = False,
     quiet: QuietOption = False,
+    as_json: JsonOption = False,
     verbose: VerboseOption = False,
 ) -> None:
     """Count the exact tables the plan needs into a file. The file is CONFIDENTIAL."""
     import fitplug_dask
 
-    set_up_output(quiet=quiet, as_json=False, verbose=verbose)
+    set_up_output(quiet=quiet, as_json=as_json, verbose=verbose)
     spec = load_spec(spec_file)
     path = output or spec_file.with_suffix(".counts.npz")
     if not dry_run:
         check_target(path, read_counts)
     plan = load_plan(spec, plan_file) if plan_file else design_within_limit(spec)
     if dry_run:
-        print_preview(fitplug_dask.preview(spec.source, plan), plan)
+        preview = fitplug_dask.preview(spec.source, plan)
+        print_preview(preview, plan)
+        if as_json:
+            print_json(build_preview_record(preview))
         return
     tables = count_tables(spec, plan)
     write_counts(path, tables)
-    out.print(f"exact counts written, CONFIDENTIAL, delete after the release: {path}")
+    print_facts(("counts", f"{path} (exact and CONFIDENTIAL: delete them after the release)"))
+    if as_json:
+        print_json({"counts": str(path), "confidential": True})
 
 
 def count_tables(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated
@@ -92,6 +93,14 @@ def design_at_any_cost(spec: Spec) -> Plan:
         except InputError as error:
             raise SpecError(f"{spec.path}: {name_place(str(error))}") from None
     return plan
+
+
+def find_plan(path: Path) -> tuple[Plan, Spec | None]:
+    """Load the plan of a plan file, or design that of a spec file, even above its max_rho."""
+    if zipfile.is_zipfile(path):
+        return Plan.load(path), None
+    spec = load_spec(path)
+    return design_at_any_cost(spec), spec
 
 
 def get_plan(spec: Spec, path: Path | None, key: str | None) -> Plan:

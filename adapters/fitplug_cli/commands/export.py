@@ -10,8 +10,8 @@ import typer
 from fitplug.errors import InputError
 from fitplug.release import Release
 from fitplug.workload import check_confidence
-from fitplug_cli.options import ConfidenceOption, QuietOption
-from fitplug_cli.render import out, set_up_output
+from fitplug_cli.options import ConfidenceOption, JsonOption, QuietOption
+from fitplug_cli.render import print_facts, print_json, set_up_output
 from fitplug_export import write_data_package, write_sdmx
 
 FORMATS = ("sdmx-csv", "frictionless")
@@ -38,16 +38,17 @@ def export(
     ] = None,
     confidence: ConfidenceOption = 0.95,
     quiet: QuietOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Write a release for other tools, with std and margins of error. No data is read."""
-    set_up_output(quiet=quiet, as_json=False)
+    set_up_output(quiet=quiet, as_json=as_json)
     if export_format not in FORMATS:
-        raise InputError(f"--format {export_format}: write one of {' and '.join(FORMATS)}")
+        raise InputError(f"--format {export_format} is unknown. Give {' or '.join(FORMATS)}.")
     is_sdmx = export_format == "sdmx-csv"
     if not is_sdmx and (agency is not None or structure_version is not None):
-        raise InputError("--agency and --structure-version are of --format sdmx-csv")
+        raise InputError("--agency and --structure-version need --format sdmx-csv.")
     if is_sdmx and agency is None:
-        raise InputError("structures of SDMX belong to an agency; give its identifier as --agency")
+        raise InputError("SDMX structures belong to an agency. Give its identifier as --agency.")
     check_confidence(confidence)
     release = Release.load(folder)
     if agency is None:
@@ -55,4 +56,7 @@ def export(
     else:
         version = structure_version or "1.0.0"
         write_sdmx(release, output, agency=agency, version=version, confidence=confidence)
-    out.print(f"{len(release.plan.workload.groups)} tables written: {output}")
+    tables = len(release.plan.workload.groups)
+    print_facts(("export", f"{output} ({tables} tables)"))
+    if as_json:
+        print_json({"folder": str(output), "format": export_format, "tables": tables})

@@ -15,7 +15,8 @@ from fitplug.domain import Domain
 from fitplug.errors import DomainError, InputError
 from fitplug_cli.files import PUBLIC, check_parent_folder, replace_file
 from fitplug_cli.inputs import read_codebook
-from fitplug_cli.render import out
+from fitplug_cli.options import JsonOption, QuietOption
+from fitplug_cli.render import print_facts, print_json, set_up_output
 from fitplug_cli.spec import UNDECIDED
 from fitplug_dask.schema import FOLDER, list_columns
 
@@ -41,7 +42,7 @@ unit = {unit:<25}# who is protected, which only you know: {{ records = 1 }} if e
 delta = 1e-9                    # at which epsilon is reported
 
 [domain]                        # what exists, from a codebook and never from the rows
-# A column that identifies persons belongs into [data] person, and not into the domain.
+# A column that identifies persons belongs in [data] person, not in the domain.
 """
 
 _TAIL = """
@@ -130,10 +131,13 @@ def init(
             "--header", help="The first line names the columns, although it looks like data."
         ),
     ] = False,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Begin a spec from the names and types of the columns. No row is read."""
+    """Create a spec from the names and types of the columns. No row is read."""
+    set_up_output(quiet=quiet, as_json=as_json)
     if not data:
-        raise InputError("DATA is empty; name a file, folder, glob or URL")
+        raise InputError("DATA is empty. Name a file, folder, glob or URL.")
     _check_is_new(output)
     folder = output.absolute().parent
     path = data if "://" in data else os.path.relpath(data, folder)
@@ -142,7 +146,9 @@ def init(
     with replace_file(output, PUBLIC) as partial:
         partial.write_text(content, encoding="utf-8")
     asked = "domain and queries" if records else "unit of privacy, domain and queries"
-    out.print(f"new spec: {output}. Fill in its {asked}.")
+    print_facts(("spec", f"{output} (new). Fill in its {asked}."))
+    if as_json:
+        print_json({"spec": str(output), "columns": dict(types)})
 
 
 def _build_text(

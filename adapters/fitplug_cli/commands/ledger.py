@@ -1,4 +1,4 @@
-"""`fitplug ledger`: it begins a ledger, shows what it holds, and exports its entries."""
+"""`fitplug ledger`: it creates a ledger, and shows its budget and charges."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import dataclasses
 import json
 import sys
 from fractions import Fraction
+from html import escape
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,10 +16,25 @@ from rich.table import Table
 
 from fitplug.display import format_down, format_up
 from fitplug.errors import BudgetError, InputError
-from fitplug.ledger import Budget, Entry, Ledger, Stage
+from fitplug.ledger import (
+    Budget,
+    Entry,
+    Ledger,
+    Stage,
+    format_ledger_html,
+    summarise_ledger,
+)
 from fitplug.numeric import ceil_float, ceil_written, floor_written
-from fitplug_cli.options import CommandGroup
-from fitplug_cli.render import neutralise_record, out, print_json, print_table
+from fitplug_cli.options import CommandGroup, JsonOption, QuietOption
+from fitplug_cli.render import (
+    build_ledger_record,
+    neutralise_record,
+    out,
+    print_facts,
+    print_json,
+    print_table,
+    set_up_output,
+)
 
 _COLUMNS = (
     "id",
@@ -47,7 +63,7 @@ The noise is that on each of so many integer answers, if all of it is discrete G
 
 app = typer.Typer(
     cls=CommandGroup,
-    help="Show or begin a ledger: a privacy budget and all its charges.",
+    help="Show or create a ledger: a privacy budget and its charges.",
     add_completion=False,
     rich_markup_mode=None,
 )
@@ -74,75 +90,25 @@ def init(
             "less rho.",
         ),
     ] = False,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Begin a ledger with its total budget.
-
-    The budget is --rho, or --epsilon with --delta.
-    """
+    """Create a ledger with its total budget: --rho, or --epsilon with --delta."""
+    set_up_output(quiet=quiet, as_json=as_json)
     if rho is None and epsilon is None and delta is None:
-        raise BudgetError("the budget is missing: give --rho, or --epsilon with --delta")
+        raise BudgetError("The budget is missing. Give --rho, or --epsilon with --delta.")
     ledger = Ledger(path, rho, epsilon=epsilon, delta=delta, any_noise=any_noise)
     spent = f", {format_up(ledger.spent)} of it spent already" if ledger.spent else ""
-    out.print(f"ledger of rho = {format_down(ledger.total)}{spent}: {path}")
+    print_facts(("ledger", f"{path}: rho = {format_down(ledger.total)}{spent}"))
+    if as_json:
+        print_json(build_ledger_record(ledger) or {})
 
 
 @app.command()
 def show(
     path: PathArgument,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
-) -> None:
-    """Show the budget, what is left, and every charge.
-
-    A charge is shown with its state: whether it was only charged, its noise was drawn, or its
-    folder was published. The file is verified.
-    """
-    if as_json:
-        print_ledger_as_json(path)
-    else:
-        ledger = _open_existing(path)
-        (budget, entries), stages = ledger.statement(), ledger.stages()
-        rows = Table.grid(padding=(0, 2))
-        amounts, delta = _list_amounts(budget), budget.delta
-        spent = None if delta is None or not entries else budget.epsilon_at(delta)
-        rows.add_row("total", _format_amount(format_down(amounts["total"]), budget.epsilon, delta))
-        rows.add_row("spent", _format_amount(format_up(amounts["spent"]), spent, delta))
-        rows.add_row("remaining", _format_amount(format_down(amounts["remaining"])))
-        if budget.epsilon is not None:
-            rows.add_row("noise", "any" if budget.any_noise else "discrete Gaussian only")
-        if budget.bound_unit is not None:
-            rows.add_row("for", _make_printable(str(budget.bound_unit)))
-        print_table(rows)
-        if not entries:
-            out.print(f"nothing was charged yet: {ledger.path}")
-            return
-        table = Table(box=None)
-        # What every charge is for is said once.
-        is_of_one_unit = {entry.bound_unit for entry in entries} <= {budget.bound_unit}
-        names = ["no.", "time (UTC)", "rho", "state", "what", "key", "plan", "output"]
-        for name in names if is_of_one_unit else [*names, "unit"]:
-            is_long = name in ("what", "key", "output", "unit")
-            table.add_column(name, no_wrap=not is_long, overflow="fold")
-        for entry in entries:
-            table.add_row(
-                str(entry.id),
-                entry.time[:19].replace("T", " "),
-                _format_cost(entry),
-                _get_state(stages.get(entry.id)),
-                *(_make_printable(text) for text in (entry.what, entry.key)),
-                _make_printable(entry.plan_digest)[:12],
-                _make_printable(entry.output),
-                *([] if is_of_one_unit else [_make_printable(str(entry.bound_unit))]),
-            )
-        print_table(table)
-
-
-@app.command()
-def export(
-    path: PathArgument,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print the entries as CSV.")] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the budget and the entries as JSON.")
-    ] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print the charges as CSV.")] = False,
+    as_html: Annotated[bool, typer.Option("--html", help="Print a page for a browser.")] = False,
     spreadsheet_safe: Annotated[
         bool,
         typer.Option(
@@ -150,16 +116,42 @@ def export(
             help="With --csv: put an apostrophe before texts that begin as formulas do.",
         ),
     ] = False,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Write every charge, with exact amounts, to the standard output."""
-    if as_csv == as_json:
-        raise InputError("what to write is not clear: give one of --csv and --json")
-    if spreadsheet_safe and as_json:
-        raise InputError("--spreadsheet-safe is of CSV: leave it out, or give --csv")
+    """Show the budget, what is left, and every charge.
+
+    A charge is shown with its state: whether it was only charged, its noise was drawn, or its
+    folder was published. The file is verified. --csv and --json have the exact amounts.
+    """
+    set_up_output(quiet=quiet, as_json=as_json)
+    if as_csv + as_html + as_json > 1:
+        raise InputError("Give only one of --csv, --html and --json.")
+    if spreadsheet_safe and not as_csv:
+        raise InputError("--spreadsheet-safe needs --csv.")
+    if not path.exists():
+        raise InputError(f"{path}: there is no such ledger; check the path")
+    ledger = Ledger(path)
     if as_json:
-        print_ledger_as_json(path)
-        return
-    ledger = _open_existing(path)
+        _print_json(ledger)
+    elif as_csv:
+        _print_csv(ledger, spreadsheet_safe=spreadsheet_safe)
+    elif as_html:
+        _print_page(ledger)
+    else:
+        _print_tables(ledger)
+
+
+def _print_page(ledger: Ledger) -> None:
+    """Print the ledger as an HTML page."""
+    summary = summarise_ledger(*ledger.statement(), ledger.stages())
+    body = format_ledger_html(str(ledger.path), summary, len(summary.charges))
+    head = f'<meta charset="utf-8"><title>{escape(ledger.path.name)}</title>'
+    print(f'<!doctype html><html lang="en"><head>{head}</head><body>{body}</body></html>')
+
+
+def _print_csv(ledger: Ledger, *, spreadsheet_safe: bool) -> None:
+    """Print every charge as CSV, with exact amounts."""
     writer = csv.DictWriter(sys.stdout, _COLUMNS, lineterminator="\n")
     writer.writeheader()
     stages = ledger.stages()
@@ -169,17 +161,24 @@ def export(
         writer.writerow(neutralise_record(record) if spreadsheet_safe else record)
 
 
-def print_ledger_as_json(path: Path) -> None:
-    """Print the budget and all entries as one JSON object, with exact amounts.
+def _print_tables(ledger: Ledger) -> None:
+    """Print the budget, and a table of all charges."""
+    summary = summarise_ledger(*ledger.statement(), ledger.stages())
+    print_facts(*summary.facts)
+    if not summary.charges:
+        out.print("Nothing was charged yet.")
+        return
+    table = Table(box=None)
+    for name in summary.headings:
+        is_long = name in ("what", "key", "output", "unit")
+        table.add_column(name, no_wrap=not is_long, overflow="fold")
+    for cells in summary.charges:
+        table.add_row(*cells)
+    print_table(table)
 
-    Args:
-        path: The file, which is verified.
 
-    Raises:
-        InputError: If there is no such file.
-        LedgerError: If the file is damaged.
-    """
-    ledger = _open_existing(path)
+def _print_json(ledger: Ledger) -> None:
+    """Print the budget and all charges as one JSON object, with exact amounts."""
     (budget, entries), stages = ledger.statement(), ledger.stages()
     record = {
         "path": str(ledger.path),
@@ -195,12 +194,6 @@ def print_ledger_as_json(path: Path) -> None:
     print_json(record, ascii_only=True)
 
 
-def _open_existing(path: Path) -> Ledger:
-    if not path.exists():
-        raise InputError(f"{path}: there is no such ledger; check the path")
-    return Ledger(path)
-
-
 def _list_amounts(budget: Budget) -> dict[str, float]:
     """Return the amounts in rho, each rounded to the safe side."""
     return {
@@ -210,14 +203,6 @@ def _list_amounts(budget: Budget) -> dict[str, float]:
     }
 
 
-def _format_amount(rho: str, epsilon: float | None = None, delta: float | None = None) -> str:
-    """Format an amount in rho, and in epsilon at delta if there is one."""
-    text = f"rho = {rho} (zCDP)"
-    return (
-        text if epsilon is None else f"{text}, epsilon = {format_up(epsilon)} at delta = {delta:g}"
-    )
-
-
 def _build_record(entry: Entry, stage: Stage | None) -> dict[str, Any]:
     """Build the record of an entry, with the stage of its release."""
     record = dataclasses.asdict(entry)
@@ -225,29 +210,14 @@ def _build_record(entry: Entry, stage: Stage | None) -> dict[str, Any]:
     record |= {"unit": entry.bound_unit.to_spec(), "noise_std": None, "noise_answers": None}
     if entry.noise is not None:
         record |= {"noise_std": entry.noise.noise_std, "noise_answers": entry.noise.answers}
-    record |= {"state": _get_state(stage), "state_time": None, "answers": None, "counts": None}
+    record |= {"state": "charged", "state_time": None, "answers": None, "counts": None}
     if stage is not None:
-        record |= {"state_time": stage.time, "answers": stage.answers, "counts": stage.counts}
+        record |= {"state": stage.state, "state_time": stage.time}
+        record |= {"answers": stage.answers, "counts": stage.counts}
     return {name: record[name] for name in _COLUMNS}
-
-
-def _get_state(stage: Stage | None) -> str:
-    """Return the word for how far the release of a charge has come."""
-    return "charged" if stage is None else stage.state
 
 
 def _format_exactly(rho: Fraction) -> str:
     if rho.denominator.bit_length() < 10_000:
         return str(rho)
     return f"{rho.numerator:#x}/{rho.denominator:#x}"  # Python refuses to print longer decimals
-
-
-def _format_cost(entry: Entry) -> str:
-    if entry.covered_by is not None:
-        return f"covered by {entry.covered_by}"
-    return format_up(ceil_float(entry.rho))
-
-
-def _make_printable(text: str | None) -> str:
-    """Replace the characters of a text that do not belong on one line of a terminal."""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text or "")

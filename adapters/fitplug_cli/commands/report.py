@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +13,7 @@ from fitplug.plan import Plan, Relaxation, relax
 from fitplug.privacy import check_delta
 from fitplug.release import Limited
 from fitplug_cli.commands.budgets import find_budget_warning
-from fitplug_cli.commands.design import design_at_any_cost
+from fitplug_cli.commands.design import find_plan
 from fitplug_cli.files import PUBLIC, check_target, replace_file
 from fitplug_cli.inputs import match_rows
 from fitplug_cli.options import JsonOption, QuietOption
@@ -30,7 +29,7 @@ from fitplug_cli.render import (
 from fitplug_cli.render.facts import collect_facts
 from fitplug_cli.render.page import render_page
 from fitplug_cli.render.terminal import build_report_record, print_relaxation, print_report
-from fitplug_cli.spec import Spec, load_spec
+from fitplug_cli.spec import Spec
 
 
 def report(
@@ -63,7 +62,7 @@ def report(
     set_up_output(quiet=quiet, as_json=as_json)
     if output is not None:
         check_target(output, _check_is_page)
-    plan, spec = _load_plan(plan_file)
+    plan, spec = find_plan(plan_file)
     limited: Limited | None = None
     if spec is not None:
         delta = spec.privacy.delta if delta is None else delta
@@ -111,14 +110,6 @@ def report(
             requested=needed,
             remaining=max_rho,
         )
-
-
-def _load_plan(path: Path) -> tuple[Plan, Spec | None]:
-    """Load the plan of a plan file, or design that of a spec file, even above its max_rho."""
-    if zipfile.is_zipfile(path):
-        return Plan.load(path), None
-    spec = load_spec(path)
-    return design_at_any_cost(spec), spec
 
 
 def _find_data_warning(spec: Spec) -> str | None:

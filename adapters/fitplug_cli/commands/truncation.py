@@ -11,8 +11,8 @@ from rich.table import Table
 from fitplug.families import list_names
 from fitplug.release import Release, TruncationLoss, estimate_truncation
 from fitplug.workload import check_confidence
-from fitplug_cli.options import ConfidenceOption, JsonOption
-from fitplug_cli.render import out, print_json, print_table
+from fitplug_cli.options import ConfidenceOption, JsonOption, QuietOption
+from fitplug_cli.render import out, print_json, print_table, set_up_output
 from fitplug_cli.render.facts import format_percent
 
 
@@ -34,9 +34,11 @@ def truncation(
         typer.Option("--of", help="What to count in WHOLE instead, if it has other groups."),
     ] = None,
     confidence: ConfidenceOption = 0.95,
+    quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Estimate how many records a limit by person left out. No data is read."""
+    """Estimate how many rows a limit per person left out. No data is read."""
+    set_up_output(quiet=quiet, as_json=as_json)
     truncated = estimate_truncation(Release.load(limited), Release.load(coarse), expression, of=of)
     if as_json:
         print_json(build_truncation_record(truncated, confidence))

@@ -20,7 +20,11 @@ from fitplug_cli.render.console import (
 )
 from fitplug_cli.render.counts_file import read_counts, write_counts
 from fitplug_cli.render.csv_tables import find_formula_warning, neutralise_record
-from fitplug_cli.render.json_records import build_ledger_record, build_plan_record
+from fitplug_cli.render.json_records import (
+    build_ledger_record,
+    build_plan_record,
+    build_preview_record,
+)
 from fitplug_cli.render.messages import (
     print_plan,
     print_preview,
@@ -33,6 +37,7 @@ __all__ = [
     "ProgressBar",
     "build_ledger_record",
     "build_plan_record",
+    "build_preview_record",
     "err",
     "find_formula_warning",
     "make_gap_reporter",

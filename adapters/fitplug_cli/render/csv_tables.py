@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -40,11 +40,11 @@ _NUMBER = r"[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
 _NUMBERS = re.compile(rf"{_NUMBER}(?:\.\.{_NUMBER})?")
 
 
-def write_csv(path: Path, table: Any, *, spreadsheet_safe: bool = False) -> None:
+def write_csv(path: Path | BinaryIO, table: Any, *, spreadsheet_safe: bool = False) -> None:
     """Write an Arrow table as CSV, with estimates and their spread rounded.
 
     Args:
-        path: The file.
+        path: The file, or its path.
         table: The table.
         spreadsheet_safe: Whether texts that begin as formulas do get an apostrophe.
 
@@ -71,14 +71,15 @@ def estimate_csv_size(domain: Domain, group: QueryGroup) -> int:
     return math.ceil(group.size * row_bytes)
 
 
-def count_table_decimals(stds: npt.NDArray[np.float64]) -> int:
-    """Return the number of decimals that show DIGITS digits of the smallest std above zero.
+def count_table_decimals(stds: npt.ArrayLike, digits: int = DIGITS) -> int:
+    """Return the number of decimals that show so many digits of the smallest std above zero.
 
     Returns:
         The number of decimals, the largest one if no std is above zero.
     """
+    stds = np.asarray(stds)
     least = stds[stds > 0].min(initial=np.inf)
-    return count_decimals(least, DIGITS, _MOST_DECIMALS) if np.isfinite(least) else _MOST_DECIMALS
+    return count_decimals(least, digits, _MOST_DECIMALS) if np.isfinite(least) else _MOST_DECIMALS
 
 
 def count_decimals(std: float, digits: int, most: int) -> int:

@@ -9,6 +9,7 @@ import dataclasses
 from fractions import Fraction
 from typing import Any
 
+from fitplug.counts import Preview
 from fitplug.ledger import Ledger
 from fitplug.numeric import ceil_float
 from fitplug.plan import Plan, describe_public_totals
@@ -96,6 +97,14 @@ def build_measures_record(plan: Plan) -> dict[str, Any]:
         "measures": {name: domain[name].spec() for name in measures},
         "measure_rules": list(rules),
     }
+
+
+def build_preview_record(preview: Preview) -> dict[str, Any]:
+    """Build the record of what a count would read; its number of rows has one digit."""
+    names = ("files", "format", "left_out", "rows_are", "tasks", "threads", "cells", "memory")
+    # The exact number of rows is confidential.
+    rows = None if preview.rows is None else int(float(f"{preview.rows:.1g}"))
+    return {name: getattr(preview, name) for name in names} | {"rows": rows}
 
 
 def build_ledger_record(ledger: Ledger | None) -> dict[str, Any] | None:

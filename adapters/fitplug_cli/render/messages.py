@@ -25,6 +25,7 @@ from fitplug.release import Release, describe_assumption, name_population
 from fitplug.workload import Workload
 from fitplug_cli.render.console import out, print_facts, print_table, warn
 from fitplug_cli.render.csv_tables import find_formula_warning
+from fitplug_cli.render.json_records import build_preview_record
 from fitplug_cli.render.release_record import read_release_record
 
 if TYPE_CHECKING:
@@ -103,9 +104,8 @@ def print_row_rules(spec: Spec) -> None:
 def print_preview(preview: Preview, plan: Plan) -> None:
     """Print what a count would read, and how much memory it would take."""
     rows = "not known before they are read"
-    if preview.rows is not None:
-        # The exact number is confidential.
-        rows = f"about {float(f'{preview.rows:.1g}'):,.0f}, by the files' footers"
+    if (rounded := build_preview_record(preview)["rows"]) is not None:
+        rows = f"about {rounded:,}, by the files' footers"
     files = f"{preview.files:,} {preview.format}"
     if preview.left_out:
         files += f"; {preview.left_out:,} more lie in folders that where leaves out"

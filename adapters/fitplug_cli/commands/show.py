@@ -1,0 +1,111 @@
+"""`fitplug show`: the numbers of a release with their margins of error."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from fitplug.display import format_rho
+from fitplug.errors import InputError, suggest_nearest
+from fitplug.release import MEASURES, Release, choose_intervals
+from fitplug_cli.options import JsonOption, QuietOption
+from fitplug_cli.render import out, print_facts, print_json, print_table, set_up_output
+from fitplug_cli.render.csv_tables import count_table_decimals, write_csv
+
+_DELTA = 1e-9
+
+_MOST_ROWS = 5
+"""The rows that are shown of each table if no table is named."""
+
+_DIGITS = 3
+
+
+def show(
+    folder: Annotated[str, typer.Argument(help="Folder of a release, or its URL.", metavar="OUT")],
+    table: Annotated[
+        str | None,
+        typer.Argument(help="Table to show in full. [default: the first rows of each]"),
+    ] = None,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print the table as CSV.")] = False,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the numbers of a release with their margins of error. No data is read."""
+    set_up_output(quiet=quiet, as_json=as_json or as_csv)
+    release = Release.load(folder)
+    known = release.plan.workload.names
+    if table is not None and table not in known:
+        raise InputError(f"{folder} has no table {table!r}; {suggest_nearest(table, known)}")
+    if as_csv:
+        if table is None or as_json:
+            raise InputError("--csv prints one table. Name a TABLE, and leave out --json.")
+        _print_csv(release, table)
+        return
+    names = known if table is None else (table,)
+    if as_json:
+        print_json(_build_record(release, folder, names))
+        return
+    cost = format_rho(release.rho, release.epsilon(_DELTA), _DELTA)
+    print_facts(("privacy cost", cost), ("unit", str(release.plan.unit)))
+    for name in names:
+        _print_group(release, name, None if table is not None else _MOST_ROWS)
+    if table is None:
+        out.print(f"A table in full: fitplug show {folder} TABLE")
+
+
+def _print_csv(release: Release, name: str) -> None:
+    """Print a table as CSV, rounded as in the folder of the release."""
+    for number, chunk in enumerate(release.iter_tables(name)):
+        text = io.BytesIO()
+        write_csv(text, chunk)
+        header, _, rows = text.getvalue().decode().partition("\n")
+        sys.stdout.write(rows if number else f"{header}\n{rows}")
+
+
+def _build_record(release: Release, folder: str, names: tuple[str, ...]) -> dict[str, Any]:
+    """Build the JSON record of tables, with all digits."""
+    groups = release.plan.workload
+    return {
+        "folder": folder,
+        "rho": release.rho,
+        "unit": release.plan.unit.to_spec(),
+        "population": release.population,
+        "tables": [
+            {
+                "name": name,
+                "quantity": groups[name].quantity,
+                **choose_intervals(groups[name], None)._asdict(),
+                "rows": list(_iterate_rows(release, name)),
+            }
+            for name in names
+        ],
+    }
+
+
+def _iterate_rows(release: Release, name: str) -> Iterator[dict[str, Any]]:
+    for chunk in release.iter_tables(name):
+        yield from chunk.to_pylist()
+
+
+def _print_group(release: Release, name: str, most: int | None) -> None:
+    """Print a table of a release, or its first rows."""
+    group = release.plan.workload[name]
+    rows = list(islice(_iterate_rows(release, name), most))
+    decimals = count_table_decimals([row["std"] for row in rows], _DIGITS)
+    labels = [column for column in rows[0] if column not in (*MEASURES, "confidence")]
+    title = f"{name}: {group.quantity}, {choose_intervals(group, None)}"
+    table = Table(*labels, title=title, title_justify="left", title_style="bold", box=None)
+    for measure in MEASURES:
+        table.add_column(measure, justify="right", no_wrap=True)
+    for row in rows:
+        numbers = [f"{row[measure] + 0.0:,.{decimals}f}" for measure in MEASURES]
+        table.add_row(*(str(row[label]) for label in labels), *numbers)
+    print_table(table)
+    if len(rows) < group.size:
+        out.print(f" and {group.size - len(rows):,} more rows")
