@@ -65,7 +65,7 @@ def main() -> None:
     ways: dict[str, Callable[[], object]] = {
         "bare sampler": lambda: bare(answers),
         "measurement(tables)": lambda: measurement(tables),
-        "release(plan, tables)": lambda: fpo.release(plan, tables),
+        "release(plan, tables)": lambda: fp.release(plan, tables),
     }
     times: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(ROUNDS):

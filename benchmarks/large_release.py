@@ -21,7 +21,7 @@ import opendp.prelude as dp
 from markdown_table import heading, line
 
 import fitplug as fp
-import fitplug_dask as fpd
+from fitplug_dask.releases import release_source
 
 ROUNDS = 3
 BATCH = 2**14
@@ -30,7 +30,7 @@ CORES = os.cpu_count() or 1
 ABOUT = """# A release of many answers
 
 A cube of {n} x {n} x {n} cells, with its margins, has {answers:,} answers. The bare sampler is
-OpenDP's `make_gaussian` on as many zeros, with batches on all of {cores} cores. `fpd.release` makes
+OpenDP's `make_gaussian` on as many zeros, with batches on all of {cores} cores. `fp.release` makes
 the whole release in one process: exact answers from the counts, the noise, durable parts,
 estimates, and tables in a folder; its ledger is charged. Each runs in a process of its own, in
 turn, {rounds} times.
@@ -47,7 +47,7 @@ def main(n: int, rounds: int = ROUNDS) -> None:
         bare, release = (measure(what, n) for what in ("bare", "release"))
         print(line(["the bare sampler", *show(bare), "", ""]))
         ratios = [f"{release[k] / bare[k]:.2f}" for k in ("seconds", "processor")]
-        print(line(["`fpd.release`", *show(release), *ratios]), flush=True)
+        print(line(["`fp.release`", *show(release), *ratios]), flush=True)
 
 
 def show(found: dict[str, float]) -> list[str]:
@@ -115,7 +115,7 @@ def release(plan: fp.Plan, tables: fp.Tables) -> Callable[[], None]:
     def make() -> None:
         with tempfile.TemporaryDirectory() as directory:
             ledger = fp.Ledger(Path(directory) / "budget.db", rho=1e3)
-            made = fpd.release(tables, plan, Path(directory) / "release", ledger=ledger, key="a")
+            made = release_source(plan, tables, Path(directory) / "release", ledger=ledger, key="a")
             assert made.plan_digest == plan.digest
 
     return make

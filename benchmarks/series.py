@@ -18,7 +18,6 @@ import numpy as np
 from markdown_table import heading, line
 
 import fitplug as fp
-import fitplug_dask as fpd
 
 
 def make_workload(months: int, regions: int) -> fp.Workload:
@@ -50,7 +49,7 @@ def time_periods(plan: fp.Plan) -> float:
     tables = fp.Tables(domain, {domain.names: counts})
     with tempfile.TemporaryDirectory() as folder:
         ledger = fp.Ledger(Path(folder, "budget.db"), rho=1e6)
-        series = fpd.begin_series(plan, Path(folder, "series"), ledger=ledger, key="a")
+        series = fp.begin_series(plan, Path(folder, "series"), ledger=ledger, key="a")
         start = time.perf_counter()
         for label in series.labels:
             series.release(label, tables)

@@ -30,7 +30,6 @@ from numpy.typing import NDArray
 
 import fitplug as fp
 import fitplug_export as fpe
-import fitplug_opendp as fpo
 
 HERE = Path(__file__).parent
 PEOPLE = HERE.parent / "examples" / "acs"
@@ -140,7 +139,7 @@ def measure_release(
     plan = fp.design(fp.Workload(domain, [*groups, fp.total(variance=1.0)]), rho=rho)
     counted = {names: tabulate(domain, codes, [names])[names] for names in plan.tables}
     counts = fp.Tables(domain, {names: x.astype(np.int64) for names, x in counted.items()})
-    release = fpo.release(plan, counts)
+    release = fp.release(plan, counts)
     own = {names: release.estimates[" x ".join(names)] for names in tables}
     given, measurements, total = fpe.to_mbi(release)
     model = estimation.MirrorDescent().estimate(

@@ -4,7 +4,7 @@ Domain -> Workload (query groups + targets) -> design -> Plan -> count -> measur
 """
 
 from fitplug import baselines
-from fitplug.adapters import count, preview
+from fitplug.adapters import Series, begin_series, count, open_series, preview, release
 from fitplug.counts import DeltaTable, IcebergTable, Preview, Source, Tables
 from fitplug.domain import Bins, Categories, CodePrefix, Dates, Domain, Hierarchy, Integers, Measure
 from fitplug.errors import (
@@ -92,6 +92,7 @@ __all__ = [
     "Release",
     "ReplaceOne",
     "SamplerError",
+    "Series",
     "Source",
     "Strategy",
     "Tables",
@@ -100,15 +101,18 @@ __all__ = [
     "Workload",
     "WorkloadError",
     "baselines",
+    "begin_series",
     "count",
     "design",
     "estimate_truncation",
     "evaluate",
     "marginal",
     "marginals",
+    "open_series",
     "preview",
     "queries",
     "ranges",
+    "release",
     "review",
     "subsets",
     "total",

@@ -8,7 +8,6 @@ modules and packages, each of which imports only those that come earlier in this
 | name | what it does |
 |---|---|
 | `_compat` | holds everything undocumented that is used of other libraries |
-| `progress` | reports the number of rows that are counted |
 | `loops` | does what is done for every row, compiled |
 | `encryption` | encrypts what leaves memory |
 | `workers` | runs tasks on threads or on a cluster, whose code it checks |
@@ -27,40 +26,14 @@ modules and packages, each of which imports only those that come earlier in this
 | `releases` | makes a release in parts, exactly once |
 | `series` | makes a release period by period, each period once |
 
-`releases` and `series` alone know fitplug_opendp. `release`, `begin_series` and `open_series` need
-OpenDP, which is imported when one of them is used for the first time.
+`releases` and `series` alone know fitplug_opendp. `fitplug.count`, `release`, `begin_series` and
+`open_series` call what is here.
 """
-
-from typing import TYPE_CHECKING, Any
 
 from fitplug_dask.counting import count
 from fitplug_dask.preview import preview
 
-if TYPE_CHECKING:
-    from fitplug_dask.releases import release
-    from fitplug_dask.series import Series, begin_series, open_series
-
-__all__ = [
-    "Series",
-    "begin_series",
-    "count",
-    "open_series",
-    "preview",
-    "release",
-]
-
-
-def __getattr__(name: str) -> Any:
-    """Import what needs OpenDP when it is asked for: counting works without it."""
-    if name == "release":
-        from fitplug_dask.releases import release
-
-        return release
-    if name in ("Series", "begin_series", "open_series"):
-        from fitplug_dask import series
-
-        return getattr(series, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__all__ = ["count", "preview"]
 
 
 def __dir__() -> list[str]:

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fitplug.counts import Source, Tables, check_weight
+from fitplug.display import Progress, Report, accumulate, choose_report
 from fitplug.errors import BudgetError
 from fitplug.plan import Plan
 from fitplug.workload import ONE_RECORD, AddRemove, Unit
-from fitplug_dask.progress import Progress, Report, accumulate, choose_report
 from fitplug_dask.request import (
     Wanted,
     check_client,

@@ -79,7 +79,7 @@ class Request:
             f"the tables to count hold {cells:,} cells, and counting them would take about "
             f"{need / 2**30:,.1f} GiB where {allowed / 2**30:,.1f} GiB of the memory of "
             f"{where} are allowed; {advice}use fewer attributes per table or coarser ones, fewer "
-            "threads a worker, or a release in parts"
+            "threads a worker, or a release into a folder: fitplug.release(plan, data, folder)"
         )
 
     def estimate_memory(self, *, sharded: bool = False) -> int:

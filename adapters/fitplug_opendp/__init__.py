@@ -10,7 +10,7 @@ OpenDP is imported when a function here is called for the first time, not before
 # | `_compat` | holds every contact with the internals of OpenDP |
 # | `gaussian`, `noise_source` | draw the noise, compute its cost for a person, and check the plan |
 # | `sampler_check`, `discrete_gaussian` | test the sampler against the exact distribution |
-# | `releases` | makes a release in memory, or into a folder exactly once: `release`, `publish` |
+# | `releases` | makes a release in memory, or into a folder exactly once: `release_tables` |
 # | `publication` | takes the steps of each release, wherever it goes and whoever draws it |
 # | `folder_release` | is a release into a folder, to these steps |
 # | `release_request` | holds what is asked for, and finds its charge |
@@ -28,7 +28,6 @@ from fitplug_opendp.context import as_query, preflight, register
 from fitplug_opendp.input_domains import tables_domain
 from fitplug_opendp.lazyframes import make_tables, then_tables
 from fitplug_opendp.measurement import make_fitness_for_use, then_fitness_for_use
-from fitplug_opendp.releases import publish, release
 
 __all__ = [
     "as_query",
@@ -36,9 +35,7 @@ __all__ = [
     "make_fitness_for_use",
     "make_tables",
     "preflight",
-    "publish",
     "register",
-    "release",
     "tables_domain",
     "then_fitness_for_use",
     "then_tables",

@@ -34,7 +34,7 @@ def dp_event(plan: Plan, *, contributions: int = 1) -> Any:
     if not isinstance(plan.unit, AddRemove):
         raise BudgetError(
             f"the plan's unit of privacy ({plan.unit}) is not one of records added or removed, "
-            "which the event is for; release the plan with fitplug_opendp.release"
+            "which the event is for; release the plan with fitplug.release"
         )
     contributions = choose_contributions(plan, contributions)
     try:

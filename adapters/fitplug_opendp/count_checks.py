@@ -125,7 +125,7 @@ def advise_counting(value: Any) -> str:
     if hasattr(value, "columns") or hasattr(value, "column_names") or hasattr(value, "keys"):
         return "count it by fitplug.Tables.from_records(plan.domain, records, plan.tables)"
     if isinstance(value, str) or hasattr(value, "__fspath__"):
-        return "count it by fitplug_dask.count(path, plan)"
+        return "count it by fitplug.count(path, plan)"
     return "count the records by fitplug.Tables.from_records(plan.domain, records, plan.tables)"
 
 

@@ -104,7 +104,7 @@ class FolderPublication(Publication[C, PublishedRelease]):
             The publication in the state that the ledger and the disk tell.
 
         Raises:
-            FitplugError: The release is refused; see `fitplug_opendp.publish`.
+            FitplugError: The release is refused; see `fitplug.release`.
         """
         check_replaced_rows(request.plan, request.rows.rows)
         check_declared(request.plan, is_enforced=request.is_enforced)

@@ -116,9 +116,9 @@ class Publication(ABC, Generic[C, R]):
         begun = self.find_charge()
         try:
             with log_duration("check"):
-                found = begun.find_staged()
-                found._check_can_continue()
-                return found
+                prepared = begun.find_staged()
+                prepared._check_can_continue()
+                return prepared
         except FitplugError:
             current = begun.find_charge()
             if current.state != "published":  # by another process, in between

@@ -62,6 +62,12 @@ class ReleaseRequest:
     replace: bool = False
 
     def __post_init__(self) -> None:
+        if self.ledger is None and (self.key is not None or self.again or self.replace):
+            raise BudgetError(
+                "key, again and replace are for releases that a ledger counts: give the ledger"
+            )
+        if self.key is not None and self.again:
+            raise BudgetError("again is for releases without a key: give another draw another key")
         object.__setattr__(
             self, "contributions", choose_contributions(self.plan, self.contributions)
         )
@@ -71,15 +77,12 @@ class ReleaseRequest:
         """Whether the counts keep no more records of a person than the unit says."""
         return self.rows.limited == "enforced"
 
-    def make_ledger_request(
-        self, rho: Fraction, output: str | None, *, in_folder: bool = True
-    ) -> ChargeRequest:
+    def make_ledger_request(self, rho: Fraction, output: str | None) -> ChargeRequest:
         """Make the request that the ledger is given.
 
         Args:
             rho: The exact charge.
-            output: Where the release goes, as ledgers keep it.
-            in_folder: Whether it goes into a folder, or else stays in memory.
+            output: Where the release goes, as ledgers keep it; None if it stays in memory.
         """
         return ChargeRequest(
             plan=self.plan,
@@ -90,7 +93,7 @@ class ReleaseRequest:
             covered_by=self.covered_by,
             again=self.again,
             output=output,
-            in_folder=in_folder,
+            in_folder=output is not None,
             is_enforced=self.is_enforced,
         )
 

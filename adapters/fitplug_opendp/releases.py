@@ -3,118 +3,99 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from fitplug.counts import Tables
-from fitplug.errors import BudgetError, KeyTaken
-from fitplug.files import LocalPlace, MemoryPlace
-from fitplug.ledger import (
-    ChargeReference,
-    ChargeRequest,
-    Entry,
-    Ledger,
-    ReleaseCharges,
-    StagedCharge,
-)
+from fitplug.display import Progress, Report, choose_report
+from fitplug.errors import KeyTaken
+from fitplug.files import MemoryPlace
+from fitplug.ledger import ChargeRequest, Entry, ReleaseCharges, StagedCharge
 from fitplug.plan import Plan
 from fitplug.release import Release
 from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
 from fitplug_opendp.count_checks import (
     CountedRows,
     check_are_tables,
+    check_declared,
+    check_is_enforced,
     check_limit,
+    check_replaced_rows,
 )
 from fitplug_opendp.executor import ThisProcess, WholeTables
 from fitplug_opendp.folder_release import FolderPublication
-from fitplug_opendp.gaussian import Progress
 from fitplug_opendp.noise_source import NoiseSource
 from fitplug_opendp.output import Output
 from fitplug_opendp.publication import Publication
 from fitplug_opendp.release_request import ReleaseRequest, find_charge
-from fitplug_opendp.staging import (
-    StagedAnswers,
-    Staging,
-    check_charges_are_known,
-    holds_release,
-)
+from fitplug_opendp.staging import StagedAnswers, Staging
 
 
-def release(
+def release_tables(
     plan: Plan,
     tables: Tables,
+    folder: str | os.PathLike[str] | None = None,
     *,
-    contributions: int = 1,
-    ledger: Ledger | None = None,
-    covered_by: ChargeReference | None = None,
-    what: str | None = None,
-    key: str | None = None,
-    output: str | None = None,
-    progress: Progress | None = None,
+    confidence: float = DEFAULT_CONFIDENCE,
+    progress: Progress = None,
+    **charge: Any,
 ) -> Release:
-    """Draw the plan's noise through OpenDP once, and release the noisy answers.
+    """Release exact counts in this process; see `fitplug.release`, which calls this.
+
+    Args:
+        plan: The plan.
+        tables: Exact counts that hold at least `plan.tables`.
+        folder: The folder of the release; None for a release in memory.
+        confidence: The confidence of the tables' intervals for groups whose target names none.
+        progress: How it is reported how many answers are drawn.
+        charge: How the release is charged, as fields of `ReleaseRequest`.
+    """
+    check_confidence(confidence)
+    check_are_tables(tables)
+    report = choose_report(progress, "drawing noise")
+    request = ReleaseRequest(plan, CountedRows.from_tables(tables), **charge)
+    if folder is None:
+        check_limit(plan, tables, request.contributions)
+        return release_in_memory(request, lambda: tables, report)
+    output, executor = Output.open(folder), ThisProcess(report)
+    publication = FolderPublication.prepare(request, output, executor, confidence=confidence)
+    return publication.publish(lambda: WholeTables(plan, tables)).release
+
+
+def release_in_memory(
+    request: ReleaseRequest, find_tables: Callable[[], Tables], report: Report
+) -> Release:
+    """Release exact counts without a folder.
 
     The ledger and the plan refuse what they refuse before any look at the counts, and the ledger
     is charged before any noise is drawn. OpenDP's sampler is tested with known answers first. A
-    refusal charges nothing. The ledger keeps with the charge what the plan costs each cell.
+    refusal charges nothing.
 
     OpenDP's feature "contrib", which its Gaussian constructor asks for, is switched on for the
     length of this call only: the call itself is the consent.
 
     Args:
-        plan: The plan, from `fitplug.design`.
-        tables: Exact counts that hold at least `plan.tables`.
-        contributions: The largest number of records that one person may have; k of them cost
-            k^2 rho. Tables that were limited to more records are refused.
-        ledger: The ledger that is charged rho.
-        covered_by: The key or the number of an earlier charge. Nothing is charged then, if at no
-            cell the costs add up to more than that charge; see `Ledger.charge_covered`. Both
-            releases must have counted the same records: tables whose records of a person were
-            chosen by a hash, or whose rows were weighted or filtered, must be the tables of that
-            charge.
-        what: The text that the ledger keeps with the charge; see `Ledger.charge`.
-        key: A name for the release. If a process was killed before it had the noise, the same call
-            with the same key releases at no further cost. Once the noise was drawn, the key is
-            refused.
-        output: Where the release will be, as a text that the ledger keeps. A folder that holds a
-            release of a charge which the ledger does not have is refused.
-        progress: A function that is called with the number of answers drawn and the number of all
-            answers, while many are drawn.
-
-    Returns:
-        The release, with the noisy answers and the charge.
+        request: The release.
+        find_tables: Returns the exact counts. It is called if nothing refuses the release.
+        report: Called with the number of answers drawn and of all answers.
 
     Raises:
-        TablesError: The tables are not what the plan needs.
-        BudgetError: The number of contributions is out of range, or `covered_by` was given without
-            a ledger.
-        OverBudget: The ledger has less left than the release costs.
-        KeyTaken: The key names a charge for something else, or a release that was drawn already.
-        LedgerError: The ledger cannot be read or written, or it does not know the earlier charge.
-        PlanError: A claim of the plan does not hold, or its answers cost more than the charge.
-        SamplerError: OpenDP's sampler does not draw the noise that privacy is proven for.
+        FitplugError: The release is refused; see `fitplug.release`.
     """
-    check_are_tables(tables)
-    request = ReleaseRequest(
-        plan,
-        CountedRows.from_tables(tables),
-        contributions=contributions,
-        ledger=ledger,
-        covered_by=covered_by,
-        what=what,
-        key=key,
-    )
-    check_limit(plan, tables, request.contributions)
+    plan = request.plan
+    check_replaced_rows(plan, request.rows.rows)
+    check_declared(plan, is_enforced=request.is_enforced)
     noise_source = NoiseSource.from_plan(plan, request.contributions)
     publication = MemoryPublication(
-        ledger=ledger,
+        ledger=request.ledger,
         noise_source=noise_source,
-        executor=ThisProcess(progress),
-        ledger_request=request.make_ledger_request(noise_source.charged, output, in_folder=False),
+        executor=ThisProcess(report),
+        ledger_request=request.make_ledger_request(noise_source.charged, None),
     )
-    return publication.check().publish(lambda: WholeTables(plan, tables))
+    return publication.check().publish(lambda: WholeTables(plan, find_tables()))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,17 +132,11 @@ class MemoryPublication(Publication[WholeTables, Release]):
         )
 
     def _check_can_continue(self) -> None:
-        output = self.ledger_request.output
-        if self.ledger is not None and output is not None and os.path.isdir(output):  # noqa: PTH112 - of any text
-            # The ledger may be a copy from before a release was made that is there.
-            place = LocalPlace(Path(output).absolute())
-            if self.charge is not None and holds_release(place, self.charge.entry):
-                raise self._make_drawn_error(self.charge.entry)
-            check_charges_are_known(self.ledger, place)
         self.noise_source.check_plan()
         self.noise_source.check_sampler()
 
     def _check_counts(self, counts: WholeTables) -> None:
+        check_is_enforced(counts.rows.limited, self.ledger_request.is_enforced)
         counts.check(self.plan, self.noise_source.contributions)
 
     def _begin(self, charges: ReleaseCharges, counts: WholeTables) -> StagedCharge:
@@ -178,84 +153,3 @@ class MemoryPublication(Publication[WholeTables, Release]):
 
     def _read_published(self) -> Release:
         raise AssertionError("a release in memory is never published")
-
-
-def publish(
-    plan: Plan,
-    tables: Tables,
-    directory: str | os.PathLike[str],
-    *,
-    contributions: int = 1,
-    ledger: Ledger | None = None,
-    covered_by: ChargeReference | None = None,
-    what: str | None = None,
-    key: str | None = None,
-    again: bool = False,
-    replace: bool = False,
-    confidence: float = DEFAULT_CONFIDENCE,
-    progress: Progress | None = None,
-) -> Release:
-    """Make the release of a plan in a folder, exactly once.
-
-    The folder is what `Release.save` writes. With a ledger, a retry of the same call after a crash
-    finishes what was begun, or finds the folder, at no further cost. A refusal charges and draws
-    nothing.
-
-    Args:
-        plan: The plan, from `fitplug.design`.
-        tables: Exact counts that hold at least `plan.tables`.
-        directory: The release folder.
-        contributions: The largest number of records that one person may have; see `release`.
-        ledger: The ledger that is charged rho.
-        covered_by: The key or the number of an earlier charge that covers this release; see
-            `release`.
-        what: The text that the ledger keeps with the charge.
-        key: The name of the release in the ledger. Without a key, the plan and its cost identify
-            the release.
-        again: Whether to make another draw of a plan that the ledger has a release of. It is for
-            releases without a key.
-        replace: Whether an earlier release in the folder is kept beside it under another name. It
-            needs a ledger, as nothing else counts the draws. If not, a folder that holds a release
-            is refused.
-        confidence: The confidence of the tables' intervals for groups whose target names none.
-        progress: A function that is called with the number of answers drawn and the number of all
-            answers, while many are drawn.
-
-    Returns:
-        The release in the folder.
-
-    Raises:
-        AlreadyReleased: The ledger has a release of this plan, and neither a key nor `again` asks
-            for another.
-        KeyTaken: The key names something else, or the release was drawn from other rows.
-        InputError: The folder is taken, or another argument is wrong; TablesError and BudgetError
-            are InputErrors.
-        OverBudget: The ledger has less left than the release costs.
-        LedgerError: The ledger cannot be read or written, or it does not know the earlier charge.
-        SamplerError: OpenDP's sampler does not draw the noise that privacy is proven for. Nothing
-            was charged.
-        FitplugError: The folder cannot be written after the charge. The same call then finishes
-            the release.
-    """
-    check_confidence(confidence)
-    check_are_tables(tables)
-    if ledger is None and (key is not None or again or replace):
-        raise BudgetError(
-            "key, again and replace are for releases that a ledger counts: give the ledger"
-        )
-    if key is not None and again:
-        raise BudgetError("again is for releases without a key: give another draw another key")
-    request = ReleaseRequest(
-        plan,
-        CountedRows.from_tables(tables),
-        contributions=contributions,
-        ledger=ledger,
-        covered_by=covered_by,
-        what=what,
-        key=key,
-        again=again,
-        replace=replace,
-    )
-    output, executor = Output.open(directory), ThisProcess(progress)
-    publication = FolderPublication.prepare(request, output, executor, confidence=confidence)
-    return publication.publish(lambda: WholeTables(plan, tables)).release

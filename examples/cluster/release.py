@@ -11,7 +11,6 @@ from pathlib import Path
 from distributed import Client
 
 import fitplug as fp
-import fitplug_dask as fpd
 
 DOMAIN = fp.Domain(
     {
@@ -46,9 +45,9 @@ def main() -> None:
     ledger = fp.Ledger(asked.ledger, rho=1.0)
     # If this process is killed, the same command finishes the release and charges nothing more.
     with Client(asked.scheduler) as client:
-        release = fpd.release(
-            asked.source,
+        release = fp.release(
             plan,
+            asked.source,
             asked.output,
             client=client,
             ledger=ledger,

@@ -1,4 +1,4 @@
-"""Display: numbers for people, HTML tables for notebooks, the style of plots."""
+"""Display: numbers for people, HTML tables for notebooks, the style of plots, progress."""
 
 from fitplug.display.html import (
     MOST_GROUPS,
@@ -25,11 +25,14 @@ from fitplug.display.plotting import (
     MOST_BARS,
     ORANGE,
     Figure,
+    add_polygons,
     label_powers,
     open_figure,
+    scale_colours,
     separate_thousands,
     shorten,
 )
+from fitplug.display.progress import Progress, Report, accumulate, choose_report, ignore
 
 __all__ = [
     "BLUE",
@@ -43,17 +46,24 @@ __all__ = [
     "ORANGE",
     "SHOWN_DELTA",
     "Figure",
+    "Progress",
+    "Report",
+    "accumulate",
+    "add_polygons",
+    "choose_report",
     "format_delta",
     "format_down",
     "format_percent_up",
     "format_rho",
     "format_std_range",
     "format_up",
+    "ignore",
     "label_powers",
     "make_section",
     "make_table",
     "open_figure",
     "say_more",
+    "scale_colours",
     "separate_thousands",
     "shorten",
 ]

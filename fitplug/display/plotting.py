@@ -7,10 +7,12 @@ Figures are made without pyplot, so that none stays open and no display is neede
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+from fitplug.numeric import FloatArray
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -18,10 +20,13 @@ if TYPE_CHECKING:
 
 Figure: TypeAlias = "matplotlib.figure.Figure"
 
-BLUE, ORANGE, GREY, INK = "#0072B2", "#E69F00", "#B8BDC4", "#22262B"
-"""Two colours of the palette of Okabe and Ito, which colour-blind people can tell apart, and two
-greys.
+BLUE, ORANGE, GREY = "#0072B2", "#E69F00", "#B8BDC4"
+"""Two colours of the palette of Okabe and Ito, which colour-blind people can distinguish, and a
+grey. All of them can be seen on white and on black.
 """
+
+INK, PAPER = "#22262B", "#FFFFFF"
+"""Texts and background, unless the user's style of matplotlib is dark."""
 
 LINE_COLOURS = (BLUE, ORANGE, "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 
@@ -31,31 +36,27 @@ MOST_BARS = 15
 LETTER_WIDTH = 0.1
 """The width in inches that is planned for a letter of a title or a legend."""
 
-STYLE: dict[Any, Any] = {
+_STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # Texts stay texts: searchable, and in the font of the page.
     "svg.hashsalt": "fitplug",  # Equal plans give equal files.
     "font.family": "sans-serif",
     "font.size": 10,
-    "figure.facecolor": "white",  # Texts are dark, and so may be the page.
-    "axes.facecolor": "white",
-    "axes.edgecolor": GREY,
-    "axes.labelcolor": INK,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "text.color": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
 }
 
 
 @contextmanager
-def open_figure(width: float, height: float, panels: int = 1) -> Iterator[tuple[Figure, Any]]:
-    """Open a figure in the style of fitplug.
+def open_figure(
+    width: float, height: float, panels: int = 1, ax: Any = None
+) -> Iterator[tuple[Figure, Any]]:
+    """Open a figure in the style of fitplug, dark if matplotlib's current style is dark.
 
     Args:
         width: In inches.
         height: In inches.
         panels: The number of axes side by side.
+        ax: Axes to draw into instead of a new figure.
 
     Yields:
         The figure, and its axes, or an array of axes if there are several panels.
@@ -66,9 +67,28 @@ def open_figure(width: float, height: float, panels: int = 1) -> Iterator[tuple[
     figure_class = _import_figure_class()
     import matplotlib as mpl
 
-    with mpl.rc_context(STYLE):
+    with mpl.rc_context(_STYLE | _choose_inks(mpl)):
+        if ax is not None:
+            yield ax.figure, ax
+            return
         figure = figure_class(figsize=(width, height), layout="constrained")
         yield figure, figure.subplots(1, panels)
+
+
+def _choose_inks(mpl: Any) -> dict[Any, Any]:
+    """Choose the colours of texts and background: those of a dark style, or dark on white."""
+    from matplotlib.colors import to_rgb
+
+    paper, ink = PAPER, INK
+    if sum(to_rgb(mpl.rcParams["figure.facecolor"])) < 1.0:
+        paper, ink = mpl.rcParams["figure.facecolor"], mpl.rcParams["text.color"]
+    inks = ("axes.labelcolor", "text.color", "xtick.color", "ytick.color")
+    papers = ("figure.facecolor", "axes.facecolor", "savefig.facecolor")
+    return {
+        **dict.fromkeys(inks, ink),
+        **dict.fromkeys(papers, paper),
+        "axes.edgecolor": GREY,
+    }
 
 
 @lru_cache(maxsize=1)
@@ -111,3 +131,28 @@ def label_powers(axes: Any) -> None:
     few = high / low < 100
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if few else (1,)))
     axes.minorticks_off()
+
+
+def scale_colours(low: float, high: float, linear_below: float | None = None) -> Any:
+    """Make the scale from values to colours.
+
+    It is linear, or logarithmic but for values below `linear_below` in absolute value.
+    """
+    from matplotlib.colors import AsinhNorm, Normalize
+
+    return Normalize(low, high) if linear_below is None else AsinhNorm(linear_below, low, high)
+
+
+def add_polygons(axes: Any, polygons: Sequence[Sequence[FloatArray]], **options: Any) -> Any:
+    """Draw polygons, each of which is a list of closed rings of shape (points, 2).
+
+    Returns:
+        The collection of matplotlib.
+    """
+    from matplotlib.collections import PathCollection
+    from matplotlib.path import Path
+
+    paths = [
+        Path.make_compound_path(*(Path(ring, closed=True) for ring in rings)) for rings in polygons
+    ]
+    return axes.add_collection(PathCollection(paths, **options))

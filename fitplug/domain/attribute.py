@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import datetime
 import math
-from abc import ABC, abstractmethod
+from abc import ABCMeta, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeAlias
@@ -109,7 +109,16 @@ class Encoder(Protocol):
         """Compute the codes (n,) of `numbers` (n,), as columns of files store the values."""
 
 
-class Attribute(ABC):
+class AttributeType(ABCMeta):
+    """The type of kinds of attributes: completion shows what users need, as for their instances."""
+
+    offered: tuple[str, ...]
+
+    def __dir__(cls) -> list[str]:
+        return [*(name for name in super().__dir__() if name.startswith("__")), *cls.offered]
+
+
+class Attribute(metaclass=AttributeType):
     """One attribute of a domain: its cells, and the values that they stand for.
 
     Kinds of attributes are frozen dataclasses, so that two attributes with the same content are
@@ -123,12 +132,18 @@ class Attribute(ABC):
         is_half_open: Whether ranges and comparisons name edges between cells rather than cells.
             The upper edge of a range is then outside it.
         levels: Names of the levels of a tree, the coarsest first. Other attributes have none.
+        offered: What completion shows. The other names are for the rooms of fitplug.
     """
+
+    offered: ClassVar[tuple[str, ...]] = ("labels", "size")
 
     spec_form: ClassVar[SpecForm]
     is_ordered: ClassVar[bool] = False
     is_half_open: ClassVar[bool] = False
     levels: tuple[str, ...] = ()
+
+    def __dir__(self) -> list[str]:
+        return dir(type(self))
 
     @property
     @abstractmethod

@@ -56,6 +56,7 @@ class Categories(Attribute):
         other: The label of the cell that takes all other values, or None.
     """
 
+    offered: ClassVar[tuple[str, ...]] = (*Attribute.offered, "values", "other")
     value_array: LabelArray
     other: str | None
     spec_form: ClassVar[SpecForm] = SpecForm(
@@ -310,6 +311,7 @@ class CodePrefix(Categories):
         DomainError: If there is no code, or a code is no string or shorter than `length`.
     """
 
+    offered: ClassVar[tuple[str, ...]] = (*Attribute.offered, "values", "length")
     length: int
     spec_form: ClassVar[SpecForm] = SpecForm(
         "{ prefix = length, categories = [...] }",

@@ -195,6 +195,7 @@ class Dates(Attribute):
             period apart.
     """
 
+    offered: ClassVar[tuple[str, ...]] = (*Attribute.offered, "first", "last", "by")
     first: datetime.date
     last: datetime.date
     by: str

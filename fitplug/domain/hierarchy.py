@@ -79,6 +79,10 @@ class Hierarchy(Categories):
         coarser: The nodes of each level but the finest, whose nodes are the leaves.
     """
 
+    offered: ClassVar[tuple[str, ...]] = (
+        *("labels", "size", "levels", "labels_at"),
+        *("from_attribute", "from_columns", "with_level"),
+    )
     levels: tuple[str, ...]
     coarser: tuple[LevelNodes, ...]
     spec_form: ClassVar[SpecForm] = SpecForm(

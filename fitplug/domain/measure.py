@@ -70,6 +70,7 @@ class Measure(Attribute):
             dates, or are not a multiple of the unit apart, of at most 2**25 units.
     """
 
+    offered: ClassVar[tuple[str, ...]] = (*Attribute.offered, "low", "high", "unit", "other")
     low: Bound
     high: Bound
     unit: int | float

@@ -42,6 +42,7 @@ class Integers(Attribute):
         DomainError: If the range is empty, or an end is no integer below 2**62 in size.
     """
 
+    offered: ClassVar[tuple[str, ...]] = (*Attribute.offered, "low", "high")
     low: int
     high: int
     spec_form: ClassVar[SpecForm] = SpecForm("{ integers = [low, high] }", names=("integers",))
@@ -158,6 +159,7 @@ class Bins(Attribute):
         DomainError: If the edges do not increase, or are no such numbers.
     """
 
+    offered: ClassVar[tuple[str, ...]] = (*Attribute.offered, "edges")
     edges: tuple[float, ...]
     spec_form: ClassVar[SpecForm] = SpecForm("{ bins = [...] }", names=("bins",))
     value_type: ClassVar[type] = float

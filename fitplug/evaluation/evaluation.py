@@ -249,7 +249,7 @@ class Evaluation:
                 f"there are {len(shown)} evaluations, and up to {len(LINE_COLOURS) - 1} can be "
                 "plotted together; plot fewer"
             )
-        return _plot_evaluations(shown)
+        return _plot_evaluations(sorted(shown, key=lambda evaluation: evaluation.rho))
 
 
 def _plot_evaluations(shown: list[Evaluation]) -> Figure:

@@ -46,14 +46,13 @@ the optimum over the product of several dense attributes is found, in a few minu
 workloads the optimum of the product family, or of a tree, is found.
 """
 
-MANY_CELLS, MOST_WIDE_WORK, MOST_WIDE_ENTRIES = 4096, 7e9, 40_000_000
-"""Where there are more dense cells than that, the most operations of an iteration, and the most
-coefficients of all blocks together. The queries then have far fewer dimensions than cells, and the
-optimum takes about a minute."""
+MANY_CELLS, MOST_WIDE_WORK, MOST_AGAIN, MOST_WIDE_ENTRIES = 4096, 2.5e9, 1e10, 40_000_000
+"""Where there are more dense cells than the first, the most operations of an iteration, the most
+where the gap of the product family is large, and the most coefficients of all blocks together. The
+queries then have far fewer dimensions than cells, and the optimum takes about a minute."""
 
-MOST_AGAIN = 4e10
-"""The most operations of an iteration for which the optimum is found after all, where the gap of
-the product family is large."""
+_ONCE = 1 / 12
+"""The part of what all iterations take that cells take once, where they are many."""
 
 MOST_DENSE = 600
 """The most cells of dense attributes crossed with a tree: a node takes time cubic in them."""
@@ -311,20 +310,20 @@ def _is_long(matrices: MatrixStructure) -> bool:
 def _fits(matrices: MatrixStructure) -> bool:
     """Tell whether the product of the dense attributes is small enough for its optimum."""
     if matrices.cells <= MANY_CELLS:
-        return matrices.cells <= MOST_CELLS and _estimate_work(matrices) <= MOST_WORK
+        return matrices.cells <= MOST_CELLS and _estimate_work(matrices, 1.0) <= MOST_WORK
     return _fits_widely(matrices, MOST_WIDE_WORK)
 
 
 def _fits_widely(matrices: MatrixStructure, most: float) -> bool:
     """Tell whether the optimum over many dense cells takes no more operations an iteration."""
     has_room = matrices.cells <= MOST_CELLS and matrices.entries <= MOST_WIDE_ENTRIES
-    return has_room and _estimate_work(matrices) <= most
+    return has_room and _estimate_work(matrices, _ONCE) <= most
 
 
-def _estimate_work(matrices: MatrixStructure) -> float:
-    """Estimate the operations of an iteration over all blocks."""
-    rows, ranks, cells = _count_rows(matrices), _bound_ranks(matrices), float(matrices.cells)
-    return float((ranks**2 * (ranks + rows + cells)).sum())
+def _estimate_work(matrices: MatrixStructure, part: float) -> float:
+    """Estimate the operations of an iteration over all blocks, of which a part are over cells."""
+    rows, ranks = _count_rows(matrices), _bound_ranks(matrices)
+    return float((ranks**2 * (ranks + rows + part * matrices.cells)).sum())
 
 
 def _bound_ranks(matrices: MatrixStructure) -> FloatArray:

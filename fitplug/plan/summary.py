@@ -309,9 +309,7 @@ def plot_plan(plan: PlanRecord) -> Figure:
         priced = price_groups(plan)
     except DesignError:
         priced = {}
-    if len(rows) > MOST_BARS:  # only those with the highest prices are drawn
-        costliest = sorted(rows, key=lambda row: -priced.get(row.name, 0.0))[:MOST_BARS]
-        rows = [row for row in rows if row in costliest]
+    rows = sorted(rows, key=lambda row: -priced.get(row.name, 0.0))[:MOST_BARS]
     targets = [np.sqrt(plan.scale * plan.targets[row.name]) for row in rows]
     heights = np.arange(len(rows))[::-1]
     size = 9.0 if priced else 6.0, 1.2 + 0.32 * len(rows)

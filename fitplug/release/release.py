@@ -32,7 +32,9 @@ from fitplug.release.folder import read_folder, write_folder
 from fitplug.release.linear_combinations import CombinationLike
 from fitplug.release.manifest import PLAN, read_manifest, write_answers
 from fitplug.release.noisy_answers import NoisyAnswers, name_population
-from fitplug.release.notebook import make_release_html, plot_release
+from fitplug.release.notebook import make_release_html
+from fitplug.release.plots import Kind, plot_release
+from fitplug.release.regions import Regions
 from fitplug.release.verification import is_of_one_part, verify_parts
 from fitplug.workload import DEFAULT_CONFIDENCE, ONE_RECORD, check_confidence
 
@@ -349,28 +351,55 @@ class Release(NoisyAnswers):
         return make_integers(self, totals or {})
 
     def plot(
-        self, name: str, *, confidence: float | None = None, simultaneous: bool | None = None
+        self,
+        name: str,
+        *,
+        kind: Kind | None = None,
+        regions: Regions | None = None,
+        confidence: float | None = None,
+        simultaneous: bool | None = None,
+        ax: Any = None,
     ) -> Figure:
         """Plot the estimates of a group with their intervals.
 
         Up to two of its attributes may have several rows. Attributes with one row, such as the
-        sum of a measure, get no axis. Two attributes of many values are plotted as a map.
+        sum of a measure, get no axis. A dark style of matplotlib gives a dark plot.
+
+        Example:
+            >>> release.plot("age by sex", kind="pyramid")  # doctest: +SKIP
+            >>> release.plot("county", regions="counties.geojson")  # doctest: +SKIP
 
         Args:
             name: The group.
+            kind: "lines", points or bands along the attribute with more rows; "bars", largest
+                first unless the attribute is ordered; "pyramid", two rows of bars back to back;
+                "grid", coloured cells without intervals; "map", regions without intervals. By
+                default a map if there are `regions`, a grid for two attributes of many values,
+                bars for one attribute without order, else lines.
+            regions: The outlines of the regions that the labels name, as the path or content of
+                GeoJSON, or (GeoJSON, property) with the property that holds the labels.
             confidence: As in `to_arrow`.
             simultaneous: As in `to_arrow`.
+            ax: The axes of matplotlib to draw into. By default a new figure.
 
         Returns:
-            A matplotlib Figure.
+            The matplotlib Figure.
 
         Raises:
             ImportError: matplotlib is not installed.
             KeyError: There is no such group.
-            WorkloadError: More than two attributes have several rows, or the confidence is out of
-                range.
+            WorkloadError: The group cannot be plotted in this way, a label has no region, or the
+                confidence is out of range.
         """
-        return plot_release(self, name, confidence=confidence, simultaneous=simultaneous)
+        return plot_release(
+            self,
+            name,
+            kind=kind,
+            regions=regions,
+            confidence=confidence,
+            simultaneous=simultaneous,
+            ax=ax,
+        )
 
     def _repr_html_(self) -> str:
         return make_release_html(self)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from scipy import sparse
@@ -24,6 +24,9 @@ from fitplug.workload.labelled_rows import (
 )
 
 NAMED = ("identity", "prefix", "all_ranges", "total")
+
+Kind: TypeAlias = Literal["identity", "prefix", "all_ranges", "total", "sum"]
+"""The kinds of queries that are asked for by name, for editors to offer; levels have names too."""
 
 
 @dataclass(frozen=True)

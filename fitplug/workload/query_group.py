@@ -17,7 +17,7 @@ import numpy as np
 from fitplug.domain import Domain
 from fitplug.errors import WorkloadError, suggest_nearest
 from fitplug.numeric import FloatArray, IntArray
-from fitplug.workload.factors import Factor
+from fitplug.workload.factors import Factor, Kind
 from fitplug.workload.targets import Target, TargetKeywords, read_target
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class UnboundQueryGroup:
 
 
 def queries(
-    factors: Mapping[str, Any],
+    factors: Mapping[str, Kind | Any],
     *,
     variance: Any = None,
     std: Any = None,
@@ -56,7 +56,7 @@ def queries(
 
     Args:
         factors: By attribute, one of "identity", "prefix", "all_ranges", "total", `ranges(...)`,
-            `rows(...)`, the name of a level of a Hierarchy, or a matrix: an array or a sparse
+            `subsets(...)`, the name of a level of a Hierarchy, or a matrix: an array or a sparse
             matrix of SciPy, of shape (rows, cells). Of a Measure "sum", in its own units.
         variance: The largest variance of each answer: a number, or an array that broadcasts to the
             group's shape.

@@ -7,7 +7,6 @@ import shutil
 import pytest
 
 import fitplug as fp
-import fitplug_opendp as fpo
 from tests.helpers.command_line import COST, SPEC, fitplug, make, tree
 
 
@@ -77,11 +76,11 @@ def test_publish_replaces_nothing_without_a_ledger(tmp_path):
     domain = fp.Domain({"a": ["x", "y"]})
     plan = fp.design(fp.Workload(domain, [fp.marginal("a", std=1.0)]))
     tables = fp.Tables(domain, {("a",): [3, 4]})
-    fpo.publish(plan, tables, tmp_path / "out")
+    fp.release(plan, tables, tmp_path / "out")
     before = tree(tmp_path)
     for again, says in (({}, "holds a release already"), ({"replace": True}, "give the ledger")):
         with pytest.raises(fp.errors.InputError, match=says):
-            fpo.publish(plan, tables, tmp_path / "out", **again)
+            fp.release(plan, tables, tmp_path / "out", **again)
         assert tree(tmp_path) == before
 
 

@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import fitplug as fp
-import fitplug_dask as fpd
 from tests.helpers.command_line import fitplug
 
 SPEC = """
@@ -78,7 +77,7 @@ def test_a_spec_month_by_month(tmp_path, spec):
         said = json.loads(ran.out)
         assert (said["drawn"], said["periods"]) == (month, ["1", "2", "3"])
         assert said["ledger"]["spent"] == spent
-    released = fpd.open_series(tmp_path / "out").read()
+    released = fp.open_series(tmp_path / "out").read()
     assert released.limited == "enforced"
     assert np.abs(released.estimates["so far"] - [100, 180, 240]).max() < 30
     assert fitplug("series", "add", spec, 2).code == 0

@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 
 import fitplug as fp
-import fitplug_opendp as fpo
 from fitplug.errors import LedgerError
 from fitplug_cli.render import read_counts
 from fitplug_cli.spec import load_spec
@@ -193,7 +192,7 @@ def test_a_release_keeps_how_rows_were_understood(tmp_path: Path) -> None:
     weighted = fp.Tables.from_records(domain, columns, plan.tables, weights="POP")
     plain = fp.Tables.from_records(domain, columns, plan.tables)
     for tables in (weighted, plain):
-        released = fpo.release(plan, tables)
+        released = fp.release(plan, tables)
         assert released.rows == tables.rows
         folder = tmp_path / str(tables.rows is None)
         released.save(folder)
@@ -219,12 +218,12 @@ def test_free_releases_are_of_the_very_counts_that_were_charged(tmp_path: Path) 
         fp.Tables.from_records(domain, columns, plan.tables, where={"YEAR": year})
         for year in (2020, 2020, 2021)
     )
-    fpo.release(plan, first, ledger=ledger, key="first")
+    fp.release(plan, first, ledger=ledger, key="first")
     for tables in (again, other):
         with pytest.raises(LedgerError, match="filtered rows may be others"):
-            fpo.release(less, tables, ledger=ledger, covered_by="first")
+            fp.release(less, tables, ledger=ledger, covered_by="first")
     assert len(ledger.entries()) == 1
-    fpo.release(less, first, ledger=ledger, covered_by="first")
+    fp.release(less, first, ledger=ledger, covered_by="first")
     assert len(ledger.entries()) == 2
 
 

@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 
 import fitplug as fp
 import fitplug_dask as fpd
-import fitplug_opendp as fpo
 from fitplug.errors import BudgetError, DomainError, TablesError
 from fitplug.workload import BoundUnit
 from fitplug_cli.render import read_counts, write_counts
@@ -29,6 +28,7 @@ from fitplug_dask.kernel import Job
 from fitplug_dask.persons import find_record_groups
 from fitplug_dask.persons.packing import Packing, Rows
 from fitplug_dask.persons.selection import CellGroups, Selection
+from fitplug_dask.releases import release_source
 from fitplug_opendp.count_checks import check_enforced
 from tests.helpers.siphash import scalar_siphash128
 from tests.helpers.sources import count_rows
@@ -348,7 +348,7 @@ class TestPlans:
         assert tables.contributions == 3
         np.testing.assert_array_equal(tables["site", "month"], by_hand["site", "month"])
         assert fpd.count(path, plan).contributions is None
-        released = fpd.release(fp.Source(path, person="id"), plan, tmp_path / "out")
+        released = release_source(plan, fp.Source(path, person="id"), tmp_path / "out")
         assert (released.contributions, released.limited) == (3, "enforced")
 
     def test_another_unit_is_refused(self, tmp_path: Path) -> None:
@@ -364,8 +364,8 @@ class TestPlans:
         cells = {("site", "month"): np.zeros((SITES, MONTHS), dtype=int)}
         for held in ({"contributions": 4}, {"contributions": 4, "once_per": "month"}):
             with pytest.raises(TablesError, match="hold up to 4 records of a person"):
-                fpo.release(plan, fp.Tables(DOMAIN, cells, **held))
-        fpo.release(plan, fp.Tables(DOMAIN, cells, contributions=3, once_per="month"))
+                fp.release(plan, fp.Tables(DOMAIN, cells, **held))
+        fp.release(plan, fp.Tables(DOMAIN, cells, contributions=3, once_per="month"))
 
 
 @pytest.mark.parametrize(
@@ -415,11 +415,11 @@ def test_totals_within_do_not_depend_on_the_row_that_a_person_keeps(tmp_path: Pa
         first, second = (count_rows(f, (DOMAIN, plan.tables), **options) for f in (before, after))
         moved += (first.marginal(("site",)) != second.marginal(("site",))).any()
         with pytest.raises(TablesError, match="count again without person"):
-            fpo.release(plan, first)
+            fp.release(plan, first)
     assert moved
     with pytest.raises(BudgetError, match="count without person"):
         fpd.count(fp.Source(before, person="id"), plan)
-    assert fpo.release(plan, fpd.count(before, plan)).public_totals is not None
+    assert fp.release(plan, fpd.count(before, plan)).public_totals is not None
 
 
 def test_cells_of_more_attributes_are_not_distinct_over_fewer() -> None:

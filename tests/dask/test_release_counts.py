@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import shutil
 import sys
@@ -19,9 +20,10 @@ import fitplug_dask as fpd
 from fitplug.errors import FitplugError, InputError
 from fitplug.files import open_place
 from fitplug_dask.persons import shuffle
-from fitplug_dask.releases import releasing, tasks
+from fitplug_dask.releases import release_source, releasing, tasks
 from fitplug_dask.releases.counts import CountStore
 from fitplug_opendp import noise_source, publication
+from fitplug_opendp.key_file import RunSecret
 from tests.helpers.audited_releases import (
     DOMAIN,
     PART,
@@ -114,8 +116,15 @@ def test_answers_of_every_structure(make, tmp_path, monkeypatch):
     exact = plan.strategy.answer_exactly(fpd.count(people, plan).marginal)
     assert exact.any()
     monkeypatch.setattr(tasks, "draw_part", return_exact)
-    released = fpd.release(people, plan, tmp_path / "out")
+    released = release_source(plan, people, tmp_path / "out")
     np.testing.assert_array_equal(np.asarray(released.answers), exact)
+
+
+def choose_person_key(monkeypatch, key):
+    """Have the rows of each person chosen by a key that a count can be given too."""
+    keep = RunSecret.keep
+    chosen = classmethod(lambda _, *given: dataclasses.replace(keep(*given), person_key=key))
+    monkeypatch.setattr(RunSecret, "keep", chosen)
 
 
 PERSONS = [fp.AddRemove(2), fp.AddRemove(2, once_per="a")]
@@ -132,6 +141,7 @@ def test_persons_keep_the_rows_that_a_count_keeps(people, tmp_path, monkeypatch,
     whole = fpd.count(fp.Source(people, person="who"), plan, person_key=b"k" * 16)
     assert whole.marginal(()) < fpd.count(people, plan).marginal(())
     monkeypatch.setattr(tasks, "draw_part", return_exact)
+    choose_person_key(monkeypatch, b"k" * 16)
     stored = []
     if on == "threads":  # workers with other code would be refused
         remove = CountStore.remove_rows
@@ -142,8 +152,8 @@ def test_persons_keep_the_rows_that_a_count_keeps(people, tmp_path, monkeypatch,
 
         monkeypatch.setattr(CountStore, "remove_rows", look)
     client = request.getfixturevalue("client") if on == "cluster" else None
-    released = fpd.release(
-        fp.Source(people, person="who"), plan, tmp_path / "out", person_key=b"k" * 16, client=client
+    released = release_source(
+        plan, fp.Source(people, person="who"), tmp_path / "out", client=client
     )
     exact = plan.strategy.answer_exactly(whole.marginal)
     np.testing.assert_array_equal(np.asarray(released.answers), exact)
@@ -164,10 +174,13 @@ def test_a_resumed_run_has_the_rows_of_the_same_persons(
         patch.setattr(CountStore, "remove_run", lambda store: None)
         patch.setattr(CountStore, "remove_rows", lambda store: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            fpd.release(fp.Source(people, person="who"), PLAN, tmp_path / "out", ledger=ledger)
-    interrupt(monkeypatch, people, tmp_path, ledger, person="who", person_key=b"k" * 16)
+            release_source(PLAN, fp.Source(people, person="who"), tmp_path / "out", ledger=ledger)
+    choose_person_key(monkeypatch, b"k" * 16)
+    interrupt(monkeypatch, people, tmp_path, ledger, person="who")
     tables = fpd.count(fp.Source(people, person="who"), PLAN, contributions=1, person_key=b"k" * 16)
-    released = fpd.release(fp.Source("gone", person="who"), PLAN, tmp_path / "out", ledger=ledger)
+    released = release_source(
+        PLAN, fp.Source("gone", person="who"), tmp_path / "out", ledger=ledger
+    )
     check_drawn_once(tmp_path / "out", audit, None, PLAN, tables)
     assert ledger.stages()[released.entry.id].counts == released.seal
     check_left_over(tmp_path, names=["budget.db", "out"])
@@ -180,14 +193,14 @@ def test_a_disk_that_is_full_of_rows_is_one_clear_error(people, tmp_path, ledger
     with monkeypatch.context() as patch:
         patch.setattr(CountStore, "write_rows", fail)
         with pytest.raises(FitplugError, match="no space left on device"):
-            fpd.release(fp.Source(people, person="who"), PLAN, tmp_path / "out", ledger=ledger)
+            release_source(PLAN, fp.Source(people, person="who"), tmp_path / "out", ledger=ledger)
     assert not ledger.entries()
     with monkeypatch.context() as patch:
         patch.setattr(CountStore, "write_rows", lambda *_: None)
         with pytest.raises(FitplugError, match="bucket 0 of the encrypted counts is missing"):
-            fpd.release(fp.Source(people, person="who"), PLAN, tmp_path / "out", ledger=ledger)
+            release_source(PLAN, fp.Source(people, person="who"), tmp_path / "out", ledger=ledger)
     assert not ledger.entries()
-    fpd.release(fp.Source(people, person="who"), PLAN, tmp_path / "out", ledger=ledger).verify()
+    release_source(PLAN, fp.Source(people, person="who"), tmp_path / "out", ledger=ledger).verify()
 
 
 def interrupt(monkeypatch, people, tmp_path, ledger, **keywords):
@@ -215,7 +228,7 @@ def test_a_resumed_run_counts_nothing_again(people, tmp_path, ledger, audit, mon
         stored = interrupt(monkeypatch, people, tmp_path, ledger)
         assert stored.stat().st_mode & 0o777 == 0o700
         # Neither files that are gone nor files that changed matter now.
-        fpd.release("nothing is there", PLAN, tmp_path / "out", ledger=ledger)
+        release_source(PLAN, "nothing is there", tmp_path / "out", ledger=ledger)
     _, draws = check_drawn_once(tmp_path / "out", audit, watch, PLAN, tables)
     assert draws <= len(PLAN.strategy.cut(PART).sizes) + 2  # of threads at the full disk
     assert ledger.spent == PLAN.rho
@@ -229,10 +242,10 @@ def test_before_the_charge_nothing_is_taken_again(people, tmp_path, ledger, audi
         patch.setattr(CountStore, "remove_run", lambda store: None)
         patch.setattr(publication.Publication, "_charge", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            fpd.release(people, PLAN, tmp_path / "out", ledger=ledger)
+            release_source(PLAN, people, tmp_path / "out", ledger=ledger)
     assert list(tmp_path.glob(".out.*.counts/*/slab-*"))
     others = write_people(tmp_path / "others", seed=2)
-    fpd.release(others, PLAN, tmp_path / "out", ledger=ledger)
+    release_source(PLAN, others, tmp_path / "out", ledger=ledger)
     check_drawn_once(tmp_path / "out", audit, None, PLAN, fpd.count(others, PLAN))
     check_left_over(tmp_path, names=["budget.db", "others", "out"])
 
@@ -240,7 +253,7 @@ def test_before_the_charge_nothing_is_taken_again(people, tmp_path, ledger, audi
 def test_what_is_refused_leaves_no_counts(people, tmp_path):
     poor = fp.Ledger(tmp_path / "budget.db", rho=PLAN.rho / 2)
     with pytest.raises(fp.OverBudget):
-        fpd.release(people, PLAN, tmp_path / "out", ledger=poor)
+        release_source(PLAN, people, tmp_path / "out", ledger=poor)
     assert not poor.entries()
     assert not list(tmp_path.glob(".out*"))
 
@@ -254,7 +267,7 @@ def test_a_budget_that_is_spent_meanwhile_leaves_no_counts(people, tmp_path, led
             others.append(ledger.charge(ledger.remaining, what="another release"))
 
     with pytest.raises(fp.OverBudget):
-        fpd.release(people, PLAN, tmp_path / "out", ledger=ledger, progress=spend)
+        release_source(PLAN, people, tmp_path / "out", ledger=ledger, progress=spend)
     assert ledger.entries() == tuple(others)
     assert not list(tmp_path.glob(".out*"))
 
@@ -269,18 +282,18 @@ def test_a_client_that_fails_leaves_the_counts_of_another(people, tmp_path, ledg
             (tmp_path / "damaged").mkdir()
             (tmp_path / "damaged" / "0.parquet").write_bytes(b"PAR1 and no more")
             with pytest.raises(FitplugError, match="damaged"):
-                fpd.release(tmp_path / "damaged", PLAN, tmp_path / "out", ledger=ledger)
+                release_source(PLAN, tmp_path / "damaged", tmp_path / "out", ledger=ledger)
             shutil.rmtree(tmp_path / "damaged")
             # So does a third one, when it has counted the same.
             with monkeypatch.context() as patch:
                 patch.setattr(publication.Publication, "_charge", lambda *_: 1 / 0)
                 with pytest.raises(ZeroDivisionError):
-                    fpd.release(people, PLAN, tmp_path / "out", ledger=ledger)
+                    release_source(PLAN, people, tmp_path / "out", ledger=ledger)
             assert len(list(tmp_path.glob(".out.*.counts/seals-*"))) == 1
         return real(release, counts)
 
     monkeypatch.setattr(publication.Publication, "_charge", charge)
-    fpd.release(people, PLAN, tmp_path / "out", ledger=ledger).verify()
+    release_source(PLAN, people, tmp_path / "out", ledger=ledger).verify()
     assert len(ledger.entries()) == 1
     check_left_over(tmp_path, names=["budget.db", "out"])
 
@@ -310,13 +323,13 @@ def test_counts_that_are_damaged_are_not_used(people, tmp_path, ledger, audit, m
             new.replace(new.with_suffix(""))
         drawn = len(audit.read())
         with pytest.raises(FitplugError, match="encrypted counts is missing or damaged"):
-            fpd.release(people, PLAN, tmp_path / "out", ledger=ledger)
+            release_source(PLAN, people, tmp_path / "out", ledger=ledger)
         assert len(audit.read()) == drawn
         shutil.rmtree(stored)
     others = write_people(tmp_path / "others", seed=2)
     with pytest.raises(fp.KeyTaken, match="the data, or the key file"):
-        fpd.release(others, PLAN, tmp_path / "out", ledger=ledger)
-    fpd.release(people, PLAN, tmp_path / "out", ledger=ledger)
+        release_source(PLAN, others, tmp_path / "out", ledger=ledger)
+    release_source(PLAN, people, tmp_path / "out", ledger=ledger)
     check_drawn_once(tmp_path / "out", audit, None, PLAN, tables)
     assert ledger.spent == PLAN.rho
 
@@ -349,13 +362,13 @@ def test_stored_counts_are_encrypted_and_other_counts_do_not_replace_them(tmp_pa
 def test_without_the_package_for_encryption_nothing_is_counted(people, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.ciphers.aead", None)
     with pytest.raises(InputError, match="the package cryptography"):
-        fpd.release(people, PLAN, tmp_path / "out")
+        release_source(PLAN, people, tmp_path / "out")
     check_left_over(tmp_path, names=[])
 
 
 def test_into_a_store(people, ledger, audit):
     url = "memory://bucket/of/counts"
-    fpd.release(people, PLAN, url, ledger=ledger)
+    release_source(PLAN, people, url, ledger=ledger)
     released = fp.Release.load(url)
     released.verify()
     names = open_place("memory://bucket/of").list_sizes()
@@ -372,7 +385,7 @@ def test_two_clients_at_once_make_one_release(people, tmp_path, ledger, audit):
     def run():
         try:
             own = fp.Ledger(tmp_path / "budget.db")
-            released.append(fpd.release(people, PLAN, tmp_path / "out", ledger=own, key="a"))
+            released.append(release_source(PLAN, people, tmp_path / "out", ledger=own, key="a"))
         except Exception as error:  # shown below
             errors.append(error)
 
@@ -391,7 +404,7 @@ def test_two_clients_at_once_make_one_release(people, tmp_path, ledger, audit):
 def test_noise_is_drawn_by_opendp(people, tmp_path, monkeypatch):
     """The answers are of counts with noise: none of the tests above would notice if it were not."""
     assert tasks.draw_part is noise_source.draw_part
-    released = fpd.release(people, PLAN, tmp_path / "out")
+    released = release_source(PLAN, people, tmp_path / "out")
     exact = PLAN.strategy.answer_exactly(fpd.count(people, PLAN).marginal)
     scaled = (np.asarray(released.answers) - exact) / PLAN.noise_std
     assert 0.8 < scaled.std() < 1.2

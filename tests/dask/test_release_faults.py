@@ -24,8 +24,8 @@ import pytest
 from distributed import Client, LocalCluster
 
 import fitplug as fp
-import fitplug_dask as fpd
 from fitplug.errors import FitplugError
+from fitplug_dask.releases import release_source
 from tests.helpers.audited_releases import (
     PART,
     PLAN,
@@ -62,17 +62,18 @@ from pathlib import Path
 from tests.helpers.audited_releases import PLAN, TABLES, Audit
 releasing.PART = {PART}
 root = Path(sys.argv[1])
-client, source, weight = None, TABLES, None
+client, source = None, TABLES
 if len(sys.argv) > 2:
     from distributed import Client
     client = Client(sys.argv[2], timeout=20)
     # On a cluster the counts are made, and stay, on the workers.
-    releasing._MOST_CELLS, source, weight = 0, root.parent / "people.parquet", "n"
+    releasing._MOST_CELLS = 0
+    source = fp.Source(root.parent / "people.parquet", weight="n")
 else:
     Audit(root / "audit", 0.1).setup()
 print("ready", flush=True)
 ledger = fp.Ledger(root / "budget.db", rho=1.0)
-fpd.release(source, PLAN, root / "out", ledger=ledger, key="a", client=client, weight=weight)
+releasing.release_source(PLAN, source, root / "out", ledger=ledger, key="a", client=client)
 print("done", flush=True)
 """
 
@@ -159,9 +160,9 @@ def release_under_fire(root, cluster, client, audit, rng, moment):
         killer.start()
         for _ in range(3):
             try:
-                fpd.release(
-                    fp.Source(root.parent / "people.parquet", weight="n"),
+                release_source(
                     PLAN,
+                    fp.Source(root.parent / "people.parquet", weight="n"),
                     root / "out",
                     ledger=ledger,
                     key="a",
@@ -326,7 +327,7 @@ def test_noise_after_kills_is_as_large_as_the_plan_says(tmp_path, small_parts):
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(tasks, "write_answers_part", write)
                 try:
-                    released = fpd.release(TABLES, PLAN, root / "out", ledger=ledger)
+                    released = release_source(PLAN, TABLES, root / "out", ledger=ledger)
                     break
                 except FitplugError:
                     continue

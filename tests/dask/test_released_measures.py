@@ -10,7 +10,7 @@ import pytest
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import InputError
-from fitplug_dask.releases import releasing
+from fitplug_dask.releases import release_source, releasing
 from tests.helpers.audited_releases import use_small_parts
 from tests.helpers.local_workers import start_workers
 
@@ -83,7 +83,7 @@ def test_parts(how, rows, source, tmp_path, monkeypatch):
         monkeypatch.setattr(releasing, "_MOST_CELLS", 0)
     people = fp.Source(source, person="id" if "persons" in how else None)
     given = fpd.count(source, PLAN) if how == "tables" else people
-    released = fpd.release(given, PLAN, tmp_path / "out")
+    released = release_source(PLAN, given, tmp_path / "out")
     assert len(released.answers.parts) > 1
     check_values(released, find_truth(rows))
     released.verify()
@@ -99,7 +99,7 @@ def test_on_a_cluster_of_processes(rows, source, tmp_path):
     with start_workers(2, 1, processes=True) as client:
         counted = fpd.count(source, PLAN, client=client)
         of_persons = fpd.count(fp.Source(source, person="id"), PLAN, client=client, contributions=1)
-        released = fpd.release(source, PLAN, tmp_path / "out", client=client)
+        released = release_source(PLAN, source, tmp_path / "out", client=client)
     alone = fpd.count(source, PLAN)
     for names in alone:
         np.testing.assert_array_equal(counted[names], alone[names])
@@ -109,7 +109,7 @@ def test_on_a_cluster_of_processes(rows, source, tmp_path):
 
 def test_periods(rows, source, tmp_path):
     ledger = fp.Ledger(tmp_path / "budget.db", rho=10.0)
-    series = fpd.begin_series(PLAN, tmp_path / "series", ledger=ledger, key="pay")
+    series = fp.begin_series(PLAN, tmp_path / "series", ledger=ledger, key="pay")
     for month in (1, 2, 3):
         released = series.release(month, source)
         known = {name: released.known[name] for name in ("pay", "so far", "people")}

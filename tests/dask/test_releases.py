@@ -20,13 +20,11 @@ from distributed import Client, LocalCluster
 from scipy.stats import chi2
 
 import fitplug as fp
-import fitplug_dask as fpd
-import fitplug_opendp as fpo
 from fitplug.errors import BudgetError, FitplugError, InputError, LedgerError
 from fitplug.families.base import pieces
 from fitplug.families.blocks.estimates.parts import PartedBlocks
 from fitplug.files import LocalPlace, open_place
-from fitplug_dask.releases import failures, tasks
+from fitplug_dask.releases import failures, release_source, tasks
 from fitplug_dask.releases.executor import PartedExecutor
 from fitplug_opendp import folder_release, gaussian, publication
 from tests.helpers.audited_releases import (
@@ -79,7 +77,7 @@ class TestTheMechanism:
         use_small_parts(monkeypatch, 20)
         plan = make()
         tables = count_zeros(plan)
-        fpd.release(tables, plan, tmp_path / "out")
+        release_source(plan, tables, tmp_path / "out")
         released, draws = check_drawn_once(tmp_path / "out", audit, None, plan, tables)
         assert draws == len(plan.strategy.cut(20).sizes) > 1
         wanted = plan.strategy.make_estimates(np.asarray(released.answers))
@@ -91,7 +89,7 @@ class TestTheMechanism:
         """2,000 answers of two releases: 10 % more or less noise is noticed."""
         errors = []
         for name in ("one", "two"):
-            released = fpd.release(TABLES, PLAN, tmp_path / name)
+            released = release_source(PLAN, TABLES, tmp_path / name)
             errors.append(
                 np.asarray(released.answers) - PLAN.strategy.answer_exactly(TABLES.marginal)
             )
@@ -103,8 +101,8 @@ class TestTheMechanism:
 class TestTheCharge:
     def test_once_and_then_it_is_found(self, tmp_path, ledger, audit):
         output = tmp_path / "new" / "out"  # in a folder that is not there yet
-        first = fpd.release(TABLES, PLAN, output, ledger=ledger, key="2026")
-        again = fpd.release(TABLES, PLAN, output, ledger=ledger, key="2026")
+        first = release_source(PLAN, TABLES, output, ledger=ledger, key="2026")
+        again = release_source(PLAN, TABLES, output, ledger=ledger, key="2026")
         assert ledger.spent == first.rho == PLAN.rho
         assert list_states(ledger) == ["published"]
         np.testing.assert_array_equal(np.asarray(first.answers), np.asarray(again.answers))
@@ -113,7 +111,7 @@ class TestTheCharge:
         check_left_over(tmp_path, names=["budget.db", "new"])
         check_left_over(output.parent, names=["out"])
         with pytest.raises(fp.AlreadyReleased):
-            fpd.release(TABLES, PLAN, tmp_path / "other", ledger=ledger)
+            release_source(PLAN, TABLES, tmp_path / "other", ledger=ledger)
 
     def test_a_refusal_draws_nothing_and_leaves_nothing(self, tmp_path, audit):
         ledger = fp.Ledger(tmp_path / "budget.db", rho=PLAN.rho / 2)
@@ -125,10 +123,9 @@ class TestTheCharge:
             ("full", InputError, {}),
             ("out", BudgetError, {"key": "a"}),
             ("out", BudgetError, {"contributions": 0}),
-            ("out", InputError, {"person_key": bytes(16)}),
         ):
             with pytest.raises(raised):
-                fpd.release(TABLES, PLAN, tmp_path / output, **keywords)
+                release_source(PLAN, TABLES, tmp_path / output, **keywords)
         assert not audit.read()
         assert not ledger.entries()
         check_left_over(tmp_path, names=before)
@@ -150,7 +147,7 @@ class TestTheCharge:
             output = tmp_path / ("o" * 230)
             raised, message = FitplugError, "name too long; nothing was charged"
         with pytest.raises(raised, match=message):
-            fpd.release(tables, plan, output, ledger=ledger)
+            release_source(plan, tables, output, ledger=ledger)
         assert not ledger.entries()
         check_left_over(tmp_path, names=["budget.db"])
 
@@ -168,7 +165,7 @@ class TestTheCharge:
 
         monkeypatch.setattr(gaussian, "make_gaussian", Halved)
         with pytest.raises(fp.SamplerError):
-            fpd.release(TABLES, PLAN, tmp_path / "out", ledger=ledger)
+            release_source(PLAN, TABLES, tmp_path / "out", ledger=ledger)
         assert not audit.read()
         assert not ledger.entries()
         check_left_over(tmp_path, names=["budget.db"])
@@ -178,22 +175,22 @@ class TestTheCharge:
         limited = fp.Tables(DOMAIN, COUNTED, contributions=2, person="id")
         young, old = (fp.ranges([bounds]) for bounds in ((1, 20), (21, 40)))
         plan = fp.design(fp.Workload(DOMAIN, [fp.queries({"a": young}, std=10.0)]))
-        first = fpo.release(plan, limited, contributions=2, ledger=ledger, key="a")
+        first = fp.release(plan, limited, contributions=2, ledger=ledger, key="a")
         other = fp.design(fp.Workload(DOMAIN, [fp.queries({"a": old}, std=20.0)]))
         keywords = {"contributions": 2, "ledger": ledger, "covered_by": "a"}
         recounted = fp.Tables(DOMAIN, COUNTED, contributions=2, person="id")
         with pytest.raises(LedgerError, match="does not know these counts"):
-            fpd.release(recounted, other, tmp_path / "out", key="b", **keywords)
-        free = fpd.release(limited, other, tmp_path / "out", key="b", **keywords)
+            release_source(other, recounted, tmp_path / "out", key="b", **keywords)
+        free = release_source(other, limited, tmp_path / "out", key="b", **keywords)
         assert free.seal == first.seal == limited.seal
         assert ledger.spent == first.rho
 
     def test_of_a_limit_per_person(self, tmp_path, ledger):
         limited = fp.Tables(DOMAIN, COUNTED, contributions=3, person="id")
         with pytest.raises(fp.TablesError, match="up to 3 records"):
-            fpd.release(limited, PLAN, tmp_path / "out", ledger=ledger)
+            release_source(PLAN, limited, tmp_path / "out", ledger=ledger)
         assert not ledger.entries()
-        released = fpd.release(limited, PLAN, tmp_path / "out", ledger=ledger, contributions=3)
+        released = release_source(PLAN, limited, tmp_path / "out", ledger=ledger, contributions=3)
         assert released.limited == "enforced"
         assert ledger.spent == released.rho >= 9 * float(PLAN.rho_exact)
 
@@ -222,7 +219,7 @@ class TestResuming:
             with pytest.raises(
                 FitplugError, match=r"no space left on device.*charges nothing more"
             ):
-                fpd.release(tables, PLAN, tmp_path / "out", ledger=ledger, **keywords)
+                release_source(PLAN, tables, tmp_path / "out", ledger=ledger, **keywords)
 
     def test_a_full_disk_keeps_what_is_durable(self, tmp_path, ledger, audit, keys, monkeypatch):
         with Watch(tmp_path) as watch:
@@ -236,7 +233,7 @@ class TestResuming:
             (key_file,) = keys.iterdir()
             os.link(key_file, keys / f".{key_file.name}.12ab.partial")
             (tmp_path / staged.name.replace(".parts", ".12ab.partial")).mkdir()
-            fpd.release(TABLES, PLAN, tmp_path / "out", ledger=ledger)
+            release_source(PLAN, TABLES, tmp_path / "out", ledger=ledger)
         check_drawn_once(tmp_path / "out", audit, watch)
         for name, content in durable.items():
             assert (tmp_path / "out" / "answers" / name).read_bytes() == content
@@ -273,8 +270,8 @@ class TestResuming:
             patch.setattr(tasks, "write_answers_part", write)
             patch.setattr(publication, "write_manifest", lambda *_: 1 / 0)
             with pytest.raises((FitplugError, ZeroDivisionError)):
-                fpd.release(tables, plan, tmp_path / "out", ledger=ledger)
-        fpd.release(tables, plan, tmp_path / "out", ledger=ledger)
+                release_source(plan, tables, tmp_path / "out", ledger=ledger)
+        release_source(plan, tables, tmp_path / "out", ledger=ledger)
         _, draws = check_drawn_once(tmp_path / "out", audit, None, plan, tables)
         assert draws == len(parted.sizes) + len(missing)
 
@@ -285,14 +282,14 @@ class TestResuming:
         other = fp.Tables(DOMAIN, {("a", "b"): cells})
         before = len(audit.read())
         with pytest.raises(fp.KeyTaken, match="the data, or the key file"):
-            fpd.release(other, PLAN, tmp_path / "out", ledger=ledger, key="a")
+            release_source(PLAN, other, tmp_path / "out", ledger=ledger, key="a")
         with pytest.raises(fp.KeyTaken, match="begun in parts"):
-            fpo.publish(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="a")
+            fp.release(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="a")
         with pytest.raises(fp.KeyTaken, match="finish it there"):
-            fpd.release(TABLES, PLAN, tmp_path / "elsewhere", ledger=ledger, key="a")
+            release_source(PLAN, TABLES, tmp_path / "elsewhere", ledger=ledger, key="a")
         assert len(audit.read()) == before
         assert ledger.spent == PLAN.rho
-        fpd.release(TABLES, PLAN, tmp_path / "out", ledger=ledger, key="a")
+        release_source(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="a")
         check_drawn_once(tmp_path / "out", audit)
 
     def test_without_the_key_it_cannot_be_told_whether_counts_are_the_same(
@@ -303,16 +300,16 @@ class TestResuming:
         key_file.rename(tmp_path / "moved.key")
         drawn = audit.read()
         with pytest.raises(InputError, match=f"is not in {key_file}; put the file back, or name"):
-            fpd.release(TABLES, PLAN, tmp_path / "out", ledger=ledger)
+            release_source(PLAN, TABLES, tmp_path / "out", ledger=ledger)
         assert audit.read() == drawn
         assert not list(keys.iterdir())
         with pytest.raises(InputError, match="one backup would hold it together"):
-            fpd.release(
-                TABLES, PLAN, tmp_path / "out", ledger=ledger, key_file=tmp_path / "moved.key"
+            release_source(
+                PLAN, TABLES, tmp_path / "out", ledger=ledger, key_file=tmp_path / "moved.key"
             )
         (tmp_path / "keys").mkdir()
         moved = (tmp_path / "moved.key").rename(tmp_path / "keys" / "moved.key")
-        fpd.release(TABLES, PLAN, tmp_path / "out", ledger=ledger, key_file=moved)
+        release_source(PLAN, TABLES, tmp_path / "out", ledger=ledger, key_file=moved)
         check_drawn_once(tmp_path / "out", audit)
         assert not moved.exists()
 
@@ -322,10 +319,10 @@ class TestResuming:
         with monkeypatch.context() as patch:
             patch.setattr(folder_release, "complete_folder", lambda *_, **__: 1 / 0)
             with pytest.raises(ZeroDivisionError):
-                fpd.release(TABLES, PLAN, tmp_path / "out", ledger=ledger)
+                release_source(PLAN, TABLES, tmp_path / "out", ledger=ledger)
         assert list_states(ledger) == ["drawn"]
         drawn = audit.read()
-        fpd.release("nothing is counted", PLAN, tmp_path / "out", ledger=ledger)
+        release_source(PLAN, "nothing is counted", tmp_path / "out", ledger=ledger)
         assert audit.read() == drawn
         check_drawn_once(tmp_path / "out", audit)
         check_left_over(tmp_path, names=["budget.db", "out"])
@@ -334,9 +331,9 @@ class TestResuming:
         with monkeypatch.context() as patch:
             patch.setattr(tasks, "write_answers_part", fail_after(4, FULL))
             with pytest.raises(FitplugError, match="no space left"):
-                fpd.release(TABLES, PLAN, tmp_path / "out")
+                release_source(PLAN, TABLES, tmp_path / "out")
         check_left_over(tmp_path, names=[])
-        fpd.release(TABLES, PLAN, tmp_path / "out")
+        release_source(PLAN, TABLES, tmp_path / "out")
         assert len(audit.read()) >= 4 + len(PLAN.strategy.cut(PART).sizes)
 
     def test_a_store_that_fails_for_a_moment_is_tried_again(
@@ -359,7 +356,7 @@ class TestResuming:
         with Watch(tmp_path) as watch:
             for _ in range(20):
                 try:
-                    fpd.release(TABLES, PLAN, tmp_path / "out", ledger=ledger)
+                    release_source(PLAN, TABLES, tmp_path / "out", ledger=ledger)
                     break
                 except FitplugError as error:
                     said.append(str(error))
@@ -377,7 +374,7 @@ class TestResuming:
 
         def release(**of_data):
             rows = fp.Source(people, **of_data)
-            return fpd.release(rows, PLAN, tmp_path / "out", ledger=ledger, key="a")
+            return release_source(PLAN, rows, tmp_path / "out", ledger=ledger, key="a")
 
         with monkeypatch.context() as patch:
             if step:
@@ -396,7 +393,7 @@ class TestResuming:
         with monkeypatch.context() as patch:
             patch.setattr(PartedExecutor, "write_tables", lambda *_: 1 / 0)
             with pytest.raises(ZeroDivisionError):
-                fpd.release(TABLES, PLAN, tmp_path / "out", ledger=ledger)
+                release_source(PLAN, TABLES, tmp_path / "out", ledger=ledger)
         with monkeypatch.context() as patch:  # the parts have other answers, of the same sizes
             place = PartedBlocks._place
 
@@ -407,8 +404,8 @@ class TestResuming:
 
             patch.setattr(PartedBlocks, "_place", reverse)
             with pytest.raises(FitplugError, match="another version of fitplug"):
-                fpd.release(TABLES, PLAN, tmp_path / "out", ledger=ledger)
-        fpd.release(TABLES, PLAN, tmp_path / "out", ledger=ledger).verify()
+                release_source(PLAN, TABLES, tmp_path / "out", ledger=ledger)
+        release_source(PLAN, TABLES, tmp_path / "out", ledger=ledger).verify()
 
     def test_a_part_of_a_table_that_another_client_replaces(self, tmp_path, ledger, monkeypatch):
         """Clients with another confidence, or other processors, write other bytes."""
@@ -422,8 +419,8 @@ class TestResuming:
         with monkeypatch.context() as patch:
             patch.setattr(folder_release, "complete_folder", replace_and_complete)
             with pytest.raises(InputError, match="was replaced after it was listed"):
-                fpd.release(TABLES, PLAN, tmp_path / "out", ledger=ledger)
-        fpd.release(TABLES, PLAN, tmp_path / "out", ledger=ledger).verify()
+                release_source(PLAN, TABLES, tmp_path / "out", ledger=ledger)
+        release_source(PLAN, TABLES, tmp_path / "out", ledger=ledger).verify()
         check_left_over(tmp_path, names=["budget.db", "out"])
 
     def test_parts_of_another_cut_are_not_taken(self, tmp_path, ledger, monkeypatch):
@@ -431,7 +428,7 @@ class TestResuming:
         with monkeypatch.context() as patch:
             use_small_parts(patch, PART + 50)
             with pytest.raises(InputError, match="another version of fitplug"):
-                fpd.release(TABLES, PLAN, tmp_path / "out", ledger=ledger)
+                release_source(PLAN, TABLES, tmp_path / "out", ledger=ledger)
 
     def test_of_files_and_persons(self, tmp_path, ledger, audit, monkeypatch):
         """A run that is resumed keeps the same rows of each person, although nobody gave a key."""
@@ -447,8 +444,8 @@ class TestResuming:
         with monkeypatch.context() as patch:
             patch.setattr(tasks, "write_answers_part", fail_after(3, FULL))
             with pytest.raises(FitplugError, match="no space left"):
-                fpd.release(rows, PLAN, tmp_path / "out", **keywords)
-        released = fpd.release(rows, PLAN, tmp_path / "out", **keywords)
+                release_source(PLAN, rows, tmp_path / "out", **keywords)
+        released = release_source(PLAN, rows, tmp_path / "out", **keywords)
         assert released.limited == "enforced"
         assert len(ledger.entries()) == 1
         total = released.estimate("total").value
@@ -461,7 +458,7 @@ def test_two_clients_at_once_make_one_release(tmp_path, ledger, audit):
     def run():
         try:
             own = fp.Ledger(tmp_path / "budget.db")
-            released.append(fpd.release(TABLES, PLAN, tmp_path / "out", ledger=own, key="a"))
+            released.append(release_source(PLAN, TABLES, tmp_path / "out", ledger=own, key="a"))
         except Exception as error:  # shown below
             errors.append(error)
 
@@ -484,14 +481,14 @@ def test_into_a_store(ledger, audit, monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(tasks, "write_answers_part", fail_after(4, FULL))
             with pytest.raises(FitplugError, match="no space left"):
-                fpd.release(TABLES, PLAN, url, ledger=ledger)
+                release_source(PLAN, TABLES, url, ledger=ledger)
         with pytest.raises(InputError, match="no finished release"):
-            fpd.release(TABLES, PLAN, url)
-        fpd.release(TABLES, PLAN, url, ledger=ledger)
+            release_source(PLAN, TABLES, url)
+        release_source(PLAN, TABLES, url, ledger=ledger)
         check_drawn_once(url, audit)
         assert list_states(ledger) == ["published"]
         with pytest.raises(InputError, match="holds a release already"):
-            fpd.release(TABLES, PLAN, url)
+            release_source(PLAN, TABLES, url)
     finally:
         open_place(f"memory://{os.getpid()}").remove_all()
 
@@ -518,16 +515,16 @@ def test_on_a_cluster_of_processes(tmp_path, ledger):
     ):
         client.register_plugin(audit)
         keywords = {"ledger": ledger, "client": client}
-        released = fpd.release(TABLES, PLAN, tmp_path / "out", key="a", **keywords)
+        released = release_source(PLAN, TABLES, tmp_path / "out", key="a", **keywords)
         _, draws = check_drawn_once(tmp_path / "out", audit)
         assert draws == len(released.answers.parts)
         client.run(halve_noise, workers=[next(iter(client.nthreads()))])
         with pytest.raises(FitplugError, match="sampler fails the test"):
-            fpd.release(TABLES, PLAN, tmp_path / "other", key="b", **keywords)
+            release_source(PLAN, TABLES, tmp_path / "other", key="b", **keywords)
         assert len(ledger.entries()) == 1
         (tmp_path / "out").rename(tmp_path / "moved")
         with pytest.raises(FitplugError, match="does not hold it any more"):
-            fpd.release(TABLES, PLAN, tmp_path / "out", key="a", **keywords)
+            release_source(PLAN, TABLES, tmp_path / "out", key="a", **keywords)
 
 
 FORKED = """
@@ -567,7 +564,7 @@ def test_processes_that_are_forked_draw_other_noise():
 
 
 def test_a_release_in_parts_is_read_from_its_folder_alone(tmp_path):
-    fpd.release(TABLES, PLAN, tmp_path / "out")
+    release_source(PLAN, TABLES, tmp_path / "out")
     assert "a" in pq.read_table(Path(tmp_path / "out" / "a_x_b.parquet")).column_names
 
 
@@ -578,10 +575,10 @@ def test_a_store_keeps_the_mark_of_a_run_that_nobody_will_finish(ledger, monkeyp
         with monkeypatch.context() as patch:
             patch.setattr(tasks, "write_answers_part", fail_after(4, FULL))
             with pytest.raises(FitplugError, match="no space left"):
-                fpd.release(TABLES, PLAN, url)
+                release_source(PLAN, TABLES, url)
         assert not open_place(url).join("answers").list_sizes()
         with pytest.raises(InputError, match="name another folder, or remove them and"):
-            fpd.release(TABLES, PLAN, url, ledger=ledger)
+            release_source(PLAN, TABLES, url, ledger=ledger)
         assert not ledger.entries()
     finally:
         open_place(f"memory://{os.getpid()}").remove_all()

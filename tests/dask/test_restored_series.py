@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-import fitplug_dask as fpd
 from fitplug.errors import FitplugError, LedgerError
 from fitplug_dask.series import period
 from tests.helpers.command_line import fitplug
@@ -37,7 +36,7 @@ class Restored:
         self.root, self.out, self.path = root, root / "pay", root / "budget.db"
         fp.Ledger(self.path, rho=10.0)
         shutil.copy(self.path, root / "0.db")
-        self.series = fpd.begin_series(PLAN, self.out, ledger=fp.Ledger(self.path), key="pay")
+        self.series = fp.begin_series(PLAN, self.out, ledger=fp.Ledger(self.path), key="pay")
         shutil.copy(self.path, root / "1.db")
         for month in range(1, drawn + 1):
             self.series.release(month, TABLES)
@@ -50,8 +49,8 @@ class Restored:
     def put_back(self, number: int) -> None:
         shutil.copy(self.root / f"{number}.db", self.path)
 
-    def open(self) -> fpd.Series:
-        return fpd.open_series(self.out, ledger=fp.Ledger(self.path))
+    def open(self) -> fp.Series:
+        return fp.open_series(self.out, ledger=fp.Ledger(self.path))
 
 
 def stage_only(found: Restored) -> Path:
@@ -92,7 +91,7 @@ def test_what_was_drawn_is_entered_again_and_not_drawn(
         assert series.read().drawn == 2
     elif how == "begin":
         ledger = fp.Ledger(found.path)
-        series = fpd.begin_series(PLAN, found.out, ledger=ledger, key="pay")
+        series = fp.begin_series(PLAN, found.out, ledger=ledger, key="pay")
         assert series.read().drawn == 2
     else:
         for month in range(1, drawn + 1):
@@ -185,7 +184,7 @@ def test_a_series_that_is_over_is_read_and_not_drawn_again(
             act(found.open())
     assert draws == []
     assert len(fp.Ledger(found.path).entries()) == 1
-    assert np.array_equal(fpd.open_series(found.out).read().answers, found.answers)
+    assert np.array_equal(fp.open_series(found.out).read().answers, found.answers)
 
 
 def test_without_the_charge_nothing_is_opened_or_begun(tmp_path: Path, draws: list[None]) -> None:
@@ -194,15 +193,15 @@ def test_without_the_charge_nothing_is_opened_or_begun(tmp_path: Path, draws: li
     draws.clear()
     ledger = fp.Ledger(found.path)
     with pytest.raises(LedgerError, match="was not charged to the ledger"):
-        fpd.open_series(found.out, ledger=ledger)
+        fp.open_series(found.out, ledger=ledger)
     for key in ("pay", "other"):
         with pytest.raises(LedgerError, match=r"charged as number 1 of .*; put back its newest"):
-            fpd.begin_series(PLAN, found.out, ledger=ledger, key=key)
+            fp.begin_series(PLAN, found.out, ledger=ledger, key=key)
     ledger.charge(0.1, what="something else")  # which takes the number
     with pytest.raises(LedgerError, match="was not charged to the ledger"):
-        fpd.open_series(found.out, ledger=ledger)
+        fp.open_series(found.out, ledger=ledger)
     with pytest.raises(LedgerError, match=r"charged as number 1 of .*; put back its newest"):
-        fpd.begin_series(PLAN, found.out, ledger=ledger, key="pay")
+        fp.begin_series(PLAN, found.out, ledger=ledger, key="pay")
     assert (draws, len(ledger.entries())) == ([], 1)
 
 

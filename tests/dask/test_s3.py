@@ -18,6 +18,7 @@ from distributed import Client, LocalCluster
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import DataError, FitplugError
+from fitplug_dask.releases import release_source
 from fitplug_dask.sources import find_files
 from tests.helpers import lakes
 from tests.helpers.s3_server import S3Server, serve_s3
@@ -233,7 +234,7 @@ def test_an_output_that_takes_requests_and_never_answers(server: StoreServer) ->
         dask.config.set({"fitplug.timeout": "1s"}),
         pytest.raises(FitplugError, match=r"s3://bucket/out: .*nothing was charged"),
     ):
-        fpd.release(tables, plan, "s3://bucket/out", output_options=reach(server))
+        release_source(plan, tables, "s3://bucket/out", folder_options=reach(server))
     assert time.monotonic() - begun < 20
 
 

@@ -11,12 +11,11 @@ import pytest
 from scipy.stats import chi2
 
 import fitplug as fp
-import fitplug_dask as fpd
-import fitplug_opendp as fpo
 from fitplug.errors import FitplugError, InputError, KeyTaken, LedgerError, OverBudget, TablesError
 from fitplug.families import date_answers
 from fitplug.ledger import DrawRequest, ReleaseCharges, hash_values
 from fitplug.release import Period, PeriodAnswers, join_periods
+from fitplug_dask.releases import release_source
 from fitplug_dask.series import Series, beginning
 from fitplug_dask.series.counts import PeriodCounts, answer_newest, take_period
 from fitplug_dask.series.folders import PeriodFolders, SeriesRecord
@@ -54,7 +53,7 @@ def ledger(tmp_path):
 
 @pytest.fixture
 def series(tmp_path, ledger):
-    return fpd.begin_series(PLAN, tmp_path / "pay", ledger=ledger, key="pay")
+    return fp.begin_series(PLAN, tmp_path / "pay", ledger=ledger, key="pay")
 
 
 def test_a_series_from_its_first_period_to_its_last(tmp_path, ledger, series):
@@ -63,7 +62,7 @@ def test_a_series_from_its_first_period_to_its_last(tmp_path, ledger, series):
     for month in range(1, T + 1):
         # Only the month is read from the tables.
         own = np.where(np.arange(1, T + 1) == month, X, 77)
-        series = fpd.open_series(tmp_path / "pay", ledger=ledger)
+        series = fp.open_series(tmp_path / "pay", ledger=ledger)
         released = series.release(month, fp.Tables(DOMAIN, {("REGION", "MONTH"): own}))
         assert released.drawn == month
         assert released.rho == PLAN.rho
@@ -87,7 +86,7 @@ def test_a_series_from_its_first_period_to_its_last(tmp_path, ledger, series):
     assert {path.name for path in tmp_path.iterdir()} == {"pay", "budget.db"}
     again = series.release(2, TABLES)
     assert np.array_equal(again.answers, released.answers)
-    series = fpd.begin_series(PLAN, tmp_path / "pay", ledger=ledger, key="pay")
+    series = fp.begin_series(PLAN, tmp_path / "pay", ledger=ledger, key="pay")
     assert np.array_equal(series.read().answers, released.answers)
     whole = series.to_release()
     whole.save(tmp_path / "whole")
@@ -96,7 +95,7 @@ def test_a_series_from_its_first_period_to_its_last(tmp_path, ledger, series):
         assert np.array_equal(read.estimates[name], released.estimates[name])
     assert read.estimate("year[REGION = 2]") == released.estimate("year[REGION = 2]")
     # Anybody who has the folder can read it.
-    public = fpd.open_series(tmp_path / "pay")
+    public = fp.open_series(tmp_path / "pay")
     assert np.array_equal(public.read().answers, released.answers)
     with pytest.raises(InputError, match="opened to be read"):
         public.close()
@@ -198,7 +197,7 @@ def test_periods_of_other_kinds_and_tables(tmp_path, ledger):
     )
     unit = fp.AddRemove(3, once_per="DAY")
     plan = fp.design(workload, unit=unit, periods="DAY")
-    series = fpd.begin_series(plan, tmp_path / "days", ledger=ledger, key="days")
+    series = fp.begin_series(plan, tmp_path / "days", ledger=ledger, key="days")
     assert set(series.tables) <= {("DAY", "A"), ("DAY", "B"), ("DAY", "A", "B")}
     x = np.random.default_rng(0).poisson(50, (3, 2, 3))
     yearly = fp.Tables(domain, {("A", "B"): x.sum(axis=0), ("DAY", "B"): x.sum(axis=1)})
@@ -223,7 +222,7 @@ def test_rows_of_persons_are_counted_period_by_period(tmp_path, ledger):
     for records, limited in ((T, "enforced"), (2, "declared")):
         plan = fp.design(WORKLOAD, unit=fp.AddRemove(records, once_per="MONTH"), periods="MONTH")
         place = tmp_path / str(records)
-        series = fpd.begin_series(plan, place, ledger=ledger, key=str(records))
+        series = fp.begin_series(plan, place, ledger=ledger, key=str(records))
         released = series.release(1, fp.Source(tmp_path / "rows.parquet", person="ID"))
         assert released.limited == limited
         # Of the three rows of each person in the first month one is kept.
@@ -237,7 +236,7 @@ def test_rows_of_persons_are_counted_period_by_period(tmp_path, ledger):
 
 def test_the_series_is_charged_in_its_unit(tmp_path):
     ledger = fp.Ledger(tmp_path / "budget.db", rho=9 * PLAN.rho * 1.001)
-    series = fpd.begin_series(PLAN, tmp_path / "a", ledger=ledger, key="a", contributions=3)
+    series = fp.begin_series(PLAN, tmp_path / "a", ledger=ledger, key="a", contributions=3)
     assert ledger.spent == pytest.approx(9 * PLAN.rho)
     released = series.release(1, fp.Tables(DOMAIN, {("REGION", "MONTH"): X}, contributions=3))
     assert (released.rho, released.contributions) == (pytest.approx(9 * PLAN.rho), 3)
@@ -245,7 +244,7 @@ def test_the_series_is_charged_in_its_unit(tmp_path):
     with pytest.raises(TablesError, match="up to 4 records"):
         series.release(2, fp.Tables(DOMAIN, {("REGION", "MONTH"): X}, contributions=4))
     with pytest.raises(OverBudget):
-        fpd.begin_series(PLAN, tmp_path / "b", ledger=ledger, key="b")
+        fp.begin_series(PLAN, tmp_path / "b", ledger=ledger, key="b")
     assert not (tmp_path / "b").exists()
 
 
@@ -256,7 +255,7 @@ def test_closed_before_its_end(tmp_path, ledger, series):
     with pytest.raises(InputError, match="closed"):
         series.release(2, TABLES)
     assert series.release(1).drawn == 1
-    again = fpd.begin_series(PLAN, tmp_path / "pay", ledger=ledger, key="pay")
+    again = fp.begin_series(PLAN, tmp_path / "pay", ledger=ledger, key="pay")
     assert again.read().drawn == 1
     assert {path.name for path in tmp_path.iterdir()} == {"pay", "budget.db"}
 
@@ -303,7 +302,7 @@ def test_another_process_is_faster(tmp_path, ledger, monkeypatch, step):
     """Between two steps, another process draws all periods: its answers are the release."""
 
     def draw():
-        series = fpd.begin_series(PLAN, tmp_path / "pay", ledger=ledger, key="pay")
+        series = fp.begin_series(PLAN, tmp_path / "pay", ledger=ledger, key="pay")
         for month in range(1, T + 1):
             series.release(month, TABLES)
         return series.read().answers
@@ -333,7 +332,7 @@ def copy_all(tmp_path, name):
 
 def test_a_copy_of_the_folder_cannot_draw_a_period_again(tmp_path, ledger, series):
     series.release(1, TABLES)
-    copied = fpd.open_series(copy_all(tmp_path, "copy"), ledger=ledger)
+    copied = fp.open_series(copy_all(tmp_path, "copy"), ledger=ledger)
     assert np.array_equal(copied.read().answers, series.read().answers)
     released = series.release(2, TABLES)
     with pytest.raises(FitplugError, match="noise is never drawn again"):
@@ -349,7 +348,7 @@ def test_a_folder_may_be_moved_with_what_is_hidden(tmp_path, ledger, series):
     moved = copy_all(tmp_path, "moved")
     shutil.rmtree(tmp_path / "pay")
     shutil.rmtree(next(tmp_path.glob(".pay.*.series")))
-    series = fpd.open_series(moved, ledger=ledger)
+    series = fp.open_series(moved, ledger=ledger)
     for month in range(2, T + 1):
         series.release(month, TABLES)
     assert series.read().is_complete
@@ -374,7 +373,7 @@ def test_damage_and_edits_are_refused(tmp_path, ledger, series):
         path.write_bytes(kept)
 
     def reopen():
-        return fpd.open_series(pay, ledger=ledger).read()
+        return fp.open_series(pay, ledger=ledger).read()
 
     def edit(path):
         said = json.loads(path.read_text())
@@ -430,41 +429,41 @@ def test_damage_and_edits_are_refused(tmp_path, ledger, series):
 def test_other_ledgers_keys_and_plans_are_refused(tmp_path, ledger, series):
     other = fp.Ledger(tmp_path / "other.db", rho=10.0)
     with pytest.raises(LedgerError, match="was not charged to the ledger"):
-        fpd.open_series(tmp_path / "pay", ledger=other)
+        fp.open_series(tmp_path / "pay", ledger=other)
     other.charge(0.1, what="something")
     with pytest.raises(LedgerError, match="was not charged to the ledger"):
-        fpd.open_series(tmp_path / "pay", ledger=other)
+        fp.open_series(tmp_path / "pay", ledger=other)
     with pytest.raises(KeyTaken, match="is a series in"):
-        fpd.begin_series(PLAN, tmp_path / "elsewhere", ledger=ledger, key="pay")
+        fp.begin_series(PLAN, tmp_path / "elsewhere", ledger=ledger, key="pay")
     with pytest.raises(KeyTaken, match="is not the charge of this series"):
-        fpd.begin_series(PLAN, tmp_path / "pay", ledger=ledger, key="pay", confidence=0.9)
+        fp.begin_series(PLAN, tmp_path / "pay", ledger=ledger, key="pay", confidence=0.9)
     with pytest.raises(InputError, match="holds files already"):
-        fpd.begin_series(
+        fp.begin_series(
             fp.design(WORKLOAD, periods="MONTH", rho=0.1), tmp_path / "pay", ledger=ledger, key="b"
         )
     with pytest.raises(InputError, match="cannot be drawn period by period along any"):
-        fpd.begin_series(fp.design(WORKLOAD), tmp_path / "b", ledger=ledger, key="b")
+        fp.begin_series(fp.design(WORKLOAD), tmp_path / "b", ledger=ledger, key="b")
     with pytest.raises(InputError, match="along 'REGION'"):
-        fpd.begin_series(PLAN, tmp_path / "b", ledger=ledger, key="b", periods="REGION")
-    second = fpd.begin_series(PLAN, tmp_path / "second", ledger=ledger, key="second")
+        fp.begin_series(PLAN, tmp_path / "b", ledger=ledger, key="b", periods="REGION")
+    second = fp.begin_series(PLAN, tmp_path / "second", ledger=ledger, key="second")
     for place in ("pay", "second"):  # each folder has its own series, of the same plan
         with pytest.raises(InputError, match="holds files already"):
-            fpd.begin_series(PLAN, tmp_path / place, ledger=ledger, key="third")
+            fp.begin_series(PLAN, tmp_path / place, ledger=ledger, key="third")
     with pytest.raises(InputError, match="holds another series"):
-        fpd.begin_series(PLAN, tmp_path / "second", ledger=ledger, key="pay")
+        fp.begin_series(PLAN, tmp_path / "second", ledger=ledger, key="pay")
     (tmp_path / "planned").mkdir()
     fp.design(WORKLOAD, periods="MONTH", rho=0.1).save(tmp_path / "planned" / "plan.npz")
     with pytest.raises(InputError, match="holds another plan already"):
-        fpd.begin_series(PLAN, tmp_path / "planned", ledger=ledger, key="b")
+        fp.begin_series(PLAN, tmp_path / "planned", ledger=ledger, key="b")
     assert second.read().drawn == 0
     with pytest.raises(InputError, match="on a file system"):
-        fpd.begin_series(PLAN, "s3://bucket/pay", ledger=ledger, key="b")
+        fp.begin_series(PLAN, "s3://bucket/pay", ledger=ledger, key="b")
     with pytest.raises(FitplugError, match="name too long; nothing was charged"):
-        fpd.begin_series(PLAN, tmp_path / ("a" * 240), ledger=ledger, key="b")
+        fp.begin_series(PLAN, tmp_path / ("a" * 240), ledger=ledger, key="b")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").touch()
     with pytest.raises(InputError, match="new or empty"):
-        fpd.begin_series(PLAN, tmp_path / "full", ledger=ledger, key="b")
+        fp.begin_series(PLAN, tmp_path / "full", ledger=ledger, key="b")
     assert [entry.key for entry in ledger.entries()] == ["pay", "second"]
 
 
@@ -473,7 +472,7 @@ def test_tables_that_cannot_be_written_are_refused_before_the_charge(tmp_path, l
     workload = fp.Workload(domain, [fp.marginal("MONTH", "std", std=1.0)])
     plan = fp.design(workload, periods="MONTH")
     with pytest.raises(FitplugError, match="name of a result column"):
-        fpd.begin_series(plan, tmp_path / "pay", ledger=ledger, key="b")
+        fp.begin_series(plan, tmp_path / "pay", ledger=ledger, key="b")
     assert ledger.entries() == ()
 
 
@@ -482,7 +481,7 @@ def test_periods_without_an_answer_of_their_own(tmp_path, ledger):
     domain = fp.Domain({"MONTH": fp.Integers(1, 3), "REGION": ["a", "b"]})
     halves = fp.queries({"MONTH": [[1, 1, 0]], "REGION": "identity"}, std=1.0, name="first two")
     plan = fp.design(fp.Workload(domain, [halves]), periods="MONTH")
-    series = fpd.begin_series(plan, tmp_path / "pay", ledger=ledger, key="a")
+    series = fp.begin_series(plan, tmp_path / "pay", ledger=ledger, key="a")
     x = np.array([[10, 20], [30, 40], [50, 60]])
     tables = fp.Tables(domain, {("MONTH", "REGION"): x})
     for month, known in ((1, False), (2, True), (3, True)):
@@ -502,20 +501,20 @@ def test_the_charge_of_a_series_pays_for_no_other_release(tmp_path, ledger, seri
         for covered_by in (None, "pay"):
             options = {"ledger": ledger, "key": key, "covered_by": covered_by}
             with pytest.raises(FitplugError):
-                fpo.release(PLAN, TABLES, **options)
+                fp.release(PLAN, TABLES, **options)
             for place in ("pay", "another"):
                 with pytest.raises(FitplugError):
-                    fpo.publish(PLAN, TABLES, tmp_path / place, **options)
+                    fp.release(PLAN, TABLES, tmp_path / place, **options)
         with pytest.raises(FitplugError):
-            fpd.release(TABLES, PLAN, tmp_path / "another", ledger=ledger, key=key)
+            release_source(PLAN, TABLES, tmp_path / "another", ledger=ledger, key=key)
     assert ledger.spent == pytest.approx(PLAN.rho)
     assert not (tmp_path / "another").exists()
 
 
 def test_a_release_that_was_begun_is_no_series(tmp_path, ledger):
-    fpo.publish(PLAN, TABLES, tmp_path / "pay", ledger=ledger, key="pay")
+    fp.release(PLAN, TABLES, tmp_path / "pay", ledger=ledger, key="pay")
     with pytest.raises(KeyTaken, match="is not the charge of this series"):
-        fpd.begin_series(PLAN, tmp_path / "pay", ledger=ledger, key="pay")
+        fp.begin_series(PLAN, tmp_path / "pay", ledger=ledger, key="pay")
 
 
 def test_draws_of_a_ledger(tmp_path, ledger):

@@ -28,7 +28,7 @@ PLAN = fp.design(WORKLOAD, periods="MONTH")
 DRIVER = """
 import json, os, resource, shutil, signal, sys
 import numpy as np
-import fitplug as fp, fitplug_dask as fpd
+import fitplug as fp
 from fitplug.errors import FitplugError
 from pathlib import Path
 
@@ -40,7 +40,7 @@ def tables(more):
 
 def run(folder, more=0, periods=(1, 2)):
     ledger = fp.Ledger(folder / "budget.db", rho=100.0)
-    series = fpd.begin_series(plan, folder / "pay", ledger=ledger, key="pay")
+    series = fp.begin_series(plan, folder / "pay", ledger=ledger, key="pay")
     for period in periods:
         series.release(period, tables(more))
 
@@ -59,7 +59,7 @@ def state(folder):
         "names": sorted(p.name for p in folder.iterdir() if not p.name.startswith("budget.db")),
     }
     if (folder / "pay" / "series.json").exists():
-        series = fpd.open_series(folder / "pay")
+        series = fp.open_series(folder / "pay")
         released = series.read()
         found["answers"] = released.answers.tolist()
         found["drawn"] = released.drawn
@@ -103,6 +103,7 @@ def test_killed_at_every_step_it_is_finished_by_the_same_call(tmp_path: Path, po
     """The same call finishes the series, with the counts that were sealed by the first try."""
     said = drive(
         """
+state(warm)  # so that each child finds the same caches
 whole = root / "whole"; whole.mkdir()
 read, write = os.pipe()
 def measure():

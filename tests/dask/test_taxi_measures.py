@@ -17,7 +17,6 @@ import pytest
 
 import fitplug as fp
 import fitplug_dask as fpd
-import fitplug_opendp as fpo
 
 FILE = os.environ.get("FITPLUG_TAXI_TRIPS", "")
 pytestmark = pytest.mark.skipif(not FILE, reason="FITPLUG_TAXI_TRIPS names no file of trips")
@@ -76,7 +75,7 @@ def test_sums_by_zone_and_hour(trips: Path, name: str) -> None:
     np.testing.assert_array_equal(shares.sum(axis=-1), measure.shares * people)
     np.testing.assert_allclose(shares[..., 1] * measure.unit, exact, rtol=1e-12, atol=1e-9)
 
-    release = fpo.release(plan, tables)
+    release = fp.release(plan, tables)
     for group, answers in (("sums", exact), ("sums by hour", exact.sum(axis=0))):
         off = release.estimates[group].reshape(answers.shape) - answers
         errors = off / np.sqrt(release.variances[group].reshape(answers.shape))

@@ -28,6 +28,7 @@ from fitplug_dask.counting import count_partitions
 from fitplug_dask.files import take_snapshot
 from fitplug_dask.kernel import Job, count_partition, partitions
 from fitplug_dask.kernel.partitions import Partition, cut_partitions
+from fitplug_dask.releases import release_source
 from fitplug_dask.sources import find_files
 from fitplug_dask.workers import Runner, cluster, handshake, limits, open_runner
 from fitplug_dask.workers.cluster import ClusterRunner
@@ -253,7 +254,7 @@ def test_a_cluster_that_scales_from_zero_releases_and_is_inspected_at_most_twice
     query = fp.queries({"sex": "identity", "age": "prefix"}, std=20.0)
     plan = fp.design(fp.Workload(DOMAIN, [query]))
     with scale_from_zero(interval) as client:
-        released = fpd.release(people, plan, tmp_path / "out", client=client)
+        released = release_source(plan, people, tmp_path / "out", client=client)
     assert released.estimates
     assert len(asked) <= 2
 
@@ -284,6 +285,20 @@ def test_a_scheduler_that_hangs_is_not_asked_for_ever(processes: Processes) -> N
         finally:
             process.kill()
             client.close(timeout=1)
+
+
+@pytest.mark.slow
+def test_a_worker_that_hangs_is_named(processes: Processes) -> None:
+    scheduler, _ = processes.start_scheduler()
+    worker = processes.start_worker(scheduler, "hung")
+    with dask.config.set({"fitplug.timeout": "3s"}), Client(scheduler) as client:
+        address = find_address(client, "hung")
+        worker.send_signal(signal.SIGSTOP)
+        try:
+            with pytest.raises(FitplugError, match=rf"do not answer within 3 s \({address}\)"):
+                assert open_runner(client).threads
+        finally:
+            worker.kill()
 
 
 @pytest.mark.long

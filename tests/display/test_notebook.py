@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from html.parser import HTMLParser
 
@@ -114,9 +115,13 @@ def test_a_plot_of_a_plan(release):
     left, right = figure.axes
     asked = {line.get_ydata()[0] > round(line.get_ydata()[0]) for line in left.lines}
     assert asked == {True, False}
-    for line, row in zip(left.lines[1::2], plan.group_rows(), strict=True):
-        assert list(line.get_xdata()) == [row.smallest_std, row.largest_std]
-    assert sum(bar.get_width() for bar in right.patches) == pytest.approx(100)
+    rows = {row.name: [row.smallest_std, row.largest_std] for row in plan.group_rows()}
+    names = [label.get_text() for label in left.get_yticklabels()]
+    for line, name in zip(left.lines[1::2], names, strict=True):
+        assert list(line.get_xdata()) == rows[name]
+    shares = [bar.get_width() for bar in right.patches]
+    assert shares == sorted(shares, reverse=True)
+    assert sum(shares) == pytest.approx(100)
     assert set(plan.workload.names) <= set(texts(figure))
 
 
@@ -138,8 +143,12 @@ def test_plots_of_other_plans(monkeypatch):
 def test_a_plot_of_a_release(release, name):
     figure = release.plot(name)
     (axes,) = figure.axes
-    drawn = np.sort(np.concatenate([bar[0].get_ydata() for bar in axes.containers]))
-    np.testing.assert_allclose(drawn, np.sort(release.estimates[name].ravel()))
+    if name == "regions":
+        drawn = np.array([bar.get_width() for bar in axes.patches])
+        np.testing.assert_allclose(np.sort(drawn), np.sort(release.estimates[name].ravel()))
+    else:
+        drawn = np.concatenate([bar[0].get_ydata() for bar in axes.containers])
+        np.testing.assert_allclose(np.sort(drawn), np.sort(release.estimates[name].ravel()))
     confidence = release.plan.workload[name].target.confidence or 0.95
     assert any(f"{100 * confidence:g} %" in text for text in texts(figure))
 
@@ -189,6 +198,124 @@ def test_plots_of_many_values_and_of_too_many_attributes():
         release.plot("thre")
     with pytest.raises(fp.WorkloadError, match="confidence"):
         release.plot("a x c", confidence=2.0)
+
+
+REGIONS = ["01", "02", "03"]
+
+
+@pytest.fixture
+def by_region():
+    domain = fp.Domain({"region": REGIONS, "sex": ["F", "M"], "age": fp.Integers(0, 4)})
+    groups = [
+        fp.marginal("region", std=2.0),
+        fp.marginal("sex", "age", std=2.0),
+        fp.marginal("region", "age", std=2.0),
+    ]
+    plan = fp.design(fp.Workload(domain, groups))
+    return fp.Release(plan, 9 * np.arange(plan.strategy.size), plan.rho)
+
+
+def square(x, y):
+    return [[[x, y], [x + 1, y], [x + 1, y + 1], [x, y + 1], [x, y]]]
+
+
+def make_geojson(codes, key="CODE"):
+    """Squares in a row, the last of them with an island."""
+    features = [
+        {
+            "type": "Feature",
+            "properties": {"NAME": f"R{i}", key: code},
+            "geometry": {"type": "Polygon", "coordinates": square(i, 47)},
+        }
+        for i, code in enumerate(codes)
+    ]
+    island = [square(len(codes), 47), square(len(codes) + 3, 47)]
+    features[-1]["geometry"] = {"type": "MultiPolygon", "coordinates": island}
+    return {"type": "FeatureCollection", "features": features}
+
+
+def test_a_map_joins_outlines_by_code(by_region, tmp_path):
+    geojson = make_geojson(["03", "99", "01", "02"])
+    path = tmp_path / "regions.geojson"
+    path.write_text(json.dumps(geojson), encoding="utf-8")
+    for regions in (geojson, path, str(path), (geojson, "CODE"), (path, "CODE")):
+        axes, _ = by_region.plot("region", regions=regions).axes
+        coloured, others = axes.collections
+        expected = by_region.estimates["region"][[2, 0, 1]]
+        np.testing.assert_allclose(coloured.get_array(), expected)
+        assert len(others.get_paths()) == 1
+        assert axes.get_aspect() == pytest.approx(1 / np.cos(np.radians(47.5)), rel=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("regions", "message"),
+    [
+        (make_geojson(["01", "02", "04"]), "1 of 3 labels have no region, such as '03'"),
+        ((make_geojson(REGIONS), "GEOID"), "No region has the property 'GEOID'"),
+        ({"type": "Topology"}, "no GeoJSON"),
+        ("missing.geojson", "cannot be read"),
+        (
+            {"features": [{"id": c, "geometry": {"type": "Point"}} for c in REGIONS]},
+            "a Point. Maps need Polygons",
+        ),
+        (
+            {
+                "features": [
+                    {"id": c, "geometry": {"type": "Polygon", "coordinates": 3}} for c in REGIONS
+                ]
+            },
+            "no rings of points",
+        ),
+    ],
+)
+def test_outlines_that_cannot_be_joined(by_region, regions, message):
+    with pytest.raises(fp.WorkloadError, match=message):
+        by_region.plot("region", regions=regions)
+
+
+def test_a_pyramid_has_two_sides_and_positive_labels(by_region):
+    (axes,) = by_region.plot("sex x age", kind="pyramid").axes
+    widths = np.array([bar.get_width() for bar in axes.patches]).reshape(2, 5)
+    np.testing.assert_allclose(widths * [[-1], [1]], by_region.estimates["sex x age"])
+    low, high = axes.get_xlim()
+    assert low == -high
+    assert axes.xaxis.get_major_formatter()(-1200.0, 0) == "1,200"
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("region", {"kind": "pie"}, "Unknown kind 'pie'"),
+        ("region", {"kind": "map"}, "needs regions="),
+        ("region", {"kind": "bars", "regions": {}}, "for a map"),
+        ("region", {"kind": "pyramid"}, "two attributes"),
+        ("region x age", {"kind": "pyramid"}, "an attribute with two rows"),
+        ("sex x age", {"kind": "bars"}, "one attribute"),
+        ("sex x age", {"regions": make_geojson(REGIONS)}, "one attribute"),
+    ],
+)
+def test_plots_of_the_wrong_kind(by_region, name, options, message):
+    with pytest.raises(fp.WorkloadError, match=message):
+        by_region.plot(name, **options)
+
+
+def test_a_plot_is_drawn_into_given_axes_and_follows_a_dark_style(by_region):
+    from matplotlib import style
+    from matplotlib.figure import Figure
+
+    figure = Figure()
+    left, right = figure.subplots(1, 2)
+    assert by_region.plot("region", ax=left) is figure
+    assert by_region.plot("sex x age", ax=right) is figure
+    assert left.patches
+    assert right.containers
+    assert by_region.plot("region").get_facecolor()[:3] == (1.0, 1.0, 1.0)
+    bars = [bar.get_width() for bar in left.patches]
+    assert bars == sorted(bars, reverse=True)
+    with style.context("dark_background"):
+        dark = by_region.plot("region")
+    assert dark.get_facecolor()[:3] == (0.0, 0.0, 0.0)
+    assert dark.axes[0].xaxis.label.get_color() == "white"
 
 
 def test_attributes_with_one_row_get_no_axis_of_a_plot():

@@ -16,7 +16,6 @@ import pytest
 
 import fitplug as fp
 import fitplug_dask as fpd
-import fitplug_opendp as fpo
 from fitplug.errors import DataError, InputError
 from fitplug.release.release import Release
 from tests.helpers.hostile_files import WANTED, each_byte, mutated, people, varint, write_shapes
@@ -147,7 +146,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     plan = fp.design(fp.Workload(fp.Domain({"sex": ["1", "2"]}), [fp.marginal("sex", std=2.0)]))
     tables = fp.Tables(plan.domain, {("sex",): [3, 4]})
     place = tmp_path_factory.mktemp("release") / "r"
-    fpo.release(plan, tables).save(place)
+    fp.release(plan, tables).save(place)
     return place
 
 

@@ -6,7 +6,7 @@ from fitplug_opendp.noise_source import NoiseSource, compute_exact_answers
 
 
 def release_often(plan, tables, times, contributions=1):
-    """Yield releases as `fitplug_opendp.release` draws them, after one test of the sampler."""
+    """Yield releases as `fitplug.release` draws them, after one test of the sampler."""
     source = NoiseSource.from_plan(plan, contributions)
     source.check_sampler()
     answers = compute_exact_answers(plan, tables)

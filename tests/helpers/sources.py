@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 import fitplug as fp
-import fitplug_dask as fpd
+from fitplug_dask.releases import release_source
 
 OPTIONS = {field.name for field in fields(fp.Source)} - {"path"}
 
@@ -30,4 +30,4 @@ def preview_rows(data: Any, plan: Any, **options: Any) -> fp.Preview:
 
 def release_rows(plan: Any, data: Any, folder: Any, **options: Any) -> fp.Release:
     source, others = split_options(data, options)
-    return fpd.release(source, plan, folder, **others)
+    return release_source(plan, source, folder, **others)

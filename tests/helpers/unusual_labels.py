@@ -7,7 +7,6 @@ import functools
 import numpy as np
 
 import fitplug as fp
-import fitplug_opendp as fpo
 
 LABELS = ["", "a,b", 'say "x"', "two\nlines", "ä", "a b", "a_b", "=1+1", "\x01", "A", "01", "_T"]
 
@@ -35,7 +34,7 @@ def release_unusual() -> fp.Release:
     ]
     plan = fp.design(fp.Workload(domain, groups), tolerance=0.1)
     counts = np.random.default_rng(1).integers(0, 40, domain.shape)
-    return fpo.release(plan, fp.Tables(domain, {domain.names: counts}))
+    return fp.release(plan, fp.Tables(domain, {domain.names: counts}))
 
 
 @functools.cache
@@ -49,7 +48,7 @@ def release_public() -> fp.Release:
     ]
     plan = fp.design(fp.Workload(domain, groups), unit=fp.ReplaceOne(within=("state",)))
     counts = np.random.default_rng(2).integers(0, 90, domain.shape)
-    return fpo.release(plan, fp.Tables(domain, {domain.names: counts}))
+    return fp.release(plan, fp.Tables(domain, {domain.names: counts}))
 
 
 @functools.cache
@@ -63,4 +62,4 @@ def release_sums() -> fp.Release:
     plan = fp.design(fp.Workload(domain, groups), unit=fp.AddRemove(records=3))
     records = {"sex": ["1", "2", "2"] * 30, "income": list(range(0, 1800, 20))}
     tables = fp.Tables.from_records(domain, records, plan.tables)
-    return fpo.release(plan, tables)
+    return fp.release(plan, tables)

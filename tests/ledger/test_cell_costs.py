@@ -19,7 +19,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fitplug as fp
-import fitplug_opendp as fpo
 from fitplug.ledger import ReleaseCharges
 from fitplug.ledger import cell_costs as cellcosts
 from fitplug.ledger.cell_costs import CellCosts, add_up
@@ -377,21 +376,21 @@ def test_symmetric_attributes_are_not_expanded_and_dense_ones_may_be_too_many(
 
 
 def test_a_release_keeps_its_costs_and_another_is_free(ledger: fp.Ledger) -> None:
-    released = fpo.release(FIRST, tables(FIRST), ledger=ledger, key="first", output="/out")
+    released = fp.release(FIRST, tables(FIRST), ledger=ledger, key="first")
     (entry,) = ledger.entries()
-    assert (entry.plan_digest, entry.output) == (FIRST.digest, "/out")
+    assert entry.plan_digest == FIRST.digest
     assert entry.profile == CellCosts.from_plan(FIRST).digest
     second = plan(OLD, cell_budgets=ledger.unused_budget("first", DOMAIN))
-    free = fpo.release(second, tables(second), ledger=ledger, covered_by="first", key="second")
+    free = fp.release(second, tables(second), ledger=ledger, covered_by="first", key="second")
     assert ledger.spent == released.rho
     assert free.rho == second.rho
     assert [e.covered_by for e in ledger.entries()] == [None, 1]
 
 
 def test_three_records_a_person(ledger: fp.Ledger) -> None:
-    fpo.release(FIRST, tables(FIRST), contributions=3, ledger=ledger, key="first")
+    fp.release(FIRST, tables(FIRST), contributions=3, ledger=ledger, key="first")
     second = plan(OLD, cell_budgets=ledger.unused_budget("first", DOMAIN))
-    fpo.release(second, tables(second), contributions=3, ledger=ledger, covered_by="first")
+    fp.release(second, tables(second), contributions=3, ledger=ledger, covered_by="first")
     assert len(ledger.entries()) == 2
 
 
@@ -404,11 +403,11 @@ def test_nothing_is_drawn_when_it_is_not_free(
     drawn: list[object] = []
     monkeypatch.setattr(room, "make_sampler", lambda *_: lambda *given: drawn.append(given))
     with pytest.raises(fp.OverBudget):
-        fpo.release(FIRST, tables(FIRST), ledger=ledger, covered_by="first")
+        fp.release(FIRST, tables(FIRST), ledger=ledger, covered_by="first")
     with pytest.raises(fp.BudgetError, match="give the ledger"):
-        fpo.release(FIRST, tables(FIRST), covered_by="first")
+        fp.release(FIRST, tables(FIRST), covered_by="first")
     with pytest.raises(fp.LedgerError, match="already"):
-        fpo.release(FIRST, tables(FIRST), ledger=ledger, key="first")
+        fp.release(FIRST, tables(FIRST), ledger=ledger, key="first")
     assert not drawn
     assert len(ledger.entries()) == 1
 
@@ -439,7 +438,7 @@ def test_no_noise_where_the_ledger_cannot_be_written(
             )
             for made, covered_by in ((FIRST, None), (SECOND, "first")):
                 with pytest.raises(fp.LedgerError, match=says):
-                    fpo.release(made, tables(made), ledger=ledger, covered_by=covered_by, what=long)
+                    fp.release(made, tables(made), ledger=ledger, covered_by=covered_by, what=long)
     assert not drawn
     assert len(ledger.entries()) == 1
 
@@ -456,7 +455,7 @@ def test_a_release_can_always_be_charged_for_many_records(tmp_path, k):
     for variance in np.random.default_rng(k).uniform(1e3, 1e6, 20):
         plan = fp.design(fp.Workload(domain, [fp.total(variance=float(variance))]))
         tables = fp.Tables(domain, {(): np.array(5)})
-        made = fpo.release(plan, tables, contributions=k, ledger=ledger)
+        made = fp.release(plan, tables, contributions=k, ledger=ledger)
         charged = ledger.entries()[-1].rho
         assert made.rho <= charged <= made.rho * (1 + 1e-15)
         assert charged >= plan.rho_exact * k**2
@@ -467,7 +466,7 @@ def test_a_plan_for_a_budget_fits_into_it(tmp_path: Path, rho: float) -> None:
     """Floats of these decimals lie on both sides of them, and the release is charged a float."""
     made = plan(YOUNG, ALL, rho=rho)
     budget = fp.Ledger(tmp_path / "budget.db", rho=rho)
-    fpo.release(made, tables(made), ledger=budget)
+    fp.release(made, tables(made), ledger=budget)
     (entry,) = budget.entries()
     assert made.rho_exact <= entry.rho <= Fraction(str(rho))
 

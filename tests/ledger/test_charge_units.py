@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-import fitplug_opendp as fpo
 from fitplug.errors import LedgerError, OverBudget
 from fitplug.ledger import ChargeRequest, ReleaseCharges
 from fitplug.ledger.records import decode_unit, encode_unit
@@ -184,16 +183,16 @@ def test_releases_are_charged_in_the_unit_of_the_ledger(
     tmp_path: Path, plan: fp.Plan, plan_for_three: fp.Plan
 ) -> None:
     ledger = fp.Ledger(tmp_path / "l.db", rho=100)
-    three = fpo.release(plan_for_three, count(), ledger=ledger, key="three")
+    three = fp.release(plan_for_three, count(), ledger=ledger, key="three")
     assert ledger.unit == fp.AddRemove(3)
     assert three.entry is not None
     assert three.entry.unit == fp.AddRemove(3)
-    one = fpo.release(plan, count(), ledger=ledger, key="one")
+    one = fp.release(plan, count(), ledger=ledger, key="one")
     assert one.entry is not None
     assert one.entry.unit == fp.AddRemove()
     assert one.entry.rho == pytest.approx(9 * plan.rho)
     assert one.entry.rho >= 9 * plan.rho_exact
-    by_contributions = fpo.release(plan, count(), ledger=ledger, key="by k", contributions=3)
+    by_contributions = fp.release(plan, count(), ledger=ledger, key="by k", contributions=3)
     assert by_contributions.entry is not None
     assert float(by_contributions.entry.rho) == pytest.approx(9 * plan.rho)
     assert len(ledger.entries()) == 3
@@ -204,10 +203,10 @@ def test_what_a_count_enforced_holds_for_persons_with_more_records(
 ) -> None:
     """One kept row of a person costs rho, however many records the person has elsewhere."""
     ledger = fp.Ledger(tmp_path / "l.db", rho=100, unit=fp.AddRemove(3))
-    kept = fpo.release(plan, count(contributions=1, person="id"), ledger=ledger, key="kept")
+    kept = fp.release(plan, count(contributions=1, person="id"), ledger=ledger, key="kept")
     assert kept.entry is not None
     assert float(kept.entry.rho) == pytest.approx(plan.rho)
-    published = fpo.publish(
+    published = fp.release(
         plan, count(contributions=1, person="id"), tmp_path / "out", ledger=ledger, key="folder"
     )
     assert published.entry is not None
@@ -215,7 +214,7 @@ def test_what_a_count_enforced_holds_for_persons_with_more_records(
     assert fp.Release.load(tmp_path / "out").entry == published.entry
     replacing = fp.Ledger(tmp_path / "r.db", rho=100, unit=fp.ReplaceOne())
     with pytest.raises(LedgerError, match="costs of the two do not add up"):
-        fpo.release(plan, count(contributions=1, person="id"), ledger=replacing)
+        fp.release(plan, count(contributions=1, person="id"), ledger=replacing)
 
 
 def test_a_retry_finds_a_charge_that_was_converted(tmp_path: Path, plan: fp.Plan) -> None:
@@ -237,12 +236,12 @@ def test_free_releases_are_free_for_persons_of_the_ledger(tmp_path: Path) -> Non
     ledger = fp.Ledger(tmp_path / "l.db", rho=100, unit=fp.AddRemove(2))
     plan = fp.design(workload)
     tables = fp.Tables(domain, {"a": [3, 4]})
-    fpo.release(plan, tables, ledger=ledger, key="charged")
+    fp.release(plan, tables, ledger=ledger, key="charged")
     slack = ledger.unused_budget("charged", domain)
     # Nothing is left at the first cell, and as much as the charge is for at the second one.
     assert slack[0] == pytest.approx(0, abs=1e-9)
     assert slack[1] == pytest.approx(2 * plan.rho)
-    fpo.release(fp.design(other), tables, ledger=ledger, key="free", covered_by="charged")
+    fp.release(fp.design(other), tables, ledger=ledger, key="free", covered_by="charged")
     with pytest.raises(OverBudget):
         ledger.check_covered(plan, covered_by="charged")
     assert ledger.spent == pytest.approx(4 * plan.rho)

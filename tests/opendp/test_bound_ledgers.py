@@ -15,10 +15,9 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-import fitplug_dask as fpd
-import fitplug_opendp as fpo
 from fitplug.errors import LedgerError, OverBudget, TablesError
 from fitplug.families import build_dense_strategy
+from fitplug_dask.releases import release_source
 from tests.helpers.unit_persons import Release, list_persons
 
 BOTH = (("month", "fine"), ("region", "region"))
@@ -82,7 +81,7 @@ def test_no_person_costs_more_than_is_spent(kept: int, tmp_path: Path) -> None:
     for number in (kept, *np.random.default_rng(kept).permutation(len(RELEASES))):
         before = ledger.entries()
         try:
-            fpo.release(PLANS[number], count(PLANS[number]), ledger=ledger)
+            fp.release(PLANS[number], count(PLANS[number]), ledger=ledger)
         except LedgerError:
             assert ledger.entries() == before
         else:
@@ -100,29 +99,29 @@ def test_the_least_that_is_provable_is_charged(tmp_path: Path) -> None:
     """Distinct months and regions are no distinct regions, and the other way round they are."""
     both, region = PLANS[2], PLANS[3]
     ledger = fp.Ledger(tmp_path / "both.db", rho=10**6)
-    fpo.release(both, count(both), ledger=ledger)
-    fpo.release(region, count(region), ledger=ledger)
+    fp.release(both, count(both), ledger=ledger)
+    fp.release(region, count(region), ledger=ledger)
     assert ledger.spent == pytest.approx(both.rho + 9 * region.rho)
     ledger = fp.Ledger(tmp_path / "region.db", rho=10**6)
-    fpo.release(region, count(region), ledger=ledger)
-    fpo.release(both, count(both), ledger=ledger)
+    fp.release(region, count(region), ledger=ledger)
+    fp.release(both, count(both), ledger=ledger)
     assert ledger.spent == pytest.approx(region.rho + both.rho)
 
 
 def release_in_memory(plan: fp.Plan, ledger: fp.Ledger, folder: Path) -> None:
-    fpo.release(plan, count(plan), ledger=ledger)
+    fp.release(plan, count(plan), ledger=ledger)
 
 
 def publish(plan: fp.Plan, ledger: fp.Ledger, folder: Path) -> None:
-    fpo.publish(plan, count(plan), folder / "out", ledger=ledger)
+    fp.release(plan, count(plan), folder / "out", ledger=ledger)
 
 
 def release_in_parts(plan: fp.Plan, ledger: fp.Ledger, folder: Path) -> None:
-    fpd.release(count(plan), plan, folder / "parts", ledger=ledger)
+    release_source(plan, count(plan), folder / "parts", ledger=ledger)
 
 
 def begin_a_series(plan: fp.Plan, ledger: fp.Ledger, folder: Path) -> None:
-    fpd.begin_series(plan, folder / "series", ledger=ledger, key="series", periods="month")
+    fp.begin_series(plan, folder / "series", ledger=ledger, key="series", periods="month")
 
 
 def charge_by_hand(plan: fp.Plan, ledger: fp.Ledger, folder: Path) -> None:
@@ -167,9 +166,9 @@ def test_free_releases_are_charged_for_the_persons_of_the_ledger(tmp_path: Path)
     ledger.charge(first.rho, what="a", key="a")
     with pytest.raises(LedgerError, match="keeps no costs per cell"):
         ledger.charge_covered(second, covered_by="a", what="b")
-    fpo.release(first, count(first), ledger=ledger, key="charged")
+    fp.release(first, count(first), ledger=ledger, key="charged")
     assert ledger.spent == pytest.approx(10 * first.rho)
-    free = fpo.release(second, count(second), ledger=ledger, covered_by="charged", key="free")
+    free = fp.release(second, count(second), ledger=ledger, covered_by="charged", key="free")
     assert free.entry is not None
     strategies = [(plan, build_dense_strategy(plan.strategy)) for plan in (first, second)]
     worst = 0.0
@@ -211,7 +210,7 @@ def test_nobody_can_declare_what_lies_in_the_cell_of_other_values(
     limit: Any = {"contributions": 3, "distinct": name == "distinct", "person": "id"}
     limit |= {"once_per": "month"} if name == "once_per" else {}
     tables = fp.Tables(domain, {domain.names: np.zeros((3, 2), dtype=int)}, **limit)
-    assert fpo.release(plan, tables, ledger=ledger).limited == "enforced"
+    assert fp.release(plan, tables, ledger=ledger).limited == "enforced"
 
 
 def test_counts_of_other_cells_are_not_those_of_the_plan() -> None:
@@ -226,10 +225,10 @@ def test_counts_of_other_cells_are_not_those_of_the_plan() -> None:
     for other in (finer, domain):
         tables = fp.Tables(other, {other.names: np.zeros(other.shape, int)}, **limit)
         if other is domain:
-            fpo.release(plan, tables)
+            fp.release(plan, tables)
             continue
         with pytest.raises(TablesError, match="were counted for another unit of privacy"):
-            fpo.release(plan, tables)
+            fp.release(plan, tables)
 
 
 def test_exact_totals_are_of_records_that_no_other_attribute_leaves_out() -> None:
@@ -238,7 +237,7 @@ def test_exact_totals_are_of_records_that_no_other_attribute_leaves_out() -> Non
     further = fp.Domain({"month": fp.Integers(0, 3), "age": fp.Integers(0, 9)})
     tables = fp.Tables(further, {("month", "age"): np.zeros((4, 10), dtype=int)})
     with pytest.raises(TablesError, match="leave out records by their values of 'age'"):
-        fpo.release(plan, tables)
+        fp.release(plan, tables)
     open_ended = fp.Domain({"month": fp.Integers(0, 3), "age": fp.Categories([1], other="rest")})
     tables = fp.Tables(open_ended, {("month", "age"): np.zeros((4, 2), dtype=int)})
-    assert fpo.release(plan, tables).public_totals is not None
+    assert fp.release(plan, tables).public_totals is not None

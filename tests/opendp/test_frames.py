@@ -100,7 +100,7 @@ def test_what_is_no_tables_says_what_to_write(kind):
     frame = FRAMES[kind]()
     write = WRITE.get(kind, "fitplug.Tables.from_records")
     with pytest.raises(fp.TablesError, match=write) as caught:
-        fpo.release(PLAN, frame)
+        fp.release(PLAN, frame)
     says(caught, kind)
     metric = dp.symmetric_distance()
     with pytest.raises(ValueError, match=write) as caught:

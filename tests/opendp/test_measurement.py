@@ -213,7 +213,7 @@ class TestRelease:
 
     def test_answers_are_those_of_the_counts(self):
         """At noise far below one, the estimates are the exact answers in words."""
-        released = fpo.release(self.PLAN, tables_for(self.PLAN, self.X))
+        released = fp.release(self.PLAN, tables_for(self.PLAN, self.X))
         expected = {
             "pyramid": self.X.sum(axis=2).cumsum(axis=1).T,
             "race": self.X.sum(axis=(0, 1)),
@@ -224,7 +224,7 @@ class TestRelease:
             np.testing.assert_allclose(released.estimates[name], exact, atol=0.02)
 
     def test_a_combination_knows_its_covariance(self):
-        released = fpo.release(self.PLAN, tables_for(self.PLAN, self.X))
+        released = fp.release(self.PLAN, tables_for(self.PLAN, self.X))
         women = released.estimate({"pyramid": [[0, 0], [0, 0], [0, 0], [0, 1]]})
         assert women.value == released.estimates["pyramid"][3, 1]
         assert women.std == pytest.approx(math.sqrt(released.variances["pyramid"][3, 1]), rel=1e-6)
@@ -241,28 +241,28 @@ class TestRelease:
         ],
     )
     def test_bad_combinations(self, coefficients, says):
-        released = fpo.release(self.PLAN, tables_for(self.PLAN, self.X))
+        released = fp.release(self.PLAN, tables_for(self.PLAN, self.X))
         with pytest.raises(fp.WorkloadError, match=says):
             released.estimate(coefficients)
 
     def test_features_are_as_they_were(self):
         dp.disable_features(*FEATURES)
-        fpo.release(self.PLAN, tables_for(self.PLAN, self.X))
+        fp.release(self.PLAN, tables_for(self.PLAN, self.X))
         assert not GLOBAL_FEATURES & set(FEATURES)
 
     def test_the_charge_comes_first_and_is_what_opendp_certifies(self, tmp_path):
         ledger = fp.Ledger(tmp_path / "budget.db", rho=self.PLAN.rho * 9.5)
-        released = fpo.release(
+        released = fp.release(
             self.PLAN, tables_for(self.PLAN, self.X), contributions=3, ledger=ledger
         )
         assert released.rho == pytest.approx(9 * self.PLAN.rho, rel=1e-14)
         assert ledger.spent == released.rho >= 9 * float(self.PLAN.rho_exact)
         with pytest.raises(fp.OverBudget) as caught:
-            fpo.release(self.PLAN, tables_for(self.PLAN, self.X), contributions=3, ledger=ledger)
+            fp.release(self.PLAN, tables_for(self.PLAN, self.X), contributions=3, ledger=ledger)
         assert caught.value.requested == released.rho
         # Of persons with three records, one record is a third, and three of them cost nine times.
         with pytest.raises(fp.OverBudget, match="the charge is 9 times the cost") as caught:
-            fpo.release(self.PLAN, tables_for(self.PLAN, self.X), ledger=ledger)
+            fp.release(self.PLAN, tables_for(self.PLAN, self.X), ledger=ledger)
         assert caught.value.requested == pytest.approx(9 * self.PLAN.rho, rel=1e-14)
         assert ledger.spent == released.rho
 
@@ -279,7 +279,7 @@ class TestRelease:
         monkeypatch.setattr(room, "make_sampler", lambda *given: Untouchable())
         ledger = fp.Ledger(tmp_path / "budget.db", rho=0.5)
         with pytest.raises(fp.OverBudget):
-            fpo.release(self.PLAN, tables_for(self.PLAN, self.X), ledger=ledger)
+            fp.release(self.PLAN, tables_for(self.PLAN, self.X), ledger=ledger)
 
     @pytest.mark.parametrize("records", [1, 2**20])
     def test_no_number_of_records_is_refused(self, tmp_path, records):
@@ -288,14 +288,14 @@ class TestRelease:
         counts[0, 0, 0] = min(self.PLAN.strategy.max_records * records + 1, 2**53)
         ledger = fp.Ledger(tmp_path / "budget.db", rho=1e9)
         with pytest.warns(RuntimeWarning, match="as large as 64-bit integers hold"):
-            release = fpo.release(self.PLAN, tables_for(self.PLAN, counts), ledger=ledger)
+            release = fp.release(self.PLAN, tables_for(self.PLAN, counts), ledger=ledger)
         assert len(ledger.entries()) == 1
         assert np.abs(release.answers).max() <= 2**62 + 64 * self.PLAN.noise_std
 
     def test_half_as_many_records_as_it_holds_are_not_told_of(self):
         counts = np.zeros(self.DOMAIN.shape, dtype=int)
         counts[0, 0, 0] = self.PLAN.strategy.max_records // 2
-        estimates = fpo.release(self.PLAN, tables_for(self.PLAN, counts)).estimates
+        estimates = fp.release(self.PLAN, tables_for(self.PLAN, counts)).estimates
         total = next(iter(estimates.values())).sum()
         assert total > 0
 
@@ -309,10 +309,10 @@ class TestRelease:
             (fp.Tables(self.DOMAIN, {"race": races}), "is needed"),
         ]:
             with pytest.raises(fp.TablesError, match=says):
-                fpo.release(self.PLAN, tables, ledger=ledger)
+                fp.release(self.PLAN, tables, ledger=ledger)
         for contributions in (0, -1, 1.5, True):
             with pytest.raises(fp.BudgetError, match="contributions"):
-                fpo.release(
+                fp.release(
                     self.PLAN,
                     tables_for(self.PLAN, self.X),
                     contributions=contributions,
@@ -391,7 +391,7 @@ class TestTablesBecomeTheExactCounts:
         groups = [fp.marginal("a", "b", std=1e-3, name="g"), fp.marginal("b", std=1.0)]
         plan = fp.design(fp.Workload(ours, groups))
         x = np.array([[1000, 2000, 7], [3000, 4000, 8]])
-        released = fpo.release(plan, fp.Tables(theirs, {("a", "b"): x}))
+        released = fp.release(plan, fp.Tables(theirs, {("a", "b"): x}))
         np.testing.assert_allclose(released.estimates["g"], x, atol=0.05)
         np.testing.assert_allclose(released.estimates["b"], x.sum(axis=0), atol=0.05)
 

@@ -129,7 +129,7 @@ class TestSpaces:
         with pytest.raises(ValueError, match="do not hold what the plan needs"):
             fpo.make_fitness_for_use(*space(other), PLAN)
         with pytest.raises(fp.TablesError, match="'pay' is missing or has other cells"):
-            fpo.release(other, TABLES)
+            fp.release(other, TABLES)
 
     def test_tables_that_hold_no_whole_records_are_refused_whatever_they_hold(self):
         """One record more or less does not change whether they do."""

@@ -160,13 +160,13 @@ class TestReleases:
     def test_in_memory(self, ledger):
         for keywords in ({}, {"ledger": ledger}, {"ledger": ledger, "key": "a"}):
             with pytest.raises(fp.SamplerError):
-                fpo.release(self.PLAN, self.TABLES, **keywords)
+                fp.release(self.PLAN, self.TABLES, **keywords)
         self.check_nothing_happened(ledger)
 
     def test_into_a_folder(self, ledger, tmp_path):
         before = sorted(tmp_path.iterdir())
         with pytest.raises(fp.SamplerError):
-            fpo.publish(self.PLAN, self.TABLES, tmp_path / "out", ledger=ledger)
+            fp.release(self.PLAN, self.TABLES, tmp_path / "out", ledger=ledger)
         self.check_nothing_happened(ledger)
         assert sorted(tmp_path.iterdir()) == before
 

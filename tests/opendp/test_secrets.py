@@ -121,7 +121,7 @@ def test_tables(kind, silent):
     silent(lambda: m(data))
     silent(lambda: _release(lambda: dp.Context.compositor(**_context(data, space))))
     if isinstance(data, fp.Tables):
-        silent(lambda: fpo.release(PLAN, data))
+        silent(lambda: fp.release(PLAN, data))
 
 
 @pytest.mark.slow

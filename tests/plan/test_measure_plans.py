@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-import fitplug_opendp as fpo
 from fitplug.files import write_with_digest
 from tests.helpers.many_releases import release_often
 from tests.helpers.plans import describe
@@ -121,7 +120,7 @@ class TestReleases:
     def test_public_totals_count_records(self):
         plan = fp.design(people_and_money(50.0), unit=fp.ReplaceOne())
         tables = fp.Tables.from_records(DOMAIN, {"g": list("aab"), "y": [3, 9, 12]}, plan.tables)
-        assert fpo.release(plan, tables).public_totals.tolist() == 3
+        assert fp.release(plan, tables).public_totals.tolist() == 3
 
 
 class TestFiles:
@@ -218,7 +217,7 @@ class TestPrices:
         ledger = fp.Ledger(tmp_path / "ledger.db", rho=10.0)
         records = {"g": ["a", "b"], "y": [3, 8]}
         tables = fp.Tables.from_records(DOMAIN, records, first.tables)
-        fpo.release(first, tables, ledger=ledger, what="sums", key="first")
+        fp.release(first, tables, ledger=ledger, what="sums", key="first")
         left = ledger.unused_budget("first", DOMAIN)
         assert left.ravel() == pytest.approx([1, 0], abs=1e-6)
         people = fp.queries({"g": "identity"}, std=100.0, name="people")

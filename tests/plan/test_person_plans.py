@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-import fitplug_opendp as fpo
 from fitplug.errors import BudgetError, PlanError, TablesError, WorkloadError
 from fitplug.families import build_dense_strategy
 from fitplug.families.blocks.shape.persons import find_person_records
@@ -84,7 +83,7 @@ def test_bounds_that_may_be_above_the_truth_say_so(monkeypatch):
     assert above <= float(said[1]) <= 1.1 * above
     assert said[0] in plan._repr_html_()
     tables = fp.Tables(domain, {domain.names: np.ones(domain.shape, int)})
-    loss = fp.review(fpo.release(plan, tables))["deployment"]["privacy_loss"]
+    loss = fp.review(fp.release(plan, tables))["deployment"]["privacy_loss"]
     assert f"R{said[0][1:]}" in loss["privacy_parameters_details"]
     plan.verify()
 
@@ -98,16 +97,16 @@ def test_a_release_costs_what_the_plan_says_for_one_person():
     names = MONTHLY.attributes
     cells = {names: np.ones(MONTHLY.domain.shape_of(names), np.int64)}
     for given in ({}, {"contributions": MONTHLY_UNIT.records}):
-        released = fpo.release(plan, fp.Tables(MONTHLY.domain, cells), **given)
+        released = fp.release(plan, fp.Tables(MONTHLY.domain, cells), **given)
         assert plan.rho <= released.rho <= plan.rho * (1 + 1e-12)
         assert released.privacy_cost == plan.privacy_cost
         said = released.to_arrow(MONTHLY.names[0]).schema.metadata[b"fitplug.contributions"]
         assert int(said) == MONTHLY_UNIT.records
     with pytest.raises(BudgetError, match="contributions = 7"):
-        fpo.release(plan, fp.Tables(MONTHLY.domain, cells), contributions=7)
+        fp.release(plan, fp.Tables(MONTHLY.domain, cells), contributions=7)
     anywhere = fp.Tables(MONTHLY.domain, cells, contributions=3, person="id")
     with pytest.raises(TablesError, match="another unit of privacy"):
-        fpo.release(plan, anywhere)
+        fp.release(plan, anywhere)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-import fitplug_opendp as fpo
 from fitplug.errors import BudgetError, PlanError, WorkloadError
 from fitplug.families import PersonTreeStructure, build_dense_strategy
 from fitplug.plan import price_groups
@@ -139,7 +138,7 @@ def test_a_release_costs_what_the_plan_says_for_one_person(large):
     rng = np.random.default_rng(0)
     domain = large.workload.domain
     counts = {names: rng.integers(0, 50, domain.shape_of(names)) for names in large.tables}
-    released = fpo.release(large, fp.Tables(domain, counts))
+    released = fp.release(large, fp.Tables(domain, counts))
     assert large.rho <= released.rho <= large.rho * (1 + 1e-12)
     (table,) = counts.values()
     by_month = released.estimates["tract by month"]
@@ -147,7 +146,7 @@ def test_a_release_costs_what_the_plan_says_for_one_person(large):
     std = large.variances["tract by month"] ** 0.5
     assert np.abs((by_month - exact) / std).max() < 6
     with pytest.raises(BudgetError, match="contributions = 7"):
-        fpo.release(large, fp.Tables(domain, counts), contributions=7)
+        fp.release(large, fp.Tables(domain, counts), contributions=7)
 
 
 def test_forged_plans_are_found_out():

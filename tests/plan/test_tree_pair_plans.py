@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-import fitplug_opendp as fpo
 from fitplug.families import TreePairStructure
 from fitplug.families.blocks.shape import pairs as pair_blocks
 from tests.helpers.tree_plans import TREES
@@ -88,7 +87,7 @@ def test_a_plan_is_made_kept_and_released(name, unit, tmp_path):
 
     rng = np.random.default_rng(5)
     cells = rng.integers(0, workload.domain.shape, (4000, len(workload.domain.names)))
-    release = fpo.release(again, count_people(again, cells))
+    release = fp.release(again, count_people(again, cells))
     truth = (
         workload.matrix()
         @ np.histogramdd(

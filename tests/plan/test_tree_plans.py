@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-import fitplug_opendp as fpo
 from fitplug.ledger import CellCosts
 from tests.helpers.exact import assert_exact, full_strategy, least_variance, rationals
 from tests.helpers.tree_plans import TREES, design_tree, people_by_place
@@ -67,7 +66,7 @@ def make_counts(plan):
 
 
 def test_a_release_is_near_the_counts(plan):
-    release = fpo.release(plan, count(plan))
+    release = fp.release(plan, count(plan))
     exact = plan.workload.split(plan.workload.matrix() @ make_counts(plan).ravel())
     for name in plan.workload.names:
         off = (release.estimates[name] - exact[name]) / np.sqrt(plan.variances[name])
@@ -122,13 +121,13 @@ def test_queries_are_free_within_what_a_plan_leaves(tmp_path):
     assert first.unused_budget()[0, 7, 0] > 0.1 * first.privacy_cost**2
 
     ledger = fp.Ledger(tmp_path / "budget.db", rho=10.0)
-    fpo.release(first, count(first), ledger=ledger, what="first", key="first")
+    fp.release(first, count(first), ledger=ledger, what="first", key="first")
     spent, slack = ledger.spent, ledger.unused_budget("first", domain)
     assert slack.shape == (1, 17, 3)
     late = [fp.queries(old, variance=1.0, name="old")]
     second = design_tree(fp.Workload(domain, late), cell_budgets=slack, tolerance=1e-2)
     assert CellCosts.from_plan(second).names == ("place", "age")
-    fpo.release(second, count(second), ledger=ledger, covered_by="first", what="second", key="b")
+    fp.release(second, count(second), ledger=ledger, covered_by="first", what="second", key="b")
     assert ledger.spent == spent
     with pytest.raises(fp.OverBudget):
-        fpo.release(first, count(first), ledger=ledger, covered_by="first", what="again", key="c")
+        fp.release(first, count(first), ledger=ledger, covered_by="first", what="again", key="c")

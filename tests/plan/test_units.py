@@ -113,7 +113,7 @@ class TestReleases:
 
     @pytest.mark.parametrize("given", [{}, {"contributions": 3}])
     def test_a_release_costs_what_the_plan_says(self, given):
-        release = fpo.release(self.plan, self.tables, **given)
+        release = fp.release(self.plan, self.tables, **given)
         assert release.contributions == 3
         assert release.rho == pytest.approx(self.plan.rho, rel=1e-14)
         assert release.rho >= self.plan.rho_exact
@@ -122,11 +122,11 @@ class TestReleases:
 
     def test_another_number_is_refused(self):
         with pytest.raises(BudgetError, match="at most 3 records"):
-            fpo.release(self.plan, self.tables, contributions=2)
+            fp.release(self.plan, self.tables, contributions=2)
 
     def test_a_folder_is_read_back(self, tmp_path):
         ledger = fp.Ledger(tmp_path / "budget.db", rho=1000.0)
-        release = fpo.publish(self.plan, self.tables, tmp_path / "out", ledger=ledger)
+        release = fp.release(self.plan, self.tables, tmp_path / "out", ledger=ledger)
         assert float(ledger.spent) == pytest.approx(self.plan.rho, rel=1e-12)
         assert ledger.spent >= release.rho
         again = fp.Release.load(tmp_path / "out")

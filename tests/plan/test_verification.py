@@ -76,7 +76,6 @@ def test_an_edited_claim_is_noticed_on_reading(edit, plan, tmp_path):
 
 
 def test_of_a_large_plan_the_release_verifies_what_reading_does_not(tmp_path, monkeypatch):
-    import fitplug_opendp as fpo
 
     plan = plan_for(UNITS["one record"])
     save_edited(plan, tmp_path / "plan.npz", unit_variances=plan.strategy.unit_variances / 100)
@@ -85,5 +84,5 @@ def test_of_a_large_plan_the_release_verifies_what_reading_does_not(tmp_path, mo
     ledger = fp.Ledger(tmp_path / "budget.db", rho=1e6)
     tables = fp.Tables(plan.domain, {("M", "R"): np.ones((3, 4), dtype=np.int64)})
     with pytest.raises(fp.PlanError, match="variances are not those"):
-        fpo.release(edited, tables, ledger=ledger)
+        fp.release(edited, tables, ledger=ledger)
     assert ledger.entries() == ()

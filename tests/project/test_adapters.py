@@ -6,11 +6,15 @@ import inspect
 import subprocess
 import sys
 from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import fitplug as fp
-from fitplug.adapters import GROUP
+from fitplug.adapters.entry_points import GROUP
+from fitplug.errors import InputError
 from fitplug_cli.spec.errors import tomllib
 from tests.helpers.places import ROOT
 
@@ -40,7 +44,7 @@ def say_missing(library: str, call: str) -> str:
 def test_what_is_declared_is_installed_and_has_the_same_parameters() -> None:
     found = {point.name: point for point in entry_points(group=GROUP)}
     assert {name: point.value for name, point in found.items()} == NAMED
-    for name in ("count", "preview"):
+    for name in ("count", "preview", "begin_series", "open_series"):
         ours, theirs = (
             {p.name: (p.kind, p.default) for p in inspect.signature(f).parameters.values()}
             for f in (getattr(fp, name), found[name].load())
@@ -48,15 +52,95 @@ def test_what_is_declared_is_installed_and_has_the_same_parameters() -> None:
         assert ours == theirs, name
 
 
-@pytest.mark.parametrize("library", ["pyarrow", "fitplug_dask"])
-@pytest.mark.parametrize("function", ["count", "preview"])
-def test_a_missing_library_is_one_sentence_with_the_fix(library: str, function: str) -> None:
-    said = say_missing(library, f'fp.{function}("people.csv", plan)')
-    assert 'pip install "fitplug[dask]"' in said
+@pytest.mark.parametrize(
+    ("library", "call", "extra"),
+    [
+        ("pyarrow", 'fp.count("people.csv", plan)', "dask"),
+        ("fitplug_dask", 'fp.preview("people.csv", plan)', "dask"),
+        ("fitplug_dask", 'fp.release(plan, "people.csv", "out")', "dask,opendp"),
+        ("opendp", "fp.release(plan, fp.Tables(domain, {('sex',): [1, 2]}))", "opendp"),
+        ("fitplug_opendp", "fp.release(plan, fp.Tables(domain, {('sex',): [1, 2]}))", "opendp"),
+    ],
+)
+def test_a_missing_library_is_one_sentence_with_the_fix(
+    library: str, call: str, extra: str
+) -> None:
+    said = say_missing(library, call)
+    assert f'pip install "fitplug[{extra}]"' in said
     assert len(said.splitlines()) == 1
 
 
 def test_a_missing_adapter_is_one_sentence_with_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fitplug.adapters.entry_points", lambda **_: ())
+    monkeypatch.setattr("fitplug.adapters.entry_points.entry_points", lambda **_: ())
     with pytest.raises(ImportError, match=r"no installed adapter provides fitplug\.count"):
         fp.count("people.csv", (fp.Domain({"sex": ["1", "2"]}), [("sex",)]))
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"again": True}, "again is for a release into a folder; give folder"),
+        ({"replace": True}, "replace is for a release into a folder"),
+        ({"key_file": "a.key"}, "key_file is for a release into a folder"),
+        ({"client": object()}, "client is for a release into a folder"),
+        ({"folder_options": {"key": "CANARY"}}, "folder_options is for a release into a folder"),
+        ({"folder": "out", "folder_options": {"key": "CANARY"}}, "give the URL of one"),
+    ],
+)
+def test_arguments_that_need_a_folder_say_so(options: Any, says: str) -> None:
+    domain = fp.Domain({"sex": ["1", "2"]})
+    plan = fp.design(fp.Workload(domain, [fp.marginal("sex", std=5.0)]))
+    tables = fp.Tables(domain, {("sex",): [3, 4]})
+    with pytest.raises(InputError, match=says) as caught:
+        fp.release(plan, tables, **options)
+    assert "CANARY" not in str(caught.value)
+    with pytest.raises(TypeError, match=r"fitplug\.release\(plan, data, folder\)"):
+        fp.release(tables, plan)  # type: ignore[arg-type]
+
+
+def test_one_release_of_tables_or_rows_in_memory_or_a_folder(tmp_path: Path) -> None:
+    """Whatever way it is made: the same answers up to the noise, charged once each."""
+    domain = fp.Domain({"sex": ["1", "2"]})
+    plan = fp.design(fp.Workload(domain, [fp.marginal("sex", std=5.0)]))
+    rows = tmp_path / "rows.csv"
+    rows.write_text("id,sex\n" + "".join(f"{n // 2},{1 + n % 2}\n" for n in range(2000)))
+    tables = fp.count(rows, plan)
+    persons = fp.Source(rows, person="id")
+    ledger = fp.Ledger(tmp_path / "budget.db", rho=100.0)
+    for key, data, folder in (
+        ("a", tables, None),
+        ("b", tables, tmp_path / "b"),
+        ("c", rows, None),
+        ("d", [rows], tmp_path / "d"),
+        ("e", fp.Source(rows, where={"sex": "1"}), None),
+        ("f", persons, None),
+        ("g", persons, tmp_path / "g"),
+    ):
+        released = fp.release(plan, data, folder, ledger=ledger, key=key)
+        expected = {"e": [1000, 0], "f": [500, 500], "g": [500, 500]}.get(key, [1000, 1000])
+        assert np.abs(released.estimates["sex"] - expected).max() < 200
+        assert released.limited == ("enforced" if data is persons else "declared")
+        assert released.entry is not None
+        assert released.entry.key == key
+        if folder is None:
+            with pytest.raises(fp.KeyTaken, match="as drawn already"):
+                fp.release(plan, data, ledger=ledger, key=key)
+        else:
+            again = fp.release(plan, data, folder, ledger=ledger, key=key)
+            np.testing.assert_array_equal(np.asarray(again.answers), np.asarray(released.answers))
+    assert ledger.spent == pytest.approx(7 * plan.rho)
+
+
+def test_a_refused_release_in_memory_reads_no_row(tmp_path: Path) -> None:
+    domain = fp.Domain({"sex": ["1", "2"]})
+    plan = fp.design(fp.Workload(domain, [fp.marginal("sex", std=5.0)]))
+    ledger = fp.Ledger(tmp_path / "budget.db", rho=plan.rho / 2)
+    with pytest.raises(fp.OverBudget):
+        fp.release(plan, tmp_path / "no such file", ledger=ledger)
+
+
+def test_frames_in_memory_are_counted_by_from_records() -> None:
+    domain = fp.Domain({"sex": ["1", "2"]})
+    plan = fp.design(fp.Workload(domain, [fp.marginal("sex", std=5.0)]))
+    with pytest.raises(fp.DataError, match=r"records in memory by fitplug\.Tables\.from_records"):
+        fp.release(plan, {"sex": ["1", "2"]})

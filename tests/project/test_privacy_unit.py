@@ -43,11 +43,11 @@ def limited(path: Path) -> fp.Tables:
 def test_rows_chosen_anew_are_never_free_within_an_earlier_charge(tmp_path: Path) -> None:
     """Else a person kept in cell 1 now and in cell 2 then costs both, and one is charged."""
     ledger = fp.Ledger(tmp_path / "b.db", rho=1.0)
-    fpo.release(FIRST, limited(tmp_path), ledger=ledger, key="first")
+    fp.release(FIRST, limited(tmp_path), ledger=ledger, key="first")
     with pytest.raises(LedgerError, match="counting by person keeps other records each time"):
-        fpo.release(SECOND, limited(tmp_path), ledger=ledger, covered_by="first")
+        fp.release(SECOND, limited(tmp_path), ledger=ledger, covered_by="first")
     assert len(ledger.entries()) == 1
-    fpo.release(SECOND, limited(tmp_path), ledger=ledger)
+    fp.release(SECOND, limited(tmp_path), ledger=ledger)
     assert ledger.spent >= float(FIRST.rho_exact + SECOND.rho_exact)
 
 
@@ -131,7 +131,7 @@ class TestMeasurements:
         assert "Every matching row was counted" not in str(record)
 
     def test_another_number_than_the_release_was_charged_for(self) -> None:
-        released = fpo.release(FIRST, fp.Tables(DOMAIN, {("s",): [3, 4]}))
+        released = fp.release(FIRST, fp.Tables(DOMAIN, {("s",): [3, 4]}))
         with pytest.raises(BudgetError, match="the release is for 1"):
             fp.review(released, contributions=2)
 

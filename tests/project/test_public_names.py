@@ -16,7 +16,6 @@ import fitplug_opendp as fpo
 
 USE = """\
 import fitplug as fp
-import fitplug_dask as fpd
 import fitplug_opendp as fpo
 import opendp.prelude as dp
 
@@ -24,9 +23,9 @@ domain = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 115)})
 pyramid = fp.queries({"sex": "identity", "age": "prefix"}, std=5.0, name="pyramid")
 workload = fp.Workload(domain, [pyramid, fp.marginal("sex", moe=3), fp.total(variance=4)])
 plan = fp.design(workload, rho=0.5)
-tables = fpd.count("people/*.parquet", plan)
-more = fpd.count(["a.csv", "b.csv"], workload)
-release = fpo.release(plan, tables, ledger=fp.Ledger("budget.db", rho=1.0))
+tables = fp.count("people/*.parquet", plan)
+more = fp.count(fp.Source(["a.csv", "b.csv"], zone="UTC"), workload)
+release = fp.release(plan, tables, ledger=fp.Ledger("budget.db", rho=1.0))
 space = dp.vector_domain(dp.atom_domain(T="i64"), size=232), dp.l1_distance(T="i64")
 measurement = space >> fpo.then_fitness_for_use(plan)
 reveal_type(plan.rho)
@@ -78,6 +77,28 @@ def test_only_public_names_are_offered(package):
     held: dict[str, object] = {}
     exec(f"from {package.__name__} import *", held)
     assert held.keys() - {"__builtins__"} == offered
+
+
+@pytest.mark.parametrize(
+    ("attribute", "offered"),
+    [
+        (fp.Integers(0, 9), "high labels low size"),
+        (fp.Bins([0, 1]), "edges labels size"),
+        (fp.Categories(["a"]), "labels other size values"),
+        (fp.CodePrefix(["a"], 1), "labels length size values"),
+        (fp.Dates("2024-01-01", "2024-12-31"), "by first labels last size"),
+        (fp.Measure(0, 9, unit=1), "high labels low other size unit"),
+        (
+            fp.Hierarchy(["a", "b"], [["x", "y"]]),
+            "from_attribute from_columns labels labels_at levels size with_level",
+        ),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_attributes_offer_what_users_need(attribute: object, offered: str) -> None:
+    for one in (attribute, type(attribute)):
+        assert [name for name in dir(one) if not name.startswith("_")] == offered.split()
+    assert all(hasattr(attribute, name) for name in offered.split())
 
 
 def test_completion_in_notebooks():

@@ -19,8 +19,8 @@ import pytest
 from distributed import Client
 
 import fitplug as fp
-import fitplug_dask as fpd
 import fitplug_opendp as fpo
+from fitplug_dask.releases import release_source
 from tests.helpers.audited_releases import use_slabs, use_small_parts
 from tests.helpers.command_line import fitplug
 from tests.helpers.local_workers import start_workers
@@ -109,30 +109,30 @@ def count_persons(shape: Shape, place: Place) -> fp.Tables:
 
 
 def publish_tables(shape: Shape, place: Place) -> fp.Release:
-    return fpo.publish(shape.plan, shape.tables, place.output, **place.charge())
+    return fp.release(shape.plan, shape.tables, place.output, **place.charge())
 
 
 def publish_persons(shape: Shape, place: Place) -> fp.Release:
     tables = count_persons(shape, place)
-    return fpo.publish(shape.plan, tables, place.output, **place.charge())
+    return fp.release(shape.plan, tables, place.output, **place.charge())
 
 
 def release_tables_in_parts(shape: Shape, place: Place) -> fp.Release:
-    return fpd.release(shape.tables, shape.plan, place.output, **place.charge())
+    return release_source(shape.plan, shape.tables, place.output, **place.charge())
 
 
 def release_files(shape: Shape, place: Place) -> fp.Release:
     rows = place.write(shape)
-    return fpd.release(rows, shape.plan, place.output, client=place.client, **place.charge())
+    return release_source(shape.plan, rows, place.output, client=place.client, **place.charge())
 
 
 def release_persons(shape: Shape, place: Place) -> fp.Release:
     people = fp.Source(place.write(shape), person="person")
-    return fpd.release(people, shape.plan, place.output, client=place.client, **place.charge())
+    return release_source(shape.plan, people, place.output, client=place.client, **place.charge())
 
 
 def release_series(shape: Shape, place: Place) -> fp.Release:
-    series = fpd.begin_series(shape.plan, place.output, ledger=place.ledger, key=KEY)
+    series = fp.begin_series(shape.plan, place.output, ledger=place.ledger, key=KEY)
     rows = place.write(shape)
     for period in series.labels:
         series.release(period, rows)
@@ -247,10 +247,10 @@ def test_the_check_has_power(name: str) -> None:
 @pytest.mark.parametrize("name", SLOW)
 def test_in_memory(name: str, place: Place) -> None:
     shape = SHAPES[name]
-    shape.check(fpo.release(shape.plan, shape.tables, **place.charge()))
+    shape.check(fp.release(shape.plan, shape.tables, **place.charge()))
     assert len(place.ledger.entries()) == 1
     with pytest.raises(fp.KeyTaken):
-        fpo.release(shape.plan, shape.tables, **place.charge())
+        fp.release(shape.plan, shape.tables, **place.charge())
     assert len(place.ledger.entries()) == 1
 
 

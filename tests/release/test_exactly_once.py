@@ -15,10 +15,9 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-import fitplug_dask as fpd
-import fitplug_opendp as fpo
 from fitplug.files.folders import make_partial_folder, move_into_place
 from fitplug.ledger import ReleaseCharges
+from fitplug_dask.releases import release_source
 from fitplug_dask.series.counts import estimate_more_files
 from fitplug_opendp import executor, folder_release, output, publication
 from fitplug_opendp.release_request import log_duration
@@ -35,7 +34,7 @@ TABLES = fp.Tables(DOMAIN, {("sex", "age"): X})
 DRIVER = """
 import json, os, resource, signal, sys, threading
 import numpy as np
-import fitplug as fp, fitplug_opendp as fpo
+import fitplug as fp
 from fitplug.release import read_digest
 from pathlib import Path
 
@@ -46,7 +45,7 @@ tables = fp.Tables(domain, {("sex", "age"): x})
 
 def publish(folder, **options):
     ledger = fp.Ledger(folder / "budget.db", rho=100.0)
-    return fpo.publish(plan, tables, folder / "out", ledger=ledger, key="2026", **options)
+    return fp.release(plan, tables, folder / "out", ledger=ledger, key="2026", **options)
 
 OURS = ("fitplug/", "fitplug_opendp/", "sqlite3", "zipfile", "shutil", "pathlib", "_npyio")
 
@@ -211,13 +210,13 @@ for limit in (100, 600, 1200, 2500, 4000, 5500, 9000, 20000, 40000):
 BIG = """
 import sys
 import numpy as np
-import fitplug as fp, fitplug_opendp as fpo
+import fitplug as fp
 folder, ledger = sys.argv[1:]
 domain = fp.Domain({"age": fp.Integers(1, 60_000)})
 plan = fp.design(fp.Workload(domain, [fp.marginal("age", std=9.0), fp.total(std=5.0)]))
 tables = fp.Tables(domain, {("age",): np.zeros(60_000, dtype=np.int64)})
 try:
-    fpo.publish(plan, tables, folder + "/out", ledger=fp.Ledger(ledger, rho=9.0))
+    fp.release(plan, tables, folder + "/out", ledger=fp.Ledger(ledger, rho=9.0))
 except fp.FitplugError as error:
     print(error)
 """
@@ -254,12 +253,12 @@ class TestPublish:
         for amounts in ([needed - 1], [needed, needed - 1]):
             free[:] = amounts
             with pytest.raises(fp.FitplugError, match=r"out needs about .* nothing was charged"):
-                fpo.publish(PLAN, TABLES, tmp_path / "new" / "out", ledger=ledger, key="k")
+                fp.release(PLAN, TABLES, tmp_path / "new" / "out", ledger=ledger, key="k")
             assert free == []
             assert [path.name for path in tmp_path.iterdir()] == ["budget.db"]
         assert ledger.entries() == ()
         free[:] = [needed, needed]
-        fpo.publish(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
+        fp.release(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
         assert free == []
 
     def test_a_series_needs_room_for_its_counts_and_staged_answers(
@@ -272,11 +271,11 @@ class TestPublish:
         free = needed - 1
         monkeypatch.setattr(shutil, "disk_usage", lambda _: (10**9, 0, free))
         with pytest.raises(fp.FitplugError, match=r"pay needs about .* nothing was charged"):
-            fpd.begin_series(plan, tmp_path / "pay", ledger=ledger, key="k")
+            fp.begin_series(plan, tmp_path / "pay", ledger=ledger, key="k")
         assert [path.name for path in tmp_path.iterdir()] == ["budget.db"]
         assert ledger.entries() == ()
         free = needed
-        series = fpd.begin_series(plan, tmp_path / "pay", ledger=ledger, key="k")
+        series = fp.begin_series(plan, tmp_path / "pay", ledger=ledger, key="k")
         tables = fp.Tables(domain, {("month", "place"): np.full((2, 500), 7)})
         series.release(1, tables)
         files = [path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()]
@@ -289,9 +288,9 @@ class TestPublish:
         with monkeypatch.context() as patch:
             patch.setattr(publication, "write_manifest", lambda *_: 1 / 0)
             with pytest.raises(ZeroDivisionError):
-                fpo.publish(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
+                fp.release(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
         monkeypatch.setattr(shutil, "disk_usage", lambda _: (10**9, 10**9, 0))
-        made = fpo.publish(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
+        made = fp.release(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
         assert ledger.spent == made.rho
 
     @pytest.mark.parametrize("cells", [X, 0 * X])
@@ -305,16 +304,16 @@ class TestPublish:
 
         tables = fp.Tables(DOMAIN, {("sex", "age"): cells})
         with caplog.at_level(logging.INFO):
-            fpo.publish(PLAN, tables, tmp_path / "out", ledger=ledger, key="whole")
+            fp.release(PLAN, tables, tmp_path / "out", ledger=ledger, key="whole")
             assert list_phases() == ["check", "count", "draw", "store", "publish"]
-            fpd.release(tables, PLAN, tmp_path / "parts", ledger=ledger, key="parts")
+            release_source(PLAN, tables, tmp_path / "parts", ledger=ledger, key="parts")
             assert list_phases() == ["check", "count", "draw", "store", "publish"]
-            fpo.release(PLAN, tables, ledger=ledger, key="memory")
+            fp.release(PLAN, tables, ledger=ledger, key="memory")
             assert list_phases() == ["check", "count", "draw"]
 
     def test_the_same_call_again_is_the_same_release(self, tmp_path, ledger):
-        first = fpo.publish(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
-        again = fpo.publish(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
+        first = fp.release(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
+        again = fp.release(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
         np.testing.assert_array_equal(first.answers, again.answers)
         assert ledger.spent == first.rho
         assert first.entry == again.entry == ledger.entries()[0]
@@ -330,9 +329,9 @@ class TestPublish:
         with monkeypatch.context() as patch:
             patch.setattr(executor, "write_parts", fail)
             with pytest.raises(fp.FitplugError, match="no space left on device; the"):
-                fpo.publish(PLAN, TABLES, tmp_path / "out", ledger=ledger)
+                fp.release(PLAN, TABLES, tmp_path / "out", ledger=ledger)
         assert [s.state for s in ledger.stages().values()] == ["charged"]
-        made = fpo.publish(PLAN, TABLES, tmp_path / "out", ledger=ledger)
+        made = fp.release(PLAN, TABLES, tmp_path / "out", ledger=ledger)
         assert ledger.spent == made.rho
 
     def test_made_answers_that_are_gone_are_not_drawn_again(self, tmp_path, ledger, monkeypatch):
@@ -342,13 +341,13 @@ class TestPublish:
         with monkeypatch.context() as patch:
             patch.setattr(folder_release, "complete_folder", fail)
             with pytest.raises(fp.FitplugError, match="charges nothing more"):
-                fpo.publish(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
+                fp.release(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
         (staged,) = tmp_path.glob(".out.*.parts")
         aside = staged.rename(tmp_path / "aside")
         with pytest.raises(fp.FitplugError, match="staged answers are gone"):
-            fpo.publish(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
+            fp.release(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
         aside.rename(staged)
-        fpo.publish(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
+        fp.release(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
         assert len(ledger.entries()) == 1
 
     def test_staged_answers_of_another_release_are_not_taken(self, tmp_path, ledger, monkeypatch):
@@ -361,32 +360,32 @@ class TestPublish:
             patch.setattr(folder_release, "complete_folder", fail)
             patch.setattr(Staging, "discard", lambda _: None)  # as if a process were killed
             with pytest.raises(fp.FitplugError):
-                fpo.publish(PLAN, TABLES, tmp_path / "out")
+                fp.release(PLAN, TABLES, tmp_path / "out")
         (unpaid,) = tmp_path.glob(".out.*.parts")
-        paid = fpo.publish(PLAN, TABLES, tmp_path / "out", ledger=ledger)
+        paid = fp.release(PLAN, TABLES, tmp_path / "out", ledger=ledger)
         assert ledger.spent == paid.rho
         assert unpaid.exists()
         with pytest.raises(fp.InputError, match="holds a release already"):
-            fpo.publish(PLAN, TABLES, tmp_path / "out")
+            fp.release(PLAN, TABLES, tmp_path / "out")
 
     def test_the_folder_gone_is_told(self, tmp_path, ledger):
-        fpo.publish(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
+        fp.release(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
         (tmp_path / "out").rename(tmp_path / "elsewhere")
         with pytest.raises(fp.FitplugError, match="which does not hold it any more"):
-            fpo.publish(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
+            fp.release(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
         assert len(ledger.entries()) == 1
 
     def test_a_key_of_another_plan_or_cost(self, tmp_path, ledger):
-        fpo.publish(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
+        fp.release(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
         other = fp.design(fp.Workload(DOMAIN, [fp.total(std=9.0)]))
         with pytest.raises(fp.KeyTaken, match="this is another plan"):
-            fpo.publish(other, TABLES, tmp_path / "b", ledger=ledger, key="k")
+            fp.release(other, TABLES, tmp_path / "b", ledger=ledger, key="k")
         with pytest.raises(fp.KeyTaken, match=r"is to be charged rho = .* for 2 record"):
-            fpo.publish(PLAN, TABLES, tmp_path / "b", ledger=ledger, key="k", contributions=2)
+            fp.release(PLAN, TABLES, tmp_path / "b", ledger=ledger, key="k", contributions=2)
         rho = ledger.entries()[0].rho
         ledger.charge(rho, what="by hand", key="hand", plan_digest=PLAN.digest)
         with pytest.raises(fp.KeyTaken, match="does not know whether its noise was drawn"):
-            fpo.publish(PLAN, TABLES, tmp_path / "b", ledger=ledger, key="hand")
+            fp.release(PLAN, TABLES, tmp_path / "b", ledger=ledger, key="hand")
         assert not (tmp_path / "b").exists()
 
     def test_in_memory_a_key_is_drawn_once(self, tmp_path, ledger, monkeypatch):
@@ -397,14 +396,14 @@ class TestPublish:
 
         monkeypatch.setattr(ReleaseCharges, "record_draw", killed)
         with pytest.raises(KeyboardInterrupt):
-            fpo.release(PLAN, TABLES, ledger=ledger, key="k")
+            fp.release(PLAN, TABLES, ledger=ledger, key="k")
         monkeypatch.setattr(ReleaseCharges, "record_draw", real)
-        made = fpo.release(PLAN, TABLES, ledger=ledger, key="k")
+        made = fp.release(PLAN, TABLES, ledger=ledger, key="k")
         assert ledger.spent == made.rho
         with pytest.raises(fp.KeyTaken, match="never drawn again"):
-            fpo.release(PLAN, TABLES, ledger=ledger, key="k")
+            fp.release(PLAN, TABLES, ledger=ledger, key="k")
         with pytest.raises(fp.KeyTaken, match="begun in memory, and this is"):
-            fpo.publish(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
+            fp.release(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
         assert len(ledger.entries()) == 1
 
     def test_threads_at_one_key_draw_one_release(self, ledger):
@@ -412,7 +411,7 @@ class TestPublish:
 
         def work() -> None:
             try:
-                made.append(fpo.release(PLAN, TABLES, ledger=ledger, key="k"))
+                made.append(fp.release(PLAN, TABLES, ledger=ledger, key="k"))
             except fp.KeyTaken as error:
                 made.append(error)
 
@@ -439,10 +438,10 @@ class TestPublish:
             (fp.BudgetError, {"contributions": 0}, whole),
         ):
             with pytest.raises(refusal):
-                fpo.release(PLAN, tables, ledger=ledger, **keywords)
+                fp.release(PLAN, tables, ledger=ledger, **keywords)
             if refusal is not fp.TablesError:
                 with pytest.raises(refusal):
-                    fpo.publish(PLAN, tables, tmp_path / "out", ledger=ledger, **keywords)
+                    fp.release(PLAN, tables, tmp_path / "out", ledger=ledger, **keywords)
 
     def test_one_count_by_person_carries_several_releases(self, tmp_path, ledger):
         """Within the charge that was made from it, and no other count of the same people."""
@@ -451,12 +450,12 @@ class TestPublish:
         first, second = fp.design(some), fp.design(others)
         count = fp.Tables(DOMAIN, {("sex", "age"): X}, contributions=1, person="ID")
         anew = fp.Tables(DOMAIN, {("sex", "age"): X}, contributions=1, person="ID")
-        paid = fpo.publish(first, count, tmp_path / "a", ledger=ledger, key="first")
+        paid = fp.release(first, count, tmp_path / "a", ledger=ledger, key="first")
         with pytest.raises(fp.LedgerError, match="use the counts file that the charge"):
-            fpo.publish(second, anew, tmp_path / "b", ledger=ledger, covered_by="first")
-        fpo.publish(second, count, tmp_path / "b", ledger=ledger, covered_by="first")
+            fp.release(second, anew, tmp_path / "b", ledger=ledger, covered_by="first")
+        fp.release(second, count, tmp_path / "b", ledger=ledger, covered_by="first")
         with pytest.raises(fp.OverBudget):
-            fpo.release(second, count, ledger=ledger, covered_by="first")
+            fp.release(second, count, ledger=ledger, covered_by="first")
         assert ledger.spent == paid.rho
         assert [s.counts for s in ledger.stages().values()] == [count.seal] * 2
 

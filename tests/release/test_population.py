@@ -15,7 +15,6 @@ from scipy.stats import chi2
 
 import fitplug as fp
 import fitplug_dask as fpd
-import fitplug_opendp as fpo
 from fitplug.counts import describe_rows, make_filters
 from fitplug.errors import BudgetError, InputError
 from fitplug.release.noisy_answers import describe_population
@@ -102,7 +101,7 @@ def estimated(noise: float, counted: fp.Tables, whole: fp.Tables) -> list[fp.Tru
 
     def drawn(plan: fp.Plan, tables: fp.Tables, k: int) -> fp.Release:
         if noise == 1.0:
-            return fpo.release(plan, tables, contributions=k)
+            return fp.release(plan, tables, contributions=k)
         exact = plan.strategy.answer_exactly(tables.marginal)
         added = rng.normal(size=len(exact)) * plan.noise_std * noise
         answers = exact + np.rint(added).astype(np.int64)
@@ -234,7 +233,7 @@ def test_the_assumption_is_about_records_where_rows_stand_for_several() -> None:
 
 
 def test_folders_keep_it_and_earlier_ones_are_read(tmp_path: Path) -> None:
-    made = fpo.release(people.plan(), people.tables(people.histogram()), contributions=2)
+    made = fp.release(people.plan(), people.tables(people.histogram()), contributions=2)
     assert made.limited == "declared"
     made.save(tmp_path / "now")
     again = fp.Release.load(tmp_path / "now")
@@ -258,14 +257,14 @@ def test_a_release_into_a_folder_keeps_it(counted: fp.Tables, tmp_path: Path) ->
     ledger = fp.Ledger(tmp_path / "budget.db", rho=10.0)
     keywords = {"contributions": KEPT, "ledger": ledger, "key": "visits"}
     for _ in range(2):  # made, and found
-        release = fpo.publish(PLAN, counted, tmp_path / "out", **keywords)  # type: ignore[arg-type]
+        release = fp.release(PLAN, counted, tmp_path / "out", **keywords)  # type: ignore[arg-type]
         assert release.limited == "enforced"
     assert len(ledger.entries()) == 1
     assert fp.Release.load(tmp_path / "out").limited == "enforced"
 
 
 def test_an_edited_limit_is_noticed(tmp_path: Path) -> None:
-    made = fpo.release(people.plan(), people.tables(people.histogram()), contributions=2)
+    made = fp.release(people.plan(), people.tables(people.histogram()), contributions=2)
     made.save(tmp_path / "out")
     table = pq.read_table(tmp_path / "out" / "total.parquet")
     metadata = table.schema.metadata | {b"fitplug.limited": b"enforced"}
@@ -278,7 +277,7 @@ def test_an_edited_limit_is_noticed(tmp_path: Path) -> None:
 
 
 def test_reviews_say_whom_the_numbers_are_about(counted: fp.Tables) -> None:
-    release = fpo.release(PLAN, counted, contributions=KEPT)
+    release = fp.release(PLAN, counted, contributions=KEPT)
     about = fp.About(unit="patient")
     said = fp.review(release, about=about)["deployment"]
     processed = said["accounting"]["post_processing"]

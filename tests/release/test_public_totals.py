@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-import fitplug_dask as fpd
 import fitplug_opendp as fpo
 from fitplug.errors import LedgerError, TablesError, WorkloadError
 from fitplug.release import write_folder
+from fitplug_dask.releases import release_source
 from fitplug_opendp.noise_source import NoiseSource, compute_exact_answers
 from tests.helpers.audited_releases import use_small_parts
 
@@ -42,7 +42,7 @@ def test_rows_that_are_filtered_or_weighted_have_no_neighbours_that_replace(opti
     records = {"state": ["1"], "sex": ["f"], "age": [0], "n": [2]}
     tables = fp.Tables.from_records(DOMAIN, records, [("state", "sex", "age")], **options)
     with pytest.raises(TablesError, match="whether a row passes a filter nor its weight"):
-        fpo.release(PLANS["all"], tables)
+        fp.release(PLANS["all"], tables)
 
 
 def ask(group: str) -> np.ndarray:
@@ -61,7 +61,7 @@ def plan(request) -> fp.Plan:
 
 
 def test_what_public_totals_answer_is_exact_and_the_rest_is_not(plan):
-    release = fpo.release(plan, count(plan))
+    release = fp.release(plan, count(plan))
     exact = {name: plan.variances[name] == 0 for name in plan.workload.names}
     assert exact["all"].all()
     assert exact["states"].all() == (plan is PLANS["state"])
@@ -94,7 +94,7 @@ def test_estimates_are_unbiased_with_the_variances_that_the_plan_says(plan):
 
 
 def test_all_tables_agree_with_the_public_totals(plan):
-    release = fpo.release(plan, count(plan))
+    release = fp.release(plan, count(plan))
     estimates = release.estimates
     assert estimates["sexes"].sum() == pytest.approx(HISTOGRAM.sum(), abs=1e-6)
     assert estimates["ages"][:, -1].sum() == pytest.approx(HISTOGRAM.sum(), abs=1e-6)
@@ -107,7 +107,7 @@ def test_all_tables_agree_with_the_public_totals(plan):
 
 
 def test_a_release_has_the_totals_and_says_that_they_are_not_protected(plan, tmp_path):
-    release = fpo.publish(plan, count(plan), tmp_path / "out")
+    release = fp.release(plan, count(plan), tmp_path / "out")
     again = fp.Release.load(tmp_path / "out")
     inside = plan is PLANS["state"]
     expected = HISTOGRAM.sum(axis=(1, 2)) if inside else HISTOGRAM.sum()
@@ -127,13 +127,13 @@ def test_a_release_has_the_totals_and_says_that_they_are_not_protected(plan, tmp
 
 
 def test_tables_and_notebooks_say_the_unit(plan):
-    release = fpo.release(plan, count(plan))
+    release = fp.release(plan, count(plan))
     metadata = release.to_arrow("all").schema.metadata
     assert json.loads(metadata[b"fitplug.unit"]) == plan.unit.to_spec()
     assert str(plan.unit) in release._repr_html_()
     assert repr(plan.unit) in repr(release)
     default = fp.design(WORKLOAD)
-    of_record = fpo.release(default, count(default)).to_arrow("all").schema.metadata
+    of_record = fp.release(default, count(default)).to_arrow("all").schema.metadata
     assert b"fitplug.unit" not in of_record
 
 
@@ -143,7 +143,7 @@ def test_tables_and_notebooks_say_the_unit(plan):
 def test_reviews_say_how_many_rows_a_person_may_have(unit):
     domain = fp.Domain({"a": ["1", "2"], "b": ["1", "2"]})
     plan = fp.design(fp.Workload(domain, [fp.marginal("a", "b", std=2.0)]), unit=unit)
-    release = fpo.release(plan, fp.Tables(domain, {("a", "b"): np.ones((2, 2), dtype=np.int64)}))
+    release = fp.release(plan, fp.Tables(domain, {("a", "b"): np.ones((2, 2), dtype=np.int64)}))
     details = fp.review(release)["deployment"]["privacy_loss"]["privacy_unit_details"]
     most = f"at most {unit.records} rows per person{plan.bound_unit.apart}"
     assumed = f"{most}; fitplug did not check this."
@@ -154,12 +154,12 @@ def test_reviews_say_how_many_rows_a_person_may_have(unit):
 
 def test_other_plans_have_no_public_totals():
     plan = fp.design(WORKLOAD)
-    assert fpo.release(plan, count(plan)).public_totals is None
+    assert fp.release(plan, count(plan)).public_totals is None
 
 
 def test_several_replaced_records_cost_their_square():
     plan = PLANS["all"]
-    release = fpo.release(plan, count(plan), contributions=2)
+    release = fp.release(plan, count(plan), contributions=2)
     assert release.rho == pytest.approx(4 * plan.rho, rel=1e-13)
 
 
@@ -181,18 +181,18 @@ class TestRefusals:
     def test_ledgers(self, tmp_path):
         ledger = fp.Ledger(tmp_path / "budget.db", rho=100.0)
         plan = PLANS["all"]
-        released = fpo.release(plan, count(plan), ledger=ledger)
+        released = fp.release(plan, count(plan), ledger=ledger)
         assert ledger.unit == plan.unit
         assert ledger.spent == pytest.approx(released.rho)
         assert ledger.spent >= plan.rho_exact
         records = fp.Ledger(tmp_path / "records.db", rho=100.0, unit=fp.AddRemove())
         with pytest.raises(LedgerError, match="costs of the two do not add up"):
-            fpo.release(plan, count(plan), ledger=records)
+            fp.release(plan, count(plan), ledger=records)
         assert records.spent == 0
 
     def test_adjusted_tables(self):
         plan = PLANS["all"]
-        release = fpo.release(plan, count(plan))
+        release = fp.release(plan, count(plan))
         for adjust in (release.nonnegative, release.integers):
             with pytest.raises(WorkloadError, match="public totals"):
                 adjust()
@@ -201,21 +201,20 @@ class TestRefusals:
     def test_releases_in_parts_of_rows_that_are_filtered_or_weighted(self, options, tmp_path):
         (tmp_path / "rows.csv").write_text("state,sex,age,n\n1,f,0,2\n", encoding="utf-8")
         ledger = fp.Ledger(tmp_path / "budget.db", rho=100.0)
+        rows = fp.Source(tmp_path / "rows.csv", **options)
         with pytest.raises(TablesError, match="whether a row passes a filter nor its weight"):
-            fpd.release(
-                tmp_path / "rows.csv", PLANS["all"], tmp_path / "out", ledger=ledger, **options
-            )
+            fp.release(PLANS["all"], rows, tmp_path / "out", ledger=ledger)
         assert not ledger.entries()
         assert not (tmp_path / "out").exists()
 
 
 def release_in_parts(plan, folder, most, monkeypatch):
     use_small_parts(monkeypatch, most)
-    fpd.release(count(plan), plan, folder)
+    release_source(plan, count(plan), folder)
 
 
 def write_in_parts(plan, folder, most, monkeypatch):
-    write_folder(fpo.release(plan, count(plan)), folder, 0.95, most)
+    write_folder(fp.release(plan, count(plan)), folder, 0.95, most)
 
 
 @pytest.mark.parametrize("most", [3, 2**20])

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-import fitplug_opendp as fpo
 
 DOMAIN = fp.Domain(
     {
@@ -30,7 +29,7 @@ WORKLOAD = fp.Workload(
 )
 PLAN = fp.design(WORKLOAD, tolerance=0.1)
 RECORDS = {"sex": ["f", "m", "m"], "pay": [10, 20, 120], "weight": [1.0, 0.5, 2.0]}
-RELEASE = fpo.release(PLAN, fp.Tables.from_records(DOMAIN, RECORDS, PLAN.tables))
+RELEASE = fp.release(PLAN, fp.Tables.from_records(DOMAIN, RECORDS, PLAN.tables))
 COUNTS = fp.design(fp.Workload(DOMAIN, [fp.marginal("sex", std=3.0)]))
 NOT_COVERED = "no std, interval or certificate covers it"
 
@@ -63,7 +62,7 @@ def test_texts_of_plans_and_releases():
         assert "quantity" in text
         assert NOT_COVERED in text
     assert NOT_COVERED in RELEASE.population
-    counts = fpo.release(COUNTS, fp.Tables.from_records(DOMAIN, RECORDS, COUNTS.tables))
+    counts = fp.release(COUNTS, fp.Tables.from_records(DOMAIN, RECORDS, COUNTS.tables))
     for text in (COUNTS.summary(), COUNTS._repr_html_(), counts._repr_html_(), counts.population):
         assert "quantity" not in text
         assert NOT_COVERED not in text
@@ -77,8 +76,8 @@ def test_tables_and_their_metadata():
 
 def test_plots():
     pytest.importorskip("matplotlib")
-    assert RELEASE.plot("pay").axes[0].get_ylabel() == "estimate (sum of pay)"
-    assert RELEASE.plot("people").axes[0].get_ylabel() == "estimate (records)"
+    assert RELEASE.plot("pay").axes[0].get_xlabel() == "estimate (sum of pay)"
+    assert RELEASE.plot("people").axes[0].get_xlabel() == "estimate (records)"
     assert PLAN.plot().axes[0].get_xlabel() == "standard deviation (the quantity's own units)"
     assert COUNTS.plot().axes[0].get_xlabel() == "standard deviation (records)"
 
@@ -98,7 +97,7 @@ def test_periods_are_no_measures():
 
 def test_a_review_of_a_replacement():
     plan = fp.design(WORKLOAD, tolerance=0.1, unit=fp.ReplaceOne())
-    release = fpo.release(plan, fp.Tables.from_records(DOMAIN, RECORDS, plan.tables))
+    release = fp.release(plan, fp.Tables.from_records(DOMAIN, RECORDS, plan.tables))
     loss = fp.review(release)["deployment"]["privacy_loss"]["privacy_unit_details"]
     assert "differ by the values of all records" in loss
     assert "These records may have any values, of measures too" in loss

@@ -33,7 +33,7 @@ def same(one: fp.Release, two: fp.Release) -> None:
 def charged(tmp_path_factory):
     ledger = fp.Ledger(tmp_path_factory.mktemp("ledger") / "budget.db", rho=100.0)
     tables = people.tables(people.histogram())
-    return fpo.release(people.plan(), tables, contributions=3, ledger=ledger, key="first")
+    return fp.release(people.plan(), tables, contributions=3, ledger=ledger, key="first")
 
 
 @pytest.fixture

@@ -13,11 +13,9 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-import fitplug_dask as fpd
-import fitplug_opendp as fpo
 from fitplug.errors import FitplugError, InputError, LedgerError
 from fitplug.ledger import ReleaseCharges
-from fitplug_dask.releases import releasing, tasks
+from fitplug_dask.releases import release_source, releasing, tasks
 from fitplug_dask.series import period
 from fitplug_opendp import folder_release, publication
 from fitplug_opendp.noise_source import NoiseSource
@@ -65,24 +63,24 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
-def begin(root: Path) -> fpd.Series:
+def begin(root: Path) -> fp.Series:
     ledger = fp.Ledger(root / LEDGER)
-    return fpd.begin_series(PLAN, root / "data" / "out", ledger=ledger, key="a")
+    return fp.begin_series(PLAN, root / "data" / "out", ledger=ledger, key="a")
 
 
 def release_month(root: Path, month: int) -> None:
-    series = fpd.open_series(root / "data" / "out", ledger=fp.Ledger(root / LEDGER))
+    series = fp.open_series(root / "data" / "out", ledger=fp.Ledger(root / LEDGER))
     series.release(month, TABLES)
 
 
 def release_in_parts(root: Path, **keywords: Any) -> None:
     ledger = fp.Ledger(root / LEDGER)
-    fpd.release(TABLES, PLAN, root / "data" / "out", ledger=ledger, **keywords)
+    release_source(PLAN, TABLES, root / "data" / "out", ledger=ledger, **keywords)
 
 
 def publish(root: Path, **keywords: Any) -> None:
     ledger = fp.Ledger(root / LEDGER)
-    fpo.publish(PLAN, TABLES, root / "data" / "out", ledger=ledger, **keywords)
+    fp.release(PLAN, TABLES, root / "data" / "out", ledger=ledger, **keywords)
 
 
 def list_drawn(root: Path) -> dict[str, set[bytes]]:
@@ -183,9 +181,9 @@ class TestAReleaseIntoAFolder:
         content = answers.read_bytes()
         answers.write_bytes(content[:-1])
         with pytest.raises(InputError, match="may be its release, damaged; put the release back"):
-            fpo.publish(PLAN, TABLES, other, ledger=ledger, key="a")
+            fp.release(PLAN, TABLES, other, ledger=ledger, key="a")
         answers.write_bytes(content)
-        found = fpo.publish(PLAN, TABLES, other, ledger=ledger, key="a")
+        found = fp.release(PLAN, TABLES, other, ledger=ledger, key="a")
         assert np.array_equal(found.answers, fp.Release.load(root / "data" / "out").answers)
         assert not other.exists()
         assert draws == []
@@ -196,7 +194,7 @@ class TestAReleaseIntoAFolder:
         shutil.copy(older[1], root / LEDGER)
         moved = (root / "data" / "out").rename(root / "data" / "moved")
         before = read_ledger(root)
-        fpo.publish(PLAN, TABLES, moved, ledger=fp.Ledger(root / LEDGER), key="a")
+        fp.release(PLAN, TABLES, moved, ledger=fp.Ledger(root / LEDGER), key="a")
         assert (draws, len(read_ledger(root)[0]), len(before[0])) == ([], 1, 1)
 
     @pytest.mark.parametrize("others", [0, 1])
@@ -214,30 +212,9 @@ class TestAReleaseIntoAFolder:
                 publish(root, **keywords)
         with pytest.raises(LedgerError, match=r"holds a release that was charged as number 1,"):
             release_in_parts(root, key="b")
-        with pytest.raises(LedgerError, match=r"holds a release that was charged as number 1,"):
-            fpo.release(PLAN, TABLES, ledger=ledger, output=str(root / "data" / "out"))
         assert (read_ledger(root), draws) == (before, [])
-        # Elsewhere it is a release as any other, and texts that are no folders are only texts.
-        fpo.release(PLAN, TABLES, ledger=ledger, output="table 3" * 1000)
-
-    def test_in_memory_that_was_written_is_not_drawn_again(
-        self, root: Path, older: list[Path], draws: list[str], tmp_path: Path
-    ) -> None:
-        output = root / "data" / "written"
-        keywords = {"key": "m", "output": str(output)}
-        (tmp_path / "more").mkdir()
-        copies = Copies(root, tmp_path / "more")
-        copies.watch(
-            lambda: fpo.release(PLAN, TABLES, ledger=fp.Ledger(root / LEDGER), **keywords).save(
-                output
-            )
-        )
-        draws.clear()
-        for number, kind in ((0, LedgerError), (1, fp.KeyTaken)):
-            shutil.copy(copies.ledgers[number], root / LEDGER)
-            with pytest.raises(kind):
-                fpo.release(PLAN, TABLES, ledger=fp.Ledger(root / LEDGER), **keywords)
-        assert draws == []
+        # Elsewhere it is a release as any other.
+        fp.release(PLAN, TABLES, ledger=ledger)
 
     def test_whose_staged_answers_are_damaged_is_not_drawn_again(
         self, root: Path, draws: list[str]
@@ -270,11 +247,11 @@ def test_a_release_in_a_store(tmp_path: Path, draws: list[str], is_published: bo
         if not is_published:
             patch.setattr(publication, "write_manifest", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError) if not is_published else nullcontext():
-            fpd.release(TABLES, PLAN, output, ledger=ledger, key="a")
+            release_source(PLAN, TABLES, output, ledger=ledger, key="a")
     other = fp.Ledger(tmp_path / "b.db", rho=1.0)
     draws.clear()
     with pytest.raises(LedgerError, match=r"number 1, which the ledger .*b.db does not have"):
-        fpd.release(TABLES, PLAN, output, ledger=other, key="a")
+        release_source(PLAN, TABLES, output, ledger=other, key="a")
     assert (draws, other.entries()) == ([], ())
 
 

@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import fitplug as fp
-import fitplug_opendp as fpo
 from fitplug.ledger import ReleaseCharges
 from fitplug_opendp import folder_release, publication
 from fitplug_opendp.count_checks import ALL_ROWS, CountedRows
@@ -23,6 +22,7 @@ from fitplug_opendp.executor import ThisProcess, WholeTables
 from fitplug_opendp.folder_release import FolderPublication
 from fitplug_opendp.output import Output
 from fitplug_opendp.release_request import ReleaseRequest
+from fitplug_opendp.releases import release_tables
 from fitplug_opendp.staging import Staging
 from tests.helpers.command_line import fitplug
 
@@ -52,7 +52,7 @@ def publish_until(monkeypatch, where: str, *args, **keywords) -> None:
         owner = publication if where == "write_manifest" else folder_release
         patch.setattr(owner, where, killed)
         with pytest.raises(KilledError):
-            fpo.publish(*args, **keywords)
+            fp.release(*args, **keywords)
 
 
 def prepare(
@@ -67,17 +67,17 @@ def limited(contributions: int = 1) -> fp.Tables:
 
 
 def test_a_free_release_is_retried_for_as_many_records(tmp_path, ledger, monkeypatch):
-    fpo.release(MEN, TABLES, ledger=ledger, key="men")
+    fp.release(MEN, TABLES, ledger=ledger, key="men")
     keywords = {"ledger": ledger, "covered_by": "men", "key": "women"}
     publish_until(monkeypatch, "report_write_errors", WOMEN, TABLES, tmp_path / "w", **keywords)
     with monkeypatch.context() as patch:
         patch.setattr(ReleaseCharges, "record_draw", killed)
         with pytest.raises(KilledError):
-            fpo.publish(WOMEN, TABLES, tmp_path / "w", **keywords)
+            fp.release(WOMEN, TABLES, tmp_path / "w", **keywords)
     for more in (2, 1000):
         with pytest.raises(fp.KeyTaken, match=f"for {more} record"):
-            fpo.publish(WOMEN, TABLES, tmp_path / "w", contributions=more, **keywords)
-    made = fpo.publish(WOMEN, TABLES, tmp_path / "w", **keywords)
+            fp.release(WOMEN, TABLES, tmp_path / "w", contributions=more, **keywords)
+    made = fp.release(WOMEN, TABLES, tmp_path / "w", **keywords)
     assert made.entry is not None
     assert made.entry.rho == 0
 
@@ -85,22 +85,22 @@ def test_a_free_release_is_retried_for_as_many_records(tmp_path, ledger, monkeyp
 def test_free_releases_need_the_same_kind_of_counts(tmp_path, ledger, monkeypatch):
     """Neither all rows within those of persons, nor the other way, nor before these are drawn."""
     count = limited()
-    fpo.release(MEN, count, ledger=ledger, key="kept")
+    fp.release(MEN, count, ledger=ledger, key="kept")
     with pytest.raises(fp.LedgerError, match="does not know these counts"):
-        fpo.release(WOMEN, TABLES, ledger=ledger, covered_by="kept")
-    fpo.release(MEN, TABLES, ledger=ledger, key="all")
+        fp.release(WOMEN, TABLES, ledger=ledger, covered_by="kept")
+    fp.release(MEN, TABLES, ledger=ledger, key="all")
     with pytest.raises(fp.LedgerError, match="does not know these counts"):
-        fpo.release(WOMEN, count, ledger=ledger, covered_by="all")
+        fp.release(WOMEN, count, ledger=ledger, covered_by="all")
     with monkeypatch.context() as patch:
         patch.setattr(ReleaseCharges, "record_draw", killed)
         with pytest.raises(KilledError):
-            fpo.publish(MEN, count, tmp_path / "m", ledger=ledger, key="begun")
+            fp.release(MEN, count, tmp_path / "m", ledger=ledger, key="begun")
     with pytest.raises(fp.LedgerError, match="not drawn yet: finish that one first"):
-        fpo.release(WOMEN, TABLES, ledger=ledger, covered_by="begun")
+        fp.release(WOMEN, TABLES, ledger=ledger, covered_by="begun")
     # Finished from its staged answers, it still knows which counts it is of.
-    fpo.publish(MEN, count, tmp_path / "m", ledger=ledger, key="begun")
+    fp.release(MEN, count, tmp_path / "m", ledger=ledger, key="begun")
     assert ledger.stages()[3].counts == count.seal
-    fpo.publish(WOMEN, count, tmp_path / "w", ledger=ledger, covered_by="begun")
+    fp.release(WOMEN, count, tmp_path / "w", ledger=ledger, covered_by="begun")
 
 
 def test_a_retry_of_other_rows_is_refused(tmp_path, ledger, monkeypatch):
@@ -112,25 +112,25 @@ def test_a_retry_of_other_rows_is_refused(tmp_path, ledger, monkeypatch):
     publish_until(monkeypatch, "complete_folder", MEN, one, tmp_path / "m", ledger=ledger, key="k")
     for _ in range(2):  # staged, then published
         with pytest.raises(fp.KeyTaken, match=r"was drawn from .*01.* and this release is of .*02"):
-            fpo.publish(MEN, two, tmp_path / "m", ledger=ledger, key="k")
+            fp.release(MEN, two, tmp_path / "m", ledger=ledger, key="k")
         with pytest.raises(fp.KeyTaken, match="limited by person"):
-            fpo.publish(MEN, limited(), tmp_path / "m", ledger=ledger, key="k")
-        fpo.publish(MEN, one, tmp_path / "m", ledger=ledger, key="k")
+            fp.release(MEN, limited(), tmp_path / "m", ledger=ledger, key="k")
+        fp.release(MEN, one, tmp_path / "m", ledger=ledger, key="k")
     assert len(ledger.entries()) == 1
 
 
 def test_another_folder_is_another_release_unless_a_key_tells(tmp_path, ledger, monkeypatch):
     publish_until(monkeypatch, "complete_folder", MEN, TABLES, tmp_path / "a", ledger=ledger)
     with pytest.raises(fp.AlreadyReleased, match=r"unfinished release .* for .*a: finish"):
-        fpo.publish(MEN, TABLES, tmp_path / "b", ledger=ledger)
-    fpo.publish(MEN, TABLES, tmp_path / "a", ledger=ledger)
+        fp.release(MEN, TABLES, tmp_path / "b", ledger=ledger)
+    fp.release(MEN, TABLES, tmp_path / "a", ledger=ledger)
     publish_until(
         monkeypatch, "complete_folder", WOMEN, TABLES, tmp_path / "c", ledger=ledger, key="k"
     )
     publish_until(
         monkeypatch, "complete_folder", WOMEN, TABLES, tmp_path / "d", ledger=ledger, key="k"
     )
-    fpo.publish(WOMEN, TABLES, tmp_path / "e", ledger=ledger, key="k")
+    fp.release(WOMEN, TABLES, tmp_path / "e", ledger=ledger, key="k")
     assert len(ledger.entries()) == 2
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "budget.db", "e"]
 
@@ -139,10 +139,10 @@ def test_killed_between_the_folder_and_the_ledger_it_is_found(tmp_path, ledger, 
     with monkeypatch.context() as patch:
         patch.setattr(ReleaseCharges, "record_publication", killed)
         with pytest.raises(KilledError):
-            fpo.publish(MEN, TABLES, tmp_path / "m", ledger=ledger, key="k")
+            fp.release(MEN, TABLES, tmp_path / "m", ledger=ledger, key="k")
     (staged,) = tmp_path.glob(".m.*.parts")
     shutil.rmtree(staged)
-    made = fpo.publish(MEN, TABLES, tmp_path / "m", ledger=ledger, key="k")
+    made = fp.release(MEN, TABLES, tmp_path / "m", ledger=ledger, key="k")
     assert ledger.stages()[1].state == "published"
     assert ledger.spent == made.rho
 
@@ -153,12 +153,12 @@ def test_two_ledgers_at_one_folder_keep_apart(tmp_path, ledger, monkeypatch):
         monkeypatch, "complete_folder", MEN, TABLES, tmp_path / "m", ledger=ledger, key="k"
     )
     with pytest.raises(fp.LedgerError, match=r"number 1, which the ledger .*other.db does not"):
-        fpo.publish(MEN, TABLES, tmp_path / "m", ledger=other, key="k")
-    fpo.publish(MEN, TABLES, tmp_path / "m", ledger=ledger, key="k")
+        fp.release(MEN, TABLES, tmp_path / "m", ledger=other, key="k")
+    fp.release(MEN, TABLES, tmp_path / "m", ledger=ledger, key="k")
     with pytest.raises(fp.LedgerError, match=r"number 1, which the ledger .*other.db does not"):
-        fpo.publish(MEN, TABLES, tmp_path / "m", ledger=other, key="k", replace=True)
+        fp.release(MEN, TABLES, tmp_path / "m", ledger=other, key="k", replace=True)
     assert other.entries() == ()
-    fpo.publish(MEN, TABLES, tmp_path / "m", ledger=ledger, key="l", replace=True)
+    fp.release(MEN, TABLES, tmp_path / "m", ledger=ledger, key="l", replace=True)
     assert len(list(tmp_path.glob("m-*"))) == 1
 
 
@@ -168,9 +168,9 @@ def test_places_that_no_folder_can_be_moved_to(tmp_path, ledger):
     (tmp_path / "dangling").symlink_to("nothing")
     for name in ("link", "dangling"):
         with pytest.raises(fp.InputError, match="is a link; name a folder of its own"):
-            fpo.publish(MEN, TABLES, tmp_path / name, ledger=ledger)
+            fp.release(MEN, TABLES, tmp_path / name, ledger=ledger)
     with pytest.raises(fp.InputError, match="is a mount point"):
-        fpo.publish(MEN, TABLES, "/proc", ledger=ledger)
+        fp.release(MEN, TABLES, "/proc", ledger=ledger)
     assert ledger.entries() == ()
 
 
@@ -179,7 +179,7 @@ def test_a_long_name_is_found_before_the_charge(tmp_path, ledger):
     told = []
     for length in range(150, 256, 3):
         try:
-            fpo.publish(MEN, TABLES, tmp_path / ("n" * length), ledger=ledger, key=f"k{length}")
+            fp.release(MEN, TABLES, tmp_path / ("n" * length), ledger=ledger, key=f"k{length}")
         except fp.FitplugError as error:
             told.append(str(error))
     assert told
@@ -189,7 +189,7 @@ def test_a_long_name_is_found_before_the_charge(tmp_path, ledger):
 
 def test_a_folder_that_is_taken_while_counting_costs_nothing(tmp_path, ledger):
     asked = prepare(tmp_path / "m", ledger, "late")
-    fpo.publish(MEN, TABLES, tmp_path / "m", ledger=ledger, key="first")
+    fp.release(MEN, TABLES, tmp_path / "m", ledger=ledger, key="first")
     with pytest.raises(fp.InputError, match="holds a release already"):
         asked.publish(lambda: WholeTables(MEN, TABLES))
     assert len(ledger.entries()) == 1
@@ -209,7 +209,7 @@ def test_who_comes_second_finds_the_release(tmp_path, ledger):
 def test_a_store_takes_releases_in_parts_only(ledger):
     """What is in a store cannot be moved, so this process would not draw all anew there."""
     with pytest.raises(fp.InputError, match="which takes releases in parts only"):
-        fpo.publish(MEN, TABLES, "memory://retries", ledger=ledger)
+        release_tables(MEN, TABLES, "memory://retries", ledger=ledger)
     assert ledger.entries() == ()
 
 
@@ -221,10 +221,10 @@ def test_what_a_killed_run_staged_is_taken_if_its_manifest_is_there(tmp_path, le
             patch.setattr(publication if step == "write_manifest" else ReleaseCharges, step, killed)
             patch.setattr(Staging, "discard", lambda _: None)
             with pytest.raises(KilledError):
-                fpo.publish(MEN, TABLES, tmp_path / name, ledger=ledger, key=name)
+                fp.release(MEN, TABLES, tmp_path / name, ledger=ledger, key=name)
         (part,) = tmp_path.glob(f".{name}.*.parts/answers/part-00000.npy")
         staged.append(part.read_bytes())
-        fpo.publish(MEN, TABLES, tmp_path / name, ledger=ledger, key=name)
+        fp.release(MEN, TABLES, tmp_path / name, ledger=ledger, key=name)
         taken = (tmp_path / name / "answers" / part.name).read_bytes() == staged[-1]
         assert taken == (step == "record_draw")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "b", "budget.db"]
@@ -235,7 +235,7 @@ def test_keys_are_text_before_anything_is_counted(tmp_path, ledger):
         with pytest.raises(fp.InputError, match="must be text"):
             prepare(tmp_path / "m", ledger, key)
     with pytest.raises(fp.BudgetError, match="give the ledger"):
-        fpo.publish(MEN, TABLES, tmp_path / "m", key="k")
+        fp.release(MEN, TABLES, tmp_path / "m", key="k")
 
 
 SPEC = """
@@ -323,10 +323,9 @@ def test_counts_for_other_queries_say_what_they_left_out(spec):
     assert ran.code == 0
     told = "rows with a value outside the domain of EVENT are in no estimate either"
     folder = spec.parent / "release"
-    assert told in ran.out
     assert told in json.loads((folder / "release.json").read_text())["population"]
     assert told in fp.Release.load(folder).population
     assert told in " ".join((folder / "review.yaml").read_text().split())
     shutil.rmtree(folder)
-    ran = fitplug("run", spec, "--again")
-    assert told not in ran.out
+    assert fitplug("run", spec, "--again").code == 0
+    assert told not in json.loads((folder / "release.json").read_text())["population"]

@@ -17,7 +17,6 @@ import pytest
 import yaml
 
 import fitplug as fp
-import fitplug_opendp as fpo
 from fitplug.release.release import Release
 from fitplug.release.review_texts import MISSING, format_markdown
 from fitplug_cli.render import release_record
@@ -100,7 +99,7 @@ def rows(text):
 @pytest.mark.parametrize("plan", [PLAN, MARGINALS], ids=["dense", "symmetric"])
 @pytest.mark.parametrize("contributions", [1, 3])
 def test_every_figure_is_the_plans(plan, contributions):
-    released = fpo.release(plan, tables(plan), contributions=contributions)
+    released = fp.release(plan, tables(plan), contributions=contributions)
     record = fp.review(released, delta=1e-6)
     assert_of_the_registry(record)
     loss = record["deployment"]["privacy_loss"]
@@ -137,7 +136,7 @@ def test_every_figure_is_the_plans(plan, contributions):
 
 def test_only_a_plan_within_its_tolerance_is_called_the_least():
     def justified(plan, **asked):
-        released = fpo.release(plan, tables(plan), **asked)
+        released = fp.release(plan, tables(plan), **asked)
         return fp.review(released)["deployment"]["implementation"]["justification"]
 
     assert PLAN.gap <= PLAN.tolerance
@@ -155,7 +154,7 @@ def test_only_a_plan_within_its_tolerance_is_called_the_least():
 
 
 def test_epsilon_of_several_records_is_that_of_their_distance():
-    released = fpo.release(PLAN, tables(PLAN), contributions=3)
+    released = fp.release(PLAN, tables(PLAN), contributions=3)
     assert Fraction(released.privacy_cost) >= 3 * Fraction(PLAN.privacy_cost)
     assert released.privacy_cost == pytest.approx(3 * PLAN.privacy_cost, rel=1e-15)
     louder = Release(PLAN, released.answers, rho=1.0, noise_scale=2.0)
@@ -163,14 +162,14 @@ def test_epsilon_of_several_records_is_that_of_their_distance():
 
 
 def test_it_tells_nothing_of_the_rows():
-    one = fp.review(fpo.release(PLAN, tables(PLAN)))
-    other = fp.review(fpo.release(PLAN, tables(PLAN, np.full((2, 4), 424242))))
+    one = fp.review(fp.release(PLAN, tables(PLAN)))
+    other = fp.review(fp.release(PLAN, tables(PLAN, np.full((2, 4), 424242))))
     assert one == other
     assert "4242" not in json.dumps(other)
 
 
 def test_what_only_the_publisher_knows_is_said_or_asked_for():
-    released = fpo.release(PLAN, tables(PLAN))
+    released = fp.release(PLAN, tables(PLAN))
     silent = fp.review(released)["deployment"]
     assert silent["basic"]["intended_use"] == f"{MISSING}, as intended_use in [about]."
     assert silent["basic"]["data_curators"] == [f"{MISSING}, as curators in [about]."]
@@ -205,7 +204,7 @@ def test_what_only_the_publisher_knows_is_said_or_asked_for():
 
 
 def test_whether_records_were_limited_is_told():
-    released = fpo.release(PLAN, tables(PLAN), contributions=4)
+    released = fp.release(PLAN, tables(PLAN), contributions=4)
     declared, enforced = (
         fp.review(released, limited=limited)["deployment"] for limited in ("declared", "enforced")
     )
@@ -223,7 +222,7 @@ class TestComposition:
 
     def test_units_that_differ_are_named_with_their_cells(self, tmp_path):
         ledger = fp.Ledger(tmp_path / "b.db", rho=9.0, unit=fp.AddRemove(2))
-        released = fpo.release(PLAN, tables(PLAN), ledger=ledger, contributions=2)
+        released = fp.release(PLAN, tables(PLAN), ledger=ledger, contributions=2)
         text = self.told(released, ledger)
         assert "for one person's records added or removed: at most 2, anywhere; spent" in text
         assert "unit of privacy" not in text
@@ -235,12 +234,12 @@ class TestComposition:
         assert "at most 2, each in another cell of MONTH x SEX (cells " in text
 
     def test_no_ledger(self):
-        assert "charged to no ledger" in self.told(fpo.release(PLAN, tables(PLAN)), None)
+        assert "charged to no ledger" in self.told(fp.release(PLAN, tables(PLAN)), None)
 
     def test_all_charges_so_far(self, tmp_path):
         ledger = fp.Ledger(tmp_path / "b.db", epsilon=9.0, delta=1e-6, any_noise=True)
         ledger.charge(0.125, what="census | of\n`2020`")
-        released = fpo.release(PLAN, tables(PLAN), ledger=ledger)
+        released = fp.release(PLAN, tables(PLAN), ledger=ledger)
         text = self.told(released, ledger)
         assert "epsilon = 9.0 at delta = 1e-06, for any noise" in text
         first, second = rows(text)
@@ -255,10 +254,10 @@ class TestComposition:
 
     def test_a_free_release(self, tmp_path):
         ledger = fp.Ledger(tmp_path / "b.db", rho=9.0)
-        fpo.release(PLAN, tables(PLAN), ledger=ledger, key="first")
+        fp.release(PLAN, tables(PLAN), ledger=ledger, key="first")
         more = fp.Workload(DOMAIN, [fp.queries({"age": fp.ranges([(0, 0)])}, std=1.0)])
         free = fp.design(more, cell_budgets=ledger.unused_budget("first", DOMAIN))
-        released = fpo.release(free, tables(free), ledger=ledger, covered_by="first")
+        released = fp.release(free, tables(free), ledger=ledger, covered_by="first")
         assert released.entry.rho == 0
         text = self.told(released, ledger)
         assert rows(text)[1][2] == "covered"
@@ -271,7 +270,7 @@ def test_long_lists_are_cut_and_summed_up(monkeypatch, tmp_path):
     ledger = fp.Ledger(tmp_path / "b.db", rho=9.0)
     for i in range(3):
         ledger.charge(0.5, what=f"charge {i}")
-    released = fpo.release(MARGINALS, tables(MARGINALS), ledger=ledger)
+    released = fp.release(MARGINALS, tables(MARGINALS), ledger=ledger)
     said = fp.review(released, ledger=ledger)["deployment"]
     mechanisms = said["implementation"]["mechanisms"]
     shown = sum(Fraction(row[5]) for row in rows(mechanisms))
@@ -286,7 +285,7 @@ def test_long_lists_are_cut_and_summed_up(monkeypatch, tmp_path):
 
 
 def test_the_review_says_what_ran():
-    released = fpo.release(PLAN, tables(PLAN))
+    released = fp.release(PLAN, tables(PLAN))
 
     def software(**keywords):
         record = fp.review(released, **keywords)["deployment"]["implementation"]
@@ -297,7 +296,7 @@ def test_the_review_says_what_ran():
 
 
 def test_files_hold_the_same(tmp_path):
-    record = fp.review(fpo.release(PLAN, tables(PLAN)), about=fp.About(name="Ü: 'x' # y"))
+    record = fp.review(fp.release(PLAN, tables(PLAN)), about=fp.About(name="Ü: 'x' # y"))
     release_record.write_review(tmp_path, record)
     text = (tmp_path / "review.yaml").read_text()
     assert yaml.safe_load(text) == record

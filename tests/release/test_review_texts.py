@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 import fitplug as fp
-import fitplug_opendp as fpo
 from fitplug.release.review_texts import format_markdown
 from fitplug_cli.render import release_record
 
@@ -103,7 +102,7 @@ def reviewed(text: str, ledger: Path):
     plan = fp.design(fp.Workload(domain, asked))
     tables = fp.Tables(domain, {names: [3, 4] for names in plan.tables})
     kept = fp.Ledger(ledger, rho=100.0)
-    release = fpo.release(plan, tables, ledger=kept, what=text, key=text, output=text)
+    release = fp.release(plan, tables, ledger=kept, what=text, key=text)
     texts = {
         name: (text, text) if name in ("curators", "authors") else text
         for name in fp.About.__dataclass_fields__

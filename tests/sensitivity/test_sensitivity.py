@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-import fitplug_dask as fpd
-import fitplug_opendp as fpo
 from fitplug.errors import PlanError
 from fitplug.sensitivity import AnswerPath, check_sensitivity, columns
 from fitplug.sensitivity.differences import sum_squares
+from fitplug_dask.releases import release_source
 from fitplug_dask.releases.tasks import answer_in_parts
 from fitplug_dask.series.counts import answer_by_period
 from tests.helpers.brute_force import cost_by_brute_force
@@ -150,19 +149,19 @@ def test_squares_are_exact():
 
 
 def release_in_memory(plan, tables, folder, ledger):
-    fpo.release(plan, tables, ledger=ledger)
+    fp.release(plan, tables, ledger=ledger)
 
 
 def publish(plan, tables, folder, ledger):
-    fpo.publish(plan, tables, folder, ledger=ledger)
+    fp.release(plan, tables, folder, ledger=ledger)
 
 
 def release_in_parts(plan, tables, folder, ledger):
-    fpd.release(tables, plan, folder, ledger=ledger)
+    release_source(plan, tables, folder, ledger=ledger)
 
 
 def begin_series(plan, tables, folder, ledger):
-    fpd.begin_series(plan, folder, ledger=ledger, key="a series", periods="M")
+    fp.begin_series(plan, folder, ledger=ledger, key="a series", periods="M")
 
 
 WAYS = [release_in_memory, publish, release_in_parts, begin_series]

@@ -31,7 +31,7 @@ from fitplug_cli.render import (
 from fitplug_cli.spec import Spec, SpecError, load_spec
 
 if TYPE_CHECKING:
-    from fitplug_dask import Series
+    from fitplug_dask.series import Series
 
 
 app = typer.Typer(
@@ -57,7 +57,7 @@ def begin(
     file [output] key_file, or in your account if the spec names none. Back it up apart from the
     counts: without it no later period can be drawn.
     """
-    from fitplug_dask import begin_series
+    from fitplug_dask.series import begin_series
 
     set_up_output(quiet=quiet, as_json=as_json, verbose=verbose)
     spec = load_spec(spec_file)
@@ -118,7 +118,7 @@ def close(
 
 def _open(spec: Spec) -> tuple[Series, Ledger]:
     """Open the series of a spec."""
-    from fitplug_dask import open_series
+    from fitplug_dask.series import open_series
 
     folder, ledger = _find_folder(spec), _find_ledger(spec)
     series = open_series(folder, ledger=ledger, key_file=spec.key_file)

@@ -29,8 +29,8 @@ from fitplug_cli.render.json_records import build_preview_record
 from fitplug_cli.render.release_record import read_release_record
 
 if TYPE_CHECKING:
+    from fitplug.counts import Preview
     from fitplug_cli.spec import Spec
-    from fitplug_dask import Preview
     from fitplug_opendp.folder_release import PublishedRelease
     from fitplug_opendp.release_request import ReleaseState
 

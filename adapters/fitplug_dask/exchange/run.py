@@ -11,6 +11,7 @@ from uuid import uuid4
 
 from dask import config
 
+from fitplug.display import Report, accumulate
 from fitplug_dask.exchange.tasks import (
     Add,
     ExchangePlan,
@@ -20,7 +21,6 @@ from fitplug_dask.exchange.tasks import (
     group_outputs,
     split_into_depot,
 )
-from fitplug_dask.progress import Report, accumulate
 from fitplug_dask.workers import Runner, open_runner, read_timeout
 
 Gather: TypeAlias = Callable[[Any, int, Mapping[int, Any]], Any]

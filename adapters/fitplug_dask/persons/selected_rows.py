@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from fitplug.display import Report
 from fitplug.families import Slab
 from fitplug_dask.exchange import Exchange, add_exchange
 from fitplug_dask.kernel import LARGEST_SUM, Fault, Job, Partition, choose_overflow_fault
@@ -21,7 +22,6 @@ from fitplug_dask.persons.packing import Packing
 from fitplug_dask.persons.selection import Selection
 from fitplug_dask.persons.selection_check import check_selection_once
 from fitplug_dask.persons.shuffle import PersonJob, choose_buckets, divide_rows, split_partition
-from fitplug_dask.progress import Report
 from fitplug_dask.sharding import Consume, ShardJob, SparseCounts, add_up, count_shards
 from fitplug_dask.workers import Runner
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from fitplug.display import Report
 from fitplug_dask import loops
 from fitplug_dask.exchange import Exchange, add_exchange, measure_memory
 from fitplug_dask.files import CheckedFile
@@ -37,7 +38,6 @@ from fitplug_dask.persons.packing import Packing
 from fitplug_dask.persons.row_collector import RowCollector
 from fitplug_dask.persons.selection import Selection
 from fitplug_dask.persons.selection_check import check_selection_once
-from fitplug_dask.progress import Report
 from fitplug_dask.workers import Runner
 
 Cells = npt.NDArray[np.int64]

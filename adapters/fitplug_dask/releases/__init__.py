@@ -1,6 +1,6 @@
 """Releases in parts: exact counts, noise, estimates and tables, none of which fits one process.
 
-`release` makes one exactly once, by the steps of `fitplug_opendp.publication`, to which this
+`release_source` makes one exactly once, by the steps of `fitplug_opendp.publication`, to which this
 package hands the executor. The modules, each of which imports only those before it:
 
 | module | what it does |
@@ -9,9 +9,9 @@ package hands the executor. The modules, each of which imports only those before
 | `counts` | says where exact counts are, stores those that no process holds, encrypted |
 | `tasks` | draws the answers of a part once, and writes the estimates of a part of a table |
 | `executor` | runs these tasks, after a test of every worker |
-| `releasing` | checks what the caller gives, and counts, here or on the workers: `release` |
+| `releasing` | checks what the caller gives, and counts, here or on the workers: `release_source` |
 """
 
-from fitplug_dask.releases.releasing import make_release, release
+from fitplug_dask.releases.releasing import make_release, release_source
 
-__all__ = ["make_release", "release"]
+__all__ = ["make_release", "release_source"]

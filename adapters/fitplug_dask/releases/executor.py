@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 
 from fitplug import __version__
+from fitplug.display import Progress, choose_report
 from fitplug.errors import FitplugError
 from fitplug.families import PartedStrategy
 from fitplug.files import Place
@@ -19,7 +20,6 @@ from fitplug.plan import Plan
 from fitplug.release import AnswersPart, Release, TablePart, describe_place
 from fitplug_dask.exchange import Exchange, run_exchange
 from fitplug_dask.kernel import Fault
-from fitplug_dask.progress import Progress, choose_report
 from fitplug_dask.releases.counts import SplitCounts
 from fitplug_dask.releases.failures import report_faults
 from fitplug_dask.releases.tasks import (

@@ -7,23 +7,21 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 from dataclasses import dataclass
 from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from fitplug.counts import Source, Tables
-from fitplug.errors import BudgetError, FitplugError, InputError
+from fitplug.display import Progress, choose_report
+from fitplug.errors import FitplugError, InputError
 from fitplug.families import PART
-from fitplug.ledger import ChargeReference, Ledger
 from fitplug.plan import Plan
 from fitplug.release import MoreFiles, Release
 from fitplug.workload import DEFAULT_CONFIDENCE, ONE_RECORD, check_confidence
 from fitplug_dask.counting import count, count_slabs
 from fitplug_dask.encryption import check_encryption
 from fitplug_dask.persons import RowStore, choose_limit
-from fitplug_dask.progress import Progress, choose_report
 from fitplug_dask.releases.counts import (
     CountStore,
     SplitCounts,
@@ -44,6 +42,7 @@ from fitplug_opendp.folder_release import FolderPublication, PublishedRelease
 from fitplug_opendp.key_file import RunSecret
 from fitplug_opendp.output import Output
 from fitplug_opendp.release_request import ReleaseRequest, ReleaseState
+from fitplug_opendp.releases import release_in_memory
 from fitplug_opendp.staging import RETRY
 
 _LOG = logging.getLogger(__name__)
@@ -60,14 +59,12 @@ class RowCounting:
         source: What the data are, or exact tables.
         release: The release.
         executor: Its executor.
-        person_key: The key that chooses the rows of each person; None for that of the secrets.
-        secret: The secrets of the release.
+        secret: The secrets of the release, of which one chooses the rows of each person.
     """
 
     source: Source | Tables
     release: FolderPublication[SplitCounts]
     executor: PartedExecutor
-    person_key: bytes | None
     secret: RunSecret
 
     @property
@@ -94,10 +91,8 @@ class RowCounting:
             "progress": self.executor.progress,
         }
         if self.source.person is not None:
-            # The unit of a plan says more than a number of records does.
-            is_of_record = request.plan.unit == ONE_RECORD
-            keywords["contributions"] = request.contributions if is_of_record else None
-            keywords["person_key"] = self.person_key or self.secret.person_key
+            keywords["contributions"] = find_limit(request, self.source)
+            keywords["person_key"] = self.secret.person_key
         if not self._is_in_slabs():
             return TableCounts(count(self.source, request.plan, **keywords), self.secret.nonce)
         check_encryption("counts of so many cells")
@@ -157,63 +152,51 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
-def release(
-    source: Source | Any,
+def release_source(
     plan: Plan,
-    output: str | PathLike[str],
+    data: Source | Tables | Any,
+    folder: str | PathLike[str] | None = None,
     *,
     client: Client | None = None,
-    ledger: Ledger | None = None,
-    key: str | None = None,
-    contributions: int = 1,
-    person_key: bytes | None = None,
-    key_file: str | os.PathLike[str] | None = None,
-    progress: Progress = None,
-    output_options: Options | None = None,
-    covered_by: ChargeReference | None = None,
-    what: str | None = None,
-    again: bool = False,
-    replace: bool = False,
+    key_file: str | PathLike[str] | None = None,
+    folder_options: Options | None = None,
     confidence: float = DEFAULT_CONFIDENCE,
+    progress: Progress = None,
+    **charge: Any,
 ) -> Release:
-    """Make the release of a plan in parts, exactly once, on threads or on a cluster."""
+    """Count rows and release them, or release tables in parts; see `fitplug.release`.
+
+    Args:
+        plan: The plan.
+        data: What the data are, or exact tables.
+        folder: The folder of the release, or its URL; None for a release in memory.
+        client: A client of dask.distributed; None for threads of this process.
+        key_file: The file of the secret of a run that is resumed.
+        folder_options: How the store of the folder is reached.
+        confidence: The confidence of the tables' intervals for groups whose target names none.
+        progress: How each step reports what is done.
+        charge: How the release is charged, as fields of `ReleaseRequest`.
+    """
     check_confidence(confidence)
     check_client(client)
     check_libraries()
-    choose_report(progress)
-    if not isinstance(plan, Plan):
-        raise TypeError(f"plan must be a fitplug.Plan, not {type(plan).__name__}")
-    if ledger is None and (key is not None or again or replace):
-        raise BudgetError(
-            "key, again and replace are for releases that a ledger records: give the ledger"
+    report = choose_report(progress, "drawing noise")
+    source = data if isinstance(data, Tables) else Source.of(data)
+    request = ReleaseRequest(plan, describe_data(source), **charge)
+    if folder is not None:
+        output = Output.open(folder, folder_options)
+        made = make_release(
+            source, request, output, client, progress, confidence, key_file=key_file
         )
-    if key is not None and again:
-        raise BudgetError("again is for releases without a key: give another draw another key")
-    data = source if isinstance(source, Tables) else Source.of(source)
-    if isinstance(data, Tables) and person_key is not None:
-        raise InputError("the source is counted already; give files, or leave out person_key")
-    request = ReleaseRequest(
-        plan,
-        describe_data(data),
-        contributions=contributions,
-        ledger=ledger,
-        covered_by=covered_by,
-        what=what,
-        key=key,
-        again=again,
-        replace=replace,
-    )
-    place = Output.open(output, output_options)
-    return make_release(
-        data,
-        request,
-        place,
-        client,
-        progress,
-        confidence,
-        person_key=person_key,
-        key_file=key_file,
-    )[0].release
+        return made[0].release
+
+    def find_tables() -> Tables:
+        if isinstance(source, Tables):
+            return source
+        limit = find_limit(request, source)
+        return count(source, plan, client=client, progress=progress, contributions=limit)
+
+    return release_in_memory(request, find_tables, report)
 
 
 def make_release(
@@ -225,8 +208,7 @@ def make_release(
     confidence: float,
     files: MoreFiles[Release] | None = None,
     *,
-    person_key: bytes | None = None,
-    key_file: str | os.PathLike[str] | None = None,
+    key_file: str | PathLike[str] | None = None,
 ) -> tuple[PublishedRelease, ReleaseState]:
     """Make a release in parts, as `release` does.
 
@@ -238,7 +220,6 @@ def make_release(
         progress: How each step reports what is done.
         confidence: The confidence of the intervals of groups whose target has none.
         files: What the caller adds to the folder.
-        person_key: The key that chooses the rows of each person; drawn if left out.
         key_file: The file of the secret, as in `release`.
 
     Returns:
@@ -257,7 +238,7 @@ def make_release(
         request, output, executor, confidence=confidence, files=files
     )
     secret = RunSecret.keep(prepared, key_file)
-    rows = RowCounting(data, prepared, executor, person_key, secret)
+    rows = RowCounting(data, prepared, executor, secret)
     try:
         made = prepared.publish(rows.find)
     except BaseException:
@@ -267,6 +248,12 @@ def make_release(
     rows.store.remove()
     secret.remove()
     return made, prepared.state
+
+
+def find_limit(request: ReleaseRequest, source: Source) -> int | None:
+    """Find how many rows of a person a count keeps, if the unit of the plan does not say it."""
+    is_of_record = request.plan.unit == ONE_RECORD
+    return request.contributions if source.person is not None and is_of_record else None
 
 
 def describe_data(data: Source | Tables) -> CountedRows:

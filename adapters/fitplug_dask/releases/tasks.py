@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from fitplug.counts import Tables
+from fitplug.display import Report, ignore
 from fitplug.families import PartedStrategy, may_be_clamped
 from fitplug.numeric import AnyArray, IntArray
 from fitplug.plan import Plan
@@ -30,7 +31,6 @@ from fitplug.release import (
 )
 from fitplug.sensitivity import AnswerPath
 from fitplug_dask.kernel import Fault
-from fitplug_dask.progress import Report, ignore
 from fitplug_dask.releases.counts import CountStore, SlabCounts
 from fitplug_dask.releases.failures import report_faults
 from fitplug_dask.workers import COUNTING_PACKAGES

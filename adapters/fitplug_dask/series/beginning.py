@@ -37,40 +37,7 @@ def begin_series(
     confidence: float = DEFAULT_CONFIDENCE,
     key_file: str | PathLike[str] | None = None,
 ) -> Series:
-    """Charge a series of releases, one for each period, and make its folder. Nothing is drawn.
-
-    The rho of the plan is charged once, for all periods together. A call that was stopped is
-    finished by the same call, at no further cost. Once the series is begun, the same call opens it.
-
-    Args:
-        plan: A plan whose answers can be drawn period by period: `fitplug.design(..., periods=)`.
-        folder: The folder of the series, a new or empty one.
-        ledger: The ledger that is charged, and that later keeps what is drawn.
-        key: The name of the series in the ledger.
-        periods: The attribute whose cells are the periods; None if the plan has only one.
-        contributions: The largest number of records that one person may have in all periods
-            together, if the plan is for one record; see `fitplug_opendp.release`.
-        what: The text that the ledger keeps with the charge.
-        confidence: The confidence of the tables' intervals for groups whose target names none.
-        key_file: The file for the key of the exact counts, which are kept encrypted beside the
-            folder; a new file in another folder than these. If left out, it is a file in the
-            account of this user, `Series.key_file`. Back it up apart from the counts: without it
-            no later period can be drawn. It is removed after the last period.
-
-    Returns:
-        The series, of which the first period can be drawn.
-
-    Raises:
-        InputError: The plan cannot be drawn by period, the folder holds something else, or the key
-            file does or would lie beside the counts.
-        BudgetError: The number of contributions is out of range.
-        OverBudget: The ledger has less left than the series costs.
-        KeyTaken: The key is that of another release.
-        LedgerError: The ledger cannot be read or written.
-        PlanError: A claim of the plan does not hold, or its answers cost more than the charge.
-        SamplerError: OpenDP's sampler does not draw the noise that privacy is proven for.
-        FitplugError: A file cannot be written.
-    """
+    """Charge a series of releases; see `fitplug.begin_series`, which calls this."""
     periods = _choose_periods(plan, periods)
     check_confidence(confidence)
     place = _check_can_begin(plan, folder, ledger, key)
@@ -166,23 +133,7 @@ def open_series(
     ledger: Ledger | None = None,
     key_file: str | PathLike[str] | None = None,
 ) -> Series:
-    """Open a series that was begun, to draw its next period or to read it.
-
-    Args:
-        folder: The folder of the series.
-        ledger: The ledger that the series was charged to. Without it the series can only be read,
-            by anybody who has the folder, and what the ledger has entered is not compared.
-        key_file: The file of the key that `begin_series` was given, or where it is now. It is
-            looked for when a period is drawn.
-
-    Returns:
-        The series.
-
-    Raises:
-        InputError: The folder is no folder of a series, or it is damaged; or the key file lies
-            beside the exact counts.
-        LedgerError: The ledger cannot be read, or the series was not charged to it.
-    """
+    """Open a series that was begun; see `fitplug.open_series`, which calls this."""
     place = _locate(folder)
     record = SeriesRecord.read(place)
     plan = read_plan(place, record)

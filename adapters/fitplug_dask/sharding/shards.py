@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug.counts import AttributeSet, Counts
+from fitplug.display import Report
 from fitplug.domain import Domain
 from fitplug.errors import TablesError
 from fitplug.families import Slab
@@ -29,7 +30,6 @@ from fitplug_dask.kernel import (
     cut_partitions,
     read_partition,
 )
-from fitplug_dask.progress import Report
 from fitplug_dask.sharding.cell_collector import CellCollector, SparseCounts
 from fitplug_dask.workers import Fault, Runner
 

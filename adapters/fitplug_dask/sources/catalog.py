@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, lru_cache, partial
 from pathlib import Path, PurePath
@@ -104,7 +104,10 @@ def find_files(source: Source) -> list[SourceFile]:
             return _find_library_rows(find_dask_partitions, path)
         if all(isinstance(one, (str, Path)) for one in path):
             return _find_by_path(path, options)
-    raise DataError(f"the data must be {_KINDS}; not {_describe_type(path)}")
+    advice = ""
+    if hasattr(path, "columns") or isinstance(path, Mapping):
+        advice = "; count records in memory by fitplug.Tables.from_records(domain, records, tables)"
+    raise DataError(f"the data must be {_KINDS}; not {_describe_type(path)}{advice}")
 
 
 def _list_classes(kind: type) -> Iterator[tuple[str, str]]:

@@ -202,13 +202,18 @@ async def _visit_all(
         if not new:
             return workers, {worker: answers[worker] for worker in workers}
         visits = (_visit(client, packages, worker, seconds) for worker in new)
-        answers |= dict(zip(new, await asyncio.gather(*visits), strict=True))
+        for answer in await asyncio.gather(*visits):
+            answers |= answer
 
 
 async def _visit(
     client: Any, packages: tuple[str, ...], worker: str, seconds: float
-) -> Code | str | None:
-    """Ask one worker for its code, again if the connection fails, unless the worker is lost."""
+) -> dict[str, Code | str | None]:
+    """Ask one worker for its code, again if the connection fails.
+
+    Returns:
+        What `_visit_all` returns of this worker; nothing if the worker is lost.
+    """
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         answer: Any = None
@@ -216,10 +221,10 @@ async def _visit(
             asked = client.run(describe_code, packages, workers=[worker], on_error="return")
             answer = (await asyncio.wait_for(asked, end - time.monotonic())).get(worker)
         if isinstance(answer, dict):
-            return answer
+            return {worker: answer}
         if isinstance(answer, Exception) and not isinstance(answer, OSError):
-            return _NO_IMPORT
+            return {worker: _NO_IMPORT}
         await asyncio.sleep(_POLL_SECONDS)
         if worker not in await read_workers(client):
-            break
-    return None
+            return {}
+    return {worker: None}

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-import fitplug_opendp as fpo
 from fitplug.families import (
     Basis,
     BlockSet,
@@ -248,7 +247,7 @@ def test_releases_keep_the_public_totals():
         )[0].astype(np.int64)
         for names in plan.tables
     }
-    release = fpo.release(plan, fp.Tables(domain, tables))
+    release = fp.release(plan, fp.Tables(domain, tables))
     own = np.bincount(cells[:, 1], minlength=3)
     np.testing.assert_array_equal(release.public_totals, own)
     np.testing.assert_allclose(release.estimates["x1"], own, atol=1e-6)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-import fitplug_opendp as fpo
 from fitplug.families import (
     NO_FRAME,
     Duals,
@@ -148,7 +147,7 @@ def test_releases_are_exact_where_totals_answer_and_unbiased_elsewhere(unit, tmp
     # The sampler is tested once, and not before each draw.
     source, answers = NoiseSource.from_plan(plan, 1), compute_exact_answers(plan, tables)
     drawn = [source.draw(tables, answers, None) for _ in range(200)]
-    assert fpo.release(plan, tables).rho == drawn[0].rho
+    assert fp.release(plan, tables).rho == drawn[0].rho
     keeps_b = "b" in unit.within
     assert (plan.variances["all"] == 0).all()
     assert (plan.variances["b"] == 0).all() == keeps_b

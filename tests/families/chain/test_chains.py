@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-import fitplug_opendp as fpo
 from fitplug.errors import WorkloadError
 from fitplug.families import (
     ChainMatrix,
@@ -98,7 +97,7 @@ def test_a_long_attribute_gets_a_certified_plan(plan: fp.Plan, tmp_path) -> None
 @pytest.mark.slow
 def test_estimates_are_unbiased_and_as_accurate_as_stated(plan: fp.Plan) -> None:
     x = np.random.default_rng(1).integers(0, 100, CELLS)
-    release = fpo.release(plan, fp.Tables(plan.domain, {("x",): x}))
+    release = fp.release(plan, fp.Tables(plan.domain, {("x",): x}))
     truth = {"prefixes": np.cumsum(x), "cells": x, "total": x.sum()}
     for name, exact in truth.items():
         errors = (release.estimates[name] - exact) / np.sqrt(plan.variances[name])

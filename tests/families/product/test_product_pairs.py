@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-import fitplug_opendp as fpo
 from fitplug.families import (
     DenseMatrix,
     Objective,
@@ -273,7 +272,7 @@ def test_a_large_workload_is_designed_and_released(tmp_path):
         counts = np.zeros(domain.shape_of(names), dtype=np.int64)
         np.add.at(counts, tuple(cells[:, at].T), 1)
         tables[names] = counts
-    release = fpo.release(again, fp.Tables(domain, tables))
+    release = fp.release(again, fp.Tables(domain, tables))
     assert release.public_totals == 3000
     assert release.estimates["all"] == pytest.approx(3000, abs=1e-6)
     assert (plan.variances["all"] == 0).all()

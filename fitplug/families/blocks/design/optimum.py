@@ -21,6 +21,7 @@ from fitplug.families.base.design import CLAIM_MARGIN, PRODUCT_BOUND_MARGIN, Des
 from fitplug.families.base.family import Duals
 from fitplug.families.base.objective import Objective
 from fitplug.families.base.structure import Structure
+from fitplug.families.blocks.design.factored_rows import FactoredRows
 from fitplug.families.blocks.design.rounding import (
     RealBlocks,
     choose_bases,
@@ -49,6 +50,9 @@ from fitplug.solve import (
     solve_dual,
 )
 
+_MANY_CELLS = 4096
+"""The most dense cells over which the rows of a block are written out in each iteration."""
+
 _REFINING = 1e12
 """Floating-point operations, about a minute of work, after which no component is refined."""
 
@@ -67,6 +71,8 @@ def design_matrices(
     # A total error couples all queries, and so do the soft maxima of the paper's own solver.
     is_coupled = len(structure.blocks) > 1 or objective.weight or options.solver == "sm2"
     solve = _solve_matrices if is_coupled else _solve_components
+    if structure.cells > _MANY_CELLS and objective.plain and options.solver == "dual":
+        solve = _solve_factored
     if not structure.dense:
         solve = _solve_numbers
     real_blocks, solution, tiers = solve(structure, objective, options)
@@ -237,6 +243,55 @@ def _solve_matrices(
         for block, whitener, multiple in zip(scaled, solution.whiteners, multiples, strict=True)
     ]
     return choose_bases(structure, reals, independent, options.periods), solution, tiers
+
+
+def _solve_factored(
+    structure: MatrixStructure, objective: Objective, options: Options
+) -> tuple[list[RealBlocks], Solution, Tiers]:
+    """Solve all blocks together, over far more cells than dimensions; nothing is refined."""
+    factored = [FactoredRows.of_block(structure, b) for b in range(len(structure.blocks))]
+    if options.periods is not None or None in factored:
+        return _solve_matrices(structure, objective, options)
+    reduced, independent = reduce_blocks(structure)
+    weights = structure.subsets.profile_multiples.tolist()
+    blocks, mixings = [], []
+    for number, (block, chosen) in enumerate(zip(reduced, independent, strict=True)):
+        # The basis is independent rows over the roots of their targets: its moments are a part of
+        # those of all rows.
+        mixing = block.representation[chosen]
+        representation = np.asarray(np.linalg.solve(mixing.T, block.representation.T).T, float)
+        blocks.append(replace(block, basis=mixing @ block.basis, representation=representation))
+        multiples = structure.gather_queries(number).variance_multiples
+        mixings.append(np.sqrt(multiples[chosen] / structure.targets[block.rows[chosen]]))
+
+    def evaluate(_: Problem, p: FloatArray, q: FloatArray) -> DualValue:
+        value, g, h, whiteners = 0.0, np.zeros(len(p)), np.zeros(len(q)), []
+        for block, rows, chosen, scale, weight in zip(
+            blocks, factored, independent, mixings, weights, strict=True
+        ):
+            assert rows is not None
+            part = np.ix_(chosen, chosen)
+            P = weight * scale[:, None] * rows.build_moment(p)[part] * scale
+            mean = compute_mean_of_product(P, block.representation, q[block.rows])
+            value += mean.value
+            h[block.rows] += mean.ratios
+            whiteners.append(mean.compute_whitener())
+            strategy = whiteners[-1] * scale
+            Y = np.zeros((rows.count, rows.count))
+            Y[part] = weight * (strategy.T @ strategy)
+            g += rows.compute_profile(Y)
+        return DualValue(value, g, h, tuple(whiteners))
+
+    solution = solve_dual(
+        Problem(structure.cells, structure.rows, ()),
+        tolerance=options.tolerance,
+        max_iterations=options.max_iterations,
+        progress=options.progress,
+        evaluate=evaluate,
+    )
+    reals = [w @ block.basis for w, block in zip(solution.whiteners, blocks, strict=True)]
+    tiers = make_one_tier(solution.profile, structure.rows)
+    return choose_bases(structure, reals, independent), solution, tiers
 
 
 def _solve_components(

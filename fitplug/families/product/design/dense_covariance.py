@@ -224,7 +224,10 @@ class DenseCovariance:
             right = _weigh(K[k], moments[k], K[low]) - b.T @ (weights * (W @ E[low]))
             s, V = eigh(_weigh(K[low], moments[k], K[low]))
             t, Z = eigh(b.T @ (weights * b))
-            D = Z @ ((Z.T @ right @ V) / (s + np.maximum(t, 0.0)[:, None])) @ V.T
+            slopes = s + np.maximum(t, 0.0)[:, None]
+            # Where next to nothing decides, nothing moves far.
+            slopes = np.maximum(slopes, _STEADY * float(slopes.max()) or 1.0)
+            D = Z @ ((Z.T @ right @ V) / slopes) @ V.T
             K[k] = K[k] - D @ K[low]
             E[low] = E[low] + E[k] @ D
         weighted, N = W.T * pull[:, 0], self.contrasts

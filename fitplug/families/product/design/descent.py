@@ -146,8 +146,9 @@ def descend_product_family(
                 power = _RELAXATION if done >= _ROUND and every > 1 else 1.0
                 state = state.step(mixing, power, done % every == 0)
                 done += 1
-        except np.linalg.LinAlgError:
-            # Floating point can go no further; the best member so far is returned.
+        except (np.linalg.LinAlgError, ValueError):
+            # Floating point can go no further; the best member so far is returned. SciPy raises
+            # ValueError for a matrix with an infinite entry.
             break
         scaled = _scale(batched, state, tolerance, best)
         if every > 1 and scaled.upper > best.upper * (1 + _WORSE):
@@ -177,7 +178,7 @@ def descend_product_family(
         try:
             for step in range(done):
                 state = state.step(mixing, 1.0, step % every == 0)
-        except np.linalg.LinAlgError:
+        except (np.linalg.LinAlgError, ValueError):
             pass
     cells, pairs = state.differences.list_weights()
     weights = replace(state.weights, cells=cells, pairs=pairs)

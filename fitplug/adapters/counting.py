@@ -1,47 +1,19 @@
-"""Adapters: what `fitplug` does with other libraries, by functions that it finds when called.
-
-The core imports no adapter. An adapter names its functions as entry points of the group
-`fitplug.adapters`, under the names of the functions here, whose parameters it takes.
-"""
+"""Counting, by the adapter that provides it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from importlib.metadata import entry_points
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
+from fitplug.adapters.entry_points import call_adapter
 from fitplug.counts import Preview, Source, Tables
+from fitplug.display import Progress
 from fitplug.domain import Domain
 from fitplug.plan import Plan
 from fitplug.workload import Unit, Workload
 
-GROUP = "fitplug.adapters"
-
-_EXTRAS = {"count": "dask", "preview": "dask"}
-"""The extra of this package whose libraries a function needs."""
-
 Wanted: TypeAlias = Plan | Workload | tuple[Domain, Sequence[Sequence[str]]]
 """What says which attribute sets to count, and over which domain."""
-
-Progress: TypeAlias = bool | Callable[[int, int], object] | None
-"""How progress is reported; see `count`."""
-
-
-def _call(function: str, *arguments: Any, **options: Any) -> Any:
-    """Call the function that an adapter provides under a name.
-
-    Raises:
-        ImportError: No adapter provides it, or a library that it needs is not installed.
-    """
-    advice = f'install it with: pip install "fitplug[{_EXTRAS[function]}]"'
-    found = next(iter(entry_points(group=GROUP, name=function)), None)
-    if found is None:
-        raise ImportError(f"no installed adapter provides fitplug.{function}; {advice}")
-    try:
-        return found.load()(*arguments, **options)
-    except ModuleNotFoundError as error:
-        library = (error.name or "a library that is missing").partition(".")[0]
-    raise ImportError(f"fitplug.{function} needs {library}; {advice}")
 
 
 def count(
@@ -104,7 +76,7 @@ def count(
         BudgetError: The contributions are no number of rows, or not that of the unit of privacy.
         FitplugError: The workers of `client` fail or have other code than this process.
     """
-    tables: Tables = _call(
+    tables: Tables = call_adapter(
         "count",
         source,
         plan,
@@ -138,5 +110,5 @@ def preview(source: Source | Any, plan: Wanted, *, client: Any = None) -> Previe
         TablesError: As by `count`.
         DomainError: As by `count`.
     """
-    said: Preview = _call("preview", source, plan, client=client)
+    said: Preview = call_adapter("preview", source, plan, client=client)
     return said

@@ -1,0 +1,35 @@
+"""Entry points: how the functions of adapters are found when they are called."""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from typing import Any
+
+GROUP = "fitplug.adapters"
+
+_EXTRAS = {
+    "count": "dask",
+    "preview": "dask",
+    "release_tables": "opendp",
+    "release_source": "dask,opendp",
+    "begin_series": "dask,opendp",
+    "open_series": "dask,opendp",
+}
+"""The extras of this package whose libraries each function of an adapter needs."""
+
+
+def call_adapter(name: str, *arguments: Any, **options: Any) -> Any:
+    """Call the function that an adapter provides under a name.
+
+    Raises:
+        ImportError: No adapter provides it, or a library that it needs is not installed.
+    """
+    advice = f'install it with: pip install "fitplug[{_EXTRAS[name]}]"'
+    found = next(iter(entry_points(group=GROUP, name=name)), None)
+    if found is None:
+        raise ImportError(f"no installed adapter provides fitplug.{name}; {advice}")
+    try:
+        return found.load()(*arguments, **options)
+    except ModuleNotFoundError as error:
+        library = (error.name or "a library that is missing").partition(".")[0]
+    raise ImportError(f"fitplug.{name} needs {library}; {advice}")

@@ -1,0 +1,152 @@
+"""Releases, by the adapter that draws where the data are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from os import PathLike
+from typing import Any
+
+from fitplug.adapters.entry_points import call_adapter
+from fitplug.counts import Source, Tables
+from fitplug.display import Progress
+from fitplug.errors import InputError
+from fitplug.files import is_url
+from fitplug.ledger import ChargeReference, Ledger
+from fitplug.plan import Plan
+from fitplug.release import Release
+from fitplug.workload import DEFAULT_CONFIDENCE
+
+
+def release(
+    plan: Plan,
+    data: Tables | Source | Any,
+    folder: str | PathLike[str] | None = None,
+    *,
+    ledger: Ledger | None = None,
+    key: str | None = None,
+    client: Any = None,
+    contributions: int = 1,
+    covered_by: ChargeReference | None = None,
+    what: str | None = None,
+    again: bool = False,
+    replace: bool = False,
+    confidence: float = DEFAULT_CONFIDENCE,
+    key_file: str | PathLike[str] | None = None,
+    folder_options: Mapping[str, Any] | None = None,
+    progress: Progress = None,
+) -> Release:
+    """Draw the plan's noise once, and release the noisy answers: in memory or into a folder.
+
+        ledger = fp.Ledger("budget.db", rho=1.0)
+        release = fp.release(plan, tables, ledger=ledger, key="2024")
+        release = fp.release(plan, "people/", "release/", ledger=ledger, key="2025")
+
+    The ledger and the plan refuse what they refuse before any row is read, and the ledger is
+    charged before any noise is drawn. OpenDP draws the noise, after its sampler was tested with
+    known answers. A refusal charges and draws nothing.
+
+    **In memory** (no folder), the answers are lost with the process. If a process was killed before
+    it had the noise, the same call with the same key releases at no further cost. Once the noise
+    was drawn, the key is refused.
+
+    **Into a folder** the release happens exactly once: with a ledger, the same call finishes a run
+    that was killed, or finds the folder, at no further cost. The folder is what `Release.save`
+    writes.
+
+    **Of a source**, or with `client`, it is made in parts of about a million answers, on threads or
+    on a cluster. Each part is durable before the next step, and whoever writes it first decides
+    what it holds, so that a task that runs twice never publishes a second draw. A run that is
+    resumed draws only what is missing. It counts again, and is refused if the data have changed
+    since, as answers from two datasets would cost more than was charged. For this, a secret is kept
+    in `key_file` until the release is published. Exact counts of more than 2^24 cells never come to
+    one process: they stay beside the folder, encrypted, until then.
+
+    Args:
+        plan: The plan, from `fitplug.design`.
+        data: Exact counts that hold at least `plan.tables`; or a `Source`, or its path, whose rows
+            are counted first.
+        folder: The release folder: a path, which the client and all workers share, or a URL of a
+            store. None for a release in memory.
+        ledger: The ledger that is charged rho, once, before any noise is drawn. It keeps with the
+            charge what the plan costs each cell.
+        key: The name of the release in the ledger. Without a key, each release in memory is
+            another one, and the plan, its cost and the folder identify a release into a folder.
+        client: A dask.distributed Client that counts, draws and writes; None for this process.
+        contributions: The largest number of rows that one person may have; k of them cost
+            k^2 rho. Tables that were limited to more rows are refused, and of a source with
+            `person` no more are counted.
+        covered_by: The key or the number of an earlier charge. Nothing is charged then, if at no
+            cell the costs add up to more than that charge; see `Ledger.charge_covered`. Both
+            releases must have counted the same rows: tables whose rows of a person were chosen by
+            a hash, or whose rows were weighted or filtered, must be the tables of that charge.
+        what: The text that the ledger keeps with the charge; see `Ledger.charge`.
+        again: For a release into a folder without a key, whether to make another draw of a plan
+            that the ledger has a release of.
+        replace: Whether an earlier release in the folder is kept beside it under another name. It
+            needs a ledger, as nothing else counts the draws. If not, a folder that holds a release
+            is refused.
+        confidence: The confidence of the intervals in the tables of the folder, for groups whose
+            target names none.
+        key_file: The file of the secret of a release in parts, which is drawn if there is none, and
+            removed when the release is published. It must not lie beside the folder. If left out,
+            it is a file in the account of this user, so that only this user finishes the release,
+            and on this machine.
+        folder_options: How the store of the folder's URL is reached, such as credentials.
+        progress: True shows a percentage on stderr; a callable is told (done, all) of each step.
+            These numbers may be exact counts of rows, so show their ratio only.
+
+    Returns:
+        The release, with the noisy answers and the charge. Made in parts, it reads them from the
+        folder when they are needed.
+
+    Raises:
+        ImportError: OpenDP or another library is not installed; the message says how to install it.
+        AlreadyReleased: The ledger has a release of this plan, and neither a key nor `again` asks
+            for another.
+        KeyTaken: The key names something else, a release that was drawn already, or one of other
+            rows.
+        OverBudget: The ledger has less left than the release costs.
+        InputError: The folder is taken, or another argument is wrong; so are TablesError,
+            BudgetError and the errors of `count`.
+        LedgerError: The ledger cannot be read or written, or it does not know the earlier charge.
+        SamplerError: OpenDP's sampler does not draw the noise that privacy is proven for. Of a
+            worker of a cluster this is a FitplugError with the same message.
+        FitplugError: Workers fail, or the folder cannot be written after the charge. The same call
+            then finishes the release.
+    """
+    if not isinstance(plan, Plan):
+        raise TypeError(
+            f"plan must be a fitplug.Plan, not {type(plan).__name__}: "
+            "fitplug.release(plan, data, folder)"
+        )
+    is_counted = isinstance(data, Tables)
+    for_folder = {
+        "again": again,
+        "replace": replace,
+        "key_file": key_file,
+        "folder_options": folder_options,
+        "client": client if is_counted else None,
+    }
+    for name, given in for_folder.items():
+        if folder is None and given:
+            raise InputError(f"{name} is for a release into a folder; give folder, or leave it out")
+    charge = {
+        "ledger": ledger,
+        "key": key,
+        "contributions": contributions,
+        "covered_by": covered_by,
+        "what": what,
+        "again": again,
+        "replace": replace,
+    }
+    reported: dict[str, Any] = {"confidence": confidence, "progress": progress}
+    in_store = folder is not None and is_url(folder)
+    if folder_options and not in_store:
+        raise InputError("folder_options reach a store; give the URL of one, or leave them out")
+    if is_counted and client is None and key_file is None and not in_store:
+        name = "release_tables"
+    else:
+        name = "release_source"
+        reported |= {"client": client, "key_file": key_file, "folder_options": folder_options}
+    made: Release = call_adapter(name, plan, data, folder, **reported, **charge)
+    return made

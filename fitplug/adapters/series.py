@@ -1,0 +1,189 @@
+"""Series of releases, by the adapter that provides them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from os import PathLike
+from pathlib import Path
+from typing import Any, Protocol
+
+from fitplug.adapters.entry_points import call_adapter
+from fitplug.counts import AttributeSet, Source, Tables
+from fitplug.ledger import Ledger
+from fitplug.plan import Plan
+from fitplug.release import PartialRelease, Release
+from fitplug.workload import DEFAULT_CONFIDENCE
+
+
+class Series(Protocol):
+    """The releases of one plan, drawn period by period and charged once.
+
+    `begin_series` and `open_series` make it. What is released is in the folder, and `read` reads
+    it. The series itself holds no data.
+    """
+
+    @property
+    def folder(self) -> Path:
+        """The absolute path of its folder."""
+
+    @property
+    def plan(self) -> Plan:
+        """The plan, whose answers can be drawn period by period."""
+
+    @property
+    def rho(self) -> float:
+        """The cost of the whole series in rho of zCDP, for one person in the plan's unit."""
+
+    @property
+    def key_file(self) -> Path | None:
+        """The file of the key of the sealed counts; None for a series that can only be read."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The periods, in their order."""
+
+    @property
+    def tables(self) -> tuple[AttributeSet, ...]:
+        """Attribute sets to count for each period; `(plan.domain, series.tables)` asks for them."""
+
+    def read(self) -> PartialRelease:
+        """Read what is released so far.
+
+        Raises:
+            InputError: A file is damaged or was edited.
+            FitplugError: The folder and the ledger contradict each other.
+        """
+
+    def release(
+        self, period: Any, data: Source | Tables | Callable[[], Tables] | Any = None
+    ) -> PartialRelease:
+        """Draw a period, once, and write its folder.
+
+        A period that is drawn already is returned as it was released, and the data are not looked
+        at. If an earlier call was stopped, this one continues it, with the counts that were sealed
+        then.
+
+        Args:
+            period: The period: a value of the attribute, or its text.
+            data: Exact counts that hold at least `tables`, a function that returns them when they
+                are needed, or a `Source` or its path. Of each only the cells of this period are
+                used. The counts must be final: what changes in the data later is in no release.
+
+        Returns:
+            What is released so far, with this period.
+
+        Raises:
+            InputError: There is no such period, an earlier one is not drawn yet, the series is
+                closed, the counts are needed and not given, or a file is damaged.
+            FitplugError: As by `fitplug.release`. The same call then finishes the period.
+        """
+
+    def close(self) -> None:
+        """End the series before its last period. Nothing is refunded."""
+
+    def to_release(self) -> Release:
+        """Make the release of all periods, as if all had been drawn at once.
+
+        Raises:
+            InputError: A period is not drawn yet.
+        """
+
+    def verify(self) -> None:
+        """Check that the tables in the folders of all periods agree with the answers.
+
+        Raises:
+            InputError: A file is missing, damaged or was edited; the message names it.
+        """
+
+
+def begin_series(
+    plan: Plan,
+    folder: str | PathLike[str],
+    *,
+    ledger: Ledger,
+    key: str,
+    periods: str | None = None,
+    contributions: int = 1,
+    what: str | None = None,
+    confidence: float = DEFAULT_CONFIDENCE,
+    key_file: str | PathLike[str] | None = None,
+) -> Series:
+    """Charge a series of releases, one for each period, and make its folder. Nothing is drawn.
+
+        series = fp.begin_series(plan, "jobs/", ledger=ledger, key="jobs 2024")
+        series.release("2024-01", "january.parquet")
+
+    The rho of the plan is charged once, for all periods together. A call that was stopped is
+    finished by the same call, at no further cost. Once the series is begun, the same call opens it.
+
+    Args:
+        plan: A plan whose answers can be drawn period by period: `fitplug.design(..., periods=)`.
+        folder: The folder of the series, a new or empty one.
+        ledger: The ledger that is charged, and that later keeps what is drawn.
+        key: The name of the series in the ledger.
+        periods: The attribute whose cells are the periods; None if the plan has only one.
+        contributions: The largest number of rows that one person may have in all periods
+            together, if the plan is for one row; see `release`.
+        what: The text that the ledger keeps with the charge.
+        confidence: The confidence of the tables' intervals for groups whose target names none.
+        key_file: The file for the key of the exact counts, which are kept encrypted beside the
+            folder; a new file in another folder than these. If left out, it is a file in the
+            account of this user, `Series.key_file`. Back it up apart from the counts: without it
+            no later period can be drawn. It is removed after the last period.
+
+    Returns:
+        The series, of which the first period can be drawn.
+
+    Raises:
+        ImportError: A library is not installed; the message says how to install it.
+        InputError: The plan cannot be drawn by period, the folder holds something else, or the key
+            file does or would lie beside the counts.
+        BudgetError: The number of contributions is out of range.
+        OverBudget: The ledger has less left than the series costs.
+        KeyTaken: The key is that of another release.
+        LedgerError: The ledger cannot be read or written.
+        PlanError: A claim of the plan does not hold, or its answers cost more than the charge.
+        SamplerError: OpenDP's sampler does not draw the noise that privacy is proven for.
+        FitplugError: A file cannot be written.
+    """
+    charge = {"ledger": ledger, "key": key, "contributions": contributions, "what": what}
+    series: Series = call_adapter(
+        "begin_series",
+        plan,
+        folder,
+        periods=periods,
+        confidence=confidence,
+        key_file=key_file,
+        **charge,
+    )
+    return series
+
+
+def open_series(
+    folder: str | PathLike[str],
+    *,
+    ledger: Ledger | None = None,
+    key_file: str | PathLike[str] | None = None,
+) -> Series:
+    """Open a series that was begun, to draw its next period or to read it.
+
+        series = fp.open_series("jobs/", ledger=ledger)
+
+    Args:
+        folder: The folder of the series.
+        ledger: The ledger that the series was charged to. Without it the series can only be read,
+            by anybody who has the folder, and what the ledger has entered is not compared.
+        key_file: The file of the key that `begin_series` was given, or where it is now. It is
+            looked for when a period is drawn.
+
+    Returns:
+        The series.
+
+    Raises:
+        ImportError: A library is not installed; the message says how to install it.
+        InputError: The folder is no folder of a series, or it is damaged; or the key file lies
+            beside the exact counts.
+        LedgerError: The ledger cannot be read, or the series was not charged to it.
+    """
+    series: Series = call_adapter("open_series", folder, ledger=ledger, key_file=key_file)
+    return series
