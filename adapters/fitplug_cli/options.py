@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,6 +33,18 @@ KeyOption = Annotated[
         help="Name of the release. The same key again finishes or finds the same release.",
     ),
 ]
+
+
+def read_amount(text: str) -> Fraction:
+    """Read an amount of rho exactly as it is written."""
+    try:
+        number = float(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a valid float.") from None
+    if not 0 < number < math.inf:
+        raise typer.BadParameter(f"{text!r} must be a finite number greater than zero.")
+    return Fraction(Decimal(text))
+
 
 CoveredByOption = Annotated[
     str | None,

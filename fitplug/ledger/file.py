@@ -13,7 +13,6 @@ import sqlite3
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
-from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -22,7 +21,7 @@ from fitplug.domain import Domain
 from fitplug.errors import BudgetError, LedgerError
 from fitplug.ledger import rows
 from fitplug.ledger.records import Budget, DamagedError
-from fitplug.numeric import floor_written
+from fitplug.numeric import ExactNumber, floor_written
 from fitplug.workload import BoundUnit, Unit
 
 _BUSY_SECONDS = 30.0
@@ -130,12 +129,10 @@ class LedgerFile:
         is_absent = self.deferred is not None and not self.exists()
         return "DEFERRED" if is_absent else "IMMEDIATE"
 
-    def check_total(
-        self, budget: Budget, given: Budget, rho: float | Fraction | None = None
-    ) -> None:
+    def check_total(self, budget: Budget, given: Budget, rho: ExactNumber | None = None) -> None:
         """Raise LedgerError unless the ledger holds the budget that a caller gives."""
         if not budget.has_total_of(given):
-            wanted = _describe_total(given) if rho is None else repr(rho)
+            wanted = _describe_total(given) if rho is None else str(rho)
             raise self.make_error(
                 f"holds a budget of {_describe_total(budget)}, not {wanted}: give that "
                 "or none, or name another file if this is for the data of other people"
@@ -208,7 +205,7 @@ def _open_unspent(budget: Budget) -> Iterator[sqlite3.Connection]:
 def open_ledger(
     file: LedgerFile,
     given: Budget | None,
-    rho: float | Fraction | None,
+    rho: ExactNumber | None,
     bound: BoundUnit | None,
     *,
     deferred: bool = False,

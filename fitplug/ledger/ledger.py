@@ -18,6 +18,7 @@ from typing import Any
 
 from fitplug.display import MOST_GROUPS, format_down, format_up
 from fitplug.domain import Domain
+from fitplug.errors import LedgerError
 from fitplug.ledger import rows
 from fitplug.ledger.cell_costs import CellCosts, compute_unused_budget
 from fitplug.ledger.charges import (
@@ -31,7 +32,7 @@ from fitplug.ledger.file import LedgerFile, bind_unit, open_ledger
 from fitplug.ledger.measurement_cost import evaluate_rho
 from fitplug.ledger.records import Budget, Entry, Stage, check_amount, make_budget
 from fitplug.ledger.summary import format_ledger_html, summarise_ledger
-from fitplug.numeric import FloatArray, ceil_written, floor_written
+from fitplug.numeric import ExactNumber, FloatArray, ceil_written, floor_written
 from fitplug.plan import Plan
 from fitplug.privacy import DiscreteNoise
 from fitplug.workload import BoundUnit, Unit
@@ -68,7 +69,7 @@ class Ledger:
     def __init__(
         self,
         path: str | os.PathLike[str],
-        rho: float | Fraction | None = None,
+        rho: ExactNumber | None = None,
         *,
         epsilon: float | None = None,
         delta: float | None = None,
@@ -167,7 +168,7 @@ class Ledger:
         with self._file.open_transaction() as database:
             return rows.read_all(database)[2]
 
-    def check(self, rho: float | Fraction, *, noise: DiscreteNoise | None = None) -> None:
+    def check(self, rho: ExactNumber, *, noise: DiscreteNoise | None = None) -> None:
         """Verify the entire ledger and that such a charge fits, without charging it.
 
         Raises:
@@ -177,7 +178,7 @@ class Ledger:
 
     def charge(
         self,
-        rho: float | Fraction,
+        rho: ExactNumber,
         *,
         what: str,
         key: str | None = None,
@@ -193,7 +194,8 @@ class Ledger:
         If the disk fails, the charge may be entered, which is safe: nothing was drawn on it.
 
         Args:
-            rho: The charge. A float of up to 12 digits is its decimal (docs/reference/ledger.md).
+            rho: The charge. A float is the decimal that Python prints; give a bound that other
+                code computed as a Fraction (docs/reference/ledger.md).
             what: What the charge pays for.
             key: A name for the charge. A second charge with the same key is refused.
             plan_digest: The digest of the plan that is released.
@@ -346,7 +348,10 @@ class Ledger:
         return compute_unused_budget(domain, charge.rho, costs)
 
     def __repr__(self) -> str:
-        budget = self._read_budget()
+        try:
+            budget = self._read_budget()
+        except LedgerError:
+            return f"Ledger({str(self.path)!r}, which cannot be read)"
         spent = format_up(ceil_written(budget.spent))
         total = format_down(floor_written(budget.total))
         return f"Ledger({str(self.path)!r}: rho = {spent} of {total} spent)"

@@ -21,7 +21,7 @@ from fractions import Fraction
 from typing import Literal, TypeAlias, get_args
 
 from fitplug.errors import BudgetError
-from fitplug.numeric import ceil_float, ceil_written, read_exact_number
+from fitplug.numeric import ExactNumber, ceil_float, ceil_written, floor_written, read_exact_number
 from fitplug.privacy import (
     CONTINUOUS,
     CurveLoss,
@@ -282,7 +282,7 @@ def hash_total(total: Fraction, epsilon: float | None, delta: float | None, any_
 
 
 def make_budget(
-    rho: float | Fraction | None,
+    rho: ExactNumber | None,
     epsilon: float | None,
     delta: float | None,
     unit: BoundUnit | None = None,
@@ -311,10 +311,12 @@ def make_budget(
     if epsilon is None or delta is None:
         return None
     total = rho_at(epsilon, delta) if any_noise else rho_of_budget(epsilon, delta)
-    return Budget.create(Fraction(total), float(epsilon), float(delta), unit, any_noise)
+    # The decimal of the float that a ledger shows for it.
+    exact = Fraction(repr(floor_written(Fraction(total))))
+    return Budget.create(exact, float(epsilon), float(delta), unit, any_noise)
 
 
-def check_amount(rho: float | Fraction) -> Fraction:
+def check_amount(rho: ExactNumber) -> Fraction:
     """Return the exact number that rho means (`read_exact_number`), if it is finite and above 0.
 
     Raises:

@@ -21,6 +21,7 @@ from fitplug.numeric.convolution import (
     upper_convolution_error,
 )
 from fitplug.numeric.exact import (
+    ExactNumber,
     ceil_written,
     find_largest_entry,
     floor_written,
@@ -48,6 +49,7 @@ __all__ = [
     "UNIT_ROUNDOFF",
     "AnyArray",
     "BoolArray",
+    "ExactNumber",
     "FloatArray",
     "IndexArray",
     "IntArray",

@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from fitplug.numeric.arrays import AnyArray, IntArray
 from fitplug.numeric.rounding import ceil_float
 
-_WRITTEN = 12
-"""The most digits of a float that a person wrote; different decimals of so many digits are
-different floats."""
+ExactNumber: TypeAlias = float | Fraction | Decimal
+"""A number as people write it; `read_exact_number` says which one each stands for."""
 
 _NUMPY_NUMBERS = frozenset(np.dtype(code).type for code in "efdbBhHiIlLqQ")
 
@@ -36,16 +35,16 @@ def read_python_number(value: Any) -> int | float | None:
 def read_exact_number(value: Any) -> Fraction | None:
     """Convert a finite int, float, Fraction, Decimal or number of NumPy to a Fraction.
 
-    A float whose shortest decimal has at most 12 digits is that decimal, as a person writes it: 0.1
-    is one tenth. Every such decimal has a float of its own. A float with more digits was computed,
-    and is converted exactly, as all other numbers are.
+    A float is the shortest decimal that is read as this float, which Python prints: 0.1 is one
+    tenth. This decimal may be below the float by half of its last bit, so a bound that other code
+    computed is kept by `Fraction(bound)`. All other numbers are converted exactly.
 
     Returns:
         The number, or None for every other type, subclasses included, and for infinity and nan.
     """
     number = value if type(value) in (Fraction, Decimal) else read_python_number(value)
     try:
-        if type(number) is float and len(Decimal(repr(number)).as_tuple().digits) <= _WRITTEN:
+        if type(value) in (float, np.float64):
             return Fraction(repr(number))
         return None if number is None else Fraction(number)
     except (ValueError, OverflowError):  # not finite

@@ -37,7 +37,7 @@ from fitplug.families import (
     check_weight,
     read_cell_budgets,
 )
-from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, floor_float
+from fitplug.numeric import UNIT_ROUNDOFF, ExactNumber, FloatArray, floor_float
 from fitplug.plan.plan_record import LEAST_TOLERANCE
 from fitplug.privacy import DiscreteNoise, check_budget, read_rho, rho_of_budget
 from fitplug.solve import SOLVERS, GapProgress, Options, Solver
@@ -156,7 +156,7 @@ def check_request(
     *,
     unit: Unit,
     periods: str | None,
-    rho: float | None,
+    rho: ExactNumber | None,
     epsilon: float | None,
     delta: float | None,
     cell_budgets: Any,
@@ -258,7 +258,9 @@ def _check_periods(periods: str, workload: Workload, unit: Unit) -> None:
         )
 
 
-def _read_budget(rho: float | None, epsilon: float | None, delta: float | None) -> float | None:
+def _read_budget(
+    rho: ExactNumber | None, epsilon: float | None, delta: float | None
+) -> float | None:
     """Return the rho to spend, as the largest float below it, or None if no budget is given."""
     check_budget(rho, epsilon, delta)
     if rho is not None:

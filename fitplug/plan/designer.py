@@ -18,7 +18,7 @@ from fitplug.families import (
     meets_targets,
 )
 from fitplug.families.designs import find_design
-from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, guard_linear_algebra
+from fitplug.numeric import UNIT_ROUNDOFF, ExactNumber, FloatArray, guard_linear_algebra
 from fitplug.plan.design_request import DesignRequest, check_request
 from fitplug.plan.plan import Plan
 from fitplug.solve import GapProgress, Solver
@@ -38,7 +38,7 @@ def design(
     *,
     unit: Unit = ONE_RECORD,
     periods: str | None = None,
-    rho: float | None = None,
+    rho: ExactNumber | None = None,
     epsilon: float | None = None,
     delta: float | None = None,
     cell_budgets: Any = None,
@@ -68,7 +68,8 @@ def design(
             is drawn period by period as data arrive (`fitplug.begin_series`). The plan costs
             the same as without, up to rounding: drawing so loses nothing. It needs the optimum
             over all cells that queries tell apart, and does not go with `fp.ReplaceOne`.
-        rho: A budget in rho of zCDP, for one person in the unit. It excludes epsilon and delta.
+        rho: A budget in rho of zCDP, for one person in the unit; a float is the decimal that
+            Python prints. It excludes epsilon and delta.
         epsilon: A budget at `delta`, on the exact curve that `Plan.epsilon` reads.
         delta: The delta of `epsilon`; the two go together.
         cell_budgets: The largest privacy cost squared that each cell may have, as an array that

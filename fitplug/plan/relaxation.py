@@ -13,7 +13,14 @@ from fractions import Fraction
 import numpy as np
 from scipy.optimize import linprog
 
-from fitplug.numeric import FloatArray, IntArray, ceil_float, floor_float, guard_linear_algebra
+from fitplug.numeric import (
+    ExactNumber,
+    FloatArray,
+    IntArray,
+    ceil_float,
+    floor_float,
+    guard_linear_algebra,
+)
 from fitplug.plan.designer import design
 from fitplug.plan.plan import Plan
 from fitplug.plan.summary import price_groups
@@ -54,7 +61,7 @@ class Relaxation:
 
 def relax(
     workload: Workload,
-    rho: float,
+    rho: ExactNumber,
     *,
     plan: Plan | None = None,
     tolerance: float = 2e-4,
@@ -84,11 +91,11 @@ def relax(
         BudgetError: rho is out of range.
         DesignError: A design cannot be certified.
     """
-    rho = floor_float(read_rho(rho))
+    most = floor_float(read_rho(rho))
     groups = len(workload.groups)
     search = _RelaxationSearch(
         workload,
-        rho,
+        most,
         tolerance,
         progress or (lambda designs, ratio: None),
         ONE_RECORD if plan is None else plan.unit,
@@ -97,9 +104,9 @@ def relax(
         plan = search.design(np.zeros(groups))
     # A plan whose noise is divided by the square root of its scale meets the targets as they are.
     needed = ceil_float(Fraction(plan.rho) * Fraction(plan.scale))
-    if needed <= rho:
+    if needed <= most:
         return None
-    proportional = _round_up(math.sqrt(needed / rho * (1 + tolerance)))
+    proportional = _round_up(math.sqrt(needed / most * (1 + tolerance)))
     if not plan.structure.holds_optimum:
         return Relaxation(needed, proportional, {}, None)
     search.add_tangent(plan, np.full(groups, math.log(plan.scale)))

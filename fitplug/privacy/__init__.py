@@ -11,7 +11,6 @@ from fitplug.privacy.budgets import (
     check_contributions,
     check_delta,
     check_epsilon,
-    check_rho,
     read_rho,
 )
 from fitplug.privacy.conversions import delta_at, epsilon_at, rho_at, rho_of_budget
@@ -27,7 +26,6 @@ __all__ = [
     "check_contributions",
     "check_delta",
     "check_epsilon",
-    "check_rho",
     "delta_at",
     "epsilon_at",
     "read_rho",

@@ -3,33 +3,31 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from fitplug.errors import BudgetError, InputError
-from fitplug.numeric import read_exact_number
+from fitplug.numeric import ExactNumber, read_exact_number
+
+_LEAST_RHO, _LARGEST_RHO = Fraction(1, 10**30), Fraction(10**12)
+
+_EXACT = (Fraction, Decimal)
 
 
-def check_rho(rho: float) -> None:
-    """Check that 1e-30 <= rho <= 1e12.
-
-    Raises:
-        BudgetError: `rho` is no such number.
-    """
-    _check_range("rho", rho, 1e-30, 1e12)
-
-
-def read_rho(rho: float) -> Fraction:
+def read_rho(rho: ExactNumber) -> Fraction:
     """Read a rho that a person writes, such as 0.1 for one tenth: see `read_exact_number`.
 
     Raises:
-        BudgetError: `rho` is no number that `check_rho` allows.
+        BudgetError: `rho` is no number from 1e-30 to 1e12.
     """
-    check_rho(rho)
-    exact = read_exact_number(rho)
-    assert exact is not None
+    exact = read_exact_number(rho) if _is_plain_number(rho) or type(rho) in _EXACT else None
+    if exact is None or exact <= 0:
+        raise BudgetError(f"rho = {rho!r} must be a finite number greater than zero")
+    if not _LEAST_RHO <= exact <= _LARGEST_RHO:
+        raise BudgetError(f"rho = {rho!r} must lie between 1e-30 and 1e+12")
     return exact
 
 

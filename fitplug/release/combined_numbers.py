@@ -14,9 +14,12 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from fitplug.display import MOST_GROUPS, MOST_ROWS, make_table
 from fitplug.numeric import BoolArray, FloatArray
 from fitplug.release.noisy_answers import find_quantile
 from fitplug.workload import DEFAULT_CONFIDENCE
+
+_HEADINGS = "estimate of", "value", "std", "95% interval"
 
 
 class EstimatedNumber:
@@ -54,6 +57,13 @@ class EstimatedNumber:
         """
         return self.find_ends(find_quantile(confidence))
 
+    def __repr__(self) -> str:
+        value, std, interval = _format_number(self)
+        return f"{type(self).__name__}({value}, std {std}, 95% interval {interval})"
+
+    def _repr_html_(self) -> str:
+        return make_table("", _HEADINGS[1:], [_format_number(self)], 1)
+
     def find_moe(self, quantile: float) -> float:
         """Compute the margin of error with a quantile of the Gaussian distribution."""
         return quantile * self.std
@@ -76,8 +86,10 @@ class Estimate(_Estimate, EstimatedNumber):
         std: The exact standard deviation of its noise.
     """
 
+    __repr__ = EstimatedNumber.__repr__
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Ratio(EstimatedNumber):
     """A ratio of two linear combinations of released answers.
 
@@ -111,7 +123,7 @@ class Ratio(EstimatedNumber):
         return find_ratio_interval(self.numerator, self.denominator, self.covariance, quantile)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Approximation(EstimatedNumber):
     """A formula of released answers, such as a difference of ratios, by the delta method.
 
@@ -130,7 +142,7 @@ class Approximation(EstimatedNumber):
     approximate: ClassVar[bool] = True
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Estimates:
     """Several combinations of released answers, with their joint covariance.
 
@@ -148,6 +160,16 @@ class Estimates:
     covariance: FloatArray
     approximate: BoolArray
     each: tuple[EstimatedNumber, ...]
+
+    def __repr__(self) -> str:
+        shown = zip(self.names[:MOST_ROWS], self.each, strict=False)
+        more = [f"and {rest:,} more"] if (rest := len(self.names) - MOST_ROWS) > 0 else []
+        return f"Estimates({', '.join([f'{name}: {one!r}' for name, one in shown] + more)})"
+
+    def _repr_html_(self) -> str:
+        shown = zip(self.names[:MOST_GROUPS], self.each, strict=False)
+        rows = [(name, *_format_number(number)) for name, number in shown]
+        return make_table("", _HEADINGS, rows, MOST_GROUPS, len(self.names), "estimates")
 
     @cached_property
     def stds(self) -> FloatArray:
@@ -186,6 +208,20 @@ class Estimates:
         quantile = find_quantile(confidence, len(self.names) if simultaneous else 1)
         low, high = np.array([number.find_ends(quantile) for number in self.each]).T
         return low, high
+
+
+def _format_number(number: EstimatedNumber) -> tuple[str, str, str]:
+    """Format the value, the std and the interval of a number, with the digits that noise leaves."""
+    low, high = number.interval(DEFAULT_CONFIDENCE)
+    has_noise = 0 < number.std < math.inf
+    places = 2 - math.ceil(math.log10(number.std)) if has_noise else 0
+
+    def show(value: float) -> str:
+        if not has_noise or not math.isfinite(value):
+            return f"{value:,.6g}"
+        return f"{round(value, places):,.{max(places, 0)}f}"
+
+    return show(number.value), show(number.std), f"{show(low)} to {show(high)}"
 
 
 def find_ratio_interval(

@@ -260,3 +260,12 @@ class TestCharging:
     def test_half_a_budget(self, tmp_path, wrong, says):
         spec = make(tmp_path, SPEC.replace("rho = 100.0", wrong))
         refused(fitplug("run", spec), 2, "spec.toml", "[ledger]", says)
+
+
+def test_the_budget_is_the_decimal_that_is_given(tmp_path):
+    path, written = tmp_path / "b.db", "0.1000000000000000000000000001"
+    assert fitplug("ledger", "init", path, "--rho", written).code == 0
+    assert fp.Ledger(path).statement()[0].total == Fraction(written)
+    for amount in ("nan", "inf", "0", "-1", "1e999999999", "much"):
+        assert fitplug("ledger", "init", tmp_path / "other.db", "--rho", amount).code == 2
+    assert not (tmp_path / "other.db").exists()

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import fitplug as fp
 from fitplug.workload.targets import two_sided_quantile
@@ -315,3 +318,31 @@ class TestRows:
         values = 'SEX = { codebook = "c.csv", column = "SEX" }\nAGE = { integers = [0, 3] }\n'
         values += 'F = ["people.parquet"]\nG = { categories = ["people.parquet", "c.csv"] }'
         assert spec(tmp_path, values, "std = 1.0").domain["SEX"].size == 2
+
+
+class TestAmounts:
+    """Amounts of rho are the decimals of the file, with any number of digits."""
+
+    SPEC = SPEC.replace("unit = {{ records = 1 }}", "unit = {{ records = 1 }}\n{amounts}")
+
+    def load(self, folder, amounts, ledger="rho = 1"):
+        text = self.SPEC.format(amounts=amounts, domain=DOMAIN, target="std = 5.0")
+        (folder / "spec.toml").write_text(f'{text}\n[ledger]\npath = "b.db"\n{ledger}\n')
+        return load_spec(folder / "spec.toml")
+
+    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @given(amount=st.decimals("1e-9", "1e9", allow_nan=False, places=30))
+    def test_they_are_read_exactly(self, tmp_path, amount):
+        read = self.load(tmp_path, f"rho = {amount:f}", f"rho = {amount:f}")
+        assert read.privacy.rho == read.ledger.exact_total == Fraction(amount)
+
+    def test_integers_and_what_is_no_amount(self, tmp_path):
+        assert self.load(tmp_path, "max_rho = 2").privacy.max_rho == 2
+        for amount in ("0.0", "-1.5", "nan", "inf", "1e999999999", "1e-999999999", '"0.1"', "true"):
+            with pytest.raises(SpecError, match=r"\[privacy\] rho = "):
+                self.load(tmp_path, f"rho = {amount}")
+
+    def test_a_plan_keeps_to_its_budget_without_tolerance(self, tmp_path):
+        read = self.load(tmp_path, "rho = 0.1000000000000000000001")
+        plan = fp.design(read.workload, rho=read.privacy.rho)
+        assert plan.rho_exact <= Fraction(repr(plan.rho)) <= read.privacy.rho

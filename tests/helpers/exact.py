@@ -197,6 +197,5 @@ def marginal(plan, x, names):
 
 
 def as_written(amount: float | Fraction) -> Fraction:
-    """The amount that a person means by a number: by a float of 12 digits, its decimal."""
-    is_short = isinstance(amount, float) and float(f"{amount:.11e}") == amount
-    return Fraction(Decimal(repr(amount))) if is_short else Fraction(amount)
+    """The amount that a person means by a number: by a float, the decimal that Python prints."""
+    return Fraction(Decimal(repr(amount))) if isinstance(amount, float) else Fraction(amount)

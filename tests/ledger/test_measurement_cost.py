@@ -17,7 +17,7 @@ import pytest
 
 import fitplug as fp
 from fitplug.ledger.measurement_cost import evaluate_rho
-from fitplug.privacy import check_delta, check_epsilon, check_rho
+from fitplug.privacy import check_delta, check_epsilon, read_rho
 
 SPACE = dp.atom_domain(T=int), dp.absolute_distance(T=int)
 ZCDP = dp.zero_concentrated_divergence()
@@ -236,7 +236,7 @@ def test_ledgers_refuse_numbers_of_other_kinds(tmp_path: Path, rho: Any) -> None
     assert ledger.spent == 0
 
 
-@pytest.mark.parametrize("check", [check_rho, check_epsilon, check_delta])
+@pytest.mark.parametrize("check", [read_rho, check_epsilon, check_delta])
 def test_budgets_refuse_numbers_that_compare_as_others(check: Any) -> None:
     check(0.5)
     check(np.float64(0.5))

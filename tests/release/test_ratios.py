@@ -12,7 +12,7 @@ from scipy.stats import norm
 
 import fitplug as fp
 from fitplug.expressions import Expressions
-from fitplug.release.combined_numbers import Estimate, find_ratio_interval
+from fitplug.release.combined_numbers import Estimate, Estimates, Ratio, find_ratio_interval
 from tests.helpers.many_releases import release_often
 
 RELEASES = 2000
@@ -239,3 +239,17 @@ def test_derivatives_are_those_of_differences(plan, text):
         ends = [formula.evaluate(values + sign * step)[0] for sign in (1, -1)]
         assert gradient[k] == pytest.approx((ends[0] - ends[1]) / 2e-6, rel=1e-6, abs=1e-8)
     assert math.isfinite(value)
+
+
+def test_numbers_are_shown_with_the_digits_that_noise_leaves():
+    above, below = Estimate(1234.5678, 12.3456), Estimate(20.0, 0.5)
+    assert repr(above) == "Estimate(1,235, std 12, 95% interval 1,210 to 1,259)"
+    assert repr(Estimate(7.0, 0.0)) == "Estimate(7, std 0, 95% interval 7 to 7)"
+    ratio = Ratio(61.728, 1.66, above, below, 0.0)
+    assert repr(ratio) == "Ratio(61.7, std 1.7, 95% interval 58.6 to 65.1)"
+    assert "<td" in ratio._repr_html_()
+    unknown = Ratio(math.nan, math.nan, above, Estimate(0.0, 1.0), 0.0)
+    assert repr(unknown) == "Ratio(nan, std nan, 95% interval -inf to inf)"
+    pair = Estimates(("a <b>", "c"), np.ones(2), np.eye(2), np.zeros(2, bool), (above, ratio))
+    assert repr(pair) == f"Estimates(a <b>: {above!r}, c: {ratio!r})"
+    assert "a &lt;b&gt;" in pair._repr_html_()

@@ -11,7 +11,6 @@ from fitplug.files import LocalPlace
 from fitplug.ledger import Ledger
 from fitplug.numeric import floor_written
 from fitplug.plan import Plan
-from fitplug.privacy import read_rho
 from fitplug_cli.render.json_records import compute_rho
 from fitplug_cli.render.release_record import read_release_record
 from fitplug_cli.spec import Spec
@@ -99,19 +98,19 @@ def check_max_rho(spec: Spec, plan: Plan) -> None:
         OverBudget: If the plan costs more; the message names a factor for the targets.
     """
     most, needed = spec.privacy.max_rho, compute_rho(plan)
-    if most is None or Fraction(needed) <= read_rho(most):
+    if most is None or Fraction(needed) <= most:
         return
     # The next design may end at another gap within the tolerance, so that the factor has room for
     # it. Then the factor is rounded up to 4 digits.
-    factor = math.sqrt(needed / most * (1 + spec.design.tolerance))
+    factor = math.sqrt(needed / float(most) * (1 + spec.design.tolerance))
     digits = 10.0 ** (3 - math.floor(math.log10(factor)))
     relax = math.ceil(factor * digits) / digits
     raise OverBudget(
-        f"{spec.path}: the targets cost rho = {format_up(needed)}, more than max_rho = {most:g}; "
-        f"multiply every std and moe by {relax:.4g}, or raise max_rho; `fitplug report "
-        f"{spec.path}` tells which targets to relax instead",
+        f"{spec.path}: the targets cost rho = {format_up(needed)}, more than max_rho = "
+        f"{float(most):g}; multiply every std and moe by {relax:.4g}, or raise max_rho; `fitplug "
+        f"report {spec.path}` tells which targets to relax instead",
         requested=needed,
-        remaining=most,
+        remaining=floor_written(most),
     )
 
 

@@ -11,10 +11,8 @@ import typer
 
 from fitplug.errors import InputError
 from fitplug.files import compute_digest
-from fitplug.numeric import floor_float
 from fitplug.plan import Plan, describe_workload
 from fitplug.plan import design as design_plan
-from fitplug.privacy import read_rho
 from fitplug.workload import ONE_RECORD
 from fitplug_cli.commands.budgets import check_max_rho, has_ledger_file, open_ledger
 from fitplug_cli.files import PUBLIC, check_target, replace_file
@@ -80,7 +78,7 @@ def design_at_any_cost(spec: Spec) -> Plan:
     rho = spec.privacy.rho
     if rho is not None and spec.unit != ONE_RECORD:
         # What is left out is more than the amount by which OpenDP's map for k records rounds up.
-        rho = floor_float(read_rho(rho) * (1 - Fraction(1, 2**49)))
+        rho *= 1 - Fraction(1, 2**49)
     with open_progress_bar("design") as bar:
         try:
             plan = design_plan(
@@ -158,7 +156,7 @@ def has_queries(spec: Spec, plan: Plan) -> bool:
 def _fits_budget(spec: Spec, plan: Plan) -> bool:
     """Return whether a plan meets the targets, or spends the rho that the spec gives."""
     rho, spent = spec.privacy.rho, compute_rho(plan)
-    return plan.scale == 1.0 if rho is None else rho * (1 - 1e-9) <= spent <= rho
+    return plan.scale == 1.0 if rho is None else rho * (1 - 1e-9) <= spent <= float(rho)
 
 
 def load_plan(spec: Spec, path: Path) -> Plan:

@@ -25,7 +25,7 @@ from fitplug.ledger import (
     summarise_ledger,
 )
 from fitplug.numeric import ceil_float, ceil_written, floor_written
-from fitplug_cli.options import CommandGroup, JsonOption, QuietOption
+from fitplug_cli.options import CommandGroup, JsonOption, QuietOption, read_amount
 from fitplug_cli.render import (
     build_ledger_record,
     neutralise_record,
@@ -75,7 +75,13 @@ PathArgument = Annotated[Path, typer.Argument(help="Ledger file.", metavar="PATH
 def init(
     path: PathArgument,
     rho: Annotated[
-        float | None, typer.Option("--rho", help="The total budget, as rho of zCDP.")
+        Fraction | None,
+        typer.Option(
+            "--rho",
+            parser=read_amount,
+            metavar="FLOAT",
+            help="The total budget, as rho of zCDP.",
+        ),
     ] = None,
     epsilon: Annotated[
         float | None,

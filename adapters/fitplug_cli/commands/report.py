@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,7 @@ import typer
 
 from fitplug.display import format_up
 from fitplug.errors import InputError, OverBudget
+from fitplug.numeric import floor_written
 from fitplug.plan import Plan, Relaxation, relax
 from fitplug.privacy import check_delta
 from fitplug.release import Limited
@@ -16,7 +18,7 @@ from fitplug_cli.commands.budgets import find_budget_warning
 from fitplug_cli.commands.design import find_plan
 from fitplug_cli.files import PUBLIC, check_target, replace_file
 from fitplug_cli.inputs import match_rows
-from fitplug_cli.options import JsonOption, QuietOption
+from fitplug_cli.options import JsonOption, QuietOption, read_amount
 from fitplug_cli.render import (
     find_formula_warning,
     open_progress_bar,
@@ -42,9 +44,11 @@ def report(
         float | None, typer.Option("--delta", help="The delta at which epsilon is reported.")
     ] = None,
     max_rho: Annotated[
-        float | None,
+        Fraction | None,
         typer.Option(
             "--max-rho",
+            parser=read_amount,
+            metavar="FLOAT",
             help="If the targets cost more, show how to relax them, and exit with code 3.",
         ),
     ] = None,
@@ -103,12 +107,13 @@ def report(
         print_facts(("report", str(output)))
     if relaxation is not None:
         assert max_rho is not None
-        print_relaxation(relaxation, max_rho)
+        print_relaxation(relaxation, float(max_rho))
         needed = relaxation.rho
         raise OverBudget(
-            f"{plan_file}: the targets cost rho = {format_up(needed)}, more than {max_rho:g}",
+            f"{plan_file}: the targets cost rho = {format_up(needed)}, more than "
+            f"{float(max_rho):g}",
             requested=needed,
-            remaining=max_rho,
+            remaining=floor_written(max_rho),
         )
 
 
@@ -123,7 +128,7 @@ def _find_data_warning(spec: Spec) -> str | None:
     )
 
 
-def _relax(plan: Plan, max_rho: float) -> Relaxation | None:
+def _relax(plan: Plan, max_rho: Fraction) -> Relaxation | None:
     """Find how to relax the targets; None if they cost no more than max_rho."""
     with open_progress_bar("relax") as bar:
         return relax(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,9 @@ else:
 
 __all__ = ["read_toml", "tomllib"]
 
+_AMOUNTS = ("privacy", "rho"), ("privacy", "max_rho"), ("ledger", "rho")
+"""The keys that a float would round."""
+
 _EXPLANATIONS = {
     "Cannot declare": "a table is there twice",
     "Cannot mutate": "a table is there twice",
@@ -121,18 +125,23 @@ _EXPLANATIONS = {
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file.
+    """Read a TOML file. The amounts of rho are decimals, exactly as they are written.
 
     Raises:
         SpecError: If the file cannot be read or is not valid TOML.
     """
     text = read_text(path, "spec file", "a TOML file", SpecError)
     try:
-        return tomllib.loads(text)
+        tables, exact = tomllib.loads(text), tomllib.loads(text, parse_float=Decimal)
     except tomllib.TOMLDecodeError as error:
         raise SpecError(f"{path}: is not valid TOML: {_explain(str(error), text)}") from None
     except (ValueError, RecursionError):  # numbers of thousands of digits, lists in lists
         raise SpecError(f"{path}: is not valid TOML") from None
+    for section, key in _AMOUNTS:
+        table = exact.get(section)
+        if isinstance(table, dict) and isinstance(table.get(key), Decimal):
+            tables[section][key] = table[key]
+    return tables
 
 
 def _explain(error: str, content: str) -> str:

@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from decimal import Decimal
 from fractions import Fraction
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, GetPydanticSchema
+from pydantic_core import core_schema
 
 from fitplug.families import LARGEST_WEIGHT
 from fitplug.ledger import make_budget
+from fitplug.numeric import read_exact_number
 from fitplug.release import About
 from fitplug.workload import LEAST_CONFIDENCE
 
 Positive: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+def _read_amount(value: Any, check: Callable[[Any], float]) -> Fraction | None:
+    """Read an amount exactly, once a float near to it has passed the check."""
+    check(float(value) if type(value) is Decimal else value)
+    return read_exact_number(value)
+
+
+_AMOUNT = core_schema.no_info_wrap_validator_function(
+    _read_amount, core_schema.float_schema(gt=0, allow_inf_nan=False, strict=True)
+)
+Amount: TypeAlias = Annotated[Fraction, GetPydanticSchema(lambda *_: _AMOUNT)]
+"""A budget or a cost in rho, exactly as it is written."""
 Probability: TypeAlias = Annotated[float, Field(gt=0, lt=1)]
 Location: TypeAlias = Annotated[str, Field(min_length=1, pattern=r"^[^\x00]*$")]
 """A path or a URL, which has no null character."""
@@ -74,8 +91,8 @@ class PrivacySection(_Section):
     """
 
     unit: dict[str, Any]
-    rho: Positive | None = None
-    max_rho: Positive | None = None
+    rho: Amount | None = None
+    max_rho: Amount | None = None
     delta: Probability = 1e-9
 
 
@@ -91,7 +108,7 @@ class LedgerSection(_Section):
     """
 
     path: Location
-    rho: Positive | None = None
+    rho: Amount | None = None
     epsilon: Positive | None = None
     delta: Probability | None = None
     any_noise: bool = False
@@ -99,7 +116,8 @@ class LedgerSection(_Section):
     @property
     def amount(self) -> dict[str, Any]:
         """The budget, as keywords of `fitplug.Ledger`."""
-        return self.model_dump(exclude={"path"})
+        names = "rho", "epsilon", "delta", "any_noise"
+        return {name: getattr(self, name) for name in names}
 
     @property
     def exact_total(self) -> Fraction:
