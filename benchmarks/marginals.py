@@ -26,10 +26,9 @@ HEAD = """The workload has all marginals of at most three of d attributes of n v
 total. It is designed to a gap of Delta of 1e-4. Targets are 1 for every table, or random for each
 table: uniform on (1, 10), or 10^U(-6, 6), spread over twelve orders of magnitude. "Set-up" is the
 time to build the Workload with `fp.marginals`, and "loop" the time with an `fp.marginal` for each
-table.
-"Design" is the time for everything else: the structure, the optimum, the integer
-strategy and the certificate. alpha is Delta^2. For comparison, ResidualPlanner+ (arXiv:2305.08175) minimises the
-same largest variance without a certificate, and its paper reports a couple of minutes at 100
+table. "Design" is the time for everything else: the structure, the optimum, the integer strategy
+and the certificate. alpha is Delta^2. For comparison, ResidualPlanner+ (arXiv:2305.08175) minimises
+the same largest variance without a certificate, and its paper reports a couple of minutes at 100
 attributes.
 """
 
