@@ -193,7 +193,7 @@ def select_rows(
     tags: Words,
     words: Words,
     limit: int,
-    kept: npt.NDArray[np.int64],
+    selected: npt.NDArray[np.int64],
 ) -> int:
     """Select the rows of lowest priority of each person.
 
@@ -207,10 +207,10 @@ def select_rows(
         tags: The hashes (n, 2) of the rows' persons.
         words: The cells (n, w) of the rows.
         limit: The most rows that a person keeps.
-        kept: The positions of the rows that are kept (n,), which are overwritten from the first.
+        selected: The positions of the selected rows (n,), which are overwritten from the first.
 
     Returns:
-        The number of rows that are kept.
+        The number of selected rows.
 
     Raises:
         ValueError: The arrays differ in their number of rows.

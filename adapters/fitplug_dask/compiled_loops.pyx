@@ -67,12 +67,12 @@ def locate(columns, int64_t shared, int64_t[::1] cells):
     cdef const int64_t[::1] terms
     if not rows:
         return
-    cdef Column *held = <Column *>PyMem_Malloc(max(count, 1) * sizeof(Column))
-    if held == NULL:
+    cdef Column *read = <Column *>PyMem_Malloc(max(count, 1) * sizeof(Column))
+    if read == NULL:
         raise MemoryError
     try:
         for c in range(count):
-            numbers, held[c].low, terms, held[c].strict, _, valid, held[c].first = columns[c]
+            numbers, read[c].low, terms, read[c].strict, _, valid, read[c].first = columns[c]
             kind = numbers.dtype
             wide = kind.kind == "u" and kind.itemsize == 8
             if kind.kind not in "iu" or wide or not kind.isnative:
@@ -80,25 +80,25 @@ def locate(columns, int64_t shared, int64_t[::1] cells):
             if len(numbers) != rows or not terms.shape[0]:
                 raise ValueError("there must be a term, and a value for each cell")
             values = numbers.view("u1")
-            held[c].values, held[c].width = &values[0], kind.itemsize
-            held[c].signed = kind.kind == "i"
-            held[c].terms, held[c].count = &terms[0], terms.shape[0]
-            held[c].valid = NULL
+            read[c].values, read[c].width = &values[0], kind.itemsize
+            read[c].signed = kind.kind == "i"
+            read[c].terms, read[c].count = &terms[0], terms.shape[0]
+            read[c].valid = NULL
             if valid is None:
                 continue
             bits = valid
-            if held[c].first < 0 or 8 * bits.shape[0] < held[c].first + rows:
+            if read[c].first < 0 or 8 * bits.shape[0] < read[c].first + rows:
                 raise ValueError("each value must have a bit that says whether it is there")
-            held[c].valid, held[c].count = &bits[0], terms.shape[0] - 1
+            read[c].valid, read[c].count = &bits[0], terms.shape[0] - 1
         with nogil:
             while start < rows:
                 for i in range(start, min(start + BLOCK, rows)):
                     cells[i] = shared
                 for c in range(count):
-                    clipped |= add_terms(&held[c], start, min(BLOCK, rows - start), &cells[start])
+                    clipped |= add_terms(&read[c], start, min(BLOCK, rows - start), &cells[start])
                 start += BLOCK
     finally:
-        PyMem_Free(held)
+        PyMem_Free(read)
     if clipped:
         raise IndexError("an index points nowhere")
 
@@ -129,10 +129,10 @@ cdef bint add_terms(
 cdef bint gather(
     const Value *values, const Column *column, Py_ssize_t start, Py_ssize_t rows, int64_t *cells
 ) noexcept nogil:
-    cdef Py_ssize_t i, bit = column.first + start
+    cdef Py_ssize_t i, end, bit = column.first + start
     cdef const uint8_t *valid = column.valid
     cdef const int64_t *terms = column.terms
-    cdef uint64_t at, there, low = column.low, count = column.count
+    cdef uint64_t at, bits, there, low = column.low, count = column.count
     cdef uint64_t last = max(column.count - 1, 0), null = column.count
     cdef bint clipped = False
     if valid == NULL:
@@ -144,14 +144,22 @@ cdef bint gather(
                 at = 0 if <int64_t>values[i] < column.low else last
             cells[i] += terms[at]
         return clipped
-    for i in range(rows):
-        # Which values are there cannot be foreseen, so masks take the place of branches.
-        there = -<uint64_t>(valid[(bit + i) >> 3] >> ((bit + i) & 7) & 1)
-        at = (<uint64_t>(<int64_t>values[i]) - low) & there
-        if at >= count:
-            clipped |= there & 1
-            at = 0 if <int64_t>values[i] < column.low else last
-        cells[i] += terms[at | (null & ~there)]
+    i = 0
+    while i < rows:
+        # The bits of up to eight rows are read at once.
+        bits = valid[bit >> 3] >> (bit & 7)
+        end = min(rows, i + 8 - (bit & 7))
+        bit += end - i
+        while i < end:
+            # Which values are there cannot be foreseen, so masks take the place of branches.
+            there = -(bits & 1)
+            bits >>= 1
+            at = (<uint64_t>(<int64_t>values[i]) - low) & there
+            if at >= count:
+                clipped |= there & 1
+                at = 0 if <int64_t>values[i] < column.low else last
+            cells[i] += terms[at | (null & ~there)]
+            i += 1
     return clipped
 
 
@@ -260,13 +268,13 @@ def add_shares(
 ):
     cdef Py_ssize_t i, at
     cdef Py_ssize_t rows = cells.shape[0], counted = 0
-    cdef int64_t cell, code, own, rest, missing, inside
+    cdef int64_t cell, code, upper, lower, missing, inside
     cdef int64_t most = counter.shape[0] // size
     cdef bint beyond = False, weighted = weights is not None
-    cdef const int64_t[::1] held = weights if weighted else codes
+    cdef const int64_t[::1] factors = weights if weighted else codes
     # Of a table that no cache holds, the cells of rows to come are fetched meanwhile.
     cdef Py_ssize_t fetched = rows - AHEAD if counter.shape[0] > CACHED else 0
-    if codes.shape[0] != rows or held.shape[0] != rows:
+    if codes.shape[0] != rows or factors.shape[0] != rows:
         raise ValueError("each row must have a cell, a code and a weight")
     with nogil:
         for i in range(rows):
@@ -282,14 +290,14 @@ def add_shares(
             inside = ~(code >> 63)
             code &= inside
             missing = (shares - code) >> 63
-            own = code & ~missing
-            rest = (shares - own) & inside
+            upper = code & ~missing
+            lower = (shares - upper) & inside
             if weighted:
-                own *= held[i]
-                rest *= held[i]
+                upper *= factors[i]
+                lower *= factors[i]
             at = cell * size
-            counter[at + (2 & missing)] += rest
-            counter[at + 1] += own
+            counter[at + (2 & missing)] += lower
+            counter[at + 1] += upper
             counted -= inside
     if beyond:
         raise IndexError("a cell lies beyond the table")
@@ -509,43 +517,43 @@ cdef inline bint precedes(
 
 
 cdef void sink(
-    Ranked *held, Py_ssize_t at, Py_ssize_t rows, const uint64_t *words, Py_ssize_t width
+    Ranked *ranked, Py_ssize_t at, Py_ssize_t rows, const uint64_t *words, Py_ssize_t width
 ) noexcept nogil:
     """Restore a heap below one of its rows."""
-    cdef Ranked one = held[at]
+    cdef Ranked one = ranked[at]
     cdef Py_ssize_t child = 2 * at + 1
     while child < rows:
-        if child + 1 < rows and precedes(&held[child], &held[child + 1], words, width):
+        if child + 1 < rows and precedes(&ranked[child], &ranked[child + 1], words, width):
             child += 1
-        if not precedes(&one, &held[child], words, width):
+        if not precedes(&one, &ranked[child], words, width):
             break
-        held[at] = held[child]
+        ranked[at] = ranked[child]
         at, child = child, 2 * child + 1
-    held[at] = one
+    ranked[at] = one
 
 
 cdef void rank_rows(
-    Ranked *held, Py_ssize_t rows, const uint64_t *words, Py_ssize_t width
+    Ranked *ranked, Py_ssize_t rows, const uint64_t *words, Py_ssize_t width
 ) noexcept nogil:
     """Sort rows: few by insertion, many by a heap, which has no bad case."""
     cdef Py_ssize_t i, j
     cdef Ranked one
     if rows > 24:
         for i in range(rows // 2 - 1, -1, -1):
-            sink(held, i, rows, words, width)
+            sink(ranked, i, rows, words, width)
         for i in range(rows - 1, 0, -1):
-            one = held[0]
-            held[0] = held[i]
-            held[i] = one
-            sink(held, 0, i, words, width)
+            one = ranked[0]
+            ranked[0] = ranked[i]
+            ranked[i] = one
+            sink(ranked, 0, i, words, width)
         return
     for i in range(1, rows):
-        one = held[i]
+        one = ranked[i]
         j = i
-        while j > 0 and precedes(&one, &held[j - 1], words, width):
-            held[j] = held[j - 1]
+        while j > 0 and precedes(&one, &ranked[j - 1], words, width):
+            ranked[j] = ranked[j - 1]
             j -= 1
-        held[j] = one
+        ranked[j] = one
 
 
 def select_rows(
@@ -554,14 +562,14 @@ def select_rows(
     const uint64_t[:, ::1] tags,
     const uint64_t[:, ::1] words,
     int64_t limit,
-    int64_t[::1] kept,
+    int64_t[::1] selected,
 ):
     cdef Py_ssize_t rows = tags.shape[0], width = words.shape[1]
-    cdef Py_ssize_t i, j, w, start, count, found = 0, rank
+    cdef Py_ssize_t i, j, w, start, count, taken = 0, rank
     cdef int bits = 0, shift
     cdef uint64_t v[4]
     cdef Ranked *one
-    if tags.shape[1] != 2 or words.shape[0] != rows or kept.shape[0] != rows:
+    if tags.shape[1] != 2 or words.shape[0] != rows or selected.shape[0] != rows:
         raise ValueError("each row must have a tag of two words, and room among those kept")
     if not rows:
         return 0
@@ -573,9 +581,9 @@ def select_rows(
     # Persons are grouped by the first bits of the second half of their hashes: the rows of one
     # bucket share the first bits of the first half.
     cdef int64_t *ends = <int64_t *>PyMem_Malloc((groups + 1) * sizeof(int64_t))
-    cdef Ranked *held = <Ranked *>PyMem_Malloc(rows * sizeof(Ranked))
+    cdef Ranked *ranked = <Ranked *>PyMem_Malloc(rows * sizeof(Ranked))
     try:
-        if ends == NULL or held == NULL:
+        if ends == NULL or ranked == NULL:
             raise MemoryError
         with nogil:
             for i in range(groups + 1):
@@ -586,7 +594,7 @@ def select_rows(
                 ends[i + 1] += ends[i]
             for i in range(rows):
                 j = tags[i, 1] >> 1 >> shift
-                one = &held[ends[j]]
+                one = &ranked[ends[j]]
                 ends[j] += 1
                 one.tag, one.half, one.row = tags[i, 0], tags[i, 1], i
             # Now each group ends where it says, and begins where the group before ends.
@@ -595,11 +603,11 @@ def select_rows(
                 count = ends[j] - start
                 if count <= limit:
                     for i in range(start, start + count):
-                        kept[found] = held[i].row
-                        found += 1
+                        selected[taken] = ranked[i].row
+                        taken += 1
                 else:
                     for i in range(start, start + count):
-                        one = &held[i]
+                        one = &ranked[i]
                         start_hash(v, first, second)
                         absorb(v, one.tag)
                         absorb(v, one.half)
@@ -607,23 +615,23 @@ def select_rows(
                             absorb(v, content[one.row * width + w])
                         absorb(v, <uint64_t>((16 + 8 * width) & 0xFF) << 56)
                         one.priority = end_first_half(v)
-                    rank_rows(&held[start], count, content, width)
+                    rank_rows(&ranked[start], count, content, width)
                     rank = 0
                     for i in range(start, start + count):
-                        one = &held[i]
+                        one = &ranked[i]
                         if i > start and (
-                            one.tag != held[i - 1].tag or one.half != held[i - 1].half
+                            one.tag != ranked[i - 1].tag or one.half != ranked[i - 1].half
                         ):
                             rank = 0
                         if rank < limit:
-                            kept[found] = one.row
-                            found += 1
+                            selected[taken] = one.row
+                            taken += 1
                         rank += 1
                 start += count
     finally:
         PyMem_Free(ends)
-        PyMem_Free(held)
-    return found
+        PyMem_Free(ranked)
+    return taken
 
 
 def sort_records(
