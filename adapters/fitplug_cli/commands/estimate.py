@@ -19,7 +19,7 @@ import typer
 from fitplug.errors import WorkloadError
 from fitplug.expressions import Expression, Expressions, Runs, list_sums
 from fitplug.release import MEASURES, RESULT_COLUMNS, Release, estimate_read, read_combination
-from fitplug.workload import check_confidence, quantile
+from fitplug.workload import check_confidence, find_quantile
 from fitplug_cli.inputs import (
     NamedExpression,
     RegionOptions,
@@ -137,7 +137,7 @@ def estimate_expressions(
     regions = None if options is None else find_regions(parser.selector, options)
     pairs = [*product([""] if regions is None else regions.cells, expressions)]
     terms = _read_expressions(parser, pairs, regions)
-    width = quantile(confidence, len(pairs) if simultaneous else 1)
+    width = find_quantile(confidence, len(pairs) if simultaneous else 1)
     results = np.full((len(MEASURES), len(pairs)), math.nan)
     approximate = np.zeros(len(pairs), dtype=bool)
     for k, estimate in enumerate(_report_progress(estimate_read(release, terms), len(pairs))):
