@@ -16,7 +16,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
 import numpy as np
-from markdown_table import heading, line
+from markdown_table import compute_delta_gap, heading, line
 
 import fitplug as fp
 
@@ -24,7 +24,7 @@ THREADS = 2
 
 ABOUT = """# Families and units of privacy
 
-Ordinary workloads, each in the unit of privacy that is named. The gap is that of Delta: no
+Ordinary workloads, each in the unit of privacy that is named. The gap is of Delta: no
 mechanism with Gaussian noise that meets the targets costs less than Delta / (1 + gap). The
 cost of a person is an upper bound where it cannot be found exactly, and "above" says how far it may
 be above the truth. Seconds and memory are those of the design on {threads} threads, verification
@@ -249,7 +249,8 @@ def measure(name: str) -> list[str]:
     seconds = time.perf_counter() - start
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     above = f"{plan.overstatement:.2%}" if plan.overstatement else "0"
-    numbers = [f"{plan.rho:.5f}", f"{plan.gap:.3%}", above, f"{seconds:.1f}", f"{memory:,.0f}"]
+    numbers = [f"{plan.rho:.5f}", f"{compute_delta_gap(plan):.3%}", above]
+    numbers += [f"{seconds:.1f}", f"{memory:,.0f}"]
     return [name, str(unit), *numbers]
 
 
@@ -257,7 +258,7 @@ def main() -> None:
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[variable] = str(THREADS)
     print(ABOUT.format(threads=THREADS))
-    print(heading(["workload", "unit", "rho", "gap", "above", "seconds", "MB"]))
+    print(heading(["workload", "unit", "rho", "gap of Delta", "above", "seconds", "MB"]))
     for name in sys.argv[1:] or CASES:
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
             print(line(pool.submit(measure, name).result()), flush=True)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 
-from markdown_table import heading, line
+from markdown_table import compute_delta_gap, heading, line
 from tree_workloads import CASES as TREES
 from tree_workloads import count_free
 
@@ -118,14 +118,14 @@ def design(
 def tell(plan: fp.Plan, seconds: float) -> Iterator[str]:
     yield f"{plan.privacy_cost**2:.6g}"
     yield f"{plan.lower_bound**2:.6g}"
-    yield f"{plan.gap:.3%}"
+    yield f"{compute_delta_gap(plan):.3%}"
     yield f"{seconds:.2g}" if seconds < 10 else f"{seconds:.0f}"
 
 
 def main() -> None:
     # Each case has a process of its own, so that the memory is that of the case.
     fresh = multiprocessing.get_context("spawn")
-    columns = ["alpha", "bound", "gap in Delta", "design s"]
+    columns = ["alpha", "bound", "gap of Delta", "design s"]
     with ProcessPoolExecutor(1, mp_context=fresh, max_tasks_per_child=1) as processes:
         print(PREFIXES)
         print(heading(["d", "k", "queries", "through", *columns]))
@@ -136,7 +136,7 @@ def main() -> None:
         for name in TREES:
             print(processes.submit(report_tree, name).result(), flush=True)
         print(REPLACED)
-        print(heading(["unit", "rho", "gap in Delta", "design s"]))
+        print(heading(["unit", "rho", "gap of Delta", "design s"]))
         for unit in UNITS:
             print(processes.submit(report_replaced, unit).result(), flush=True)
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from markdown_table import heading, line
+from markdown_table import compute_delta_gap, heading, line
 
 Found: TypeAlias = dict[str, Any]
 """What a case found, in the order of the columns."""
@@ -88,19 +88,20 @@ def main(python: str, querysmasher: str, residualplanner: str) -> None:
         return found
 
     print(INTRODUCTION + GRID_TEXT)
-    columns = ["RMSE", "largest std", "bound", "gap in Delta", "s", "MB"]
+    columns = ["RMSE", "largest std", "bound", "gap of Delta", "s", "MB"]
     print(heading(["n", "d", "queries", "mechanism", *columns]))
     for n, d in GRID:
         queries = d * n + d * (d - 1) // 2 * n * n
         for system in ("querysmasher", "fitplug_grid"):
             print(line([str(n), str(d), str(queries), *tell(run(system, n, d))]), flush=True)
     print(SMALL_TEXT)
-    print(heading(["n", "d", "k", "mechanism", "largest variance", "bound", "gap", "s", "MB"]))
+    columns = ["mechanism", "largest variance", "bound", "gap of Delta", "s", "MB"]
+    print(heading(["n", "d", "k", *columns]))
     for sizes in SMALL:
         for system in ("residualplanner", "fitplug_small"):
             print(line([*map(str, sizes), *tell(run(system, *sizes))]), flush=True)
     print(LENGTH_TEXT)
-    print(heading(["n", "mechanism", "largest variance", "bound", "gap in Delta", "s", "MB"]))
+    print(heading(["n", *columns]))
     for n in LENGTHS:
         banded = ["banded"] if n == LENGTHS[0] else []
         for system in (*banded, "buffered", "toeplitz", "fitplug_length"):
@@ -132,7 +133,7 @@ def run_fitplug_grid(n: int, d: int) -> Found:
         "RMSE": plan.privacy_cost * mean**0.5,
         "largest std": plan.privacy_cost,
         "bound": plan.lower_bound,
-        "gap": f"{plan.gap:.2%}",
+        "gap of Delta": f"{compute_delta_gap(plan):.2%}",
         "s": seconds,
     }
 
@@ -164,7 +165,7 @@ def tell_plan(plan: Any, seconds: float) -> Found:
         "mechanism": "fitplug",
         "largest variance": plan.privacy_cost**2,
         "bound": plan.lower_bound**2,
-        "gap": f"{plan.gap:.2%}",
+        "gap of Delta": f"{compute_delta_gap(plan):.2%}",
         "s": seconds,
     }
 
@@ -199,7 +200,7 @@ def run_querysmasher(n: int, d: int) -> Found:
         "RMSE": mean**0.5,
         "largest std": worst**0.5,
         "bound": None,
-        "gap": None,
+        "gap of Delta": None,
         "s": seconds,
     }
 
@@ -259,7 +260,7 @@ def use_64_bits() -> float:
 
 def tell_peer(name: str, variance: float, start: float) -> Found:
     seconds = time.process_time() - start
-    told = {"mechanism": name, "largest variance": variance, "bound": None, "gap": None}
+    told = {"mechanism": name, "largest variance": variance, "bound": None, "gap of Delta": None}
     return {**told, "s": seconds}
 
 

@@ -2,9 +2,8 @@
 
     python benchmarks/person_trees.py [--counties N]
 
-It prints what a year of tables costs against k^2 times the rho of one record, with the gap to the
-lower bound, how far the cost may be above the truth, and the seconds that the design and its
-verification take.
+It prints what a year of tables costs against k^2 times the rho of one record, the gap of Delta,
+how far the cost may be above the truth, and the seconds that the design and its verification take.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from __future__ import annotations
 import argparse
 import time
 
+from markdown_table import compute_delta_gap
 from tree_workloads import build_months
 
 import fitplug as fp
@@ -24,7 +24,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--counties", type=int, default=62)
     given = parser.parse_args()
-    print("| k | year | rho | of k^2 | gap | overstatement | design | verification |")
+    print("| k | year | rho | of k^2 | gap of Delta | overstatement | design | verification |")
     print("|---|---|---|---|---|---|---|---|")
     for k, year in CASES:
         workload = build_months(given.counties, year)
@@ -36,8 +36,8 @@ def main() -> None:
         verified = time.perf_counter()
         print(
             f"| {k} | {year:g} | {plan.rho:.2f} | {plan.rho / (k * k * once.rho):.1%} | "
-            f"{plan.gap:.2%} | {plan.overstatement:.1e} | {designed - start:.0f} s | "
-            f"{verified - designed:.1f} s |",
+            f"{compute_delta_gap(plan):.2%} | {plan.overstatement:.1e} | "
+            f"{designed - start:.0f} s | {verified - designed:.1f} s |",
             flush=True,
         )
 

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from markdown_table import heading, line
+from markdown_table import compute_delta_gap, heading, line
 
 import fitplug as fp
 
@@ -67,7 +67,7 @@ def main() -> None:
     units = [fp.AddRemove(), fp.AddRemove(given.months)]
     if given.once:
         units.append(fp.AddRemove(given.months, once_per="MONTH"))
-    columns = ["unit", "rho", "gap", "rho, not by period", "rho, own noise a month"]
+    columns = ["unit", "rho", "gap of Delta", "rho, not by period", "rho, own noise a month"]
     print(heading([*columns, "seconds to design", "seconds a period"]))
     for unit in units:
         start = time.perf_counter()
@@ -77,8 +77,9 @@ def main() -> None:
         # Where months have noise of their own, records of several months add up as months do.
         own = separate * (unit.changes**2 if unit.is_of_records else unit.records)
         drawn = time_periods(plan)
-        cells = [repr(unit), f"{plan.rho:.6f}", f"{plan.gap:.1e}", f"{usual.rho:.6f}"]
-        print(line([*cells, f"{own:.6f}", f"{seconds:.2f}", f"{drawn:.2f}"]))
+        cells = [repr(unit), f"{plan.rho:.6f}", f"{compute_delta_gap(plan):.1e}"]
+        cells += [f"{usual.rho:.6f}", f"{own:.6f}"]
+        print(line([*cells, f"{seconds:.2f}", f"{drawn:.2f}"]))
 
 
 if __name__ == "__main__":

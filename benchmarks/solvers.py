@@ -22,7 +22,7 @@ import cvxpy as cp
 import numpy as np
 import numpy.typing as npt
 from markdown_table import heading, line
-from paper import marginals, pl94
+from paper_cases import marginals, pl94
 from scipy.linalg import solve_triangular
 from threadpoolctl import threadpool_limits
 

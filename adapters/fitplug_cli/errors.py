@@ -34,7 +34,8 @@ def explain_error(error: Exception) -> tuple[int, str, str]:
         names, context = list[str](), getattr(error, "ctx", None)
         while context is not None and context.parent is not None:
             names, context = [context.info_name, *names], context.parent
-        message = f"{format_usage().rstrip('.')}.{_suggest_hyphens(error)}"
+        message = format_usage().rstrip(".")
+        message += f"{'' if message.endswith('?') else '.'}{_suggest_hyphens(error)}"
         return 2, "UsageError", f"{message} See `{' '.join(['fitplug', *names])} --help`."
     from fitplug.errors import AlreadyReleased, FitplugError, InputError, KeyTaken, OverBudget
 

@@ -93,7 +93,7 @@ def check_target(path: Path, read: Callable[[Path], object]) -> None:
         raise InputError(f"{path} is a folder; give the name of a file")
     check_parent_folder(path)
     if path.exists() and not path.is_file():  # a device or a pipe may never end
-        raise InputError(f"{path} is no regular file; name another file")
+        raise InputError(f"{path} is not a regular file; name another file")
     if path.exists():
         try:
             read(path)

@@ -22,10 +22,10 @@ UNITS = {
 
 def main(plan_path: str) -> None:
     workload = fp.Plan.load(plan_path).workload
-    one = fp.design(workload, tolerance=1e-3).rho
+    one = fp.design(workload, tolerance=2e-3).rho
     print(f"{'records of a woman':24} {'rho':>7} {'of one record':>13} {'epsilon':>7} {'gap':>8}")
     for name, unit in UNITS.items():
-        plan = fp.design(workload, unit=unit, tolerance=1e-3)
+        plan = fp.design(workload, unit=unit, tolerance=2e-3)
         epsilon = plan.epsilon(1e-9)
         row = f"{name:24} {plan.rho:7.4f} {plan.rho / one:12.1f}x {epsilon:7.2f} {plan.gap:8.2%}"
         print(row + (" (its rho is a bound)" if plan.overstatement > 1e-3 else ""), flush=True)

@@ -2,7 +2,6 @@
 
 from fitplug.counts.columns import can_name_columns, suggest_column
 from fitplug.counts.consistency import AttributeSet, Counts, sum_out
-from fitplug.counts.preview import Preview
 from fitplug.counts.records import (
     WEIGHT,
     Filters,
@@ -12,7 +11,7 @@ from fitplug.counts.records import (
     make_filters,
 )
 from fitplug.counts.seals import seal_slab, seal_slabs
-from fitplug.counts.source import DeltaTable, IcebergTable, Source
+from fitplug.counts.source import DeltaTable, IcebergTable, Preview, Source
 from fitplug.counts.tables import Tables
 
 __all__ = [

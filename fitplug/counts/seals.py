@@ -78,7 +78,7 @@ def seal_slabs(nonce: bytes, description: Mapping[str, Any], seals: Sequence[str
         seals: The seal of each slab.
 
     Returns:
-        64 hexadecimal digits. It is another seal than that of the same counts in one process.
+        64 hexadecimal digits. The same counts in one process have a different seal.
     """
     said = json.dumps({"said": description, "slabs": list(seals)}, sort_keys=True)
     return hmac.new(nonce, said.encode(), hashlib.sha256).hexdigest()

@@ -106,7 +106,7 @@ class Categories(Attribute):
         return hash((type(self).__name__, self.other, self._checksum, self._describe_rest()))
 
     def _describe_rest(self) -> Any:
-        """Describe what a kind of categories has beside values and `other`; equal ones have it."""
+        """Describe what a kind of categories has besides values and `other`, to compare two."""
         return None
 
     def __repr__(self) -> str:
@@ -147,7 +147,7 @@ class Categories(Attribute):
 
     @property
     def integer_span(self) -> tuple[int, int] | None:
-        """The integers beside the smallest and the largest category, if these are integers."""
+        """The integers just outside the smallest and largest category, if these are integers."""
         if self.value_type is not int or isinstance(self.value_array, Texts):
             return None
         return int(self.value_array.min()) - 1, int(self.value_array.max()) + 1

@@ -137,7 +137,7 @@ class Measure(Attribute):
 
     @cached_property
     def shares(self) -> int:
-        """The number of units between the bounds, which is that of the shares of a record."""
+        """The number of units between the bounds: the shares that a record is divided into."""
         first, last = self._ends
         return int((last - first) / _read_exactly(self.unit))
 

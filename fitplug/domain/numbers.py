@@ -70,7 +70,7 @@ class Integers(Attribute):
 
     @property
     def integer_span(self) -> tuple[int, int] | None:
-        """The integers beside both ends, which are outside as all beyond them are."""
+        """The integers just outside both ends, which stand for all values beyond them."""
         return self.low - 1, self.high + 1
 
     def codes(self, values: npt.ArrayLike) -> Codes:

@@ -1,4 +1,4 @@
-"""Evaluation: what a strategy of one's own costs beside the certified optimum."""
+"""Evaluation: what a given strategy costs compared with the certified optimum."""
 
 from fitplug.evaluation.evaluation import Evaluation, Strategy
 from fitplug.evaluation.evaluator import evaluate

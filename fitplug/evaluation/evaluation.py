@@ -1,4 +1,4 @@
-"""Evaluations: a given strategy beside the certified optimum, as numbers, text and plot."""
+"""Evaluations: a given strategy compared with the certified optimum, as numbers, text and plot."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ class Evaluation:
         return self.privacy_cost / self.lower_bound
 
     def summary(self) -> str:
-        """Describe the strategy beside the optimum as a text table.
+        """Describe the strategy compared with the optimum as a text table.
 
         Returns:
             The text. For each group the table has the largest standard deviation of the strategy,

@@ -1,4 +1,4 @@
-"""`evaluate`: the variances and the privacy cost of a strategy beside the certified optimum.
+"""`evaluate`: a strategy's variances and privacy cost compared with the certified optimum.
 
 The cost is the largest |A v| over the differences v between neighbours.
 """

@@ -3,7 +3,7 @@
 What an expression selects of a group is a box: the product of what it selects along each axis. A
 box of any size is held by its factors, and its answers are listed only where there are few. A set
 of cells is a list of runs, sorted intervals: unions and intersections take time in proportion to
-their number, not to that of the cells.
+their number, not to the number of cells.
 """
 
 from __future__ import annotations

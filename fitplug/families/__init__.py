@@ -3,7 +3,7 @@
 from fitplug.families.analysis import analyse_structure, check_unit, find_optimum_structure
 from fitplug.families.base.attribute_matrices import DenseMatrix
 from fitplug.families.base.basis import Basis
-from fitplug.families.base.block_sets import BlockSet, BlockSetIntegers
+from fitplug.families.base.block_sets import BlockSet
 from fitplug.families.base.contrasts import build_contrasts, make_contrasts
 from fitplug.families.base.dense_mechanism import (
     build_dense_covariance,
@@ -55,7 +55,8 @@ from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.node_tree import TreeStep
 from fitplug.families.tree.shape.pairs import TreePairStructure
 from fitplug.families.tree.shape.persons import PersonTreeStructure
-from fitplug.families.tree.strategy.blocks import StepMatrices, TreeBlock, TreeIntegers
+from fitplug.families.tree.strategy.blocks import TreeBlock, TreeIntegers
+from fitplug.families.tree.strategy.child_matrices import StepMatrices
 
 register_families()
 
@@ -70,7 +71,6 @@ __all__ = [
     "PART",
     "Basis",
     "BlockSet",
-    "BlockSetIntegers",
     "CellBudgets",
     "ChainMatrix",
     "ChainStructure",

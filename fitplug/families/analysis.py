@@ -54,7 +54,7 @@ _ONCE = 1 / 12
 """The part of what all iterations take that cells take once, where they are many."""
 
 MOST_DENSE = 600
-"""The most cells of the dense attributes beside a tree: a node takes time cubic in them."""
+"""The most cells of dense attributes crossed with a tree: a node takes time cubic in them."""
 
 LEAST_CHAIN = 4097
 """The fewest cells, told apart by the prefixes of one attribute, that are taken for a chain. Fewer

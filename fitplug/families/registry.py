@@ -1,6 +1,6 @@
 """The table of families: of each structure, its strategies and its certificate.
 
-A new family is a package beside `blocks`, with these modules or packages of them:
+A new family is a package next to `blocks`, with these modules or packages of them:
 
     shape        a subclass of `Structure`: what is identical, and which blocks remain
     strategy     a subclass of `IntegerStrategy`: integers, proven cost and variances, answers

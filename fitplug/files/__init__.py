@@ -7,6 +7,7 @@ from fitplug.files.archive import (
     compute_digest,
     read_archive,
     read_with_digest,
+    select_prefixed,
     write_with_digest,
 )
 from fitplug.files.folders import (
@@ -68,6 +69,7 @@ __all__ = [
     "redact_url",
     "rename_option",
     "replace_file",
+    "select_prefixed",
     "set_aside",
     "sync",
     "write_parquet",

@@ -36,6 +36,15 @@ _CHUNK = 2**20
 _COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
+def select_prefixed(arrays: Mapping[str, AnyArray], prefix: str) -> Arrays:
+    """Select the arrays whose names begin with a prefix, by the rest of their names."""
+    return {
+        name.removeprefix(prefix): array
+        for name, array in arrays.items()
+        if name.startswith(prefix)
+    }
+
+
 def write_archive(file: IO[bytes], arrays: Mapping[str, AnyArray]) -> None:
     """Write arrays, compressed if `read_archive` has room for them however small they become.
 

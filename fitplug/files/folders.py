@@ -39,7 +39,7 @@ def fill_new_folder(directory: str | PathLike[str]) -> Iterator[Path]:
 
 @contextmanager
 def make_partial_folder(directory: Path, label: str = "") -> Iterator[Path]:
-    """Make a new empty folder beside a directory, and remove it later unless it was moved.
+    """Make a new empty folder next to a directory, and remove it later unless it was moved.
 
     Args:
         directory: Where the complete folder will go.
@@ -120,7 +120,7 @@ def sync(path: Path) -> None:
 def replace_file(
     path: str | os.PathLike[str], *, mode: int = 0o666, partial_name: str | None = None
 ) -> Iterator[Path]:
-    """Write a file beside its place, and move it there if the block succeeds.
+    """Write a file next to its destination, and move it there if the block succeeds.
 
     The content is on the disk before the file is moved. A reader sees the former file or the new
     one, never a part of either, also if the process is killed.

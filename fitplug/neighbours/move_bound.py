@@ -14,7 +14,7 @@ rest,
 
 So in each interval g is at least a sum over attributes, of which each is made least alone, with a
 multiplier for the condition that L is in the interval. Intervals with the least bounds are divided
-again, until the bound is that of the move, or no more is gained.
+again, until the bound reaches the move's cost, or nothing more is gained.
 
 All numbers are floats of one machine as of any other: see `fitplug.neighbours.move_costs`. What
 they round is far below `_SLACK` times the sum of the sizes of all terms, and sums are those of
@@ -58,7 +58,7 @@ _CLOSE = 1e-5
 
 
 def upper_costliest_move(costs: MoveCosts, moves: BoolArray) -> int:
-    """Bound the cost of all moves from above: by that of each, for `MOST_LISTED` attributes.
+    """Bound the cost of all moves from above: each move's cost, up to `MOST_LISTED` attributes.
 
     Args:
         costs: What moves cost.

@@ -54,7 +54,7 @@ class MoveCosts:
 
         Args:
             ratios: r_a of each attribute, and 1 after them.
-            sets: The sets T, and the number of that of each block.
+            sets: The sets T, and the number of each block's set.
             of_blocks: What each block measures, Python integers.
 
         Returns:

@@ -13,7 +13,7 @@ Most arguments are independent of each other. These are not:
 4. A unit of privacy other than `AddRemove(records=k)`, k records anywhere, goes with none of the
    arguments of rule 2.
 5. `refine` has no effect with `solver="sm2"`, with a weight on the total error, in the product
-   family, in the family of trees, or with a unit of rule 4.
+   family, in the family of trees, with a unit of rule 4, or over more than 4,096 cells.
 """
 
 from __future__ import annotations

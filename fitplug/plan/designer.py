@@ -87,7 +87,7 @@ def design(
             which has one optimum only, as far as `max_iterations` more iterations and about a
             minute of work allow. `Plan.tiers` says how near to the least each tier is. The privacy
             cost is the least either way. It has no effect with the solver "sm2", with a weight on
-            the total error, in the product family, or for trees.
+            the total error, in the product family, for trees, or over more than 4,096 cells.
         max_iterations: The most iterations of each solve. Queries that share no cells are solved
             separately.
         progress: A function that is called with the number of iterations and the gap of rho so

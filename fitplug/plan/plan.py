@@ -66,7 +66,7 @@ class Plan(PlanRecord):
     def mechanisms(self) -> tuple[Mechanism, ...]:
         """List the parts of the mechanism that add noise, each with its sensitivity and sigma.
 
-        Their rho add up to that of the plan, up to rounding.
+        Their rho add up to the plan's rho, up to rounding.
 
         Returns:
             One entry for each block of a plan whose attributes are all symmetric; one entry for

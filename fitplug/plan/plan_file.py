@@ -24,19 +24,13 @@ from fitplug.certify import Tiers
 from fitplug.domain import Attribute, Domain
 from fitplug.errors import PlanError, WorkloadError
 from fitplug.families import (
-    Basis,
-    BlockSet,
-    BlockSetIntegers,
     Frame,
     IntegerStrategy,
     MoveStructure,
     Objective,
     PersonStructure,
     PersonTreeStructure,
-    StepMatrices,
     Structure,
-    TreeBlock,
-    TreeIntegers,
     analyse_structure,
     find_family,
 )
@@ -46,10 +40,11 @@ from fitplug.files import (
     Header,
     compute_digest,
     read_with_digest,
+    select_prefixed,
     write_with_digest,
 )
 from fitplug.neighbours import RecordSets
-from fitplug.numeric import IntArray, guard_linear_algebra
+from fitplug.numeric import guard_linear_algebra
 from fitplug.plan.plan_record import PlanRecord
 from fitplug.plan.verification import verify_on_reading
 from fitplug.workload import (
@@ -158,32 +153,19 @@ def describe_workload(workload: Workload) -> tuple[Header, Arrays]:
 def describe_strategy(strategy: IntegerStrategy[Structure]) -> tuple[Header, Arrays]:
     """Build the header and arrays from which `read_strategy` reads the strategy back.
 
-    They go beside those of the workload.
+    They join the workload's header and arrays.
     """
-    arrays: Arrays = {
+    of_blocks, arrays = strategy.describe_blocks()
+    arrays |= {
         "column_squares": strategy.column_squares,
         "unit_variances": strategy.unit_variances,
     }
-    block_sets = strategy.block_sets if isinstance(strategy, BlockSetIntegers) else ()
-    tree_blocks = strategy.tree_blocks if isinstance(strategy, TreeIntegers) else ()
-    for i, block_set in enumerate(block_sets):
-        arrays[f"family{i}.blocks"], arrays[f"family{i}.M"] = block_set.blocks, block_set.M
-        arrays[f"family{i}.index"] = block_set.basis.index
-        arrays[f"family{i}.scale"] = block_set.basis.scale
-        for block, multiples in zip(block_set.blocks.tolist(), block_set.multiples, strict=False):
-            arrays[f"family{i}.multiples{block}"] = multiples
     for a, matrix in enumerate(strategy.attribute_matrices):
         arrays |= {f"split{a}.{name}": array for name, array in matrix.arrays_in_file.items()}
-    for i, block in enumerate(tree_blocks):
-        arrays[f"tree{i}.block"] = np.array(block.block, dtype=np.int64)
-        arrays[f"tree{i}.root"] = block.root
-        for j, step in enumerate(block.steps):
-            arrays[f"tree{i}.step{j}.children"] = step.children
-            arrays[f"tree{i}.step{j}.dense"] = step.dense
     header: Header = {
         **strategy.structure.names_in_files,
+        **of_blocks,
         "unit": strategy.structure.unit.to_spec(),
-        "bases": [block_set.basis.kind for block_set in block_sets],
         "sensitivity_squared": str(strategy.sensitivity_squared),
         "max_records": str(strategy.max_records),
     }
@@ -229,8 +211,8 @@ def read_workload(header: Header, arrays: Arrays) -> Workload:
     if stored.dtype != np.float64:
         raise PlanError("the targets are not numbers")
     # Another version of SciPy may give another last digit of a quantile, so the stored variances
-    # are kept. The variance of a margin of error is 2^-49 below that of the quantile, so one that
-    # is larger by this much still meets the target.
+    # are used. A margin of error's variance is made 2^-49 smaller than its quantile requires, so a
+    # variance larger by this much still meets the target.
     differs = ~np.isclose(stored, built.variances, rtol=1.5e-15, atol=0)
     if differs.any():
         name = built.names[bisect.bisect_right(ends, int(np.argmax(differs))) - 1]
@@ -259,7 +241,7 @@ def read_strategy(workload: Workload, header: Header, arrays: Arrays) -> Integer
     """Build the strategy from its description, whose claims are not checked here.
 
     Raises:
-        PlanError: The description is of another structure than that of the workload.
+        PlanError: The description does not fit the workload's structure.
     """
     tree = tuple(header.get("tree", ()))
     structure = analyse_structure(
@@ -279,65 +261,21 @@ def read_strategy(workload: Workload, header: Header, arrays: Arrays) -> Integer
     ):
         sets = RecordSets(arrays["records.cells"], arrays["records.labels"])
         structure = replace(structure, named=sets)
-    kind: Callable[..., IntegerStrategy[Structure]] = find_family(structure).strategy
-    matrices = find_family(structure).strategy.read_attribute_matrices(
+    kind = find_family(structure).strategy
+    matrices = kind.read_attribute_matrices(
         structure,
-        [_read_prefixed(arrays, f"split{a}.") for a in range(len(structure.block_attributes))],
+        [select_prefixed(arrays, f"split{a}.") for a in range(len(structure.block_attributes))],
     )
-    block_sets = tuple(
-        BlockSet(
-            blocks=arrays[f"family{i}.blocks"],
-            basis=Basis(basis, arrays[f"family{i}.index"], arrays[f"family{i}.scale"]),
-            M=arrays[f"family{i}.M"],
-            multiples=_read_multiples(arrays, i),
-        )
-        for i, basis in enumerate(header["bases"])
-    )
-    if tree and block_sets:
-        raise PlanError("the strategy does not measure each block once")
-    tree_blocks = range(len(structure.noisy_blocks) if tree else 0)
-    return kind(
+    build: Callable[..., IntegerStrategy[Structure]] = kind
+    return build(
         structure,
         matrices,
         sensitivity_squared=int(header["sensitivity_squared"]),
         column_squares=arrays["column_squares"],
         unit_variances=arrays["unit_variances"],
         max_records=int(header["max_records"]),
-        **(
-            {"tree_blocks": tuple(_read_tree_block(arrays, i) for i in tree_blocks)}
-            if tree
-            else {"block_sets": block_sets}
-        ),
+        **kind.read_blocks(structure, header, arrays),
     )
-
-
-def _read_tree_block(arrays: Arrays, i: int) -> TreeBlock:
-    """Read the matrices of a block that is a tree."""
-    members = _read_prefixed(arrays, f"tree{i}.")
-    steps = range((len(members) - 2) // 2)
-    return TreeBlock(
-        block=int(members["block"]),
-        root=members["root"],
-        steps=tuple(
-            StepMatrices(members[f"step{j}.children"], members[f"step{j}.dense"]) for j in steps
-        ),
-    )
-
-
-def _read_multiples(arrays: Arrays, i: int) -> tuple[IntArray, ...]:
-    """Read the multiples of the blocks of a set, in their order; none if there are none."""
-    multiples = _read_prefixed(arrays, f"family{i}.multiples")
-    blocks = arrays[f"family{i}.blocks"].tolist() if multiples else ()
-    return tuple(multiples[str(block)] for block in blocks)
-
-
-def _read_prefixed(arrays: Arrays, prefix: str) -> Arrays:
-    """Return the arrays whose names begin with a prefix, by the rest of their names."""
-    return {
-        name.removeprefix(prefix): array
-        for name, array in arrays.items()
-        if name.startswith(prefix)
-    }
 
 
 def read_contents(path: str | PathLike[str]) -> tuple[Header, Arrays, str]:

@@ -18,8 +18,12 @@ from fitplug.errors import BudgetError
 from fitplug.numeric import floor_float
 from fitplug.privacy.budgets import check_delta, check_epsilon
 from fitplug.privacy.discrete_noise import CONTINUOUS, USUAL, CurveLoss
-from fitplug.privacy.gaussian_curve import compute_gaussian_log_delta
-from fitplug.privacy.zcdp import SAFE, compute_zcdp_epsilon, compute_zcdp_log_delta
+from fitplug.privacy.zcdp import (
+    SAFE,
+    compute_gaussian_log_delta,
+    compute_zcdp_epsilon,
+    compute_zcdp_log_delta,
+)
 
 _SMALLEST_COST, _LARGEST_COST = 1e-9, 1e6
 """A smaller cost is converted as the first, and a larger one as no protection: both are safe."""

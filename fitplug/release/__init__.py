@@ -5,9 +5,7 @@ from fitplug.release.answer_parts import (
     ANSWER_PARTS,
     AnswersPart,
     PartedAnswers,
-    Stride,
     WrittenPart,
-    describe_place,
     find_answers_part,
     name_part,
     write_answers_part,
@@ -52,6 +50,7 @@ from fitplug.release.periods import (
 from fitplug.release.release import Release
 from fitplug.release.review_texts import About, format_markdown
 from fitplug.release.reviews import review
+from fitplug.release.strides import Stride, describe_place
 from fitplug.release.table_parts import TablePart, write_table_part
 from fitplug.release.tables import (
     MEASURES,

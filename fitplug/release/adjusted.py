@@ -4,7 +4,7 @@ Noise makes small counts negative at times, and sums of measures less or more th
 can have. Tables without negative counts that all agree with one
 histogram x >= 0 are found by generalised least squares, min |(y - A x) / sigma|^2. The noise of the
 answers y is independent and of equal variance, so this is the least squares of their true
-covariance. A count that is held at zero pulls the counts beside it up, so the estimates are no
+covariance. A count raised to zero pulls the counts next to it up, so the estimates are no
 longer right on average, and by how much depends on the unknown counts. That is why adjusted tables
 have no standard deviations: nobody knows their bias. Statistics are for the release itself.
 docs/theory/post-processing.md has the proofs.

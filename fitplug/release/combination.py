@@ -1,7 +1,7 @@
 """Combinations: sums, differences and ratios of released answers, with their covariance.
 
-A linear combination has an exact standard deviation, that of the full covariance sigma^2 R R'. The
-standard deviation of a ratio, or of a formula of several, is that of the delta method: the std of
+A linear combination has an exact standard deviation, from the full covariance sigma^2 R R'. The
+standard deviation of a ratio, or of a formula of several, comes from the delta method: the std of
 its first-order expansion at the estimates, which is a linear combination.
 docs/theory/post-processing.md has both.
 """
@@ -204,8 +204,8 @@ def _estimate_covariances(
             continue
         above, below, (ratio, std) = sums[k][0], sums[k][1], numbers[k]
         if abs(ratio) * below.std >= _LEAST_SHARE * above.std:
-            # The variance of a - r b is that of a, less 2 r times the covariance, plus r^2 times
-            # that of b; and the std of the ratio is that of a - r b over b.
+            # var(a - r b) = var(a) - 2 r cov(a, b) + r^2 var(b), and the ratio's std is
+            # std(a - r b) / b.
             square = (std * below.value) ** 2
             covariances[k] = (above.std**2 + (ratio * below.std) ** 2 - square) / (2 * ratio)
         else:

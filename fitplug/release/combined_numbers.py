@@ -16,8 +16,7 @@ import numpy as np
 
 from fitplug.display import MOST_GROUPS, MOST_ROWS, make_table
 from fitplug.numeric import BoolArray, FloatArray
-from fitplug.release.noisy_answers import find_quantile
-from fitplug.workload import DEFAULT_CONFIDENCE
+from fitplug.workload import DEFAULT_CONFIDENCE, find_quantile
 
 _HEADINGS = "estimate of", "value", "std", "95% interval"
 

@@ -81,8 +81,8 @@ def write_folder(
         release: The noisy answers.
         location: The folder, which must be new or empty; a path or a URL of a store.
         confidence: The confidence of the intervals of groups whose target has none.
-        most: The largest number of answers of a part, and about that of the rows of a part of a
-            table.
+        most: The largest number of answers of a part, and about the largest number of rows of a
+            part of a table.
 
     Raises:
         InputError: The folder is not empty, or is in a store that cannot hold a release.
@@ -192,7 +192,7 @@ def publish_folder(
 ) -> None:
     """Move a complete release from a local staging area to its place, in one step.
 
-    The folder gets the files that the manifests name, and those beside them, and nothing else:
+    The folder gets the files that the manifests name, the manifests, and nothing else:
     what a killed writer left in the staging area holds other draws of the same answers, which
     nobody may see. The staging area stays as it is.
 

@@ -29,12 +29,11 @@ from fitplug.release.answer_parts import (
     ANSWER_PARTS,
     AnswersPart,
     PartedAnswers,
-    Stride,
-    describe_place,
     encode_part,
     write_answers_part,
 )
 from fitplug.release.noisy_answers import LIMITS, NoisyAnswers
+from fitplug.release.strides import Stride, describe_place
 from fitplug.workload import Workload, read_bound_unit
 
 PLAN, MANIFEST = "plan.npz", "manifest.json"

@@ -22,7 +22,7 @@ from fitplug.ledger import Entry
 from fitplug.numeric import UNIT_ROUNDOFF, AnyArray, FloatArray, IntArray, ceil_float, freeze
 from fitplug.plan import Plan
 from fitplug.privacy import DiscreteNoise, epsilon_at
-from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence, quantile
+from fitplug.workload import DEFAULT_CONFIDENCE, find_quantile
 
 Limited: TypeAlias = Literal["declared", "enforced"]
 """Why a person has at most so many rows.
@@ -199,7 +199,7 @@ class NoisyAnswers:
             Those of a folder in parts are read when they are needed: by slices, or by
             `numpy.asarray`.
         rho: The cost of this release in rho of zCDP, for one person in the plan's unit of privacy.
-        noise_scale: The standard deviation of the noise divided by that of the plan's noise.
+        noise_scale: The standard deviation of the noise divided by the plan's `noise_std`.
         entry: The ledger's entry, if the release was charged to a ledger.
         limited: "enforced" if the count kept no more records of a person than the plan's unit
             says: estimates and intervals are then about the records kept, and not about all
@@ -328,9 +328,9 @@ class NoisyAnswers:
         answer with a probability between 94.4 % and 95.6 %. If it is 1, the least that a plan may
         have, that probability is only about 88 %.
 
-        The exact answer is that of the records that were counted. If a limit left out records of
-        persons with many, the interval need not cover the answer of all records. `population` says
-        which records were counted.
+        The interval is for the exact answer over the rows that were counted. If a limit left out
+        rows of persons with many, it need not cover the answer over all rows. `population`
+        describes which rows were counted.
 
         Args:
             name: The group.
@@ -348,34 +348,6 @@ class NoisyAnswers:
         """
         group = self.plan.workload[name]
         stds = np.sqrt(self.variances[name])
-        moe = compute_moe(confidence, stds, group.size if simultaneous else 1)
+        moe = find_quantile(confidence, group.size if simultaneous else 1) * stds
         estimates = self.estimates[name]
         return estimates - moe, estimates + moe
-
-
-def compute_moe(confidence: float, stds: float | AnyArray, together: int = 1) -> AnyArray:
-    """Compute margins of error.
-
-    Args:
-        confidence: The probability that an interval covers the exact answer.
-        stds: The standard deviations of the estimates.
-        together: The number of intervals that cover their exact answers all at once with this
-            probability; 1 for intervals one at a time.
-
-    Returns:
-        The margins of error, of the shape of the standard deviations.
-
-    Raises:
-        WorkloadError: The confidence is out of range.
-    """
-    return np.asarray(find_quantile(confidence, together) * stds)
-
-
-def find_quantile(confidence: float, together: int = 1) -> float:
-    """Return how many standard deviations a margin of error has; see `compute_moe`.
-
-    Raises:
-        WorkloadError: The confidence is out of range.
-    """
-    check_confidence(confidence)
-    return float(quantile(confidence, together))

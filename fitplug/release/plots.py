@@ -176,7 +176,7 @@ def _plot_lines(shown: _Estimates, ax: Any) -> Figure:
     lines, spans = (part.reshape(len(along), -1) for part in (shown.values, shown.moe))
     width = min(10.0, 4.5 + 0.12 * len(along))
     title, room = "", width - 1.0
-    if len(kinds) > 1:  # the legend stands beside the axes, which keep their width
+    if len(kinds) > 1:  # the legend goes next to the axes, whose width stays the same
         title = shorten(shown.factors[1].attribute)
         width += 0.8 + LETTER_WIDTH * max(map(len, [title, *map(shorten, kinds)]))
     with open_figure(width, 4.0, ax=ax) as (figure, axes):

@@ -43,8 +43,8 @@ from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
 def keep_answers(release: NoisyAnswers, location: str | PathLike[str]) -> Iterator[None]:
     """Keep the plan and the answers elsewhere if the block fails with an OSError.
 
-    They are kept in a new folder that only its owner can read: beside the place, in the current
-    folder, or in the folder of temporary files, whichever can be written first.
+    They are written to a new folder that only its owner can read: next to the location, in the
+    current folder, or in the folder of temporary files, whichever works first.
 
     Args:
         release: The noisy answers.
@@ -178,7 +178,7 @@ class Release(NoisyAnswers):
 
         Args:
             name: The group.
-            confidence: The confidence of the intervals; if None, that of the group's target, or
+            confidence: The confidence of the intervals; if None, the group's target sets it;
                 0.95 if the target has none.
             simultaneous: Whether all intervals of the group cover their exact answers at once; if
                 None, as in the group's target.

@@ -14,8 +14,8 @@ from fitplug.errors import WorkloadError
 from fitplug.families import Output
 from fitplug.files import ArrowTable, Columns, import_library
 from fitplug.numeric import AnyArray, FloatArray
-from fitplug.release.noisy_answers import NoisyAnswers, compute_moe
-from fitplug.workload import DEFAULT_CONFIDENCE, QueryGroup, check_confidence
+from fitplug.release.noisy_answers import NoisyAnswers
+from fitplug.workload import DEFAULT_CONFIDENCE, QueryGroup, check_confidence, find_quantile
 
 if TYPE_CHECKING:
     import pandas
@@ -62,7 +62,8 @@ class Intervals(NamedTuple):
 
     def compute_moe(self, group: QueryGroup, stds: AnyArray) -> AnyArray:
         """Compute the margins of error of a group's answers from their standard deviations."""
-        return compute_moe(self.confidence, stds, group.size if self.simultaneous else 1)
+        together = group.size if self.simultaneous else 1
+        return np.asarray(find_quantile(self.confidence, together) * stds)
 
 
 class TableSlice(NamedTuple):
@@ -132,7 +133,7 @@ def choose_intervals(
 
     Args:
         group: The group.
-        confidence: The confidence; if None, that of the group's target.
+        confidence: The confidence; if None, the group's target sets it.
         simultaneous: Whether the intervals are simultaneous; if None, as in the group's target.
         default: The confidence if the target has none.
 

@@ -17,8 +17,8 @@ from fitplug.expressions import Expressions, list_sums
 from fitplug.release.combination import estimate
 from fitplug.release.combined_numbers import Estimate, find_ratio_interval
 from fitplug.release.linear_combinations import read_combination
-from fitplug.release.noisy_answers import NoisyAnswers, find_quantile
-from fitplug.workload import DEFAULT_CONFIDENCE, AddRemove, BoundUnit
+from fitplug.release.noisy_answers import NoisyAnswers
+from fitplug.workload import DEFAULT_CONFIDENCE, AddRemove, BoundUnit, find_quantile
 
 _MOST_LETTERS = 120
 """The largest length of how rows are understood, in an error: a filter may list many values."""

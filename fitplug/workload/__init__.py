@@ -28,7 +28,7 @@ from fitplug.workload.targets import (
     DEFAULT_CONFIDENCE,
     LEAST_CONFIDENCE,
     check_confidence,
-    quantile,
+    find_quantile,
     two_sided_quantile,
 )
 from fitplug.workload.units import (
@@ -66,12 +66,12 @@ __all__ = [
     "check_products",
     "classify_cells",
     "find_classes",
+    "find_quantile",
     "is_blank",
     "is_misnamed",
     "marginal",
     "marginals",
     "number_classes",
-    "quantile",
     "queries",
     "ranges",
     "read_bound_unit",

@@ -229,7 +229,7 @@ def marginals(
     """Ask for the marginal tables of all combinations of up to some number of attributes.
 
     They are the groups of `marginal` for each combination, with the same names, and a million of
-    them take a few seconds. They go into the list of groups of a Workload, beside others.
+    them take a few seconds. They go into a Workload's list of groups, with others.
 
         fp.Workload(domain, [fp.marginals(domain, ways=3, std=5.0), fp.total(std=1.0)])
 

@@ -79,10 +79,10 @@ class TargetForm(NamedTuple):
         if self.kind == "std":
             return _square_down(values)
         assert self.confidence is not None
-        z = np.asarray(quantile(self.confidence))
+        z = np.asarray(find_quantile(self.confidence))
         if self.simultaneous:
             counts, where = np.unique(queries, return_inverse=True)
-            z = np.array([quantile(self.confidence, count) for count in counts.tolist()])
+            z = np.array([find_quantile(self.confidence, count) for count in counts.tolist()])
             z = z[where].reshape(np.shape(queries))
         squares = np.asarray(_square(values / z, is_alone=not self.shape))
         # The quantile, the division and the square each have an error of a few units in the last
@@ -245,16 +245,20 @@ def two_sided_quantile(confidence: float) -> float:
     return math.sqrt(2) * float(erfinv(confidence))
 
 
-def quantile(confidence: float, queries: int = 1) -> float:
+def find_quantile(confidence: float, queries: int = 1) -> float:
     """Compute z with P(|N_i| <= z for all i) >= confidence, for standard normal N_i.
 
     This is Sidak's inequality (1967). It holds for every correlation of the N_i, and is an equality
     if they are independent.
 
     Args:
-        confidence: Strictly between 0 and 1.
+        confidence: From 1e-6 to less than 1.
         queries: The number of the N_i; with one, this is `two_sided_quantile`.
+
+    Raises:
+        WorkloadError: The confidence is out of range.
     """
+    check_confidence(confidence)
     if queries <= 1:
         return two_sided_quantile(confidence)
     each = math.log(confidence) / queries

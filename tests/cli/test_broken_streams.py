@@ -122,7 +122,7 @@ def test_an_output_that_is_no_file_is_not_read(tmp_path: Path, command: list[str
     os.mkfifo(tmp_path / "pipe")
     ran = fitplug(*command, make(tmp_path / "spec"), "--output", tmp_path / "pipe")
     assert ran.code == 2
-    assert "pipe is no regular file; name another file" in ran.err
+    assert "pipe is not a regular file; name another file" in ran.err
 
 
 @pytest.mark.parametrize("option", ["--delta", "--max-rho"])

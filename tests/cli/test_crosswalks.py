@@ -344,7 +344,7 @@ class TestEstimate:
             ("GEOID,a,b\n01,a,b\n", [], "which of the file's 3 columns"),
             ("x,z\n01,a\n", ["--attribute", "GEOIT"], "did you mean 'GEOID'"),
             ("GEOID,z\n01,a\n", ["--region", "y"], "no column 'y'"),
-            ("GEOID,z\n01,a\n", ["sexes"], "none of its groups tells 'GEOID' apart"),
+            ("GEOID,z\n01,a\n", ["sexes"], "none of its groups has the attribute 'GEOID'"),
         ],
     )
     def test_what_is_wrong(self, blocks, content, options, says):
@@ -359,7 +359,7 @@ class TestEstimate:
     def test_an_attribute_that_groups_do_not_have(self, blocks, tmp_path):
         place, _, _ = blocks
         ran = fitplug("estimate", place / "out", "sexes", "--by", "GEOID")
-        assert "expression 'sexes': none of its groups tells 'GEOID' apart; use one" in ran.err
+        assert "expression 'sexes': none of its groups has the attribute 'GEOID'; use" in ran.err
         (tmp_path / "e.csv").write_text("name,expression\nx,sexes\n")
         ran = fitplug("estimate", place / "out", "--from", tmp_path / "e.csv", "--by", "GEOID")
         assert "sexes" not in ran.err
@@ -368,8 +368,8 @@ class TestEstimate:
         answers = np.zeros(2, dtype=np.int64)
         fp.Release(plan=plan, answers=answers, rho=plan.rho).save(tmp_path / "out")
         ran = fitplug("estimate", tmp_path / "out", "SEX", "--by", "AGE")
-        assert "no group of this release tells 'AGE' apart; choose for --by" in ran.err
-        assert ran.err.endswith("what its groups tell apart: 'SEX'\n")
+        assert "no group of this release has the attribute 'AGE'; choose for --by" in ran.err
+        assert ran.err.endswith("one that a group has: 'SEX'\n")
 
     def test_columns_by_name(self, blocks):
         place, _, x = blocks

@@ -58,8 +58,6 @@ GOLDEN = """\
  people[sex = 1] / people (approximate)      0.5000  0.0204  0.0401  0.4599  0.5401
 each interval at 95% confidence; the std is that of the noise
 approximate: ratios, whose std is that of the delta method
-Every matching row was counted. The guarantee assumes at most one row per person; fitplug did not \
-check this.
 """
 
 
@@ -131,7 +129,7 @@ def test_a_line_may_be_an_expression_alone(out, tmp_path):
         ("name,expression\na,\n", "line 2 has no expression"),
         (
             "name,expression\na,totel\n",
-            "line 2 is no expression on this release: it is wrong from column 1",
+            "line 2 is not an expression on this release: it is wrong from column 1",
         ),
         ("name,expression\n", "nothing to estimate"),
     ],
@@ -295,10 +293,10 @@ class TestFiles:
         (tmp_path / "people.txt").write_text("Ann Smith: ZEBRACANARY 7\n")
         ran = fitplug("estimate", out, "--from", tmp_path / "people.txt")
         assert ran.code == 2
-        assert "people.txt: line 1 is no expression on this release" in ran.err
+        assert "people.txt: line 1 is not an expression on this release" in ran.err
         assert "ZEBRA" not in ran.err
         assert "Ann" not in ran.err
         (tmp_path / "people.csv").write_text('name,expression\n"ZEBRACANARY,7\n')
         ran = fitplug("estimate", out, "--from", tmp_path / "people.csv")
-        assert re.search(r"people.csv: line 2 or before it is no CSV", ran.err)
+        assert re.search(r"people.csv: line 2 or before it is not CSV", ran.err)
         assert "ZEBRA" not in ran.err

@@ -123,7 +123,7 @@ def test_what_is_refused(tmp_path):
     (tmp_path / "release.toml").write_text("mine")
     done = fitplug("init", "d.parquet", cwd=tmp_path)
     assert done.returncode == 2
-    assert "release.toml exists already; name another with --output" in done.stderr
+    assert "release.toml already exists. Name another file with --output" in done.stderr
     assert (tmp_path / "release.toml").read_text() == "mine"
     (tmp_path / "c.csv").write_text("attribute,value\nx,1\n")
     done = fitplug("init", "d.parquet", "--codebook", "c.csv", "--output", "s.toml", cwd=tmp_path)

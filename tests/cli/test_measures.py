@@ -209,7 +209,7 @@ class TestRelease:
         (tmp_path / "targets.csv").write_text(rows.replace("sum", "total"))
         ran = fitplug("design", path, "--output", tmp_path / "plan.npz")
         assert ran.code == 2
-        assert "line 2: its INCOME is no row of the group" in ran.err
+        assert "line 2: its INCOME is not a row of the group" in ran.err
 
 
 class TestReport:

@@ -107,7 +107,7 @@ def test_a_report_tells_that_the_ledger_has_too_little(tmp_path):
     assert (
         f"the ledger {tmp_path / 'budget.db'} has rho = 0.05 left, and this plan costs " in told.err
     )
-    assert "--max-rho 0.05` tells how" in told.err
+    assert "--max-rho 0.05` shows how" in told.err
     assert str(COST)[:5] in told.err
     relaxed = fitplug("report", spec, "--max-rho", "0.05")
     assert relaxed.code == 3

@@ -103,7 +103,7 @@ def test_usage_errors_name_the_help_of_their_command():
     for arguments, says in {
         ("report",): "Missing argument 'PLAN'. See `fitplug report --help`.",
         ("ledger", "show"): "Missing argument 'PATH'. See `fitplug ledger show --help`.",
-        ("shw",): "No such command 'shw'. See `fitplug --help`.",
+        ("shw",): "No such command 'shw'. Did you mean 'show'? See `fitplug --help`.",
         ("estimate", "out", "-by", "SEX"): "No such option: -b. Did you mean --by? "
         "See `fitplug estimate --help`.",
         ("estimate", "out", "-c"): "No such option: -c. See `fitplug estimate --help`.",

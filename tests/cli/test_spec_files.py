@@ -102,7 +102,7 @@ class TestCodebooks:
                 "line 2: min and max must be",
             ),
             ("attribute,value,min,max\nSEX,1,,\nSEX,,1,2\n", "c.csv", "has lines already"),
-            ('attribute,value\nSEX,"1\n', "c.csv", "line 2 or before it is no CSV"),
+            ('attribute,value\nSEX,"1\n', "c.csv", "line 2 or before it is not CSV"),
             ("attribute,value\n", "c.csv", "is empty"),
             ("{", "c.json", "is not valid JSON"),
             ("[]", "c.json", "must be an object"),
@@ -157,14 +157,14 @@ class TestTargets:
         found = load_spec(tmp_path / "spec.toml").workload["pyramid"].variances
         np.testing.assert_array_equal(found[:, 0], [25.0, 4.0])
         (tmp_path / "t.csv").write_text("SEX,std\nall,5\ngop,2\n")
-        with pytest.raises(SpecError, match="its SEX is no row of the group; did you mean 'gap'"):
+        with pytest.raises(SpecError, match="its SEX is not a row of the group; did you"):
             load_spec(tmp_path / "spec.toml")
 
     @pytest.mark.parametrize(
         ("query", "says"),
         [
-            ("{}", "{} is no query; write one of ranges, rows, crosswalk"),
-            ('{ rows = { a = ["1"] }, ranges = [] }', "rows and ranges is no query"),
+            ("{}", "{} is not a query. Write one of ranges, rows, crosswalk"),
+            ('{ rows = { a = ["1"] }, ranges = [] }', "rows and ranges is not a query"),
             ("{ rows = 3 }", "must be a mapping from labels to lists of values, not 3"),
             ("{ rows = { a = [1] } }", "1 is no value of SEX; did you mean '1'"),
             ("{ row = { a = [1] } }", "unknown key 'row'; did you mean 'rows'"),
@@ -186,7 +186,7 @@ class TestTargets:
             ('AGE = "prefix"\nstd = -1.0', "std = -1 must be"),
             ('AGE = "prefix"\nstd = "1.0"', "std = '1.0' is a text; remove the quotes"),
             ('AGE = "perfix"\nstd = 1.0', "AGE = 'perfix' is no kind of query"),
-            ('AEG = "prefix"\nstd = 1.0', "'AEG' is no attribute"),
+            ('AEG = "prefix"\nstd = 1.0', "'AEG' is neither an attribute"),
         ],
     )
     def test_the_place_of_a_query_has_one_form(self, tmp_path, name, query, says):
@@ -238,7 +238,7 @@ class TestTargets:
                 "SXE,std\n1,3\n",
                 "the name of column 1 is no attribute of 'pyramid'; did you mean 'SEX'?",
             ),
-            ("SEX,std\n3,3\n", "line 2: its SEX is no row of the group; known: '1', '2'"),
+            ("SEX,std\n3,3\n", "line 2: its SEX is not a row of the group; known: '1', '2'"),
             ("SEX,std\n1,x\n", "line 2: std is no number"),
             ("SEX,std\n1,-1\n", "line 2: std must be finite, greater than zero"),
             ("SEX,std\n1,nan\n", "line 2: std must be finite"),
@@ -255,7 +255,7 @@ class TestTargets:
             ),
             (
                 "group,SEX,std\npyramid,,3\npiramid,1,2\n",
-                "line 3: its group is no query group of the spec; did you mean 'pyramid'",
+                "line 3: its group is not a query group of the spec; did you mean 'pyramid'",
             ),
             ("", "the file of targets is empty"),
         ],

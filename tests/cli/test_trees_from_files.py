@@ -130,7 +130,7 @@ WRONG = {
     "ragged.csv": ("GEOID,x\n{0},1\n{1}\n", "line 3 has another number of cells"),
     "other.csv": ("ZEBRACANARY,x\n{0},1\n", "no column 'GEOID' or 'tract'"),
     "columns.csv": ("GEOID,GEOID\n{0},1\n", "several columns 'GEOID'"),
-    "quotes.csv": ('GEOID\n{0}\n"ZEBRACANARY', "is no CSV"),
+    "quotes.csv": ('GEOID\n{0}\n"ZEBRACANARY', "is not CSV"),
     "people.csv": ("GEOID\nZEBRACANARY1\nZEBRACANARY2\n", "line 2: the code has 12 characters"),
     "book.json": ("{{}}", "are read from CSV or Parquet"),
     "damaged.parquet": ("PAR1ZEBRACANARYPAR1", "damaged.parquet: cannot be read"),
@@ -151,7 +151,7 @@ def test_what_is_wrong_with_parquet(tmp_path):
         return {"levels": BY_PREFIX, "codebook": "t.parquet"}
 
     refused(tmp_path, of(pa.array([1.5])), "column 1 must hold texts or integers, not double")
-    refused(tmp_path, of(pa.array([1001])), "row 1: the code is no text")
+    refused(tmp_path, of(pa.array([1001])), "row 1: the code is not text")
     refused(tmp_path, of(pa.array([TRACTS[0], None])), "row 2: there is no value")
     refused(tmp_path, of(pa.array([TRACTS[0]] * 2)), "row 2: the code is listed twice")
     refused(tmp_path, of(pa.array([2**62])), "row 1: the code must be below 2\\*\\*62")

@@ -119,7 +119,7 @@ def test_counts_of_other_rows_are_not_released(tmp_path: Path, other: str) -> No
     (tmp_path / "other.toml").write_text(other)
     ran = fitplug("release", tmp_path / "other.toml", "--counts", tmp_path / "spec.counts.npz")
     assert ran.code == 2
-    assert "spec.counts.npz: these were counted so: each row stands for POP records;" in ran.err
+    assert "spec.counts.npz was counted by other rules (each row stands for POP records;" in ran.err
     assert not (tmp_path / "release").exists()
     assert not (tmp_path / "budget.db").exists()
 

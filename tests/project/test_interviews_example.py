@@ -131,7 +131,7 @@ def test_the_readme_tells_what_the_units_cost(
     assert list(told) == list(compare.UNITS)
     quick = set(compare.UNITS) - {BOUNDED}
     rests = check_costs(quick, compare, told, place, monkeypatch, capsys)
-    assert all(float(rest.removesuffix("%")) <= 0.1 for rest in rests.values())
+    assert all(float(rest.removesuffix("%")) <= 0.2 for rest in rests.values())
 
 
 @pytest.mark.long
@@ -146,7 +146,7 @@ def test_the_readme_tells_what_records_in_other_cells_cost(
     # How loose the bound is depends on the plan that is found.
     rests = check_costs(names, compare, told, place, monkeypatch, capsys, error=0.2)
     gap, _, said = rests[BOUNDED].partition("% ")
-    assert float(gap) == pytest.approx(32, abs=10)
+    assert float(gap) == pytest.approx(74, abs=25)
     assert said == "(its rho is a bound)"
 
 
@@ -199,7 +199,7 @@ def test_both_releases_are_charged_to_one_ledger(place: Path) -> None:
 def test_what_a_smaller_limit_loses_is_estimated(place: Path) -> None:
     ran = fitplug("truncation", place / "three", place / "release", "industry")
     assert ran.code == 0, ran.err
-    assert "with at most 3 of each person, at most one in each cell of YEAR" in ran.out
+    assert "with at most 3 per person, at most one in each cell of YEAR" in ran.out
     few, many = (fp.Release.load(place / name) for name in ("three", "release"))
     lost = fp.estimate_truncation(few, many, "industry")
     exact = count_kept(9) - count_kept(3)

@@ -13,7 +13,7 @@ from scipy.stats import chi2, norm
 import fitplug as fp
 from fitplug.families import LEAST_NOISE
 from fitplug.files import write_with_digest
-from fitplug.workload.targets import quantile, two_sided_quantile
+from fitplug.workload.targets import find_quantile, two_sided_quantile
 from tests.helpers.many_releases import release_often
 from tests.helpers.places import ROOT
 from tests.helpers.plans import describe
@@ -133,13 +133,13 @@ class TestQuantile:
     @pytest.mark.parametrize("confidence", [1e-6, 0.3, 0.5, 0.9, 0.95, 1 - 1e-9])
     @pytest.mark.parametrize("queries", [1, 2, 7, 192, 10**6, 10**18])
     def test_is_sidaks(self, confidence, queries):
-        z = quantile(confidence, queries)
+        z = find_quantile(confidence, queries)
         # k log P(|N| <= z) = log confidence, to the digits that the tail holds.
         inside = queries * np.log1p(-2 * norm.sf(z)) if z > 0.5 else queries * np.log(
             2 * norm.cdf(z) - 1
         )  # fmt: skip
         assert inside == pytest.approx(math.log(confidence), rel=1e-9)
-        assert quantile(confidence, 1) == two_sided_quantile(confidence)
+        assert find_quantile(confidence, 1) == two_sided_quantile(confidence)
 
     def test_covers_whatever_the_correlations(self):
         """Sidak's inequality, on normals of many correlations; an equality if independent."""
@@ -148,7 +148,7 @@ class TestQuantile:
             F = rng.normal(size=(8, rank)) + (50 * np.eye(8, 40) if rank == 40 else 0.0)
             F /= np.linalg.norm(F, axis=1, keepdims=True)
             draws = np.abs(rng.normal(size=(20_000, rank)) @ F.T).max(axis=1)
-            share = (draws <= quantile(0.9, 8)).mean()
+            share = (draws <= find_quantile(0.9, 8)).mean()
             assert share >= 0.9 - 5 * math.sqrt(0.09 / 20_000)
 
 
@@ -156,7 +156,7 @@ class TestTargets:
     def test_are_met_at_once(self):
         group = fp.marginal("age", "sex", moe=10.0, confidence=0.9, simultaneous=True, name="t")
         plan = fp.design(fp.Workload(DOMAIN, [group]))
-        z = quantile(0.9, 8)
+        z = find_quantile(0.9, 8)
         assert (z * np.sqrt(plan.variances["t"]) <= 10.0).all()
         assert np.sqrt(plan.variances["t"]).max() * z == pytest.approx(10.0, rel=1e-3)
         assert "moe 10 at 90% simultaneous" in plan.summary()
@@ -168,7 +168,7 @@ class TestTargets:
         moe = np.array([5.0, 10.0])
         group = fp.marginal("age", "sex", moe=moe, confidence=0.9, simultaneous=True)
         (bound,) = fp.Workload(DOMAIN, [group]).groups
-        expected = np.broadcast_to((moe / quantile(0.9, 8)) ** 2, (4, 2))
+        expected = np.broadcast_to((moe / find_quantile(0.9, 8)) ** 2, (4, 2))
         np.testing.assert_allclose(bound.variances, expected, rtol=1e-14)
         assert (bound.variances <= expected).all()
 

@@ -10,7 +10,7 @@ import pytest
 
 import fitplug as fp
 from fitplug.release.tables import RESULT_COLUMNS
-from fitplug.workload.targets import quantile
+from fitplug.workload.targets import find_quantile
 from tests.helpers import people
 
 LIBRARIES = ("pyarrow", "pandas", "polars")
@@ -52,7 +52,7 @@ def test_a_row_per_answer(release, library, name, labels):
         assert held[attribute] == own
     target = release.plan.workload[name].target
     confidence = target.confidence or 0.95
-    z = quantile(confidence, 6 if target.simultaneous else 1)
+    z = find_quantile(confidence, 6 if target.simultaneous else 1)
     std = np.sqrt(release.variances[name].ravel())
     estimate = release.estimates[name].ravel()
     expected = (estimate, std, z * std, estimate - z * std, estimate + z * std, confidence)

@@ -86,7 +86,7 @@ def find_budget_warning(spec: Spec, plan: Plan) -> str | None:
     shown = format_down(floor_written(left))
     return (
         f"{spec.path}: the ledger {spec.ledger_path} has rho = {shown} left, and this plan costs "
-        f"{format_up(needed)}; `fitplug report {spec.path} --max-rho {shown}` tells how to relax "
+        f"{format_up(needed)}; `fitplug report {spec.path} --max-rho {shown}` shows how to relax "
         "the targets"
     )
 
@@ -108,7 +108,7 @@ def check_max_rho(spec: Spec, plan: Plan) -> None:
     raise OverBudget(
         f"{spec.path}: the targets cost rho = {format_up(needed)}, more than max_rho = "
         f"{float(most):g}; multiply every std and moe by {relax:.4g}, or raise max_rho; `fitplug "
-        f"report {spec.path}` tells which targets to relax instead",
+        f"report {spec.path}` shows which targets to relax instead",
         requested=needed,
         remaining=floor_written(most),
     )
@@ -137,7 +137,7 @@ def check_first_charge(spec: Spec, plan: Plan, covered_by: int | str | None) -> 
         raise OverBudget(
             f"{spec.path}: the release costs rho = {format_up(needed)}, more than the whole "
             f"budget, [ledger] {shown:g}; nothing was charged: relax the targets, "
-            f"`fitplug report {spec.path} --max-rho {format_down(shown)}` tells how",
+            f"`fitplug report {spec.path} --max-rho {format_down(shown)}` shows how",
             requested=needed,
             remaining=shown,
         )

@@ -42,7 +42,7 @@ def design(
     as_json: JsonOption = False,
     verbose: VerboseOption = False,
 ) -> None:
-    """Design the plan, show it and write it to a file. No data is read."""
+    """Design a plan, show it and write it to a file. No data is read."""
     set_up_output(quiet=quiet, as_json=as_json, verbose=verbose)
     spec = load_spec(spec_file)
     path = output or spec_file.with_suffix(".plan.npz")

@@ -19,7 +19,7 @@ import typer
 from fitplug.errors import WorkloadError
 from fitplug.expressions import Expression, Expressions, Runs, list_sums
 from fitplug.release import MEASURES, RESULT_COLUMNS, Release, estimate_read, read_combination
-from fitplug.workload import check_confidence, quantile
+from fitplug.workload import check_confidence, find_quantile
 from fitplug_cli.inputs import (
     NamedExpression,
     RegionOptions,
@@ -137,7 +137,7 @@ def estimate_expressions(
     regions = None if options is None else find_regions(parser.selector, options)
     pairs = [*product([""] if regions is None else regions.cells, expressions)]
     terms = _read_expressions(parser, pairs, regions)
-    width = quantile(confidence, len(pairs) if simultaneous else 1)
+    width = find_quantile(confidence, len(pairs) if simultaneous else 1)
     results = np.full((len(MEASURES), len(pairs)), math.nan)
     approximate = np.zeros(len(pairs), dtype=bool)
     for k, estimate in enumerate(_report_progress(estimate_read(release, terms), len(pairs))):
@@ -153,7 +153,15 @@ def estimate_expressions(
         confidence=confidence,
         simultaneous=simultaneous,
         population=release.population,
+        is_of_all_rows=_counts_all_rows(release),
     )
+
+
+def _counts_all_rows(release: Release) -> bool:
+    """Return whether a release counted every row as one record, and divided no values."""
+    if release.limited != "declared" or release.rows is not None or release.outside:
+        return False
+    return not release.plan.workload.measure_rules
 
 
 def _name_region_column(regions: Regions) -> str:
@@ -194,15 +202,15 @@ def _check_has_attribute(
     suitable = [group.name for group in workload.groups if attribute in group.attributes]
     if suitable:
         error = (
-            f"expression {named.text!r}: none of its groups tells {attribute!r} apart; use one "
-            f"that does: {', '.join(map(repr, suitable))}"
+            f"expression {named.text!r}: none of its groups has the attribute {attribute!r}; use "
+            f"one that does: {', '.join(map(repr, suitable))}"
         )
         raise WorkloadError(named.explain_error(error))
     others = dict.fromkeys(name for group in workload.groups for name in group.attributes)
     known = ", ".join(map(repr, others)) or "none, as it has totals only"
     raise WorkloadError(
-        f"no group of this release tells {attribute!r} apart; choose for --by what its groups tell "
-        f"apart: {known}"
+        f"no group of this release has the attribute {attribute!r}; choose for --by one that a "
+        f"group has: {known}"
     )
 
 

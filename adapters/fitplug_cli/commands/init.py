@@ -300,5 +300,5 @@ def _quote(value: str) -> str:
 
 def _check_is_new(target: Path) -> None:
     if target.exists():
-        raise InputError(f"{target} exists already; name another with --output")
+        raise InputError(f"{target} already exists. Name another file with --output")
     check_parent_folder(target)

@@ -99,7 +99,10 @@ def init(
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Create a ledger with its total budget: --rho, or --epsilon with --delta."""
+    """Create a ledger with its total budget.
+
+    The budget is --rho, or --epsilon with --delta.
+    """
     set_up_output(quiet=quiet, as_json=as_json)
     if rho is None and epsilon is None and delta is None:
         raise BudgetError("The budget is missing. Give --rho, or --epsilon with --delta.")

@@ -286,8 +286,8 @@ def check_counts(spec: Spec, plan: Plan, tables: Tables, counts_file: Path | Non
             rows or "each row is one record" for rows in (spec.source.rows, tables.rows)
         )
         raise TablesError(
-            f"{counts_file}: these were counted so: {actual}; but {spec.path} says: {wanted}; "
-            "count again with this spec"
+            f"{counts_file} was counted by other rules ({actual}) than those of {spec.path} "
+            f"({wanted}). Count again with this spec."
         )
 
 

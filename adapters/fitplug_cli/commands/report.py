@@ -62,7 +62,7 @@ def report(
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Report what a plan asks, gets and costs. No data is read."""
+    """Show what a plan costs, and what its targets cost. No data is read."""
     set_up_output(quiet=quiet, as_json=as_json)
     if output is not None:
         check_target(output, _check_is_page)

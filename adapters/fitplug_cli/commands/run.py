@@ -42,7 +42,7 @@ def run(
     as_json: JsonOption = False,
     verbose: VerboseOption = False,
 ) -> None:
-    """Design, count and release in one, exactly once.
+    """Design, count and release in one step, exactly once.
 
     The ledger is charged, the noise is drawn and the tables are written. A run that was
     interrupted is finished by the same command, at no further cost.

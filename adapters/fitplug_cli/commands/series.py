@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     cls=CommandGroup,
-    help="Release period by period, by one plan that is charged once.",
+    help="Release period by period, with one charge for all.",
     add_completion=False,
     rich_markup_mode=None,
 )
@@ -108,7 +108,7 @@ def close(
     as_json: JsonOption = False,
     verbose: VerboseOption = False,
 ) -> None:
-    """End a series before its last period, and remove its sealed counts."""
+    """End a series early, and remove its encrypted counts."""
     set_up_output(quiet=quiet, as_json=as_json, verbose=verbose)
     spec = load_spec(spec_file)
     series, ledger = _open(spec)
@@ -124,8 +124,8 @@ def _open(spec: Spec) -> tuple[Series, Ledger]:
     series = open_series(folder, ledger=ledger, key_file=spec.key_file)
     if series.plan.unit != spec.unit or not has_queries(spec, series.plan):
         raise InputError(
-            f"{spec.path}: the series in {series.folder} was begun with other queries, targets or "
-            "another unit of privacy; use the spec that it was begun with"
+            f"{spec.path}: the series in {series.folder} has other queries, targets or "
+            "another unit of privacy. Use the spec it was created with"
         )
     return series, ledger
 

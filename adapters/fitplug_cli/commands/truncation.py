@@ -18,13 +18,11 @@ from fitplug_cli.render.facts import format_percent
 
 def truncation(
     limited: Annotated[
-        Path, typer.Argument(help="Folder of the release limited by person.", metavar="KEPT")
+        Path, typer.Argument(help="Folder of the release with a limit per person.", metavar="KEPT")
     ],
     coarse: Annotated[
         Path,
-        typer.Argument(
-            help="Folder of a coarse release with more records of each person.", metavar="WHOLE"
-        ),
+        typer.Argument(help="Folder of a coarse release with a larger limit.", metavar="WHOLE"),
     ],
     expression: Annotated[
         str, typer.Argument(help="What to count in both.", metavar="EXPRESSION")
@@ -78,8 +76,8 @@ def print_truncation(lost: TruncationLoss, confidence: float) -> None:
     for column in ("estimate", "std", "lower", "upper"):
         table.add_column(column, justify="right", no_wrap=True)
     for name, count in (
-        (f"with at most {limit.format(' of each person')}", lost.kept),
-        (f"with at most {whole.format(' of each person')}", lost.whole),
+        (f"with at most {limit.format(' per person')}", lost.kept),
+        (f"with at most {whole.format(' per person')}", lost.whole),
         (f"lost by the limit of {limit.format('')}", lost.records),
     ):
         numbers = (count.value, count.std, *count.interval(confidence))
@@ -90,12 +88,9 @@ def print_truncation(lost: TruncationLoss, confidence: float) -> None:
     out.print(f"each interval at {100 * confidence:g}% confidence")
     unit = lost.whole_unit
     apart = f" ({unit.apart.removeprefix(', ')})" if unit.apart else ""
-    out.print(
-        f"what a person has beyond {unit.records} records{apart} is in neither release, unless "
-        "nobody has more"
-    )
+    out.print(f"Records of a person beyond {unit.records}{apart} are in neither release.")
     if lost.apart:
         out.print(
-            f"the two releases differ in the domain of {list_names(list(lost.apart))}: rows that "
+            f"The two releases differ in the domain of {list_names(list(lost.apart))}: rows that "
             "one leaves out as outside its domain, and the other counts, are in the difference too"
         )

@@ -177,7 +177,7 @@ def _check_lengths(levels: Mapping[str, int], codes: Sequence[Code], locate: Loc
         return
     for i, code in enumerate(codes):
         if not isinstance(code, str):
-            raise DomainError(f"{locate(i)}: the code is no text, so that it has no prefixes")
+            raise DomainError(f"{locate(i)}: the code is not text, so it has no prefixes")
         if len(code) != length:
             raise DomainError(
                 f"{locate(i)}: the code has {len(code)} characters; those of level {finest!r} have "

@@ -169,7 +169,7 @@ def _parse_rows(path: Path, text: str, error: ErrorClass) -> tuple[list[list[str
             lines.append(reader.line_num)
     except csv.Error:
         raise error(
-            f"{path}: line {reader.line_num} or before it is no CSV; check its quotes"
+            f"{path}: line {reader.line_num} or before it is not CSV; check its quotes"
         ) from None
     finally:
         csv.field_size_limit(longest)

@@ -178,7 +178,7 @@ def _parse_json(path: Path, text: str) -> dict[str, Any]:
         position = f"line {error.lineno}, column {error.colno}"
         raise DomainError(f"{path}: is not valid JSON from {position} on") from None
     except (ValueError, RecursionError):  # numbers of thousands of digits, lists in lists
-        raise DomainError(f"{path}: is no codebook in JSON") from None
+        raise DomainError(f"{path}: is not a codebook in JSON") from None
     if isinstance(content, dict) and isinstance(content.get("schema"), dict):
         content = content["schema"]
     if not isinstance(content, dict):

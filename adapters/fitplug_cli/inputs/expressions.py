@@ -47,7 +47,7 @@ class NamedExpression(NamedTuple):
             return error
         at = re.search(r".* at (column [0-9]+)", error)
         return (
-            f"{self.where} is no expression on this release"
+            f"{self.where} is not an expression on this release"
             + (f": it is wrong from {at[1]} on" if at else "")
             + "; give it as an argument to be told why"
         )

@@ -77,7 +77,7 @@ def read_counts(path: Path) -> Tables:
         raise TablesError(f"{path}: {error}") from None
     except Exception:  # zip, NumPy and JSON each raise their own kinds on damage
         raise TablesError(
-            f"{path}: this is no counts file, or it is damaged; count again"
+            f"{path}: this is not a counts file, or it is damaged; count again"
         ) from None
     return tables
 

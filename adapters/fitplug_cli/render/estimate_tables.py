@@ -45,6 +45,7 @@ class Estimates:
         confidence: The confidence of the intervals.
         simultaneous: Whether all intervals hold together with this confidence.
         population: Which records the estimates are about; see `Release.population`.
+        is_of_all_rows: Whether these are all rows, so that the population is no news.
     """
 
     expressions: Sequence[NamedExpression]
@@ -55,6 +56,7 @@ class Estimates:
     confidence: float
     simultaneous: bool
     population: str
+    is_of_all_rows: bool
 
     @property
     def columns(self) -> dict[str, Any]:
@@ -192,4 +194,5 @@ def print_estimates(estimates: Estimates) -> None:
             "-: ratios whose denominator is less than 3 stds from zero; ask for numerator and "
             "denominator separately"
         )
-    out.print(estimates.population)
+    if not estimates.is_of_all_rows:
+        out.print(estimates.population)

@@ -84,7 +84,7 @@ def build_group(
         if key not in domain:
             known = ("name", TARGETS_KEY, *TARGET_KEYS, *domain.names)
             raise WorkloadError(
-                f"{where}: {key!r} is no attribute of the domain and no key of a query; "
+                f"{where}: {key!r} is neither an attribute of the domain nor a key of a query; "
                 f"{suggest_nearest(key, known)}"
             )
         try:
@@ -130,7 +130,7 @@ def _build_factor(name: str, value: Any, domain: Domain, folder: Path) -> Any:
                 raise WorkloadError(f"unknown key {key!r}; {suggest_nearest(key, kinds)}")
         if len(value) != 1:
             keys = " and ".join(value) or "{}"
-            raise WorkloadError(f"{keys} is no query; write one of {', '.join(kinds)}")
+            raise WorkloadError(f"{keys} is not a query. Write one of {', '.join(kinds)}")
         if "ranges" in value:
             return ranges(value["ranges"])
         if "rows" in value:
@@ -144,7 +144,7 @@ def _build_factor(name: str, value: Any, domain: Domain, folder: Path) -> Any:
     levels, quantities = domain[name].levels, domain[name].quantities
     if value == "mean" and "mean" not in levels:
         raise WorkloadError(
-            '"mean" is no query, as a mean is a sum divided by a count: write "sum" for a measure, '
+            '"mean" is not a query. A mean is a sum divided by a count: write "sum" for a measure, '
             'and use fitplug estimate "a / b" on the release'
         )
     if value == "sum" and "sum" not in (*levels, *quantities):
@@ -219,8 +219,8 @@ def load_spec(path: Path) -> Spec:
     tables = read_toml(path)
     if not tables.keys() & Document.model_fields.keys():
         raise SpecError(
-            f"{path} is no spec: it has none of the sections {', '.join(Document.model_fields)}; "
-            "fitplug init makes one"
+            f"{path} is not a spec: it has none of the sections "
+            f"{', '.join(Document.model_fields)}; fitplug init makes one"
         )
     try:
         document = Document.model_validate(tables)

@@ -9,7 +9,7 @@ without forming x (docs/theory/integer-mechanism.md).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 from scipy.linalg import qr, solve_triangular
@@ -28,6 +28,8 @@ from fitplug.numeric import (
     upper_norm,
 )
 from fitplug.workload import classify_cells
+
+BasisKind: TypeAlias = Literal["cells", "rows"]
 
 _BIAS = 1e-9
 _NO_SPAN = "the basis does not span the workload: answers would be biased"
@@ -91,7 +93,7 @@ class Basis:
             (n,); ones for classes.
     """
 
-    kind: Literal["cells", "rows"]
+    kind: BasisKind
     index: IntArray
     scale: FloatArray
 

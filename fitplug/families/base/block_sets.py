@@ -15,15 +15,17 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
 from fitplug.families.base.attribute_matrices import spread_table
-from fitplug.families.base.basis import Basis
+from fitplug.families.base.basis import Basis, BasisKind
 from fitplug.families.base.integers import SATURATION
 from fitplug.families.base.strategy import IntegerStrategy, S
 from fitplug.families.base.structure import Structure
+from fitplug.files import select_prefixed
 from fitplug.numeric import (
     AnyArray,
     FloatArray,
@@ -43,14 +45,37 @@ class BlockSet:
         blocks: The structure's blocks, shape (b,).
         basis: B, shape (n, D).
         M: Upper triangular matrices with positive diagonals, shape (b, n, n).
-        multiples: What the answers of each tuple of grades of a block's attributes are multiplied
-            by beside M, shape (K_1, ..., K_m) for m attributes; none if no attribute has grades.
+        multiples: What, apart from M, the answers of each tuple of grades of a block's attributes
+            are multiplied by, shape (K_1, ..., K_m) for m attributes; none if none has grades.
     """
 
     blocks: IntArray
     basis: Basis
     M: IntArray
     multiples: tuple[IntArray, ...] = ()
+
+    def to_arrays(self) -> dict[str, AnyArray]:
+        """Name the arrays of a plan file that `from_arrays` reads."""
+        numbered = zip(self.blocks.tolist(), self.multiples, strict=False)
+        return {
+            "blocks": self.blocks,
+            "M": self.M,
+            "index": self.basis.index,
+            "scale": self.basis.scale,
+            **{f"multiples{block}": multiples for block, multiples in numbered},
+        }
+
+    @classmethod
+    def from_arrays(cls, kind: BasisKind, arrays: Mapping[str, AnyArray]) -> BlockSet:
+        """Build a set from the kind of its basis and the arrays of a plan file, unchecked."""
+        multiples = select_prefixed(arrays, "multiples")
+        blocks = arrays["blocks"].tolist() if multiples else ()
+        return cls(
+            blocks=arrays["blocks"],
+            basis=Basis(kind, arrays["index"], arrays["scale"]),
+            M=arrays["M"],
+            multiples=tuple(multiples[str(block)] for block in blocks),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +106,23 @@ class BlockSetIntegers(IntegerStrategy[S]):
     """
 
     block_sets: tuple[BlockSet, ...]
+
+    def describe_blocks(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
+        return {"bases": [block_set.basis.kind for block_set in self.block_sets]}, {
+            f"family{i}.{name}": array
+            for i, block_set in enumerate(self.block_sets)
+            for name, array in block_set.to_arrays().items()
+        }
+
+    @classmethod
+    def read_blocks(
+        cls, structure: Structure, header: Mapping[str, Any], arrays: Mapping[str, AnyArray]
+    ) -> dict[str, Any]:
+        block_sets = (
+            BlockSet.from_arrays(kind, select_prefixed(arrays, f"family{i}."))
+            for i, kind in enumerate(header["bases"])
+        )
+        return {"block_sets": tuple(block_sets)}
 
     @property
     def widths(self) -> list[tuple[IntArray, int]]:
@@ -124,7 +166,7 @@ class BlockSetIntegers(IntegerStrategy[S]):
         return np.asarray(self.block_sets[number].M[i].astype(np.float64))
 
     def find_multiples(self, block: int) -> IntArray | None:
-        """Find what a block multiplies the answers of each tuple of grades by, beside M.
+        """Find what a block multiplies the answers of each tuple of grades by, apart from M.
 
         Returns:
             An axis for each attribute of the block, or None if its answers are not multiplied.
@@ -135,7 +177,7 @@ class BlockSetIntegers(IntegerStrategy[S]):
         return self.block_sets[number].multiples[i]
 
     def spread_multiples(self, block: int, *, adjoint: bool = False) -> IntArray | None:
-        """Spread what a block multiplies its answers by, beside M, over the rows of its matrices.
+        """Spread what a block multiplies its answers by, M apart, over the rows of its matrices.
 
         Args:
             block: A block.

@@ -119,7 +119,7 @@ class Boxes:
             values = (values[:, :, None] * along.values[:, None, :]).reshape(len(boxes), -1)
             norm = upper_norm(along.values, axis=1)
             norms, bounds = norms * norm, bounds * (norm + along.errors)
-        # The product of perturbed vectors less that of the vectors, and the rounding of products.
+        # The product of perturbed vectors less the vectors' product, and the rounding of products.
         errors = bounds * (1 + gamma(8)) - norms + bounds * gamma(8 * (len(attributes) + 2))
         if multiples is not None:
             errors = errors / int(multiples.min()) * (1 + gamma(8))

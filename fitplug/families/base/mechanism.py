@@ -12,6 +12,14 @@ import numpy as np
 
 from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, IntArray, ceil_float
 
+MeasuredBlock: TypeAlias = tuple[int, FloatArray]
+"""A block, and the matrix (n, cells) of what it measures of the cells of `cell_attributes`; the
+blocks are in the order of their answers."""
+
+BlockCovariance: TypeAlias = tuple[int, IntArray, FloatArray]
+"""A block, an integer basis (n, cells) over the cells of `cell_attributes`, and the covariance
+(n, n) of the noise on it."""
+
 
 @dataclass(frozen=True)
 class Mechanism:

@@ -114,7 +114,7 @@ class CellBudgets:
     Attributes:
         domain: The domain.
         names: The attributes of the array's axes.
-        array: The budgets; each axis has size 1 or that of its attribute.
+        array: The budgets; each axis has size 1 or its attribute's size.
     """
 
     domain: Domain

@@ -229,20 +229,6 @@ class PartedStrategy(ABC):
         shares = self.structure.shares
         return estimates if shares == 1 else np.asarray(estimates / shares)
 
-    def slice_values(self, output: int, values: FloatArray) -> FloatArray:
-        """Slice values of the structure's rows, such as variances.
-
-        Args:
-            output: The number of the output.
-            values: Shape (rows,), such as `strategy.upper_variances` returns.
-
-        Returns:
-            A read-only view, broadcast to the output's shape. No array of the group's size is made.
-        """
-        one = self.outputs[output]
-        g = self.structure.workload.position(one.group)
-        return self.structure.arrange_range(values, g, one.axis, slice(one.start, one.stop))
-
     @abstractmethod
     def _list_slabs(self, part: int) -> Sequence[int]:
         """List the slabs that a part with noise needs."""

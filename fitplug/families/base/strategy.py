@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -26,8 +26,10 @@ from fitplug.errors import PlanError
 from fitplug.families.base.attribute_matrices import AttributeMatrix
 from fitplug.families.base.contrasts import make_contrasts
 from fitplug.families.base.mechanism import (
+    BlockCovariance,
     BlockWeights,
     Combined,
+    MeasuredBlock,
     Mechanism,
     Products,
     StrategyCost,
@@ -49,14 +51,6 @@ from fitplug.numeric import (
 from fitplug.workload import Unit
 
 S = TypeVar("S", bound=Structure, covariant=True)
-
-MeasuredBlock: TypeAlias = tuple[int, FloatArray]
-"""A block, and the matrix (n, cells) of what it measures of the cells of `cell_attributes`; the
-blocks are in the order of their answers."""
-
-BlockCovariance: TypeAlias = tuple[int, IntArray, FloatArray]
-"""A block, an integer basis (n, cells) over the cells of `cell_attributes`, and the covariance
-(n, n) of the noise on it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,6 +112,21 @@ class IntegerStrategy(ABC, Generic[S]):
             The matrices. They are not checked: `check_form` does that.
         """
         return make_contrasts(structure)
+
+    @abstractmethod
+    def describe_blocks(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
+        """Describe the integers of each block: entries of a plan file's header, and its arrays."""
+
+    @classmethod
+    @abstractmethod
+    def read_blocks(
+        cls, structure: Structure, header: Mapping[str, Any], arrays: Mapping[str, AnyArray]
+    ) -> dict[str, Any]:
+        """Read what `describe_blocks` described, as arguments of the class, unchecked.
+
+        Raises:
+            KeyError: If something is missing; other wrong entries raise errors of any kind.
+        """
 
     @abstractmethod
     def check_blocks(self) -> None:

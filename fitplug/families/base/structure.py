@@ -123,7 +123,7 @@ class Structure(ABC):
 
     @property
     def arrays_in_files(self) -> Mapping[str, IntArray]:
-        """What a plan file holds of the structure beside that, by name."""
+        """What else a plan file holds of the structure, by name."""
         return {}
 
     @property
@@ -301,23 +301,6 @@ class Structure(ABC):
         rows = values[self.row_starts[g] : self.row_starts[g + 1]]
         return np.broadcast_to(rows.reshape(shape), group.shape)
 
-    def arrange_range(
-        self, values: AnyArray, group: int, axis: int | None, span: slice
-    ) -> AnyArray:
-        """Arrange values of rows as a group's array, and keep a range along an axis.
-
-        Args:
-            values: Shape (rows,).
-            group: The group's index in the workload.
-            axis: The axis of the group's shape; None to keep all.
-            span: The range.
-
-        Returns:
-            A read-only view, for which nothing larger than the result is made.
-        """
-        arranged = self._arrange_group(freeze(values), group)
-        return arranged if axis is None else arranged[(slice(None),) * axis + (span,)]
-
     def name_attributes(self, block: int) -> tuple[str, ...]:
         """Name the attributes of a block's subset A."""
         (subset,) = self.subsets.list_attributes([block])
@@ -371,7 +354,11 @@ def _collapse(group: QueryGroup, attributes: Sequence[str]) -> QueryGroup:
     return replace(group, factors=factors, variances=np.asarray(group.variances[at]))
 
 
-def list_names(names: Sequence[str], most: int = 8) -> str:
+_MOST_NAMES = 8
+"""The most names in a message."""
+
+
+def list_names(names: Sequence[str]) -> str:
     """List names for people, the first few of many."""
-    shown = ", ".join(names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+    shown = ", ".join(names[:_MOST_NAMES])
+    return shown if len(names) <= _MOST_NAMES else f"{shown} and {len(names) - _MOST_NAMES} more"

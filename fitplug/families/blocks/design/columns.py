@@ -101,7 +101,7 @@ class ColumnProblem(ABC, Generic[N, C]):
 
     @abstractmethod
     def find_costly(self, costs: C, sets: RecordSets, p: FloatArray, upper: float) -> RecordSets:
-        """Find costly differences, beside those that are named.
+        """Find costly differences other than those that are named.
 
         Args:
             costs: What differences cost.

@@ -215,7 +215,7 @@ def triangulate(basis: Basis, W: FloatArray, real: FloatArray, shares: int) -> F
     k, n = G.shape
     if k < n:
         complement = qr(G.T)[0][:, k:].T
-        # Even beside the least precise cells that it touches, such a direction must cost little.
+        # Even compared with the least precise cells that it touches, it must cost little.
         precision = np.sqrt((G * G).sum(axis=0))
         touched = np.abs(complement) > _UNTOUCHED * np.abs(complement).max(axis=1, keepdims=True)
         weakest = np.where(touched, precision, np.inf).min(axis=1, keepdims=True)

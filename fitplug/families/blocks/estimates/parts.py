@@ -67,7 +67,7 @@ class BlockCountSplit:
         return reading.multiply(sum_margin(self._counts, names, attributes))
 
     def _multiply_columns(self, part: int) -> list[AnyArray]:
-        """Multiply by all matrices of a part's one block but that of its largest attribute.
+        """Multiply by all matrices of a part's one block except its largest attribute's.
 
         Returns:
             For each reading from the table, (cells of the largest attribute, columns, rows).

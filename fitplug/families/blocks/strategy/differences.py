@@ -1,6 +1,6 @@
 """Strategies whose neighbours differ by more than one record: what their integers cost.
 
-The cost is that of the costliest pair of cells, the costliest move or the costliest person.
+The cost is what the costliest pair of cells, move or person costs.
 """
 
 from __future__ import annotations

@@ -18,10 +18,17 @@ from fitplug.families.base.boxed_combinations import find_boxed_rows
 from fitplug.families.base.contrasts import compute_precisions
 from fitplug.families.base.estimates import find_block_rows, weigh_rows
 from fitplug.families.base.integers import MAX_ENTRY, SATURATION
-from fitplug.families.base.mechanism import BlockWeights, Mechanism, Products, StrategyCost
+from fitplug.families.base.mechanism import (
+    BlockCovariance,
+    BlockWeights,
+    MeasuredBlock,
+    Mechanism,
+    Products,
+    StrategyCost,
+)
 from fitplug.families.base.parted_strategy import PartedStrategy
 from fitplug.families.base.pieces import PART
-from fitplug.families.base.strategy import BlockCovariance, MeasuredBlock, S
+from fitplug.families.base.strategy import S
 from fitplug.families.blocks.estimates.parts import PartedBlocks
 from fitplug.families.blocks.shape.matrices import MatrixStructure
 from fitplug.numeric import (

@@ -51,8 +51,8 @@ class _Sums(NamedTuple):
 
     Attributes:
         weights: V, integers, shape (nodes, half, K).
-        starts: What a prefix before a left half says of its sums, shape (nodes, poles, K): the
-            covariance is that of the walk with the prefix before the first cell, times this.
+        starts: What a prefix before a left half tells about its sums, shape (nodes, poles, K): the
+            covariance is this times the walk's with the prefix before the first cell.
         ends: Their covariances with the prefix at the end of the half, shape (nodes, poles, K).
         covariance: Shape (nodes, K, K).
     """

@@ -6,7 +6,7 @@ certificate give: the ratios g / T and h / T fall about as the root of the weigh
 
 For dual weights p and q the optimum is Sigma = D^1/2 N^-1/2 D^1/2, and by the quadrature of the
 certificate it is a weighted sum over poles t of the posterior covariances
-D^1/2 (N + t)^-1 D^1/2. Each of them is that of a walk: with y_j the variance of the prefix s_j and
+D^1/2 (N + t)^-1 D^1/2. Each is a walk's covariance: with y_j the variance of the prefix s_j and
 r_j what s_(j+1) has of s_j, cov(s_i, s_j) = y_i r_i ... r_(j-1) for i <= j (docs/theory/chains.md).
 """
 

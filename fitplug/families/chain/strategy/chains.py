@@ -56,7 +56,7 @@ _MOST_LEVELS = 24
 
 @dataclass(frozen=True, eq=False)
 class NestedChain:
-    """The integer matrices of a chain in all blocks, of which the methods use that of one.
+    """The integer matrices of a chain in all blocks; the methods use one block's.
 
     Attributes:
         cells: n, shape (1,), int64.

@@ -45,7 +45,7 @@ class Pinch:
 
     Attributes:
         X: Shape (r, P), scaled by 2^-shift.
-        loose: What every row adds to each nu beside X, scaled likewise, shape (r, K).
+        loose: What every row adds to each nu besides X, scaled likewise, shape (r, K).
         rows: R_0, shape (r, t').
         frame: C_0, shape (P, t).
         polars: For the first rests the polar factor of R_k A_k C_k', shape (r, P).
@@ -100,7 +100,7 @@ class Pinch:
             slope: The derivative of the bound by the table, shape (t^2 + K,).
 
         Returns:
-            Shapes (r,) and (P,). What is beside X is in the rows' parts only.
+            Shapes (r,) and (P,). What is not in X is in the rows' parts only.
         """
         along, weights = self.compute_contraction(slope)
         parts = along * self.X

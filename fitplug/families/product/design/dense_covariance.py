@@ -125,7 +125,7 @@ class DenseCovariance:
 
     @classmethod
     def of_contrasts(cls, N: FloatArray, v: FloatArray, G: FloatArray) -> DenseCovariance:
-        """Make that of one grade from N (n, k), v = N'u (k,) and G = N'C N (k, k)."""
+        """Make the covariance of one grade from N (n, k), v = N'u (k,) and G = N'C N (k, k)."""
         L = cholesky(G, lower=True) if len(G) else G
         precision = solve_triangular(L, (N - v).T, lower=True) if len(G) else (N - v).T
         return cls(N, 1 / len(N) + N @ v, (precision,), (N @ L,))

@@ -193,13 +193,14 @@ class TreeOptimum:
     lower: float
 
 
+_TOLERANCE, _MAX_ITERATIONS = 1e-5, 1000
+"""The relative gap of the dual solver that ends it, and the most of its iterations."""
+
+
 def optimise_tree(
     shape: TreeShape,
     targets: Mapping[str, float],
     summed: bool,
-    *,
-    tolerance: float = 1e-5,
-    max_iterations: int = 1000,
 ) -> TreeOptimum:
     """Minimise the privacy cost of the levels of one attribute.
 
@@ -207,8 +208,6 @@ def optimise_tree(
         shape: The nodes of the tree.
         targets: The target variance of the nodes of each level asked for.
         summed: Whether the total is asked for too, with a target of 1.
-        tolerance: The relative gap of the dual solver.
-        max_iterations: The largest number of its iterations.
 
     Raises:
         DesignError: As the dual solver does.
@@ -218,8 +217,8 @@ def optimise_tree(
     classes, ends = _build_classes(shape, targets)
     solution = solve_dual(
         Problem(len(classes.cell), len(classes.row), ()),
-        tolerance=tolerance,
-        max_iterations=max_iterations,
+        tolerance=_TOLERANCE,
+        max_iterations=_MAX_ITERATIONS,
         evaluate=classes.evaluate_dual,
     )
     whitener, below = solution.whiteners

@@ -104,7 +104,7 @@ class ProductPairStructure(ProductStructure):
 
     @frozen_property
     def sets(self) -> tuple[IntArray, IntArray]:
-        """The different sets of attributes of `free` that noisy blocks have, and that of each.
+        """The different sets of attributes of `free` that noisy blocks have, and each block's set.
 
         Shapes (t, most), as indices of `free` padded with their number, and (noisy blocks,).
         """

@@ -214,7 +214,7 @@ def _contract(weights: FloatArray, tables: Sequence[FloatArray]) -> FloatArray:
     """
     for numbers in tables:
         table = np.concatenate([np.ones((len(numbers), 1)), numbers], axis=1)
-        # The first axis is contracted, and that of the pairs comes last.
+        # The first axis is contracted, and the pairs' axis comes last.
         weights = np.tensordot(weights, table, (0, 1))
     if weights.ndim == len(tables):
         return weights.reshape(-1, 1)

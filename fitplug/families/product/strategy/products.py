@@ -138,7 +138,7 @@ def compute_graded_cost(
     np.add.at(costs, scales.places, scales.multiply(whole) * multiples**2)
     costs = costs.reshape(scales.grid)
     for table in tables:
-        # The first axis is contracted, and that of the columns comes last.
+        # The first axis is contracted, and the columns' axis comes last.
         flat = costs.reshape(len(costs), -1)
         costs = multiply_exactly(flat.T, table.T).reshape(*costs.shape[1:], len(table))
     largest = int(costs.max())

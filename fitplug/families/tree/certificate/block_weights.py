@@ -243,7 +243,7 @@ def average_weights(structure: TreeStructure, p: FloatArray) -> FloatArray:
     Returns:
         The averages, shape (|V|,).
     """
-    # The first block is that of the empty set, in which all groups have a part.
+    # The first block belongs to the empty set, in which all groups have a part.
     rows = np.ones(structure.rows)
     weights = BlockWeights(structure, 0, p.reshape(-1, structure.cells), rows)
     sizes = [one.size for one in weights.classes]

@@ -103,7 +103,7 @@ class _Loss(NamedTuple):
 
     All weights of pairs are at least a factor squared of those with the shares of the class. In
     the order of symmetric matrices, the loss is also at most a part of what the leaves of a class
-    have beside their sums, and a part of the sums (Lemma U5).
+    have besides their sums, and a part of the sums (Lemma U5).
 
     Attributes:
         least: The factor.
@@ -176,7 +176,7 @@ def _lower_block(
     spread = structure.unfold_pairs(theta)
     lost, factor = _upper_loss(classes, p, spread), 1.0
     if totals.count and not len(totals.measured):
-        # Each class is a public total of its own, so that its cells have nothing beside its sum.
+        # Each class is a public total, so that its cells have nothing besides its sum.
         lost = lost._replace(between=0.0)
     is_public = totals.count > 0 and lost.between > 0
     within = lost.within + lost.between

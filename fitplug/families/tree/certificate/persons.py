@@ -12,7 +12,7 @@ measure of these sums, since | |F (I - U U')|_* - |F|_* | <= |F U|_*.
 differences v over the dense cells. Records of one label are in one leaf, and each of these leaves
 is drawn by the weights p. In block A these persons have the moment M (x) diag(p) below the root,
 where M = sum omega_v M_A(v) counts pairs of records in one leaf alone, and M_0 at the root, which
-counts all pairs. With M = F F' and M_0 = M, the norm of the block is that of a tree whose nodes
+counts all pairs. With M = F F' and M_0 = M, the norm of the block is the norm of a tree whose nodes
 have as many independent variables as F has columns, each with the weights p, of which the queries N
 F are asked. At the root M_0 is bounded from below by F R R' F', so that the root's variables have
 the covariance R R' times the sum of p (`RootPrior`). F is turned so that its first column alone is
@@ -163,8 +163,8 @@ class LeafMoment:
         root: R, shape (n, n); None where it is the identity.
         excess: F F' is at most M + excess I, and F R R' F' at most M_0 + excess I, in the order of
             symmetric matrices.
-        total: The norm of what F makes of the total that is asked alone below some depth, which
-            is that of its first column; 0 if there is no such depth.
+        total: The norm of what F makes of the total that is asked alone below some depth: the norm
+            of F's first column; 0 if there is no such depth.
     """
 
     factor: FloatArray
@@ -232,7 +232,7 @@ class LeafWeights(BlockWeights):
         return lost * math.sqrt(self.most) * (1 + 2 * self.rounding)
 
     def find_root_prior(self) -> RootPrior | None:
-        """Find the covariance of the root's variables; None if it is that of the weights."""
+        """Find the covariance of the root's variables; None if the weights give it."""
         R = self.moment.root
         if R is None:
             return None

@@ -214,7 +214,7 @@ def lower_weighted_norm(
 
     Args:
         weights: Its weights.
-        prior: The covariance of the root's classes, if it is not that of the weights.
+        prior: The covariance of the root's classes, if the weights do not give it.
         most: By what factor the prior raises eigenvalues at most: by 2 where records move.
         scales: For one class of dense cells, how many times as much as by one record the nodes of
             each depth are counted, shape (depths,); None for 1.

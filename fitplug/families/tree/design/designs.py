@@ -44,7 +44,8 @@ from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.pairs import TreePairStructure
 from fitplug.families.tree.shape.persons import PersonTreeStructure
 from fitplug.families.tree.shape.root_totals import RootTotals
-from fitplug.families.tree.strategy.blocks import StepMatrices, TreeBlock, TreeIntegers
+from fitplug.families.tree.strategy.blocks import TreeBlock, TreeIntegers
+from fitplug.families.tree.strategy.child_matrices import StepMatrices
 from fitplug.numeric import FloatArray, IntArray
 from fitplug.solve import Options
 from fitplug.workload import ONE_RECORD

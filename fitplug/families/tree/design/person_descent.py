@@ -3,8 +3,8 @@
 **Periods that are symmetric.** Persons of the kinds of `fitplug.families.tree.shape.persons` count
 nodes of each depth with other weights than one record does. The terms p_j p_j' of their moments at
 the children of a node are left out: a strategy that spreads a node over its children in proportion
-to p does not measure them. So the best member is that of one record, with p times a weight for each
-depth and block.
+to p does not measure them. So the best member is the one for one record, with p times a weight for
+each depth and block.
 
 **Periods that are dense cells.** The dual has a weight for each leaf, and one for each of some
 differences over the dense cells. The costliest differences of the best member join the others,
@@ -46,8 +46,8 @@ from fitplug.solve import MIXING, Options
 from fitplug.workload import CellClasses
 
 _LEAST_WEIGHT = 1e-9
-"""The least weight of a depth, relative to that of the last one: months that nobody's records tell
-apart would be measured with infinite precision."""
+"""The least weight of a depth, relative to the last depth's: months between which no person's
+records differ would be measured with infinite precision."""
 
 _RIDGE = 1e-10
 """The least eigenvalue of a moment, relative to the largest: nothing is measured for free."""

@@ -47,7 +47,7 @@ class LevelNodes:
     """The nodes of one level that are told apart.
 
     Attributes:
-        depth: Their depth, which is that of the level.
+        depth: Their depth, which is the level's.
         nodes: The different nodes, ascending, shape (r,).
         positions: The index in `nodes` of each node of the level, shape (nodes of the level,).
         first: The first node of the level that each stands for, shape (r,).
@@ -269,28 +269,16 @@ class TreeStructure(Structure):
         return np.concatenate(parts)
 
     def _arrange_group(self, values: AnyArray, g: int) -> AnyArray:
-        return self.arrange_range(values, g, None, slice(None))
-
-    def arrange_range(
-        self, values: AnyArray, group: int, axis: int | None, span: slice
-    ) -> AnyArray:
-        asked, level = self.workload.groups[group], self.find_level(group)
-        tree_axis = self.find_tree_axis(group)
-        nodes = level.positions[span if axis is not None and axis == tree_axis else slice(None)]
-        by_node = values[self.row_starts[group] : self.row_starts[group + 1]]
-        by_node = by_node.reshape(len(level.nodes), -1)[nodes]
-        names, rows = self._find_row_axes(group)
+        asked, level = self.workload.groups[g], self.find_level(g)
+        by_node = values[self.row_starts[g] : self.row_starts[g + 1]]
+        by_node = by_node.reshape(len(level.nodes), -1)[level.positions]
+        names, rows = self._find_row_axes(g)
         if self.tree_attribute in rows:
-            rows[self.tree_attribute] = len(nodes)
+            rows[self.tree_attribute] = len(by_node)
         by_node = by_node.reshape([*rows.values()])
         order = [names.index(f.attribute) for f in asked.factors if f.attribute in rows]
         sizes = [rows.get(f.attribute, 1) for f in asked.factors]
-        shape = list(asked.shape)
-        if tree_axis is not None:
-            shape[tree_axis] = len(nodes)
-        arranged = np.broadcast_to(by_node.transpose(order).reshape(sizes), shape)
-        if axis is not None and axis != tree_axis:
-            arranged = arranged[(slice(None),) * axis + (span,)]
+        arranged = np.broadcast_to(by_node.transpose(order).reshape(sizes), asked.shape)
         return freeze(np.asarray(arranged))
 
     def gather_parts(self, block: int) -> tuple[GroupPart, ...]:

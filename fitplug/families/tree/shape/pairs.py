@@ -46,7 +46,7 @@ class TreePairStructure(TreeStructure):
     attributes of the binary digits of k, in the order of `free`. A kind of pairs has one move and
     two dense cells of one region, and the leaves of its pairs are any two; or it has one dense cell
     and a move, and its pairs are alike in all else. Kinds have dual weights. The weight of a pair
-    is that of its kind times the weights of its leaves, which depend on the dense cells.
+    is its kind's weight times the weights of its leaves, which depend on the dense cells.
     """
 
     @property

@@ -1,7 +1,7 @@
 """Trees for a person with several records, at most one in each cell of an attribute.
 
 The cells of the unit's attribute are the periods. If every query asks for each period or for their
-sum, with equal targets, the attribute is symmetric; else its cells are dense cells beside the tree.
+sum, with equal targets, the attribute is symmetric; else its cells are dense cells.
 
 The differences of such persons are too many to list. Where periods are symmetric, a few *kinds* of
 persons stand for them, whose records are drawn at random (docs/theory/persons.md). A person of a

@@ -11,12 +11,15 @@ One object holds the matrices of b nodes with k children each. Arrays over child
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from fitplug.families.base.contrasts import ContrastMatrix, build_contrasts
+from fitplug.families.tree.shape.node_tree import TreeStep
 from fitplug.numeric import (
     AnyArray,
     FloatArray,
@@ -212,3 +215,174 @@ class LeafMatrices:
     def write_out(self) -> IntArray:
         H = self.contrasts.apply(np.eye(self.k, dtype=np.int64), 0)
         return np.asarray(self.multipliers[:, None, None] * H)
+
+
+_MOST_NUMBERS = 2**22
+"""The most numbers of an array that is computed at once, where it need not be larger."""
+
+_FEW = 16
+"""A smaller share of the nodes of a step gets inverses of its own, and not those of all nodes."""
+
+
+@dataclass(frozen=True, eq=False)
+class StepMatrices:
+    """The matrices of the nodes of one step of the tree: b nodes with k children each.
+
+    Attributes:
+        children: A_v of each node, shape (b, k - 1, k). Where the children are identical leaves,
+            the multipliers m of their contrasts, shape (b,).
+        dense: M_v of each node, shape (b, r, r).
+    """
+
+    children: IntArray
+    dense: IntArray
+
+    def take(self, positions: IntArray, k: int) -> ChildMatrices:
+        """Take A_v of some nodes of this step, (b,), that have k children each.
+
+        Few nodes get inverses of their own; others share those of all nodes.
+        """
+        if self.children.ndim == 1:
+            return LeafMatrices(self.children[positions], k)
+        if len(positions) * _FEW < len(self.children):
+            return SiblingMatrices(self.children[positions])
+        return self._siblings.take(positions)
+
+    def invert_dense(self, positions: IntArray) -> FloatArray:
+        """Compute X near M_v^-1 of some nodes of this step, (b, r, r).
+
+        Few nodes of a large step are inverted by themselves, so that the others need no memory.
+        """
+        if len(positions) * _FEW < len(self.dense) and self.dense.size > _MOST_NUMBERS:
+            return invert_each_with_residual(self.dense[positions].astype(np.float64))[0]
+        return self.dense_inverses[0][positions]
+
+    def count_rows(self, k: int) -> int:
+        """Count the rows of A_v of a node with k children."""
+        return build_contrasts(k).rows if self.children.ndim == 1 else k - 1
+
+    def count_answers(self, step: TreeStep) -> int:
+        """Count what the nodes measure of their children."""
+        if step.counts is not None:
+            rows = int(_list_by_leaf(step.counts, lambda contrasts: contrasts.rows).sum())
+        else:
+            rows = math.prod(self.children.shape[:2])
+        return rows * self.dense.shape[1]
+
+    def estimate_child_squares(self, step: TreeStep) -> FloatArray:
+        """Compute |A_v e_j|^2 of each child node, shape (b, k), up to gamma(k + 4) relatively.
+
+        Identical leaves are one child.
+        """
+        squares = self.children.astype(np.float64) ** 2
+        if step.counts is not None:
+            factors = _list_by_leaf(step.counts, lambda contrasts: contrasts.column_square)
+            return np.asarray((squares * factors)[:, None])
+        return np.asarray(squares.sum(axis=1))
+
+    def square_children(self, step: TreeStep, positions: IntArray, children: IntArray) -> AnyArray:
+        """Compute |A_v e_j|^2 of some nodes and children of theirs, exactly.
+
+        Args:
+            step: The step.
+            positions: The nodes' indices in the step, shape (n,).
+            children: The index of a child of each, shape (n,).
+
+        Returns:
+            Python integers, shape (n,).
+        """
+        if step.counts is not None:
+            factors = _list_by_leaf(step.counts, lambda contrasts: contrasts.column_square)[
+                positions
+            ]
+            return np.asarray(self.children[positions].astype(object) ** 2 * factors.astype(object))
+        return square_columns(self.children, positions, children)
+
+    def upper_child_variances(self, step: TreeStep) -> tuple[FloatArray, FloatArray]:
+        """Bound u_j^2 and |E_j|^2 of each child from above, each of shape (b, k).
+
+        Identical leaves are one child.
+
+        Raises:
+            DesignError: If they cannot be bounded.
+        """
+        if step.counts is None:
+            return self._siblings.upper_variance_parts()
+        k, m = step.counts.astype(np.float64), self.children.astype(np.float64)
+        precision = _list_by_leaf(step.counts, lambda contrasts: contrasts.precision).astype(
+            np.float64
+        )
+        spread = 1 / (k * k)
+        added = (k - 1) / (k * precision * m * m)
+        return (spread * (1 + gamma(8)))[:, None], (added * (1 + gamma(8)))[:, None]
+
+    def upper_row_norms(self, L: FloatArray) -> FloatArray:
+        """Bound the norms of the rows of L M_v^-1 from above.
+
+        Args:
+            L: Shape (m, r).
+
+        Returns:
+            Shape (b, m).
+
+        Raises:
+            DesignError: If they cannot be bounded.
+        """
+        X, residuals = self.dense_inverses
+        (m, r), b = L.shape, len(X)
+        bounds = np.empty((b, m))
+        together = max(1, _MOST_NUMBERS // max(m * r, 1))
+        for start in range(0, b, together):
+            some = slice(start, start + together)
+            norms = upper_norm(L @ X[some], axis=2)
+            norms += upper_norm(np.abs(L) @ np.abs(X[some]), axis=2) * gamma(r)
+            bounds[some] = norms / (1 - residuals[some, None]) * (1 + gamma(16))
+        return bounds
+
+    def find_largest_entry(self, step: TreeStep) -> int:
+        """Find the largest entry of A_v (x) M_v of all nodes."""
+        if step.counts is not None:
+            factors = _list_by_leaf(step.counts, lambda contrasts: contrasts.largest_entry)
+            largest = self.children.astype(object) * factors.astype(object)
+        else:
+            largest = np.abs(self.children).max(axis=(1, 2)).astype(object)
+        largest = largest * np.abs(self.dense).max(axis=(1, 2), initial=0).astype(object)
+        return int(largest.max())
+
+    @frozen_property
+    def dense_inverses(self) -> tuple[FloatArray, FloatArray]:
+        """X near each M_v^-1, shape (b, r, r), and bounds on |I - M_v X|_2, shape (b,).
+
+        Raises:
+            DesignError: If one is too ill-conditioned.
+        """
+        return invert_each_with_residual(self.dense.astype(np.float64))
+
+    @frozen_property
+    def _siblings(self) -> SiblingMatrices:
+        """The matrices A_v of children that are nodes of their own."""
+        return SiblingMatrices(self.children)
+
+
+def square_columns(matrices: IntArray, positions: IntArray, columns: IntArray) -> AnyArray:
+    """Compute the squares of the norms of columns of some of the matrices (b, m, n), exactly.
+
+    Args:
+        matrices: Shape (b, m, n).
+        positions: The index of a matrix, shape (c,).
+        columns: The index of a column of each, shape (c,).
+
+    Returns:
+        Python integers, shape (c,).
+    """
+    n = matrices.shape[2]
+    different, inverse = np.unique(positions * n + columns, return_inverse=True)
+    chosen = matrices[different // n, :, different % n].astype(object)
+    return np.asarray((chosen * chosen).sum(axis=1)[inverse.ravel()])
+
+
+def _list_by_leaf(counts: IntArray, find: Callable[[ContrastMatrix], int]) -> AnyArray:
+    """List a number of the contrasts of each node's identical leaves, shape (b,)."""
+    different, inverse = np.unique(counts, return_inverse=True)
+    numbers = [find(build_contrasts(k)) for k in different.tolist()]
+    return np.array(numbers, dtype=np.int64)[inverse.ravel()]

@@ -1,7 +1,7 @@
 """Linear combinations of the estimates of tree blocks: their variances and covariances.
 
-The weight of each answer in a combination comes from one sweep up the tree, adjoint to that of the
-estimates (`fitplug.families.tree.strategy.blocks`): with g_j the weights of a child's counts,
+The weight of each answer in a combination comes from one sweep up the tree, the adjoint of the
+sweep for estimates (`fitplug.families.tree.strategy.blocks`): with g_j the weights of a child,
 
     of the answers of v:  (E_v' (x) M_v^-T) g        added to the parent's:  sum_j u_vj g_j
 
@@ -25,12 +25,12 @@ from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.unfolded_tree import Siblings
 from fitplug.families.tree.strategy.blocks import (
-    StepMatrices,
     TreeBlock,
     TreeIntegers,
     find_classes_below,
     find_part,
 )
+from fitplug.families.tree.strategy.child_matrices import StepMatrices
 from fitplug.numeric import (
     UNIT_ROUNDOFF,
     BoolArray,

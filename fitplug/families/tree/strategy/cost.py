@@ -18,7 +18,8 @@ from fitplug.families.base.contrasts import compute_precisions
 from fitplug.families.base.integers import SATURATION
 from fitplug.families.base.mechanism import StrategyCost
 from fitplug.families.tree.shape.blocks import GroupPart, TreeStructure
-from fitplug.families.tree.strategy.blocks import TreeBlock, TreeIntegers, square_columns
+from fitplug.families.tree.strategy.blocks import TreeBlock, TreeIntegers
+from fitplug.families.tree.strategy.child_matrices import square_columns
 from fitplug.numeric import (
     UNIT_ROUNDOFF,
     AnyArray,

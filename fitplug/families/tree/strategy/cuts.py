@@ -68,7 +68,7 @@ class Segment:
     Attributes:
         block: The block.
         first: The rank of the first branch.
-        last: The rank after that of the last branch.
+        last: The rank after the last branch's.
         start: The first row of contrasts.
         stop: The row after the last.
         size: The number of answers.
@@ -301,11 +301,11 @@ class TreeParts:
         return self.structure.subsets.find_blocks(g)
 
     def list_measured_blocks(self, output: int) -> list[int]:
-        """List those of the blocks that are measured."""
+        """List the output's blocks that are measured."""
         return [block for block in self.list_blocks(output) if block in self.blocks]
 
     def list_public_blocks(self, output: int) -> list[int]:
-        """List those of the blocks of which public totals tell."""
+        """List the output's blocks that public totals answer, in part or whole."""
         return [b for b in self.list_blocks(output) if self.structure.needs_totals(b)]
 
     def list_indices(self, part: int) -> slice | IntArray:

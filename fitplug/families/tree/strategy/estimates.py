@@ -164,7 +164,7 @@ class KnownSums:
     Args:
         cut: How the strategy is cut.
         output: The number of the output.
-        pieces: The pieces of the output, with that of the totals if there are any.
+        pieces: The pieces of the output, with the piece of the totals if there are any.
     """
 
     def __init__(self, cut: TreeParts, output: int, pieces: Mapping[int, AnyArray]) -> None:

@@ -139,7 +139,7 @@ class _Sweep:
             above += _weigh(one)
         above[:, :, ~self.structure.can_move] = -np.inf
         self._record(above.max(initial=0.0), lambda: self._locate(above, np.zeros(1, np.int64)))
-        # Nodes are visited before those beside them, so that little is held at once.
+        # Nodes are visited before their siblings, so that little is in memory at once.
         waiting = [(np.zeros(1, dtype=np.int64), above)] if self.tree.steps else []
         while waiting:
             nodes, above = waiting.pop()

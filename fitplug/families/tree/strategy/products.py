@@ -1,7 +1,7 @@
 """Products of what a strategy of tree blocks measures of two records.
 
-Two records x and y in dense cells c and c' have the product, with K_A that of the symmetric
-attributes, which depends on those in which the records differ, and with the nodes v above both,
+Two records x and y in dense cells c and c' have the product, with the nodes v above both,
+and K_A the symmetric attributes' product, which depends on those in which the records differ,
 
     a_x'a_y = sum_A K_A ( (M_0'M_0)_cc' + sum_v (A_v'A_v)_jj' (M_v'M_v)_cc' )
 

@@ -18,10 +18,15 @@ import numpy as np
 from scipy.linalg import block_diag
 
 from fitplug.errors import PlanError
-from fitplug.families.base.mechanism import BlockWeights, Products, StrategyCost
+from fitplug.families.base.mechanism import (
+    BlockCovariance,
+    BlockWeights,
+    MeasuredBlock,
+    Products,
+    StrategyCost,
+)
 from fitplug.families.base.parted_strategy import PartedStrategy
 from fitplug.families.base.pieces import PART, Latest, Pieces
-from fitplug.families.base.strategy import BlockCovariance, MeasuredBlock
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.pairs import TreePairStructure
 from fitplug.families.tree.shape.persons import PersonTreeStructure
