@@ -13,6 +13,7 @@ import sqlite3
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
+from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -132,7 +133,7 @@ class LedgerFile:
     def check_total(self, budget: Budget, given: Budget, rho: ExactNumber | None = None) -> None:
         """Raise LedgerError unless the ledger holds the budget that a caller gives."""
         if not budget.has_total_of(given):
-            wanted = _describe_total(given) if rho is None else str(rho)
+            wanted = _describe_total(given) if rho is None else _write_number(rho)
             raise self.make_error(
                 f"holds a budget of {_describe_total(budget)}, not {wanted}: give that "
                 "or none, or name another file if this is for the data of other people"
@@ -234,6 +235,12 @@ def open_ledger(
         file.check_total(budget, given, rho)
     if bound is not None and budget.bound_unit != bound:
         _set_unit(file, bound)
+
+
+def _write_number(rho: ExactNumber) -> str:
+    """Write a number as a float's decimal where this is the same number."""
+    shown = repr(floor_written(Fraction(rho)))
+    return shown if Fraction(shown) == rho else str(rho)
 
 
 def _describe_total(budget: Budget) -> str:

@@ -52,17 +52,19 @@ def read_exact_number(value: Any) -> Fraction | None:
 
 
 def ceil_written(exact: Fraction) -> float:
-    """Return the smallest float that `read_exact_number` reads as a number >= `exact`."""
+    """Return the smallest float that is >= `exact`, or that `read_exact_number` reads as such."""
     value = ceil_float(exact)
     below = math.nextafter(value, -math.inf)
-    if _read_float(below) >= exact:
-        return below
-    return value if _read_float(value) >= exact else math.nextafter(value, math.inf)
+    return below if _read_float(below) >= exact else value
 
 
 def floor_written(exact: Fraction) -> float:
     """Return the largest float that `read_exact_number` reads as a number <= `exact`."""
-    return 0.0 - ceil_written(-exact)
+    value = 0.0 - ceil_float(-exact)
+    above = math.nextafter(value, math.inf)
+    if _read_float(above) <= exact:
+        return above
+    return value if _read_float(value) <= exact else math.nextafter(value, -math.inf)
 
 
 def _read_float(value: float) -> Fraction:

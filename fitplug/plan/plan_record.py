@@ -32,11 +32,11 @@ from fitplug.numeric import (
     AnyArray,
     FloatArray,
     ceil_float,
-    ceil_written,
     floor_float,
     floor_written,
     freeze,
     guard_linear_algebra,
+    read_exact_number,
 )
 from fitplug.privacy import DiscreteNoise, delta_at, epsilon_at
 from fitplug.workload import (
@@ -131,11 +131,14 @@ class PlanRecord:
     @cached_property
     def rho(self) -> float:
         """`rho_exact` rounded up through the rounded sensitivity, as OpenDP's map does. Where the
-        decimal that Python prints for it would be below it, it is the next float.
+        decimal that Python prints for it would be below `rho_exact` as a float, to which the costs
+        per cell come, it is the next float: a ledger may be charged this decimal.
         """
         bound = self.strategy.upper_rho(self.noise_std)
-        # A ledger may be charged this float, and reads a short one as its decimal.
-        return ceil_written(Fraction(bound))
+        read = read_exact_number(bound)  # None is infinity
+        if read is None or read >= Fraction(ceil_float(self.rho_exact)):
+            return bound
+        return math.nextafter(bound, math.inf)
 
     @cached_property
     def privacy_cost(self) -> float:

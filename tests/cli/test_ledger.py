@@ -63,7 +63,7 @@ class TestInit:
         ran = fitplug("ledger", "init", path, "--rho", "1")
         assert ran.code == 0
         assert "0.25 of it spent already" in ran.out
-        refused(fitplug("ledger", "init", path, "--rho", "2"), 1, str(path), "1.0", "2.0")
+        refused(fitplug("ledger", "init", path, "--rho", "2"), 1, str(path), "1.0", "not 2")
         assert fp.Ledger(path).spent == 0.25
 
     @pytest.mark.parametrize(

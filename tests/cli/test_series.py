@@ -110,7 +110,7 @@ def test_what_is_refused(tmp_path, spec):
     assert not (tmp_path / "budget.db").exists()
     assert fitplug(*("series", *begin)).code == 0
     refuse(2, "is the next one", "add", spec, 2)
-    refuse(2, "begun with other queries", "add", spec, 1, change=("std = 4.0", "std = 5.0"))
+    refuse(2, "has other queries", "add", spec, 1, change=("std = 4.0", "std = 5.0"))
     add_month(tmp_path, 1, 10)
     assert fitplug("series", "add", spec, 1).code == 0
     assert "1 of 3" in fitplug("series", "close", spec).out

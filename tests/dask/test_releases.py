@@ -122,7 +122,6 @@ class TestTheCharge:
             ("out", fp.OverBudget, {"ledger": ledger}),
             ("full", InputError, {}),
             ("out", BudgetError, {"key": "a"}),
-            ("out", BudgetError, {"unit": fp.AddRemove(0)}),
         ):
             with pytest.raises(raised):
                 release_source(PLAN, TABLES, tmp_path / output, **keywords)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 import sys
 from contextlib import redirect_stdout
@@ -124,7 +125,7 @@ def test_the_structures_say_what_the_release_is(written, structures):
         said = {note.id: note.text for note in flow.annotations}
         assert said["fitplug.plan_digest"] == release.plan_digest
         assert float(said["fitplug.rho"]) == release.rho
-        assert ("fitplug.unit" in said) == (release.plan.unit != fp.AddRemove())
+        assert json.loads(said["fitplug.unit"]) == release.plan.unit.to_spec()
         assert flow.description == release.population
         assert flow.name in release.plan.workload.names
 

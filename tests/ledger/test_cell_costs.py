@@ -391,7 +391,7 @@ def test_a_release_keeps_its_costs_and_another_is_free(ledger: fp.Ledger) -> Non
     second = plan(OLD, cell_budgets=ledger.unused_budget("first", DOMAIN))
     free = fp.release(second, tables(second), ledger=ledger, covered_by="first", key="second")
     assert ledger.spent == released.rho
-    assert free.rho == second.rho
+    assert free.rho <= second.rho <= math.nextafter(free.rho, 1.0)
     assert [e.covered_by for e in ledger.entries()] == [None, 1]
 
 

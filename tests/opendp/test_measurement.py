@@ -69,7 +69,7 @@ class TestMap:
     @each_plan
     def test_one_record_costs_what_the_plan_says(self, plan):
         m = fpo.make_fitness_for_use(*counts_space(plan.workload.cell_count), plan)
-        assert m.map(1) == plan.rho
+        assert m.map(1) <= plan.rho <= math.nextafter(m.map(1), math.inf)
         assert Fraction(m.map(1)) >= plan.rho_exact
 
     @each_plan
@@ -95,7 +95,7 @@ class TestMap:
     def test_a_budget_is_never_exceeded_by_the_map(self, rho):
         plan = fp.design(fp.Workload.from_matrix(prefix(5), variance=1.0), rho=rho)
         m = fpo.make_fitness_for_use(*counts_space(5), plan)
-        assert m.map(1) == plan.rho <= rho
+        assert m.map(1) <= plan.rho <= min(rho, math.nextafter(m.map(1), math.inf))
 
     def test_composition_adds_up(self):
         plan = PLANS["cells"]
@@ -134,7 +134,7 @@ class TestMeasurement:
         x = np.arange(12, dtype=np.int64).reshape(domain.shape)
         for size, vector in [(12, x.ravel()), (4, x.sum(axis=1).ravel())]:
             m = fpo.make_fitness_for_use(*counts_space(size), plan)
-            assert m.map(1) == plan.rho
+            assert m.map(1) <= plan.rho <= math.nextafter(m.map(1), math.inf)
             np.testing.assert_allclose(m(vector).estimates["g"], x.sum(axis=1), atol=0.01)
 
     @each_plan

@@ -134,7 +134,7 @@ def test_tables_and_notebooks_say_the_unit(plan):
     assert repr(plan.unit) in repr(release)
     default = fp.design(WORKLOAD)
     of_record = fp.release(default, count(default)).to_arrow("all").schema.metadata
-    assert b"fitplug.unit" not in of_record
+    assert json.loads(of_record[b"fitplug.unit"]) == default.unit.to_spec()
 
 
 @pytest.mark.parametrize(
