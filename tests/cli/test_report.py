@@ -583,7 +583,7 @@ class TestCommand:
         done = fitplug("report", "release.toml", cwd=tmp_path)
         assert done.returncode == 3
         assert "To cost at most rho = 0.03" in done.stdout
-        assert "total: multiply by" in done.stdout
+        assert "total by " in done.stdout
         assert sorted(path.name for path in tmp_path.iterdir()) == ["release.toml"]
         design = fitplug("design", "release.toml", cwd=tmp_path)
         assert design.returncode == 3

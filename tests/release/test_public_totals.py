@@ -80,7 +80,7 @@ def test_what_public_totals_answer_is_exact_and_the_rest_is_not(plan):
 def test_estimates_are_unbiased_with_the_variances_that_the_plan_says(plan):
     tables = count(plan)
     # The sampler is tested once, and not before each draw.
-    source, answers = NoiseSource.from_plan(plan, 1), compute_exact_answers(plan, tables)
+    source, answers = NoiseSource.from_plan(plan), compute_exact_answers(plan, tables)
     drawn = [source.draw(tables, answers, None).estimates for _ in range(300)]
     for name in plan.workload.names:
         errors = np.array([one[name] - ask(name) for one in drawn])

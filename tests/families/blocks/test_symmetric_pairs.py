@@ -145,7 +145,7 @@ def test_releases_are_exact_where_totals_answer_and_unbiased_elsewhere(unit, tmp
     exact = {"ab": x.sum(axis=2), "bc": x.sum(axis=0), "b": x.sum(axis=(0, 2)), "all": x.sum()}
     tables = fp.Tables(DOMAIN, {("a", "b", "c"): x})
     # The sampler is tested once, and not before each draw.
-    source, answers = NoiseSource.from_plan(plan, 1), compute_exact_answers(plan, tables)
+    source, answers = NoiseSource.from_plan(plan), compute_exact_answers(plan, tables)
     drawn = [source.draw(tables, answers, None) for _ in range(200)]
     assert fp.release(plan, tables).rho == drawn[0].rho
     keeps_b = "b" in unit.within
