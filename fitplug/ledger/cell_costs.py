@@ -62,8 +62,8 @@ class CellCosts:
         if (changes := plan.structure.changes) > 1:
             # The profile is of a person with k records, and what a ledger keeps is of one record.
             costs = costs / changes**2 * (1 + 4 * UNIT_ROUNDOFF)
-        # No cell costs more than rho says; else rounding would charge more than a budget.
-        costs = np.minimum(costs, ceil_float(2 * plan.rho_exact / changes**2))
+            # No cell costs more than rho says; else rounding would charge more than a budget.
+            costs = np.minimum(costs, ceil_float(2 * plan.rho_exact / changes**2))
         return cls(digest_domain(plan.domain), names, changes, costs)
 
     @property

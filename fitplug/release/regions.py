@@ -77,13 +77,14 @@ def _find_codes(
     """Find the code of each feature."""
     properties = [feature.get("properties") or {} for feature in features]
     names = list(dict.fromkeys(key for found in properties for key in found))
-    columns = {name: [str(found.get(name)) for found in properties] for name in names}
-    columns["id"] = [str(feature.get("id")) for feature in features]
+    columns = {"id": [str(feature.get("id")) for feature in features]}
+    for name in names:
+        columns.setdefault(name, [str(found.get(name)) for found in properties])
     if code is not None:
         if code not in columns:
             raise WorkloadError(f"No region has the property {code!r}; they have {names}.")
         columns = {code: columns[code]}
-    for column in [columns.get("id", []), *columns.values()]:
+    for column in columns.values():
         if set(labels) <= set(column):
             return column
     most = max(columns.values(), key=lambda column: len(set(labels) & set(column)))
