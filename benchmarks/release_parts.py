@@ -16,7 +16,7 @@ from markdown_table import heading, line
 
 import fitplug as fp
 from fitplug.files import LocalPlace
-from fitplug.release import (
+from fitplug.releases import (
     AnswersPart,
     complete_folder,
     describe_place,
@@ -25,7 +25,7 @@ from fitplug.release import (
     write_manifest,
     write_table_part,
 )
-from fitplug.release.verification import compute_estimates
+from fitplug.releases.verification import compute_estimates
 
 ABOUT = """# A release in parts
 

@@ -28,7 +28,7 @@ from fitplug.families import Mechanism
 from fitplug.ledger import Ledger
 from fitplug.plan import Plan, design
 from fitplug.privacy import DiscreteNoise
-from fitplug.release import (
+from fitplug.releases import (
     About,
     Approximation,
     DisplayTables,

@@ -8,7 +8,7 @@ import numpy as np
 
 from fitplug.errors import WorkloadError
 from fitplug.numeric import AnyArray
-from fitplug.release import MEASURES, Intervals, Release, check_names
+from fitplug.releases import MEASURES, Intervals, Release, check_names
 from fitplug.workload import QueryGroup
 
 PROTECTED = "protected"

@@ -17,7 +17,7 @@ from typing import Any
 
 from fitplug.files import fill_new_folder
 from fitplug.numeric import AnyArray
-from fitplug.release import Intervals, Release, choose_intervals, make_metadata, name_files
+from fitplug.releases import Intervals, Release, choose_intervals, make_metadata, name_files
 from fitplug.workload import DEFAULT_CONFIDENCE, QueryGroup, check_confidence
 from fitplug_export.answers import COLUMNS, PROTECTED, check_export_names, iterate_columns
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from fitplug.files import import_library
-from fitplug.release import Release, choose_intervals, make_metadata
+from fitplug.releases import Release, choose_intervals, make_metadata
 from fitplug_export.answers import PROTECTED, check_export_names, find_protected
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from fitplug.errors import WorkloadError
 from fitplug.families import list_measured_tables
 from fitplug.files import import_library
 from fitplug.numeric import AnyArray, FloatArray
-from fitplug.release import Release
+from fitplug.releases import Release
 from fitplug.workload import Factor, Workload
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from os import PathLike
 
 from fitplug.files import fill_new_folder, import_library
-from fitplug.release import Release
+from fitplug.releases import Release
 from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
 from fitplug_export.answers import check_export_names
 from fitplug_export.sdmx_identifiers import check_agency, check_version

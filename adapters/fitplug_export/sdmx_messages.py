@@ -33,7 +33,7 @@ from pysdmx.model import (
 from pysdmx.model.message import Header
 
 from fitplug.plan import Plan
-from fitplug.release import Intervals, Release, choose_intervals, make_metadata, name_files
+from fitplug.releases import Intervals, Release, choose_intervals, make_metadata, name_files
 from fitplug.workload import Factor, QueryGroup
 from fitplug_export.answers import iterate_columns
 from fitplug_export.sdmx_identifiers import name_codes, name_components

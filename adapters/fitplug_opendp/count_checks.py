@@ -14,7 +14,7 @@ from fitplug.counts import Tables
 from fitplug.domain import OUTSIDE
 from fitplug.errors import TablesError
 from fitplug.plan import Plan
-from fitplug.release import Limited
+from fitplug.releases import Limited
 from fitplug.workload import AddRemove, BoundUnit, ReplaceOne
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from fitplug.counts import Tables
 from fitplug.plan import Plan
-from fitplug.release import AnswersPart, Release, TablePart, write_parts, write_tables
+from fitplug.releases import AnswersPart, Release, TablePart, write_parts, write_tables
 from fitplug_opendp.count_checks import (
     CountedRows,
     check_limit,

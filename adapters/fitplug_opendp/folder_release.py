@@ -10,7 +10,7 @@ import numpy as np
 
 from fitplug.errors import AlreadyReleased, FitplugError, InputError, KeyTaken, OverBudget
 from fitplug.ledger import ChargeRequest, Ledger, ReleaseCharges, StagedCharge
-from fitplug.release import (
+from fitplug.releases import (
     MoreFiles,
     Release,
     check_names,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fitplug.plan import Plan
-from fitplug.release import Release
+from fitplug.releases import Release
 from fitplug_opendp._compat import import_opendp, make_partial_constructor
 from fitplug_opendp.count_checks import check_space
 from fitplug_opendp.gaussian import make_noise, upper_sensitivity

@@ -22,7 +22,7 @@ from fitplug.families import may_be_clamped
 from fitplug.ledger import CellCosts, Entry
 from fitplug.numeric import ceil_float
 from fitplug.plan import Plan
-from fitplug.release import Release
+from fitplug.releases import Release
 from fitplug.sensitivity import AnswerPath, SensitivityCheck, check_sensitivity, make_plan_error
 from fitplug_opendp._compat import enable_contrib
 from fitplug_opendp.count_checks import (

@@ -16,7 +16,7 @@ from fitplug.errors import FitplugError, InputError
 from fitplug.files import LocalPlace, Place, StorePlace, open_place, set_aside
 from fitplug.ledger import Stage
 from fitplug.plan import Plan
-from fitplug.release import ANSWER_PARTS, PLAN, Period, Release, publish_folder, read_digest
+from fitplug.releases import ANSWER_PARTS, PLAN, Period, Release, publish_folder, read_digest
 from fitplug_opendp.staging import (
     MARK,
     RETRY,

@@ -48,7 +48,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from fitplug.errors import FitplugError
 from fitplug.ledger import Entry, Ledger, ReleaseCharges, StagedCharge
 from fitplug.plan import Plan
-from fitplug.release import Period, Release, write_manifest
+from fitplug.releases import Period, Release, write_manifest
 from fitplug_opendp.executor import ExactCounts, Executor
 from fitplug_opendp.noise_source import NoiseSource
 from fitplug_opendp.release_request import ReleaseState, log_duration

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 from fitplug.errors import BudgetError, FitplugError, KeyTaken
 from fitplug.ledger import ChargeReference, ChargeRequest, Ledger, ReleaseCharges, StagedCharge
 from fitplug.plan import Plan
-from fitplug.release import Release
+from fitplug.releases import Release
 from fitplug_opendp.count_checks import ALL_ROWS, CountedRows
 
 _LOG = logging.getLogger(__name__)

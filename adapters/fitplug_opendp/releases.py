@@ -15,7 +15,7 @@ from fitplug.errors import KeyTaken
 from fitplug.files import MemoryPlace
 from fitplug.ledger import ChargeRequest, Entry, ReleaseCharges, StagedCharge
 from fitplug.plan import Plan
-from fitplug.release import Release
+from fitplug.releases import Release
 from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
 from fitplug_opendp.count_checks import (
     CountedRows,

@@ -28,7 +28,7 @@ from fitplug.errors import FitplugError, InputError, LedgerError
 from fitplug.files import LocalPlace, Place
 from fitplug.ledger import Entry, Ledger, hash_values
 from fitplug.plan import Plan
-from fitplug.release import (
+from fitplug.releases import (
     ANSWER_PARTS,
     MANIFEST,
     PLAN,

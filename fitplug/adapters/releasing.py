@@ -13,7 +13,7 @@ from fitplug.errors import InputError
 from fitplug.files import is_url
 from fitplug.ledger import ChargeReference, Ledger
 from fitplug.plan import Plan
-from fitplug.release import Release
+from fitplug.releases import Release
 from fitplug.workload import DEFAULT_CONFIDENCE
 
 

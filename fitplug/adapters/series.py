@@ -11,7 +11,7 @@ from fitplug.adapters.entry_points import call_adapter
 from fitplug.counts import AttributeSet, Source, Tables
 from fitplug.ledger import Ledger
 from fitplug.plan import Plan
-from fitplug.release import PartialRelease, Release
+from fitplug.releases import PartialRelease, Release
 from fitplug.workload import DEFAULT_CONFIDENCE
 
 

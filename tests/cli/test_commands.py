@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import fitplug as fp
-from fitplug.release.tables import MEASURES
+from fitplug.releases.tables import MEASURES
 from fitplug_cli.render import read_counts
 from fitplug_cli.render.csv_tables import count_table_decimals
 from tests.helpers.command_line import (

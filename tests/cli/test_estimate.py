@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import fitplug as fp
-from fitplug.release.tables import RESULT_COLUMNS
+from fitplug.releases.tables import RESULT_COLUMNS
 from fitplug_cli.commands import estimate
 from fitplug_cli.render.estimate_tables import _read_umask
 from tests.helpers import people

@@ -11,7 +11,7 @@ from pysdmx.io import read_sdmx
 
 import fitplug as fp
 import fitplug_export as fpe
-from fitplug.release import write_folder
+from fitplug.releases import write_folder
 from tests.helpers import people
 from tests.helpers.command_line import fitplug, tree
 

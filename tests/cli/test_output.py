@@ -16,7 +16,7 @@ import pytest
 
 import fitplug as fp
 from fitplug.plan.summary import price_groups as prices
-from fitplug.release.release import Release
+from fitplug.releases.release import Release
 from tests.helpers.command_line import SPEC, make
 from tests.helpers.forked_processes import run_command
 

@@ -14,7 +14,7 @@ import fitplug as fp
 from fitplug.errors import FitplugError, InputError, KeyTaken, LedgerError, OverBudget, TablesError
 from fitplug.families import date_answers
 from fitplug.ledger import DrawRequest, ReleaseCharges, hash_values
-from fitplug.release import Period, PeriodAnswers, join_periods
+from fitplug.releases import Period, PeriodAnswers, join_periods
 from fitplug_dask.releases import release_source
 from fitplug_dask.series import Series, beginning
 from fitplug_dask.series.counts import PeriodCounts, answer_newest, take_period

@@ -10,7 +10,7 @@ import pytest
 
 import fitplug as fp
 import fitplug_export as fpe
-from fitplug.release import name_files, write_folder
+from fitplug.releases import name_files, write_folder
 from fitplug_export.data_package import DESCRIPTOR
 from tests.helpers import people
 from tests.helpers.unusual_labels import release_public, release_sums, release_unusual

@@ -12,7 +12,7 @@ import xarray
 import fitplug as fp
 import fitplug_export as fpe
 from fitplug.errors import WorkloadError
-from fitplug.release import write_folder
+from fitplug.releases import write_folder
 from tests.helpers import people
 from tests.helpers.unusual_labels import release_public, release_sums
 

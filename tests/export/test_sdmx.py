@@ -20,7 +20,7 @@ from pysdmx.io import get_datasets, read_sdmx
 import fitplug as fp
 import fitplug_export as fpe
 from fitplug.errors import InputError, WorkloadError
-from fitplug.release import name_files, write_folder
+from fitplug.releases import name_files, write_folder
 from fitplug_export.sdmx_identifiers import name_codes, name_components
 from tests.helpers import people
 from tests.helpers.unusual_labels import release_public, release_sums, release_unusual

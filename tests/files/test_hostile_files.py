@@ -17,7 +17,7 @@ import pytest
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import DataError, InputError
-from fitplug.release.release import Release
+from fitplug.releases.release import Release
 from tests.helpers.hostile_files import WANTED, each_byte, mutated, people, varint, write_shapes
 from tests.helpers.places import ROOT
 

@@ -8,7 +8,7 @@ import pytest
 
 import fitplug as fp
 from fitplug.files import open_place
-from fitplug.release.folder import write_folder
+from fitplug.releases.folder import write_folder
 from tests.helpers import people
 from tests.helpers.s3_server import serve_s3
 

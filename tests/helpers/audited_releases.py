@@ -22,7 +22,7 @@ from distributed import WorkerPlugin
 from scipy.stats import chi2
 
 import fitplug as fp
-from fitplug.release import PartedAnswers
+from fitplug.releases import PartedAnswers
 from fitplug_dask.releases import releasing, tasks
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

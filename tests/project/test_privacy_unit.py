@@ -21,7 +21,7 @@ import fitplug_dask as fpd
 import fitplug_opendp as fpo
 from fitplug.display.numbers import format_down, format_up
 from fitplug.errors import DataError, LedgerError
-from fitplug.release.release import Release
+from fitplug.releases.release import Release
 from fitplug_cli.render import read_counts
 from fitplug_dask.files import csv_text
 from fitplug_dask.sources import locations, stores

@@ -13,7 +13,7 @@ from fitplug.display import format_delta, format_percent_up, format_up
 from fitplug.errors import DesignError
 from fitplug.plan import GroupRow, Plan, price_groups
 from fitplug.privacy import check_delta
-from fitplug.release import choose_intervals
+from fitplug.releases import choose_intervals
 from fitplug_cli.commands.design import find_plan
 from fitplug_cli.options import JsonOption, QuietOption
 from fitplug_cli.render import (

@@ -18,7 +18,7 @@ import typer
 
 from fitplug.errors import WorkloadError
 from fitplug.expressions import Expression, Expressions, Runs, list_sums
-from fitplug.release import MEASURES, RESULT_COLUMNS, Release, estimate_read, read_combination
+from fitplug.releases import MEASURES, RESULT_COLUMNS, Release, estimate_read, read_combination
 from fitplug.workload import check_confidence, find_quantile
 from fitplug_cli.inputs import (
     NamedExpression,

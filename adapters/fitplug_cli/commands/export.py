@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fitplug.errors import InputError
-from fitplug.release import Release
+from fitplug.releases import Release
 from fitplug.workload import check_confidence
 from fitplug_cli.options import ConfidenceOption, JsonOption, QuietOption
 from fitplug_cli.render import print_facts, print_json, set_up_output

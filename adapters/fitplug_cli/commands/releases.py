@@ -12,7 +12,7 @@ from fitplug.errors import LedgerError, TablesError
 from fitplug.families import list_names
 from fitplug.ledger import ChargeReference, Ledger
 from fitplug.plan import Plan
-from fitplug.release import Release, review
+from fitplug.releases import Release, review
 from fitplug_cli.commands.budgets import (
     check_first_charge,
     check_ledger_is_kept,

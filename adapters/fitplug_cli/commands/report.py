@@ -13,7 +13,7 @@ from fitplug.errors import InputError, OverBudget
 from fitplug.numeric import floor_written
 from fitplug.plan import Plan, Relaxation, relax
 from fitplug.privacy import check_delta
-from fitplug.release import Limited
+from fitplug.releases import Limited
 from fitplug_cli.commands.budgets import find_budget_warning
 from fitplug_cli.commands.design import find_plan
 from fitplug_cli.files import PUBLIC, check_target, replace_file

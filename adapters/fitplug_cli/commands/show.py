@@ -13,7 +13,7 @@ from rich.table import Table
 
 from fitplug.display import format_rho
 from fitplug.errors import InputError, suggest_nearest
-from fitplug.release import MEASURES, Release, choose_intervals
+from fitplug.releases import MEASURES, Release, choose_intervals
 from fitplug_cli.options import JsonOption, QuietOption
 from fitplug_cli.render import out, print_facts, print_json, print_table, set_up_output
 from fitplug_cli.render.csv_tables import count_table_decimals, write_csv

@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from fitplug.families import list_names
-from fitplug.release import Release, TruncationLoss, estimate_truncation
+from fitplug.releases import Release, TruncationLoss, estimate_truncation
 from fitplug.workload import check_confidence
 from fitplug_cli.options import ConfidenceOption, JsonOption, QuietOption
 from fitplug_cli.render import out, print_json, print_table, set_up_output

@@ -14,7 +14,7 @@ from fitplug.errors import FitplugError, InputError, LedgerError
 from fitplug.ledger import Ledger
 from fitplug.numeric import ceil_float
 from fitplug.plan import Plan, describe_cost
-from fitplug.release import Release, read_digest
+from fitplug.releases import Release, read_digest
 from fitplug_cli.options import JsonOption, QuietOption
 from fitplug_cli.render import open_progress_bar, print_facts, print_json, set_up_output
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from fitplug.domain import Domain
-from fitplug.release import MEASURES, RESULT_COLUMNS
+from fitplug.releases import MEASURES, RESULT_COLUMNS
 from fitplug.workload import QueryGroup, Workload
 
 DIGITS = 4

@@ -16,7 +16,7 @@ import pyarrow.parquet
 from rich.table import Table
 
 from fitplug.errors import InputError
-from fitplug.release import MEASURES
+from fitplug.releases import MEASURES
 from fitplug_cli.files import check_target, replace_file
 from fitplug_cli.inputs import PARQUET_SUFFIXES, CodeFile, NamedExpression
 from fitplug_cli.render.console import err, out, print_json, print_table

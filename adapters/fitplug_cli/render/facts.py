@@ -15,7 +15,7 @@ from fitplug import baselines
 from fitplug.errors import DesignError, WorkloadError
 from fitplug.families import list_names
 from fitplug.plan import NEGLIGIBLE_GAP, GroupRow, Plan, describe_gap, estimate_saving, price_groups
-from fitplug.release import About, Limited, describe_planned_population
+from fitplug.releases import About, Limited, describe_planned_population
 from fitplug.workload import ReplaceOne
 from fitplug_cli.render.json_records import compute_rho
 from fitplug_cli.render.record_limits import Limit, compare_limits

@@ -21,7 +21,7 @@ from fitplug.plan import (
     describe_public_totals,
     has_sums,
 )
-from fitplug.release import Release, describe_assumption, name_population
+from fitplug.releases import Release, describe_assumption, name_population
 from fitplug.workload import Workload
 from fitplug_cli.render.console import out, print_facts, print_table, warn
 from fitplug_cli.render.csv_tables import find_formula_warning

@@ -8,7 +8,7 @@ from fractions import Fraction
 from fitplug.numeric import ceil_float
 from fitplug.plan import Plan
 from fitplug.privacy import epsilon_at
-from fitplug.release import Limited
+from fitplug.releases import Limited
 from fitplug.workload import AddRemove
 from fitplug_cli.render.json_records import compute_rho
 

@@ -22,7 +22,7 @@ from fitplug.errors import InputError
 from fitplug.files import Place
 from fitplug.numeric import ceil_float
 from fitplug.plan import Plan
-from fitplug.release import (
+from fitplug.releases import (
     Release,
     choose_intervals,
     format_markdown,
@@ -73,7 +73,7 @@ def check_release_folder(directory: Path, others: Mapping[str, Path]) -> None:
 
 @dataclass(frozen=True)
 class ReleaseFiles:
-    """What the command line adds to a release folder; see `fitplug.release.MoreFiles`.
+    """What the command line adds to a release folder; see `fitplug.releases.MoreFiles`.
 
     Attributes:
         confidence: The confidence of the intervals of groups that do not name one.

@@ -16,7 +16,7 @@ from fitplug.counts import DeltaTable, IcebergTable, Source, check_weight
 from fitplug.domain import Domain
 from fitplug.errors import FitplugError, WorkloadError, suggest_nearest
 from fitplug.files import is_url
-from fitplug.release import RESULT_COLUMNS
+from fitplug.releases import RESULT_COLUMNS
 from fitplug.workload import (
     AddRemove,
     ReplaceOne,

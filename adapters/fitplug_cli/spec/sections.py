@@ -13,7 +13,7 @@ from pydantic_core import core_schema
 from fitplug.families import LARGEST_WEIGHT
 from fitplug.ledger import make_budget
 from fitplug.numeric import read_exact_number
-from fitplug.release import About
+from fitplug.releases import About
 from fitplug.workload import LEAST_CONFIDENCE
 
 Positive: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]

@@ -17,7 +17,7 @@ from fitplug.families import PartedStrategy
 from fitplug.files import Place
 from fitplug.ledger import hash_values
 from fitplug.plan import Plan
-from fitplug.release import AnswersPart, Release, TablePart, describe_place
+from fitplug.releases import AnswersPart, Release, TablePart, describe_place
 from fitplug_dask.exchange import Exchange, run_exchange
 from fitplug_dask.kernel import Fault
 from fitplug_dask.releases.counts import SplitCounts

@@ -17,7 +17,7 @@ from fitplug.display import Progress, choose_report
 from fitplug.errors import FitplugError, InputError
 from fitplug.families import PART
 from fitplug.plan import Plan
-from fitplug.release import MoreFiles, Release
+from fitplug.releases import MoreFiles, Release
 from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
 from fitplug_dask.counting import count, count_slabs
 from fitplug_dask.encryption import check_encryption

@@ -18,7 +18,7 @@ from fitplug.display import Report, ignore
 from fitplug.families import PartedStrategy, may_be_clamped
 from fitplug.numeric import AnyArray, IntArray
 from fitplug.plan import Plan
-from fitplug.release import (
+from fitplug.releases import (
     PartedAnswers,
     Release,
     TablePart,

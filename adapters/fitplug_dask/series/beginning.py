@@ -11,7 +11,7 @@ from fitplug.errors import FitplugError, InputError, KeyTaken, LedgerError
 from fitplug.files import LocalPlace, check_arrow, is_url
 from fitplug.ledger import Ledger, ReleaseCharges, StagedCharge
 from fitplug.plan import Plan
-from fitplug.release import PLAN, check_names
+from fitplug.releases import PLAN, check_names
 from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
 from fitplug_dask.encryption import check_encryption
 from fitplug_dask.series.counts import answer_by_period, estimate_more_files

@@ -25,7 +25,7 @@ from fitplug.families import date_answers
 from fitplug.files import LocalPlace
 from fitplug.numeric import IntArray
 from fitplug.plan import Plan
-from fitplug.release import Limited
+from fitplug.releases import Limited
 from fitplug.sensitivity import AnswerPath
 from fitplug.workload import AddRemove, select_largest_sets
 from fitplug_dask.encryption import decrypt_long, encrypt_long

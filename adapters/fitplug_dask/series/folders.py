@@ -23,7 +23,7 @@ from fitplug.errors import InputError
 from fitplug.files import LocalPlace, make_partial_folder, move_into_place
 from fitplug.ledger import hash_values
 from fitplug.plan import Plan
-from fitplug.release import (
+from fitplug.releases import (
     ANSWER_PARTS,
     MANIFEST,
     PLAN,

@@ -19,7 +19,7 @@ from fitplug.counts import Tables
 from fitplug.errors import FitplugError, InputError
 from fitplug.families import may_be_clamped
 from fitplug.ledger import DrawRequest, Entry, Ledger, ReleaseCharges, StagedCharge
-from fitplug.release import (
+from fitplug.releases import (
     AnswersPart,
     PartialRelease,
     Period,

@@ -16,7 +16,7 @@ from fitplug.counts import AttributeSet, Source, Tables
 from fitplug.errors import FitplugError, InputError
 from fitplug.ledger import ReleaseCharges, StagedCharge
 from fitplug.plan import Plan
-from fitplug.release import (
+from fitplug.releases import (
     PartialRelease,
     PeriodAnswers,
     Release,

@@ -1,0 +1,128 @@
+"""Releases: noisy answers, combinations of them, tables and folders."""
+
+from fitplug.releases.adjusted import DisplayTables
+from fitplug.releases.answer_parts import (
+    ANSWER_PARTS,
+    AnswersPart,
+    PartedAnswers,
+    WrittenPart,
+    find_answers_part,
+    name_part,
+    write_answers_part,
+)
+from fitplug.releases.combination import estimate_read
+from fitplug.releases.combined_numbers import Approximation, Estimate, Estimates, Ratio
+from fitplug.releases.folder import (
+    MoreFiles,
+    complete_folder,
+    publish_folder,
+    read_digest,
+    read_folder,
+    write_folder,
+    write_tables,
+)
+from fitplug.releases.linear_combinations import read_combination
+from fitplug.releases.manifest import (
+    MANIFEST,
+    PLAN,
+    Period,
+    list_core_versions,
+    name_files,
+    read_charge,
+    read_manifest,
+    write_manifest,
+    write_parts,
+)
+from fitplug.releases.noisy_answers import (
+    Limited,
+    describe_assumption,
+    describe_planned_population,
+    name_population,
+)
+from fitplug.releases.periods import (
+    PartialRelease,
+    PeriodAnswers,
+    check_period_tables,
+    complete_period_folder,
+    join_periods,
+    read_period_answers,
+)
+from fitplug.releases.release import Release
+from fitplug.releases.review_texts import About, format_markdown
+from fitplug.releases.reviews import review
+from fitplug.releases.strides import Stride, describe_place
+from fitplug.releases.table_parts import TablePart, write_table_part
+from fitplug.releases.tables import (
+    MEASURES,
+    RESULT_COLUMNS,
+    Intervals,
+    TableSlice,
+    check_names,
+    choose_intervals,
+    cut_table,
+    make_metadata,
+    number_outputs,
+)
+from fitplug.releases.truncation import TruncationLoss, estimate_truncation
+
+__all__ = [
+    "ANSWER_PARTS",
+    "MANIFEST",
+    "MEASURES",
+    "PLAN",
+    "RESULT_COLUMNS",
+    "About",
+    "AnswersPart",
+    "Approximation",
+    "DisplayTables",
+    "Estimate",
+    "Estimates",
+    "Intervals",
+    "Limited",
+    "MoreFiles",
+    "PartedAnswers",
+    "PartialRelease",
+    "Period",
+    "PeriodAnswers",
+    "Ratio",
+    "Release",
+    "Stride",
+    "TablePart",
+    "TableSlice",
+    "TruncationLoss",
+    "WrittenPart",
+    "check_names",
+    "check_period_tables",
+    "choose_intervals",
+    "complete_folder",
+    "complete_period_folder",
+    "cut_table",
+    "describe_assumption",
+    "describe_place",
+    "describe_planned_population",
+    "estimate_read",
+    "estimate_truncation",
+    "find_answers_part",
+    "format_markdown",
+    "join_periods",
+    "list_core_versions",
+    "make_metadata",
+    "name_files",
+    "name_part",
+    "name_population",
+    "number_outputs",
+    "publish_folder",
+    "read_charge",
+    "read_combination",
+    "read_digest",
+    "read_folder",
+    "read_manifest",
+    "read_period_answers",
+    "review",
+    "write_answers_part",
+    "write_folder",
+    "write_manifest",
+    "write_parts",
+    "write_table_part",
+    "write_tables",
+]

@@ -1,0 +1,305 @@
+"""Noisy answers in parts: a file for each, made once, and read when it is needed.
+
+A part is a NumPy file of integers of the narrowest type that holds them. Whoever writes a part
+first decides what it holds for ever, so that no answer is ever published with two draws of noise.
+The manifest lists the digest of each part, and the manifest's digest identifies the answers.
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fitplug.errors import InputError
+from fitplug.files import Place, hash_content
+from fitplug.numeric import IntArray
+from fitplug.releases.strides import Stride
+
+ANSWER_PARTS = "answers"
+"""The folder of the parts."""
+
+_CACHE_BYTES = 2**26
+"""The most bytes of parts in the cache."""
+
+_OF_PROCESS = ("_cache", "_lock")
+"""The attributes that do not travel to another process."""
+
+_WIDTHS = tuple(np.dtype(f"<i{size}") for size in (1, 2, 4, 8))
+
+
+@dataclass(frozen=True)
+class AnswersPart:
+    """One part of the noisy answers.
+
+    Attributes:
+        number: The number of the part, from 0.
+        place: Which of the strategy's answers the part has, in the order of its file.
+        bytes: The size of the file.
+        digest: The SHA-256 of the file, in hex.
+    """
+
+    number: int
+    place: tuple[Stride, ...]
+    bytes: int
+    digest: str
+
+    @property
+    def size(self) -> int:
+        """The number of answers."""
+        return sum(stride.size for stride in self.place)
+
+
+class WrittenPart(NamedTuple):
+    """A part that is durable.
+
+    Attributes:
+        bytes: The size of its file.
+        digest: The SHA-256 of the file, in hex.
+        is_mine: Whether the file holds what this call was given. If not, another writer was first,
+            and the file holds that one's draw.
+    """
+
+    bytes: int
+    digest: str
+    is_mine: bool
+
+
+def name_part(number: int) -> str:
+    """Return the file name of a part."""
+    return f"part-{number:05}.npy"
+
+
+def write_answers_part(folder: Place, number: int, noisy: IntArray) -> WrittenPart:
+    """Write a part of the noisy answers, unless it was written before.
+
+    Args:
+        folder: The folder of the release, or its staging area.
+        number: The number of the part.
+        noisy: The noisy answers of the part, in its order, shape (n,).
+
+    Returns:
+        What is durable now.
+
+    Raises:
+        OSError: The file cannot be written.
+        InputError: The place cannot refuse a second writer, or a file there is damaged.
+    """
+    parts = folder.join(ANSWER_PARTS)
+    content = encode_part(noisy)
+    if parts.create(name_part(number), content):
+        return WrittenPart(len(content), hash_content(content), is_mine=True)
+    existing = find_answers_part(folder, number, noisy.size)
+    assert existing is not None
+    return existing._replace(is_mine=False)
+
+
+def find_answers_part(folder: Place, number: int, size: int) -> WrittenPart | None:
+    """Find a part that was written before; None if there is none.
+
+    Raises:
+        InputError: The file there is not a part of so many answers.
+        OSError: The file cannot be read.
+    """
+    try:
+        content = folder.join(ANSWER_PARTS).read(name_part(number))
+    except FileNotFoundError:
+        return None
+    _decode_part(content, f"{folder}/{ANSWER_PARTS}/{name_part(number)}", size)
+    return WrittenPart(len(content), hash_content(content), is_mine=False)
+
+
+def read_answers_part(folder: Place, part: AnswersPart) -> IntArray:
+    """Read a part of the noisy answers, and check its digest.
+
+    Returns:
+        The answers in the part's order, int64, shape (n,).
+
+    Raises:
+        InputError: The file is missing, damaged or was edited.
+        OSError: The file cannot be read.
+    """
+    name = f"{folder}/{ANSWER_PARTS}/{name_part(part.number)}"
+    content = read_checked(folder.join(ANSWER_PARTS), name_part(part.number), part.digest)
+    return _decode_part(content, name, part.size)
+
+
+def read_checked(folder: Place, name: str, digest: str) -> bytes:
+    """Read a file, and check its digest.
+
+    Raises:
+        InputError: The file is missing, damaged or was edited.
+        OSError: The file cannot be read.
+    """
+    try:
+        content = folder.read(name)
+    except FileNotFoundError:
+        raise InputError(
+            f"{folder}/{name} is missing; a release is read from its whole folder"
+        ) from None
+    if hash_content(content) != digest:
+        raise InputError(
+            f"{folder}/{name} is damaged, was edited, or is another part; get the folder again "
+            "from whoever released it"
+        )
+    return content
+
+
+class PartedAnswers:
+    """The noisy answers of a plan, of which parts are read when they are needed.
+
+    It stands for an array of int64 of shape (n,): slices and lists of numbers are read as arrays,
+    and `numpy.asarray` reads all of it.
+
+    Attributes:
+        folder: The folder of the release.
+        parts: The parts.
+        size: The number of answers.
+    """
+
+    dtype = np.dtype(np.int64)
+    ndim = 1
+
+    def __init__(self, folder: Place, parts: Sequence[AnswersPart], size: int) -> None:
+        self.parts = tuple(parts)
+        self.size = size
+        self.folder = folder
+        self._cache: OrderedDict[int, IntArray] = OrderedDict()
+        self._lock = threading.Lock()  # the tasks of a worker share one object
+
+    @property
+    def shape(self) -> tuple[int]:
+        """The shape (n,)."""
+        return (self.size,)
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key not in _OF_PROCESS}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._cache, self._lock = OrderedDict(), threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"PartedAnswers({self.size:,} in {len(self.parts):,} parts)"
+
+    def __array__(
+        self, dtype: npt.DTypeLike | None = None, copy: bool | None = None
+    ) -> npt.NDArray[Any]:
+        return self[:].astype(self.dtype if dtype is None else dtype, copy=False)
+
+    def __getitem__(self, chosen: Any) -> Any:
+        if isinstance(chosen, slice) and chosen.step in (None, 1):
+            return self._read_range(*chosen.indices(self.size)[:2])
+        if isinstance(chosen, slice):
+            chosen = np.arange(*chosen.indices(self.size), dtype=np.int64)
+        numbers = np.asarray(chosen)
+        if numbers.dtype.kind not in "iu" and numbers.size:
+            raise IndexError("answers are read by slices, numbers or arrays of numbers")
+        numbers = np.where(numbers < 0, numbers + self.size, numbers).astype(np.int64)
+        if numbers.size and not 0 <= int(numbers.min()) <= int(numbers.max()) < self.size:
+            raise IndexError(f"there are {self.size} answers")
+        return self._read_numbers(numbers.ravel()).reshape(numbers.shape)[()]
+
+    def read_part(self, number: int) -> IntArray:
+        """Read a part, in its own order, and check its digest; the latest parts are kept.
+
+        Raises:
+            InputError: The file is missing, damaged or was edited.
+            OSError: The file cannot be read.
+        """
+        with self._lock:
+            answers = self._cache.get(number)
+        if answers is None:
+            answers = read_answers_part(self.folder, self.parts[number])
+            answers.setflags(write=False)
+        with self._lock:
+            self._cache[number] = answers
+            self._cache.move_to_end(number)
+            while (
+                len(self._cache) > 1 and sum(a.nbytes for a in self._cache.values()) > _CACHE_BYTES
+            ):
+                self._cache.popitem(last=False)
+        return answers
+
+    def _read_range(self, first: int, end: int) -> IntArray:
+        """Read the answers of the numbers from `first` to before `end`."""
+        answers = np.zeros(max(end - first, 0), dtype=np.int64)
+        for part in self.parts:
+            at = 0
+            for stride in part.place:
+                least, most = stride.ends
+                if stride.size and least < end and most > first:
+                    values = self.read_part(part.number)[at : at + stride.size]
+                    if stride.is_run:
+                        overlap = slice(max(first - least, 0), end - least)
+                        answers[max(least - first, 0) : max(most - first, 0)] = values[overlap]
+                    else:
+                        numbers = stride.list_numbers()
+                        inside = (numbers >= first) & (numbers < end)
+                        answers[numbers[inside] - first] = values[inside]
+                at += stride.size
+        return answers
+
+    def _read_numbers(self, numbers: IntArray) -> IntArray:
+        """Read the answers of some numbers, shape (n,), from the parts that have them."""
+        answers = np.zeros(len(numbers), dtype=np.int64)
+        for part in self.parts:
+            at = 0
+            for stride in part.place:
+                least, most = stride.ends
+                near = np.flatnonzero((numbers >= least) & (numbers < most))
+                if stride.size and len(near):
+                    numbers_of_part = stride.list_numbers()
+                    order = np.argsort(numbers_of_part, kind="stable")
+                    place = np.minimum(
+                        np.searchsorted(numbers_of_part[order], numbers[near]),
+                        len(numbers_of_part) - 1,
+                    )
+                    place = order[place]
+                    has = numbers_of_part[place] == numbers[near]
+                    answers[near[has]] = self.read_part(part.number)[at + place[has]]
+                at += stride.size
+        return answers
+
+
+def encode_part(noisy: IntArray) -> bytes:
+    """Encode answers as a NumPy file of the narrowest type that holds them."""
+    low, high = (int(noisy.min()), int(noisy.max())) if noisy.size else (0, 0)
+    narrow = next(
+        width
+        for width in _WIDTHS
+        if np.iinfo(width).min <= low and high <= np.iinfo(width).max
+    )  # fmt: skip
+    file = io.BytesIO()
+    np.lib.format.write_array(
+        file, np.ascontiguousarray(noisy, dtype=narrow), version=(1, 0), allow_pickle=False
+    )
+    return file.getvalue()
+
+
+def _decode_part(content: bytes, name: str, size: int) -> IntArray:
+    """Decode a part of so many answers. Raises InputError if it is none."""
+    try:
+        file = io.BytesIO(content)
+        if np.lib.format.read_magic(file) != (1, 0):
+            raise ValueError("another version of NumPy's format")
+        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+        if shape != (size,) or dtype not in _WIDTHS:
+            raise ValueError("another shape or type")
+        read = np.frombuffer(content, dtype=dtype, count=size, offset=file.tell())
+        if file.tell() + read.nbytes != len(content):
+            raise ValueError("more than the array")
+    except Exception:  # NumPy raises many kinds of errors on damage
+        raise InputError(
+            f"{name} is no part of {size} answers; get the folder again from whoever released it"
+        ) from None
+    return read.astype(np.int64)

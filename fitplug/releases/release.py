@@ -1,0 +1,413 @@
+"""Releases: noisy answers with their exact standard deviations. All of it is public.
+
+A draw that was paid for is never made again, so answers that are lost stay charged. Answers whose
+folder cannot be written are kept where they can be written.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from fitplug.display import Figure, format_up
+from fitplug.errors import InputError
+from fitplug.files import ArrowTable, Columns, LocalPlace, is_url
+from fitplug.plan import Plan
+from fitplug.releases import tables
+from fitplug.releases.adjusted import DisplayTables, make_integers, make_nonnegative
+from fitplug.releases.combination import estimate, estimate_all, estimate_each
+from fitplug.releases.combined_numbers import Estimate, EstimatedNumber, Estimates
+from fitplug.releases.folder import read_folder, write_folder
+from fitplug.releases.linear_combinations import CombinationLike
+from fitplug.releases.manifest import PLAN, read_manifest, write_answers
+from fitplug.releases.noisy_answers import NoisyAnswers, name_population
+from fitplug.releases.notebook import make_release_html
+from fitplug.releases.plots import Kind, plot_release
+from fitplug.releases.regions import Regions
+from fitplug.releases.verification import is_of_one_part, verify_parts
+from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
+
+
+@contextmanager
+def keep_answers(release: NoisyAnswers, location: str | PathLike[str]) -> Iterator[None]:
+    """Keep the plan and the answers elsewhere if the block fails with an OSError.
+
+    They are written to a new folder that only its owner can read: next to the location, in the
+    current folder, or in the folder of temporary files, whichever works first.
+
+    Args:
+        release: The noisy answers.
+        location: The folder that the block writes.
+
+    Raises:
+        OSError: The error of the block; its message names the folder that has the answers.
+    """
+    try:
+        yield
+    except OSError as error:
+        kept = _write_elsewhere(release, location)
+        remedy = (
+            "nothing else could be written either; the release is still in memory: write it to "
+            "another place"
+            if kept is None
+            else f"the noisy answers are kept in {kept}: read them by fitplug.Release.recover, and "
+            "write them to another place"
+        )
+        why = error.strerror or str(error)
+        where = f" ({error.filename})" if error.filename else ""
+        raise OSError(error.errno, f"{why}{where}; {remedy}") from None
+
+
+def _write_elsewhere(release: NoisyAnswers, location: str | PathLike[str]) -> Path | None:
+    """Write the plan and the answers to the first place that takes them; None if there is none."""
+    name = Path(os.fspath(location)).name
+    folders = [Path.cwd(), Path(tempfile.gettempdir())]
+    if not is_url(location):
+        folders.insert(0, Path(location).absolute().parent)
+    for folder in folders:
+        kept = folder / f"{name}.{secrets.token_hex(4)}.kept"
+        try:
+            kept.mkdir(mode=0o700)
+        except OSError:
+            continue
+        try:
+            release.plan.save(kept / PLAN)
+            write_answers(LocalPlace(kept, 0o600), release)
+        except OSError:
+            shutil.rmtree(kept, ignore_errors=True)
+            continue
+        return kept
+    return None
+
+
+def read_kept_answers(directory: str | PathLike[str]) -> dict[str, Any]:
+    """Read the fields of the release that `keep_answers` kept in a folder.
+
+    Raises:
+        InputError: The folder is incomplete, damaged or was edited.
+        PlanError: The plan is damaged.
+    """
+    folder = Path(directory).absolute()
+    if not (folder / PLAN).is_file():
+        raise InputError(f"{folder}: {PLAN} is missing; name the folder that the error named")
+    fields, _ = read_manifest(LocalPlace(folder), Plan.load(folder / PLAN))
+    return fields | {"answers": np.asarray(fields["answers"])}
+
+
+@dataclass(frozen=True, eq=False)
+class Release(NoisyAnswers):
+    """What a mechanism released, and all that is computed from it without the data.
+
+    The attributes are those of `NoisyAnswers`. All methods are post-processing and cost no privacy.
+    """
+
+    @overload
+    def estimate(self, asked: Mapping[str, npt.ArrayLike]) -> Estimate: ...
+    @overload
+    def estimate(self, asked: str) -> EstimatedNumber: ...
+    def estimate(self, asked: CombinationLike) -> EstimatedNumber:
+        """Estimate a linear combination of answers, a ratio of two, or a formula of several.
+
+        Args:
+            asked: An expression such as "pyramid[SEX = 1, AGEP <= 17] + total" (see
+                `fitplug.expressions.parser`), or coefficients by group, which are broadcast to the
+                group's shape.
+
+        Returns:
+            A Estimate, whose standard deviation is exact, from the full covariance. For an
+            expression "a / b" a Ratio, whose standard deviation is approximate, by the delta
+            method, and whose interval is Fieller's. For another formula, such as "a / b - c / d",
+            an Approximation by the delta method.
+
+        Raises:
+            WorkloadError: There is no such group or value, the coefficients do not fit the group's
+                shape, the group's rows cannot count these people, or the denominator of a ratio is
+                too near to zero.
+        """
+        return estimate(self, asked)
+
+    def estimate_all(self, asked: Mapping[str, CombinationLike] | Sequence[str]) -> Estimates:
+        """Estimate several combinations with their joint covariance.
+
+        Args:
+            asked: Combinations as in `estimate` by name, or a list of expressions.
+
+        Returns:
+            The values (k,) and the covariance (k, k).
+
+        Raises:
+            WorkloadError: As for `estimate`.
+        """
+        return estimate_all(self, asked)
+
+    def estimate_each(self, asked: Iterable[CombinationLike]) -> Iterator[EstimatedNumber]:
+        """Estimate any number of combinations one after another, without their covariance.
+
+        Some thousands of combinations are in memory at a time. A ratio whose denominator is too
+        near to zero has the value and the standard deviation nan.
+
+        Args:
+            asked: Combinations as in `estimate`.
+
+        Yields:
+            The estimates, in the order of the combinations.
+
+        Raises:
+            WorkloadError: A combination cannot be read; it is raised when that one is reached.
+        """
+        return estimate_each(self, asked)
+
+    def to_arrow(
+        self, name: str, *, confidence: float | None = None, simultaneous: bool | None = None
+    ) -> ArrowTable:
+        """Make an Arrow table of a group, with a row for each answer.
+
+        The columns are the attributes, estimate, std, moe, lower, upper and confidence. The
+        metadata say what the table is. The intervals are those of `interval`.
+
+        Args:
+            name: The group.
+            confidence: The confidence of the intervals; if None, the group's target sets it;
+                0.95 if the target has none.
+            simultaneous: Whether all intervals of the group cover their exact answers at once; if
+                None, as in the group's target.
+
+        Raises:
+            ImportError: pyarrow is not installed.
+            KeyError: There is no such group.
+            WorkloadError: The confidence is out of range, or an attribute has the name of a result
+                column.
+        """
+        return tables.make_arrow(*self._make_table(name, confidence, simultaneous))
+
+    def to_pandas(
+        self, name: str, *, confidence: float | None = None, simultaneous: bool | None = None
+    ) -> tables.PandasFrame:
+        """Make the table of `to_arrow` as a pandas DataFrame, with the metadata as `attrs`."""
+        return tables.make_pandas(*self._make_table(name, confidence, simultaneous))
+
+    def to_polars(
+        self, name: str, *, confidence: float | None = None, simultaneous: bool | None = None
+    ) -> tables.PolarsFrame:
+        """Make the table of `to_arrow` as a Polars DataFrame, without the metadata."""
+        return tables.make_polars(self._make_table(name, confidence, simultaneous)[0])
+
+    def _make_table(
+        self, name: str, confidence: float | None, simultaneous: bool | None
+    ) -> tuple[Columns, dict[str, str]]:
+        """Make the columns of a group's table, and its metadata."""
+        group = self.plan.workload[name]
+        intervals = tables.choose_intervals(group, confidence, simultaneous)
+        columns = tables.make_columns(self, group, intervals)
+        return columns, tables.make_metadata(self, group, intervals)
+
+    def save(
+        self, location: str | PathLike[str], *, confidence: float = DEFAULT_CONFIDENCE
+    ) -> None:
+        """Write a new folder, which appears complete or not at all.
+
+        It holds the plan, the noisy answers, and a table for each group as a data set of Parquet
+        files, of about a million rows each. `read` reads everything from it again without the data.
+        If the folder cannot be written, the plan and the noisy answers are kept where they can be
+        written, and the error names the place.
+
+        Args:
+            location: The folder, which must be new or empty: a path, or a URL of a store.
+            confidence: The confidence of the intervals of groups whose target has none.
+
+        Raises:
+            InputError: The folder is not empty.
+            ImportError: pyarrow is not installed.
+            OSError: The folder cannot be written.
+        """
+        check_confidence(confidence)
+        with keep_answers(self, location):
+            write_folder(self, location, confidence)
+
+    @classmethod
+    def load(cls, location: str | PathLike[str]) -> Release:
+        """Read the release of a folder that `write` or the command line wrote.
+
+        The files carry digests, rho is compared with the plan's integers, and every table with the
+        answers. This notices accidents and edits. Anyone who makes a folder on purpose can make all
+        of it agree.
+
+        If the answers or a table are in several parts, each is read, and its digest checked, when
+        it is needed. `verify` checks all of them.
+
+        Args:
+            location: The folder, or the URL of one in a store.
+
+        Raises:
+            InputError: The folder is incomplete, damaged or was edited.
+            PlanError: The plan is damaged.
+            ImportError: pyarrow is not installed.
+        """
+        release = cls(**read_folder(location)[0])
+        if not is_of_one_part(release):
+            return release
+        release.verify()
+        return replace(release, answers=np.asarray(release.answers), tables=None)
+
+    @classmethod
+    def recover(cls, directory: str | PathLike[str]) -> Release:
+        """Read the release that `write` kept elsewhere, because its folder could not be written.
+
+        Args:
+            directory: The folder that the error named. It has the plan and the noisy answers.
+
+        Raises:
+            InputError: The folder is incomplete, damaged or was edited.
+            PlanError: The plan is damaged.
+        """
+        return cls(**read_kept_answers(directory))
+
+    def verify(self, *, sample: int | None = None, seed: int = 0) -> None:
+        """Check the files of a release: their digests, and the tables with the answers.
+
+        A release whose answers are in memory was checked when it was read.
+
+        Args:
+            sample: How many random parts of the answers, and of the tables, are checked; None for
+                all. The answers that the chosen tables are made from are read too.
+            seed: What the random parts are chosen by.
+
+        Raises:
+            InputError: A part is missing, damaged or was edited, or a table does not say what the
+                answers do; the message names the file.
+            OSError: A part cannot be read.
+        """
+        verify_parts(self, sample, seed)
+
+    def iter_tables(self, name: str) -> Iterator[ArrowTable]:
+        """Read the table of a group part by part.
+
+        Of a release in parts these are the tables of its folder, of about a million rows each. Any
+        other release has one part, that of `to_arrow`.
+
+        Args:
+            name: The group.
+
+        Yields:
+            Arrow tables, whose rows together are those of the group.
+
+        Raises:
+            ImportError: pyarrow is not installed.
+            KeyError: There is no such group.
+            InputError: A part is missing, damaged or was edited.
+        """
+        if self.parted_tables is None:
+            yield self.to_arrow(name)
+        else:
+            yield from self.parted_tables.iterate(name)
+
+    def nonnegative(self, *, totals: Mapping[str, float] | None = None) -> DisplayTables:
+        """Make tables without negative counts that all agree with one histogram, for showing.
+
+        The histogram is the nearest to the answers by generalised least squares. For a large
+        release it is made from the total down, by least squares among the children of each count;
+        see `DisplayTables.by_steps`. The tables are biased and have no standard deviations. This
+        release stays unbiased; it is the one for statistics.
+
+        Args:
+            totals: Known public numbers, which are kept exactly, by group of one answer or by
+                expression, such as {"total": 27253}.
+
+        Returns:
+            The tables, with this release as `.release`.
+
+        Raises:
+            WorkloadError: There are too many cells, no such histogram has the totals, or the
+                release is large and no group lists all cells, or other totals are given than the
+                number of all records.
+        """
+        return make_nonnegative(self, totals or {})
+
+    def integers(self, *, totals: Mapping[str, int] | None = None) -> DisplayTables:
+        """Make tables as `nonnegative` does, with each count of the histogram rounded.
+
+        Every count is rounded up or down to an integer such that the totals are still kept.
+
+        Args:
+            totals: As in `nonnegative`, integers.
+
+        Returns:
+            The tables, with this release as `.release`.
+
+        Raises:
+            WorkloadError: As for `nonnegative`, or no rounding has the totals.
+        """
+        return make_integers(self, totals or {})
+
+    def plot(
+        self,
+        name: str,
+        *,
+        kind: Kind | None = None,
+        regions: Regions | None = None,
+        confidence: float | None = None,
+        simultaneous: bool | None = None,
+        ax: Any = None,
+    ) -> Figure:
+        """Plot the estimates of a group with their intervals.
+
+        Up to two of its attributes may have several rows. Attributes with one row, such as the
+        sum of a measure, get no axis. A dark style of matplotlib gives a dark plot.
+
+        Example:
+            >>> release.plot("age by sex", kind="pyramid")  # doctest: +SKIP
+            >>> release.plot("county", regions="counties.geojson")  # doctest: +SKIP
+
+        Args:
+            name: The group.
+            kind: "lines", points or bands along the attribute with more rows; "bars", largest
+                first unless the attribute is ordered; "pyramid", two rows of bars back to back;
+                "grid", coloured cells without intervals; "map", regions without intervals. By
+                default a map if there are `regions`, a grid for two attributes of many values,
+                bars for one attribute without order, else lines.
+            regions: The outlines of the regions that the labels name, as the path or content of
+                GeoJSON, or (GeoJSON, property) with the property that holds the labels.
+            confidence: As in `to_arrow`.
+            simultaneous: As in `to_arrow`.
+            ax: The axes of matplotlib to draw into. By default a new figure.
+
+        Returns:
+            The matplotlib Figure.
+
+        Raises:
+            ImportError: matplotlib is not installed.
+            KeyError: There is no such group.
+            WorkloadError: The group cannot be plotted in this way, a label has no region, or the
+                confidence is out of range.
+        """
+        return plot_release(
+            self,
+            name,
+            kind=kind,
+            regions=regions,
+            confidence=confidence,
+            simultaneous=simultaneous,
+            ax=ax,
+        )
+
+    def _repr_html_(self) -> str:
+        return make_release_html(self)
+
+    def __repr__(self) -> str:
+        unit = self.plan.unit
+        return (
+            f"Release(rho={format_up(self.rho)}, unit={unit!r}, plan={self.plan_digest[:12]}, "
+            f"groups={', '.join(self.plan.workload.names)}, "
+            f"about {name_population(unit.records, self.limited, self.plan.bound_unit.apart)})"
+        )

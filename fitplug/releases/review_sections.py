@@ -1,0 +1,361 @@
+"""The sections of a review: data domain, privacy loss, composition and mechanisms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+from fitplug.display import format_down, format_up
+from fitplug.domain import Attribute, Domain
+from fitplug.families import Mechanism
+from fitplug.ledger import Budget, Entry
+from fitplug.numeric import ceil_float, ceil_written, floor_written
+from fitplug.plan import Plan, describe_gap, describe_overstatement
+from fitplug.releases.noisy_answers import describe_assumption, describe_population
+from fitplug.releases.release import Release
+from fitplug.releases.review_texts import About, ask_publisher, escape_cell, make_table, split_rows
+from fitplug.workload import ONE_RECORD, ReplaceOne
+
+
+def describe_variant(plan: Plan) -> dict[str, Any]:
+    """Describe the variant of differential privacy, and the data that it is about."""
+    return {
+        "variant_name": "Zero-concentrated DP",
+        "data_domain": _describe_domain(plan),
+        "unprotected_quantities": _describe_unprotected(plan),
+    }
+
+
+def describe_loss(release: Release, unit: str, delta: float) -> dict[str, Any]:
+    """Describe who is protected, and how much it costs in rho and in epsilon at a delta."""
+    k = release.plan.unit.changes
+    one = ceil_float(_compute_record_rho(release))
+    epsilon = release.epsilon(delta)
+    most, apart = release.plan.unit.records, describe_apart(release.plan)
+    records = "one row" if most == 1 else f"{most:,} rows"
+    limit = (
+        f"Counting kept at most {records} per {unit}{apart}: further rows were left out before "
+        "they were counted."
+        if release.limited == "enforced"
+        else describe_assumption(most, unit, apart, release.rows)
+    )
+    overstated = describe_overstatement(release.plan)
+    overstated = f" {overstated[0].upper()}{overstated[1:]}" if overstated else ""
+    per_record = "" if k == 1 else f", {k}^2 times that of one record, rho = {format_up(one)}"
+    return {
+        "privacy_unit": unit,
+        "privacy_unit_details": f"{_describe_adjacent(release.plan, unit)} {limit}",
+        "privacy_parameters": {"epsilon": epsilon, "delta": delta, "rho": release.rho},
+        "privacy_parameters_details": f"rho = {format_up(release.rho)} of zero-concentrated "
+        f"differential privacy{per_record}. It is a rational number, computed from the integer "
+        f"matrix and the standard deviation that run, and rounded up.{overstated}\n\n"
+        f"At delta = {delta:g}, epsilon = {format_up(epsilon)}: the exact curve of the Gaussian "
+        "mechanism, proven for the discrete noise that was drawn.",
+    }
+
+
+def describe_accounting(
+    release: Release, unit: str, statement: tuple[Budget, tuple[Entry, ...]] | None
+) -> dict[str, Any]:
+    """Describe post-processing and composition, with a ledger's budget and entries if given."""
+    return {
+        "post_processing": "Estimates are fixed linear combinations of the noisy answers. "
+        "They are unbiased for the records that were counted: not clipped at zero, not "
+        "rounded and not made to agree with other figures. Their standard deviations are "
+        "those of the plan, of the noise alone.\n\n"
+        + describe_population(
+            release.plan.unit.records,
+            release.limited,
+            unit,
+            release.outside,
+            describe_apart(release.plan),
+            release.rows,
+        )
+        + _describe_sums(release.plan),
+        "composition": _describe_composition(release, statement),
+    }
+
+
+def _describe_sums(plan: Plan) -> str:
+    """Say which values sums are of; empty without measures."""
+    if not plan.workload.measure_rules:
+        return ""
+    return (
+        "\n\nSums are of values that were clamped to public bounds and rounded; what this changes "
+        "is in no standard deviation and in no interval."
+    )
+
+
+def describe_apart(plan: Plan) -> str:
+    """Describe which records of a person a plan's unit of privacy keeps apart, after a number."""
+    return escape_cell(plan.bound_unit.apart)
+
+
+def _compute_record_rho(release: Release) -> Fraction:
+    """Compute what a release costs for one record, in rho of zCDP, exact."""
+    in_unit = release.plan.strategy.compute_rho(release.noise_std)
+    return in_unit * release.plan.compare_records(1) ** 2
+
+
+def _describe_unprotected(plan: Plan) -> str:
+    """Describe what is released without protection."""
+    made = (
+        "The plan, with all costs and variances, is made from the domain, the queries and their "
+        "targets, before any row is read"
+    )
+    names = plan.structure.public_attributes
+    if names is None:
+        return f"None. {made}, and the number of records is not released."
+    which = f" in each cell of {' and '.join(map(escape_cell, names))}" if names else ""
+    return (
+        f"The number of counted records{which}, which is released exactly, without noise: "
+        f"adjacent datasets have equal numbers. Nothing else: {made[0].lower()}{made[1:]}."
+    )
+
+
+def _describe_adjacent(plan: Plan, unit: str) -> str:
+    """Describe which datasets are adjacent."""
+    any_value = ""
+    if plan.workload.measure_rules:
+        any_value = (
+            " These records may have any values, of measures too: what a value costs is bounded by "
+            "the largest cost of a value within the bounds."
+        )
+    if isinstance(plan.unit, ReplaceOne):
+        names = plan.structure.public_attributes
+        fixed = f", which keep their {' and '.join(map(escape_cell, names))}" if names else ""
+        return (
+            f"Adjacent datasets differ by the values of all records of one {unit}{fixed}; the "
+            f"number of records is the same (change-one distance).{any_value}"
+        )
+    return (
+        f"Adjacent datasets differ by all records of one {unit} added or removed (symmetric "
+        f"distance).{any_value}"
+    )
+
+
+def _describe_domain(plan: Plan) -> str:
+    """Describe the attributes that are counted, and what happens to other values."""
+    used = plan.domain.ordered(tuple({name for names in plan.tables for name in names}))
+    lines = [f"* {escape_cell(name)}: {_describe_values(plan.domain[name])}" for name in used]
+    measures = ", unless its line here says otherwise" if plan.workload.measure_rules else ""
+    return (
+        "Tables of any number of records with these attributes; a record with another value, or "
+        f"none, on one of them is left out of all counts{measures}.\n\n" + "\n".join(lines)
+    )
+
+
+def _describe_values(attribute: Attribute) -> str:
+    """Describe the cells of an attribute in a few words."""
+    if attribute.rule:
+        return f"a measure; a value {escape_cell(attribute.rule)}"
+    spec = Domain({"a": attribute}).spec()["a"]
+    kind = next(iter(spec)) if isinstance(spec, Mapping) else "categories"
+    return f"{attribute.size:,} cells ({kind})"
+
+
+def _describe_composition(
+    release: Release, statement: tuple[Budget, tuple[Entry, ...]] | None
+) -> str:
+    """Describe how the cost adds up with those of other releases."""
+    one_mechanism = (
+        "The answers of this release are one mechanism: its rho is that of all of them together, "
+        "from their joint sensitivity. "
+    )
+    if statement is None:
+        return (
+            f"{one_mechanism}It was charged to no ledger: every other release about the same "
+            "people adds its rho to this one's."
+        )
+    budget, entries = statement
+    total = f"rho = {format_down(floor_written(budget.total))}"
+    if budget.epsilon is not None:
+        of_noise = "any noise" if budget.any_noise else "Gaussian noise"
+        total += f" (epsilon = {budget.epsilon!r} at delta = {budget.delta!r}, for {of_noise})"
+    shown, rest = split_rows(entries[::-1])
+    is_of_one_unit = {entry.bound_unit for entry in entries} <= {budget.bound_unit}
+    rows = [
+        (
+            str(entry.id),
+            entry.time[:19].replace("T", " "),
+            "covered" if entry.covered_by is not None else format_up(ceil_float(entry.rho)),
+            escape_cell(entry.what),
+            (entry.plan_digest or "")[:12],
+            *([] if is_of_one_unit else [escape_cell(str(entry.bound_unit))]),
+        )
+        for entry in reversed(shown)
+    ]
+    units = () if is_of_one_unit else ("unit of privacy",)
+    table = make_table(("no.", "time (UTC)", "rho", "what", "plan", *units), rows)
+    person = "" if budget.bound_unit is None else f", for {escape_cell(str(budget.bound_unit))}"
+    has_covered = any(entry.covered_by is not None for entry in entries)
+    return (
+        f"{one_mechanism}rho adds up over releases. The budget for these people is "
+        f"{total}{person}; spent are rho = {format_up(ceil_written(budget.spent))} by "
+        f"{len(entries)} release(s), and rho = {format_down(floor_written(budget.left))} is left."
+        f"\n\n{table}"
+        + (f"\n\n{len(rest)} older charge(s) are not listed." if rest else "")
+        + (
+            "\n\nA release that an earlier charge covers costs no cell more than that charge paid "
+            "for: their costs were added up cell by cell, and rho is the largest sum over cells."
+            if has_covered
+            else ""
+        )
+        + (_describe_number(release.entry) if release.entry is not None else "")
+    )
+
+
+def _describe_number(entry: Entry) -> str:
+    """Say which number this release has in the ledger."""
+    if entry.covered_by is not None:
+        return f"\n\nThis release is number {entry.id}, covered by number {entry.covered_by}."
+    return f"\n\nThis release is number {entry.id}."
+
+
+def describe_implementation(
+    release: Release, about: About, versions: Mapping[str, str]
+) -> dict[str, str]:
+    """Describe what ran, on which data, and why."""
+    return {
+        "preprocessing_and_hyperparameter_tuning": _describe_preprocessing(release, about),
+        "mechanisms": _describe_mechanisms(release, versions),
+        "justification": _justify(release),
+    }
+
+
+def _describe_preprocessing(release: Release, about: About) -> str:
+    """Describe what was done with the rows before they were counted."""
+    most, unit = release.plan.unit.records, about.unit
+    apart = describe_apart(release.plan)
+    apart += "," if apart else ""
+    limit = (
+        f"Of each {unit}, at most {most} row(s){apart} are kept, chosen by "
+        f"a keyed hash of the {unit}'s own rows; the others are in no count. "
+        if release.limited == "enforced"
+        else ""
+    )
+    rules = release.plan.workload.measure_rules
+    values = f"\n\n{escape_cell(' '.join(rules))}\n\n" if rules else " "
+    return (
+        f"{about.preprocessing or ask_publisher('preprocessing')}\n\n"
+        f"{_describe_rows(release)}{limit}Records outside the domain are left out.{values}"
+        "The noise was fitted to the targets alone, before any row was read: nothing is tuned on "
+        "the data."
+    )
+
+
+def _describe_rows(release: Release) -> str:
+    """Describe how rows were understood, if they were weighted or filtered."""
+    if release.rows is None:
+        return ""
+    return f"How rows were read: {escape_cell(release.rows)}. "
+
+
+def _describe_mechanisms(release: Release, versions: Mapping[str, str]) -> str:
+    """Describe the mechanisms in a table, and what protects them in practice."""
+    # The costliest mechanisms come first; equal ones stay in order.
+    shown, rest = split_rows(sorted(release.plan.mechanisms(), key=lambda m: -m.rho))
+    scale = release.noise_scale
+    rows = [
+        (
+            escape_cell(m.name),
+            m.kind,
+            f"{m.dimension:,}",
+            format_up(m.sensitivity),
+            format_down(m.sigma * scale),
+            format_up(m.rho / scale**2),
+        )
+        for m in shown
+    ]
+    is_of_record = release.plan.unit == ONE_RECORD
+    whose = "one record" if is_of_record else "one person"
+    changed = "one record added or removed" if is_of_record else str(release.plan.unit)
+    columns = (
+        "answers about",
+        "mechanism",
+        "answers",
+        "L2 sensitivity",
+        "sigma",
+        f"rho, {whose}",
+    )
+    library = f"OpenDP {versions['opendp']}" if "opendp" in versions else "OpenDP"
+    return "\n\n".join(
+        [
+            make_table(columns, rows) + _describe_rest(rest, scale),
+            f"Sensitivity is to {changed}; sigma is in the same unit, the "
+            f"integer answers before they are scaled back to counts.{_describe_shares(release)}",
+            f"Noise is drawn once, by the discrete Gaussian sampler of {library}.",
+            "**Floating point.** Counts, answers and noise are integers, and the sampler is exact: "
+            "no floating-point number comes before the noise. rho is a rational number, and what "
+            "is shown of it is rounded up. Estimates are computed in floating point from the noisy "
+            "answers.",
+            "**Timing and platform.** Not protected: run it where only the publisher can observe "
+            "it. Publish what it writes, not how long it took.",
+            *_describe_software(versions),
+        ]
+    )
+
+
+def _describe_software(versions: Mapping[str, str]) -> list[str]:
+    """Describe the software that ran, in no sentence or in one paragraph."""
+    said = ", ".join(f"{name} {version}" for name, version in versions.items())
+    return [f"**Software.** {said}."] if said else []
+
+
+def _describe_shares(release: Release) -> str:
+    """Say what integer answers count if the plan has measures."""
+    shares = release.plan.structure.shares
+    if shares == 1:
+        return ""
+    return (
+        f" They count {shares:,} shares of each record, which measures divide between their "
+        "bounds; no value between the bounds costs more than one of them."
+    )
+
+
+def _describe_rest(rest: Sequence[Mechanism], scale: float) -> str:
+    """Say what the mechanisms cost that are not in the table."""
+    if not rest:
+        return ""
+    together = sum(m.rho for m in rest) / scale**2
+    return f"\n\nand {len(rest):,} more, which have rho = {format_up(together)} together."
+
+
+def _justify(release: Release) -> str:
+    """Say why the noise is as it is: the targets, and how far the cost is above the bound."""
+    plan, scale = release.plan, release.noise_scale
+    rows = [
+        (
+            escape_cell(row.name),
+            f"{row.queries:,}",
+            row.target,
+            format_up(row.largest_std * scale, 4),
+            f"{format_up(100 * row.used * scale**2, 4)} %",
+        )
+        for row in plan.group_rows()
+    ]
+    shown, rest = split_rows(rows)
+    table = make_table(
+        ("queries", "number", "target", "largest std", "variance over target"), shown
+    )
+    more = f"\n\nand {len(rest):,} more." if rest else ""
+    is_least = plan.objective.plain and plan.gap <= plan.tolerance
+    if plan.scale == 1.0:
+        at_least_cost = " at the least rho" if is_least else ""
+        how = (
+            "The publisher said how accurate each answer must be to be fit for use, and the plan's "
+            f"noise meets every target{at_least_cost}."
+        )
+    else:
+        end = "the least that the budget allows" if is_least else "so that the plan fits the budget"
+        how = (
+            "The publisher gave the budget, and the accuracy wanted of each answer: all target "
+            f"variances were scaled by {format_up(plan.scale)}, {end}."
+        )
+    if scale != 1.0:
+        how += (
+            " Here the standard deviation of the plan's noise was multiplied by "
+            f"{format_up(scale)}."
+        )
+    return f"{how} It is proven {describe_gap(plan)}: {plan.certificate}.\n\n{table}{more}"

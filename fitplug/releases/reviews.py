@@ -1,0 +1,135 @@
+"""What reviewers read of a release: who is protected, how much, by what, and what it did.
+
+The fields are those of the deployments registry of OpenDP (registry.opendp.org; its schema in
+github.com/opendp/deployments-registry-data, commit 3e9c812 of July 2026). All texts are Markdown.
+Nothing here is secret: plans are public, and of the data only what was released is used.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import date
+from typing import Any
+
+from fitplug.errors import BudgetError
+from fitplug.ledger import Ledger
+from fitplug.plan import Plan
+from fitplug.releases.noisy_answers import Limited
+from fitplug.releases.release import Release
+from fitplug.releases.review_sections import (
+    describe_accounting,
+    describe_implementation,
+    describe_loss,
+    describe_variant,
+)
+from fitplug.releases.review_texts import About, ask_publisher
+
+
+def review(
+    release: Release,
+    *,
+    about: About | None = None,
+    ledger: Ledger | None = None,
+    delta: float = 1e-9,
+    limited: Limited | None = None,
+    published: date | None = None,
+    versions: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Draft a record of a release in the fields of OpenDP's registry of deployments.
+
+    Args:
+        release: The release.
+        about: What only the publisher knows.
+        ledger: The ledger whose charges so far are listed under composition.
+        delta: The delta at which epsilon is reported.
+        limited: Why a contributor has at most so many records: "declared" if every record was
+            counted and nobody checked it, "enforced" if the count left out further records. If
+            None, it is what the release says, which an OpenDP measurement does not know. It may be
+            "enforced" for a release that says "declared", if records were left out before they
+            were counted.
+        published: The date of publication; today if None.
+        versions: The versions of the libraries that ran, by name.
+
+    Returns:
+        Dicts, lists, texts and numbers only, ready for YAML or JSON.
+
+    Raises:
+        BudgetError: delta or the limit do not fit the release.
+        LedgerError: The ledger cannot be read.
+    """
+    about = about or About()
+    release = _set_limit(release, limited)
+    plan = release.plan
+    statement = None if ledger is None else ledger.statement()
+    basic = _describe_product(about, plan, published or date.today())
+    has_several = statement is not None and len(statement[1]) > 1
+    return {
+        "url_slug": _make_slug(basic),
+        "status": "Draft",
+        "tier": 3,
+        "deployment": {
+            "basic": basic,
+            "dp_variant": describe_variant(plan),
+            "privacy_loss": describe_loss(release, about.unit, delta),
+            "deployment_model": {
+                "model_name": "Central",
+                "actors": about.actors or ask_publisher("actors"),
+                "release_type": "Many releases" if has_several else "One release",
+                "access_type": "Non-interactive",
+            },
+            "accounting": describe_accounting(release, about.unit, statement),
+            "implementation": describe_implementation(release, about, versions or {}),
+            "administrative": {
+                "sources": about.sources or ask_publisher("sources"),
+                "notes": " ".join(filter(None, [about.notes, f"Plan {plan.digest}."])),
+                "registry_authors": list(about.authors) or [ask_publisher("authors")],
+            },
+        },
+    }
+
+
+def _set_limit(release: Release, limited: Limited | None) -> Release:
+    """Return the release with why a contributor has at most so many records."""
+    if release.limited == "enforced" and limited == "declared":
+        raise BudgetError(
+            f"limited = 'declared', but the count of this release kept at most "
+            f"{release.plan.unit.records} records of each contributor: leave it out"
+        )
+    return replace(release, limited=limited or release.limited)
+
+
+def _make_slug(basic: Mapping[str, Any]) -> str:
+    """Make the end of a record's URL by the rule of the registry: name, curators and year."""
+    texts = (basic["name"], "-".join(basic["data_curators"]), basic["publication_date"][:4])
+    return "-".join(re.sub(r"\W+", "_", text.lower()) for text in texts).replace("_", "-")
+
+
+def _describe_product(about: About, plan: Plan, published: date) -> dict[str, Any]:
+    """Describe the data product."""
+    counted = plan.workload.query_count
+    basic: dict[str, Any] = {
+        "name": about.name
+        or f"{_name_answers(plan).capitalize()}: {_list_first(plan.workload.names)}",
+        "data_curators": list(about.curators) or [ask_publisher("curators")],
+        "description": about.description
+        or f"{counted:,} {_name_answers(plan)} in {len(plan.workload.groups)} tables: "
+        f"{_list_first(plan.workload.names)}.",
+        "intended_use": about.intended_use or ask_publisher("intended_use"),
+        "data_product_type": "Summary statistics",
+        "data_product_region": about.region or ask_publisher("region"),
+        "publication_date": published.isoformat(),
+    }
+    return basic | ({"data_product_sector": about.sector} if about.sector else {})
+
+
+def _name_answers(plan: Plan) -> str:
+    """Name what the answers of a plan are."""
+    return "counts and sums" if plan.workload.measure_rules else "counts"
+
+
+def _list_first(names: Sequence[str]) -> str:
+    """List the first names, and say how many more there are."""
+    shown = ", ".join(names[:5])
+    return shown if len(names) <= 5 else f"{shown} and {len(names) - 5:,} more"

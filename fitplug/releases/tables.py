@@ -1,0 +1,313 @@
+"""Tables of a release for other libraries: a row for each query, in Arrow, pandas or Polars."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from fitplug.domain import Domain
+from fitplug.errors import WorkloadError
+from fitplug.families import Output
+from fitplug.files import ArrowTable, Columns, import_library
+from fitplug.numeric import AnyArray, FloatArray
+from fitplug.releases.noisy_answers import NoisyAnswers
+from fitplug.workload import DEFAULT_CONFIDENCE, QueryGroup, check_confidence, find_quantile
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+
+PandasFrame: TypeAlias = "pandas.DataFrame"
+
+PolarsFrame: TypeAlias = "polars.DataFrame"
+
+MEASURES = ("estimate", "std", "moe", "lower", "upper")
+"""The columns of numbers, all in records or all in the units of a sum; moe, lower and upper are
+those of an interval.
+"""
+
+RESULT_COLUMNS = (*MEASURES, "confidence")
+"""The columns after those of the attributes.
+
+The confidence is that of the row's interval, or of the intervals of all rows together where they
+are simultaneous, as the metadata say.
+"""
+
+POPULATION = "fitplug.population"
+"""The key of the metadata that says which records a table is about."""
+
+
+VERSION = "fitplug.version."
+"""How the keys of the metadata begin that say which software made a table."""
+
+
+class Intervals(NamedTuple):
+    """The kind of intervals that a table has.
+
+    Attributes:
+        confidence: The probability that an interval covers the exact answer.
+        simultaneous: Whether that is the probability that all intervals of the group cover theirs.
+    """
+
+    confidence: float
+    simultaneous: bool
+
+    def __str__(self) -> str:
+        together = "simultaneous " if self.simultaneous else ""
+        return f"{together}intervals at {100 * self.confidence:g} %"
+
+    def compute_moe(self, group: QueryGroup, stds: AnyArray) -> AnyArray:
+        """Compute the margins of error of a group's answers from their standard deviations."""
+        together = group.size if self.simultaneous else 1
+        return np.asarray(find_quantile(self.confidence, together) * stds)
+
+
+class TableSlice(NamedTuple):
+    """Which answers of a group a part of its table has.
+
+    Attributes:
+        group: The name of the group.
+        number: The number of the part within its group, from 0.
+        axis: The axis of the group's shape that is cut.
+        start: The first index along this axis.
+        stop: The index after the last one.
+    """
+
+    group: str
+    number: int
+    axis: int
+    start: int
+    stop: int
+
+    def find_shape(self, group: QueryGroup) -> tuple[int, ...]:
+        """Return the shape of the part's answers."""
+        rows = self.stop - self.start
+        return tuple(rows if k == self.axis else n for k, n in enumerate(group.shape))
+
+    def take(self, values: AnyArray) -> AnyArray:
+        """Return the part's values, of an array of the group's shape."""
+        if not values.ndim:
+            return values
+        return values[(slice(None),) * self.axis + (slice(self.start, self.stop),)]
+
+
+def cut_table(group: QueryGroup, most: int) -> Iterator[TableSlice]:
+    """Cut a table along one axis into parts of at most so many rows, where that is possible.
+
+    The first axis is taken if it has enough rows, so that the parts keep the order of the rows.
+    """
+    shape = group.shape or (1,)
+    wanted = math.ceil(group.size / most)
+    axis = 0 if shape[0] >= wanted else int(np.argmax(shape))
+    rows = max(1, min(shape[axis], most * shape[axis] // max(group.size, 1)))
+    for number, start in enumerate(range(0, shape[axis], rows)):
+        yield TableSlice(group.name, number, axis, start, min(start + rows, shape[axis]))
+
+
+def number_outputs(outputs: Sequence[Output]) -> tuple[TableSlice, ...]:
+    """Return the slice of a table that each output of a strategy in parts is, in their order."""
+    numbers: dict[str, int] = {}
+    slices = []
+    for output in outputs:
+        number = numbers.setdefault(output.group, 0)
+        numbers[output.group] += 1
+        if output.axis is None:
+            rows = output.shape[0] if output.shape else 1
+            slices.append(TableSlice(output.group, number, 0, 0, rows))
+        else:
+            slices.append(TableSlice(output.group, number, output.axis, output.start, output.stop))
+    return tuple(slices)
+
+
+def choose_intervals(
+    group: QueryGroup,
+    confidence: float | None,
+    simultaneous: bool | None = None,
+    default: float = DEFAULT_CONFIDENCE,
+) -> Intervals:
+    """Choose the intervals of a group's table.
+
+    Args:
+        group: The group.
+        confidence: The confidence; if None, the group's target sets it.
+        simultaneous: Whether the intervals are simultaneous; if None, as in the group's target.
+        default: The confidence if the target has none.
+
+    Raises:
+        WorkloadError: The confidence is out of range.
+    """
+    chosen = group.target.confidence or default if confidence is None else confidence
+    check_confidence(chosen)
+    return Intervals(chosen, group.target.simultaneous if simultaneous is None else simultaneous)
+
+
+def fits_table(group: QueryGroup) -> bool:
+    """Return whether no attribute of a group has the name of a result column."""
+    return not any(factor.attribute in RESULT_COLUMNS for factor in group.factors)
+
+
+def check_names(group: QueryGroup) -> None:
+    """Raise WorkloadError if an attribute of a group has the name of a result column."""
+    for factor in group.factors:
+        if factor.attribute in RESULT_COLUMNS:
+            raise WorkloadError(
+                f"attribute {factor.attribute!r} has the name of a result column; rename it"
+            )
+
+
+def label_rows(domain: Domain, group: QueryGroup) -> Columns:
+    """Make a column (group.size,) for each attribute, which says what each row counts.
+
+    Raises:
+        WorkloadError: An attribute has the name of a result column.
+    """
+    check_names(group)
+    labels: Columns = {}
+    for axis, factor in enumerate(group.factors):
+        rows = np.array(factor.labels(domain[factor.attribute]))
+        shape = [-1 if i == axis else 1 for i in range(len(group.shape))]
+        labels[factor.attribute] = np.broadcast_to(rows.reshape(shape), group.shape).ravel()
+    return labels
+
+
+def make_columns(release: NoisyAnswers, group: QueryGroup, intervals: Intervals) -> Columns:
+    """Make the columns (group.size,) of a group's table: its attributes, then RESULT_COLUMNS."""
+    labels = label_rows(release.plan.domain, group)
+    estimate = release.estimates[group.name].ravel()
+    std = np.sqrt(release.variances[group.name].ravel())
+    return labels | _make_results(group, intervals, estimate, std)
+
+
+def _make_results(
+    group: QueryGroup, intervals: Intervals, estimate: AnyArray, std: AnyArray
+) -> Columns:
+    """Make RESULT_COLUMNS of some answers of a group, each of shape (n,)."""
+    moe = intervals.compute_moe(group, std)
+    confidence = np.full(len(estimate), intervals.confidence)
+    results = (estimate, std, moe, estimate - moe, estimate + moe, confidence)
+    return dict(zip(RESULT_COLUMNS, results, strict=True))
+
+
+def make_table_part(
+    release: NoisyAnswers,
+    chosen: TableSlice,
+    estimates: FloatArray,
+    intervals: Intervals,
+    metadata: dict[str, str],
+) -> ArrowTable:
+    """Make the Arrow table of a part, whose columns are those of the group's table.
+
+    Columns of labels are dictionaries: a number for each row, and each label once.
+    """
+    group = release.plan.workload[chosen.group]
+    shape = chosen.find_shape(group)
+    check_names(group)
+    columns: dict[str, Any] = {}
+    for axis, factor in enumerate(group.factors):
+        ends = (chosen.start, chosen.stop) if axis == chosen.axis else (0, group.shape[axis])
+        columns[factor.attribute] = _repeat_labels(
+            factor.labels_between(release.plan.domain[factor.attribute], *ends), shape, axis
+        )
+    estimate = np.asarray(estimates, dtype=np.float64).reshape(shape).ravel()
+    std = np.sqrt(chosen.take(release.variances[group.name])).ravel()
+    columns |= _make_results(group, intervals, estimate, std)
+    return import_library("pyarrow").table(columns).replace_schema_metadata(metadata)
+
+
+def _repeat_labels(labels: list[Any], shape: tuple[int, ...], axis: int) -> Any:
+    """Make an Arrow column that has the labels of an axis for all answers of a shape."""
+    arrow = import_library("pyarrow")
+    values = arrow.array(np.array(labels))
+    lengths = [-1 if k == axis else 1 for k in range(len(shape))]
+    numbers = np.arange(len(labels), dtype=np.int32).reshape(lengths)
+    numbers = np.broadcast_to(numbers, shape).ravel()
+    return arrow.DictionaryArray.from_arrays(arrow.array(numbers), values)
+
+
+def make_metadata(release: NoisyAnswers, group: QueryGroup, intervals: Intervals) -> dict[str, str]:
+    """Make the metadata of a group's table, by keys that begin with "fitplug."."""
+    metadata = {
+        "fitplug.group": group.name,
+        "fitplug.confidence": repr(intervals.confidence),
+        "fitplug.simultaneous": str(intervals.simultaneous).lower(),
+        "fitplug.plan_digest": release.plan_digest,
+        "fitplug.rho": repr(release.rho),
+        "fitplug.unit": json.dumps(release.plan.unit.to_spec()),
+        "fitplug.units": f"{', '.join(MEASURES)}: {group.quantity}",
+    }
+    if release.limited is not None:
+        metadata |= {"fitplug.limited": release.limited, POPULATION: release.population}
+    return metadata
+
+
+def read_intervals(table: ArrowTable) -> Intervals:
+    """Read the kind of intervals from the metadata of a table.
+
+    Raises:
+        Exception: The metadata are damaged; errors of any kind are possible.
+    """
+    said = table.schema.metadata
+    return Intervals(float(said[b"fitplug.confidence"]), said[b"fitplug.simultaneous"] == b"true")
+
+
+def make_arrow(columns: Columns, metadata: Mapping[str, str]) -> ArrowTable:
+    """Make an Arrow table with metadata.
+
+    Raises:
+        ImportError: pyarrow is not installed.
+    """
+    return import_library("pyarrow").table(columns).replace_schema_metadata(dict(metadata))
+
+
+def are_equal_tables(written: ArrowTable, expected: ArrowTable) -> bool:
+    """Return whether a table that was read says what is expected.
+
+    Numbers are equal up to how another machine rounds sums. Other versions of fitplug may use other
+    sentences; the metadata that they are made from are compared.
+    """
+    said = written.schema.metadata or {}
+    for key, value in expected.schema.metadata.items():
+        is_compared = key != POPULATION.encode() and not key.startswith(VERSION.encode())
+        if is_compared and said.get(key) != value:
+            return False
+    if written.column_names != expected.column_names or len(written) != len(expected):
+        return False
+    std = expected["std"].to_numpy()
+    for name in expected.column_names:
+        read, column = written[name], expected[name]
+        if name in MEASURES:
+            read, column = read.to_numpy(), column.to_numpy()
+            if read.dtype != column.dtype:
+                return False
+            if not (np.abs(read - column) <= 1e-6 * (std + np.abs(column) * 1e-6)).all():
+                return False
+        elif not read.equals(column.cast(getattr(column.type, "value_type", column.type))):
+            return False
+    return True
+
+
+def make_pandas(columns: Columns, metadata: Mapping[str, str]) -> PandasFrame:
+    """Make a pandas DataFrame, with the metadata as `attrs`.
+
+    Raises:
+        ImportError: pandas is not installed.
+    """
+    frame = import_library("pandas").DataFrame(columns)
+    frame.attrs.update(metadata)
+    return frame
+
+
+def make_polars(columns: Columns) -> PolarsFrame:
+    """Make a Polars DataFrame, which holds no metadata.
+
+    Raises:
+        ImportError: Polars is not installed.
+    """
+    return import_library("polars").DataFrame(
+        {name: column.tolist() if column.dtype.kind == "U" else column
+         for name, column in columns.items()}
+    )  # fmt: skip

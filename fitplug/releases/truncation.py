@@ -1,0 +1,168 @@
+"""Records lost: what a limit on the records of a person left out, by a second, coarser release.
+
+One release keeps few records of each person and is accurate. Another release, of a total or another
+short list of counts, keeps many records of each person and is coarse, so that it costs little. Both
+are paid for, and their difference and their ratio are post-processing. The noise of the two
+releases is independent.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from fitplug.domain import Attribute
+from fitplug.errors import InputError
+from fitplug.expressions import Expressions, list_sums
+from fitplug.releases.combination import estimate
+from fitplug.releases.combined_numbers import Estimate, find_ratio_interval
+from fitplug.releases.linear_combinations import read_combination
+from fitplug.releases.noisy_answers import NoisyAnswers
+from fitplug.workload import DEFAULT_CONFIDENCE, AddRemove, BoundUnit, find_quantile
+
+_MOST_LETTERS = 120
+"""The largest length of how rows are understood, in an error: a filter may list many values."""
+
+
+@dataclass(frozen=True)
+class TruncationLoss:
+    """The records that a limit on the records of a person left out. `estimate_truncation` makes it.
+
+    Attributes:
+        kept: The number of records in the first release.
+        whole: The number of records in the second release.
+        kept_unit: What the first release keeps of each person.
+        whole_unit: What the second release keeps of each person, which is more.
+        apart: The attributes by which only one of the two releases leaves out records outside the
+            domain. If there are any, those records are in the difference too.
+    """
+
+    kept: Estimate
+    whole: Estimate
+    kept_unit: AddRemove
+    whole_unit: AddRemove
+    apart: tuple[str, ...] = ()
+
+    @property
+    def records(self) -> Estimate:
+        """The number of records lost. Its std is exact, as the two releases are independent."""
+        return Estimate(
+            self.whole.value - self.kept.value, math.hypot(self.whole.std, self.kept.std)
+        )
+
+    @property
+    def share(self) -> float:
+        """The share of records lost, 1 - kept / whole. Noise may make it negative."""
+        return 1 - self.kept.value / self.whole.value
+
+    def share_interval(self, confidence: float = DEFAULT_CONFIDENCE) -> tuple[float, float]:
+        """Compute an interval that covers the exact share of records lost with this probability.
+
+        The interval is that of Fieller's theorem for the ratio of independent Gaussian estimates.
+
+        Returns:
+            The lower and the upper end.
+
+        Raises:
+            WorkloadError: The confidence is out of range.
+            InputError: The number of all records is too near to zero for its std.
+        """
+        z = find_quantile(confidence)
+        low, high = find_ratio_interval(self.kept, self.whole, 0.0, z)
+        if self.whole.value <= 0 or math.isinf(high):
+            raise InputError(
+                "the count of the coarser release is within its margin of error of zero: a share "
+                "of it says nothing; release it with a smaller std"
+            )
+        return 1 - high, 1 - low
+
+
+def estimate_truncation(
+    kept: NoisyAnswers, whole: NoisyAnswers, expression: str = "total", *, of: str | None = None
+) -> TruncationLoss:
+    """Estimate how many records, and which share, a limit on the records of a person left out.
+
+    Records beyond the second limit are in neither release, unless that limit is declared. If a
+    unit of privacy keeps a person's records apart, this is part of the limit: the second release
+    must keep all that the first one keeps.
+
+    Args:
+        kept: A release whose count kept at most so many records of each person.
+        whole: A release of the same data with more records of each person.
+        expression: What to count: the name of a group of one answer, or an expression as in
+            `Release.estimate` that is no ratio.
+        of: The same count in the words of the second release, where these are others.
+
+    Returns:
+        The records lost.
+
+    Raises:
+        InputError: The releases are not two such releases, weigh or filter their rows in different
+            ways, or the expression is a ratio.
+        WorkloadError: The expression cannot be read.
+    """
+    if kept.limited != "enforced":
+        raise InputError(
+            "the first release does not say that its count kept only so many records of each "
+            "person: no record is known to be lost; name the release that was limited by person"
+        )
+    one, two = kept.plan.unit.limit, whole.plan.unit.limit
+    is_known = whole.limited is not None
+    if not is_known or not _keeps_more(_bind(whole, two), _bind(kept, one)):
+        other = f"{two.records:,}{two.apart}" if is_known else "does not say how many"
+        raise InputError(
+            f"the first release keeps at most {one.records:,} records of each person{one.apart}, "
+            f"and the second {other}: the second must keep more"
+        )
+    if kept.rows != whole.rows:
+        raise InputError(
+            "the two releases are of different records, as the first counted "
+            f"{_describe_rows(kept)} and the second {_describe_rows(whole)}: count both with the "
+            "same weight and filters"
+        )
+    for release, asked in ((kept, expression), (whole, of or expression)):
+        _check_counts_records(release, asked)
+    first, second = estimate(kept, expression), estimate(whole, of or expression)
+    if not isinstance(first, Estimate) or not isinstance(second, Estimate):
+        raise InputError(f"{expression!r} is a ratio; give a count, such as total")
+    strict, others = _find_strict_attributes(kept), _find_strict_attributes(whole)
+    apart = tuple(name for name in strict | others if strict.get(name) != others.get(name))
+    return TruncationLoss(first, second, one, two, apart)
+
+
+def _check_counts_records(release: NoisyAnswers, expression: str) -> None:
+    """Raise InputError if an expression asks for sums of measures, which count no records."""
+    workload = release.plan.workload
+    for terms in list_sums(read_combination(Expressions(workload), expression)):
+        for name in terms:
+            if workload[name].quantity != "records":
+                raise InputError(
+                    f"{name!r} is a {workload[name].quantity}, which is no number of records; give "
+                    "an expression of groups that count records"
+                )
+
+
+def _keeps_more(whole: BoundUnit, kept: BoundUnit) -> bool:
+    """Return whether a limit keeps all that another one keeps, and not the other way round."""
+    return whole.count_changes(kept) == 1 and kept.count_changes(whole) != 1
+
+
+def _bind(release: NoisyAnswers, limit: AddRemove) -> BoundUnit:
+    """Bind a limit to the cells that a release counts."""
+    workload = release.plan.workload
+    return BoundUnit.bind(limit, workload.domain, workload.attributes)
+
+
+def _describe_rows(release: NoisyAnswers) -> str:
+    """Describe how the rows of a release were understood, in a few words."""
+    rows = release.rows or "each row is one record, and all are counted"
+    return (
+        f"its rows so ({rows if len(rows) <= _MOST_LETTERS else f'{rows[: _MOST_LETTERS - 3]}...'})"
+    )
+
+
+def _find_strict_attributes(release: NoisyAnswers) -> dict[str, Attribute]:
+    """Find the attributes of which a value outside the domain leaves a record out."""
+    domain = release.plan.domain
+    used = {name for names in release.plan.tables for name in names}
+    return {name: domain[name] for name in domain.list_names_without_other(used)}
