@@ -74,7 +74,7 @@ def test_the_blocks_of_a_page_run(page: Path) -> None:
     said = run_page(page)
     check = {
         "README": check_readme,
-        "reference/person-limits": check_truncation,
+        "explanation/persons": check_truncation,
         "reference/opendp": check_opendp,
     }
     check.get(name_page(page), lambda said: None)(said)
