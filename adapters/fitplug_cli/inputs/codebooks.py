@@ -84,7 +84,7 @@ def fill_in_entry(name: str, value: Any, folder: Path) -> tuple[Any, Labels]:
     codebook = read_codebook(path)
     entries, labels = codebook.entries, codebook.labels.get(name, {})
     if name not in entries:
-        raise DomainError(f"{path} says nothing of it; {suggest_column(name, entries)}")
+        raise DomainError(f"{path} says nothing of it. {suggest_column(name, entries)}")
     try:
         Domain.from_spec({name: entries[name]})
     except DomainError:  # its message may quote the file
