@@ -12,6 +12,7 @@ from fitplug.releases.answer_parts import (
 )
 from fitplug.releases.combination import estimate_read
 from fitplug.releases.combined_numbers import Approximation, Estimate, Estimates, Ratio
+from fitplug.releases.quantiles import Quantile
 from fitplug.releases.folder import (
     MoreFiles,
     complete_folder,
@@ -84,6 +85,7 @@ __all__ = [
     "PartialRelease",
     "Period",
     "PeriodAnswers",
+    "Quantile",
     "Ratio",
     "Release",
     "Stride",
