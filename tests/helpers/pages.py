@@ -51,7 +51,8 @@ def run_page(page: Path) -> dict[str, Any]:
         elif block.language == "toml":
             write_toml(block.text)
         elif block.language == "sh":
-            said["printed"] = "".join(map(run_line, block.text.splitlines()))
+            lines = block.text.replace(" && ", "\n").splitlines()
+            said["printed"] = "".join(map(run_line, lines))
         elif block.language == "text":
             if previous.language in ("python", "sh"):
                 check_printed(block.text, said["printed"])
