@@ -25,6 +25,7 @@ extensions = [
     "landing",
     "theory_links",
     "cli_reference",
+    "docstring_examples",
 ]
 exclude_patterns = ["_extensions", "proofs", "theory"]
 
