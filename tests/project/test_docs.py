@@ -5,7 +5,8 @@ A block of TOML that begins with a comment such as `# visits.toml` is written to
 that begins with `# visits.toml, in place of: std = 2.0` replaces that line of it. Of a block of
 shell the lines that begin with `fitplug`, `mkdir`, `cd`, `cp` and `head` are run. A `fitplug` must
 end with code 0, or the last one of a block as its first line says: ```sh exit code 3. A block of
-text after one of shell or Python holds lines that it prints. Their numbers are compared, but for the noise of estimates.
+text after one of shell or Python holds lines that it prints. Their numbers are compared, but for
+the noise of estimates.
 """
 
 from __future__ import annotations
