@@ -212,7 +212,7 @@ UNCHECKED = "fitplug did not check this."
     ("k", "limited", "said", "unsaid"),
     [
         (3, "enforced", "Counting kept at most 3 rows per person. Rows without", "assumes"),
-        (1, "enforced", "one row per person, so a total is a number of persons. The", "assumes"),
+        (1, "enforced", "one row per person, so a total is a number of persons. Rows", "assumes"),
         (3, "declared", f"{ALL_COUNTED}3 rows per person; {UNCHECKED}", "kept"),
         (1, "declared", f"{ALL_COUNTED}one row per person; {UNCHECKED}", "kept"),
         (3, None, f"assumes at most 3 rows per person; {UNCHECKED}", "Every matching row"),
