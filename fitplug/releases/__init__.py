@@ -12,7 +12,6 @@ from fitplug.releases.answer_parts import (
 )
 from fitplug.releases.combination import estimate_read
 from fitplug.releases.combined_numbers import Approximation, Estimate, Estimates, Ratio
-from fitplug.releases.quantiles import Quantile
 from fitplug.releases.folder import (
     MoreFiles,
     complete_folder,
@@ -47,6 +46,12 @@ from fitplug.releases.periods import (
     complete_period_folder,
     join_periods,
     read_period_answers,
+)
+from fitplug.releases.quantiles import (
+    Quantile,
+    QuantileExpression,
+    estimate_quantiles,
+    parse_quantile,
 )
 from fitplug.releases.release import Release
 from fitplug.releases.review_texts import About, format_markdown
@@ -86,6 +91,7 @@ __all__ = [
     "Period",
     "PeriodAnswers",
     "Quantile",
+    "QuantileExpression",
     "Ratio",
     "Release",
     "Stride",
@@ -102,6 +108,7 @@ __all__ = [
     "describe_assumption",
     "describe_place",
     "describe_planned_population",
+    "estimate_quantiles",
     "estimate_read",
     "estimate_truncation",
     "find_answers_part",
@@ -113,6 +120,7 @@ __all__ = [
     "name_part",
     "name_population",
     "number_outputs",
+    "parse_quantile",
     "publish_folder",
     "read_charge",
     "read_combination",

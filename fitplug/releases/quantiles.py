@@ -12,9 +12,10 @@ proof.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import isotonic_regression
@@ -60,6 +61,48 @@ class Quantile:
     def __repr__(self) -> str:
         interval = f"{100 * self.confidence:g}% interval {self.low} to {self.high}"
         return f"Quantile({self.q:g}: {self.value}, {interval})"
+
+
+class QuantileExpression(NamedTuple):
+    """A quantile as people write it.
+
+    Attributes:
+        asked: The expression of the rows.
+        q: Which quantile.
+        of: The attribute; None for the only ordered one.
+    """
+
+    asked: str
+    q: float
+    of: str | None
+
+
+def parse_quantile(text: str) -> QuantileExpression | None:
+    """Read "median(EXPRESSION)" or "quantile(EXPRESSION, Q)", which may end in ", ATTRIBUTE".
+
+    Returns:
+        The parts; None for any other text.
+
+    Raises:
+        WorkloadError: The parts are not those of a quantile.
+    """
+    match = re.fullmatch(r"\s*(median|quantile)\s*\((.*)\)\s*", text, re.DOTALL)
+    if match is None:
+        return None
+    # Commas in brackets and quotes are part of the expression.
+    parts = re.findall(r"(?:\[[^\]]*\]|\"[^\"]*\"|'[^']*'|[^,\[\"'])+", match[2])
+    asked, *rest = (part.strip() for part in parts)
+    q = 0.5
+    if match[1] == "quantile":
+        try:
+            q = float(rest.pop(0))
+        except (IndexError, ValueError):
+            raise WorkloadError(
+                f"{text!r} names no quantile. Write, for example, quantile({asked}, 0.9)."
+            ) from None
+    if len(rest) > 1:
+        raise WorkloadError(f"{text!r} has too many parts: write EXPRESSION, ATTRIBUTE.")
+    return QuantileExpression(asked, q, rest[0].strip("\"'") if rest else None)
 
 
 def estimate_quantiles(

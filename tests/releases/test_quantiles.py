@@ -18,9 +18,7 @@ from tests.helpers.many_releases import release_often
 RELEASES = 2000
 EDGES = [0, 1_000, 5_000, 20_000, 100_000]
 AGES = 40
-DOMAIN = fp.Domain(
-    {"sex": ["f", "m"], "age": fp.Integers(20, 19 + AGES), "income": fp.Bins(EDGES)}
-)
+DOMAIN = fp.Domain({"sex": ["f", "m"], "age": fp.Integers(20, 19 + AGES), "income": fp.Bins(EDGES)})
 
 
 def make_tables(counts: dict[str, list[int]]) -> fp.Tables:

@@ -168,9 +168,11 @@ def print_estimates(estimates: Estimates) -> None:
     for row in _iterate_rows(estimates):
         labels = [] if estimates.region_column is None else [row[estimates.region_column]]
         labels.append(row["name"] + (" (approximate)" if row["approximate"] else ""))
-        if row["std"] is None:
+        if row["value"] is None:
             numbers = ["-"] * len(MEASURES)
             any_without_value = True
+        elif row["std"] is None:  # a quantile
+            numbers = ["-" if row[c] is None else f"{row[c]:.7g}" for c in ("value", *MEASURES[1:])]
         else:
             std = row["std"]
             decimals = count_decimals(std, _DIGITS, _MOST_DECIMALS) if std > 0 else _DIGITS
@@ -191,8 +193,8 @@ def print_estimates(estimates: Estimates) -> None:
         )
     if any_without_value:
         out.print(
-            "-: ratios whose denominator is less than 3 stds from zero; ask for numerator and "
-            "denominator separately"
+            "-: ratios whose denominator is less than 3 stds from zero, or quantiles of no rows; "
+            "ask for the counts separately"
         )
     if not estimates.is_of_all_rows:
         out.print(estimates.population)
