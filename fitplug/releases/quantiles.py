@@ -33,6 +33,9 @@ from fitplug.releases.linear_combinations import (
 from fitplug.releases.noisy_answers import NoisyAnswers
 from fitplug.workload import check_confidence, find_quantile
 
+_QUOTED = r"\"[^\"]*\"|'[^']*'"
+_PART = re.compile(rf"(?:\[(?:\[[^\]]*\]|{_QUOTED}|[^\[\]\"'])*\]|{_QUOTED}|[^,\[\"'])+")
+
 _STDS_AT_ONCE = 32
 """The number of cells whose s_j are computed together, while an end of the interval is sought."""
 
@@ -90,7 +93,7 @@ def parse_quantile(text: str) -> QuantileExpression | None:
     if match is None:
         return None
     # Commas in brackets and quotes are part of the expression.
-    parts = re.findall(r"(?:\[[^\]]*\]|\"[^\"]*\"|'[^']*'|[^,\[\"'])+", match[2])
+    parts = _PART.findall(match[2])
     asked, *rest = (part.strip() for part in parts)
     q = 0.5
     if match[1] == "quantile":
