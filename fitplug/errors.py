@@ -128,4 +128,4 @@ def suggest_nearest(word: str, known: Iterable[str]) -> str:
         return f"Did you mean {quote(close[0])}?"
     shown = ", ".join(map(quote, known[:_MOST_WORDS])) if known else "none"
     more = len(known) - _MOST_WORDS
-    return f"Known: {shown}" + (f" and {more} more" if more > 0 else "")
+    return f"Known: {shown}" + (f" and {more} more." if more > 0 else ".")

@@ -205,7 +205,7 @@ def test_one_in_rho_is_not_one_in_epsilon(path: Path) -> None:
         ({"delta": 1e-9}, "go together"),
         ({"epsilon": 0.0, "delta": 1e-9}, "epsilon"),
         ({"epsilon": 1.0, "delta": 1.0}, "delta"),
-        ({"epsilon": 1e-15, "delta": 1e-100}, "leaves a rho below"),
+        ({"epsilon": 1e-15, "delta": 1e-100}, "allows less than the least rho"),
     ],
 )
 def test_budgets_that_are_none(path: Path, given: dict[str, float], says: str) -> None:

@@ -434,7 +434,9 @@ def test_a_unit_that_keeps_records_apart_is_part_of_the_limit() -> None:
             lost = fp.estimate_truncation(kept, whole, "months")
             assert lost.records.value == pytest.approx(4 * (counts[second] - counts[first]))
             assert (lost.kept_unit, lost.whole_unit) == (APART[first], APART[second])
-    with pytest.raises(InputError, match=r"at most 4 .*person, each in another cell.* second 3,"):
+    with pytest.raises(
+        InputError, match=r"at most 4 .*person, each in a different cell.* second 3,"
+    ):
         fp.estimate_truncation(releases["4 a cell"], releases["3 a month"], "months")
 
 

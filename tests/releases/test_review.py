@@ -236,7 +236,7 @@ class TestComposition:
         ledger.charge(0.25, what="census", unit=unit, domain=domain)
         text = self.told(released, ledger)
         assert "| unit of privacy |" in text
-        assert "at most 2, each in another cell of MONTH x SEX (cells " in text
+        assert "at most 2, each in a different cell of MONTH x SEX (cells " in text
 
     def test_no_ledger(self):
         assert "charged to no ledger" in self.told(fp.release(PLAN, tables(PLAN)), None)
