@@ -17,7 +17,7 @@ from tree_workloads import CASES as TREES
 from tree_workloads import count_free
 
 import fitplug as fp
-from fitplug.families import TreeStructure
+from fitplug.families.tree.shape.blocks import TreeStructure
 
 CASES = [(2, 2), (3, 3), (3, 2), (4, 3), (4, 2), (10, 2), (10, 3)]
 

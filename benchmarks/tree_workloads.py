@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 import fitplug as fp
-from fitplug.families import TreeStructure
+from fitplug.families.tree.shape.blocks import TreeStructure
 
 Counts = npt.NDArray[np.int64]
 

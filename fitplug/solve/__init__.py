@@ -11,12 +11,11 @@ from fitplug.solve.fixed_point import (
     normalise_logarithms,
     normalise_pair,
 )
-from fitplug.solve.geometric_mean import compute_mean, compute_mean_of_product
-from fitplug.solve.inverse_square_root import Poles, place_poles
+from fitplug.solve.geometric_mean import Poles, compute_mean, compute_mean_of_product, place_poles
 from fitplug.solve.options import SOLVERS, Options, Solver, explain_end, explain_end_of_bounds
 from fitplug.solve.problem import Block, Problem, ScalarBlocks, reduce_block, reduce_matrix
 from fitplug.solve.refinement import Component, find_components, join_solutions, merge_tiers, refine
-from fitplug.solve.total_error import TotalErrorOptimum, minimise_total_error
+from fitplug.solve.sm2 import TotalErrorOptimum, minimise_total_error
 
 __all__ = [
     "MIXING",

@@ -136,6 +136,15 @@ UNITS = [
     case("records beyond 64 bits", "records = 1", f"records = {10**23}", "1000000"),
 ]  # fmt: skip
 
+NO_LEDGER = "ledger = false"
+LEDGERS = [
+    case("no ledger", LEDGER, "", "[ledger] is missing. Add [ledger] with a path", NO_LEDGER),
+    *(
+        case(f"ledger {v}", SPEC, f"ledger = {v}{SPEC.replace(LEDGER, '')}", "be a table, or false")
+        for v in ("true", "'budget.db'", "0")
+    ),
+]  # fmt: skip
+
 DOMAIN = [
     case("no attributes", SPEC[SPEC.index("SEX =") : SPEC.index("[[query]]")], "", "[domain]"),
     case("no categories", SEX, "[]", "'SEX'", "empty"),
@@ -325,6 +334,7 @@ OTHERS = [
         *SECTIONS,
         *DATA_KEYS,
         *UNITS,
+        *LEDGERS,
         *DOMAIN,
         *HUGE,
         *QUERY,

@@ -332,12 +332,12 @@ def test_a_budget_of_exactly_rho_pays_for_rho(tmp_path):
     assert fitplug("run", make(tmp_path, with_privacy("rho = 0.3", spec))).code == 0
 
 
-def test_no_ledger_section_charges_nothing(tmp_path):
-    spec = SPEC.replace('[ledger]\npath = "budget.db"\nrho = 100.0\n', "")
+def test_ledger_false_charges_nothing(tmp_path):
+    spec = "ledger = false" + SPEC.replace('[ledger]\npath = "budget.db"\nrho = 100.0\n', "")
     ran = fitplug("run", make(tmp_path, spec))
     assert ran.code == 0
-    assert ran.err.startswith("warning: ")
-    assert "no [ledger], so nothing adds up" in ran.err
+    assert not ran.err
+    assert "none, by ledger = false: rho = " in ran.out
     assert "is charged nowhere" in ran.out
     assert names(tmp_path) == {"people", "spec.toml", "release"}
 
@@ -388,7 +388,7 @@ ODD = ["a b", "a_b", "A B", "plan", "release", "größe", "日本", "../up", ".h
 
 
 def test_odd_group_names_get_files_of_their_own(tmp_path):
-    head, _, _ = SPEC.partition("[[query]]")
+    head, _, _ = f"ledger = false\n{SPEC}".partition("[[query]]")
     groups = "".join(
         f'[[query]]\nname = {json.dumps(name)}\nSEX = "identity"\nstd = 9.0\n' for name in ODD
     )

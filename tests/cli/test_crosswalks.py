@@ -78,6 +78,8 @@ class TestLevels:
 
 
 SPEC = """
+ledger = false
+
 [data]
 path = "people.parquet"
 [privacy]

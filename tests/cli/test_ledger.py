@@ -239,7 +239,8 @@ class TestCharging:
 
     @pytest.mark.parametrize("option", ["--key", "--covered-by"])
     def test_without_a_ledger(self, tmp_path, option):
-        spec = make(tmp_path, SPEC.replace('[ledger]\npath = "budget.db"\nrho = 100.0\n', ""))
+        text = SPEC.replace('[ledger]\npath = "budget.db"\nrho = 100.0\n', "")
+        spec = make(tmp_path, f"ledger = false\n{text}")
         refused(fitplug("run", spec, option, "x"), 2, option, "[ledger]")
 
     def test_a_budget_in_epsilon_and_delta(self, tmp_path):

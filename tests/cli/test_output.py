@@ -156,8 +156,7 @@ def test_a_screen_fits_a_terminal(spec, columns):
 
 
 def test_messages_are_in_colour_on_a_terminal_only(tmp_path):
-    unlogged = SPEC[: SPEC.index("[ledger]")] + SPEC[SPEC.index("[output]") :]
-    spec = make(tmp_path, unlogged)
+    spec = make(tmp_path, SPEC.replace('SEX = ["1", "2"]', 'SEX = ["1", "2", "=1+1"]'))
     code, written = run_on_a_terminal(80, "run", spec)
     assert code == 0
     # The warning comes before the screen of the run.

@@ -16,6 +16,8 @@ from fitplug_cli.render import read_counts
 from tests.helpers.command_line import fitplug
 
 SPEC = """
+ledger = false
+
 [data]
 path = "people.parquet"
 person = "PERSONID"
@@ -116,8 +118,9 @@ def test_an_empty_name(spec: Path) -> None:
 def test_one_counts_file_carries_several_releases(spec: Path) -> None:
     """Women are covered by the charge for men, from the very file that was charged alone."""
     ledger = '\n[ledger]\npath = "budget.db"\nrho = 1.0\n'
-    men = SPEC.replace('SEX = "identity"', "SEX = [[1, 0]]") + ledger
-    women = SPEC.replace('SEX = "identity"', "SEX = [[0, 1]]") + ledger
+    charged = SPEC.replace("ledger = false", "") + ledger
+    men = charged.replace('SEX = "identity"', "SEX = [[1, 0]]")
+    women = charged.replace('SEX = "identity"', "SEX = [[0, 1]]")
     spec.write_text(men, encoding="utf-8")
     other = spec.with_name("women.toml")
     other.write_text(women.replace('"release/"', '"women/"'), encoding="utf-8")

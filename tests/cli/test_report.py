@@ -17,8 +17,9 @@ import fitplug as fp
 from fitplug import baselines
 from fitplug.display.numbers import format_percent_up, format_up
 from fitplug.errors import BudgetError
-from fitplug.families import ProductStructure, TreeStructure
 from fitplug.families import analysis as symmetry
+from fitplug.families.product.shape.products import ProductStructure
+from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.plan import relaxation
 from fitplug.plan.relaxation import Relaxation
 from fitplug.plan.summary import estimate_saving

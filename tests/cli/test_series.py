@@ -104,7 +104,8 @@ def test_what_is_refused(tmp_path, spec):
     periods = 'periods = "MONTH"'
     refuse(2, "cannot be drawn period by period", *begin, change=(periods, ""))
     refuse(2, "Did you mean", *begin, change=(periods, 'periods = "MONTHS"'))
-    refuse(2, "needs a ledger", *begin, change=('[ledger]\npath = "budget.db"\nrho = 10.0', ""))
+    text = SPEC.replace('[ledger]\npath = "budget.db"\nrho = 10.0', "")
+    refuse(2, "needs a ledger", *begin, change=(SPEC, f"ledger = false\n{text}"))
     refuse(2, "is a URL", *begin, change=('"out/"', '"memory://out"'))
     refuse(3, "over budget", *begin, change=("rho = 10.0", "rho = 0.001"))
     assert not (tmp_path / "budget.db").exists()

@@ -19,6 +19,8 @@ from tests.helpers.places import EXAMPLES
 ACS = EXAMPLES / "acs"
 
 SPEC = """
+ledger = false
+
 [data]
 path = "people.parquet"
 [privacy]
@@ -285,7 +287,7 @@ class TestRows:
 
     def refused(self, folder, sex, data, query="SEX = 'identity'"):
         (folder / "spec.toml").write_text(
-            f"[data]\npath = '{data}'\n[privacy]\nunit = {{ records = 1 }}\n"
+            f"ledger = false\n[data]\npath = '{data}'\n[privacy]\nunit = {{ records = 1 }}\n"
             f"[domain]\nSEX = {sex}\n[[query]]\n{query}\nstd = 1.0\n"
         )
         with pytest.raises(SpecError) as caught:
@@ -326,7 +328,9 @@ class TestAmounts:
     SPEC = SPEC.replace("unit = {{ records = 1 }}", "unit = {{ records = 1 }}\n{amounts}")
 
     def load(self, folder, amounts, ledger="rho = 1"):
-        text = self.SPEC.format(amounts=amounts, domain=DOMAIN, target="std = 5.0")
+        text = self.SPEC.replace("ledger = false", "").format(
+            amounts=amounts, domain=DOMAIN, target="std = 5.0"
+        )
         (folder / "spec.toml").write_text(f'{text}\n[ledger]\npath = "b.db"\n{ledger}\n')
         return load_spec(folder / "spec.toml")
 

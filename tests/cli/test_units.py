@@ -227,6 +227,8 @@ def test_a_run_where_records_are_replaced_in_a_large_hierarchy(tmp_path: Path) -
     spec = tmp_path / "spec.toml"
     spec.write_text(
         """
+ledger = false
+
 [data]
 path = "people.parquet"
 

@@ -415,6 +415,8 @@ def test_opendp_counts_dates() -> None:
 def test_a_spec_file_names_them(tmp_path: Path) -> None:
     (tmp_path / "spec.toml").write_text(
         """
+ledger = false
+
 [data]
 path = "people.parquet"
 [privacy]

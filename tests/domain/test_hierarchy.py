@@ -334,6 +334,8 @@ def test_hive_folders(tmp_path, hierarchy):
 # The command line
 
 SPEC = """
+ledger = false
+
 [data]
 path = "people.parquet"
 

@@ -6,13 +6,11 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-from fitplug.families import (
-    MatrixStructure,
-    Product,
-    ProductStructure,
-    TreeStructure,
-)
-from fitplug.families.base import boxed_combinations as boxed
+from fitplug.families import Product
+from fitplug.families.base import estimates as boxed
+from fitplug.families.blocks.shape.matrices import MatrixStructure
+from fitplug.families.product.shape.products import ProductStructure
+from fitplug.families.tree.shape.blocks import TreeStructure
 from tests.helpers import people
 from tests.helpers.plans import MIXED, product_plan, symmetric_plan, two_trees_plan
 from tests.helpers.tree_strategies import (

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import fitplug as fp
 from fitplug.families import analysis as symmetry
 from fitplug.families.base import tree_shape
-from fitplug.families.blocks.shape.persons import PersonStructure
+from fitplug.families.blocks.shape.matrices import PersonStructure
 from fitplug_opendp.noise_source import compute_exact_answers
 
 

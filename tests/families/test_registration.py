@@ -6,21 +6,21 @@ import pytest
 
 import fitplug as fp
 from fitplug.families import (
-    ChainStructure,
-    MatrixStructure,
     MoveStructure,
-    PairStructure,
     PersonStructure,
     PersonTreeStructure,
-    ProductPairStructure,
-    ProductStructure,
     Structure,
-    TreePairStructure,
-    TreeStructure,
     analyse_structure,
     designs,
 )
 from fitplug.families.base.family import FAMILIES
+from fitplug.families.blocks.shape.matrices import MatrixStructure
+from fitplug.families.blocks.shape.pairs import PairStructure
+from fitplug.families.chain.shape import ChainStructure
+from fitplug.families.product.shape.pairs import ProductPairStructure
+from fitplug.families.product.shape.products import ProductStructure
+from fitplug.families.tree.shape.blocks import TreeStructure
+from fitplug.families.tree.shape.pairs import TreePairStructure
 from tests.helpers.plans import MIXED, PRODUCTS
 
 

@@ -7,8 +7,11 @@ import itertools
 import numpy as np
 
 import fitplug as fp
-from fitplug.families import BlockSet, PairStructure, analyse_structure, make_contrasts
+from fitplug.families import analyse_structure
+from fitplug.families.base.block_sets import BlockSet
+from fitplug.families.base.contrasts import make_contrasts
 from fitplug.families.base.subsets import AttributeSets, find_subsets
+from fitplug.families.blocks.shape.pairs import PairStructure
 
 
 def tell_all_cells_apart(workload: fp.Workload, unit: fp.ReplaceOne) -> PairStructure:

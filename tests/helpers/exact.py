@@ -9,9 +9,9 @@ import numpy as np
 from scipy.linalg import hadamard
 
 import fitplug as fp
-from fitplug.families import TreeIntegers
 from fitplug.families.base.contrasts import build_contrasts
 from fitplug.families.product.strategy.trees import TreeMatrix
+from fitplug.families.tree.strategy.blocks import TreeIntegers
 from fitplug_opendp.noise_source import compute_exact_answers
 from tests.helpers.tree_strategies import write_out
 

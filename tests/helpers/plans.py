@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-from fitplug.families import ProductStructure
 from fitplug.families import analysis as symmetry
 from fitplug.families.base import tree_shape
+from fitplug.families.product.shape.products import ProductStructure
 from fitplug.plan.plan_file import describe_plan
 
 

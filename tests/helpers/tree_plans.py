@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 import fitplug as fp
-from fitplug.families import TreeStructure, analysis
+from fitplug.families import analysis
+from fitplug.families.tree.shape.blocks import TreeStructure
 
 
 def design_tree(workload, **keywords):

@@ -8,16 +8,13 @@ import numpy as np
 
 import fitplug as fp
 from fitplug.errors import WorkloadError
-from fitplug.families import (
-    StepMatrices,
-    TreeBlock,
-    TreePairStructure,
-    TreeStructure,
-    analyse_structure,
-    build_contrasts,
-    build_strategy,
-    make_contrasts,
-)
+from fitplug.families import analyse_structure
+from fitplug.families.base.contrasts import build_contrasts, make_contrasts
+from fitplug.families.base.family import build_strategy
+from fitplug.families.tree.shape.blocks import TreeStructure
+from fitplug.families.tree.shape.pairs import TreePairStructure
+from fitplug.families.tree.strategy.blocks import TreeBlock
+from fitplug.families.tree.strategy.child_matrices import StepMatrices
 from fitplug.workload import ONE_RECORD
 
 LEVELS = ("state", "county", "tract")

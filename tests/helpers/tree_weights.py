@@ -7,7 +7,8 @@ import math
 import numpy as np
 
 import fitplug as fp
-from fitplug.families import Objective, TreeStructure, analyse_structure
+from fitplug.families import Objective, analyse_structure
+from fitplug.families.tree.shape.blocks import TreeStructure
 from tests.helpers.extended_precision import LONG, singular_values
 
 PLAIN = Objective()

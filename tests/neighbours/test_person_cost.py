@@ -6,14 +6,11 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-from fitplug.families import (
-    Basis,
-    BlockSet,
-    analyse_structure,
-    build_dense_strategy,
-    build_strategy,
-    make_contrasts,
-)
+from fitplug.families import analyse_structure, build_dense_strategy
+from fitplug.families.base.basis import Basis
+from fitplug.families.base.block_sets import BlockSet
+from fitplug.families.base.contrasts import make_contrasts
+from fitplug.families.base.family import build_strategy
 from fitplug.neighbours import PersonRecords, RecordProducts
 from fitplug.neighbours.person_cost import upper_largest_cost
 from tests.helpers.persons import list_persons, small_person_problems

@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 
 import fitplug as fp
 from fitplug import baselines
-from fitplug.solve.total_error import minimise_total_error
+from fitplug.solve.sm2 import minimise_total_error
 from tests.helpers.workloads import all_ranges, identity_and_sum, kron, marginals, prefix, small
 
 WEIGHTS = {"none": 0.0, "inverse": -1.0, "inverse_sqrt": -0.5, "inverse_squared": -2.0}

@@ -12,7 +12,7 @@ import pytest
 import fitplug as fp
 from fitplug.errors import BudgetError, PlanError, TablesError, WorkloadError
 from fitplug.families import build_dense_strategy
-from fitplug.families.blocks.shape.persons import find_person_records
+from fitplug.families.blocks.shape.matrices import find_person_records
 from fitplug.neighbours import RecordSets
 from tests.helpers.persons import list_persons, monthly, small_person_problems
 

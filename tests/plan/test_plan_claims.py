@@ -19,10 +19,10 @@ import pytest
 from scipy.sparse import issparse
 
 import fitplug as fp
-from fitplug.families import TreeIntegers
 from fitplug.families import analysis as symmetry
 from fitplug.families.base import tree_shape
 from fitplug.families.base.integers import FEWEST_RECORDS
+from fitplug.families.tree.strategy.blocks import TreeIntegers
 from fitplug.files import compute_digest, write_with_digest
 from fitplug.plan.verification import check_privacy
 from tests.helpers.chains import ask_chain

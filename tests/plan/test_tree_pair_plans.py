@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-from fitplug.families import TreePairStructure
 from fitplug.families.blocks.shape import pairs as pair_blocks
+from fitplug.families.tree.shape.pairs import TreePairStructure
 from tests.helpers.tree_plans import TREES
 from tests.helpers.tree_strategies import random_workload
 

@@ -167,7 +167,8 @@ def every_marginal(seed):
     """A spec of all marginals of at most three of 18 attributes, each table with its own target."""
     schema = json.loads((EXAMPLE / "schema.json").read_text())["schema"]
     rng = np.random.default_rng(seed)
-    lines = [f"[data]\npath = '{EXAMPLE}/people/'", "[privacy]\nunit = { records = 1 }", "[domain]"]
+    lines = ["ledger = false", f"[data]\npath = '{EXAMPLE}/people/'"]
+    lines += ["[privacy]\nunit = { records = 1 }", "[domain]"]
     for name in CATEGORICAL:
         if name == "AGEP":
             lines.append("AGEP = { integers = [0, 95] }")

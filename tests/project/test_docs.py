@@ -74,7 +74,7 @@ def test_the_blocks_of_a_page_run(page: Path) -> None:
     said = run_page(page)
     check = {
         "README": check_readme,
-        "reference/person-limits": check_truncation,
+        "explanation/persons": check_truncation,
         "reference/opendp": check_opendp,
     }
     check.get(name_page(page), lambda said: None)(said)
@@ -162,6 +162,8 @@ def test_the_code_map_names_what_there_is() -> None:
 
 
 DOMAIN_OF_SPEC = """
+ledger = false
+
 [data]
 path = "people"
 
@@ -193,7 +195,7 @@ def test_every_domain_of_the_table_is_one(row: str, tmp_path: Path) -> None:
     asked = "sum" if "measure" in row else "identity"
     query = f'[[query]]\nname = "q"\n{name} = "{asked}"\nstd = 1.0\n'
     path = tmp_path / "spec.toml"
-    head = '[data]\npath = "p"\n[privacy]\nunit = { records = 1 }\n'
+    head = 'ledger = false\n[data]\npath = "p"\n[privacy]\nunit = { records = 1 }\n'
     path.write_text(f"{head}[domain]\n{row}\n{query}", encoding="utf-8")
     assert load_spec(path).workload.domain[name].size > 1
 

@@ -320,6 +320,8 @@ def test_reports_tell_what_each_limit_costs() -> None:
 
 
 SPEC = """
+ledger = false
+
 [data]
 path = "visits.parquet"
 person = "ID"

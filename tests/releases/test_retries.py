@@ -240,6 +240,8 @@ def test_keys_are_text_before_anything_is_counted(tmp_path, ledger):
 
 
 SPEC = """
+ledger = false
+
 [data]
 path = "people.parquet"
 [privacy]
@@ -254,7 +256,7 @@ SEX = "identity"
 AGE = "prefix"
 std = 5.0
 """
-LEDGER = '[ledger]\npath = "budget.db"\nrho = 10.0\n'
+CHARGED = SPEC.replace("ledger = false", "") + '[ledger]\npath = "budget.db"\nrho = 10.0\n'
 
 
 @pytest.fixture
@@ -267,7 +269,7 @@ def spec(tmp_path: Path) -> Path:
     }
     pq.write_table(pa.table(people), tmp_path / "people.parquet")
     path = tmp_path / "spec.toml"
-    path.write_text(SPEC + LEDGER, encoding="utf-8")
+    path.write_text(CHARGED, encoding="utf-8")
     return path
 
 
@@ -280,7 +282,7 @@ def test_a_ledger_that_is_named_is_charged(spec, monkeypatch):
         with pytest.raises(KilledError):
             fitplug("run", spec)
     assert list(spec.parent.glob(".release.*.parts"))
-    spec.write_text(SPEC + LEDGER, encoding="utf-8")
+    spec.write_text(CHARGED, encoding="utf-8")
     ran = fitplug("run", spec, "--key", "first")
     assert (ran.code, ran.err) == (0, "")
     assert len(fp.Ledger(spec.parent / "budget.db").entries()) == 1

@@ -21,7 +21,7 @@ def open_ledger(spec: Spec) -> Ledger | None:
     """Open the ledger of a spec. One that does not exist is created by its first charge.
 
     Returns:
-        The ledger; None if the spec names none.
+        The ledger; None if the spec says `ledger = false`.
 
     Raises:
         LedgerError: If the ledger is damaged, or was begun with another budget.

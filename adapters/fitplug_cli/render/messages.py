@@ -129,15 +129,10 @@ def print_preview(preview: Preview, plan: Plan) -> None:
 
 
 def warn_of_release(spec: Spec) -> None:
-    """Warn of what a release of a spec leaves unprotected: no ledger, and formulas in its tables.
+    """Warn of formulas in the tables of a release.
 
     Releases in parts have no CSV tables that a spreadsheet would open.
     """
-    if spec.ledger is None:
-        warn(
-            f"{spec.path} has no [ledger], so nothing adds up what releases about the same people "
-            "cost together. Add a [ledger] to count them."
-        )
     if not (spec.output.parts or spec.output.spreadsheet_safe):
         warn_of_formulas(spec.workload)
 
@@ -156,7 +151,7 @@ def print_release(
 
     Args:
         published: The release and its folder.
-        ledger: The ledger; None if the spec names none.
+        ledger: The ledger; None if the spec says `ledger = false`.
         directory: The folder that the spec names.
         state: How far an earlier run had come with this release.
     """
@@ -198,7 +193,8 @@ def _describe_charge(
 ) -> list[tuple[str, str]]:
     """Describe what a release was charged, and what the ledger has left."""
     if ledger is None:
-        return [("ledger", f"none: rho = {format_up(release.rho)} is charged nowhere")]
+        charge = f"none, by ledger = false: rho = {format_up(release.rho)} is charged nowhere"
+        return [("ledger", charge)]
     entry = release.entry
     assert entry is not None
     charge = f"rho = {format_up(ceil_float(entry.rho))} charged"

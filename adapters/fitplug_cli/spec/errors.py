@@ -29,6 +29,12 @@ HOW_TO_WRITE_UNIT = (
 )
 """The remedy for a spec without a unit of privacy, which no default can be right for."""
 
+HOW_TO_WRITE_LEDGER = (
+    "Add [ledger] with a path and the whole budget for these people, rho. If no ledger is to add "
+    "up what releases about them cost, write ledger = false above the first section."
+)
+"""The remedy for a spec that does not decide on a ledger."""
+
 
 class SpecError(InputError):
     """A spec file is wrong."""
@@ -51,6 +57,9 @@ def explain_validation(error: ValidationError) -> str:
         return f"unknown key {where}. {suggest_nearest(keys[-1], known)}"
     if keys[0] == "privacy" and (first["type"] == "missing" or keys[1:] == ["unit"]):
         return f"[privacy] unit {_find_unit_fault(first)}: {HOW_TO_WRITE_UNIT}"
+    if keys == ["ledger"]:
+        fault = "is missing" if first["type"] == "missing" else "must be a table, or false"
+        return f"[ledger] {fault}. {HOW_TO_WRITE_LEDGER}"
     if first["type"] == "missing":
         return f"{where} is missing; add it"
     if keys[0] == "query" and len(keys) < 3:

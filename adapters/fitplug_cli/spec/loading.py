@@ -169,7 +169,7 @@ class Spec:
         unit: The unit of privacy that plans are designed for.
         source: What [data] says the data are.
         data, privacy, ledger, output, about, design: The sections of these names; ledger is None
-            if the spec has none.
+            if the spec says `ledger = false`.
     """
 
     path: Path
@@ -205,7 +205,7 @@ class Spec:
 
     @property
     def ledger_path(self) -> Path | None:
-        """The file of the ledger; None if the spec names none."""
+        """The file of the ledger; None if the spec says `ledger = false`."""
         return None if self.ledger is None else self.resolve(self.ledger.path)
 
 

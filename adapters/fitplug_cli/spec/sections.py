@@ -7,7 +7,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, GetPydanticSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetPydanticSchema
 from pydantic_core import core_schema
 
 from fitplug.families import LARGEST_WEIGHT
@@ -196,13 +196,17 @@ class DesignSection(_Section):
 
 
 class Document(_Section):
-    """All sections of a spec file, as they are written."""
+    """All sections of a spec file, as they are written.
+
+    `ledger` has no default: without a ledger nothing adds up what releases cost, which only the
+    publisher may decide. It is None where the spec has `ledger = false`.
+    """
 
     data: DataSection
     privacy: PrivacySection
     domain: dict[str, Any] = Field(min_length=1)
     query: list[dict[str, Any]] = Field(min_length=1)
-    ledger: LedgerSection | None = None
+    ledger: Annotated[LedgerSection | None, BeforeValidator(lambda v: None if v is False else v)]
     output: OutputSection = OutputSection()
     about: AboutSection = AboutSection()
     design: DesignSection = DesignSection()

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-from fitplug.families import MatrixStructure, analyse_structure
+from fitplug.families import analyse_structure
 from fitplug.families.blocks.design import factored_rows, optimum
 from fitplug.families.blocks.design.factored_rows import FactoredRows
+from fitplug.families.blocks.shape.matrices import MatrixStructure
 
 DOMAIN = fp.Domain(
     {"x": fp.Integers(0, 3), "s": ["1", "2", "3"], "y": fp.Integers(0, 4), "z": fp.Integers(0, 1)}

@@ -9,18 +9,17 @@ import pytest
 
 import fitplug as fp
 from fitplug.families import (
-    NO_FRAME,
-    Basis,
-    BlockSet,
     Duals,
     Objective,
-    PairStructure,
     analyse_structure,
     build_dense_strategy,
-    build_strategy,
     certify_bound,
-    make_contrasts,
 )
+from fitplug.families.base.basis import Basis
+from fitplug.families.base.block_sets import BlockSet
+from fitplug.families.base.contrasts import make_contrasts
+from fitplug.families.base.family import NO_FRAME, build_strategy
+from fitplug.families.blocks.shape.pairs import PairStructure
 from fitplug.families.designs import find_design
 from fitplug.plan import price_groups
 from fitplug.sensitivity import AnswerPath, check_sensitivity

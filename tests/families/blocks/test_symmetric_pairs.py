@@ -10,7 +10,6 @@ import pytest
 
 import fitplug as fp
 from fitplug.families import (
-    NO_FRAME,
     Duals,
     MoveStructure,
     Objective,
@@ -18,6 +17,7 @@ from fitplug.families import (
     build_dense_strategy,
     certify_bound,
 )
+from fitplug.families.base.family import NO_FRAME
 from fitplug.families.designs import find_design
 from fitplug.solve import Options
 from fitplug_opendp.noise_source import NoiseSource, compute_exact_answers

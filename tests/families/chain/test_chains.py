@@ -7,16 +7,13 @@ import pytest
 
 import fitplug as fp
 from fitplug.errors import WorkloadError
-from fitplug.families import (
-    ChainMatrix,
-    ChainStructure,
-    MatrixStructure,
-    NestedChain,
-    analyse_structure,
-    build_dense_strategy,
-)
+from fitplug.families import analyse_structure, build_dense_strategy
 from fitplug.families import analysis as symmetry
+from fitplug.families.blocks.shape.matrices import MatrixStructure
 from fitplug.families.chain.design import optimum
+from fitplug.families.chain.shape import ChainStructure
+from fitplug.families.chain.strategy.chains import NestedChain
+from fitplug.families.chain.strategy.convolutions import ChainMatrix
 from tests.helpers.chains import ask_chain, build_square_root, draft_chain
 
 PREFIX = fp.queries({"x": "prefix"}, variance=1.0)

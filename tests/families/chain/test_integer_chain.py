@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fitplug.errors import DesignError
-from fitplug.families import ChainMatrix
+from fitplug.families.chain.strategy.convolutions import ChainMatrix
 from fitplug.workload import Factor
 from tests.helpers.chains import build_square_root, invert_triangle
 

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-from fitplug.families import MatrixStructure, NestedChain, analyse_structure
+from fitplug.families import analyse_structure
+from fitplug.families.blocks.shape.matrices import MatrixStructure
 from fitplug.families.chain.design import nested
+from fitplug.families.chain.strategy.chains import NestedChain
 from fitplug.workload import Factor
 from tests.helpers.chains import ask_chain, draft_chain, invert_triangle
 

@@ -10,19 +10,14 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-from fitplug.families import (
-    DenseMatrix,
-    Objective,
-    ProductPairStructure,
-    analyse_structure,
-    build_dense_strategy,
-    build_strategy,
-    certify_bound,
-)
+from fitplug.families import Objective, analyse_structure, build_dense_strategy, certify_bound
+from fitplug.families.base.attribute_matrices import DenseMatrix
+from fitplug.families.base.family import build_strategy
 from fitplug.families.designs import find_design
 from fitplug.families.product.certificate.pairs import ProductPairCertifier
 from fitplug.families.product.certificate.product_bound import lower_product_cost
 from fitplug.families.product.shape import pairs
+from fitplug.families.product.shape.pairs import ProductPairStructure
 from fitplug.families.product.strategy import pairs as strategies
 from fitplug.families.product.strategy.triple_covers import cover_triples
 from fitplug.families.product.strategy.variants import VariantMatrix

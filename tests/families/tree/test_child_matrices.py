@@ -9,8 +9,12 @@ import numpy as np
 import pytest
 
 from fitplug.errors import DesignError
-from fitplug.families import StepMatrices, TreeStep
-from fitplug.families.tree.strategy.child_matrices import LeafMatrices, SiblingMatrices
+from fitplug.families.tree.shape.node_tree import TreeStep
+from fitplug.families.tree.strategy.child_matrices import (
+    LeafMatrices,
+    SiblingMatrices,
+    StepMatrices,
+)
 from fitplug.numeric import invert_each_with_residual, multiply_exactly
 from tests.helpers.exact import rationals, solve_left
 

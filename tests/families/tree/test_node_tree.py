@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fitplug as fp
-from fitplug.families import TreeStructure, analyse_structure
+from fitplug.families import analyse_structure
 from fitplug.families.tree.shape import node_tree as node_tree
+from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.node_tree import build_node_tree
 
 

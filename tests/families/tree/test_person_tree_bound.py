@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fitplug.families import NO_FRAME, Duals, Objective, certify_bound
+from fitplug.families import Duals, Objective, certify_bound
+from fitplug.families.base.family import NO_FRAME
 from fitplug.families.tree.design.person_descent import find_varied_differences
 from fitplug.neighbours import PersonRecords, RecordProducts
 from tests.helpers.person_trees import (

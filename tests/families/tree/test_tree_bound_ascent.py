@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fitplug.families import Duals, Objective, average_weights
+from fitplug.families import Duals, Objective
+from fitplug.families.tree.certificate.block_weights import average_weights
 from fitplug.families.tree.design import bound_ascent as tree_bound_ascent
 from fitplug.families.tree.design.bound_ascent import ascend_tree_bound
 from fitplug.families.tree.design.bound_gradient import evaluate_tree_bound

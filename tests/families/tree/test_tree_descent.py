@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fitplug as fp
-from fitplug.families import TreeStructure, analysis
+from fitplug.families import analysis
 from fitplug.families.tree.design.sibling_covariance import build_strategies, solve_siblings
-from fitplug.solve.inverse_square_root import place_poles
+from fitplug.families.tree.shape.blocks import TreeStructure
+from fitplug.solve.geometric_mean import place_poles
 from tests.helpers.tree_strategies import random_place
 
 

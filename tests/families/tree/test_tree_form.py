@@ -8,15 +8,12 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-from fitplug.families import (
-    StepMatrices,
-    TreeBlock,
-    build_dense_covariance,
-    build_dense_strategy,
-    build_strategy,
-    make_contrasts,
-)
+from fitplug.families import build_dense_covariance, build_dense_strategy
+from fitplug.families.base.contrasts import make_contrasts
+from fitplug.families.base.family import build_strategy
 from fitplug.families.tree.shape import node_tree as node_tree
+from fitplug.families.tree.strategy.blocks import TreeBlock
+from fitplug.families.tree.strategy.child_matrices import StepMatrices
 from fitplug.files import compute_digest, read_with_digest, write_with_digest
 from fitplug.plan.plan_file import (
     describe_strategy,

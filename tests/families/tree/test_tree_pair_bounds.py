@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-from fitplug.families import NO_FRAME, Duals, Objective, certify_bound
+from fitplug.families import Duals, Objective, certify_bound
+from fitplug.families.base.family import NO_FRAME
 from fitplug.families.tree.design.bound_ascent import ascend_pair_rows
 from tests.helpers.tree_strategies import (
     PAIR_UNITS,

@@ -5,10 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fitplug.families import (
-    build_dense_covariance,
-    build_dense_strategy,
-)
+from fitplug.families import build_dense_covariance, build_dense_strategy
 from fitplug.families.tree.strategy import pair_cost as tree_pair_cost
 from tests.helpers.tree_strategies import (
     PAIR_UNITS,

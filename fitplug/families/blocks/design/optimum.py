@@ -17,8 +17,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from fitplug.certify import Tiers, make_one_tier
-from fitplug.families.base.design import CLAIM_MARGIN, PRODUCT_BOUND_MARGIN, Design
-from fitplug.families.base.family import Duals
+from fitplug.families.base.family import CLAIM_MARGIN, PRODUCT_BOUND_MARGIN, Design, Duals
 from fitplug.families.base.objective import Objective
 from fitplug.families.base.structure import Structure
 from fitplug.families.blocks.design.factored_rows import FactoredRows

@@ -16,13 +16,13 @@ from fitplug.errors import DesignError
 from fitplug.families.base.basis import Basis, choose_basis, solve_from_right
 from fitplug.families.base.block_sets import BlockSet
 from fitplug.families.base.contrasts import compute_precisions, make_contrasts
-from fitplug.families.base.design import (
+from fitplug.families.base.family import (
     LEAST_RECORDS,
     add_claim_margins,
+    build_strategy,
     choose_bits,
     evaluate_at_targets,
 )
-from fitplug.families.base.family import build_strategy
 from fitplug.families.base.integers import MAX_ENTRY
 from fitplug.families.base.objective import Objective
 from fitplug.families.base.strategy import IntegerStrategy

@@ -14,9 +14,8 @@ from scipy.linalg import solve_triangular
 
 from fitplug.errors import PlanError
 from fitplug.families.base.block_sets import BlockSet, BlockSetIntegers
-from fitplug.families.base.boxed_combinations import find_boxed_rows
 from fitplug.families.base.contrasts import compute_precisions
-from fitplug.families.base.estimates import find_block_rows, weigh_rows
+from fitplug.families.base.estimates import find_block_rows, find_boxed_rows, weigh_rows
 from fitplug.families.base.integers import MAX_ENTRY, SATURATION
 from fitplug.families.base.mechanism import (
     BlockCovariance,

@@ -19,13 +19,14 @@ from fitplug.errors import DesignError
 from fitplug.families.base.basis import Basis
 from fitplug.families.base.block_sets import BlockSet
 from fitplug.families.base.contrasts import build_contrasts
-from fitplug.families.base.design import (
+from fitplug.families.base.family import (
     LEAST_RECORDS,
     Design,
+    Duals,
     add_claim_margins,
+    build_strategy,
     evaluate_at_targets,
 )
-from fitplug.families.base.family import Duals, build_strategy
 from fitplug.families.base.integers import SATURATION
 from fitplug.families.base.objective import Objective
 from fitplug.families.base.strategy import IntegerStrategy
@@ -39,8 +40,7 @@ from fitplug.families.chain.design.convolutions import (
     level_chain,
     make_needs,
 )
-from fitplug.families.chain.design.nested import approximate_optimum
-from fitplug.families.chain.design.optimal_covariance import ChainDuals, ascend_chain_dual
+from fitplug.families.chain.design.nested import ChainDuals, approximate_optimum, ascend_chain_dual
 from fitplug.families.chain.shape import ChainStructure
 from fitplug.families.chain.strategy.chains import NestedChain, place_chain
 from fitplug.families.chain.strategy.convolutions import ChainMatrix

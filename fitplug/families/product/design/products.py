@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fitplug.families.base.design import PRODUCT_BOUND_MARGIN, Design
+from fitplug.families.base.family import PRODUCT_BOUND_MARGIN, Design
 from fitplug.families.base.objective import Objective
 from fitplug.families.product.certificate.pairs import pack_pair_duals
 from fitplug.families.product.certificate.products import pack_duals

@@ -16,15 +16,16 @@ import numpy as np
 from fitplug.certify import Ended
 from fitplug.errors import DesignError
 from fitplug.families.base.contrasts import build_contrasts, compute_precisions, make_contrasts
-from fitplug.families.base.design import (
+from fitplug.families.base.family import (
     LEAST_RECORDS,
     TREE_BOUND_MARGIN,
     Design,
+    Duals,
     add_claim_margins,
+    build_strategy,
     choose_bits,
     evaluate_at_targets,
 )
-from fitplug.families.base.family import Duals, build_strategy
 from fitplug.families.base.integers import MAX_ENTRY
 from fitplug.families.base.objective import Objective
 from fitplug.families.base.strategy import IntegerStrategy

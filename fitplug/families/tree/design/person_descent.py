@@ -9,7 +9,7 @@ each depth and block.
 **Periods that are dense cells.** The dual has a weight for each leaf, and one for each of some
 differences over the dense cells. The costliest differences of the best member join the others,
 until they cost no more than those do, as where blocks are matrices
-(`fitplug.families.blocks.design.persons`).
+(`fitplug.families.blocks.design.columns`).
 """
 
 from __future__ import annotations

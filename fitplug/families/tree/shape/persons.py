@@ -32,7 +32,7 @@ from functools import cached_property
 import numpy as np
 
 from fitplug.errors import WorkloadError
-from fitplug.families.blocks.shape.persons import MAX_SYMMETRIC
+from fitplug.families.blocks.shape.matrices import MAX_SYMMETRIC
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.neighbours import PersonRecords, RecordSets, list_single_records
 from fitplug.numeric import FloatArray, IndexArray, IntArray, frozen_property

@@ -18,8 +18,7 @@ from functools import partial
 
 import numpy as np
 
-from fitplug.families.base.boxed_combinations import Boxes
-from fitplug.families.base.estimates import arrange_as_block
+from fitplug.families.base.estimates import Boxes, arrange_as_block
 from fitplug.families.base.mechanism import AnswerWeights, BlockWeights, Products
 from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.tree.shape.blocks import TreeStructure

@@ -9,7 +9,8 @@ and the children j and j' of a node v on both paths cost (U15)
 Below the lowest common node the two cells do not meet, so there each has the costliest leaf of its
 own. What is summed down to a node is kept for pairs of classes of dense cells; where classes are
 merged further down, it is the largest of theirs. All of this is computed in floats, and a proven
-bound on their errors is added.
+bound on their errors is added. The bound is compared with what a pair costs exactly: all pairs of
+dense cells are tried on the costliest leaves below the two nodes of the pair that the sweep found.
 """
 
 from __future__ import annotations
@@ -24,8 +25,12 @@ import numpy as np
 from fitplug.families.tree.shape.node_tree import TreeStep
 from fitplug.families.tree.shape.pairs import JointClasses, TreePairStructure
 from fitplug.families.tree.strategy.blocks import TreeIntegers
-from fitplug.families.tree.strategy.cost import count_operations
-from fitplug.families.tree.strategy.products import TreeProducts
+from fitplug.families.tree.strategy.cost import (
+    PathProducts,
+    TreeProducts,
+    count_operations,
+    estimate_column_squares,
+)
 from fitplug.numeric import FloatArray, IntArray, gamma
 
 _MOST_NUMBERS = 2**21
@@ -334,3 +339,35 @@ def _merge_pairs(values: FloatArray, above: JointClasses, below: JointClasses) -
     starts = np.searchsorted(merged[order], np.arange(len(below.first)))
     values = np.maximum.reduceat(values[..., order, :], starts, axis=2)
     return np.asarray(np.maximum.reduceat(values[..., order], starts, axis=3))
+
+
+def attain_pair_cost(strategy: TreeIntegers[TreePairStructure], costly: CostlyPair) -> int:
+    """Compute the largest cost of a pair of cells on the leaves of a costly pair.
+
+    The leaves are the costliest below its two nodes.
+    """
+    structure, tree = strategy.structure, strategy.structure.tree
+    joint = structure.joint_classes
+    factors = TreeProducts(strategy, structure.free.tolist())
+    squares = estimate_column_squares(structure, strategy.tree_blocks, factors.single)
+    leaves = []
+    for node, joint_class in zip(costly.nodes, costly.classes, strict=True):
+        is_below = (np.arange(tree.size) == node).astype(np.float64)
+        below = np.flatnonzero(tree.repeat_downwards(is_below, int(tree.depths[node]))[tree.leaves])
+        cell = joint[int(tree.depths[node])].first[joint_class]
+        leaves.append(int(tree.leaves[below[np.argmax(squares[below, cell])]]))
+    x, y = leaves if costly.are_apart else (leaves[0], leaves[0])
+    paths = PathProducts(strategy, joint[0].first)
+    first, second = (paths.multiply(leaf, leaf, False) for leaf in (x, y))
+    total = sum(
+        single * (np.diagonal(a)[:, None] + np.diagonal(b)) - 2 * pair * between
+        for single, pair, a, b, between in zip(
+            factors.single,
+            factors.pairs[costly.move],
+            first,
+            second,
+            paths.multiply(x, y, costly.are_apart),
+            strict=True,
+        )
+    )
+    return int(np.asarray(total)[structure.can_move].max())

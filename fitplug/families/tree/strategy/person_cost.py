@@ -11,12 +11,17 @@ below a different child of a node on its path (`PersonProducts`).
 
 Where the products are too many, two bounds by Cauchy's inequality remain. If the periods are an
 attribute with the contrasts H, H'H = f (I - J / T), their blocks add at most what f I would.
+
+The bound is compared with the exact cost of a person that a greedy search finds, among the records
+of some leaves: those whose bounds are largest, their neighbours, and some others.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,8 +29,12 @@ from fitplug.families.base.contrasts import build_contrasts
 from fitplug.families.tree.shape.node_tree import TreeStep
 from fitplug.families.tree.shape.persons import PersonTreeStructure
 from fitplug.families.tree.strategy.blocks import TreeBlock, TreeIntegers
-from fitplug.families.tree.strategy.cost import count_operations, estimate_column_squares
-from fitplug.families.tree.strategy.products import TreeProducts
+from fitplug.families.tree.strategy.cost import (
+    PathProducts,
+    TreeProducts,
+    count_operations,
+    estimate_column_squares,
+)
 from fitplug.neighbours import PersonRecords, RecordProducts, upper_largest_cost
 from fitplug.numeric import FloatArray, IntArray, gamma
 
@@ -127,12 +136,6 @@ class PersonProducts(TreeProducts):
         self._all_cells = np.arange(self.structure.cells)
 
     @property
-    def crosses(self) -> list[bool]:
-        """Whether each block has the attribute of the periods."""
-        sets = self.structure.block_sets
-        return [self.structure.period_index in sets[tree_block.block] for tree_block in self.blocks]
-
-    @property
     def fits(self) -> bool:
         """Whether the products are few enough for a sweep."""
         structure, D, sets = self.structure, self.structure.cells, len(self.factors)
@@ -157,11 +160,6 @@ class PersonProducts(TreeProducts):
             float(estimate_column_squares(self.structure, [tree_block], [factor]).max())
             for tree_block, factor in zip(self.blocks, self.single, strict=True)
         ) * (1 + self.error)
-
-    def square_records(self) -> FloatArray:
-        """Bound |a_x|^2 of each leaf and dense cell from above, shape (leaves, D)."""
-        squares = estimate_column_squares(self.structure, self.blocks, self.single)
-        return squares * (1 + self.error)
 
     def find_largest(self) -> LargestProducts:
         """Find the largest products of two records, but for rounding."""
@@ -252,21 +250,20 @@ def _upper_by_products(products: PersonProducts, claimed: int | None) -> RecordB
     """Bound records by their largest products with others."""
     structure = products.structure
     k, error = structure.most_records, products.error * products.largest_square
-    upper = products.square_records()
-    of_periods = None
+    squares = estimate_column_squares(structure, products.blocks, products.single)
+    upper = squares * (1 + products.error)
+    is_symmetric, of_periods = structure.period_index is not None, None
     if k > 1:
         largest = products.find_largest()
-        if structure.period_index is None:
-            of_periods = _upper_by_periods(products, largest, upper, claimed)
         crossing = np.maximum(largest.of_cells, 0.0) + error
-        if structure.period_index is not None:
+        if is_symmetric:
             partners = (k - 1) * crossing[..., 0]
         else:
+            of_periods = _upper_by_periods(products, largest, upper, claimed)
             at = np.arange(structure.cells)
             crossing[:, at, structure.periods] = 0.0
             partners = np.sort(crossing, axis=-1)[..., ::-1][..., : k - 1].sum(axis=-1)
         upper = (upper + partners) * (1 + gamma(k + 8))
-    is_symmetric = structure.period_index is not None
     return RecordBounds(upper, structure.periods, k, is_symmetric, of_periods)
 
 
@@ -317,12 +314,106 @@ def _upper_by_cauchy(products: PersonProducts) -> RecordBounds:
     structure = products.structure
     k, period = structure.most_records, structure.period_index
     factors = list(products.single)
-    for number, crosses in enumerate(products.crosses):
-        if crosses:
-            assert period is not None
+    for number, tree_block in enumerate(products.blocks):
+        if period is not None and period in structure.block_sets[tree_block.block]:
             contrasts = build_contrasts(structure.sizes[period])
             factors[number] = factors[number] // contrasts.column_square * contrasts.precision
         else:
             factors[number] *= k
     upper = estimate_column_squares(structure, products.blocks, factors) * (1 + products.error)
     return RecordBounds(upper, structure.periods, k, period is not None)
+
+
+_LEAVES, _NEIGHBOURS, _OTHERS, _CELLS, _CANDIDATES = 6, 3, 8, 6, 400
+"""How many leaves are taken for each of the reasons, cells of each of them, and all together."""
+
+_STARTS = 12
+"""The number of records from which the search starts."""
+
+
+class Record(NamedTuple):
+    """A record.
+
+    Attributes:
+        leaf: The node of its leaf.
+        copy: Which of the identical leaves it is, if the node stands for several.
+        cell: Its dense cell.
+        labels: Its cells of the symmetric attributes that differ.
+    """
+
+    leaf: int
+    copy: int
+    cell: int
+    labels: tuple[int, ...]
+
+
+def attain_person_cost(strategy: TreeIntegers[PersonTreeStructure], bounds: RecordBounds) -> int:
+    """Find a costly person, and compute what it costs."""
+    structure, products = strategy.structure, PersonProducts(strategy)
+    paths = PathProducts(strategy, np.arange(structure.cells))
+    records = _list_candidates(structure, bounds)
+
+    def multiply(x: Record, y: Record, is_same: bool) -> int:
+        """Multiply what is measured of two records of one person, or of a record with itself."""
+        differing = [a != b for a, b in zip(x.labels, y.labels, strict=True)]
+        number = sum(1 << i for i, differs in enumerate(differing) if differs)
+        factors = products.single if is_same else products.pairs[number]
+        products_of_blocks = paths.multiply(x.leaf, y.leaf, x.copy != y.copy)
+        return sum(
+            factor * int(product[x.cell, y.cell])
+            for factor, product in zip(factors, products_of_blocks, strict=True)
+        )
+
+    pairs = np.array([[float(multiply(x, y, False)) for y in records] for x in records])
+    squares = np.array([float(multiply(x, x, True)) for x in records])
+    apart = None if bounds.is_symmetric else structure.periods[[one.cell for one in records]]
+    best, chosen = -np.inf, [0]
+    for start in np.argsort(-squares)[:_STARTS].tolist():
+        person, cost = _search(start, squares, pairs, apart, bounds.most)
+        if cost > best:
+            best, chosen = cost, person
+    total = 0
+    for i, j in itertools.product(range(len(chosen)), repeat=2):
+        total += multiply(records[chosen[i]], records[chosen[j]], i == j)
+    return total
+
+
+def _search(
+    start: int, squares: FloatArray, pairs: FloatArray, periods: IntArray | None, most: int
+) -> tuple[list[int], float]:
+    """Add the costliest record, one after another; the best person on the way, and the cost."""
+    chosen, cost = [start], float(squares[start])
+    best = list(chosen), cost
+    while len(chosen) < most:
+        gains = squares + 2 * pairs[:, chosen].sum(axis=1)
+        if periods is not None:
+            gains[np.isin(periods, periods[chosen])] = -np.inf
+        at = int(np.argmax(gains))
+        if gains[at] == -np.inf:
+            break
+        chosen.append(at)
+        cost += float(gains[at])
+        if cost > best[1]:
+            best = list(chosen), cost
+    return best
+
+
+def _list_candidates(structure: PersonTreeStructure, bounds: RecordBounds) -> list[Record]:
+    """List the records that are tried."""
+    tree = structure.tree
+    costly = np.argsort(-bounds.of_cells.max(axis=1), kind="stable")[:_LEAVES].tolist()
+    leaves = list(dict.fromkeys(costly))
+    count = len(tree.leaves)
+    near = [leaf + d for leaf in costly[:2] for d in range(-_NEIGHBOURS, _NEIGHBOURS + 1)]
+    spread = np.linspace(0, count - 1, _OTHERS).astype(np.int64).tolist()
+    leaves += [leaf for leaf in (*near, *spread) if 0 <= leaf < count]
+    labels = list(itertools.product(range(2), repeat=len(structure.differing)))
+    candidates: list[Record] = []
+    for leaf in dict.fromkeys(leaves):
+        node = int(tree.leaves[leaf])
+        cells = np.argsort(-bounds.of_cells[leaf], kind="stable").tolist()
+        if structure.period_index is not None:
+            cells = cells[:_CELLS]
+        copies = range(2 if tree.multiplicities[node] > 1 else 1)
+        candidates += [Record(node, *one) for one in itertools.product(copies, cells, labels)]
+    return candidates[:_CANDIDATES]

@@ -30,7 +30,6 @@ from fitplug.families.base.pieces import PART, Latest, Pieces
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.pairs import TreePairStructure
 from fitplug.families.tree.shape.persons import PersonTreeStructure
-from fitplug.families.tree.strategy.attained_cost import attain_pair_cost, attain_person_cost
 from fitplug.families.tree.strategy.blocks import T, TreeBlock, TreeIntegers, list_block_tables
 from fitplug.families.tree.strategy.child_matrices import LeafMatrices
 from fitplug.families.tree.strategy.combinations import (
@@ -49,8 +48,8 @@ from fitplug.families.tree.strategy.estimates import (
     TreeEstimation,
     TreeTotalsSplit,
 )
-from fitplug.families.tree.strategy.pair_cost import upper_pair_cost
-from fitplug.families.tree.strategy.person_cost import upper_person_cost
+from fitplug.families.tree.strategy.pair_cost import attain_pair_cost, upper_pair_cost
+from fitplug.families.tree.strategy.person_cost import attain_person_cost, upper_person_cost
 from fitplug.numeric import AnyArray, FloatArray, IntArray, ceil_float
 from fitplug.workload import CellClasses
 
