@@ -142,7 +142,7 @@ class TestRelease:
         (part,) = (folder / "income.parquet").iterdir()
         metadata = pq.read_schema(part).metadata
         assert metadata[b"fitplug.units"].endswith(b": sum of INCOME")
-        assert "200 shares of each record" in (folder / "review.md").read_text()
+        assert "200 shares per row" in (folder / "review.md").read_text()
 
     def test_release_json_has_the_rules(self, root):
         found = json.loads((root / "release" / "release.json").read_text())
@@ -164,11 +164,11 @@ class TestRelease:
         assert text.startswith("# Counts and sums: income, earners, people")
         assert f"* INCOME: a measure; a value {CLAMPED}" in text
         assert "6 counts and sums in 3 tables" in text
-        assert "These records may have any values, of measures too" in text
+        assert "These rows may have any values, of measures too" in text
         assert "The bounds are public; fitplug did not read them from the rows" in text
         assert NOT_COVERED in text
-        assert "200 shares of each record" in text
-        assert "is in no standard deviation and in no interval" in text
+        assert "200 shares per row" in text
+        assert "No standard deviation and no interval covers" in text
 
     def test_a_release_is_read_back_and_estimated(self, root, tmp_path):
         table = tmp_path / "means.csv"
@@ -259,7 +259,7 @@ REFUSED = [
     ("{ records = 1 }", '{ replace_one = ["INCOME"] }', "within names the measure 'INCOME'"),
     ("{ records = 1 }", '{ records = 2, once_per = "INCOME" }', "once_per names 'INCOME'"),
     ("{ records = 1 }", "{ records = 2, distinct = true }", "records with the measure INCOME"),
-    ("tolerance = 0.1", 'periods = "INCOME"', "periods = 'INCOME' names a measure"),
+    ("tolerance = 0.1", 'periods = "INCOME"', "periods = 'INCOME' is a measure"),
     ('"people.csv"', '"people.csv"\nweight = "INCOME"', "weight = 'INCOME' says how many records"),
 ]  # fmt: skip
 

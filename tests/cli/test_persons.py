@@ -97,7 +97,7 @@ def test_a_column_of_persons_that_a_csv_has_by_another_name(tmp_path: Path) -> N
         data.write_text(f"{header}\n1,2,3\n")
         ran = fitplug("count", spec)
         assert ran.code == 2
-        assert f"a.csv has no column 'PERSN' on its first line; {says}\n" in ran.err
+        assert f"a.csv has no column 'PERSN' on its first line. {says}\n" in ran.err
         assert "NUMBER" not in ran.err
 
 
@@ -132,7 +132,7 @@ def test_one_counts_file_carries_several_releases(spec: Path) -> None:
     for command in (["run", other], ["release", other, "--counts", recount]):
         ran = fitplug(*command, "--covered-by", "men")
         assert ran.code != 0
-        assert "the counts file that the charge was released from" in ran.err
+        assert "Use the counts file of that release" in ran.err
     assert not (spec.parent / "women").exists()
     ran = fitplug("release", other, "--counts", counts, "--covered-by", "men")
     assert (ran.code, ran.err) == (0, "")

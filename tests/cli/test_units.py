@@ -137,7 +137,7 @@ def test_reviews_say_how_many_rows_a_person_has(spec: Path, unit: str, kept: fp.
     apart = plan.bound_unit.apart
     assert apart.startswith(kept.apart)
     most = f"at most {kept.records} rows per person{apart}"
-    assert f"Counting kept {most}: further rows were left out" in review
+    assert f"Counting kept {most}; further rows were left out" in review
     assert f"Of each person, at most {kept.records} row(s){apart}, are kept" in review
     record = json.loads((spec.parent / "release/release.json").read_text())
     assert record["population"].startswith(f"Counting kept {most}.")

@@ -404,7 +404,7 @@ def test_hints_can_be_typed_back(label):
     values = fp.Domain({"a": ["1", label, "3"]})
     rows = [fp.queries({"a": fp.ranges([(label, label)])}, std=1.0, name="r")]
     workload = fp.Workload(values, rows)
-    typed = hinted("r[a = 3]", "what they add up to: (.*)")
+    typed = hinted("r[a = 3]", r"Its rows of a are (.*); select")
     assert parse(workload, f"r[a = {typed}]")["r"].tolist() == [1]
     assert str(Condition("a", "=", (label,))) == f"a = {typed}"
 

@@ -91,7 +91,7 @@ def test_a_release_folder_is_read_back(tmp_path):
 
 def test_periods_are_no_measures():
     assert "along pay" not in PLAN.summary()
-    with pytest.raises(fp.InputError, match="periods = 'pay' names a measure"):
+    with pytest.raises(fp.InputError, match="periods = 'pay' is a measure"):
         fp.design(WORKLOAD, periods="pay")
 
 
@@ -99,5 +99,5 @@ def test_a_review_of_a_replacement():
     plan = fp.design(WORKLOAD, tolerance=0.1, unit=fp.ReplaceOne())
     release = fp.release(plan, fp.Tables.from_records(DOMAIN, RECORDS, plan.tables))
     loss = fp.review(release)["deployment"]["privacy_loss"]["privacy_unit_details"]
-    assert "differ by the values of all records" in loss
-    assert "These records may have any values, of measures too" in loss
+    assert "differ in the values of all rows" in loss
+    assert "These rows may have any values, of measures too" in loss
