@@ -286,8 +286,8 @@ def _minimise_total_error(workload: Workload, weights: str) -> TotalErrorOptimum
             optimum = None
     if optimum is None or not optimum.gap <= _TOLERANCE:
         raise DesignError(
-            f"the least total error could not be certified to {_TOLERANCE:g}; bring targets and "
-            "coefficients closer together, or split the workload"
+            f"the least total error could not be certified to {_TOLERANCE:g}. Use targets and "
+            "coefficients of more similar size, or split the workload."
         )
     return optimum
 
@@ -298,9 +298,9 @@ def _build_dense_matrix(workload: Workload) -> FloatArray:
     if entries > MAX_ENTRIES:
         raise WorkloadError(
             f"the workload has {workload.query_count} queries over {workload.cell_count} cells of "
-            f"{', '.join(workload.attributes)}; a dense baseline holds up to {MAX_ENTRIES} "
-            "entries: use fewer attributes together, or "
-            + suggest_fewer_cells(workload.domain, workload.attributes)
+            f"{', '.join(workload.attributes)}; a dense baseline is limited to {MAX_ENTRIES} "
+            "entries. Use fewer attributes per table, or "
+            f"{suggest_fewer_cells(workload.domain, workload.attributes)}."
         )
     W = workload.matrix()
     check_coefficients([W])
@@ -315,7 +315,7 @@ def _square_cost(privacy_cost: float) -> float:
             f"privacy_cost = {privacy_cost!r} must be a finite number greater than zero"
         )
     if not 1e-100 <= privacy_cost <= 1e100:  # so that its square is a normal float
-        raise BudgetError(f"privacy_cost = {privacy_cost!r} must lie between 1e-100 and 1e100")
+        raise BudgetError(f"privacy_cost = {privacy_cost!r} must be between 1e-100 and 1e100")
     return float(privacy_cost) ** 2
 
 
@@ -323,6 +323,6 @@ def _check_size(what: str, size: int) -> None:
     """Raise WorkloadError if the workload has more of something than a baseline takes."""
     if size > MAX_ENTRIES:
         raise WorkloadError(
-            f"the workload has {size} {what}; a baseline takes up to {MAX_ENTRIES}: use fewer "
-            "attributes together, or fewer cells of them"
+            f"the workload has {size} {what}; a baseline is limited to {MAX_ENTRIES}. Use fewer "
+            "attributes per table, or attributes with fewer cells."
         )

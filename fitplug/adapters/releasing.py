@@ -112,8 +112,8 @@ def release(
     """
     if not isinstance(plan, Plan):
         raise TypeError(
-            f"plan must be a fitplug.Plan, not {type(plan).__name__}: "
-            "fitplug.release(plan, data, folder)"
+            f"plan must be a fitplug.Plan, not {type(plan).__name__}. Call fitplug.release(plan, "
+            "data, folder)."
         )
     is_counted = isinstance(data, Tables)
     for_folder = {
@@ -125,7 +125,9 @@ def release(
     }
     for name, given in for_folder.items():
         if folder is None and given:
-            raise InputError(f"{name} is for a release into a folder; give folder, or leave it out")
+            raise InputError(
+                f"{name} needs a release into a folder. Give folder, or leave {name} out."
+            )
     charge = {
         "ledger": ledger,
         "key": key,
@@ -137,7 +139,9 @@ def release(
     reported: dict[str, Any] = {"confidence": confidence, "progress": progress}
     in_store = folder is not None and is_url(folder)
     if folder_options and not in_store:
-        raise InputError("folder_options reach a store; give the URL of one, or leave them out")
+        raise InputError(
+            "folder_options are for object stores. Give the URL of a store, or leave them out."
+        )
     if is_counted and client is None and key_file is None and not in_store:
         name = "release_tables"
     else:

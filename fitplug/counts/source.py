@@ -125,14 +125,16 @@ class Source:
 
     def __post_init__(self) -> None:
         if isinstance(self.path, Source):
-            raise InputError("the path is a Source already; use dataclasses.replace to change it")
+            raise InputError("the path is already a Source. Use dataclasses.replace to change it.")
         if isinstance(self.path, Tables):
-            raise InputError("the path is Tables, which are counted already; name their files")
+            raise InputError(
+                "the path is a Tables object, which is already counted. Name the files instead."
+            )
         if self.person is not None and (not isinstance(self.person, str) or not self.person):
             raise DomainError(f"person = {self.person!r} must be the name of a column")
         if self.zone is not None and not _is_zone(self.zone):
             raise DomainError(
-                f'zone = {self.zone!r} is no time zone; name one such as "Europe/Berlin"'
+                f'zone = {self.zone!r} is not a time zone. Use a name such as "Europe/Berlin".'
             )
         check_weight(self.weight, self.filters, (), self.person)
         for name in ("where", "missing", "storage_options"):

@@ -50,7 +50,7 @@ class SpecForm:
                 raise DomainError(f"unknown key {key!r}. {suggest_nearest(key, allowed)}")
         for key in self.required:
             if key not in spec:
-                raise DomainError(f"{key!r} is missing; write {self.example}")
+                raise DomainError(f"{key!r} is missing. Write {self.example}")
 
 
 def read_ends(spec: Mapping[str, Any], key: str, described: str) -> tuple[Any, Any]:
@@ -266,7 +266,7 @@ class Attribute(metaclass=AttributeType):
             end: Whether it was an end of a range or comparison.
 
         Returns:
-            A sentence of its own, such as "Did you mean '01'?".
+            The end of a sentence, such as "Did you mean '01'?".
         """
         return suggest_name(value, self.labels)
 
@@ -381,7 +381,7 @@ def suggest_name(value: Any, names: Sequence[str]) -> str:
     hint = suggest_nearest(str(value), names)
     if hint.startswith("Known") and len(names) > _MOST_NAMES:
         shown = ", ".join(map(quote, names[:_MOST_NAMES]))
-        return f"Known: {shown} and {len(names) - _MOST_NAMES} more"
+        return f"Known: {shown} and {len(names) - _MOST_NAMES} more."
     return hint
 
 
@@ -410,4 +410,4 @@ def to_float(value: Any) -> float:
 
 def describe_wrong_type(expected: type, actual: str) -> str:
     """Say why a column cannot be coded, without a word about its values."""
-    return f"the domain expects {TYPE_NAMES[expected]}, but the column holds {actual}"
+    return f"the domain expects {TYPE_NAMES[expected]}, but the column has {actual}"

@@ -69,7 +69,7 @@ class Categories(Attribute):
         if isinstance(values, str) or not isinstance(values, Sequence):
             raise DomainError(f"categories must be a list of values, not {values!r}")
         if not values and other is None:
-            raise DomainError("a list of categories is empty; give at least one value")
+            raise DomainError("the list of categories is empty. Give at least one value.")
         types = set(map(type, values))
         if len(types) > 1 or not types <= {str, int, bool}:
             raise DomainError(
@@ -79,7 +79,7 @@ class Categories(Attribute):
         _check_values(values)
         if other is not None and (not isinstance(other, str) or other in {str(v) for v in values}):
             raise DomainError(
-                f"the label {other!r} of all other values must be a string that is not a category"
+                f"other = {other!r} must be a string that is not one of the categories"
             )
         self._set_values(make_label_array(values), other)
 
@@ -287,9 +287,11 @@ def _check_values(values: Sequence[Category]) -> None:
     seen: set[Category] = set()
     for value in values:
         if value in seen:
-            raise DomainError(f"category {value!r} is listed twice; list each value once")
+            raise DomainError(f"category {value!r} is listed twice. List each value once.")
         if type(value) is int and abs(value) >= 2**62:
-            raise DomainError(f"category {value!r} must be below 2**62 in size, to fit 64 bits")
+            raise DomainError(
+                f"category {value!r} does not fit 64 bits. Categories must be below 2**62 in size."
+            )
         seen.add(value)
 
 
@@ -322,14 +324,14 @@ class CodePrefix(Categories):
 
     def __init__(self, codes: Sequence[str], length: int, other: str | None = None) -> None:
         if type(length) is not int or length < 1:
-            raise DomainError(f"the length of a prefix must be an integer from 1, not {length!r}")
+            raise DomainError(f"a prefix needs a length of at least 1, not {length!r}")
         if isinstance(codes, str) or not isinstance(codes, Sequence):
             raise DomainError(f"codes must be a list of strings, not {codes!r}")
         for code in codes:
             if not isinstance(code, str):
-                raise DomainError(f"code {code!r} must be a string to have a prefix")
+                raise DomainError(f"code {code!r} must be a string")
             if len(code) < length:
-                raise DomainError(f"code {code!r} is shorter than its prefix of {length}")
+                raise DomainError(f"code {code!r} is shorter than the prefix length {length}")
         super().__init__(list(dict.fromkeys(code[:length] for code in codes)), other)
         object.__setattr__(self, "length", length)
 

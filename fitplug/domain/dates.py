@@ -209,11 +209,11 @@ class Dates(Attribute):
         self, first: datetime.date | str, last: datetime.date | str, by: str = "day"
     ) -> None:
         if by not in _NUMPY_UNITS:
-            raise DomainError(f"dates are by day, month or year, not by {by!r}")
+            raise DomainError(f"by = {by!r} must be 'day', 'month' or 'year'")
         ends = [_read_date(first, by), _read_date(last, by, at_end=True)]
         if ends[1] < ends[0]:
             raise DomainError(
-                f"there is no day from {ends[0]} to {ends[1]}; give the earlier end first"
+                f"the last date, {ends[1]}, is before the first, {ends[0]}. Swap them."
             )
         unit = f"M8[{_NUMPY_UNITS[by]}]"
         low, high = (np.datetime64(end, "D") for end in ends)
@@ -221,7 +221,7 @@ class Dates(Attribute):
         stops = (high.astype(unit) + _STEPS[by]).astype("M8[D]") - _STEPS["day"]
         if (begins, stops) != (low, high):
             raise DomainError(
-                f"the dates {low} to {high} are not whole {by}s; give {begins} to {stops}"
+                f"{low} to {high} does not consist of whole {by}s. Use {begins} to {stops}."
             )
         object.__setattr__(self, "first", ends[0])
         object.__setattr__(self, "last", ends[1])
@@ -357,9 +357,10 @@ def _read_date(end: Any, by: str, *, at_end: bool = False) -> datetime.date:
             period = np.datetime64(day, "D").astype(f"M8[{_NUMPY_UNITS[by]}]")
             day = ((period + _STEPS[by]).astype("M8[D]") - _STEPS["day"]).item()
     if day is None:
-        label = {"month": ", or as the month '2020-12'", "year": ", or as the year '2020'"}
+        label = {"month": ", or a month such as '2020-12'", "year": ", or a year such as '2020'"}
         raise DomainError(
-            f"{end!r} is no date; write it as a date or as '2020-12-31'{label.get(by, '')}"
+            f"{end!r} is not a date. Use a datetime.date or text such as "
+            f"'2020-12-31'{label.get(by, '')}."
         )
     return day
 

@@ -47,10 +47,10 @@ class Domain:
     def __init__(self, attributes: Mapping[str, Attribute | Sequence[Category]]) -> None:
         if not isinstance(attributes, Mapping):
             raise DomainError(
-                f"a domain is a mapping of names to attributes, not {type(attributes).__name__}"
+                f"a domain needs a mapping of names to attributes, not {type(attributes).__name__}"
             )
         if not attributes:
-            raise DomainError("the domain is empty; name at least one attribute")
+            raise DomainError("the domain is empty. Name at least one attribute.")
         pairs: list[tuple[str, Attribute]] = []
         for name, given in attributes.items():
             if not isinstance(name, str) or not name:
@@ -224,8 +224,8 @@ def make_attribute(given: Any) -> Attribute:
     if not isinstance(given, Mapping):
         forms = [kind.spec_form.example for kind in KINDS]
         raise DomainError(
-            f"{given!r} is no attribute; write a list of categories, "
-            f"{', '.join(forms[:-1])} or {forms[-1]}"
+            f"{given!r} is not an attribute. Write a list of categories, {', '.join(forms[:-1])} "
+            f"or {forms[-1]}"
         )
     for kind in KINDS:
         if any(name in given for name in kind.spec_form.names):
@@ -249,9 +249,8 @@ def render_domain(attributes: Sequence[tuple[str, Attribute]], size: int) -> str
 
 
 _NOT_COVERED = (
-    "The bounds are public, and fitplug read none of them from the rows. What clamping and "
-    "rounding change in sums and means cannot be certified: no std, interval or certificate covers "
-    "it."
+    "The bounds are public; fitplug did not read them from the rows. Clamping and rounding change "
+    "sums and means, and no std, interval or certificate covers that change."
 )
 
 

@@ -132,8 +132,8 @@ class Hierarchy(Categories):
         for name in names[:-1]:
             if (twice := _find_repeated(self._name(name))) is not None:
                 raise DomainError(
-                    f"two nodes of level {name!r} would both be shown as {twice!r}; "
-                    "use labels without '/'"
+                    f"two nodes of level {name!r} would have the same name {twice!r}. Use labels "
+                    "without '/'."
                 )
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -253,11 +253,11 @@ class Hierarchy(Categories):
             return attribute
         # A prefix has no levels: the codes of records are longer than its values.
         if not isinstance(attribute, Categories) or type(attribute) is not Categories:
-            raise DomainError("only categories and trees can have levels")
+            raise DomainError("only categories and hierarchies can have levels")
         if attribute.other is not None:
             raise DomainError(
-                f"the cell {attribute.other!r} of other values would lie in no node of a level; "
-                "leave out other, or the levels"
+                f"the cell {attribute.other!r} of other values belongs to no node of a level. "
+                "Remove other, or the levels."
             )
         return cls.from_columns({level: attribute.value_array})
 
@@ -278,7 +278,7 @@ class Hierarchy(Categories):
         missing = [leaf for leaf in self.values if leaf not in region_of]
         if missing:
             raise DomainError(
-                f"{len(missing)} of {self.size} leaves have no {level}, such as {missing[0]!r}"
+                f"{len(missing)} of {self.size} leaves have no {level}, for example {missing[0]!r}"
             )
         regions = read_columns({level: [region_of[leaf] for leaf in self.values]})[0]
         # Two leaves are in one node, or one region, if their numbers are equal.
@@ -293,8 +293,8 @@ class Hierarchy(Categories):
                 labels = [*columns[:place], regions, *columns[place:]]
                 return Hierarchy.from_columns(dict(zip(levels, labels, strict=True)))
         raise DomainError(
-            f"the nodes of {level!r} do not nest with the levels {', '.join(self.levels)}: each "
-            "must consist of complete nodes, or lie within one node, of every level"
+            f"the nodes of {level!r} do not nest with the levels {', '.join(self.levels)}: on "
+            "every level, each node must consist of complete nodes or lie within one node"
         )
 
     def _number_nodes(self, place: int) -> IntArray:
@@ -322,10 +322,10 @@ class Hierarchy(Categories):
         """Make the attribute of a table such as `{ levels = ["a"], leaves = [["1"], ["2"]] }`."""
         if "nodes" not in spec:
             if "leaves" not in spec:
-                raise DomainError(f"'leaves' is missing; write {cls.spec_form.example}")
+                raise DomainError(f"'leaves' is missing. Write {cls.spec_form.example}")
             return cls(spec["levels"], spec["leaves"])
         if "leaves" in spec:
-            raise DomainError("a tree has its leaves from leaves or from nodes; give one of them")
+            raise DomainError("a hierarchy takes leaves or nodes, not both")
         names = read_level_names(spec["levels"])
         made = cls.__new__(cls)
         runs = unpack_tree(spec["nodes"], len(names))
@@ -337,7 +337,7 @@ class Hierarchy(Categories):
 def _check_codes(codes: LabelArray) -> None:
     """Raise DomainError for the code of two leaves."""
     if (twice := _find_repeated(codes)) is not None:
-        raise DomainError(f"leaf {twice!r} is listed twice; a record's code must name one leaf")
+        raise DomainError(f"leaf {twice!r} is listed twice. The code of each leaf must be unique.")
 
 
 def _count_pairs(numbers: IntArray, others: IntArray) -> int:

@@ -86,22 +86,21 @@ class Measure(Attribute):
         if type(unit) not in (int, float) or not 0 < unit < MOST_NUMBER:
             raise DomainError(f"unit = {unit!r} must be a positive number below 2**53")
         if other is not None and (not isinstance(other, str) or other in map(str, ends)):
-            raise DomainError(
-                f"the label {other!r} of records without a value must be a string that is not a "
-                "bound"
-            )
+            raise DomainError(f"other = {other!r} must be a string that is not one of the bounds")
         object.__setattr__(self, "low", ends[0])
         object.__setattr__(self, "high", ends[1])
         object.__setattr__(self, "unit", unit)
         object.__setattr__(self, "other", other)
         first, last = self._ends
         if last <= first:
-            raise DomainError(f"the measure's bounds {low} and {high} must increase")
+            raise DomainError(
+                f"the measure's lower bound {low} must be below its upper bound {high}"
+            )
         shares = (last - first) / _read_exactly(unit)
         if shares.denominator != 1 or shares > MOST_SHARES:
             raise DomainError(
-                f"the bounds {low} and {high} must be a whole number of units {unit} apart, and at "
-                f"most {MOST_SHARES:,} of them; move a bound or choose another unit"
+                f"the bounds {low} and {high} must be a whole number of units apart (unit {unit}), "
+                f"at most {MOST_SHARES:,}. Move a bound or choose another unit."
             )
 
     @cached_property
@@ -170,16 +169,16 @@ class Measure(Attribute):
         """That values are clamped and rounded, and what becomes of records without a value."""
         is_date = isinstance(self.low, datetime.date)
         low, high = (str(end) if is_date else f"{end:,}" for end in (self.low, self.high))
-        sums = "sums are of days since 1970-01-01" if is_date else ""
+        sums = "sums are in days since 1970-01-01" if is_date else ""
         unit = f"{self.unit:,} day{'s'[: self.unit != 1]}" if is_date else f"{self.unit:,}"
         missing = (
-            "records without a value are left out of all counts"
+            "rows without a value are left out of all counts"
             if self.other is None
-            else "records without a value are counted and add nothing to sums"
+            else "rows without a value are counted and add nothing to sums"
         )
         said = (
-            f"counts as {low} below {low} and as {high} above {high}, and is rounded to the "
-            f"nearest multiple of {unit} from {low}",
+            f"counts as {low} if it is below {low} and as {high} if it is above {high}, and is "
+            f"rounded to the nearest multiple of {unit} from {low}",
             sums,
             missing,
         )
@@ -268,11 +267,11 @@ class Measure(Attribute):
 
     def suggest(self, value: Any, *, end: bool = False) -> str:
         """Say what queries may ask of a measure."""
-        return "A measure has a 'sum' and no values to select"
+        return "A measure has a 'sum' and no values to select."
 
     def remedy(self, names: str) -> str:
         """Say that a table without the measure has fewer cells."""
-        return f"fewer measures than {names} in one table"
+        return f"fewer measures in one table than {names}"
 
     def spec(self) -> Any:
         """Describe the attribute as a spec file writes it."""

@@ -52,10 +52,13 @@ class Integers(Attribute):
     def __post_init__(self) -> None:
         for end in (self.low, self.high):
             if type(end) is not int or abs(end) >= 2**62:
-                raise DomainError(f"the ends of an integer range must be integers, not {end!r}")
+                raise DomainError(
+                    "the ends of an integer range must be integers below 2**62 in size, not "
+                    f"{end!r}"
+                )
         if self.high < self.low:
             raise DomainError(
-                f"the integer range {self.low}..{self.high} is empty; give the lower end first"
+                f"the integer range {self.low}..{self.high} is empty. Give the lower end first."
             )
 
     @property
@@ -118,7 +121,7 @@ class Integers(Attribute):
 
     def suggest(self, value: Any, *, end: bool = False) -> str:
         """Name the two ends of the range, after an integer outside it."""
-        return f"Its values are {self.low} to {self.high}"
+        return f"Its values are {self.low} to {self.high}."
 
     @property
     def ends(self) -> tuple[int, int]:
@@ -176,10 +179,7 @@ class Bins(Attribute):
             raise DomainError("bins need at least two edges")
         for low, high in itertools.pairwise(edges):
             if high <= low:
-                raise DomainError(
-                    f"bin edges must increase, but {high!r} follows {low!r}: "
-                    "bins would overlap or be empty"
-                )
+                raise DomainError(f"bin edges must increase, but {high!r} follows {low!r}")
         object.__setattr__(self, "edges", tuple(edges))
 
     @property

@@ -68,7 +68,7 @@ class Strategy:
         largest = np.abs(matrix).max()
         if not largest:
             raise WorkloadError(
-                "the strategy matrix is zero; give a matrix that measures something"
+                "the strategy matrix is zero. Give at least one non-zero coefficient."
             )
         return cls(freeze(matrix / largest), name)
 
@@ -90,29 +90,30 @@ class Strategy:
         k = len(covariance)
         if covariance.shape != (k, k):
             raise WorkloadError(
-                f"the covariance has the shape {covariance.shape}; give a square matrix"
+                f"the covariance has shape {covariance.shape}. Give a square matrix."
             )
         B = np.eye(k) if basis is None else read_matrix("basis", basis)
         if len(B) != k:
             raise WorkloadError(
-                f"the basis has {len(B)} rows for the noise of {k} answers; give a row for each"
+                f"the basis has {len(B)} rows, but the noise has {k} answers. Give one row per "
+                "answer."
             )
         stds = np.sqrt(np.maximum(np.diag(covariance), 0.0))
         if (stds == 0).any():
             at = int(np.argmin(stds))
             raise WorkloadError(
-                f"the covariance has the variance {covariance[at, at]:g} at row {at}; answers "
-                "without noise cost too much: give each a positive variance"
+                f"the covariance has variance {covariance[at, at]:g} at row {at}. Give each answer "
+                "a positive variance; without noise its cost is infinite."
             )
         correlations = covariance / np.multiply.outer(stds, stds)
         if not np.allclose(correlations, correlations.T, rtol=0.0, atol=_ASYMMETRY):
-            raise WorkloadError("the covariance is not symmetric; give sigma with sigma = sigma.T")
+            raise WorkloadError("the covariance is not symmetric. Give sigma with sigma = sigma.T.")
         try:
             factor = cholesky(correlations, lower=True)
         except LinAlgError:
             raise WorkloadError(
-                "the covariance is not positive definite, so that some combination of the answers "
-                "has no noise; give a basis of fewer queries, or noise to each combination"
+                "the covariance is not positive definite, so some combination of the answers has "
+                "no noise. Give a basis with fewer queries, or add noise to every combination."
             ) from None
         with guard_linear_algebra():
             whitened = solve_triangular(factor, B / stds[:, None], lower=True)
@@ -242,12 +243,13 @@ class Evaluation:
         shown = [self, *others]
         if any(evaluation.plan is not self.plan for evaluation in others):
             raise WorkloadError(
-                "the evaluations have different plans; evaluate all strategies with one plan="
+                "the evaluations belong to different plans. Evaluate all strategies with the same "
+                "plan=."
             )
         if len(shown) >= len(LINE_COLOURS):
             raise WorkloadError(
-                f"there are {len(shown)} evaluations, and up to {len(LINE_COLOURS) - 1} can be "
-                "plotted together; plot fewer"
+                f"cannot plot {len(shown)} evaluations together; the limit is "
+                f"{len(LINE_COLOURS) - 1}. Plot fewer."
             )
         return _plot_evaluations(sorted(shown, key=lambda evaluation: evaluation.rho))
 

@@ -76,7 +76,7 @@ def decode_parquet(content: bytes, columns: Sequence[str] | None = None) -> Arro
         table = file.read(columns=columns, use_threads=False)
         rows, pairs = file.metadata.num_rows, file.metadata.metadata
     if table.num_rows != rows:
-        raise ValueError("other rows than the footer says")
+        raise ValueError("other rows than in the footer")
     return table.replace_schema_metadata(pairs or {})
 
 
@@ -119,6 +119,6 @@ def import_library(name: str, extra: str | None = None) -> Any:
     except ImportError:
         library = name.partition(".")[0]
         raise ImportError(
-            f"{library} is not installed; it comes with: "
-            f'pip install "fitplug[{extra or _EXTRAS.get(library, library)}]"'
+            f"{library} is not installed. Install it with: pip install "
+            f'"fitplug[{extra or _EXTRAS.get(library, library)}]"'
         ) from None

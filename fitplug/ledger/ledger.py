@@ -344,7 +344,7 @@ class Ledger:
         try:
             budget = self._read_budget()
         except LedgerError:
-            return f"Ledger({str(self.path)!r}, which cannot be read)"
+            return f"Ledger({str(self.path)!r}, unreadable)"
         spent = format_up(ceil_written(budget.spent))
         total = format_down(floor_written(budget.total))
         return f"Ledger({str(self.path)!r}: rho = {spent} of {total} spent)"

@@ -34,20 +34,22 @@ def evaluate_rho(measurement: Any, d_in: Any) -> Fraction:
     opendp, measures = sys.modules.get("opendp.mod"), sys.modules.get("opendp.measures")
     if opendp is None or measures is None or type(measurement) is not opendp.Measurement:
         raise InputError(
-            f"{type(measurement).__name__} is no OpenDP measurement: give one, such as what "
-            "make_gaussian returns"
+            f"{type(measurement).__name__} is not an OpenDP measurement. Pass a measurement, for "
+            "example from make_gaussian."
         )
     measurement_class = opendp.Measurement
     if not measurement:
-        raise InputError("this OpenDP measurement is empty: give what a constructor returns")
+        raise InputError(
+            "the OpenDP measurement is empty. Pass a measurement that a constructor returned."
+        )
     measure = measurement_class.output_measure.fget(measurement)
     zcdp = measures.zero_concentrated_divergence()
     # Once both are of this very class, their comparison is OpenDP's own.
     if type(measure) is not opendp.Measure or measure != zcdp:
         raise InputError(
-            f"the measurement's output measure is {measure}, and the ledger is kept in "
-            "zero-concentrated divergence: use a measurement of that, with Gaussian noise, or "
-            "convert it with make_pureDP_to_zCDP"
+            f"the measurement's output measure is {measure}, but the ledger uses zero-concentrated "
+            "divergence. Use a measurement with Gaussian noise, or convert it with "
+            "make_pureDP_to_zCDP."
         )
     distance = _convert_distance(d_in)
     try:
@@ -57,8 +59,8 @@ def evaluate_rho(measurement: Any, d_in: Any) -> Fraction:
         raise InputError(f"the measurement has no cost at d_in = {distance!r}: {why}") from None
     if type(rho) is not float or not 0 < rho < math.inf:
         raise InputError(
-            f"the measurement costs rho = {rho!r} at d_in = {distance!r}, which is no finite "
-            "number above 0: give the distance that one person's records make"
+            f"the measurement costs rho = {rho!r} at d_in = {distance!r}, which is not a finite "
+            "number above 0. Pass the distance that one person's rows can cause."
         )
     # A decimal of the same digits may be below what the map has bounded.
     return Fraction(rho)
@@ -76,7 +78,7 @@ def _convert_distance(d_in: Any) -> Any:
         if number is None or (type(number) is float and not math.isfinite(number)):
             given = repr(number) if number is not None else f"of type {type(distance).__name__}"
             raise InputError(
-                f"d_in is {given}: give the distance that one person's records make, as a finite "
-                "number, or a tuple of them where the metric has such"
+                f"d_in is {given}. Pass the distance that one person's rows can cause, as a finite "
+                "number, or as a tuple where the metric has several."
             )
     return numbers if type(d_in) is tuple else numbers[0]

@@ -303,8 +303,8 @@ def make_budget(
         raise BudgetError(f"any_noise = {any_noise!r} must be True or False")
     if any_noise and epsilon is None:
         raise BudgetError(
-            "any_noise goes with epsilon and delta: a budget in rho is for any noise, and a ledger "
-            "that exists knows what it is for"
+            "any_noise is for a new ledger with a budget in epsilon and delta. Leave it out: a "
+            "budget in rho covers any noise, and an existing ledger knows its noise."
         )
     if rho is not None:
         return Budget.create(check_amount(rho), unit=unit)

@@ -175,19 +175,15 @@ def _check_seal(file: LedgerFile, retried: StagedCharge, seal: str | None) -> No
     begun = retried.stage.counts
     if retried.stage.state != "charged" or begun == seal:
         return
-    why = "it was begun in parts: finish it by the same call"
+    why = "it was begun in parts, so finish it with the same call"
     if begun is None:
-        why = "it was not begun in parts: finish it as it was begun"
+        why = "it was not begun in parts, so finish it as it was begun"
     elif seal is not None:
-        why = (
-            "the counts are not those that it was begun with: the data, or the key file, has "
-            "changed since"
-        )
+        why = "its counts are different, because the data or the key file changed since"
     raise KeyTaken(
         file.make_sentence(
-            f"has an unfinished release, number {retried.entry.id} of {retried.entry.time[:19]}, "
-            f"and {why}; nothing was charged; to draw all answers anew, at the whole cost, give "
-            "another key"
+            f"has an unfinished release, number {retried.entry.id} from {retried.entry.time[:19]}: "
+            f"{why}. Nothing was charged. To draw all answers again at full cost, use another key."
         ),
         number=retried.entry.id,
     )
@@ -238,14 +234,16 @@ def _begin_draw(file: LedgerFile, request: DrawRequest) -> StagedCharge:
         charge = request.charge
         if charge not in entries or charge.covered_by is not None:
             raise file.make_error(
-                f"does not have the charge number {charge.id} as it was made; open the ledger that "
-                "the release was begun with"
+                f"does not have the original charge number {charge.id}. Open the ledger in which "
+                "the release was begun."
             )
         entry = next((entry for entry in entries if entry.key == request.key), None)
         if entry is not None:
             if (entry.covered_by, entry.plan_digest) != (charge.id, None) or entry.id not in stages:
                 raise KeyTaken(
-                    file.make_sentence(f"has the key {request.key!r} for something else already"),
+                    file.make_sentence(
+                        f"already has the key {request.key!r} for something else. Use another key."
+                    ),
                     number=entry.id,
                 )
             return StagedCharge(entry, stages[entry.id])

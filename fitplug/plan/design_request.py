@@ -103,8 +103,8 @@ class DesignRequest:
         except WorkloadError as error:
             if needing and _can_be_analysed(self.workload):
                 raise WorkloadError(
-                    f"{error}; or leave out {' and '.join(needing)}, without which this workload "
-                    "can be designed"
+                    f"{str(error).rstrip('.')}. Or leave out {' and '.join(needing)}: without it, "
+                    "this workload can be designed."
                 ) from None
             raise
 
@@ -175,14 +175,16 @@ def check_request(
     """
     budget = _read_budget(rho, epsilon, delta)
     if not isinstance(tolerance, Real) or not LEAST_TOLERANCE <= tolerance < 1:
-        raise BudgetError(f"tolerance = {tolerance!r} must lie between 1e-9 and 1")
+        raise BudgetError(f"tolerance = {tolerance!r} must be between 1e-9 and 1")
     integral = isinstance(max_iterations, Integral) and not isinstance(max_iterations, bool)
     if not integral or max_iterations < 1:
-        raise BudgetError(f"max_iterations = {max_iterations!r} must be an integer, at least 1")
+        raise BudgetError(f"max_iterations = {max_iterations!r} must be an integer of at least 1")
     if not isinstance(refine, (bool, np.bool_)):
         raise InputError(f"refine = {refine!r} must be True or False")
     if progress is not None and not callable(progress):
-        raise InputError(f"progress = {progress!r} must be a function of iterations and gap")
+        raise InputError(
+            f"progress = {progress!r} must be a function of the iterations and the gap"
+        )
     if solver not in SOLVERS:
         raise InputError(f"solver = {solver!r} is unknown. {suggest_nearest(solver, SOLVERS)}")
     # Rounding to integers takes its share of the tolerance, and the bound that measures this loss
@@ -209,8 +211,8 @@ def check_request(
     )
     if request.unit_shapes_structure and (needing := request.list_arguments_for_optimum()):
         raise BudgetError(
-            f"{needing[0]} cannot be combined with the unit of privacy {unit!r}; leave it out, or "
-            "design for fp.AddRemove(records=k)"
+            f"{needing[0]} cannot be combined with the unit of privacy {unit!r}. Leave it out, or "
+            "design for fp.AddRemove(records=k)."
         )
     if periods is not None:
         _check_periods(periods, workload, unit)
@@ -237,24 +239,24 @@ def _check_periods(periods: str, workload: Workload, unit: Unit) -> None:
         )
     if workload.domain[periods].quantities:
         raise InputError(
-            f"periods = {periods!r} names a measure, and the data of a period are records; name an "
-            "attribute that divides records into periods"
+            f"periods = {periods!r} is a measure. Name an attribute that divides the rows into "
+            "periods."
         )
     if workload.domain[periods].size == 1:
         raise InputError(
-            f"periods = {periods!r} names an attribute with one cell, and one period is drawn at "
-            "once; leave periods out, or give the attribute a cell for each period"
+            f"periods = {periods!r} has only one cell, so there would be one period. Leave periods "
+            "out, or give the attribute a cell for each period."
         )
     if not workload.domain.list_names_without_other((periods,)):
         raise InputError(
-            f"periods = {periods!r} names an attribute with a cell for all other values, which is "
-            "no period; leave `other` out"
+            f"periods = {periods!r} has a cell for all other values, which is not a period. Leave "
+            "`other` out of the attribute."
         )
     if isinstance(unit, ReplaceOne):
         raise BudgetError(
-            f"periods cannot be combined with the unit of privacy {unit!r}, whose public totals "
-            "are known only when all periods are over; design for fp.AddRemove(records=2), which "
-            "protects a record that is replaced, too"
+            f"periods cannot be combined with the unit of privacy {unit!r}, because its public "
+            "totals are known only after the last period. Design for fp.AddRemove(records=2), "
+            "which also protects a replaced row."
         )
 
 

@@ -30,7 +30,7 @@ _WIDE_GAP = 0.02
 """The gap of Delta from which a slower way to the optimum is tried, where there is one."""
 
 _ULPS = 64
-_OUT_OF_RANGE = "targets and budget lie outside what floats can hold; rescale the queries"
+_OUT_OF_RANGE = "the targets and the budget exceed the range of floats. Rescale the queries."
 
 
 def design(
@@ -174,7 +174,7 @@ def _design_structure(request: DesignRequest, structure: Structure) -> Plan:
     objective = objective.rescale(scale)
     bound = certify_bound(structure, objective, scale, duals)
     if not bound > 0:
-        raise DesignError("no lower bound could be certified; the targets are too far apart")
+        raise DesignError("no lower bound could be certified. Use targets of more similar size.")
     return Plan(
         workload=structure.workload,
         strategy=strategy,
@@ -249,11 +249,11 @@ def _check_noise(noise_std: float) -> None:
     """Raise BudgetError for noise that 64-bit integers cannot hold, or that protects nobody."""
     if noise_std > LARGEST_NOISE:
         raise BudgetError(
-            "targets this loose, or a rho this small, need more noise than 64-bit integers hold; "
-            "give tighter targets or a larger rho"
+            "targets this loose, or a rho this small, need more noise than 64-bit integers hold. "
+            "Give tighter targets or a larger rho."
         )
     if noise_std < LEAST_NOISE:
         raise BudgetError(
-            "targets this tight, or a rho this large, leave next to no noise, which protects "
-            "nobody; give looser targets or a smaller rho"
+            "targets this tight, or a rho this large, leave almost no noise, which protects "
+            "nobody. Give looser targets or a smaller rho."
         )

@@ -179,8 +179,8 @@ class PlanRecord:
         """
         if not self.objective.plain:
             raise DesignError(
-                "a plan with cell budgets or a weight on the total error has no lower bound on "
-                "rho; its gap is that of its objective"
+                "a plan with cell budgets or total_error_weight has no lower bound on rho; its gap "
+                "refers to its objective"
             )
         return floor_written(Fraction(self.lower_bound) ** 2 / 2)
 
@@ -299,8 +299,8 @@ class PlanRecord:
         """
         if not self.unit.is_of_records:
             raise BudgetError(
-                f"plans for this unit of privacy ({self.unit}) have no unused budget by cell; "
-                "design for fp.AddRemove(records=k)"
+                f"plans for this unit of privacy ({self.unit}) have no unused budget per cell. "
+                "Design for fp.AddRemove(records=k)."
             )
         most = floor_float(2 * self.rho_exact)
         return np.maximum((most - self.profile()) * (1 - 2 * UNIT_ROUNDOFF), 0.0)

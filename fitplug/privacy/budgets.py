@@ -27,7 +27,7 @@ def read_rho(rho: ExactNumber) -> Fraction:
     if exact is None or exact <= 0:
         raise BudgetError(f"rho = {rho!r} must be a finite number greater than zero")
     if not _LEAST_RHO <= exact <= _LARGEST_RHO:
-        raise BudgetError(f"rho = {rho!r} must lie between 1e-30 and 1e+12")
+        raise BudgetError(f"rho = {rho!r} must be between 1e-30 and 1e+12")
     return exact
 
 
@@ -47,7 +47,7 @@ def check_delta(delta: float) -> None:
         BudgetError: `delta` is no such number.
     """
     if not _is_plain_number(delta) or not 0 < delta < 1:
-        raise BudgetError(f"delta = {delta!r} must lie strictly between 0 and 1")
+        raise BudgetError(f"delta = {delta!r} must be between 0 and 1, both excluded")
     _check_range("delta", delta, 1e-300, 1.0)
 
 
@@ -60,7 +60,7 @@ def check_budget(rho: object, epsilon: object, delta: object) -> None:
     if rho is not None and (epsilon is not None or delta is not None):
         raise BudgetError("give rho, or epsilon with delta, not both")
     if (epsilon is None) != (delta is None):
-        raise BudgetError("epsilon and delta go together; give both, or rho")
+        raise BudgetError("epsilon needs delta, and delta needs epsilon. Give both, or give rho.")
 
 
 def _check_range(name: str, value: float, low: float, high: float) -> None:
@@ -68,7 +68,7 @@ def _check_range(name: str, value: float, low: float, high: float) -> None:
     if not _is_plain_number(value) or not 0 < value < math.inf:
         raise BudgetError(f"{name} = {value!r} must be a finite number greater than zero")
     if not low <= value <= high:
-        raise BudgetError(f"{name} = {value!r} must lie between {low:g} and {high:g}")
+        raise BudgetError(f"{name} = {value!r} must be between {low:g} and {high:g}")
 
 
 def _is_plain_number(value: Any) -> bool:

@@ -57,8 +57,8 @@ def describe_population(
     if not outside:
         return description
     return (
-        f"{description} The counts were made for other queries too: rows with a value outside "
-        f"the domain of {', '.join(outside)} are in no estimate either."
+        f"{description} The counts were also made for other queries: rows with a value outside the "
+        f"domain of {', '.join(outside)} are in no estimate either."
     )
 
 
@@ -72,8 +72,8 @@ def describe_planned_population(
     """
     if limited == "enforced":
         return (
-            f"Counting will keep at most {_name_rows(records)} per person{apart}. The "
-            "answers will be about the rows kept, not about all rows."
+            f"Counting will keep at most {_name_rows(records)} per person{apart}. The answers will "
+            "describe the rows kept, not all rows."
         )
     assumption = describe_assumption(records, apart=apart, rows=rows, checks="does not")
     return f"Every matching row will be counted. {assumption}"
@@ -109,10 +109,10 @@ def _describe_rows_counted(
     if limited == "enforced":
         total = f", so a total is a number of {unit}s" if records == 1 else ""
         return (
-            f"Counting kept at most {_name_rows(records)} per {unit}{apart}{total}. The "
-            "estimates, their standard deviations and their intervals are about the rows kept, not "
-            "about all rows: how many were left out is not known from this release, and an "
-            "interval need not cover the count of all rows."
+            f"Counting kept at most {_name_rows(records)} per {unit}{apart}{total}. The estimates, "
+            "their standard deviations and their intervals describe the rows kept, not all rows. "
+            "This release does not show how many rows were left out, and an interval may miss the "
+            "count of all rows."
         )
     counted = (
         "Every matching row was counted."

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-MISSING = "To be said by the publisher"
+MISSING = "To be completed by the publisher"
 """How a review begins a text that only the publisher can write."""
 
 

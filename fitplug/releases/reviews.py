@@ -94,8 +94,8 @@ def _set_limit(release: Release, limited: Limited | None) -> Release:
     """Return the release with why a contributor has at most so many records."""
     if release.limited == "enforced" and limited == "declared":
         raise BudgetError(
-            f"limited = 'declared', but the count of this release kept at most "
-            f"{release.plan.unit.records} records of each contributor: leave it out"
+            "limited = 'declared' contradicts this release: its count kept at most "
+            f"{release.plan.unit.records} rows per person. Leave it out."
         )
     return replace(release, limited=limited or release.limited)
 

@@ -71,8 +71,8 @@ class TruncationLoss:
         low, high = find_ratio_interval(self.kept, self.whole, 0.0, z)
         if self.whole.value <= 0 or math.isinf(high):
             raise InputError(
-                "the count of the coarser release is within its margin of error of zero: a share "
-                "of it says nothing; release it with a smaller std"
+                "the count of the second release is zero within its margin of error, so a share of "
+                "it is meaningless. Release it with a smaller std."
             )
         return 1 - high, 1 - low
 
@@ -103,28 +103,27 @@ def estimate_truncation(
     """
     if kept.limited != "enforced":
         raise InputError(
-            "the first release does not say that its count kept only so many records of each "
-            "person: no record is known to be lost; name the release that was limited by person"
+            "the first release did not limit the rows per person, so no row is known to be lost. "
+            "Name a release that was counted with person=."
         )
     one, two = kept.plan.unit.limit, whole.plan.unit.limit
     is_known = whole.limited is not None
     if not is_known or not _keeps_more(_bind(whole, two), _bind(kept, one)):
-        other = f"{two.records:,}{two.apart}" if is_known else "does not say how many"
+        other = f"{two.records:,}{two.apart}" if is_known else "does not record how many"
         raise InputError(
-            f"the first release keeps at most {one.records:,} records of each person{one.apart}, "
-            f"and the second {other}: the second must keep more"
+            f"the first release keeps at most {one.records:,} rows per person{one.apart}, and the "
+            f"second {other}. The second must keep more."
         )
     if kept.rows != whole.rows:
         raise InputError(
-            "the two releases are of different records, as the first counted "
-            f"{_describe_rows(kept)} and the second {_describe_rows(whole)}: count both with the "
-            "same weight and filters"
+            f"the two releases count different rows: the first counted {_describe_rows(kept)}, the "
+            f"second {_describe_rows(whole)}. Count both with the same weight and filters."
         )
     for release, asked in ((kept, expression), (whole, of or expression)):
         _check_counts_records(release, asked)
     first, second = estimate(kept, expression), estimate(whole, of or expression)
     if not isinstance(first, Estimate) or not isinstance(second, Estimate):
-        raise InputError(f"{expression!r} is a ratio; give a count, such as total")
+        raise InputError(f"{expression!r} is a ratio. Give a count, such as total.")
     strict, others = _find_strict_attributes(kept), _find_strict_attributes(whole)
     apart = tuple(name for name in strict | others if strict.get(name) != others.get(name))
     return TruncationLoss(first, second, one, two, apart)
@@ -137,8 +136,8 @@ def _check_counts_records(release: NoisyAnswers, expression: str) -> None:
         for name in terms:
             if workload[name].quantity != "records":
                 raise InputError(
-                    f"{name!r} is a {workload[name].quantity}, which is no number of records; give "
-                    "an expression of groups that count records"
+                    f"{name!r} is a {workload[name].quantity}, not a number of rows. Give an "
+                    "expression of groups that count rows."
                 )
 
 

@@ -71,7 +71,10 @@ def queries(
         WorkloadError: The factors are no mapping, or the target or the name is not well formed.
     """
     if not isinstance(factors, Mapping):
-        raise WorkloadError(f"queries need a mapping of attributes, not {type(factors).__name__}")
+        raise WorkloadError(
+            "queries needs a mapping of attributes to kinds of queries, not "
+            f"{type(factors).__name__}"
+        )
     target = {
         "variance": variance,
         "std": std,
@@ -97,7 +100,7 @@ def marginal(
         WorkloadError: An attribute is named twice, or the target or the name is not well formed.
     """
     if len(set(attributes)) != len(attributes):
-        raise WorkloadError(f"marginal {attributes} names an attribute twice")
+        raise WorkloadError(f"marginal {attributes} names an attribute twice. Name each once.")
     return _make_group(tuple(map(_ask_identity, attributes)), name, target)
 
 
@@ -252,7 +255,7 @@ def marginals(
             there are too many tables, or the target is not well formed.
     """
     if not isinstance(domain, Domain):
-        raise WorkloadError("marginals need a Domain first")
+        raise WorkloadError("marginals needs a Domain as its first argument")
     if isinstance(attributes, str):
         raise WorkloadError(f"attributes = {attributes!r} must be a list of names")
     counted = (name for name in domain.names if not domain[name].quantities)
@@ -262,13 +265,13 @@ def marginals(
             hint = suggest_nearest(name, domain.names)
             raise WorkloadError(f"marginals: the domain has no attribute {name!r}. {hint}")
     if len(set(names)) < len(names):
-        raise WorkloadError("marginals name an attribute twice")
+        raise WorkloadError("marginals names an attribute twice. Name each once.")
     numbers = _read_ways(ways, len(names))
     tables = _count_tables(len(names), numbers)
     if tables > MOST_TABLES:
         raise WorkloadError(
-            f"marginals of {_list_ways(numbers)} of {len(names)} attributes are {tables:,} tables; "
-            f"up to {MOST_TABLES:,} can be asked for: combine fewer attributes"
+            f"marginals of {_list_ways(numbers)} of {len(names)} attributes are {tables:,} tables, "
+            f"more than the limit of {MOST_TABLES:,}. Name fewer attributes or lower ways."
         )
     try:
         read = read_target(**target)
@@ -276,8 +279,8 @@ def marginals(
         raise WorkloadError(f"marginals: {error}") from None
     if read.value.shape not in ((), (tables,)):
         raise WorkloadError(
-            f"marginals: {read.kind} has shape {read.value.shape}; give one number, or one for "
-            f"each of the {tables:,} tables"
+            f"marginals: {read.kind} has shape {read.value.shape}. Give one number, or one for "
+            f"each of the {tables:,} tables."
         )
     return UnboundMarginals(names, numbers, read)
 
@@ -291,11 +294,10 @@ def _read_ways(ways: Any, attributes: int) -> tuple[int, ...]:
         given = tuple(ways)
     if not given or not all(_is_count(k) and k <= attributes for k in given):
         raise WorkloadError(
-            f"ways = {ways!r} must be a number of attributes, or a list of such numbers, from 0 to "
-            f"{attributes}"
+            f"ways = {ways!r} must be an integer from 0 to {attributes}, or a list of such integers"
         )
     if len(set(given)) < len(given):
-        raise WorkloadError(f"ways = {ways!r} holds a number twice")
+        raise WorkloadError(f"ways = {ways!r} lists a number twice. List each once.")
     return tuple(sorted(map(int, given)))
 
 

@@ -53,7 +53,7 @@ class Workload:
         self, domain: Domain, groups: Sequence[UnboundQueryGroup | UnboundMarginals]
     ) -> None:
         if not isinstance(domain, Domain):
-            raise WorkloadError("a workload needs a Domain first")
+            raise WorkloadError("a workload needs a Domain as its first argument")
         if isinstance(groups, (UnboundQueryGroup, UnboundMarginals)) or not groups:
             raise WorkloadError("a workload needs a list of at least one query group")
         self._set(domain, bind_groups(domain, groups))

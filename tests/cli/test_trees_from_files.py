@@ -192,7 +192,7 @@ def test_labels_that_cannot_be_told_apart(tmp_path):
     (tmp_path / "p.csv").write_text(
         f"a,b,c\n{SECRET}/x,y,1\n{SECRET},x/y,2\nz,y,3\nz,x/y,4\n", encoding="utf-8"
     )
-    refused(tmp_path, {"levels": ["a", "b", "c"], "codebook": "p.csv"}, "use labels without '/'")
+    refused(tmp_path, {"levels": ["a", "b", "c"], "codebook": "p.csv"}, "Use labels without '/'")
 
 
 @pytest.mark.parametrize(
@@ -201,9 +201,12 @@ def test_labels_that_cannot_be_told_apart(tmp_path):
         ({"levels": BY_PREFIX, "codebook": 3}, "codebook must be the path of a file"),
         ({"levels": BY_PREFIX, "codebook": "tracts.csv", "column": 3}, "column must be the name"),
         ({"levels": BY_PREFIX, "codebook": "tracts.csv", "leafs": []}, "unknown key 'leafs'"),
-        ({"levels": BY_PREFIX, "codebook": "tracts.csv", "leaves": "x"}, "give one of them"),
+        (
+            {"levels": BY_PREFIX, "codebook": "tracts.csv", "leaves": "x"},
+            "leaves or nodes, not both",
+        ),
         ({"levels": BY_PREFIX, "leaves": "codes.txt", "column": "x"}, "column goes with codebook"),
-        ({"levels": {"a": 2, "b": 2}, "codebook": "tracts.csv"}, "increase from 1"),
+        ({"levels": {"a": 2, "b": 2}, "codebook": "tracts.csv"}, "increasing integers from 1"),
         ({"levels": {"total": 11}, "codebook": "tracts.csv"}, "name of a kind of query"),
         ({"levels": 3, "codebook": "tracts.csv"}, "levels must be a list of names"),
         ({"levels": ["NAME", "GEOID", "GEOID"], "codebook": "tracts.csv"}, "named twice"),

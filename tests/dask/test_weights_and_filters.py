@@ -474,9 +474,9 @@ def test_one_person_more_changes_only_its_own_rows(tmp_path: Path, seed: int) ->
         ({"weight": "level"}, DataError, "'level' holds string, but weights are integers"),
         ({"weight": "flag"}, DataError, "'flag' holds bool, but weights are integers"),
         ({"weight": "money"}, DataError, "holds decimal128.*but weights are integers"),
-        ({"weight": "age"}, DomainError, "cannot be counted too"),
+        ({"weight": "age"}, DomainError, "is also an attribute of the queries"),
         ({"weight": ""}, DomainError, "must be the name of a column"),
-        ({"weight": "pop", "where": {"pop": 1}}, DomainError, "where cannot name 'pop'"),
+        ({"weight": "pop", "where": {"pop": 1}}, DomainError, "where cannot use 'pop'"),
         (
             {"weight": "pop", "person": "id", "unit": fp.AddRemove(1)},
             InputError,

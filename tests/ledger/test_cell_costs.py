@@ -219,8 +219,8 @@ def test_charges_that_cover_nothing(ledger: fp.Ledger) -> None:
     for made, covered_by, says in (
         (small, "none", "has no charge of the key 'none'"),
         (small, 9, "has no charge of the number 9"),
-        (small, "plain", "keeps no costs per cell"),
-        (small, "second", "name that one, 2"),
+        (small, "plain", "has no costs per cell"),
+        (small, "second", "Name that charge, 2"),
         (foreign, "first", "another domain"),
     ):
         with pytest.raises(fp.LedgerError, match=says):
@@ -440,7 +440,10 @@ def test_no_noise_where_the_ledger_cannot_be_written(
     drawn: list[object] = []
     monkeypatch.setattr(room, "make_sampler", lambda *_: lambda *given: drawn.append(given))
     connect, long = sqlite3.connect, "x" * 20_000
-    for disk, says in ((Full, "disk is full: make room"), (ReadOnly, "cannot be written: let")):
+    for disk, says in (
+        (Full, "disk is full. Free some space"),
+        (ReadOnly, "cannot be written. Give"),
+    ):
         with monkeypatch.context() as patch:
             patch.setattr(
                 sqlite3, "connect", lambda *a, disk=disk, **k: connect(*a, factory=disk, **k)

@@ -193,9 +193,9 @@ class TestQueries:
     @pytest.mark.parametrize(
         ("unit", "error", "says"),
         [
-            (fp.AddRemove(records=2, distinct=True), fp.WorkloadError, "divided over two cells"),
-            (fp.AddRemove(records=2, once_per="y"), fp.DomainError, "'y', which is a measure"),
-            (fp.ReplaceOne(within=("y",)), fp.DomainError, "'y', which is a measure"),
+            (fp.AddRemove(records=2, distinct=True), fp.WorkloadError, "divided between two cells"),
+            (fp.AddRemove(records=2, once_per="y"), fp.DomainError, "the measure 'y'"),
+            (fp.ReplaceOne(within=("y",)), fp.DomainError, "the measure 'y'"),
         ],
     )
     def test_units_that_know_cells_are_refused(self, unit, error, says):

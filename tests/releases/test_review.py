@@ -214,7 +214,7 @@ def test_whether_records_were_limited_is_told():
     )
     details = declared["privacy_loss"]["privacy_unit_details"]
     assert "assumes at most 4 rows per person; fitplug did not check this." in details
-    assert "left out before they were counted" in enforced["privacy_loss"]["privacy_unit_details"]
+    assert "rows were left out before counting" in enforced["privacy_loss"]["privacy_unit_details"]
     kept = enforced["implementation"]["preprocessing_and_hyperparameter_tuning"]
     assert "at most 4 row(s) are kept" in kept
 
@@ -236,17 +236,17 @@ class TestComposition:
         ledger.charge(0.25, what="census", unit=unit, domain=domain)
         text = self.told(released, ledger)
         assert "| unit of privacy |" in text
-        assert "at most 2, each in another cell of MONTH x SEX (cells " in text
+        assert "at most 2, each in a different cell of MONTH x SEX (cells " in text
 
     def test_no_ledger(self):
-        assert "charged to no ledger" in self.told(fp.release(PLAN, tables(PLAN)), None)
+        assert "No ledger was charged" in self.told(fp.release(PLAN, tables(PLAN)), None)
 
     def test_all_charges_so_far(self, tmp_path):
         ledger = fp.Ledger(tmp_path / "b.db", epsilon=9.0, delta=1e-6, any_noise=True)
         ledger.charge(0.125, what="census | of\n`2020`")
         released = fp.release(PLAN, tables(PLAN), ledger=ledger)
         text = self.told(released, ledger)
-        assert "epsilon = 9.0 at delta = 1e-06, for any noise" in text
+        assert "epsilon = 9.0 at delta = 1e-6, for any noise" in text
         first, second = rows(text)
         assert first[2:] == ["0.125", r"census &#124; of \`2020\`", ""]
         assert second[4] == PLAN.digest[:12]
@@ -266,7 +266,7 @@ class TestComposition:
         assert released.entry.rho == 0
         text = self.told(released, ledger)
         assert rows(text)[1][2] == "covered"
-        assert "costs no cell more than that charge paid for" in text
+        assert "stay within what the charge paid" in text
         assert text.endswith("number 2, covered by number 1.")
 
 
