@@ -177,8 +177,8 @@ class Measure(Attribute):
             else "rows without a value are counted and add nothing to sums"
         )
         said = (
-            f"counts as {low} if it is below {low} and as {high} if it is above {high}, and is "
-            f"rounded to the nearest multiple of {unit} from {low}",
+            f"counts as {low} below {low} and as {high} above {high}, and is rounded to the "
+            f"nearest multiple of {unit} from {low}",
             sums,
             missing,
         )

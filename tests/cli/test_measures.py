@@ -58,7 +58,7 @@ path = "release/"
 """
 CLAMPED = (
     "counts as 0 below 0 and as 2,000 above 2,000, and is rounded to the nearest multiple of 10 "
-    "from 0; records without a value are counted and add nothing to sums"
+    "from 0; rows without a value are counted and add nothing to sums"
 )
 NOT_COVERED = "no std, interval or certificate covers that change"
 DRAWN = np.random.default_rng(18)
@@ -242,7 +242,7 @@ class TestReport:
 
 
 REFUSED = [
-    ('INCOME = "sum"', 'INCOME = "identity"', "INCOME is a measure, of which queries ask 'sum'"),
+    ('INCOME = "sum"', 'INCOME = "identity"', "INCOME is a measure: ask for 'sum'"),
     ('INCOME = "sum"', 'INCOME = { ranges = [[0, 5]] }', "leave it out to count all rows"),
     ('INCOME = "sum"', 'INCOME = { rows = { a = ["0"] } }', "INCOME is a measure"),
     ("[0, 2000]", "[2000]", "measure = [2000] must be two numbers or dates, [low, high]"),
@@ -257,10 +257,10 @@ REFUSED = [
     ('"none"', '"0"', "other = '0' must be a string"),
     (', other = "none"', "", "ask for 'sum' or 'total'"),
     ("{ records = 1 }", '{ replace_one = ["INCOME"] }', "within names the measure 'INCOME'"),
-    ("{ records = 1 }", '{ records = 2, once_per = "INCOME" }', "once_per names 'INCOME'"),
+    ("{ records = 1 }", '{ records = 2, once_per = "INCOME" }', "once_per names the measure 'INCOME'"),
     ("{ records = 1 }", "{ records = 2, distinct = true }", "records with the measure INCOME"),
     ("tolerance = 0.1", 'periods = "INCOME"', "periods = 'INCOME' is a measure"),
-    ('"people.csv"', '"people.csv"\nweight = "INCOME"', "weight = 'INCOME' says how many records"),
+    ('"people.csv"', '"people.csv"\nweight = "INCOME"', "weight = 'INCOME' is also an attribute of the queries"),
 ]  # fmt: skip
 
 
@@ -298,7 +298,7 @@ def test_truncation_of_sums_is_not_estimated(tmp_path):
     assert found["lost"]["value"] == pytest.approx(200, abs=5)
     ran = fitplug("truncation", *both, "income")
     assert ran.code == 2
-    assert "'income' is a sum of INCOME, which is no number of records" in ran.err
+    assert "'income' is a sum of INCOME, not a number of rows" in ran.err
 
 
 CODEBOOK = {

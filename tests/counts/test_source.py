@@ -44,7 +44,11 @@ def test_the_repr_is_short_and_has_no_secrets() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "says"),
     [
-        ({"weight": "n", "person": "id"}, InputError, "do not go together"),
+        (
+            {"weight": "n", "person": "id"},
+            InputError,
+            "stands for several rows does not belong to one person",
+        ),
         ({"weight": ""}, DomainError, "must be the name of a column"),
         ({"weight": "n", "where": {"n": 1}}, DomainError, "where cannot use 'n'"),
         ({"person": 7}, DomainError, "person = 7 must be the name of a column"),

@@ -223,15 +223,31 @@ def test_what_are_no_weights(weights: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "error", "says"),
     [
-        ({"weights": "people"}, DataError, "no column 'people' was given"),
+        ({"weights": "people"}, DataError, "there is no column 'people'"),
         ({"weights": [1, 2, 3]}, DataError, "different lengths"),
         ({"weights": "sex"}, DomainError, "is also an attribute of the queries"),
         ({"weights": "pop", "where": {"pop": 1}}, DomainError, "where cannot use 'pop'"),
-        ({"where": {"levle": "040"}}, DataError, "no column 'levle' was given"),
-        ({"where": {"level": 40}}, DataError, "'level' holds other values than integers"),
-        ({"where": {"pop": "1"}}, DataError, "'pop' holds other values than strings"),
-        ({"where": {"nested": 1}}, DataError, "'nested' holds other values than integers"),
-        ({"where": {"nested": "1"}}, DataError, "'nested' holds other values than strings"),
+        ({"where": {"levle": "040"}}, DataError, "there is no column 'levle'"),
+        (
+            {"where": {"level": 40}},
+            DataError,
+            "values than integers, the type of the values in where",
+        ),
+        (
+            {"where": {"pop": "1"}},
+            DataError,
+            "values than strings, the type of the values in where",
+        ),
+        (
+            {"where": {"nested": 1}},
+            DataError,
+            "values than integers, the type of the values in where",
+        ),
+        (
+            {"where": {"nested": "1"}},
+            DataError,
+            "values than strings, the type of the values in where",
+        ),
         ({"where": {"level": []}}, DomainError, "lists no value of 'level'"),
         ({"where": {"level": ["040", 50]}}, DomainError, "all strings, all integers"),
         ({"where": {"level": 1.5}}, DomainError, "all strings, all integers"),

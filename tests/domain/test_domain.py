@@ -184,7 +184,9 @@ class TestTables:
 
     def test_a_missing_table_is_named(self):
         tables = fp.Tables(PEOPLE, {("sex",): [1, 2]})
-        with pytest.raises(fp.TablesError, match=r"table \('age',\) is needed"):
+        with pytest.raises(
+            fp.TablesError, match=r"needs the table \('age',\), but there are only \('sex',\)"
+        ):
             tables.marginal(("age",))
 
     @given(seed=st.integers(0, 2**32), n=st.integers(0, 60))

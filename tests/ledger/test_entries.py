@@ -65,7 +65,12 @@ def test_a_retry_is_told_when_and_for_which_plan(path: Path) -> None:
     entry = ledger.charge(0.1, what="x", key="k", plan_digest=DIGEST)
     with pytest.raises(LedgerError) as caught:
         ledger.charge(0.1, what="x", key="k", plan_digest=DIGEST)
-    for words in ("'k' already", entry.time, f"for the plan {DIGEST[:12]}", "nothing was charged"):
+    for words in (
+        "already has a charge under the key 'k'",
+        entry.time,
+        f"for the plan {DIGEST[:12]}",
+        "Nothing was charged",
+    ):
         assert words in str(caught.value)
     assert ledger.entries() == (entry,)
 
@@ -92,7 +97,9 @@ def test_a_budget_in_epsilon_is_for_gaussian_noise_unless_it_says_otherwise(path
     ledger, noise = Ledger(path, epsilon=1.0, delta=1e-9), DiscreteNoise(1e6, 10)
     with pytest.raises(BudgetError, match=r"does not name its noise. Nothing was charged"):
         ledger.charge(1e-6, what="of another kind")
-    with pytest.raises(BudgetError, match="does not say"):
+    with pytest.raises(
+        BudgetError, match="Gaussian noise, and this charge does not name its noise"
+    ):
         ledger.check(1e-6)
     ledger.check(1e-6, noise=noise)
     assert ledger.entries() == ()
@@ -127,7 +134,7 @@ def test_which_theorem_holds_does_not_depend_on_what_was_released(path: Path) ->
     ledger = Ledger(path, epsilon=1.0, delta=1e-9)
     ledger.charge(1e-3, what="much", noise=DiscreteNoise(1e6, 10))
     for look in (ledger.check, lambda rho, noise: ledger.charge(rho, what="little", noise=noise)):
-        with pytest.raises(OverBudget, match=r"sigma = 2 is over budget: .* so little noise"):
+        with pytest.raises(OverBudget, match=r"sigma = 2(0)? is over budget: so little noise"):
             look(0.9 * rho_at(1.0, 1e-9), noise=noise)
     assert len(ledger.entries()) == 1
     any_noise = Ledger(path.with_name("any.db"), epsilon=1.0, delta=1e-9, any_noise=True)
@@ -201,8 +208,8 @@ def test_one_in_rho_is_not_one_in_epsilon(path: Path) -> None:
     [
         ({"rho": 1.0, "epsilon": 1.0, "delta": 1e-9}, "not both"),
         ({"rho": 1.0, "delta": 1e-9}, "not both"),
-        ({"epsilon": 1.0}, "go together"),
-        ({"delta": 1e-9}, "go together"),
+        ({"epsilon": 1.0}, "epsilon needs delta, and delta needs epsilon"),
+        ({"delta": 1e-9}, "epsilon needs delta, and delta needs epsilon"),
         ({"epsilon": 0.0, "delta": 1e-9}, "epsilon"),
         ({"epsilon": 1.0, "delta": 1.0}, "delta"),
         ({"epsilon": 1e-15, "delta": 1e-100}, "allows less than the least rho"),

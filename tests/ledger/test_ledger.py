@@ -95,16 +95,16 @@ def spent(ledger: Ledger) -> Fraction:
     return sum((entry.rho for entry in ledger.entries()), Fraction(0))
 
 
-def is_one_sentence(message: str, path: Path) -> bool:
-    return message.startswith(f"the ledger {path} ") and "\n" not in message and ": " in message
+def names_problem_and_fix(message: str, path: Path) -> bool:
+    return message.startswith(f"the ledger {path} ") and "\n" not in message and ". " in message
 
 
 def refused(path: Path, rho: float | Fraction | None, *words: str) -> None:
-    """Opening fails with a LedgerError, one sentence with these words that hides its cause."""
+    """Opening fails with a LedgerError, one line with these words that hides its cause."""
     with pytest.raises(LedgerError) as caught:
         Ledger(path, rho)
     message = str(caught.value)
-    assert is_one_sentence(message, path)
+    assert names_problem_and_fix(message, path)
     assert all(word in message for word in words), message
     assert caught.value.__suppress_context__ or caught.value.__context__ is None
 
@@ -279,9 +279,9 @@ def test_a_key_is_charged_once(path: Path) -> None:
         ledger.charge(2.0, what="x", key="release 1")  # refused, so the key is still free
     ledger.charge(0.1, what="x", key="release 1")
     for rho in (0.1, 0.2, 5.0):
-        with pytest.raises(LedgerError, match="'release 1' already") as caught:
+        with pytest.raises(LedgerError, match="under the key 'release 1'") as caught:
             Ledger(path).charge(rho, what="y", key="release 1")
-        assert is_one_sentence(str(caught.value), path)
+        assert names_problem_and_fix(str(caught.value), path)
     for _ in range(2):
         ledger.charge(0.1, what="without a key, as often as you like")
     assert [entry.key for entry in ledger.entries()] == ["release 1", None, None]
@@ -344,7 +344,9 @@ def test_processes_race_to_begin_it_with_different_totals(path: Path, round_: in
     said = drive("race(8, lambda i: Ledger(path, 1.0 + i % 2))", path)
     losers = [one for one in said if one != "done"]
     assert len(losers) == 4
-    assert all(kind == "LedgerError" and is_one_sentence(text, path) for kind, text, _ in losers)
+    assert all(
+        kind == "LedgerError" and names_problem_and_fix(text, path) for kind, text, _ in losers
+    )
     total = Ledger(path).total
     assert all(f"rho = {total!r}, not {3.0 - total!r}" in text for _, text, _ in losers)
 
@@ -713,7 +715,7 @@ outcome(lambda: Ledger(folder / "open" / "new.db", 1.0).charge(0.1, what="x"))
         files = ["closed/new.db", "closed/budget.db", "open/budget.db", "open/secret.db"]
         for file, (kind, message, hides_its_cause) in zip(files, said[:4], strict=True):
             assert kind == "LedgerError"
-            assert is_one_sentence(message, folder / file)
+            assert names_problem_and_fix(message, folder / file)
             assert hides_its_cause
         assert "cannot be made (Permission denied): choose a folder" in said[0][1]
         assert "Give this user write access" in said[1][1]
@@ -754,7 +756,7 @@ say([made + 1, len(Ledger(path).entries())])
     assert len(said) == 6
     for kind, message, hides_its_cause in said[:4]:
         assert kind == "LedgerError"
-        assert is_one_sentence(message, path)
+        assert names_problem_and_fix(message, path)
         assert hides_its_cause
         assert "quota" in message or "disk is full" in message
     (made, held), after = said[4:]
@@ -826,7 +828,7 @@ class TestDeferred:
         Ledger(path, rho=1.0).charge(0.75, what="first")
         assert same.spent == 0.75
         for act in (lambda: other.spent, lambda: other.charge(1.0, what="more")):
-            with pytest.raises(LedgerError, match=r"holds a budget of rho = 1\.0"):
+            with pytest.raises(LedgerError, match=r"has a budget of rho = 1\.0, not rho = 2\.0"):
                 act()
         with pytest.raises(OverBudget):
             same.charge(0.5, what="second")

@@ -45,9 +45,9 @@ def test_the_rules_of_the_measures_that_are_used():
     pay, weight, rest = WORKLOAD.measure_rules
     assert pay == (
         "A value of the measure pay counts as 0 below 0 and as 100 above 100, and is rounded to "
-        "the nearest multiple of 10 from 0; records without a value are left out of all counts."
+        "the nearest multiple of 10 from 0; rows without a value are left out of all counts."
     )
-    assert weight.endswith("records without a value are counted and add nothing to sums.")
+    assert weight.endswith("rows without a value are counted and add nothing to sums.")
     assert "did not read them from the rows" in rest
     assert rest.endswith(f"{NOT_COVERED}.")
     assert COUNTS.workload.measure_rules == ()
