@@ -53,6 +53,10 @@ def input_perturbation(workload: Workload, privacy_cost: float) -> ByGroup:
     Raises:
         BudgetError: The privacy cost is out of range.
         WorkloadError: There are too many queries.
+
+    Example:
+        >>> fp.baselines.input_perturbation(workload, privacy_cost=0.5)["total"].shape
+        ()
     """
     return _multiply_variances(workload, _square_cost(privacy_cost), _sum_row_squares)
 
@@ -74,6 +78,10 @@ def gaussian(workload: Workload, privacy_cost: float) -> ByGroup:
     Raises:
         BudgetError: The privacy cost is out of range.
         WorkloadError: There are too many queries or cells.
+
+    Example:
+        >>> fp.baselines.gaussian(workload, privacy_cost=0.5)["total"].shape
+        ()
     """
     cost_squared = _square_cost(privacy_cost)
     _check_size("cells", workload.cell_count)
@@ -112,6 +120,10 @@ def hierarchical(workload: Workload, privacy_cost: float) -> ByGroup:
     Raises:
         BudgetError: The privacy cost is out of range.
         WorkloadError: An attribute or a group is too large.
+
+    Example:
+        >>> fp.baselines.hierarchical(workload, privacy_cost=0.5)["total"].shape
+        ()
     """
     cost_squared = _square_cost(privacy_cost)
     covariances = {name: _compute_tree_covariance(workload, name) for name in workload.attributes}
@@ -151,6 +163,10 @@ def matrix_mechanism(
         BudgetError: The privacy cost is out of range.
         WorkloadError: The weights are unknown, or the workload is too large.
         DesignError: The total cannot be certified to 1e-6.
+
+    Example:
+        >>> fp.baselines.matrix_mechanism(workload, privacy_cost=0.5)["total"].shape
+        ()
     """
     cost_squared = _square_cost(privacy_cost)
     return workload.split(_minimise_total_error(workload, weights).variances / cost_squared)
@@ -171,6 +187,11 @@ def total_error_optimum(workload: Workload, weights: Weights = "none") -> tuple[
     Raises:
         WorkloadError: The weights are unknown, or the workload is too large.
         DesignError: The total cannot be certified to 1e-6.
+
+    Example:
+        >>> total, bound = fp.baselines.total_error_optimum(workload)
+        >>> bound <= total
+        True
     """
     optimum = _minimise_total_error(workload, weights)
     return optimum.value, optimum.lower_bound
@@ -189,6 +210,10 @@ def choose_branching_factor(cells: int) -> int:
 
     Returns:
         b >= 2. If b >= cells, there is no tree, and only the cells are counted.
+
+    Example:
+        >>> fp.baselines.choose_branching_factor(100) >= 2
+        True
     """
 
     def mean_variance(b: int) -> int:

@@ -18,6 +18,9 @@ from fitplug.workload import DEFAULT_CONFIDENCE
 class Series(Protocol):
     """The releases of one plan, drawn period by period and charged once.
 
+        series = fp.open_series("jobs/", ledger=ledger)
+        series.release("2024-02", "february.parquet")
+
     `begin_series` and `open_series` make it. What is released is in the folder, and `read` reads
     it. The series itself holds no data.
     """

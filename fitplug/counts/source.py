@@ -192,7 +192,9 @@ def _is_zone(name: object) -> bool:
 
 @dataclass(frozen=True, repr=False)
 class Preview:
-    """What a count would read and take.
+    """The files and the effort of a count, from `fitplug.preview`.
+
+        fp.preview("people/", plan).tasks
 
     Attributes:
         files: The number of files to read.

@@ -34,16 +34,20 @@ standard deviations of the two answers, that counts as rounding."""
 
 @dataclass(frozen=True, eq=False)
 class Strategy:
-    """Linear queries that are answered with Gaussian noise, to be compared with the optimum.
+    """A strategy of linear queries with Gaussian noise, for comparison with the optimum.
 
-    A strategy is for comparison only: no release can be made with it. `from_matrix` and
+    A strategy cannot be released. `from_matrix` and
     `from_covariance` make one.
 
     Attributes:
         matrix: A, shape (p, d). The mechanism publishes A x + z, where the entries of z are
             independent and have equal variances, and estimates all queries from it by least
             squares. `fitplug.evaluate` says which cells the columns are.
-        name: What summaries and plots call it.
+        name: The name in summaries and plots.
+
+    Example:
+        >>> fp.Strategy.from_matrix(np.eye(8), name="cells")
+        Strategy('cells': 8 queries over 8 cells)
     """
 
     matrix: FloatArray = field(repr=False)
@@ -59,7 +63,7 @@ class Strategy:
         Args:
             A: Shape (p, d): an array, a sparse matrix or a linear operator of SciPy. It is held as
                 a dense array.
-            name: What summaries and plots call it.
+            name: The name in summaries and plots.
 
         Raises:
             WorkloadError: The matrix is not well formed, too large, or zero.
@@ -80,11 +84,15 @@ class Strategy:
             sigma: Shape (k, k), symmetric and positive definite, in squared records.
             basis: B, shape (k, d): the queries that this noise is added to. Without it the noise
                 is added to the cells, and k = d. `Plan.sigma()` returns such a pair.
-            name: What summaries and plots call it.
+            name: The name in summaries and plots.
 
         Raises:
             WorkloadError: A matrix is not well formed, or the covariance is not symmetric and
                 positive definite.
+
+        Example:
+            >>> fp.Strategy.from_covariance(np.eye(8), name="cells")
+            Strategy('cells': 8 queries over 8 cells)
         """
         covariance = read_matrix("sigma", sigma)
         k = len(covariance)
@@ -139,6 +147,12 @@ class Evaluation:
         tightest_query: The group and the indices of the query whose target holds exactly. This
             query fixes the scale of the noise.
         costliest_neighbours: The cell, or the two cells, at which the privacy cost is attained.
+
+    Example:
+        >>> cells = fp.Strategy.from_matrix(np.eye(8), name="cells")
+        >>> evaluation = fp.evaluate(workload, cells, unit=fp.AddRemove(), plan=plan)
+        >>> evaluation.rho >= evaluation.rho_lower_bound
+        True
     """
 
     strategy: Strategy

@@ -32,7 +32,7 @@ def evaluate(
     unit: Unit = ONE_RECORD,
     plan: Plan | None = None,
 ) -> Evaluation:
-    """Compare a strategy of one's own with the certified optimum.
+    """Compare a strategy with the certified optimum.
 
     The strategy's noise is scaled so that every target holds and the tightest holds exactly. With
     the strategy matrix A and the unit's differences v between neighbours, its privacy cost is then
@@ -60,6 +60,11 @@ def evaluate(
         WorkloadError: The strategy has other cells than the workload, does not answer some query,
             is too large, or the unit is neither of the two.
         DesignError: No plan can be certified.
+
+    Example:
+        >>> cells = fp.Strategy.from_matrix(np.eye(8), name="cells")
+        >>> fp.evaluate(workload, cells, unit=fp.AddRemove(), plan=plan).ratio >= 1
+        True
     """
     if not isinstance(strategy, Strategy):
         strategy = Strategy.from_covariance(strategy)

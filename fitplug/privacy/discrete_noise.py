@@ -91,7 +91,7 @@ class DiscreteNoise:
         InputError: sigma is not a finite number above 0, or k not an integer from 1 to 2^63 - 1.
 
     Example:
-        >>> DiscreteNoise(1000.0, 50).loss.stretch < 1 + 4e-6
+        >>> fp.DiscreteNoise(1000.0, 50).loss.stretch < 1 + 4e-6
         True
     """
 

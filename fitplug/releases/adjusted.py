@@ -41,19 +41,24 @@ MOST_ENTRIES = 10_000_000
 
 @dataclass(frozen=True, eq=False)
 class DisplayTables:
-    """Tables of one histogram without negative counts: for showing, not for statistics.
+    """Tables of one nonnegative histogram: for display, not for statistics.
 
     The tables are biased, so they have no variances and no intervals.
 
     Attributes:
-        release: The unbiased release that the tables were made of, which is the one for statistics.
+        release: The unbiased release that the tables were made from; use it for statistics.
         method: "nonnegative", or "integers" if the counts are integers too.
-        totals: The public numbers that are kept.
-        histogram: A histogram that all tables are of, with an axis for each attribute of the
-            workload. Where the queries do not distinguish cells, it is one of many.
+        totals: The public numbers that the tables keep.
+        histogram: The histogram of all tables, with an axis for each attribute of the workload.
+            Where the queries do not distinguish cells, other histograms fit as well.
         by_steps: Whether the release is large, so that the histogram was made from the total down
             (`fitplug.releases.stepwise_adjustment`) instead of by least squares over all cells.
         biased: True.
+
+    Example:
+        >>> shown = release.integers()
+        >>> shown.method
+        'integers'
     """
 
     release: NoisyAnswers

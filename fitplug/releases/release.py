@@ -107,9 +107,15 @@ def read_kept_answers(directory: str | PathLike[str]) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False)
 class Release(NoisyAnswers):
-    """What a mechanism released, and all that is computed from it without the data.
+    """A release: the noisy answers of a plan, and estimates, intervals and tables from them.
 
-    The attributes are those of `NoisyAnswers`. All methods are post-processing and cost no privacy.
+    Its attributes are documented in `NoisyAnswers`. All methods are post-processing and cost no
+    privacy.
+
+    Example:
+        >>> release = fp.release(plan, tables)
+        >>> release.estimates["sex x age"].shape
+        (2, 4)
     """
 
     @overload
@@ -125,7 +131,7 @@ class Release(NoisyAnswers):
                 group's shape.
 
         Returns:
-            A Estimate, whose standard deviation is exact, from the full covariance. For an
+            An Estimate, whose standard deviation is exact, from the full covariance. For an
             expression "a / b" a Ratio, whose standard deviation is approximate, by the delta
             method, and whose interval is Fieller's. For another formula, such as "a / b - c / d",
             an Approximation by the delta method.
@@ -133,7 +139,7 @@ class Release(NoisyAnswers):
         Raises:
             WorkloadError: There is no such group or value, the coefficients do not fit the group's
                 shape, the group's rows cannot count these people, or the denominator of a ratio is
-                too near to zero.
+                too close to zero.
         """
         return estimate(self, asked)
 
@@ -148,6 +154,10 @@ class Release(NoisyAnswers):
 
         Raises:
             WorkloadError: As for `estimate`.
+
+        Example:
+            >>> release.estimate_all(["total", "'sex x age'[sex = 1] / total"]).covariance.shape
+            (2, 2)
         """
         return estimate_all(self, asked)
 
@@ -165,6 +175,10 @@ class Release(NoisyAnswers):
 
         Raises:
             WorkloadError: A combination cannot be read; it is raised when that one is reached.
+
+        Example:
+            >>> [type(one).__name__ for one in release.estimate_each(["total"])]
+            ['Estimate']
         """
         return estimate_each(self, asked)
 
@@ -194,7 +208,12 @@ class Release(NoisyAnswers):
     def to_pandas(
         self, name: str, *, confidence: float | None = None, simultaneous: bool | None = None
     ) -> tables.PandasFrame:
-        """Make the table of `to_arrow` as a pandas DataFrame, with the metadata as `attrs`."""
+        """Make the table of `to_arrow` as a pandas DataFrame, with the metadata as `attrs`.
+
+        Example:
+            >>> list(release.to_pandas("total").columns)
+            ['estimate', 'std', 'moe', 'lower', 'upper', 'confidence']
+        """
         return tables.make_pandas(*self._make_table(name, confidence, simultaneous))
 
     def to_polars(
@@ -215,7 +234,7 @@ class Release(NoisyAnswers):
     def save(
         self, location: str | PathLike[str], *, confidence: float = DEFAULT_CONFIDENCE
     ) -> None:
-        """Write a new folder, which appears complete or not at all.
+        """Save the release to a new folder, which appears complete or not at all.
 
         It holds the plan, the noisy answers, and a table for each group as a data set of Parquet
         files, of about a million rows each. `read` reads everything from it again without the data.
@@ -230,6 +249,11 @@ class Release(NoisyAnswers):
             InputError: The folder is not empty.
             ImportError: pyarrow is not installed.
             OSError: The folder cannot be written.
+
+        Example:
+            >>> release.save(folder / "release")
+            >>> fp.Release.load(folder / "release").rho == release.rho
+            True
         """
         check_confidence(confidence)
         with keep_answers(self, location):
@@ -331,6 +355,10 @@ class Release(NoisyAnswers):
             WorkloadError: There are too many cells, no such histogram has the totals, or the
                 release is large and no group lists all cells, or other totals are given than the
                 number of all records.
+
+        Example:
+            >>> release.nonnegative().biased
+            True
         """
         return make_nonnegative(self, totals or {})
 

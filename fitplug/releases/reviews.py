@@ -58,6 +58,11 @@ def review(
     Raises:
         BudgetError: delta or the limit do not fit the release.
         LedgerError: The ledger cannot be read.
+
+    Example:
+        >>> review = fp.review(release, about=fp.About(name="People by sex and age"))
+        >>> "deployment" in review
+        True
     """
     about = about or About()
     release = _set_limit(release, limited)

@@ -26,13 +26,16 @@ _MOST_LETTERS = 120
 
 @dataclass(frozen=True)
 class TruncationLoss:
-    """The records that a limit on the records of a person left out. `estimate_truncation` makes it.
+    """The rows that a limit on the rows per person left out. `estimate_truncation` makes it.
+
+        lost = fp.estimate_truncation(at_most_3, at_most_20, "total")
+        lost.share
 
     Attributes:
-        kept: The number of records in the first release.
-        whole: The number of records in the second release.
-        kept_unit: What the first release keeps of each person.
-        whole_unit: What the second release keeps of each person, which is more.
+        kept: The number of rows in the first release.
+        whole: The number of rows in the second release.
+        kept_unit: The limit of the first release on the rows per person.
+        whole_unit: The higher limit of the second release.
         apart: The attributes by which only one of the two releases leaves out records outside the
             domain. If there are any, those records are in the difference too.
     """
@@ -80,26 +83,28 @@ class TruncationLoss:
 def estimate_truncation(
     kept: NoisyAnswers, whole: NoisyAnswers, expression: str = "total", *, of: str | None = None
 ) -> TruncationLoss:
-    """Estimate how many records, and which share, a limit on the records of a person left out.
+    """Estimate the number and share of rows that a limit on the rows per person left out.
 
-    Records beyond the second limit are in neither release, unless that limit is declared. If a
-    unit of privacy keeps a person's records apart, this is part of the limit: the second release
-    must keep all that the first one keeps.
+            lost = fp.estimate_truncation(at_most_3, at_most_20, "total")
 
-    Args:
-        kept: A release whose count kept at most so many records of each person.
-        whole: A release of the same data with more records of each person.
-        expression: What to count: the name of a group of one answer, or an expression as in
-            `Release.estimate` that is no ratio.
-        of: The same count in the words of the second release, where these are others.
+    Rows beyond the second limit are in neither release, unless that limit is declared. The
+        second release must keep all rows that the first one keeps, also where a unit of privacy
+        requires a person's rows to be in different cells.
 
-    Returns:
-        The records lost.
+        Args:
+            kept: A release whose count limited the rows per person.
+            whole: A release of the same data with a higher limit.
+            expression: What to count: the name of a group of one answer, or an expression as in
+                `Release.estimate` that is not a ratio.
+            of: The same count as an expression over the second release, if it differs.
 
-    Raises:
-        InputError: The releases are not two such releases, weigh or filter their rows in different
-            ways, or the expression is a ratio.
-        WorkloadError: The expression cannot be read.
+        Returns:
+            The rows lost.
+
+        Raises:
+            InputError: The releases are not two such releases, weigh or filter their rows in different
+                ways, or the expression is a ratio.
+            WorkloadError: The expression cannot be read.
     """
     if kept.limited != "enforced":
         raise InputError(

@@ -49,7 +49,12 @@ def ranges(bounds: Sequence[Sequence[Any]]) -> Ranges:
             Categories the range goes from the first to the second in the order of the domain.
 
     Raises:
-        WorkloadError: `bounds` is no list of pairs.
+        WorkloadError: `bounds` is not a list of pairs.
+
+    Example:
+        >>> bands = fp.queries({"age": fp.ranges([(0, 1), (2, 3)])}, std=5.0, name="bands")
+        >>> fp.Workload(domain, [bands])["bands"].shape
+        (2,)
     """
     if isinstance(bounds, str) or not isinstance(bounds, Sequence) or not bounds:
         raise WorkloadError(f"ranges must be a list of (low, high) pairs, not {bounds!r}")

@@ -57,7 +57,7 @@ def queries(
     Args:
         factors: By attribute, one of "identity", "prefix", "all_ranges", "total", `ranges(...)`,
             `subsets(...)`, the name of a level of a Hierarchy, or a matrix: an array or a sparse
-            matrix of SciPy, of shape (rows, cells). Of a Measure "sum", in its own units.
+            matrix of SciPy, of shape (rows, cells). For a Measure, "sum", in its own units.
         variance: The largest variance of each answer: a number, or an array that broadcasts to the
             group's shape.
         std: The largest standard deviation of each answer, in the same forms.
@@ -68,7 +68,13 @@ def queries(
         name: The name of the group; by default it is derived from the factors.
 
     Raises:
-        WorkloadError: The factors are no mapping, or the target or the name is not well formed.
+        WorkloadError: `factors` is not a mapping, or the target or the name is invalid.
+
+    Example:
+        >>> fp.queries({"sex": "identity", "age": "prefix"}, moe=30.0, confidence=0.9).name is None
+        True
+        >>> fp.queries({"age": fp.ranges([(0, 1), (2, 3)])}, std=5.0, name="bands").name
+        'bands'
     """
     if not isinstance(factors, Mapping):
         raise WorkloadError(
@@ -97,7 +103,11 @@ def marginal(
             for `queries`.
 
     Raises:
-        WorkloadError: An attribute is named twice, or the target or the name is not well formed.
+        WorkloadError: An attribute is named twice, or the target or the name is invalid.
+
+    Example:
+        >>> fp.Workload(domain, [fp.marginal("sex", "age", std=5.0)])["sex x age"].shape
+        (2, 4)
     """
     if len(set(attributes)) != len(attributes):
         raise WorkloadError(f"marginal {attributes} names an attribute twice. Name each once.")
@@ -105,7 +115,7 @@ def marginal(
 
 
 def total(*, name: str = "total", **target: Unpack[TargetKeywords]) -> UnboundQueryGroup:
-    """Ask for the number of all records, a group of shape ().
+    """Ask for the number of all rows, a group of shape ().
 
     Args:
         name: The name of the group.
@@ -113,7 +123,11 @@ def total(*, name: str = "total", **target: Unpack[TargetKeywords]) -> UnboundQu
             for `queries`.
 
     Raises:
-        WorkloadError: The target or the name is not well formed.
+        WorkloadError: The target or the name is invalid.
+
+    Example:
+        >>> fp.Workload(domain, [fp.total(std=1.0)])["total"].shape
+        ()
     """
     return queries({}, name=name, **target)
 
@@ -251,8 +265,8 @@ def marginals(
         The tables. Its length is their number, and iterating over it lists their attributes.
 
     Raises:
-        WorkloadError: An attribute is unknown or named twice, `ways` are no numbers of attributes,
-            there are too many tables, or the target is not well formed.
+        WorkloadError: An attribute is unknown or named twice, `ways` is invalid, there are
+            too many tables, or the target is invalid.
     """
     if not isinstance(domain, Domain):
         raise WorkloadError("marginals needs a Domain as its first argument")

@@ -36,22 +36,22 @@ MOST_RECORDS = 10**6
 
 @dataclass(frozen=True, repr=False)
 class AddRemove:
-    """Neighbours differ by all records of one person, which are added or removed.
+    """Neighbouring data sets differ by one person's rows, added or removed.
 
         fp.AddRemove(records=12, once_per="MONTH")
 
-    The cost is that of k records, k^2 times the rho of one, unless `distinct` or `once_per` keeps
-    them in different cells. Counting with `person` keeps no more records of a person than this
-    says; without it, the guarantee assumes that nobody has more.
+    k rows cost k^2 times the rho of one row, or less if `distinct` or `once_per` guarantees that
+    they lie in different cells. Counting with `person` enforces these limits; otherwise the
+    guarantee assumes them.
 
     Attributes:
-        records: k, the largest number of records that one person may have, at most 10^6.
-        distinct: Whether each record of a person is in another cell.
-        once_per: The attribute in each of whose cells a person has at most one record. If one of
-            them takes all values that are not listed (`other`), also in that one.
+        records: k, the largest number of rows per person, at most 10^6.
+        distinct: Whether all rows of a person lie in different cells.
+        once_per: An attribute: a person has at most one row in each of its cells, including a cell
+            for all other values (`other`).
 
     Raises:
-        BudgetError: The attributes are of the wrong kind, or do not go together.
+        BudgetError: A value is of the wrong kind, or the values do not fit together.
     """
 
     records: int = 1
@@ -128,14 +128,18 @@ class AddRemove:
 
 @dataclass(frozen=True)
 class ReplaceOne:
-    """Neighbours differ by the values of one record, so the number of records is public.
+    """Neighbouring data sets differ in the values of one row, so the number of rows is public.
 
     Attributes:
-        within: The attributes in whose cells the record stays, so that the number of records in
-            each combination of these cells is public too.
+        within: The attributes whose values the row keeps, so the number of rows in each combination
+            of their cells is public too.
 
     Raises:
-        BudgetError: `within` is no tuple of names, or has a name twice.
+        BudgetError: `within` is not a tuple of names, or has a name twice.
+
+    Example:
+        >>> str(fp.ReplaceOne(within=("sex",)))
+        'one record replaced by another of the same sex'
     """
 
     within: tuple[str, ...] = ()

@@ -246,7 +246,7 @@ REFUSED = [
     ('INCOME = "sum"', 'INCOME = { ranges = [[0, 5]] }', "leave it out to count all rows"),
     ('INCOME = "sum"', 'INCOME = { rows = { a = ["0"] } }', "INCOME is a measure"),
     ("[0, 2000]", "[2000]", "measure = [2000] must be two numbers or dates, [low, high]"),
-    ("[0, 2000]", "[2000, 0]", "the measure's lower bound 2000 must be below its upper bound 0"),
+    ("[0, 2000]", "[2000, 0]", "lower bound 2000 must be below its upper bound 0"),
     ("[0, 2000]", '["a", "b"]', "must be two numbers, or two dates such as '2020-12-31'"),
     ("[0, 2000]", "[0, inf]", "the measure's bound inf must be a finite number"),
     ("[0, 2000]", "[true, 5]", "the measure's bound True must be a finite number"),
