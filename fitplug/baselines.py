@@ -142,7 +142,7 @@ def matrix_mechanism(
 ) -> ByGroup:
     """Compute the variances of the strategy with the least weighted total variance (CA).
 
-    The strategy is that of Yuan et al. (2016). Its weighted total is certified to be within a
+    The strategy follows Yuan et al. (2016). Its weighted total is certified to be within a
     relative 1e-6 of the least possible. Single variances are not certified; the total depends on
     them to second order only.
 

@@ -1,8 +1,8 @@
 """Columns: values of records in memory, which a dict, a data frame or an Arrow table holds.
 
-No library of data frames is imported here, as whoever has a frame has imported its library. Objects
-of other types may be rows of data. Errors must not quote what a row holds, so they name types, and
-words of the domain, only.
+No library of data frames is imported here, because anyone who has a frame has imported its library.
+Objects of other types may be rows of data. Errors must not quote what a row holds, so they name
+types, and words of the domain, only.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def read_column_names(columns: Any) -> tuple[str, ...]:
         columns: The records.
 
     Raises:
-        DataError: If it is something else, or a name is no string. The message names types only.
+        DataError: If it is something else, or a name is not a string. The message names types only.
     """
     if hasattr(columns, "collect_schema") and not hasattr(columns, "height"):
         raise DataError("a LazyFrame has no rows yet. Pass the result of its collect().")
@@ -117,7 +117,7 @@ def count_values(named: str, column: Any) -> int:
         column: What the records have as this column.
 
     Raises:
-        DataError: If the column is no list or array with one axis.
+        DataError: If the column is not a list or array with one axis.
     """
     shape = getattr(column, "shape", None)
     fits = not isinstance(column, (str, bytes, Mapping, set, frozenset))

@@ -175,11 +175,11 @@ def check_weight(
         weight: The name of the column of weights, or None if each row is one record.
         filters: Which rows are counted.
         used: The attributes that are counted.
-        person: The name of the column that tells persons apart, if there is one.
+        person: The name of the column that identifies persons, if there is one.
 
     Raises:
         DomainError: If the column is one of those counted or filtered by, or has no name.
-        InputError: If persons are told apart, as a row of several records is not one person's.
+        InputError: If persons are distinguished, as a row of several records is not one person's.
     """
     if weight is None:
         return

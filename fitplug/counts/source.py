@@ -110,7 +110,7 @@ class Source:
             to the workers, and into no repr, message or name of a task.
 
     Raises:
-        InputError: The path is no path, or `weight` is given with `person`.
+        InputError: The path is invalid, or `weight` is given with `person`.
         DomainError: A column, filter, time zone or value is invalid.
     """
 

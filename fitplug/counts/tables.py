@@ -42,21 +42,21 @@ class Tables(Mapping[AttributeSet, Counts]):
         unit: The unit of privacy that the count enforced: it kept no more records of a person than
             this says, with `distinct` over all attributes of these tables together, and with
             `once_per` also in a cell of other values. None if it kept all records.
-        person: The column by which persons were told apart, if they were.
+        person: The column by which persons were distinguished, if they were.
         rows: How rows were understood, in words, if they were weighted or filtered. Public.
         copy: Whether to copy the arrays. False saves time and memory if they will not be changed.
         nonce: The nonce of tables that were written and are read back, which keeps their seal. New
             tables draw one.
 
     Raises:
-        TablesError: If a table has negative counts, counts that are no integers, another shape, an
+        TablesError: If a table has negative counts, counts that are not integers, another shape, an
             unknown attribute or more than 2**53 records; if one is given twice; or if they are not
             marginals of one histogram, so that estimates from them would be biased.
 
     Attributes:
         domain: The domain of the counts.
         unit: The unit of privacy that the count enforced, or None.
-        person: The column by which persons were told apart, or None.
+        person: The column by which persons were distinguished, or None.
         rows: How rows were understood, or None.
     """
 

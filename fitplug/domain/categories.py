@@ -159,7 +159,7 @@ class Categories(Attribute):
             values: Values of `value_type` and nulls, shape (n,).
 
         Returns:
-            The cells (n,). A value that is no category, and null, has the last cell if there is
+            The cells (n,). A value that is not a category, and null, has the last cell if there is
             one for other values, otherwise -1.
 
         Raises:
@@ -179,7 +179,7 @@ class Categories(Attribute):
         """Compute the codes of texts as files hold them, if the values are strings.
 
         Args:
-            texts: Bytes of n texts. If they are no UTF-8, they are a value like any other that the
+            texts: Bytes of n texts. If they are not UTF-8, they are a value like any other that the
                 domain does not have.
 
         Returns:
@@ -310,7 +310,7 @@ class CodePrefix(Categories):
         other: Label of one more cell, the last, which takes every other value and null.
 
     Raises:
-        DomainError: If there is no code, or a code is no string or shorter than `length`.
+        DomainError: If there is no code, or a code is not a string or shorter than `length`.
     """
 
     offered: ClassVar[tuple[str, ...]] = (*Attribute.offered, "values", "length")

@@ -3,7 +3,7 @@
 A day is counted from 1970-01-01, by one rule for records in memory and in files. Days lie in the
 years 1 to 9999, those of Python's calendar, which is the proleptic Gregorian one. A time of another
 year has no day, so it is outside of every domain: it neither wraps nor becomes a day that exists.
-The least integer of 64 bits is no time either, as NumPy and pandas call it NaT.
+The least integer of 64 bits is not a time either, as NumPy and pandas call it NaT.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ EPOCH = datetime.date(1970, 1, 1).toordinal()
 _FIRST, _LAST = datetime.date.min.toordinal() - EPOCH, datetime.date.max.toordinal() - EPOCH
 
 NO_DAY = _FIRST - 1
-"""An integer that is no day."""
+"""An integer that is not a day."""
 
 _TICKS_A_DAY = {"D": 1, "h": 24, "m": 1440} | {
     unit: 86_400 * 10**digits for unit, digits in (("s", 0), ("ms", 3), ("us", 6), ("ns", 9))
@@ -138,7 +138,7 @@ def parse_moment(text: str) -> int | None:
         text: A time as `parse_day` reads it.
 
     Returns:
-        Whole seconds since 1970-01-01T00:00Z. None for text that has no offset or is no time.
+        Whole seconds since 1970-01-01T00:00Z. None for text that has no offset or is not a time.
     """
     match = _ISO_TIME.fullmatch(text.strip(BLANKS))
     day = parse_day(text)
@@ -187,7 +187,8 @@ class Dates(Attribute):
     Args:
         first: The first day, as a date or as text, "2020-12-31". It must begin a period. The label
             of a month or year, by month or by year, means the first day of it.
-        last: The last day, which is inside. It must end a period. A label means the last day of it.
+        last: The last day, included in the domain. It must end a period. A label means the last day
+            of it.
         by: The period of a cell: "day", "month" or "year".
 
     Raises:
@@ -263,7 +264,7 @@ class Dates(Attribute):
                 as none of them should become a date silently.
 
         Returns:
-            The cells (n,), -1 for other days, for text that is no date and for null.
+            The cells (n,), -1 for other days, for text that is not a date and for null.
 
         Raises:
             DataError: If a value has another type, or is a time of a zone.

@@ -127,7 +127,7 @@ class Domain:
         other cells, even if they have the same name and number of cells.
 
         Args:
-            name: The name of the attribute, which is no part of the digest.
+            name: The name of the attribute, which is not part of the digest.
 
         Raises:
             DomainError: If there is no such attribute.

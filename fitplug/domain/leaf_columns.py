@@ -55,7 +55,7 @@ def read_leaves(names: tuple[str, ...], levels: Any, leaves: Any) -> list[LabelA
         The label of each leaf, for each level.
 
     Raises:
-        DomainError: If these are no leaves of such a tree.
+        DomainError: If these are not leaves of such a tree.
     """
     if isinstance(leaves, Texts) and isinstance(levels, Mapping) and len(leaves):
         return _split_codes(levels, leaves)
@@ -204,7 +204,7 @@ def _split_codes(levels: Mapping[str, Any], codes: Sequence[Any] | Texts) -> lis
 
 
 def _read_codes(codes: Sequence[Any]) -> Texts:
-    """Read codes, or raise DomainError for one that is no string."""
+    """Read codes, or raise DomainError for one that is not a string."""
     if set(map(type, codes)) != {str}:
         for code in codes:
             if not isinstance(code, str):

@@ -50,7 +50,7 @@ class Measure(Attribute):
 
     Values below `low` count as `low`, and values above `high` as `high`. Then they are rounded to
     the nearest multiple of `unit` from `low`, halves upwards. Both rules are public. What clamping
-    and rounding change is no error of the noise, and no margin of error covers it.
+    and rounding change is not an error of the noise, and no margin of error covers it.
 
     Queries ask for a measure as "sum", in its own units, or sum it out: as "total", or by not
     naming it, which counts records. Bounds that are dates make the days since 1970-01-01 the
@@ -58,7 +58,7 @@ class Measure(Attribute):
 
     Args:
         low: The least value: a number, or a date or its text, "2020-12-31".
-        high: The largest value, which is inside.
+        high: The largest value, included in the domain.
         unit: What values are rounded to; high - low is a multiple of it. A number is read as the
             decimal that Python shows for it.
         other: Label of one more cell, which takes the records whose value is null or no number.
@@ -66,7 +66,7 @@ class Measure(Attribute):
             a value. Without it such records are outside.
 
     Raises:
-        DomainError: If the bounds do not increase, are no finite numbers below 2**53 in size or no
+        DomainError: If the bounds do not increase, are not finite numbers below 2**53 in size or no
             dates, or are not a multiple of the unit apart, of at most 2**25 units.
     """
 

@@ -36,10 +36,10 @@ class Integers(Attribute):
 
     Args:
         low: The smallest integer of the domain.
-        high: The largest integer of the domain; it is inside.
+        high: The largest integer of the domain; it is included.
 
     Raises:
-        DomainError: If the range is empty, or an end is no integer below 2**62 in size.
+        DomainError: If the range is empty, or an end is not an integer below 2**62 in size.
     """
 
     offered: ClassVar[tuple[str, ...]] = (*Attribute.offered, "low", "high")
@@ -159,7 +159,7 @@ class Bins(Attribute):
         edges: At least two finite numbers below 2**53 in size, in increasing order.
 
     Raises:
-        DomainError: If the edges do not increase, or are no such numbers.
+        DomainError: If the edges do not increase, or are not such numbers.
     """
 
     offered: ClassVar[tuple[str, ...]] = (*Attribute.offered, "edges")

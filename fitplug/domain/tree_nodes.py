@@ -149,7 +149,7 @@ def pack_tree(levels: Sequence[LevelNodes], leaves: int) -> list[dict[str, Any]]
 
 
 def _pack_labels(labels: LabelArray) -> dict[str, Any]:
-    """Describe labels by one text and its lengths; list them if they are no text of UTF-8."""
+    """Describe labels by one text and its lengths; list them if they are not text of UTF-8."""
     if not isinstance(labels, Texts) or not labels.is_valid:
         return {"labels": labels.tolist()}
     lengths = labels.count_characters()

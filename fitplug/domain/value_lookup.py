@@ -25,7 +25,7 @@ class ValueLookup:
     @cached_property
     def nodes(self) -> dict[str, list[tuple[int, int]]]:
         """First and last cell of the nodes of a tree with each label, the coarsest node first.
-        Attributes that are no trees have no nodes.
+        Attributes that are not trees have no nodes.
         """
         nodes: dict[str, list[tuple[int, int]]] = {}
         for level in self.attribute.levels:

@@ -106,7 +106,7 @@ def compute_unit_variances(A: FloatArray, workload: Workload, unit: Unit) -> Flo
         The variance of each query's least-squares answer at noise of variance 1, shape (m,).
 
     Raises:
-        WorkloadError: A query is no combination of the rows of A.
+        WorkloadError: A query is not a combination of the rows of A.
     """
     regions = find_public_regions(workload, unit)
     given = workload.matrix()

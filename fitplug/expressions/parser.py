@@ -77,7 +77,7 @@ class Expressions:
         Args:
             text: The expression.
             within: Cells, by attribute, to which everybody who is counted must also belong. Groups
-                that do not tell such an attribute apart are not affected.
+                that do not distinguish such an attribute are not affected.
 
         Raises:
             WorkloadError: The expression is not well formed; the message names the column.
@@ -363,7 +363,7 @@ class _Parser:
         raise WorkloadError(f"expected {wanted}, found {actual}{hint}")
 
     def _fail_unknown(self, group: str, name: str, attributes: list[str], token: Token) -> NoReturn:
-        """Raise WorkloadError for a name that is no attribute of a group."""
+        """Raise WorkloadError for a name that is not an attribute of a group."""
         raise WorkloadError(
             f"{group!r} has no attribute {name!r} at column {token.column}. "
             f"{suggest_nearest(name, attributes)}"

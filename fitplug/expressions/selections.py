@@ -79,7 +79,7 @@ class Selector:
             name: The name of the group.
             clauses: Clauses that all hold for these people.
             within: Cells, by attribute, to which these people must also belong. Attributes that
-                the group does not tell apart are ignored.
+                the group does not distinguish are ignored.
 
         Raises:
             WorkloadError: The selection is not well formed, or the group's rows cannot count it.

@@ -69,7 +69,7 @@ def decode_parquet(content: bytes, columns: Sequence[str] | None = None) -> Arro
     """Decode a Parquet file in memory, or some of its columns, with the metadata of its footer.
 
     Raises:
-        Exception: The file is damaged; the error is that of pyarrow, or a ValueError.
+        Exception: The file is damaged; the error comes from pyarrow, or a ValueError.
         ImportError: pyarrow is not installed.
     """
     with open_parquet(content) as file:
@@ -84,7 +84,7 @@ def open_parquet(content: bytes) -> ParquetFile:
     """Open a Parquet file in memory, to be read by pyarrow.
 
     Raises:
-        Exception: The file is damaged; the error is that of pyarrow.
+        Exception: The file is damaged; the error comes from pyarrow.
         ImportError: pyarrow is not installed.
     """
     import_library("pyarrow")

@@ -211,10 +211,10 @@ def find_retried(
         covered_by: The charge that the request names to be covered by.
 
     Returns:
-        The charge; None if the request is no retry and is to be charged.
+        The charge; None if the request is not a retry and is to be charged.
 
     Raises:
-        KeyTaken: The key is that of another release.
+        KeyTaken: The key belongs to another release.
         AlreadyReleased: The plan was released before, and the request neither has a new key nor
             asks for a second draw.
     """

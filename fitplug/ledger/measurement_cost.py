@@ -22,14 +22,14 @@ def evaluate_rho(measurement: Any, d_in: Any) -> Fraction:
 
     Args:
         measurement: An OpenDP measurement whose output measure is zero-concentrated divergence.
-        d_in: The distance that the records of one person make: a number of Python or NumPy, or a
+        d_in: The distance that one person's records make: a number of Python or NumPy, or a
             tuple of them where the input metric has such.
 
     Returns:
         rho of zCDP: the float that the map computes, exactly.
 
     Raises:
-        InputError: The object is no such measurement, or has no cost at `d_in`.
+        InputError: The object is not such a measurement, or has no cost at `d_in`.
     """
     opendp, measures = sys.modules.get("opendp.mod"), sys.modules.get("opendp.measures")
     if opendp is None or measures is None or type(measurement) is not opendp.Measurement:
@@ -70,7 +70,7 @@ def _convert_distance(d_in: Any) -> Any:
     """Convert an input distance to Python's own numbers.
 
     Raises:
-        InputError: It is no finite number, and no tuple of finite numbers.
+        InputError: It is not a finite number, and no tuple of finite numbers.
     """
     distances = d_in if type(d_in) is tuple else (d_in,)
     numbers = tuple(map(read_python_number, distances))

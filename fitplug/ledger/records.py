@@ -67,7 +67,7 @@ def decode_unit(text: str) -> BoundUnit:
 
     Raises:
         ValueError: The text is not what `encode_unit` writes.
-        TypeError: The value is no text.
+        TypeError: The value is not text.
     """
     unit = read_bound_unit(json.loads(text))
     if encode_unit(unit) != text:
@@ -320,7 +320,7 @@ def check_amount(rho: ExactNumber) -> Fraction:
     """Return the exact number that rho means (`read_exact_number`), if it is finite and above 0.
 
     Raises:
-        BudgetError: rho is no finite number above 0.
+        BudgetError: rho is not a finite number above 0.
     """
     exact = read_exact_number(rho)
     given = str(rho) if type(rho) is float else f"this {type(rho).__name__}"

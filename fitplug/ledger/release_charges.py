@@ -78,7 +78,7 @@ class ReleaseCharges:
 
         Args:
             request: What is to be charged, or which part of a charged release is to be drawn.
-            counts: The seal of the exact counts, if the records of a person were limited. For a
+            counts: The seal of the exact counts, if a person's records were limited. For a
                 release that is covered by an earlier charge they must be those of that charge.
             seal: The seal of all exact counts of a release in parts, which is kept with the charge.
 
@@ -86,7 +86,7 @@ class ReleaseCharges:
             The charge and its stage.
 
         Raises:
-            KeyTaken: The key is that of another release, or parts were begun from other counts.
+            KeyTaken: The key belongs to another release, or parts were begun from other counts.
             AlreadyReleased: The plan was released before, and no second draw is asked for.
             OverBudget: The charge does not fit, or does not cover the release.
             FitplugError: As for `Ledger.charge` and `Ledger.charge_covered`.
@@ -135,7 +135,7 @@ class ReleaseCharges:
         Args:
             entry: The charge.
             answers: The digest of the noisy answers.
-            counts: The seal of the exact counts, if the records of a person were limited.
+            counts: The seal of the exact counts, if a person's records were limited.
             output: The folder of the release; None for a release in memory.
 
         Returns:
@@ -225,7 +225,7 @@ def _begin_draw(file: LedgerFile, request: DrawRequest) -> StagedCharge:
     Raises:
         LedgerError: The ledger does not have the charge of the whole release, or the file cannot be
             written.
-        KeyTaken: The key is that of something else.
+        KeyTaken: The key belongs to something else.
         InputError: A text is empty or broken Unicode.
     """
     check_texts(request.what, request.key, request.output)

@@ -30,7 +30,7 @@ def guard_linear_algebra(passing: Sequence[BaseException] = ()) -> Iterator[None
     Raises:
         DesignError: The block needs more memory than there is, or numbers overflow.
     """
-    # An underflow is no error, whatever the calling program has set in NumPy.
+    # An underflow is not an error, whatever the calling program has set in NumPy.
     quiet = np.errstate(divide="warn", over="warn", invalid="warn", under="ignore")
     with threadpool_limits(1, user_api="blas"), quiet:
         try:

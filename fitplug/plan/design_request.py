@@ -3,7 +3,7 @@
 Most arguments are independent of each other. These are not:
 
 1. The budget is `rho`, or `epsilon` with `delta`, or nothing.
-2. `solver="sm2"` needs the optimum over all cells that are told apart. `cell_budgets` and
+2. `solver="sm2"` needs the optimum over all cells that are distinguished. `cell_budgets` and
    `total_error_weight` need this optimum or the family of trees. The product family, in which
    attributes whose product is too large are split, knows only the plain privacy cost and the dual
    solver. So a workload that needs the product family is refused with one of these arguments,
@@ -143,7 +143,7 @@ class DesignRequest:
         return [name for name, is_given in given.items() if is_given]
 
     def _list_distinct_attributes(self) -> tuple[str, ...]:
-        """List the attributes whose cells the arguments tell apart, by rules 3 and 6."""
+        """List the attributes whose cells the arguments distinguish, by rules 3 and 6."""
         if self.options.solver == "sm2":
             return self.workload.attributes
         periods = self.options.periods
@@ -229,7 +229,7 @@ def _check_periods(periods: str, workload: Workload, unit: Unit) -> None:
 
     Raises:
         InputError: The workload does not use it, it is a measure or has one cell only, or a cell of
-            it is no period.
+            it is not a period.
         BudgetError: The unit makes totals public that are known at the end only.
     """
     if periods not in workload.attributes:
@@ -277,7 +277,7 @@ def _read_unit(unit: Unit, workload: Workload) -> Unit:
     """Return a unit of privacy that plans can be designed for.
 
     Raises:
-        InputError: It is no unit of privacy.
+        InputError: It is not a unit of privacy.
         DomainError: It names an attribute that the domain does not have.
         BudgetError: Plans for this unit cannot be designed.
     """

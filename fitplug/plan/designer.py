@@ -55,7 +55,7 @@ def design(
     no more than the budget (Problem 2); see `Plan.scale`.
 
     `cell_budgets`, `total_error_weight` and `solver="sm2"` need the optimum over all cells that
-    queries tell apart; the first two may also be given for one large tree. A workload that is too
+    queries distinguish; the first two may also be given for one large tree. A workload that is too
     large for this can only be designed without these arguments; see "Large domains" in the
     documentation of workloads.
 
@@ -67,7 +67,7 @@ def design(
         periods: The attribute whose cells are periods of time, in their order, for a release that
             is drawn period by period as data arrive (`fitplug.begin_series`). The plan costs
             the same as without, up to rounding: drawing so loses nothing. It needs the optimum
-            over all cells that queries tell apart, and cannot be combined with `fp.ReplaceOne`.
+            over all cells that queries distinguish, and cannot be combined with `fp.ReplaceOne`.
         rho: A budget in rho of zCDP, for one person in the unit; a float is the decimal that
             Python prints. It excludes epsilon and delta.
         epsilon: A budget at `delta`, on the exact curve that `Plan.epsilon` reads.

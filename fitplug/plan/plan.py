@@ -159,8 +159,8 @@ class Plan(PlanRecord):
             delta: The delta at which epsilon is given.
 
         Returns:
-            The plan's cost, how close it is to the least cost, and the target and standard deviation
-            of each group.
+            The plan's cost, how close it is to the least cost, and the target and standard
+            deviation of each group.
 
         Example:
             >>> print(plan.summary().splitlines()[0])

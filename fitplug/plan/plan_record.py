@@ -273,7 +273,7 @@ class PlanRecord:
             An array that broadcasts to the domain's shape. Attributes whose cells all cost the
             same, since no query uses them or by symmetry, have one cell here (and no axis in a
             domain of more attributes than an array has axes, 64). Its maximum is
-            privacy_cost ** 2. In the product family, which tells no cells apart, it is that
+            privacy_cost ** 2. In the product family, which distinguishes no cells, it is that
             everywhere.
         """
         varying = self.structure.profile_attributes
@@ -291,7 +291,7 @@ class PlanRecord:
 
         Returns:
             Numbers >= 0, rounded down, of the shape of `profile`. They are 0 in the product
-            family, which tells no cells apart.
+            family, which distinguishes no cells.
 
         Raises:
             BudgetError: The unit is not one of records added or removed, anywhere. A difference

@@ -229,14 +229,14 @@ def summarise(plan: PlanRecord, delta: float) -> str:
 
 
 def has_sums(groups: Sequence[GroupRow]) -> bool:
-    """Return whether the answers of some group are no numbers of records."""
+    """Return whether the answers of some group are not numbers of records."""
     return any(row.quantity != "records" for row in groups)
 
 
 def find_causal_attributes(plan: PlanRecord) -> tuple[str, ...]:
     """Find the attributes along which answers can be drawn period by period."""
     names = (name for name in plan.structure.dense if plan.domain[name].size > 1)
-    # Records are divided between the cells of a measure, so these are no periods.
+    # Records are divided between the cells of a measure, so these are not periods.
     periods = (name for name in names if not plan.domain[name].quantities)
     return tuple(name for name in periods if is_causal(plan.strategy, name))
 

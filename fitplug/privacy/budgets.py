@@ -1,4 +1,4 @@
-"""Checks of the numbers that say a budget: rho, epsilon, delta, and the records of a person."""
+"""Checks of the numbers that say a budget: rho, epsilon, delta, and a person's records."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def read_rho(rho: ExactNumber) -> Fraction:
     """Read a rho that a person writes, such as 0.1 for one tenth: see `read_exact_number`.
 
     Raises:
-        BudgetError: `rho` is no number from 1e-30 to 1e12.
+        BudgetError: `rho` is not a number from 1e-30 to 1e12.
     """
     exact = read_exact_number(rho) if _is_plain_number(rho) or type(rho) in _EXACT else None
     if exact is None or exact <= 0:
@@ -35,7 +35,7 @@ def check_epsilon(epsilon: float) -> None:
     """Check that 1e-20 <= epsilon <= 1e9.
 
     Raises:
-        BudgetError: `epsilon` is no such number.
+        BudgetError: `epsilon` is not such a number.
     """
     _check_range("epsilon", epsilon, 1e-20, 1e9)
 
@@ -44,7 +44,7 @@ def check_delta(delta: float) -> None:
     """Check that 1e-300 <= delta < 1.
 
     Raises:
-        BudgetError: `delta` is no such number.
+        BudgetError: `delta` is not such a number.
     """
     if not _is_plain_number(delta) or not 0 < delta < 1:
         raise BudgetError(f"delta = {delta!r} must be between 0 and 1, both excluded")

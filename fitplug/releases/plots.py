@@ -229,7 +229,7 @@ def _plot_bars(shown: _Estimates, ax: Any) -> Figure:
 
 
 def _draw_intervals(axes: Any, values: FloatArray, moe: FloatArray, at: IntArray) -> None:
-    """Draw horizontal intervals that are seen on a bar as well as beside it."""
+    """Draw horizontal intervals that are seen on a bar as well as next to it."""
     ink = axes.xaxis.label.get_color()
     axes.errorbar(values, at, xerr=moe, fmt="none", ecolor=ink, elinewidth=1.0, capsize=2)
 

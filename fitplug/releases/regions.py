@@ -45,7 +45,7 @@ def read_regions(regions: Regions, labels: Sequence[str]) -> Outlines:
         labels: The codes of the regions.
 
     Raises:
-        WorkloadError: The file is no such GeoJSON, or some label has no region.
+        WorkloadError: The file is not such GeoJSON, or some label has no region.
     """
     content, code = regions if isinstance(regions, tuple) else (regions, None)
     if not isinstance(content, Mapping):

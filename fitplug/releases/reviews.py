@@ -44,8 +44,8 @@ def review(
         about: What only the publisher knows.
         ledger: The ledger whose charges so far are listed under composition.
         delta: The delta at which epsilon is reported.
-        limited: Why a contributor has at most so many records: "declared" if every record was
-            counted and nobody checked it, "enforced" if the count left out further records. If
+        limited: The source of the limit on the records per contributor: "declared" if every record
+            was counted and nobody checked it, "enforced" if the count left out further records. If
             None, it is what the release says, which an OpenDP measurement does not know. It may be
             "enforced" for a release that says "declared", if records were left out before they
             were counted.

@@ -1,7 +1,7 @@
 """Histograms of large releases without negative counts: from the total down, family by family.
 
-The estimates of a group that tells all cells apart are the start; the estimates of all other groups
-are sums of them. The procedure has these steps:
+The estimates of a group that distinguishes all cells are the start; the estimates of all other
+groups are sums of them. The procedure has these steps:
 
 1. The total is the sum of all estimates, or the public number that is given. It is not negative.
 2. The attributes are taken one after another, hierarchies first and level by level, then the others

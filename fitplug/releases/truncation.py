@@ -1,4 +1,4 @@
-"""Records lost: what a limit on the records of a person left out, by a second, coarser release.
+"""Records lost: what a limit on a person's records left out, by a second, coarser release.
 
 One release keeps few records of each person and is accurate. Another release, of a total or another
 short list of counts, keeps many records of each person and is coarse, so that it costs little. Both
@@ -61,7 +61,7 @@ class TruncationLoss:
     def share_interval(self, confidence: float = DEFAULT_CONFIDENCE) -> tuple[float, float]:
         """Compute an interval that covers the exact share of records lost with this probability.
 
-        The interval is that of Fieller's theorem for the ratio of independent Gaussian estimates.
+        The interval follows Fieller's theorem for the ratio of independent Gaussian estimates.
 
         Returns:
             The lower and the upper end.
@@ -102,8 +102,8 @@ def estimate_truncation(
             The rows lost.
 
         Raises:
-            InputError: The releases are not two such releases, weigh or filter their rows in different
-                ways, or the expression is a ratio.
+            InputError: The releases are not two such releases, weigh or filter their rows in
+                different ways, or the expression is a ratio.
             WorkloadError: The expression cannot be read.
     """
     if kept.limited != "enforced":

@@ -270,7 +270,7 @@ def build_interval_factor(name: str, attribute: Attribute, cells: Any) -> Factor
         cells: Shape (rows, 2), int64.
 
     Raises:
-        WorkloadError: `cells` is no such array, or a range lies outside the attribute.
+        WorkloadError: `cells` is not such an array, or a range lies outside the attribute.
     """
     fits = isinstance(cells, np.ndarray) and cells.dtype == np.int64 and cells.ndim == 2
     if not fits or cells.shape[1] != 2 or not len(cells):

@@ -230,7 +230,7 @@ def check_confidence(confidence: float) -> None:
     """Check that 1e-6 <= confidence < 1.
 
     Raises:
-        WorkloadError: `confidence` is no such number.
+        WorkloadError: `confidence` is not such a number.
     """
     if not isinstance(confidence, (int, float)) or not 0 < confidence < 1:
         raise WorkloadError(f"confidence = {confidence!r} must be between 0 and 1, both excluded")

@@ -195,7 +195,7 @@ class ReplaceOne:
 
 
 def _check_attributes(key: str, names: Sequence[str], domain: Domain) -> None:
-    """Raise DomainError if a name is no attribute of a domain, or a measure."""
+    """Raise DomainError if a name is not an attribute of a domain, or a measure."""
     for name in domain.ordered(names):
         if domain[name].quantities:
             raise DomainError(
@@ -242,7 +242,7 @@ class BoundUnit:
 
     Attributes:
         unit: The unit.
-        cells: The attributes in whose cells the records of a person are apart, together; for
+        cells: The attributes in whose cells a person's records are apart, together; for
             `ReplaceOne` the attributes in whose cells a record is before and after its change.
             None if the unit says nothing of cells, or if they are not known yet.
     """

@@ -257,10 +257,10 @@ REFUSED = [
     ('"none"', '"0"', "other = '0' must be a string"),
     (', other = "none"', "", "ask for 'sum' or 'total'"),
     ("{ records = 1 }", '{ replace_one = ["INCOME"] }', "within names the measure 'INCOME'"),
-    ("{ records = 1 }", '{ records = 2, once_per = "INCOME" }', "once_per names the measure 'INCOME'"),
-    ("{ records = 1 }", "{ records = 2, distinct = true }", "records with the measure INCOME"),
+    ("{ records = 1 }", '{ records = 2, once_per = "INCOME" }', "names the measure 'INCOME'"),
+    ("{ records = 1 }", "{ records = 2, distinct = true }", "distinct does not apply"),
     ("tolerance = 0.1", 'periods = "INCOME"', "periods = 'INCOME' is a measure"),
-    ('"people.csv"', '"people.csv"\nweight = "INCOME"', "weight = 'INCOME' is also an attribute of the queries"),
+    ('"people.csv"', '"people.csv"\nweight = "INCOME"', "is also an attribute of the queries"),
 ]  # fmt: skip
 
 

@@ -60,9 +60,7 @@ def test_every_public_name_has_an_example(name):
     assert ">>>" in text or "    fp." in text or "= fp." in text, text
 
 
-@pytest.mark.parametrize(
-    "name", RUN
-)
+@pytest.mark.parametrize("name", RUN)
 def test_examples_run(name, names):
     text = inspect.getdoc((PUBLIC | METHODS)[name])
     if name == "Ledger.entries":
