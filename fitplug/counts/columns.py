@@ -1,6 +1,6 @@
 """Columns: values of records in memory, which a dict, a data frame or an Arrow table holds.
 
-No library of data frames is imported here, because anyone who has a frame has imported its library.
+No library of data frames is imported here: a user with a frame has imported its library already.
 Objects of other types may be rows of data. Errors must not quote what a row holds, so they name
 types, and words of the domain, only.
 """

@@ -52,14 +52,14 @@ class Categories(Attribute):
         DomainError: If there is no value, or one is listed twice, or their types differ.
 
     Attributes:
-        value_array: The values, as an array.
+        _value_array: The values, as an array.
         other: The label of the cell that takes all other values, or None.
     """
 
     offered: ClassVar[tuple[str, ...]] = (*Attribute.offered, "values", "other")
-    value_array: LabelArray
+    _value_array: LabelArray
     other: str | None
-    spec_form: ClassVar[SpecForm] = SpecForm(
+    _spec_form: ClassVar[SpecForm] = SpecForm(
         "{ categories = [...], other = '...' }", names=("categories",), optional=("other",)
     )
 
@@ -85,7 +85,7 @@ class Categories(Attribute):
 
     def _set_values(self, values: LabelArray, other: str | None = None) -> None:
         """Set the fields to values that were checked."""
-        object.__setattr__(self, "value_array", values)
+        object.__setattr__(self, "_value_array", values)
         object.__setattr__(self, "other", other)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -94,12 +94,12 @@ class Categories(Attribute):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        freeze(self.value_array)  # unpickled arrays may be written to
+        freeze(self._value_array)  # unpickled arrays may be written to
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
             return NotImplemented
-        same = self.other == other.other and are_equal(self.value_array, other.value_array)
+        same = self.other == other.other and are_equal(self._value_array, other._value_array)
         return same and self._describe_rest() == other._describe_rest()
 
     def __hash__(self) -> int:
@@ -116,17 +116,17 @@ class Categories(Attribute):
 
     @cached_property
     def _checksum(self) -> int:
-        return compute_checksum(self.value_array)
+        return compute_checksum(self._value_array)
 
     @cached_property
     def values(self) -> tuple[Category, ...]:
         """The values, without `other`."""
-        return tuple(self.value_array.tolist())
+        return tuple(self._value_array.tolist())
 
     @property
     def size(self) -> int:
         """Number of cells."""
-        return len(self.value_array) + (self.other is not None)
+        return len(self._value_array) + (self.other is not None)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -136,9 +136,9 @@ class Categories(Attribute):
     @property
     def value_type(self) -> type:
         """Type of the values that a column must hold: str, int or bool."""
-        if isinstance(self.value_array, Texts):
+        if isinstance(self._value_array, Texts):
             return str
-        return bool if self.value_array.dtype.kind == "b" else int
+        return bool if self._value_array.dtype.kind == "b" else int
 
     @property
     def null_code(self) -> int:
@@ -148,9 +148,9 @@ class Categories(Attribute):
     @property
     def integer_span(self) -> tuple[int, int] | None:
         """The integers just outside the smallest and largest category, if these are integers."""
-        if self.value_type is not int or isinstance(self.value_array, Texts):
+        if self.value_type is not int or isinstance(self._value_array, Texts):
             return None
-        return int(self.value_array.min()) - 1, int(self.value_array.max()) + 1
+        return int(self._value_array.min()) - 1, int(self._value_array.max()) + 1
 
     def codes(self, values: npt.ArrayLike) -> Codes:
         """Compute the codes of values.
@@ -192,19 +192,19 @@ class Categories(Attribute):
 
     @cached_property
     def _has_valid_texts(self) -> bool:
-        return isinstance(self.value_array, Texts) and self.value_array.is_valid
+        return isinstance(self._value_array, Texts) and self._value_array.is_valid
 
     @cached_property
     def _index(self) -> LabelIndex:
-        return LabelIndex(self.value_array)
+        return LabelIndex(self._value_array)
 
     @cached_property
     def _cell_of(self) -> dict[Any, int]:
-        return {value: cell for cell, value in enumerate(self.value_array.tolist())}
+        return {value: cell for cell, value in enumerate(self._value_array.tolist())}
 
     def _find(self, values: LabelArray) -> Codes:
         """Find the codes (n,) of values (n,) of the attribute's own type."""
-        if not len(self.value_array):
+        if not len(self._value_array):
             return np.full(len(values), self.null_code, dtype=np.int64)
         cells = self._index.find(values)
         return cells if self.other is None else np.where(cells < 0, self.null_code, cells)
@@ -236,7 +236,7 @@ class Categories(Attribute):
             return self._cell_of[value]
         return self.size - 1 if self.other is not None and value == self.other else None
 
-    def parse(self, text: str) -> Any:
+    def _parse(self, text: str) -> Any:
         """Convert a label to the value that it stands for. Booleans may be written in any case, as
         other programs write "true".
         """
@@ -315,7 +315,7 @@ class CodePrefix(Categories):
 
     offered: ClassVar[tuple[str, ...]] = (*Attribute.offered, "values", "length")
     length: int
-    spec_form: ClassVar[SpecForm] = SpecForm(
+    _spec_form: ClassVar[SpecForm] = SpecForm(
         "{ prefix = length, categories = [...] }",
         names=("prefix",),
         required=("categories",),

@@ -200,7 +200,7 @@ class Dates(Attribute):
     first: datetime.date
     last: datetime.date
     by: str
-    spec_form: ClassVar[SpecForm] = SpecForm(
+    _spec_form: ClassVar[SpecForm] = SpecForm(
         "{ dates = [first, last], by = 'year' }", names=("dates",), optional=("by",)
     )
     value_type: ClassVar[type] = datetime.date

@@ -222,17 +222,17 @@ def make_attribute(given: Any) -> Attribute:
     if isinstance(given, list):
         return Categories(given)
     if not isinstance(given, Mapping):
-        forms = [kind.spec_form.example for kind in KINDS]
+        forms = [kind._spec_form.example for kind in KINDS]
         raise DomainError(
             f"{given!r} is not an attribute. Write a list of categories, {', '.join(forms[:-1])} "
             f"or {forms[-1]}"
         )
     for kind in KINDS:
-        if any(name in given for name in kind.spec_form.names):
-            kind.spec_form.check(given)
+        if any(name in given for name in kind._spec_form.names):
+            kind._spec_form.check(given)
             return kind.from_spec(given)
     key = next(iter(given), "")
-    names = [name for kind in KINDS for name in kind.spec_form.names]
+    names = [name for kind in KINDS for name in kind._spec_form.names]
     raise DomainError(f"unknown key {key!r}. {suggest_nearest(key, names)}")
 
 

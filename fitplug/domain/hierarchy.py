@@ -76,7 +76,7 @@ class Hierarchy(Categories):
 
     Attributes:
         levels: Names of the levels, the coarsest first.
-        coarser: The nodes of each level but the finest, whose nodes are the leaves.
+        _coarser: The nodes of each level but the finest, whose nodes are the leaves.
     """
 
     offered: ClassVar[tuple[str, ...]] = (
@@ -84,8 +84,8 @@ class Hierarchy(Categories):
         *("from_attribute", "from_columns", "with_level"),
     )
     levels: tuple[str, ...]
-    coarser: tuple[LevelNodes, ...]
-    spec_form: ClassVar[SpecForm] = SpecForm(
+    _coarser: tuple[LevelNodes, ...]
+    _spec_form: ClassVar[SpecForm] = SpecForm(
         "{ levels = [...], leaves = [...] }",
         names=("levels", "leaves"),
         required=("levels",),
@@ -128,7 +128,7 @@ class Hierarchy(Categories):
         nodes = freeze(group_runs(runs))
         self._set_values(nodes[-1].labels)
         object.__setattr__(self, "levels", names)
-        object.__setattr__(self, "coarser", nodes[:-1])
+        object.__setattr__(self, "_coarser", nodes[:-1])
         for name in names[:-1]:
             if (twice := _find_repeated(self._name(name))) is not None:
                 raise DomainError(
@@ -138,17 +138,17 @@ class Hierarchy(Categories):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        freeze(self.coarser)
+        freeze(self._coarser)
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
             return NotImplemented
         return (
             self.levels == other.levels
-            and are_equal(self.value_array, other.value_array)
+            and are_equal(self._value_array, other._value_array)
             and all(
                 np.array_equal(mine.first, theirs.first) and are_equal(mine.labels, theirs.labels)
-                for mine, theirs in zip(self.coarser, other.coarser, strict=True)
+                for mine, theirs in zip(self._coarser, other._coarser, strict=True)
             )
         )
 
@@ -175,13 +175,13 @@ class Hierarchy(Categories):
         if level not in self.levels:
             raise make_level_error(level, self.levels)
         if level == self.levels[-1]:
-            return LevelNodes(np.arange(self.size), self.value_array)
-        return self.coarser[self.levels.index(level)]
+            return LevelNodes(np.arange(self.size), self._value_array)
+        return self._coarser[self.levels.index(level)]
 
     def _name(self, level: str) -> LabelArray:
         """Return what a column of a table shows for each node of a level."""
         if level == self.levels[-1]:  # whose labels are all different
-            return self.value_array
+            return self._value_array
         depth = self.levels.index(level) + 1
         return name_nodes([self._find_nodes(level) for level in self.levels[:depth]])
 
@@ -222,7 +222,7 @@ class Hierarchy(Categories):
         named: list[Any] = self._name(level).take(np.arange(start, stop)).tolist()
         return named
 
-    def suggest(self, value: Any, *, end: bool = False) -> str:
+    def _suggest(self, value: Any, *, end: bool = False) -> str:
         """Name the node of any level whose label is nearest to an unknown one."""
         small = [
             level for level in self.levels if len(self._find_nodes(level).first) <= _MOST_SUGGESTED
@@ -259,7 +259,7 @@ class Hierarchy(Categories):
                 f"the cell {attribute.other!r} of other values belongs to no node of a level. "
                 "Remove other, or the levels."
             )
-        return cls.from_columns({level: attribute.value_array})
+        return cls.from_columns({level: attribute._value_array})
 
     def with_level(self, level: str, region_of: Mapping[Any, Category]) -> Hierarchy:
         """Make the tree that has one level more, whose nodes are regions.
@@ -322,7 +322,7 @@ class Hierarchy(Categories):
         """Make the attribute of a table such as `{ levels = ["a"], leaves = [["1"], ["2"]] }`."""
         if "nodes" not in spec:
             if "leaves" not in spec:
-                raise DomainError(f"'leaves' is missing. Write {cls.spec_form.example}")
+                raise DomainError(f"'leaves' is missing. Write {cls._spec_form.example}")
             return cls(spec["levels"], spec["leaves"])
         if "leaves" in spec:
             raise DomainError("a hierarchy takes leaves or nodes, not both")

@@ -75,7 +75,7 @@ class Measure(Attribute):
     high: Bound
     unit: int | float
     other: str | None
-    spec_form: ClassVar[SpecForm] = SpecForm(
+    _spec_form: ClassVar[SpecForm] = SpecForm(
         "{ measure = [low, high], unit = 1 }", names=("measure",), optional=("unit", "other")
     )
 
@@ -261,11 +261,11 @@ class Measure(Attribute):
         """Return None: no range or comparison of a measure is a query."""
         return None
 
-    def find_cell(self, value: Any) -> int | None:
+    def _find_cell(self, value: Any) -> int | None:
         """Find the cell with a label; see `labels`."""
         return self.labels.index(value) if value in self.labels else None
 
-    def suggest(self, value: Any, *, end: bool = False) -> str:
+    def _suggest(self, value: Any, *, end: bool = False) -> str:
         """Say what queries may ask of a measure."""
         return "A measure has a 'sum' and no values to select."
 

@@ -45,7 +45,7 @@ class Integers(Attribute):
     offered: ClassVar[tuple[str, ...]] = (*Attribute.offered, "low", "high")
     low: int
     high: int
-    spec_form: ClassVar[SpecForm] = SpecForm("{ integers = [low, high] }", names=("integers",))
+    _spec_form: ClassVar[SpecForm] = SpecForm("{ integers = [low, high] }", names=("integers",))
     value_type: ClassVar[type] = int
     is_ordered: ClassVar[bool] = True
 
@@ -115,11 +115,11 @@ class Integers(Attribute):
             return value - self.low
         return None
 
-    def parse(self, text: str) -> Any:
+    def _parse(self, text: str) -> Any:
         """Convert decimal digits, after a minus sign or none, to an integer."""
         return int(text) if re.fullmatch(r"-?\d{1,20}", text) else None
 
-    def suggest(self, value: Any, *, end: bool = False) -> str:
+    def _suggest(self, value: Any, *, end: bool = False) -> str:
         """Name the two ends of the range, after an integer outside it."""
         return f"Its values are {self.low} to {self.high}."
 
@@ -164,7 +164,7 @@ class Bins(Attribute):
 
     offered: ClassVar[tuple[str, ...]] = (*Attribute.offered, "edges")
     edges: tuple[float, ...]
-    spec_form: ClassVar[SpecForm] = SpecForm("{ bins = [...] }", names=("bins",))
+    _spec_form: ClassVar[SpecForm] = SpecForm("{ bins = [...] }", names=("bins",))
     value_type: ClassVar[type] = float
     is_ordered: ClassVar[bool] = True
     is_half_open: ClassVar[bool] = True
@@ -229,18 +229,18 @@ class Bins(Attribute):
         """Find the cell that starts at an edge; `size` for the last edge, None for no edge."""
         return self.edges.index(value) if value in self.edges else None
 
-    def find_cell(self, value: Any) -> int | None:
+    def _find_cell(self, value: Any) -> int | None:
         """Find the cell with a label such as "[0, 10000)"; numbers name edges and no cell."""
         return self._cell_of_label.get(value) if isinstance(value, str) else None
 
-    def parse(self, text: str) -> Any:
+    def _parse(self, text: str) -> Any:
         """Convert text to the number that it spells, which may be an edge."""
         try:
             return float(text)
         except ValueError:
             return None
 
-    def suggest(self, value: Any, *, end: bool = False) -> str:
+    def _suggest(self, value: Any, *, end: bool = False) -> str:
         """Name the labels, or the edges that ends of ranges may be, nearest to an unknown one."""
         return suggest_name(value, [f"{edge:g}" for edge in self.edges] if end else self.labels)
 

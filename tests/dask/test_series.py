@@ -176,7 +176,7 @@ def test_periods_are_drawn_in_their_order(series):
         series.release(2, TABLES)
     series.release("1", TABLES)
     for unknown in (0, T + 1, "13", None, 1.5, [1], b"1"):
-        with pytest.raises(InputError, match="MONTH has no period"):
+        with pytest.raises(InputError, match="MONTH has no value"):
             series.release(unknown, TABLES)
     with pytest.raises(InputError, match="needs exact counts"):
         series.release(2)

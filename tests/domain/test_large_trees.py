@@ -127,7 +127,7 @@ def test_copies_are_equal_and_cannot_be_changed(tree):
         assert same == tree
         assert hash(same) == hash(tree)
         assert not {"leaves", "_index"} & set(vars(same))
-        for level in same.coarser:
+        for level in same._coarser:
             with pytest.raises(ValueError, match="read-only"):
                 level.first[:] = 0
 

@@ -124,7 +124,7 @@ def test_days_are_their_number():
 )
 def test_specs_are_read_back(measure):
     assert domains.make_attribute(measure.spec()) == measure
-    assert [measure.find_cell(label) for label in measure.labels] == list(range(measure.size))
+    assert [measure._find_cell(label) for label in measure.labels] == list(range(measure.size))
     assert measure.find_end(measure.labels[0]) is None
 
 
