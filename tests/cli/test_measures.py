@@ -246,7 +246,7 @@ REFUSED = [
     ('INCOME = "sum"', 'INCOME = { ranges = [[0, 5]] }', "leave it out to count all rows"),
     ('INCOME = "sum"', 'INCOME = { rows = { a = ["0"] } }', "INCOME is a measure"),
     ("[0, 2000]", "[2000]", "measure = [2000] must be two numbers or dates, [low, high]"),
-    ("[0, 2000]", "[2000, 0]", "the measure's lower bound 2000 must be below its upper bound 0"),
+    ("[0, 2000]", "[2000, 0]", "lower bound 2000 must be below its upper bound 0"),
     ("[0, 2000]", '["a", "b"]', "must be two numbers, or two dates such as '2020-12-31'"),
     ("[0, 2000]", "[0, inf]", "the measure's bound inf must be a finite number"),
     ("[0, 2000]", "[true, 5]", "the measure's bound True must be a finite number"),
@@ -257,10 +257,10 @@ REFUSED = [
     ('"none"', '"0"', "other = '0' must be a string"),
     (', other = "none"', "", "ask for 'sum' or 'total'"),
     ("{ records = 1 }", '{ replace_one = ["INCOME"] }', "within names the measure 'INCOME'"),
-    ("{ records = 1 }", '{ records = 2, once_per = "INCOME" }', "once_per names the measure 'INCOME'"),
-    ("{ records = 1 }", "{ records = 2, distinct = true }", "records with the measure INCOME"),
+    ("{ records = 1 }", '{ records = 2, once_per = "INCOME" }', "names the measure 'INCOME'"),
+    ("{ records = 1 }", "{ records = 2, distinct = true }", "distinct does not apply with the measure INCOME"),
     ("tolerance = 0.1", 'periods = "INCOME"', "periods = 'INCOME' is a measure"),
-    ('"people.csv"', '"people.csv"\nweight = "INCOME"', "weight = 'INCOME' is also an attribute of the queries"),
+    ('"people.csv"', '"people.csv"\nweight = "INCOME"', "is also an attribute of the queries"),
 ]  # fmt: skip
 
 
