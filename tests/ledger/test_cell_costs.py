@@ -218,7 +218,7 @@ def test_charges_that_cover_nothing(ledger: fp.Ledger) -> None:
     small = plan(fp.total(std=1e6))
     for made, covered_by, says in (
         (small, "none", "has no charge with the key 'none'"),
-        (small, 9, "has no charge of the number 9"),
+        (small, 9, "has no charge with the number 9"),
         (small, "plain", "has no costs per cell"),
         (small, "second", "Name that charge, 2"),
         (foreign, "first", "another domain"),
