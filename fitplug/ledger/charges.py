@@ -234,7 +234,7 @@ def check_fits(
     if amount > left:
         requested, remaining = ceil_written(amount), floor_written(left)
         of_changes = (
-            f"In the ledger's unit, the release costs {changes**2} times its rho, because one "
+            f" In the ledger's unit, the release costs {changes**2} times its rho, because one "
             f"change there is made of {changes} changes in the release's unit."
         )
         shown = format_up(requested), format_down(remaining)

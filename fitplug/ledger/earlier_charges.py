@@ -303,7 +303,7 @@ def _describe_absence(place: str) -> str:
     if not Path(place).is_absolute() or Path(place).exists():
         return ""
     return (
-        "(the folder is gone; restore it from a copy, because the same numbers are never drawn "
+        " (the folder is gone; restore it from a copy, because the same numbers are never drawn "
         "again)"
     )
 

@@ -97,7 +97,7 @@ def estimate_all(
     """Estimate several combinations with their covariance: see `Release.estimate_all`."""
     if isinstance(asked, str) or not isinstance(asked, (Mapping, Sequence)) or not asked:
         raise WorkloadError(
-            "estimate_each needs a mapping of names to expressions, or a list of expressions"
+            "estimate_all needs a mapping of names to expressions, or a list of expressions"
         )
     named: Mapping[str, Any] = asked if isinstance(asked, Mapping) else _name_expressions(asked)
     reader = Expressions(release.plan.workload)

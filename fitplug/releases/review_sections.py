@@ -122,7 +122,7 @@ def _describe_adjacent(plan: Plan, unit: str) -> str:
     any_value = ""
     if plan.workload.measure_rules:
         any_value = (
-            "These rows may have any values, of measures too: a value costs at most as much as the "
+            " These rows may have any values, of measures too: a value costs at most as much as the "
             "costliest value within the bounds."
         )
     if isinstance(plan.unit, ReplaceOne):
@@ -313,7 +313,7 @@ def _describe_shares(release: Release) -> str:
     if shares == 1:
         return ""
     return (
-        f"They count {shares:,} shares per row, which measures divide between their bounds. No "
+        f" They count {shares:,} shares per row, which measures divide between their bounds. No "
         "value between the bounds costs more than the costlier bound."
     )
 
@@ -359,7 +359,7 @@ def _justify(release: Release) -> str:
         )
     if scale != 1.0:
         how += (
-            "For this release, the standard deviation of the plan's noise was multiplied by "
+            " For this release, the standard deviation of the plan's noise was multiplied by "
             f"{format_up(scale)}."
         )
     return f"{how} It is proven {describe_gap(plan)}: {plan.certificate}.\n\n{table}{more}"

@@ -484,7 +484,7 @@ def test_a_failure_after_the_charge_is_finished_by_the_same_command(tmp_path, mo
         ran = fitplug("run", spec)
     assert ran.code == 1
     assert ran.err.count("\n") == 1
-    assert "Run the same command again; it charges nothing more" in ran.err
+    assert "run the same again, which charges nothing more" in ran.err
     (staged,) = tmp_path.glob(".release.*.parts")
     assert stat.S_IMODE(staged.stat().st_mode) == 0o700
     answers = (staged / "answers" / "manifest.json").read_bytes()

@@ -293,7 +293,7 @@ def test_the_page_says_what_is_public_where_records_are_replaced(unit, kept):
         fp.Domain({"x": fp.Integers(0, 5), "y": ["a", "b"]}), [fp.marginal("x", "y", std=2.0)]
     )
     text = " ".join(render_page(collect_facts(fp.design(workload, unit=unit))).split())
-    said = f"differ in the values of all rows of one person, at most 1{kept}; the number of"
+    said = f"differ by the values of all records of one person, at most 1{kept}; the number of"
     assert said in text
     assert "records is the same and public. Who sees" in text
 

@@ -192,7 +192,7 @@ def test_labels_that_cannot_be_told_apart(tmp_path):
     (tmp_path / "p.csv").write_text(
         f"a,b,c\n{SECRET}/x,y,1\n{SECRET},x/y,2\nz,y,3\nz,x/y,4\n", encoding="utf-8"
     )
-    refused(tmp_path, {"levels": ["a", "b", "c"], "codebook": "p.csv"}, "Use labels without '/'")
+    refused(tmp_path, {"levels": ["a", "b", "c"], "codebook": "p.csv"}, "use labels without '/'")
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_labels_that_cannot_be_told_apart(tmp_path):
         ({"levels": BY_PREFIX, "codebook": "tracts.csv", "leafs": []}, "unknown key 'leafs'"),
         (
             {"levels": BY_PREFIX, "codebook": "tracts.csv", "leaves": "x"},
-            "leaves or nodes, not both",
+            "give one of them",
         ),
         ({"levels": BY_PREFIX, "leaves": "codes.txt", "column": "x"}, "column goes with codebook"),
         ({"levels": {"a": 2, "b": 2}, "codebook": "tracts.csv"}, "increasing integers from 1"),

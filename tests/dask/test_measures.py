@@ -355,7 +355,7 @@ def test_a_person_adds_at_most_so_many_records_whatever_they_measure(
 def test_units_of_distinct_cells_are_refused(people: dict[str, pa.Array]) -> None:
     wanted = (DOMAIN, [("sex", "pay")])
     for unit, said in [
-        (fp.AddRemove(records=2, distinct=True), "each row is divided between two cells"),
+        (fp.AddRemove(records=2, distinct=True), "no two are in distinct cells"),
         (fp.AddRemove(records=2, once_per="pay"), "is a measure"),
     ]:
         with pytest.raises(DomainError, match=said):

@@ -536,6 +536,6 @@ def test_draws_of_a_ledger(tmp_path, ledger):
     elsewhere = fp.Ledger(tmp_path / "other.db", rho=1.0)
     with pytest.raises(LedgerError, match="does not have the original charge number 1"):
         ReleaseCharges(elsewhere).begin(request)
-    with pytest.raises(LedgerError, match="does not have the charge"):
+    with pytest.raises(LedgerError, match="does not have the original charge"):
         ReleaseCharges(ledger).begin(DrawRequest(first.entry, "b", "period 1", "folder"))
     assert ledger.spent == pytest.approx(0.6)

@@ -480,7 +480,7 @@ def test_one_person_more_changes_only_its_own_rows(tmp_path: Path, seed: int) ->
         (
             {"weight": "pop", "person": "id", "unit": fp.AddRemove(1)},
             InputError,
-            "do not go together",
+            "not both: a row that stands for several",
         ),
         ({"weight": "state"}, DataError, "weights must be given by a column 'state' of the files"),
         ({"where": {"levle": "x"}}, DataError, "no column 'levle'. Did you mean 'level'"),

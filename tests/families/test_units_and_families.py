@@ -130,7 +130,7 @@ ELSEWHERE = {
 }
 """Pairs that do not exist: the family that is taken for small workloads instead of them."""
 
-REFUSED = {(workload, "distinct"): "or once_per" for workload in ("tree", "tree and dense cells")}
+REFUSED = {(workload, "distinct"): "give once_per" for workload in ("tree", "tree and dense cells")}
 CASES = [
     pair
     for workload in WORKLOADS

@@ -242,7 +242,7 @@ class TestIntervals:
 
     @pytest.mark.parametrize("asked", [{}, [], "total", 3, None])
     def test_nothing_to_combine(self, asked):
-        with pytest.raises(fp.WorkloadError, match="estimate_each needs"):
+        with pytest.raises(fp.WorkloadError, match="estimate_all needs"):
             people.release().estimate_all(asked)
 
     def test_lists_are_of_expressions_once_each(self):

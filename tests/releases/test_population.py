@@ -185,7 +185,7 @@ def test_releases_that_tell_nothing_of_a_limit_are_refused(
         InputError, match=r"keeps at most 3 .* second 3\. The second must keep more"
     ):
         fp.estimate_truncation(few, few)
-    with pytest.raises(InputError, match="second does not say how many"):
+    with pytest.raises(InputError, match="second does not record how many"):
         fp.estimate_truncation(few, replace(many, limited=None))
     only = replace(few, rows='only rows where ST is "15" are counted')
     with pytest.raises(
@@ -292,7 +292,7 @@ def test_reviews_say_whom_the_numbers_are_about(counted: fp.Tables) -> None:
     with pytest.raises(BudgetError, match="limited = 'declared' contradicts this release"):
         fp.review(release, limited="declared")
     before = fp.review(replace(release, limited="declared"), limited="enforced")["deployment"]
-    assert "about the rows kept" in before["accounting"]["post_processing"]
+    assert "describe the rows kept" in before["accounting"]["post_processing"]
 
 
 def test_reports_tell_what_each_limit_costs() -> None:
