@@ -108,8 +108,8 @@ def read_manifest_header(name: str, content: bytes, kind: str, version: int) -> 
     if (actual_kind, actual_version) != (kind, version):
         what = kind.partition(" ")[0]
         raise InputError(
-            f"{name}: the format {actual_version!r} of the {what} is not {version}. Use the version of "
-            "fitplug that wrote it."
+            f"{name}: the format {actual_version!r} of the {what} is not {version}. Use the "
+            "version of fitplug that wrote it."
         )
     assert isinstance(header, dict)
     return header

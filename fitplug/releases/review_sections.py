@@ -122,8 +122,8 @@ def _describe_adjacent(plan: Plan, unit: str) -> str:
     any_value = ""
     if plan.workload.measure_rules:
         any_value = (
-            " These rows may have any values, of measures too: a value costs at most as much as the "
-            "costliest value within the bounds."
+            " These rows may have any values, of measures too: a value costs at most as much as "
+            "the costliest value within the bounds."
         )
     if isinstance(plan.unit, ReplaceOne):
         names = plan.structure.public_attributes
