@@ -167,7 +167,7 @@ def _make_filter(name: str, given: Any) -> Categories | ChosenDays:
 
 
 def check_weight(
-    weight: str | None, filters: Filters, used: Container[str], person: str | None = None
+    weight: str | None, filters: Filters, used: Container[str], person: Sequence[str] = ()
 ) -> None:
     """Refuse a column of weights that is used for something else, too.
 
@@ -175,7 +175,7 @@ def check_weight(
         weight: The name of the column of weights, or None if each row is one record.
         filters: Which rows are counted.
         used: The attributes that are counted.
-        person: The name of the column that identifies persons, if there is one.
+        person: The columns that identify persons, if there are any.
 
     Raises:
         DomainError: If the column is one of those counted or filtered by, or has no name.
@@ -195,9 +195,10 @@ def check_weight(
             f"where cannot use {weight!r}, the weight column: one row more or less would change "
             "whether all rows with this weight count. Leave it out of where."
         )
-    if person is not None:
+    if person:
+        named = person[0] if len(person) == 1 else [*person]
         raise InputError(
-            f"give weight = {weight!r} or person = {person!r}, not both: a row that stands for "
+            f"give weight = {weight!r} or person = {named!r}, not both: a row that stands for "
             "several rows does not belong to one person"
         )
 

@@ -72,8 +72,8 @@ def describe_planned_population(
     """
     if limited == "enforced":
         return (
-            f"Counting will keep at most {_name_rows(records)} per person{apart}. The answers will "
-            "describe the rows kept, not all rows."
+            f"Counting will keep at most {_name_rows(records)} per person{apart}, and no row "
+            "without an identifier. The answers will describe the rows kept, not all rows."
         )
     assumption = describe_assumption(records, apart=apart, rows=rows, checks="does not")
     return f"Every matching row will be counted. {assumption}"
@@ -109,10 +109,10 @@ def _describe_rows_counted(
     if limited == "enforced":
         total = f", so a total is a number of {unit}s" if records == 1 else ""
         return (
-            f"Counting kept at most {_name_rows(records)} per {unit}{apart}{total}. The estimates, "
-            "their standard deviations and their intervals describe the rows kept, not all rows. "
-            "This release does not show how many rows were left out, and an interval may miss the "
-            "count of all rows."
+            f"Counting kept at most {_name_rows(records)} per {unit}{apart}{total}. Rows without "
+            "an identifier were not counted. The estimates, their standard deviations and their "
+            "intervals describe the rows kept, not all rows. This release does not show how many "
+            "rows were left out, and an interval may miss the count of all rows."
         )
     counted = (
         "Every matching row was counted."
