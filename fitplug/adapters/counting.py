@@ -48,9 +48,9 @@ def count(
             the code of this process, which is checked; None counts on threads of this process. A
             CSV file is one task, however large; of other files every row group or record batch may
             be one.
-        person_key: The key of the hash that chooses the rows of each person of a source with
-            `person`, at least 16 secret bytes; drawn anew if left out. The same key keeps the same
-            rows, whatever the files, their order and the workers.
+        person_key: At least 16 secret bytes, the key of the hash that chooses the rows of each
+            person; by default it is drawn at random. The same key always keeps the same rows,
+            independently of the files, their order and the workers.
         unit: The unit of privacy that is enforced where a Workload or attribute sets are counted
             from a source with `person`; a plan has its own. At most `records` rows of each person
             are counted; with `distinct` at most one in each cell over all attributes that are

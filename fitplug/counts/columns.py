@@ -23,7 +23,7 @@ _FRAMES: tuple[tuple[str, str, Callable[[Any], Iterable[Any]]], ...] = (
     ("pyarrow", "Table", lambda table: table.column_names),
     ("pyarrow", "RecordBatch", lambda batch: batch.schema.names),
 )
-"""Library, class, and what gives the names of the columns."""
+"""The library and class of each frame, and its attribute with the column names."""
 
 
 def read_column_names(columns: Any) -> tuple[str, ...]:

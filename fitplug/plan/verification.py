@@ -1,8 +1,9 @@
 """Verification: a plan's claims, recomputed from what it contains by code that knows no solver.
 
-Every claim must equal what is recomputed: integers exactly; floats, which another machine may round
-otherwise, on the safe side by LOOSEST at most, relatively. The tolerance asked for, the iterations
-and how the design ended are information for people: no claim depends on them.
+Every claim must equal the recomputed value. Integers must be equal exactly. Floats, which another
+machine may round differently, may be off to the safe side, relatively by at most LOOSEST. The
+requested tolerance, the iterations and the way the design ended are for information: no claim
+depends on them.
 """
 
 from __future__ import annotations

@@ -139,8 +139,8 @@ def rho_of_budget(epsilon: float, delta: float, loss: CurveLoss = CONTINUOUS) ->
     """Compute the rho that a budget of (epsilon, delta) allows for Gaussian noise, rounded down.
 
     Room is left for the usual loss, a billionth of rho, so that this is one number for almost all
-    plans and ledgers. A larger loss leaves what a ledger leaves for it, or what the conversion from
-    rho alone gives if that is more.
+    plans and ledgers. For a larger loss, the result is the larger of two numbers: the rho that a
+    ledger allows for it, and the rho of the conversion from rho alone.
 
     Args:
         epsilon: The epsilon of the budget.
