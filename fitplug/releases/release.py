@@ -154,10 +154,6 @@ class Release(NoisyAnswers):
 
         Raises:
             WorkloadError: As for `estimate`.
-
-        Example:
-            >>> release.estimate_all(["total", "'sex x age'[sex = 1] / total"]).covariance.shape
-            (2, 2)
         """
         return estimate_all(self, asked)
 
@@ -175,10 +171,6 @@ class Release(NoisyAnswers):
 
         Raises:
             WorkloadError: A combination cannot be read; it is raised when that one is reached.
-
-        Example:
-            >>> [type(one).__name__ for one in release.estimate_each(["total"])]
-            ['Estimate']
         """
         return estimate_each(self, asked)
 
@@ -208,12 +200,7 @@ class Release(NoisyAnswers):
     def to_pandas(
         self, name: str, *, confidence: float | None = None, simultaneous: bool | None = None
     ) -> tables.PandasFrame:
-        """Make the table of `to_arrow` as a pandas DataFrame, with the metadata as `attrs`.
-
-        Example:
-            >>> list(release.to_pandas("total").columns)
-            ['estimate', 'std', 'moe', 'lower', 'upper', 'confidence']
-        """
+        """Make the table of `to_arrow` as a pandas DataFrame, with the metadata as `attrs`."""
         return tables.make_pandas(*self._make_table(name, confidence, simultaneous))
 
     def to_polars(
@@ -249,11 +236,6 @@ class Release(NoisyAnswers):
             InputError: The folder is not empty.
             ImportError: pyarrow is not installed.
             OSError: The folder cannot be written.
-
-        Example:
-            >>> release.save(folder / "release")
-            >>> fp.Release.load(folder / "release").rho == release.rho
-            True
         """
         check_confidence(confidence)
         with keep_answers(self, location):
@@ -355,10 +337,6 @@ class Release(NoisyAnswers):
             WorkloadError: There are too many cells, no such histogram has the totals, or the
                 release is large and no group lists all cells, or other totals are given than the
                 number of all records.
-
-        Example:
-            >>> release.nonnegative().biased
-            True
         """
         return make_nonnegative(self, totals or {})
 
