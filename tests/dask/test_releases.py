@@ -113,6 +113,17 @@ class TestTheCharge:
         with pytest.raises(fp.AlreadyReleased):
             release_source(PLAN, TABLES, tmp_path / "other", ledger=ledger)
 
+    def test_another_draw_of_a_source_moves_the_first_aside(self, tmp_path, ledger):
+        people, output = tmp_path / "people.parquet", tmp_path / "out"
+        pq.write_table(pa.table({"a": [1, 2, 3], "b": [1, 1, 2]}), people)
+        first = np.asarray(fp.release(PLAN, people, output, ledger=ledger, key="1").answers)
+        with pytest.raises(InputError, match="--replace"):
+            fp.release(PLAN, people, output, ledger=ledger, key="2")
+        fp.release(PLAN, people, output, ledger=ledger, key="2", replace=True).verify()
+        (earlier,) = tmp_path.glob("out-*")
+        np.testing.assert_array_equal(np.asarray(fp.Release.load(earlier).answers), first)
+        assert list_states(ledger) == ["published", "published"]
+
     def test_a_refusal_draws_nothing_and_leaves_nothing(self, tmp_path, audit):
         ledger = fp.Ledger(tmp_path / "budget.db", rho=PLAN.rho / 2)
         (tmp_path / "full").mkdir()
