@@ -23,7 +23,6 @@ from fitplug_dask.encoding.stored_values import (
     needs_conversion,
     parse_text,
     spell_persons,
-    unify_written_persons,
 )
 
 __all__ = [
@@ -45,7 +44,6 @@ __all__ = [
     "needs_conversion",
     "parse_text",
     "spell_persons",
-    "unify_written_persons",
     "view_numbers",
     "view_stretches",
 ]
