@@ -30,9 +30,15 @@ from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
 
 @dataclass(frozen=True, eq=False)
 class Release(NoisyAnswers):
-    """What a mechanism released, and all that is computed from it without the data.
+    """A release: the noisy answers of a plan, and estimates, intervals and tables from them.
 
-    The attributes are those of `NoisyAnswers`. All methods are post-processing and cost no privacy.
+    Its attributes are documented in `NoisyAnswers`. All methods are post-processing and cost no
+    privacy.
+
+    Example:
+        >>> release = fp.release(plan, tables)
+        >>> release.estimates["sex x age"].shape
+        (2, 4)
     """
 
     @overload
@@ -48,7 +54,7 @@ class Release(NoisyAnswers):
                 group's shape.
 
         Returns:
-            A Estimate, whose standard deviation is exact, from the full covariance. For an
+            An Estimate, whose standard deviation is exact, from the full covariance. For an
             expression "a / b" a Ratio, whose standard deviation is approximate, by the delta
             method, and whose interval is Fieller's. For another formula, such as "a / b - c / d",
             an Approximation by the delta method.
@@ -56,7 +62,7 @@ class Release(NoisyAnswers):
         Raises:
             WorkloadError: There is no such group or value, the coefficients do not fit the group's
                 shape, the group's rows cannot count these people, or the denominator of a ratio is
-                too near to zero.
+                too close to zero.
         """
         return estimate(self, asked)
 
@@ -204,7 +210,7 @@ class Release(NoisyAnswers):
     def save(
         self, location: str | PathLike[str], *, confidence: float = DEFAULT_CONFIDENCE
     ) -> None:
-        """Write a new folder, which appears complete or not at all.
+        """Save the release to a new folder, which appears complete or not at all.
 
         It holds the plan, the noisy answers, and a table for each group as a data set of Parquet
         files, of about a million rows each. `read` reads everything from it again without the data.

@@ -43,15 +43,15 @@ def rescue_answers(release: NoisyAnswers, location: str | PathLike[str]) -> Iter
     except OSError as error:
         kept = _write_elsewhere(release, location)
         remedy = (
-            "nothing else could be written either; the release is still in memory: write it to "
-            "another place"
+            "no other copy could be written. The release is still in memory: save it to another "
+            "folder"
             if kept is None
-            else f"the noisy answers are kept in {kept}: read them by fitplug.Release.recover, and "
-            "write them to another place"
+            else f"the noisy answers are in {kept}. Read them with fitplug.Release.recover, and "
+            "save them to another folder"
         )
         why = error.strerror or str(error)
         where = f" ({error.filename})" if error.filename else ""
-        raise OSError(error.errno, f"{why}{where}; {remedy}") from None
+        raise OSError(error.errno, f"{why}{where}. {remedy}.") from None
 
 
 def _write_elsewhere(release: NoisyAnswers, location: str | PathLike[str]) -> Path | None:
@@ -85,6 +85,6 @@ def read_rescued_answers(directory: str | PathLike[str]) -> dict[str, Any]:
     """
     folder = Path(directory).absolute()
     if not (folder / PLAN).is_file():
-        raise InputError(f"{folder}: {PLAN} is missing; name the folder that the error named")
+        raise InputError(f"{folder}: {PLAN} is missing. Use the folder that the error named.")
     fields, _ = read_manifest(LocalPlace(folder), Plan.load(folder / PLAN))
     return fields | {"answers": np.asarray(fields["answers"])}
