@@ -11,11 +11,13 @@ Dense cells of one region that no query tells apart are one node.
 The number T x of records of each region is public. Queries matter modulo these totals: with the
 column of a reference cell subtracted from all columns of its region, W = W' + K T, where K has the
 columns of the reference cells. W' is zero at the reference cells, and W' v = W v for every
-difference v, as T v = 0.
+difference v, as T v = 0. The reference cells of all regions have the same values of the attributes
+that the unit does not keep. So a row of W' asks for the attributes that its query asks for.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +28,9 @@ from fitplug.workload import classify_cells
 
 MOST_PAIRS = 2_000_000
 """The most classes of pairs of cells. Their weights take 0.6 GB in a design then."""
+
+_TILE = 4_000_000
+"""About the most classes of pairs whose costs are computed at once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,15 +46,15 @@ class GroundedQueries:
     public: FloatArray
 
 
-def ground_queries(W: FloatArray, regions: IntArray) -> GroundedQueries:
-    """Subtract from queries W (m, d) what public totals answer, for the region (d,) of each cell.
+def ground_queries(W: FloatArray, regions: IntArray, references: IntArray) -> GroundedQueries:
+    """Subtract from queries what public totals answer.
 
-    The reference cell of a region is the one of which the fewest queries ask.
+    Args:
+        W: The queries, shape (m, d).
+        regions: The region of each cell, shape (d,).
+        references: The reference cell of each region, shape (regions,).
     """
-    asked = np.count_nonzero(W, axis=0)
-    order = np.lexsort((asked, regions))
-    _, starts = np.unique(regions[order], return_index=True)
-    public = W[:, order[starts]]
+    public = W[:, references]
     return GroundedQueries(W - public[:, regions], public)
 
 
@@ -135,21 +140,13 @@ class CellPairs:
         moved = np.concatenate([different[1:], same], axis=1)
         return np.concatenate([different[0], moved.ravel()])
 
-    def find_largest(self, costs: AnyArray) -> AnyArray:
-        """Find the largest cost, of all classes (count,), of each cell's pairs; shape (d,).
-
-        A cell that is in no pair has the cost 0.
-        """
-        first, second = self.ends
-        k = len(first)
-        moved = costs[k:].reshape(self.sets - 1, k + self.nodes)
-        different = np.concatenate([costs[None, :k], moved[:, :k]]).max(axis=0)
-        largest = np.zeros(self.nodes, dtype=costs.dtype)
-        np.maximum.at(largest, first, different)
-        np.maximum.at(largest, second, different)
-        if len(moved):
-            largest = np.maximum(largest, moved[:, k:].max(axis=0))
-        return np.asarray(largest[self.node_of_cell])
+    def list_tiles(self) -> Iterator[tuple[slice, slice]]:
+        """List nodes i and j >= i of one region, so that every pair is in a tile of i and j."""
+        sizes = np.bincount(to_positions(self.regions[self.cells]))
+        for stop, size in zip(np.cumsum(sizes).tolist(), sizes.tolist(), strict=True):
+            step = max(1, _TILE // (size * self.sets))
+            for start in range(stop - size, stop, step):
+                yield slice(start, min(start + step, stop)), slice(start, stop)
 
 
 def find_pairs(W: FloatArray, regions: IntArray, free: int) -> CellPairs:

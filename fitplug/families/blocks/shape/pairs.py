@@ -130,8 +130,46 @@ class PairStructure(MatrixStructure):
     def grounded(self) -> Mapping[int, GroundedQueries]:
         """By block, those of which public totals answer a part, modulo these totals."""
         unmoved = np.flatnonzero(~np.isin(self.blocks, self.free).any(axis=1)).tolist()
-        return {b: ground_queries(super(PairStructure, self).build_block_matrix(b), self.regions)
-                for b in unmoved}  # fmt: skip
+        build, references = super().build_block_matrix, self._references
+        return {b: ground_queries(build(b), self.regions, references) for b in unmoved}
+
+    @frozen_property
+    def reference(self) -> IntArray:
+        """The value of each dense attribute at the reference cell of the first region, (dense,).
+
+        It is the cell of the fewest queries. References of other regions have other values of the
+        attributes that the unit keeps.
+        """
+        asked = np.sum([np.count_nonzero(N, axis=0) for N in self.group_matrices], axis=0)
+        asked = asked.reshape(self.workload.domain.shape_of(self.dense))
+        summed = asked.sum(axis=self._kept_axes, keepdims=True)
+        return np.array(np.unravel_index(np.argmin(summed), summed.shape), dtype=np.int64)
+
+    @property
+    def _kept_axes(self) -> tuple[int, ...]:
+        """The positions of the dense attributes that the unit keeps."""
+        public = self.public_attributes or ()
+        return tuple(axis for axis, name in enumerate(self.dense) if name in public)
+
+    @property
+    def _references(self) -> IntArray:
+        """The reference cell of each region, shape (regions,)."""
+        shape = self.workload.domain.shape_of(self.dense)
+        kept = [shape[axis] if axis in self._kept_axes else 1 for axis in range(len(shape))]
+        at = np.indices(kept) + self.reference.reshape(-1, *(1,) * len(shape))
+        return np.ravel_multi_index(tuple(at), shape).ravel().astype(np.int64)
+
+    def build_measured_rows(self, block: int, group: int) -> FloatArray:
+        rows = super().build_measured_rows(block, group)
+        if block not in self.grounded:
+            return rows
+        asked = self.list_dense(group)
+        grounded = rows.reshape(-1, *self.workload.domain.shape_of(asked))
+        public = grounded
+        for axis, name in enumerate(asked, 1):
+            if name not in (self.public_attributes or ()):
+                public = public.take([self.reference[self.dense.index(name)]], axis)
+        return (grounded - public).reshape(rows.shape)
 
     def build_block_matrix(self, block: int) -> FloatArray:
         """Build N, shape (r, D), without what public totals answer of it."""
