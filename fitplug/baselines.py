@@ -271,7 +271,7 @@ def _minimise_total_error(workload: Workload, weights: str) -> TotalErrorOptimum
     """Find and certify the strategy of least weighted total variance at privacy cost 1."""
     if weights not in _POWERS:
         raise WorkloadError(
-            f"weights = {weights!r} is unknown; {suggest_nearest(str(weights), _POWERS)}"
+            f"weights = {weights!r} is unknown. {suggest_nearest(str(weights), _POWERS)}"
         )
     W = _build_dense_matrix(workload)
     with guard_linear_algebra():

@@ -121,11 +121,15 @@ def quote(text: str) -> str:
 
 
 def suggest_nearest(word: str, known: Iterable[str]) -> str:
-    """Make a hint with the known word that is nearest to `word`, or all known words if none is."""
+    """Suggest the known word nearest to `word`, or list the known words if none is near.
+
+    Returns:
+        A sentence of its own, such as "Did you mean 'std'?" or "Known: 'std', 'moe'".
+    """
     known = [str(k) for k in known]
     close = difflib.get_close_matches(str(word), known, n=1)
     if close:
-        return f"did you mean {quote(close[0])}?"
+        return f"Did you mean {quote(close[0])}?"
     shown = ", ".join(map(quote, known[:_MOST_WORDS])) if known else "none"
     more = len(known) - _MOST_WORDS
-    return f"known: {shown}" + (f" and {more} more" if more > 0 else "")
+    return f"Known: {shown}" + (f" and {more} more" if more > 0 else "")

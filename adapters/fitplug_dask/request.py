@@ -181,7 +181,7 @@ def prepare_rules(job: Job, source: Source) -> ColumnRules:
             )
         if name not in encoders:
             raise DomainError(
-                f"missing gives a value for {name!r}, which is not counted; "
+                f"missing gives a value for {name!r}, which is not counted. "
                 f"{suggest_nearest(name, sorted(encoders))}"
             )
         if value is not None and not _is_value(value, encoders[name], job.attributes.get(name)):

@@ -262,7 +262,7 @@ def _check_column(name: str, attribute: Attribute, schema: Mapping[str, Any]) ->
             if can_name_columns(list(schema))
             else suggest_column(name, schema)
         )
-        raise ValueError(f"the input domain has no column {name!r}; {suggestion}")
+        raise ValueError(f"the input domain has no column {name!r}. {suggestion}")
     dtype, wanted = schema[name], attribute.value_type
     fits = {
         str: dtype in (pl.String, pl.Categorical, pl.Enum),

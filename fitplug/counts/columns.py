@@ -67,8 +67,8 @@ def suggest_column(name: str, given: Iterable[str]) -> str:
     """
     for other in given:
         if _keep_letters(other) == _keep_letters(name):
-            return f"did you mean {other!r}?"
-    return "check the spelling there and in the domain"
+            return f"Did you mean {other!r}?"
+    return "Check the spelling there and in the domain"
 
 
 def _keep_letters(name: str) -> str:

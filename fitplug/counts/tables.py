@@ -109,7 +109,7 @@ class Tables(Mapping[AttributeSet, Counts]):
         for name in names:
             if name not in self.domain:
                 raise TablesError(
-                    f"table {names}: the domain has no attribute {name!r}; "
+                    f"table {names}: the domain has no attribute {name!r}. "
                     f"{suggest_nearest(name, self.domain.names)}"
                 )
         if len(set(names)) != len(names):

@@ -47,7 +47,7 @@ class SpecForm:
         allowed = sorted({*self.names, *self.required, *self.optional})
         for key in spec:
             if key not in allowed:
-                raise DomainError(f"unknown key {key!r}; {suggest_nearest(key, allowed)}")
+                raise DomainError(f"unknown key {key!r}. {suggest_nearest(key, allowed)}")
         for key in self.required:
             if key not in spec:
                 raise DomainError(f"{key!r} is missing; write {self.example}")
@@ -259,14 +259,14 @@ class Attribute(metaclass=AttributeType):
         return text
 
     def suggest(self, value: Any, *, end: bool = False) -> str:
-        """Describe the values that exist, after a value that does not.
+        """Suggest a value that exists, after one that does not.
 
         Args:
             value: The value that the attribute does not have.
             end: Whether it was an end of a range or comparison.
 
         Returns:
-            The end of a sentence, such as "did you mean '01'?".
+            A sentence of its own, such as "Did you mean '01'?".
         """
         return suggest_name(value, self.labels)
 
@@ -373,15 +373,15 @@ class Attribute(metaclass=AttributeType):
 
 def make_level_error(level: str, levels: Sequence[str]) -> DomainError:
     """Make the error for a level that a tree does not have."""
-    return DomainError(f"there is no level {level!r}; {suggest_nearest(level, levels)}")
+    return DomainError(f"there is no level {level!r}. {suggest_nearest(level, levels)}")
 
 
 def suggest_name(value: Any, names: Sequence[str]) -> str:
     """Name what is nearest to `value` among `names`, or the first of them if nothing is near."""
     hint = suggest_nearest(str(value), names)
-    if hint.startswith("known") and len(names) > _MOST_NAMES:
+    if hint.startswith("Known") and len(names) > _MOST_NAMES:
         shown = ", ".join(map(quote, names[:_MOST_NAMES]))
-        return f"known: {shown} and {len(names) - _MOST_NAMES} more"
+        return f"Known: {shown} and {len(names) - _MOST_NAMES} more"
     return hint
 
 

@@ -93,7 +93,7 @@ class Domain:
     def __getitem__(self, name: str) -> Attribute:
         if name not in self._index:
             raise DomainError(
-                f"the domain has no attribute {name!r}; {suggest_nearest(name, self.names)}"
+                f"the domain has no attribute {name!r}. {suggest_nearest(name, self.names)}"
             )
         return self.attributes[self._index[name]][1]
 
@@ -233,7 +233,7 @@ def make_attribute(given: Any) -> Attribute:
             return kind.from_spec(given)
     key = next(iter(given), "")
     names = [name for kind in KINDS for name in kind.spec_form.names]
-    raise DomainError(f"unknown key {key!r}; {suggest_nearest(key, names)}")
+    raise DomainError(f"unknown key {key!r}. {suggest_nearest(key, names)}")
 
 
 def render_domain(attributes: Sequence[tuple[str, Attribute]], size: int) -> str:

@@ -268,7 +268,7 @@ class Measure(Attribute):
 
     def suggest(self, value: Any, *, end: bool = False) -> str:
         """Say what queries may ask of a measure."""
-        return "it is a measure, whose values no query selects; ask its 'sum'"
+        return "A measure has a 'sum' and no values to select"
 
     def remedy(self, names: str) -> str:
         """Say that a table without the measure has fewer cells."""

@@ -118,7 +118,7 @@ class Integers(Attribute):
 
     def suggest(self, value: Any, *, end: bool = False) -> str:
         """Name the two ends of the range, after an integer outside it."""
-        return f"they are {self.low} to {self.high}"
+        return f"Its values are {self.low} to {self.high}"
 
     @property
     def ends(self) -> tuple[int, int]:

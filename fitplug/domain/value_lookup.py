@@ -71,4 +71,4 @@ class ValueLookup:
             name: The name of the attribute.
             end: Whether the value stood in a comparison, where bins are named by their edges.
         """
-        return f"{value!r} is no value of {name}; {self.attribute.suggest(value, end=end)}"
+        return f"{name} has no value {value!r}. {self.attribute.suggest(value, end=end)}"

@@ -90,7 +90,7 @@ class Expressions:
                 value = _Parser(self._workload, self.selector, text, within).parse()
                 if isinstance(value, float):
                     hint = suggest_nearest("", self._workload.names)
-                    raise WorkloadError(f"it is a number and asks for no count; {hint}")
+                    raise WorkloadError(f"it is a number and asks for no count. {hint}")
                 if isinstance(value, Quotient):
                     return Quotient(
                         _add_up(self._workload, value.numerator),
@@ -218,7 +218,7 @@ class _Parser:
             spaces = any(" " in known for known in self._workload.names)
             quotes = " (names with spaces go in quotes)" if spaces else ""
             raise WorkloadError(
-                f"no query group {name!r} at column {token.column}; "
+                f"no query group {name!r} at column {token.column}. "
                 f"{suggest_nearest(name, self._workload.names)}{quotes}"
             )
         clauses: list[Clause] = []
@@ -358,7 +358,7 @@ class _Parser:
     def _fail_unknown(self, group: str, name: str, attributes: list[str], token: Token) -> NoReturn:
         """Raise WorkloadError for a name that is no attribute of a group."""
         raise WorkloadError(
-            f"{group!r} has no attribute {name!r} at column {token.column}; "
+            f"{group!r} has no attribute {name!r} at column {token.column}. "
             f"{suggest_nearest(name, attributes)}"
         )
 

@@ -89,7 +89,7 @@ class Selector:
         for clause in clauses:
             if clause.attribute not in attributes:
                 raise WorkloadError(
-                    f"{name!r} does not tell {clause.attribute!r} apart; "
+                    f"{name!r} does not tell {clause.attribute!r} apart. "
                     f"{suggest_nearest(clause.attribute, attributes)}"
                 )
         regions = {a: cells for a, cells in (within or {}).items() if a in group.attributes}
@@ -248,7 +248,7 @@ def _find_named_rows(lookup: _RowLookup, condition: Condition, by: str) -> set[i
             continue
         if by == "label":
             raise WorkloadError(
-                f"there is no row {quote(value)} of {factor.attribute}; "
+                f"there is no row {quote(value)} of {factor.attribute}. "
                 f"{suggest_nearest(value, lookup.rows)}"
             )
         raise WorkloadError(

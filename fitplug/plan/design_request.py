@@ -184,7 +184,7 @@ def check_request(
     if progress is not None and not callable(progress):
         raise InputError(f"progress = {progress!r} must be a function of iterations and gap")
     if solver not in SOLVERS:
-        raise InputError(f"solver = {solver!r} is unknown; {suggest_nearest(solver, SOLVERS)}")
+        raise InputError(f"solver = {solver!r} is unknown. {suggest_nearest(solver, SOLVERS)}")
     # Rounding to integers takes its share of the tolerance, and the bound that measures this loss
     # may lose as much again.
     options = Options(
@@ -232,7 +232,7 @@ def _check_periods(periods: str, workload: Workload, unit: Unit) -> None:
     """
     if periods not in workload.attributes:
         raise InputError(
-            f"periods = {periods!r} must be an attribute that the queries use; "
+            f"periods = {periods!r} must be an attribute that the queries use. "
             f"{suggest_nearest(str(periods), workload.attributes)}"
         )
     if workload.domain[periods].quantities:

@@ -157,7 +157,7 @@ def _read_coefficients(expressions: Expressions, asked: Mapping[str, npt.ArrayLi
     terms: dict[str, SparseCoefficients] = {}
     for name, given in asked.items():
         if name not in workload.positions:
-            raise WorkloadError(f"no query group {name!r}; {suggest_nearest(name, workload.names)}")
+            raise WorkloadError(f"no query group {name!r}. {suggest_nearest(name, workload.names)}")
         shape = workload[name].shape
         array = np.asarray(given, dtype=np.float64)
         _check_finite(name, array)

@@ -131,7 +131,7 @@ class _Binder:
         label = f"query {group!r}" if group else "query"
         if name not in self._domain:
             hint = suggest_nearest(name, self._domain.names)
-            raise WorkloadError(f"{label}: the domain has no attribute {name!r}; {hint}")
+            raise WorkloadError(f"{label}: the domain has no attribute {name!r}. {hint}")
         try:
             factor = build_factor(name, self._domain[name], query)
         except WorkloadError as error:

@@ -253,7 +253,7 @@ def _build_named_factor(name: str, attribute: Attribute, kind: str) -> Factor:
         return Factor(name, kind, attribute.size, cells=attribute.intervals(kind))
     if kind not in (*NAMED, *levels):
         hint = suggest_nearest(kind, (*NAMED, *levels))
-        raise WorkloadError(f"{name} = {kind!r} is no kind of query; {hint}")
+        raise WorkloadError(f"{name} = {kind!r} is no kind of query. {hint}")
     # The finest level is the identity, for which the optimizer has a faster way.
     return Factor(name, "identity" if kind in levels else kind, attribute.size)
 

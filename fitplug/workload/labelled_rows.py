@@ -149,7 +149,7 @@ def _find_cells(
     intervals = members.find(value)
     if not intervals:
         number = isinstance(value, (int, float)) and is_set
-        use = "; a list names values, and a table { value = number } weighs them" if number else ""
+        use = ". A list names values; a table { value = number } weighs them" if number else ""
         raise WorkloadError(f"{name}: row {label!r}: {members.describe_unknown(value, name)}{use}")
     if len(intervals) > 1:
         raise WorkloadError(

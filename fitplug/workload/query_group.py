@@ -260,7 +260,7 @@ def marginals(
     for name in names:
         if name not in domain:
             hint = suggest_nearest(name, domain.names)
-            raise WorkloadError(f"marginals: the domain has no attribute {name!r}; {hint}")
+            raise WorkloadError(f"marginals: the domain has no attribute {name!r}. {hint}")
     if len(set(names)) < len(names):
         raise WorkloadError("marginals name an attribute twice")
     numbers = _read_ways(ways, len(names))

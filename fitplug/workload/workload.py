@@ -109,7 +109,7 @@ class Workload:
             KeyError: There is no such group; the message has a hint.
         """
         if name not in self.positions:
-            raise KeyError(f"no query group {name!r}; {suggest_nearest(name, self.names)}")
+            raise KeyError(f"no query group {name!r}. {suggest_nearest(name, self.names)}")
         return self.positions[name]
 
     def __getitem__(self, name: str) -> QueryGroup:

@@ -249,7 +249,7 @@ def test_a_region_with_the_label_of_other_codes(place):
         ("{ state = 'r.csv' }", "level 'state' is named twice"),
         ("{ total = 'r.csv' }", "name of a kind of query"),
         ("{ new = 3 }", "crosswalk must be the path of a file"),
-        ("{ new = { file = 'r.csv', leef = 'x' } }", "did you mean 'leaf'"),
+        ("{ new = { file = 'r.csv', leef = 'x' } }", "Did you mean 'leaf'"),
         ("{ new = { file = 'r.csv', leaf = 3 } }", "leaf must be a text"),
         ("{ new = { file = 'r.csv', leaf = 'a', region = 'a' } }", "must be two columns"),
         ("{ new = { file = 'r.csv', leaf = 'x', region = 'b' } }", "no column 'x'"),
@@ -344,7 +344,7 @@ class TestEstimate:
             ("x,z\n01,a\n", [], "which attribute's codes are in the file"),
             ("GEOID,SEX\n01,a\n", [], "which attribute's codes are in the file"),
             ("GEOID,a,b\n01,a,b\n", [], "which of the file's 3 columns"),
-            ("x,z\n01,a\n", ["--attribute", "GEOIT"], "did you mean 'GEOID'"),
+            ("x,z\n01,a\n", ["--attribute", "GEOIT"], "Did you mean 'GEOID'"),
             ("GEOID,z\n01,a\n", ["--region", "y"], "no column 'y'"),
             ("GEOID,z\n01,a\n", ["sexes"], "none of its groups has the attribute 'GEOID'"),
         ],
@@ -421,7 +421,7 @@ class TestEstimate:
     @pytest.mark.parametrize(
         ("options", "says"),
         [
-            (["--by", "countie"], "neither an attribute .* did you mean 'county'"),
+            (["--by", "countie"], "neither an attribute .* Did you mean 'county'"),
             (["--by", "SEX", "--leaf", "x"], "describe a file, and --by names 'SEX'"),
             (["--by", "none.csv"], "no such crosswalk"),
         ],

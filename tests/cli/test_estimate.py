@@ -147,8 +147,8 @@ def test_bad_tables(out, tmp_path, content, says):
     ("arguments", "says"),
     [
         ([], "nothing to estimate"),
-        (["totel"], "did you mean 'total'"),
-        (["pyramid[age<=17]"], "'17' is no value of age; they are 0 to 5"),
+        (["totel"], "Did you mean 'total'"),
+        (["pyramid[age<=17]"], "age has no value '17'. Its values are 0 to 5"),
         (["total", "--confidence", "1.5"], "confidence = 1.5"),
         (["--from", "nowhere.csv"], "nowhere.csv: there is no such file"),
     ],

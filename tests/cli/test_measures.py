@@ -253,7 +253,7 @@ REFUSED = [
     ("unit = 10", "unit = 7", "a whole number of units 7 apart"),
     ("unit = 10", "unit = 0.00001", "at most 33,554,432 of them"),
     ("unit = 10", 'unit = "a"', "unit = 'a' must be a positive number"),
-    ("unit = 10", "units = 10", "unknown key 'units'; did you mean 'unit'?"),
+    ("unit = 10", "units = 10", "unknown key 'units'. Did you mean 'unit'?"),
     ('"none"', '"0"', "the label '0' of records without a value must be a string"),
     (', other = "none"', "", "queries ask 'sum' or 'total'"),
     ("{ records = 1 }", '{ replace_one = ["INCOME"] }', "within names 'INCOME', which is a"),

@@ -82,7 +82,7 @@ def test_a_column_of_persons_that_is_not_there(spec: Path) -> None:
     spec.write_text(SPEC.replace("PERSONID", "PERSON"), encoding="utf-8")
     ran = fitplug("run", spec)
     assert ran.code == 2
-    assert "has no column 'PERSON'; did you mean 'PERSONID'?" in ran.err
+    assert "has no column 'PERSON'. Did you mean 'PERSONID'?" in ran.err
 
 
 def test_a_column_of_persons_that_a_csv_has_by_another_name(tmp_path: Path) -> None:
@@ -90,14 +90,14 @@ def test_a_column_of_persons_that_a_csv_has_by_another_name(tmp_path: Path) -> N
     spec, data = tmp_path / "spec.toml", tmp_path / "a.csv"
     spec.write_text(SPEC.replace("PERSONID", "PERSN").replace("people.parquet", "a.csv"))
     for header, says in {
-        "SEX,AGE,PERSON": "did you mean 'PERSON'?",
-        "SEX,AGE,NUMBER": "check the spelling, and that this line names all columns, with commas "
+        "SEX,AGE,PERSON": "Did you mean 'PERSON'?",
+        "SEX,AGE,NUMBER": "Check the spelling, and that this line names all columns, with commas "
         "between them",
     }.items():
         data.write_text(f"{header}\n1,2,3\n")
         ran = fitplug("count", spec)
         assert ran.code == 2
-        assert f"a.csv has no column 'PERSN' on its first line; {says}\n" in ran.err
+        assert f"a.csv has no column 'PERSN' on its first line. {says}\n" in ran.err
         assert "NUMBER" not in ran.err
 
 

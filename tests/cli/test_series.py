@@ -103,7 +103,7 @@ def test_what_is_refused(tmp_path, spec):
     refuse(2, "--key", "begin", spec)
     periods = 'periods = "MONTH"'
     refuse(2, "cannot be drawn period by period", *begin, change=(periods, ""))
-    refuse(2, "did you mean", *begin, change=(periods, 'periods = "MONTHS"'))
+    refuse(2, "Did you mean", *begin, change=(periods, 'periods = "MONTHS"'))
     text = SPEC.replace('[ledger]\npath = "budget.db"\nrho = 10.0', "")
     refuse(2, "needs a ledger", *begin, change=(SPEC, f"ledger = false\n{text}"))
     refuse(2, "is a URL", *begin, change=('"out/"', '"memory://out"'))

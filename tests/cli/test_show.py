@@ -66,7 +66,7 @@ class TestShow:
 
     def test_refusals(self, root):
         for arguments, says in (
-            (["agess"], "no table 'agess'; did you mean 'ages'?"),
+            (["agess"], "no table 'agess'. Did you mean 'ages'?"),
             (["--csv"], "--csv prints one table"),
             (["ages", "--csv", "--json"], "leave out --json"),
         ):

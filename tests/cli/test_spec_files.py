@@ -89,7 +89,7 @@ class TestCodebooks:
     @pytest.mark.parametrize(
         ("content", "name", "message"),
         [
-            ("attribute,value\nSEXX,1\n", "c.csv", "c.csv says nothing of it; check the spelling"),
+            ("attribute,value\nSEXX,1\n", "c.csv", "c.csv says nothing of it. Check the spelling"),
             ("SEX,1\n", "c.csv", "no column 'attribute'"),
             ("attribute,value\nSEX\n", "c.csv", "line 2 has another number of cells"),
             ("attribute,value\nSEX,\n", "c.csv", "line 2 has no value, and no min and max"),
@@ -128,7 +128,7 @@ class TestCodebooks:
         domain = 'SEX = { codebook = "c.csv" }'
         refused(tmp_path, "there is no such codebook", domain=domain)
         domain = 'SEX = { codebook = "c.csv", othr = "x" }'
-        refused(tmp_path, "did you mean 'other'?", domain=domain)
+        refused(tmp_path, "Did you mean 'other'?", domain=domain)
         refused(tmp_path, "must be the path", domain="SEX = { codebook = 3 }")
         (tmp_path / "c.json").write_text('{"SEX": {"min": 1, "max": 2}}')
         domain = 'SEX = { codebook = "c.json", other = "x" }'
@@ -159,7 +159,7 @@ class TestTargets:
         found = load_spec(tmp_path / "spec.toml").workload["pyramid"].variances
         np.testing.assert_array_equal(found[:, 0], [25.0, 4.0])
         (tmp_path / "t.csv").write_text("SEX,std\nall,5\ngop,2\n")
-        with pytest.raises(SpecError, match="its SEX is not a row of the group; did you"):
+        with pytest.raises(SpecError, match="its SEX is not a row of the group"):
             load_spec(tmp_path / "spec.toml")
 
     @pytest.mark.parametrize(
@@ -168,8 +168,8 @@ class TestTargets:
             ("{}", "{} is not a query. Write one of ranges, rows, crosswalk"),
             ('{ rows = { a = ["1"] }, ranges = [] }', "rows and ranges is not a query"),
             ("{ rows = 3 }", "must be a mapping from labels to lists of values, not 3"),
-            ("{ rows = { a = [1] } }", "1 is no value of SEX; did you mean '1'"),
-            ("{ row = { a = [1] } }", "unknown key 'row'; did you mean 'rows'"),
+            ("{ rows = { a = [1] } }", "SEX has no value 1. Did you mean '1'"),
+            ("{ row = { a = [1] } }", "unknown key 'row'. Did you mean 'rows'"),
             ('["1", "2"]', "for sets of values { rows = { LABEL = [VALUE, ...] } }"),
         ],
     )
@@ -238,9 +238,9 @@ class TestTargets:
             ("SEX,std,moe\n1,3,4\n", "needs exactly one of the columns"),
             (
                 "SXE,std\n1,3\n",
-                "the name of column 1 is no attribute of 'pyramid'; did you mean 'SEX'?",
+                "the name of column 1 is no attribute of 'pyramid'. Did you mean 'SEX'?",
             ),
-            ("SEX,std\n3,3\n", "line 2: its SEX is not a row of the group; known: '1', '2'"),
+            ("SEX,std\n3,3\n", "line 2: its SEX is not a row of the group. Known: '1', '2'"),
             ("SEX,std\n1,x\n", "line 2: std is no number"),
             ("SEX,std\n1,-1\n", "line 2: std must be finite, greater than zero"),
             ("SEX,std\n1,nan\n", "line 2: std must be finite"),
@@ -257,7 +257,7 @@ class TestTargets:
             ),
             (
                 "group,SEX,std\npyramid,,3\npiramid,1,2\n",
-                "line 3: its group is not a query group of the spec; did you mean 'pyramid'",
+                "line 3: its group is not a query group of the spec. Did you mean 'pyramid'",
             ),
             ("", "the file of targets is empty"),
         ],

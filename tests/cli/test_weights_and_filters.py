@@ -169,7 +169,7 @@ def test_folders_that_are_not_read(tmp_path: Path) -> None:
             r"\[data\] where must give values by the name of a column",
         ),
         ("[data]", '[data]\nperson = "STUSAB"', r"\[data\] weight = 'POP' and person = 'STUSAB'"),
-        ("weight =", "weights =", r"unknown key \[data\] weights; did you mean 'weight'"),
+        ("weight =", "weights =", r"unknown key \[data\] weights. Did you mean 'weight'"),
     ],
 )
 def test_specs_that_are_wrong(tmp_path: Path, old: str, new: str, says: str) -> None:

@@ -517,7 +517,7 @@ def test_records_are_sorted_by_bucket_in_both_ways() -> None:
         (
             {"person": "idd", "unit": fp.AddRemove(1)},
             DataError,
-            "no column 'idd'; did you mean 'id'",
+            "no column 'idd'. Did you mean 'id'",
         ),
         ({"person": "weight", "unit": fp.AddRemove(1)}, DataError, "holds double, but persons"),
     ],

@@ -252,7 +252,7 @@ def test_a_column_missing_in_one_of_many_files(tmp_path: Path) -> None:
     for i in range(40):
         write(tmp_path / f"{i:02}.parquet")
     pq.write_table(pa.table({"sex": ["1"], "Age": [1]}), tmp_path / "27.parquet")
-    expected = f"{tmp_path}/27.parquet has no column 'age'; did you mean 'Age'?"
+    expected = f"{tmp_path}/27.parquet has no column 'age'. Did you mean 'Age'?"
     assert fails(tmp_path) == expected
 
 
@@ -474,7 +474,7 @@ def test_a_file_that_may_not_be_read() -> None:
 
 def test_what_cannot_be_wanted(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet")
-    with pytest.raises(DomainError, match="did you mean 'sex'"):
+    with pytest.raises(DomainError, match="Did you mean 'sex'"):
         fpd.count(path, (DOMAIN, [("sexx",)]))
     with pytest.raises(TablesError, match="names an attribute twice"):
         fpd.count(path, (DOMAIN, [("sex", "sex")]))

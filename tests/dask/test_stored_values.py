@@ -211,7 +211,7 @@ def test_a_missing_column_has_the_value_that_is_given(two_files: Path) -> None:
     [
         ({"age": 10}, "the domain does not have"),
         ({"age": "9"}, "the domain does not have"),
-        ({"agee": 9}, "which is not counted; did you mean 'age'"),
+        ({"agee": 9}, "which is not counted. Did you mean 'age'"),
         ({"id": "a"}, "all be one person's"),
     ],
 )

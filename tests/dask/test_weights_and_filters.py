@@ -469,7 +469,7 @@ def test_one_person_more_changes_only_its_own_rows(tmp_path: Path, seed: int) ->
 @pytest.mark.parametrize(
     ("options", "error", "says"),
     [
-        ({"weight": "popp"}, DataError, "no column 'popp'; did you mean 'pop'"),
+        ({"weight": "popp"}, DataError, "no column 'popp'. Did you mean 'pop'"),
         ({"weight": "share"}, DataError, "'share' holds double, but weights are integers"),
         ({"weight": "level"}, DataError, "'level' holds string, but weights are integers"),
         ({"weight": "flag"}, DataError, "'flag' holds bool, but weights are integers"),
@@ -483,7 +483,7 @@ def test_one_person_more_changes_only_its_own_rows(tmp_path: Path, seed: int) ->
             "do not go together",
         ),
         ({"weight": "state"}, DataError, "weights must be given by a column 'state' of the files"),
-        ({"where": {"levle": "x"}}, DataError, "no column 'levle'; did you mean 'level'"),
+        ({"where": {"levle": "x"}}, DataError, "no column 'levle'. Did you mean 'level'"),
         ({"where": {"level": 40}}, DataError, "holds string, but where gives integers; .* where"),
         ({"where": {"code": "7"}}, DataError, "holds int64, but where gives strings"),
         ({"where": {"share": "1"}}, DataError, "holds double, but where gives strings"),

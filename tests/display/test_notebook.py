@@ -194,7 +194,7 @@ def test_plots_of_many_values_and_of_too_many_attributes():
     assert any("," in text for text in texts(bands))
     with pytest.raises(fp.WorkloadError, match="3 attributes"):
         release.plot("three")
-    with pytest.raises(KeyError, match="did you mean"):
+    with pytest.raises(KeyError, match="Did you mean"):
         release.plot("thre")
     with pytest.raises(fp.WorkloadError, match="confidence"):
         release.plot("a x c", confidence=2.0)

@@ -173,7 +173,7 @@ def test_a_new_kind_is_one_class_and_its_registration(
     monkeypatch.setattr(domains, "KINDS", (*domains.KINDS, Angles))
     domain = fp.Domain({"sex": ["1", "2"], "angle": Angles(4)})
     assert fp.Domain.from_spec(domain.spec()) == domain
-    with pytest.raises(fp.DomainError, match="unknown key 'angel'; did you mean 'angles'"):
+    with pytest.raises(fp.DomainError, match=r"unknown key 'angel'. Did you mean 'angles'"):
         fp.Domain.from_spec({"a": {"angel": 4}})
     groups = [
         fp.queries({"angle": fp.ranges([("90°", "270°")])}, std=1.0, name="range"),

@@ -205,10 +205,10 @@ def test_spec_round_trip() -> None:
         ({"dates": ["2020-01-01"]}, "must be two dates"),
         (
             {"dates": ["2020-01-01", "2020-12-31"], "per": "year"},
-            "unknown key 'per'; known: 'by', 'dates'",
+            "unknown key 'per'. Known: 'by', 'dates'",
         ),
         ({"prefix": 2}, "'categories' is missing"),
-        ({"prefix": 2, "categories": ["01"], "others": "x"}, "'others'; did you mean 'other'"),
+        ({"prefix": 2, "categories": ["01"], "others": "x"}, "'others'. Did you mean 'other'"),
     ],
 )
 def test_bad_specs(spec: Any, says: str) -> None:

@@ -115,11 +115,11 @@ class TestCells:
         (lambda: fp.Bins([0, 5, 3]), "3 follows 5"),
         (lambda: fp.Bins([0, float("nan")]), "nan"),
         (lambda: fp.Bins([0, float("inf")]), "inf"),
-        (lambda: fp.Domain.from_spec({"a": {"integer": [0, 1]}}), "did you mean 'integers'"),
+        (lambda: fp.Domain.from_spec({"a": {"integer": [0, 1]}}), "Did you mean 'integers'"),
         (lambda: fp.Domain.from_spec({"a": {"bins": [0, 1], "oter": 1}}), "'oter'"),
         (lambda: fp.Domain.from_spec({"a": {"integers": [0]}}), "two numbers"),
         (lambda: fp.Domain.from_spec({"a": 5}), "no attribute"),
-        (lambda: PEOPLE["sax"], "did you mean 'sex'"),
+        (lambda: PEOPLE["sax"], "Did you mean 'sex'"),
     ],
 )
 def test_bad_domains_say_what_and_why(build, says):
@@ -166,7 +166,7 @@ class TestTables:
             ({("sex",): [-1, 2]}, "negative"),
             ({("sex",): [1.0, 2.0]}, "integers"),
             ({("sex",): [2**62, 2**62]}, "overflow"),
-            ({("sax",): [1, 2]}, "did you mean 'sex'"),
+            ({("sax",): [1, 2]}, "Did you mean 'sex'"),
             ({("sex", "sex"): [[1, 2], [3, 4]]}, "twice"),
             ({("sex",): [1, 2], ("age",): [1, 1, 1, 1, 1]}, "disagree in total"),
         ],

@@ -191,8 +191,8 @@ def test_bad_hierarchies_say_what_and_why(levels, leaves, says):
     [
         ({"levels": ["s"]}, "'geo': 'leaves' is missing"),
         ({"leaves": [["a"]]}, "'geo': 'levels' is missing"),
-        ({"levels": ["s"], "leafs": [["a"]]}, "unknown key 'leafs'; did you mean 'leaves'"),
-        ({"level": ["s"]}, "unknown key 'level'; did you mean 'levels'"),
+        ({"levels": ["s"], "leafs": [["a"]]}, "unknown key 'leafs'. Did you mean 'leaves'"),
+        ({"level": ["s"]}, "unknown key 'level'. Did you mean 'levels'"),
         ({"levels": ["s"], "leaves": [["a", "b"]]}, "'geo': leaf"),
         (7, "levels = "),
     ],
@@ -203,14 +203,14 @@ def test_bad_specs_say_what_and_why(written, says):
 
 
 def test_an_unknown_level_gets_a_hint():
-    with pytest.raises(fp.WorkloadError, match=r"geo = 'contry' .*did you mean 'county'"):
+    with pytest.raises(fp.WorkloadError, match=r"geo = 'contry' .*Did you mean 'county'"):
         fp.Workload(DOMAIN, [fp.queries({"geo": "contry"}, std=1.0)])
-    with pytest.raises(fp.WorkloadError, match=r"no kind of query; known: .*'total', 'state'"):
+    with pytest.raises(fp.WorkloadError, match=r"no kind of query. Known: .*'total', 'state'"):
         fp.Workload(DOMAIN, [fp.queries({"geo": "?"}, std=1.0)])
     with pytest.raises(fp.WorkloadError, match="sex = 'county' is no kind"):
         fp.Workload(DOMAIN, [fp.queries({"sex": "county"}, std=1.0)])
     for ask in (GEO.intervals, GEO.labels_at):
-        with pytest.raises(fp.DomainError, match="did you mean 'state'"):
+        with pytest.raises(fp.DomainError, match="Did you mean 'state'"):
             ask("stat")
 
 
@@ -380,7 +380,7 @@ def test_a_spec_file(tmp_path):
 @pytest.mark.parametrize(
     ("right", "wrong", "says"),
     [
-        ('"county"', '"contry"', "did you mean 'county'"),
+        ('"county"', '"contry"', "Did you mean 'county'"),
         ("county = 5", "total = 5", "[domain] attribute 'GEOID': level 'total'"),
         ("[1, 11]", "[1]", "[domain] attribute 'AREA': leaf [1] has 1 label(s)"),
         ("leaves = [[", "leafs = [[", "[domain] attribute 'AREA': unknown key 'leafs'"),

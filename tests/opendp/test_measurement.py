@@ -235,7 +235,7 @@ class TestRelease:
     @pytest.mark.parametrize(
         ("coefficients", "says"),
         [
-            ({"rase": 1}, "did you mean 'race'"),
+            ({"rase": 1}, "Did you mean 'race'"),
             ({"race": [1, 2]}, "shape"),
             ({"race": math.nan}, "finite"),
         ],

@@ -290,7 +290,7 @@ def test_the_papers_solver_makes_plans_that_verify_too(W):
 
 
 def test_an_unknown_solver_is_named():
-    with pytest.raises(fp.InputError, match="did you mean 'sm2'"):
+    with pytest.raises(fp.InputError, match="Did you mean 'sm2'"):
         fp.design(fp.Workload.from_matrix(prefix(2), std=1.0), solver="sm3")
 
 

@@ -276,7 +276,7 @@ class TestHeaders:
         data.write_text(f"SEXZEBRACANARY,{NAME}\n1,2\n")
         spec.write_text(SPEC.replace("SEX", "SEXZEBRACANAR"))
         ran = fitplug("count", spec)
-        assert "check the spelling" in ran.err
+        assert "Check the spelling" in ran.err
         assert "SEXZEBRACANARY" not in ran.err
 
     def test_files_made_of_a_table_without_header_are_not_quoted(self, tmp_path: Path) -> None:
@@ -375,7 +375,7 @@ def test_records_that_are_no_columns_are_named_by_their_type(
 
 
 def test_a_name_in_another_case_is_shown() -> None:
-    with pytest.raises(fp.DataError, match="did you mean 'Sex '"):
+    with pytest.raises(fp.DataError, match="Did you mean 'Sex '"):
         fp.Tables.from_records(DOMAIN, {"Sex ": ["1"]}, [("sex",)])
-    with pytest.raises(fp.DataError, match="check the spelling"):
+    with pytest.raises(fp.DataError, match="Check the spelling"):
         fp.Tables.from_records(DOMAIN, {"sexy": ["1"]}, [("sex",)])

@@ -127,7 +127,7 @@ class TestNonnegative:
     @pytest.mark.parametrize(
         ("totals", "says"),
         [
-            ({"totel": 3}, "did you mean 'total'"),
+            ({"totel": 3}, "Did you mean 'total'"),
             ({"pyramid": 3}, "'pyramid' has 12 answers"),
             ({"total / total": 3}, "is a ratio"),
             ({"total": "many"}, "'many' is not a finite number"),

@@ -147,7 +147,7 @@ class TestEach:
 
     def test_what_is_wrong_is_said_when_it_comes(self):
         found = people.release().estimate_each(["total", "totel"])
-        with pytest.raises(fp.WorkloadError, match="did you mean 'total'"):
+        with pytest.raises(fp.WorkloadError, match="Did you mean 'total'"):
             list(found)
 
 
@@ -253,7 +253,7 @@ class TestIntervals:
 
     def test_what_is_wrong_is_named(self):
         release = people.release()
-        with pytest.raises(fp.WorkloadError, match=r"'mine'.*did you mean 'total'"):
+        with pytest.raises(fp.WorkloadError, match=r"'mine'.*Did you mean 'total'"):
             release.estimate_all({"mine": "totel"})
         with pytest.raises(fp.WorkloadError, match=r"'mine'.*shape"):
             release.estimate_all({"mine": {"pyramid": [1, 2, 3]}})

@@ -82,7 +82,7 @@ def test_tables_say_what_they_are(release):
 
 
 def test_bad_requests(release):
-    with pytest.raises(KeyError, match="did you mean 'total'"):
+    with pytest.raises(KeyError, match="Did you mean 'total'"):
         release.to_arrow("totel")
     with pytest.raises(fp.WorkloadError, match="confidence"):
         release.to_arrow("total", confidence=1.0)

@@ -63,16 +63,16 @@ def test_rows_are_those_of_the_matrix(name, asked, expected):
 @pytest.mark.parametrize(
     ("name", "asked", "says"),
     [
-        ("COUNTY", {"x": ["15002"]}, "row 'x': '15002' is no value of COUNTY; did you mean"),
+        ("COUNTY", {"x": ["15002"]}, "row 'x': COUNTY has no value '15002'. Did you mean"),
         (
             "COUNTY",
             {"x": [1, 0, 0, 1]},
-            "1 is no value of COUNTY.*a list names values, and a table",
+            "COUNTY has no value 1.*A list names values; a table",
         ),
-        ("SEX", {"x": ["3"]}, "'3' is no value of SEX; known: '1', '2'"),
-        ("SEX", {"x": [True]}, "True is no value of SEX"),
-        ("AGE", {"x": [7]}, "they are -1 to 3"),
-        ("INC", {"x": [0]}, "0 is no value of INC"),
+        ("SEX", {"x": ["3"]}, "SEX has no value '3'. Known: '1', '2'"),
+        ("SEX", {"x": [True]}, "SEX has no value True"),
+        ("AGE", {"x": [7]}, "Its values are -1 to 3"),
+        ("INC", {"x": [0]}, "INC has no value 0"),
         ("COUNTY", {"x": []}, "row 'x' names no value"),
         ("COUNTY", {"x": "15001"}, "row 'x' must be a list of values"),
         ("COUNTY", {"x": 3}, "row 'x' must be a list of values.*not 3"),
@@ -144,8 +144,8 @@ def test_labels_in_tables_and_expressions(release):
     ("text", "says"),
     [
         ("coast", "those of a matrix; select some by label, COUNTY = coast"),
-        ("coast[COUNTY = 0]", "there is no row '0' of COUNTY; known: 'coast'"),
-        ("coast[COUNTY = cost]", "did you mean 'coast'"),
+        ("coast[COUNTY = 0]", "there is no row '0' of COUNTY. Known: 'coast'"),
+        ("coast[COUNTY = cost]", "Did you mean 'coast'"),
         ("coast[COUNTY != coast]", "selected by COUNTY = label"),
         ("overlap[COUNTY in [west, end]]", "share people, who would count more than once"),
     ],

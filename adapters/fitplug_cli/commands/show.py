@@ -41,7 +41,7 @@ def show(
     release = Release.load(folder)
     known = release.plan.workload.names
     if table is not None and table not in known:
-        raise InputError(f"{folder} has no table {table!r}; {suggest_nearest(table, known)}")
+        raise InputError(f"{folder} has no table {table!r}. {suggest_nearest(table, known)}")
     if as_csv:
         if table is None or as_json:
             raise InputError("--csv prints one table. Name a TABLE, and leave out --json.")

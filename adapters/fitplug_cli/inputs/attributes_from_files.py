@@ -242,5 +242,5 @@ def _check_keys(given: Mapping[str, Any], allowed: Sequence[str]) -> None:
     for key in given:
         if key not in allowed:
             raise DomainError(
-                f"unknown key {key!r}; {suggest_nearest(key, [*allowed, CROSSWALK_KEY])}"
+                f"unknown key {key!r}. {suggest_nearest(key, [*allowed, CROSSWALK_KEY])}"
             )

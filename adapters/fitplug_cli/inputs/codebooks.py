@@ -56,7 +56,7 @@ def fill_in_entry(name: str, value: Any, folder: Path) -> Any:
     path = folder / value[CODEBOOK_KEY]
     entries = read_codebook(path)
     if name not in entries:
-        raise DomainError(f"{path} says nothing of it; {suggest_column(name, entries)}")
+        raise DomainError(f"{path} says nothing of it. {suggest_column(name, entries)}")
     try:
         Domain.from_spec({name: entries[name]})
     except DomainError:  # its message may quote the file

@@ -86,7 +86,7 @@ def _read_crosswalk_of_spec(
         )
     for key, value in keys.items():
         if key not in _KEYS:
-            raise error(f"{CROSSWALK_KEY}: unknown key {key!r}; {suggest_nearest(key, _KEYS)}")
+            raise error(f"{CROSSWALK_KEY}: unknown key {key!r}. {suggest_nearest(key, _KEYS)}")
         if not isinstance(value, str):
             raise error(f"{CROSSWALK_KEY}: {key} must be a text")
     file = CodeFile(folder / keys["file"], "crosswalk", error)

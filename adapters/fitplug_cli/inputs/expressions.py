@@ -158,7 +158,7 @@ def find_regions(selector: Selector, options: RegionOptions) -> Regions:
             levels = [level for name in domain.names for level in domain[name].levels]
             raise WorkloadError(
                 f"--by: {by!r} is neither an attribute of the release, nor a level of one, nor "
-                f"a file of codes and regions; {suggest_nearest(by, [*domain.names, *levels])}"
+                f"a file of codes and regions. {suggest_nearest(by, [*domain.names, *levels])}"
             )
         return read_crosswalk_of_release(selector, path, *options[1:])
     if options.attribute or options.leaf or options.region:

@@ -143,14 +143,14 @@ def _read_rows(
         if column not in known:
             whose = "the domain" if by_group else repr(name)
             raise WorkloadError(
-                f"{path}: the name of column {number} is no attribute of {whose}; "
+                f"{path}: the name of column {number} is no attribute of {whose}. "
                 f"{suggest_nearest(column, known)}"
             )
     rows = []
     for number, cells in file.iterate_rows():
         if by_group and cells["group"] not in groups:
             raise WorkloadError(
-                f"{file.locate(number)}: its group is not a query group of the spec; "
+                f"{file.locate(number)}: its group is not a query group of the spec. "
                 f"{suggest_nearest(cells['group'], groups)}"
             )
         if not by_group or cells["group"] == name:
@@ -211,7 +211,7 @@ def _find_row(file: CodeFile, row: _Row, f: Factor, known: Mapping[str, int]) ->
         return slice(None)
     if label not in known:
         raise WorkloadError(
-            f"{file.locate(row.number)}: its {f.attribute} is not a row of the group; "
+            f"{file.locate(row.number)}: its {f.attribute} is not a row of the group. "
             f"{suggest_nearest(label, list(known))}"
         )
     return known[label]

@@ -54,7 +54,7 @@ def explain_validation(error: ValidationError) -> str:
     section = Document.model_fields.get(keys[0])
     if first["type"] == "extra_forbidden":
         known = _list_keys(section) if section and len(keys) > 1 else list(Document.model_fields)
-        return f"unknown key {where}; {suggest_nearest(keys[-1], known)}"
+        return f"unknown key {where}. {suggest_nearest(keys[-1], known)}"
     if keys[0] == "privacy" and (first["type"] == "missing" or keys[1:] == ["unit"]):
         return f"[privacy] unit {_find_unit_fault(first)}: {HOW_TO_WRITE_UNIT}"
     if keys == ["ledger"]:

@@ -84,7 +84,7 @@ def build_group(
         if key not in domain:
             known = ("name", TARGETS_KEY, *TARGET_KEYS, *domain.names)
             raise WorkloadError(
-                f"{where}: {key!r} is neither an attribute of the domain nor a key of a query; "
+                f"{where}: {key!r} is neither an attribute of the domain nor a key of a query. "
                 f"{suggest_nearest(key, known)}"
             )
         try:
@@ -127,7 +127,7 @@ def _build_factor(name: str, value: Any, domain: Domain, folder: Path) -> Any:
         kinds = ("ranges", "rows", CROSSWALK_KEY)
         for key in value:
             if key not in kinds:
-                raise WorkloadError(f"unknown key {key!r}; {suggest_nearest(key, kinds)}")
+                raise WorkloadError(f"unknown key {key!r}. {suggest_nearest(key, kinds)}")
         if len(value) != 1:
             keys = " and ".join(value) or "{}"
             raise WorkloadError(f"{keys} is not a query. Write one of {', '.join(kinds)}")

@@ -352,7 +352,7 @@ class _ColumnCheck:
         file = self._file
         if file.format in TEXT_FORMATS:
             return DataError(
-                f"{file.path} has no column {name!r} on its first line; "
+                f"{file.path} has no column {name!r} on its first line. "
                 f"{self._suggest_header_name(name)}"
             )
         names = list(file.entry.columns) if file.entry is not None else self._schema.names
@@ -363,7 +363,7 @@ class _ColumnCheck:
             if can_name_columns(names)
             else suggest_column(name, known)
         )
-        return DataError(f"{file.path} has no column {name!r}; {suggested}{advice}")
+        return DataError(f"{file.path} has no column {name!r}. {suggested}{advice}")
 
     def _suggest_header_name(self, name: str) -> str:
         """Say what to do about a column that the first line of a text does not name.
@@ -374,9 +374,9 @@ class _ColumnCheck:
         names = list(self._schema.names)
         if can_name_columns(names) and any(stored in names for stored in self.stored.values()):
             suggested = suggest_nearest(name, names)
-            if suggested.startswith("did you mean"):
+            if suggested.startswith("Did you mean"):
                 return suggested
-        return "check the spelling, and that this line names all columns, with commas between them"
+        return "Check the spelling, and that this line names all columns, with commas between them"
 
 
 def _encode_folder_key(key: FolderKey, attribute: Encoder, wording: _Wording) -> int:

@@ -194,7 +194,7 @@ class Series:
         index = attribute.find_cell(period)
         if index is None or not 0 <= index < attribute.size:
             raise InputError(
-                f"{self.record.periods} has no period {period!r}; {attribute.suggest(period)}"
+                f"{self.record.periods} has no period {period!r}. {attribute.suggest(period)}"
             )
         return index
 

@@ -188,7 +188,7 @@ def test_queries_of_fewer_directions_than_cells():
 @pytest.mark.parametrize(
     ("options", "kind", "says"),
     [
-        ({"periods": "YEAR"}, InputError, "known: 'REGION', 'MONTH'"),
+        ({"periods": "YEAR"}, InputError, "Known: 'REGION', 'MONTH'"),
         ({"periods": 3}, InputError, "must be an attribute"),
         ({"periods": "MONTH", "unit": fp.ReplaceOne()}, BudgetError, "when all periods are over"),
         ({"periods": "MONTH", "solver": "sm2", "max_iterations": 3}, None, ""),
