@@ -230,7 +230,7 @@ def _build_pairs(
         return _build_tree(workload, unit, symmetric, tree, TreePairStructure)
     has_trees = any(find_tree_levels(workload, name) for name in asymmetric)
     can_be_product = len(workload.attributes) > 1 and not has_trees
-    if can_be_product and (family or (family is None and not pairs.fits)):
+    if can_be_product and (family or (family is None and not (pairs.fits or pairs.fits_named))):
         return _build_product(pairs, ProductPairStructure)
     pairs.check_size()
     return pairs

@@ -23,13 +23,21 @@ from typing import Any
 
 import numpy as np
 
-from fitplug.numeric import AnyArray, FloatArray, IntArray, frozen_property, to_positions
+from fitplug.neighbours.persons import RecordSets
+from fitplug.numeric import (
+    AnyArray,
+    FloatArray,
+    IndexArray,
+    IntArray,
+    frozen_property,
+    to_positions,
+)
 from fitplug.workload import classify_cells
 
 MOST_PAIRS = 2_000_000
 """The most classes of pairs of cells. Their weights take 0.6 GB in a design then."""
 
-_TILE = 4_000_000
+TILE = 4_000_000
 """About the most classes of pairs whose costs are computed at once."""
 
 
@@ -56,6 +64,15 @@ def ground_queries(W: FloatArray, regions: IntArray, references: IntArray) -> Gr
     """
     public = W[:, references]
     return GroundedQueries(W - public[:, regions], public)
+
+
+@dataclass(frozen=True, eq=False)
+class PairEnds:
+    """Classes of pairs: two nodes and the number of a set D, shapes (v,)."""
+
+    first: IndexArray
+    second: IndexArray
+    moves: IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,20 +111,39 @@ class CellPairs:
     @frozen_property
     def ends(self) -> tuple[IntArray, IntArray]:
         """The two nodes of each pair of different nodes, the first before the second, (k,) each."""
-        regions = self.regions[self.cells]
-        sizes = np.bincount(to_positions(regions))
-        pairs = [np.triu_indices(size, 1) for size in sizes.tolist()]
-        starts = np.cumsum(sizes) - sizes
+        pairs = [np.triu_indices(size, 1) for size in self.region_sizes.tolist()]
+        starts = [region.start for region in self.region_slices]
         first, second = (
             np.concatenate([ends[i] + start for ends, start in zip(pairs, starts, strict=True)])
             for i in (0, 1)
         )
         return first, second
 
+    @frozen_property
+    def region_of_node(self) -> IntArray:
+        """The region of each node, shape (N,), ascending."""
+        return self.regions[self.cells]
+
+    @frozen_property
+    def region_sizes(self) -> IntArray:
+        """The number of nodes of each region, shape (regions,)."""
+        return np.bincount(to_positions(self.region_of_node))
+
+    @property
+    def region_slices(self) -> list[slice]:
+        """The nodes of each region."""
+        stops = np.cumsum(self.region_sizes)
+        starts = stops - self.region_sizes
+        return [slice(i, j) for i, j in zip(starts.tolist(), stops.tolist(), strict=True)]
+
+    @property
+    def _bits(self) -> IntArray:
+        return np.asarray(1 << np.arange(self.free, dtype=np.int64))
+
     @property
     def count(self) -> int:
         """The number of classes of pairs."""
-        sizes = np.bincount(to_positions(self.regions[self.cells])).astype(object)
+        sizes = self.region_sizes.astype(object)
         different = int((sizes * (sizes - 1) // 2).sum())
         return self.sets * (different + self.nodes) - self.nodes
 
@@ -142,11 +178,40 @@ class CellPairs:
 
     def list_tiles(self) -> Iterator[tuple[slice, slice]]:
         """List nodes i and j >= i of one region, so that every pair is in a tile of i and j."""
-        sizes = np.bincount(to_positions(self.regions[self.cells]))
-        for stop, size in zip(np.cumsum(sizes).tolist(), sizes.tolist(), strict=True):
-            step = max(1, _TILE // (size * self.sets))
-            for start in range(stop - size, stop, step):
-                yield slice(start, min(start + step, stop)), slice(start, stop)
+        for region in self.region_slices:
+            step = max(1, TILE // ((region.stop - region.start) * self.sets))
+            for start in range(region.start, region.stop, step):
+                yield slice(start, min(start + step, region.stop)), slice(start, region.stop)
+
+    def name(self, first: IntArray, second: IntArray, moves: IntArray) -> RecordSets:
+        """Name classes of pairs: two nodes and the number of a set D, shapes (v,).
+
+        A pair is two records in the first cells of the nodes, the earlier one first. Their labels
+        differ in the attributes of D.
+        """
+        ends = self.cells[np.sort(np.stack([first, second], axis=1), axis=1)]
+        labels = np.zeros((len(ends), 2, self.free), dtype=np.int64)
+        labels[:, 1] = np.asarray(moves)[:, None] >> np.arange(self.free) & 1
+        return RecordSets(ends, labels)
+
+    def find_ends(self, named: RecordSets) -> PairEnds:
+        """Find the nodes and the sets D of pairs that are named."""
+        first, second = self.node_of_cell[named.cells].T
+        return PairEnds(first, second, named.find_differing()[:, 0, 1] @ self._bits)
+
+    def check_form(self, named: RecordSets) -> None:
+        """Check that these are pairs of cells of one region.
+
+        Raises:
+            ValueError: If a shape, a type or a number is out of range, or the regions differ.
+        """
+        cells, labels = named.cells, named.labels
+        fits = cells.dtype == labels.dtype == np.int64
+        fits = fits and cells.ndim == 2 and cells.shape[1] == 2 and len(cells) > 0
+        fits = fits and labels.shape == (len(cells), 2, self.free)
+        fits = fits and 0 <= int(cells.min()) <= int(cells.max()) < len(self.regions)
+        if not fits or np.diff(self.regions[cells], axis=1).any():
+            raise ValueError("the differences are not pairs of cells between which a record moves")
 
 
 def find_pairs(W: FloatArray, regions: IntArray, free: int) -> CellPairs:

@@ -28,6 +28,7 @@ record are 0.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -51,22 +52,37 @@ from fitplug.neighbours import (
 )
 from fitplug.numeric import AnyArray, BoolArray, FloatArray, IntArray, frozen_property
 
-MOST_PAIR_CELLS = 20_000
+MOST_PAIR_CELLS = 30_000
 """The most dense cells."""
+
+MOST_NAMED_ENTRIES, MOST_RANK_WORK, MOST_COST_WORK = 40_000_000, 4e8, 5e11
+"""Where some classes of pairs have weights, the most coefficients of all blocks together, the most
+operations with the cubes of their dimensions, and the most to compute what all pairs cost."""
 
 
 @dataclass(frozen=True, eq=False)
 class PairStructure(MatrixStructure):
-    """Blocks over the dense cells, whose differences are classes of pairs of cells."""
+    """Blocks over the dense cells, whose differences are classes of pairs of cells.
+
+    Attributes:
+        named: The differences that have dual weights; None for all, or for those that a design
+            begins with.
+    """
+
+    named: RecordSets | None = None
 
     def __str__(self) -> str:
         if not self.symmetric:
-            return f"{self.pairs.nodes:,} cells told apart, {self.differences:,} pairs of them"
-        return f"{super().__str__()}, {self.differences:,} kinds of pairs of cells"
+            return f"{self.pairs.nodes:,} cells told apart, {self.pairs.count:,} pairs of them"
+        return f"{super().__str__()}, {self.pairs.count:,} kinds of pairs of cells"
 
     @property
     def differences(self) -> int:
-        return self.pairs.count
+        return self.pairs.count if self.named is None else len(self.named)
+
+    @property
+    def arrays_in_files(self) -> Mapping[str, IntArray]:
+        return {} if self.named is None else self.named.arrays_in_file
 
     @property
     def profile_size(self) -> int:
@@ -79,13 +95,25 @@ class PairStructure(MatrixStructure):
 
     @property
     def fits(self) -> bool:
-        """Whether there are few enough cells and classes of pairs of them to consider all."""
+        """Whether there are few enough classes of pairs of cells to give all of them weights."""
         return (
             self.cells <= MOST_PAIR_CELLS
             and self.entries <= MAX_ENTRIES
             and self.pairs.count <= MOST_PAIRS
             and len(self.blocks) * self.pairs.nodes**2 <= 4 * MOST_PAIRS
         )
+
+    @property
+    def fits_named(self) -> bool:
+        """Whether all pairs can be considered, and those that cost the most have weights."""
+        if self.cells > MOST_PAIR_CELLS or self.entries > MOST_NAMED_ENTRIES:
+            return False
+        counts = np.bincount(
+            self.subsets.pairs[1], self.row_counts[self.subsets.pairs[0]], len(self.blocks)
+        )
+        ranks = np.minimum(counts, self.cells)
+        pairs = 2.0 ** len(self.free) * self.cells**2 / self.regions_count
+        return float((ranks**3).sum()) <= MOST_RANK_WORK and pairs * ranks.sum() <= MOST_COST_WORK
 
     def check_size(self) -> None:
         if self.cells > MOST_PAIR_CELLS:
@@ -95,13 +123,14 @@ class PairStructure(MatrixStructure):
                 f"use fewer attributes or cells, or {TWO_CHANGES}"
             )
         super().check_size()
-        if (pairs := self.pairs.count) > MOST_PAIRS:
+        takes_some = self.fits_named
+        if not takes_some and (pairs := self.pairs.count) > MOST_PAIRS:
             raise WorkloadError(
                 f"the queries tell {self.pairs.nodes:,} cells apart, which makes {pairs:,} pairs "
                 f"between which a record may move; up to {MOST_PAIRS:,} can be designed for: ask "
                 f"for less detail, or {TWO_CHANGES}"
             )
-        if not self.fits:
+        if not takes_some and not self.fits:
             raise WorkloadError(
                 f"the workload has {len(self.blocks):,} blocks over {self.pairs.nodes:,} cells, "
                 "too many for the unit of privacy ReplaceOne: ask fewer attributes together, or "
@@ -130,7 +159,7 @@ class PairStructure(MatrixStructure):
     def grounded(self) -> Mapping[int, GroundedQueries]:
         """By block, those of which public totals answer a part, modulo these totals."""
         unmoved = np.flatnonzero(~np.isin(self.blocks, self.free).any(axis=1)).tolist()
-        build, references = super().build_block_matrix, self._references
+        build, references = super().build_block_matrix, self.references
         return {b: ground_queries(build(b), self.regions, references) for b in unmoved}
 
     @frozen_property
@@ -152,7 +181,13 @@ class PairStructure(MatrixStructure):
         return tuple(axis for axis, name in enumerate(self.dense) if name in public)
 
     @property
-    def _references(self) -> IntArray:
+    def regions_count(self) -> int:
+        """The number of regions of dense cells."""
+        shape = self.workload.domain.shape_of(self.dense)
+        return math.prod(shape[axis] for axis in self._kept_axes)
+
+    @frozen_property
+    def references(self) -> IntArray:
         """The reference cell of each region, shape (regions,)."""
         shape = self.workload.domain.shape_of(self.dense)
         kept = [shape[axis] if axis in self._kept_axes else 1 for axis in range(len(shape))]
@@ -205,8 +240,36 @@ class PairStructure(MatrixStructure):
             table = mix_sets(table, (1, same[a]), (1, other[a]), bit)
         return table
 
+    def list_ratios(self) -> tuple[list[float], list[float]]:
+        """List 1, and the ratio -1 / (n_a - 1) of two cells to one, of each attribute."""
+        other = [-1.0 / (n - 1) if n > 1 else 0.0 for n in self.sizes]
+        return [1.0] * len(other), other
+
+    def multiply_ratios(self, moves: IntArray) -> FloatArray:
+        """Multiply kappa_A(D) for each noisy block and sets D (v,), shape (blocks, v)."""
+        _, other = self.list_ratios()
+        factors = np.ones((len(self._places), len(moves)))
+        for factor, (place, _) in zip(factors, self._places, strict=True):
+            for bit, a in enumerate(self.free.tolist()):
+                if place >> bit & 1:
+                    factor[moves >> bit & 1 == 1] *= other[a]
+        return factors
+
+    def check_named(self) -> None:
+        """Check the differences that have dual weights.
+
+        Raises:
+            PlanError: If they are not differences between neighbours.
+        """
+        if self.named is None:
+            return
+        try:
+            self.pairs.check_form(self.named)
+        except ValueError as error:
+            raise PlanError(str(error)) from None
+
     def sum_moments(self, p: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Sum v v' of the differences, times their weights, for the noisy blocks.
+        """Sum v v' of all differences, times their weights, for the noisy blocks.
 
         Args:
             p: The weights of the classes of pairs, shape (differences,).
@@ -251,12 +314,8 @@ _CHUNK = 1_000_000
 class MoveStructure(PairStructure):
     """Blocks of one number each, and the moves of a record that have dual weights.
 
-    Attributes:
-        named: The moves that have dual weights, as records with a label for each of the attributes
-            `free`; None for all moves, or for those that a design begins with.
+    Moves that are named are records with a label for each of the attributes `free`.
     """
-
-    named: RecordSets | None = None
 
     def __str__(self) -> str:
         blocks = super(PairStructure, self).__str__()
@@ -279,10 +338,6 @@ class MoveStructure(PairStructure):
     @property
     def differences(self) -> int:
         return len(self.moves if self.named is None else self.named)
-
-    @property
-    def arrays_in_files(self) -> Mapping[str, IntArray]:
-        return {} if self.named is None else self.named.arrays_in_file
 
     @property
     def remedy(self) -> str:
@@ -311,12 +366,7 @@ class MoveStructure(PairStructure):
                 f"{MOST_MOVED_BLOCKS:,} can be designed for: use fewer attributes, or {TWO_CHANGES}"
             )
 
-    def check_moves(self) -> None:
-        """Check that the moves are sets of attributes along which a record may move.
-
-        Raises:
-            PlanError: If they are not.
-        """
+    def check_named(self) -> None:
         if self.named is None:
             return
         cell = np.zeros(1, dtype=np.int64)

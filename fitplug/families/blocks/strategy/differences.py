@@ -77,6 +77,10 @@ class PairStrategy(MatrixStrategy[PairStructure]):
         most = int(largest_costs.max())
         return StrategyCost(most, above[structure.pairs.node_of_cell], SATURATION // entry)
 
+    def check_blocks(self) -> None:
+        self.structure.check_named()
+        super().check_blocks()
+
     def check_block_set(self, block_set: BlockSet) -> None:
         super().check_block_set(block_set)
         structure, block, basis = self.structure, int(block_set.blocks[0]), block_set.basis
@@ -107,7 +111,7 @@ class MoveStrategy(MatrixStrategy[MoveStructure]):
         return StrategyCost(largest, above, max_records)
 
     def check_blocks(self) -> None:
-        self.structure.check_moves()
+        self.structure.check_named()
         super().check_blocks()
 
     def compute_attained_square(self) -> int | None:
