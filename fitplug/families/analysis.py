@@ -13,7 +13,8 @@ from fitplug.families.base.structure import Structure, list_names
 from fitplug.families.base.subsets import Subsets, find_subsets, pad_sets
 from fitplug.families.base.tree_shape import find_tree_levels, is_tree, targets_vary
 from fitplug.families.blocks.shape.matrices import MAX_ENTRIES, MatrixStructure, PersonStructure
-from fitplug.families.blocks.shape.pairs import MoveStructure, PairStructure
+from fitplug.families.blocks.shape.moves import MoveStructure
+from fitplug.families.blocks.shape.pairs import PairStructure
 from fitplug.families.chain.shape import ChainStructure, add_chain, is_chain
 from fitplug.families.product.shape.pairs import ProductPairStructure
 from fitplug.families.product.shape.products import ProductStructure

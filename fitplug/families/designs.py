@@ -13,7 +13,8 @@ from fitplug.families.blocks.design.moves import design_moves
 from fitplug.families.blocks.design.optimum import design_matrices
 from fitplug.families.blocks.design.pairs import design_pairs
 from fitplug.families.blocks.shape.matrices import MatrixStructure, PersonStructure
-from fitplug.families.blocks.shape.pairs import MoveStructure, PairStructure
+from fitplug.families.blocks.shape.moves import MoveStructure
+from fitplug.families.blocks.shape.pairs import PairStructure
 from fitplug.families.chain.design.optimum import design_chain
 from fitplug.families.chain.shape import ChainStructure
 from fitplug.families.product.design.products import design_products

@@ -54,7 +54,8 @@ from fitplug.families.base.family import Certifier, Duals
 from fitplug.families.base.objective import Objective
 from fitplug.families.base.structure import Structure
 from fitplug.families.blocks.shape.matrices import MatrixStructure, PersonStructure
-from fitplug.families.blocks.shape.pairs import MoveStructure, PairStructure
+from fitplug.families.blocks.shape.moves import MoveStructure
+from fitplug.families.blocks.shape.pairs import PairStructure
 from fitplug.neighbours import RecordSets
 from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, gamma, to_positions, upper_norm
 

@@ -30,7 +30,8 @@ from fitplug.families.base.objective import Objective
 from fitplug.families.blocks.design.optimum import reduce_blocks
 from fitplug.families.blocks.design.rounding import RealBlocks, choose_bases, round_blocks
 from fitplug.families.blocks.shape.matrices import PersonStructure
-from fitplug.families.blocks.shape.pairs import MoveStructure, PairStructure
+from fitplug.families.blocks.shape.moves import MoveStructure
+from fitplug.families.blocks.shape.pairs import PairStructure
 from fitplug.neighbours import (
     RecordProducts,
     RecordSets,

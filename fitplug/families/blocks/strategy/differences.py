@@ -16,7 +16,8 @@ from fitplug.families.base.contrasts import build_contrasts, make_contrasts
 from fitplug.families.base.mechanism import SATURATION, StrategyCost
 from fitplug.families.base.structure import Structure
 from fitplug.families.blocks.shape.matrices import PersonStructure
-from fitplug.families.blocks.shape.pairs import MoveStructure, PairStructure
+from fitplug.families.blocks.shape.moves import MoveStructure
+from fitplug.families.blocks.shape.pairs import PairStructure
 from fitplug.families.blocks.strategy.matrices import MatrixStrategy, multiply_basis
 from fitplug.neighbours import (
     MOST_LISTED,
