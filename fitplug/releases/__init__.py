@@ -37,6 +37,7 @@ from fitplug.releases.noisy_answers import (
     Limited,
     describe_assumption,
     describe_planned_population,
+    describe_rows_outside,
     name_population,
 )
 from fitplug.releases.periods import (
@@ -100,6 +101,7 @@ __all__ = [
     "describe_assumption",
     "describe_place",
     "describe_planned_population",
+    "describe_rows_outside",
     "estimate_read",
     "estimate_truncation",
     "find_answers_part",
