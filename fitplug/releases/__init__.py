@@ -37,6 +37,7 @@ from fitplug.releases.noisy_answers import (
     Limited,
     describe_assumption,
     describe_planned_population,
+    describe_rows_outside,
     name_population,
 )
 from fitplug.releases.periods import (
@@ -108,6 +109,7 @@ __all__ = [
     "describe_assumption",
     "describe_place",
     "describe_planned_population",
+    "describe_rows_outside",
     "estimate_quantiles",
     "estimate_read",
     "estimate_truncation",

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from fitplug.display import format_rho
 from fitplug.errors import InputError, suggest_nearest
-from fitplug.releases import MEASURES, Release, choose_intervals
+from fitplug.releases import MEASURES, Release, choose_intervals, describe_rows_outside
 from fitplug_cli.options import JsonOption, QuietOption
 from fitplug_cli.render import out, print_facts, print_json, print_table, set_up_output
 from fitplug_cli.render.csv_tables import count_table_decimals, write_csv
@@ -52,7 +52,10 @@ def show(
         print_json(_build_record(release, folder, names))
         return
     cost = format_rho(release.rho, release.epsilon(_DELTA), _DELTA)
-    print_facts(("privacy cost", cost), ("unit", str(release.plan.unit)))
+    facts = [("privacy cost", cost), ("unit", str(release.plan.unit))]
+    if outside := describe_rows_outside(release.plan, release.limited):
+        facts.append(("not counted", outside))
+    print_facts(*facts)
     for name in names:
         _print_group(release, name, None if table is not None else _MOST_ROWS)
     if table is None:
@@ -76,6 +79,7 @@ def _build_record(release: Release, folder: str, names: tuple[str, ...]) -> dict
         "rho": release.rho,
         "unit": release.plan.unit.to_spec(),
         "population": release.population,
+        "not_counted": describe_rows_outside(release.plan, release.limited),
         "tables": [
             {
                 "name": name,
