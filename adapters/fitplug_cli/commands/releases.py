@@ -272,10 +272,10 @@ def check_counts(spec: Spec, plan: Plan, tables: Tables, counts_file: Path | Non
         check_tables(plan, tables)
     except TablesError as error:
         raise TablesError(f"{counts_file or f'{spec.path}: the data'}: {error}") from None
-    if spec.data.person != tables.person:
+    if spec.source.person != tables.person:
         wanted, actual = (
-            "not by person" if person is None else f"by the column {person!r}"
-            for person in (spec.data.person, tables.person)
+            "not by person" if person is None else f"by {person!r}"
+            for person in (spec.source.person, tables.person)
         )
         raise TablesError(
             f"{counts_file}: the rows counted were limited {actual}, and {spec.path} limits them "

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from fitplug.counts import DeltaTable, IcebergTable, Source, check_weight
+from fitplug.counts import DeltaTable, IcebergTable, Source, check_weight, name_person
 from fitplug.domain import Domain
 from fitplug.errors import FitplugError, WorkloadError, suggest_nearest
 from fitplug.files import is_url
@@ -265,7 +265,7 @@ def _build_spec(path: Path, document: Document) -> Spec:
         source = _build_source(folder, data)
         _check_rows(source, workload)
     with _name_key("[privacy] unit:"):
-        unit = _read_unit(document, workload)
+        unit = _read_unit(document, source, workload)
     return Spec(
         path=path,
         workload=workload,
@@ -352,26 +352,27 @@ def _build_source(folder: Path, data: DataSection) -> Source:
 
 def _check_rows(source: Source, workload: Workload) -> None:
     """Raise FitplugError for columns of [data] that cannot be used with the workload."""
-    if source.person is not None and source.person in workload.attributes:
-        raise SpecError(
-            f"person = {source.person!r} identifies persons, so no query may name it; leave it out "
-            "of the queries or name another column of persons"
-        )
-    check_weight(source.weight, source.filters, workload.attributes, source.person)
+    for name in source.person_columns:
+        if name in workload.attributes:
+            raise SpecError(
+                f"person = {name!r} identifies persons, so no query may name it; leave it out "
+                "of the queries or name another column of persons"
+            )
+    check_weight(source.weight, source.filters, workload.attributes, source.person_columns)
 
 
-def _read_unit(document: Document, workload: Workload) -> Unit:
+def _read_unit(document: Document, source: Source, workload: Workload) -> Unit:
     """Read the unit of privacy, and check that it goes with [domain] and [data]."""
-    unit, person = read_unit(document.privacy.unit), document.data.person
+    unit, person = read_unit(document.privacy.unit), source.person_columns
     unit.check_domain(workload.domain)
-    if person is not None and isinstance(unit, ReplaceOne) and unit.within:
+    if person and isinstance(unit, ReplaceOne) and unit.within:
         raise SpecError(
-            f"the row that is kept of a {person!r} may be at other values of "
+            f"the row that is kept of a person ({name_person(person)}) may be at other values of "
             f"{' and '.join(unit.within)} after another one is replaced, and their totals are "
             "exact; leave out person, or write { replace_one = [] }"
         )
     once_per = unit.once_per if isinstance(unit, AddRemove) else None
-    if person is not None and once_per not in (None, *workload.attributes):
+    if person and once_per not in (None, *workload.attributes):
         raise SpecError(
             f"once_per = {once_per!r} is an attribute that no query names, so counting cannot keep "
             "one record for each of its values; name it in a query, or leave out once_per"

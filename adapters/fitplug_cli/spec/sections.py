@@ -52,8 +52,9 @@ class DataSection(_Section):
             the text "" is null.
         cluster: The address of a Dask scheduler whose workers count, or the scheduler file (.json)
             that holds it.
-        person: The column that identifies persons. Counting keeps of each no more rows than the
-            unit of privacy allows. Without it, nothing checks how many rows a person has.
+        person: The column that identifies persons, or the columns that do so together. Counting
+            keeps no more rows of each person than the unit of privacy allows. Without it, nothing
+            checks how many rows a person has.
         storage_options: How the store of a URL is reached, such as credentials.
         weight: The column that says how many records each row stands for.
         where: For each column that filters rows, the values of rows that are counted.
@@ -65,7 +66,7 @@ class DataSection(_Section):
     zone: str | None = Field(default=None, min_length=1)
     missing: dict[str, str | int | bool] = {}
     cluster: str | None = Field(default=None, min_length=1)
-    person: str | None = Field(default=None, min_length=1)
+    person: Any = None
     storage_options: dict[str, Any] = Field(default={}, repr=False)
     weight: str | None = Field(default=None, min_length=1)
     where: Any = None
