@@ -75,7 +75,7 @@ def to_mathml(latex: str, display: str) -> str:
     try:
         mathml = _IDENTIFIER.sub(_mark_operator, convert(text, display=display))
         mathml = _FUNCTION.sub(_space_function, mathml)
-        # Bars around a norm that has an index would be stretched downwards, as operators with spaces.
+        # Browsers would stretch the bars of a norm that has an index, and put spaces around them.
         mathml = _BAR.sub(r'<mo stretchy="false" lspace="0" rspace="0">\1</mo>', mathml)
         root = ElementTree.fromstring(mathml)
     except Exception as error:  # the converter and the parser have errors of many kinds
