@@ -22,7 +22,7 @@ from fitplug.domain.attribute import OUTSIDE
 from fitplug.domain.domain import Attribute
 from fitplug.errors import DataError
 from fitplug_dask.encoding import ColumnEncoder, classify_type, explain_mismatch
-from fitplug_dask.encoding.text_values import encode_text, encode_texts
+from fitplug_dask.encoding.stored_values import encode_text, encode_texts
 from fitplug_dask.files import csv_text
 from fitplug_dask.kernel import reading
 from fitplug_dask.loops import locate

@@ -140,10 +140,10 @@ def check_paths(spec: Spec) -> None:
             raise SpecError(f"{spec.path}: [ledger] {error}") from None
     if not spec.output.is_url:
         check_release_folder(spec.output_dir, others)
-    elif not spec.output.parts:
+    elif spec.output.parts is False:
         raise SpecError(
-            f"{spec.path}: [output] path is a URL, which takes a release in parts: give "
-            "[output] parts = true, or the path of a folder"
+            f"{spec.path}: [output] path is a URL, which takes a release in parts: leave out "
+            "[output] parts = false, or give the path of a folder"
         )
 
 
@@ -172,7 +172,7 @@ def publish_release(
     has_begun = spec.ledger is None or has_ledger_file(spec)
     if not has_begun:
         check_first_charge(spec, plan, options.covered_by)
-    publish = _publish_in_parts if spec.output.parts else _publish_whole
+    publish = _publish_in_parts if spec.output.is_in_parts(plan) else _publish_whole
     published, state, ledger = publish(spec, plan, options, counts_file)
     print_release(published, ledger, spec.output_location, state)
     return read_release_record(published.output.place) | {
@@ -195,7 +195,7 @@ def _publish_whole(
             Output.open(spec.output_dir),
             ThisProcess(),
             confidence=spec.output.confidence,
-            files=make_release_files(spec, ledger),
+            files=make_release_files(spec, plan, ledger),
         )
     tables = None
     if publication.needs_counts:
@@ -236,7 +236,7 @@ def _publish_in_parts(
             client,
             lambda done, total: bar.show(done / total if total else 1.0),
             spec.output.confidence,
-            make_release_files(spec, ledger),
+            make_release_files(spec, plan, ledger),
             key_file=None if ledger is None else spec.key_file,
         )
     return published, state, ledger
@@ -291,11 +291,12 @@ def check_counts(spec: Spec, plan: Plan, tables: Tables, counts_file: Path | Non
         )
 
 
-def make_release_files(spec: Spec, ledger: Ledger | None) -> ReleaseFiles:
+def make_release_files(spec: Spec, plan: Plan, ledger: Ledger | None) -> ReleaseFiles:
     """Make what the command line adds to the folder of a release.
 
     Args:
         spec: The spec.
+        plan: Its plan.
         ledger: The ledger that the review tells of; None if there is none.
     """
     return ReleaseFiles(
@@ -303,7 +304,7 @@ def make_release_files(spec: Spec, ledger: Ledger | None) -> ReleaseFiles:
         spec.privacy.delta,
         lambda release: _review_release(spec, release, ledger),
         spec.output.spreadsheet_safe,
-        has_csv=not spec.output.parts,
+        has_csv=not spec.output.is_in_parts(plan),
     )
 
 

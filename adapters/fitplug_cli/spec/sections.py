@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
@@ -13,6 +14,7 @@ from pydantic_core import core_schema
 from fitplug.families import LARGEST_WEIGHT
 from fitplug.ledger import make_budget
 from fitplug.numeric import read_exact_number
+from fitplug.plan import Plan
 from fitplug.releases import About
 from fitplug.workload import LEAST_CONFIDENCE
 
@@ -132,6 +134,10 @@ class LedgerSection(_Section):
         return budget.total
 
 
+_MOST_VALUES = 2**24
+"""The most exact counts, and the most answers, of a release that one process makes as a whole."""
+
+
 class OutputSection(_Section):
     """[output]: where and how the release is written.
 
@@ -141,7 +147,7 @@ class OutputSection(_Section):
         spreadsheet_safe: Whether CSV tables have an apostrophe before texts that begin as formulas
             do.
         parts: Whether the release is made and written in parts, on the workers of [data] cluster
-            if there is one. Its path may then be the URL of a store.
+            if there is one; None if `is_in_parts` decides it.
         storage_options: How the store of a URL is reached, such as credentials.
         key_file: The file of the key of exact counts that are kept encrypted, of a series or
             a release in parts; None for one in the account of the user.
@@ -150,7 +156,7 @@ class OutputSection(_Section):
     path: Location = "release/"
     confidence: float = Field(default=0.95, ge=LEAST_CONFIDENCE, lt=1)
     spreadsheet_safe: bool = False
-    parts: bool = False
+    parts: bool | None = None
     storage_options: dict[str, Any] = Field(default={}, repr=False)
     key_file: str | None = Field(default=None, min_length=1)
 
@@ -158,6 +164,17 @@ class OutputSection(_Section):
     def is_url(self) -> bool:
         """Whether the path is the URL of a store."""
         return "://" in self.path
+
+    def is_in_parts(self, plan: Plan) -> bool:
+        """Return whether the release of a plan is made in parts.
+
+        If the spec does not say so, it is where the path is in a store or the plan is large. The
+        memory of this machine has no part in it, as another machine may finish the release.
+        """
+        if self.parts is not None:
+            return self.parts
+        cells = sum(math.prod(plan.domain.shape_of(names)) for names in plan.tables)
+        return self.is_url or max(cells, plan.strategy.size) > _MOST_VALUES
 
 
 class AboutSection(_Section):
