@@ -64,7 +64,7 @@ class Intervals(NamedTuple):
 
     def __str__(self) -> str:
         together = "simultaneous " if self.simultaneous else ""
-        return f"{together}intervals at {100 * self.confidence:g} %"
+        return f"{together}intervals at {100 * self.confidence:g}%"
 
     def compute_moe(self, group: QueryGroup, stds: AnyArray) -> AnyArray:
         """Compute the margins of error of a group's answers from their standard deviations."""
@@ -161,7 +161,8 @@ def check_names(group: QueryGroup) -> None:
     for factor in group.factors:
         if factor.attribute in RESULT_COLUMNS:
             raise WorkloadError(
-                f"attribute {factor.attribute!r} has the name of a result column; rename it"
+                f"attribute {factor.attribute!r} has the name of a result column. Rename the "
+                "attribute."
             )
 
 

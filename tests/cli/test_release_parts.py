@@ -77,7 +77,11 @@ def test_on_a_cluster(tmp_path):
             "parts = false",
         ),
         (PARTS.replace('"release/"', '"memory://x"'), ["--replace"], "--replace is not for"),
-        (PARTS.replace('path = "release/"', 'path = "ftp://host/x"'), [], "no store that fitplug"),
+        (
+            PARTS.replace('path = "release/"', 'path = "ftp://host/x"'),
+            [],
+            "fitplug cannot write to ftp://",
+        ),
     ],
 )
 def test_what_is_refused(tmp_path, spec, options, says):

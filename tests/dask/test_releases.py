@@ -191,7 +191,7 @@ class TestTheCharge:
         first = fp.release(plan, limited, ledger=ledger, key="a")
         keywords = {"ledger": ledger, "covered_by": "a"}
         recounted = fp.Tables(DOMAIN, COUNTED, unit=fp.AddRemove(2), person="id")
-        with pytest.raises(LedgerError, match="does not know these counts"):
+        with pytest.raises(LedgerError, match="does not recognize these counts"):
             release_source(other, recounted, tmp_path / "out", key="b", **keywords)
         free = release_source(other, limited, tmp_path / "out", key="b", **keywords)
         assert free.seal == first.seal == limited.seal
@@ -294,7 +294,7 @@ class TestResuming:
         cells[0, 0] += 1
         other = fp.Tables(DOMAIN, {("a", "b"): cells})
         before = len(audit.read())
-        with pytest.raises(fp.KeyTaken, match="the data, or the key file"):
+        with pytest.raises(fp.KeyTaken, match="the data or the key file"):
             release_source(PLAN, other, tmp_path / "out", ledger=ledger, key="a")
         with pytest.raises(fp.KeyTaken, match="begun in parts"):
             fp.release(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="a")

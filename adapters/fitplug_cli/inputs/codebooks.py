@@ -77,14 +77,14 @@ def fill_in_entry(name: str, value: Any, folder: Path) -> tuple[Any, Labels]:
     for key in value:
         if key not in (CODEBOOK_KEY, "other"):
             known = suggest_nearest(key, [CODEBOOK_KEY, COLUMN_KEY, "levels", "other"])
-            raise DomainError(f"unknown key {key!r}; {known}")
+            raise DomainError(f"unknown key {key!r}. {known}")
     if not isinstance(value[CODEBOOK_KEY], str):
         raise DomainError("codebook must be the path of a file")
     path = folder / value[CODEBOOK_KEY]
     codebook = read_codebook(path)
     entries, labels = codebook.entries, codebook.labels.get(name, {})
     if name not in entries:
-        raise DomainError(f"{path} says nothing of it. {suggest_column(name, entries)}")
+        raise DomainError(f"{path} does not describe it. {suggest_column(name, entries)}")
     try:
         Domain.from_spec({name: entries[name]})
     except DomainError:  # its message may quote the file
