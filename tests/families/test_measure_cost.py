@@ -177,6 +177,7 @@ def test_of_the_product_family(build, most_dense, structure, monkeypatch):
 def test_of_cells_too_many_for_pairs(build, structure, monkeypatch):
     """The product family and trees where records are replaced: the cost bounds all moves."""
     monkeypatch.setattr(symmetry.PairStructure, "fits", False)
+    monkeypatch.setattr(symmetry.PairStructure, "fits_named", False)
     monkeypatch.setattr(tree_shape, "LEAST_TREE", 1)
     plan = fp.design(build(), unit=fp.ReplaceOne())
     assert type(plan.structure).__name__ == structure

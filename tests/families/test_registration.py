@@ -6,7 +6,6 @@ import pytest
 
 import fitplug as fp
 from fitplug.families import (
-    MoveStructure,
     PersonStructure,
     PersonTreeStructure,
     Structure,
@@ -15,6 +14,7 @@ from fitplug.families import (
 )
 from fitplug.families.base.family import FAMILIES
 from fitplug.families.blocks.shape.matrices import MatrixStructure
+from fitplug.families.blocks.shape.moves import MoveStructure
 from fitplug.families.blocks.shape.pairs import PairStructure
 from fitplug.families.chain.shape import ChainStructure
 from fitplug.families.product.shape.pairs import ProductPairStructure

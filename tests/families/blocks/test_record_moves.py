@@ -14,7 +14,6 @@ import fitplug as fp
 from fitplug.families import (
     Duals,
     IntegerStrategy,
-    MoveStructure,
     Objective,
     analyse_structure,
     certify_bound,
@@ -23,7 +22,8 @@ from fitplug.families.base.basis import Basis
 from fitplug.families.base.block_sets import BlockSet
 from fitplug.families.base.contrasts import make_contrasts
 from fitplug.families.base.family import build_strategy
-from fitplug.families.blocks.shape import pairs
+from fitplug.families.blocks.shape import moves as shape
+from fitplug.families.blocks.shape.moves import MoveStructure
 from fitplug.families.blocks.strategy import differences
 from fitplug.families.designs import find_design
 from fitplug.neighbours import move_bound, move_costs
@@ -72,9 +72,9 @@ def analyse(workload: fp.Workload, unit: fp.ReplaceOne) -> MoveStructure:
 def too_many_to_list() -> Iterator[None]:
     """All moves are tried for no number of attributes, and none has a weight unless it is named."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (move_costs, move_bound, pairs, differences):
+        for module in (move_costs, move_bound, shape, differences):
             patch.setattr(module, "MOST_LISTED", 0)
-        patch.setattr(pairs, "MOST_FREE", 0)
+        patch.setattr(shape, "MOST_FREE", 0)
         yield
 
 

@@ -11,13 +11,13 @@ import pytest
 import fitplug as fp
 from fitplug.families import (
     Duals,
-    MoveStructure,
     Objective,
     analyse_structure,
     build_dense_strategy,
     certify_bound,
 )
 from fitplug.families.base.family import NO_FRAME
+from fitplug.families.blocks.shape.moves import MoveStructure
 from fitplug.families.designs import find_design
 from fitplug.solve import Options
 from fitplug_opendp.noise_source import NoiseSource, compute_exact_answers

@@ -13,6 +13,7 @@ import fitplug as fp
 from fitplug.families import Objective, analyse_structure, build_dense_strategy, certify_bound
 from fitplug.families.base.attribute_matrices import DenseMatrix
 from fitplug.families.base.family import build_strategy
+from fitplug.families.blocks.shape import pairs as blocks
 from fitplug.families.designs import find_design
 from fitplug.families.product.certificate.pairs import ProductPairCertifier
 from fitplug.families.product.certificate.product_bound import lower_product_cost
@@ -230,7 +231,8 @@ def test_the_bound_is_not_above_the_optimum(unit):
     assert best.lower_bound <= draft.strategy.sensitivity / noise <= 1.004 * best.privacy_cost
 
 
-def test_a_large_workload_is_designed_and_released(tmp_path):
+def test_a_large_workload_is_designed_and_released(tmp_path, monkeypatch):
+    monkeypatch.setattr(blocks, "MOST_PAIR_CELLS", 0)
     domain = fp.Domain(
         {
             "age": fp.Integers(0, 39),
@@ -294,8 +296,9 @@ def test_a_hierarchy_beside_many_cells_is_refused():
 
 
 @pytest.mark.slow
-def test_rows_that_say_little_of_an_attribute_leave_its_covariance_a_rank() -> None:
+def test_rows_that_say_little_of_an_attribute_leave_its_covariance_a_rank(monkeypatch):
     """Directions that hardly any row pulls were lost, and the reference went anywhere."""
+    monkeypatch.setattr(blocks, "MOST_PAIR_CELLS", 0)
     codes = fp.Integers(0, 44)
     attributes = {"a": ["1", "2", "3"], "b": ["1", "2"], "c": codes, "d": codes, "e": ["1", "2"]}
     few = np.arange(45)[None] % 3 - 1.0
