@@ -58,7 +58,7 @@ class Intervals(NamedTuple):
 
     def __str__(self) -> str:
         together = "simultaneous " if self.simultaneous else ""
-        return f"{together}intervals at {100 * self.confidence:g} %"
+        return f"{together}intervals at {100 * self.confidence:g}%"
 
     def compute_moe(self, group: QueryGroup, stds: AnyArray) -> AnyArray:
         """Compute the margins of error of a group's answers from their standard deviations."""

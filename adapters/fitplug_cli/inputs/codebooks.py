@@ -6,14 +6,12 @@
     AGEP,,0,95,                      "PINCP": {"min": 0, "max": 200000, "unit": 100}}
     PINCP,,0,200000,100
 
-Bounds without a unit make integers, and those with a unit make a measure, for sums. A CSV may have
-further columns, such as labels. Parquet has the columns attribute and value. JSON may hold all
-attributes under "schema", and the values of an attribute under "values": these are lists, or
-mappings from codes to labels. Trees, and files with a line for each code of one attribute, are in
-`fitplug_cli.inputs.attributes_from_files`.
+Bounds without a unit describe integers; bounds with a unit describe a measure, for sums. A CSV file
+may have further columns, such as labels. Parquet has the columns attribute and value. JSON may have
+all attributes under "schema", and an attribute's values under "values", as a list or a mapping from
+codes to labels. Files about a single attribute are in `fitplug_cli.inputs.attributes_from_files`.
 
-The wrong file may be given, for instance the records themselves. Errors therefore name a line and
-never quote it.
+Someone may name the confidential data by mistake, so errors give a line and never quote it.
 """
 
 from __future__ import annotations
@@ -38,13 +36,13 @@ from fitplug_cli.inputs.code_files import (
 )
 
 CODEBOOK_KEY, COLUMN_KEY = "codebook", "column"
-"""The keys, in an entry of [domain], of a codebook and of the column that has the codes."""
+"""The keys of a codebook, and of its column of codes, in an entry of [domain]."""
 
 _RANGE = r"\s*-?[0-9]+\s*(-|\.\.+|to|\u2013)\s*-?[0-9]+\s*"
 
 
 def fill_in_entry(name: str, value: Any, folder: Path) -> Any:
-    """Replace an entry that names a codebook of many attributes; return other entries as is."""
+    """Replace an entry that names a codebook of many attributes; return others unchanged."""
     if not isinstance(value, Mapping) or CODEBOOK_KEY not in value:
         return value
     for key in value:
@@ -56,25 +54,25 @@ def fill_in_entry(name: str, value: Any, folder: Path) -> Any:
     path = folder / value[CODEBOOK_KEY]
     entries = read_codebook(path)
     if name not in entries:
-        raise DomainError(f"{path} says nothing of it. {suggest_column(name, entries)}")
+        raise DomainError(f"{path} does not describe it. {suggest_column(name, entries)}")
     try:
         Domain.from_spec({name: entries[name]})
     except DomainError:  # its message may quote the file
         raise DomainError(
-            f"what {path} says of it makes no attribute; give each value once, all of them strings "
-            "or all integers, or its least and its largest"
+            f"its values in {path} are not valid. List each value once, all strings or all "
+            "integers, or give the least and the largest."
         ) from None
     if "other" not in value:
         return entries[name]
     if isinstance(entries[name], dict) and "measure" in entries[name]:
         return entries[name] | {"other": value["other"]}
     if not isinstance(entries[name], list):
-        raise DomainError("other goes with a list of values, or with bounds that have a unit")
+        raise DomainError("other needs a list of values, or bounds with a unit. Remove it.")
     return {"categories": entries[name], "other": value["other"]}
 
 
 def read_codebook(path: Path) -> dict[str, Any]:
-    """Read a codebook of many attributes.
+    """Read a codebook that describes many attributes.
 
     Args:
         path: A CSV, JSON or Parquet file.
@@ -92,15 +90,15 @@ def read_codebook(path: Path) -> dict[str, Any]:
     else:
         entries = _read_csv(path)
     if not entries:
-        raise DomainError(f"{path}: the codebook is empty")
+        raise DomainError(f"{path}: the codebook is empty. Add the attributes.")
     for number, values in enumerate(entries.values(), 1):
         if isinstance(values, list) and any(map(has_outer_blanks, values)):
             raise DomainError(f"{path}: a value of attribute {number} {BLANKS_FAULT}")
         only_value = str(values[0]) if isinstance(values, list) and len(values) == 1 else ""
         if re.fullmatch(_RANGE, only_value):
             raise DomainError(
-                f"{path}: the one value of attribute {number} looks like a range; give min and "
-                "max, as columns in CSV or names in JSON, or list the values"
+                f"{path}: the only value of attribute {number} looks like a range. Give min and "
+                "max, as columns in CSV or names in JSON, or list the values."
             )
     return entries
 
@@ -110,8 +108,8 @@ def _read_csv(path: Path) -> dict[str, Any]:
     for needed in ("attribute", "value"):
         if needed not in file.names:
             raise DomainError(
-                f"{path}: the codebook has no column {needed!r}; its first line names the "
-                "columns: attribute, value"
+                f"{path}: the codebook has no column {needed!r}. Its first line must name the "
+                "columns attribute and value."
             )
     entries: dict[str, Any] = {}
     first: dict[tuple[str, str], int] = {}
@@ -120,7 +118,7 @@ def _read_csv(path: Path) -> dict[str, Any]:
         name, value = row["attribute"], row["value"]
         low, high = row.get("min"), row.get("max")
         if not value and not (low and high):
-            raise DomainError(f"{where} has no value, and no min and max")
+            raise DomainError(f"{where} has neither a value nor min and max. Add one of them.")
         for what, text in (("attribute", name), ("value", value)):
             if has_outer_blanks(text):
                 raise DomainError(f"{where}: its {what} {BLANKS_FAULT}")
@@ -128,11 +126,13 @@ def _read_csv(path: Path) -> dict[str, Any]:
         if value and isinstance(listed, list):
             earlier = first.setdefault((name, value), i)
             if earlier != i:
-                raise DomainError(f"{where} repeats {file.locate_row(earlier)}; keep one of them")
+                raise DomainError(
+                    f"{where} repeats {file.locate_row(earlier)}. Remove one of them."
+                )
             listed.append(value)
         elif value or name in entries:
             raise DomainError(
-                f"{where}: its attribute has lines already; give its range in one, or only values"
+                f"{where}: the attribute already has a line. Give one range, or only values."
             )
         else:
             entries[name] = _parse_bounds(where, low, high, row.get("unit"))
@@ -148,7 +148,7 @@ def _read_parquet(path: Path) -> dict[str, Any]:
 
 
 def _parse_bounds(where: str, low: Any, high: Any, unit: str | None) -> dict[str, Any]:
-    """Parse the bounds of integers or, if they have a unit, of a measure."""
+    """Parse the bounds of integers or, with a unit, of a measure."""
     if not unit:
         return {"integers": [_parse_integer(where, end) for end in (low, high)]}
     return {
@@ -158,7 +158,7 @@ def _parse_bounds(where: str, low: Any, high: Any, unit: str | None) -> dict[str
 
 
 def _parse_number(where: str, text: str) -> int | float:
-    """Parse a number, as an integer if it is written as one."""
+    """Parse a number, as an integer if written as one."""
     try:
         return int(text) if re.fullmatch("-?[0-9]+", text) else float(text)
     except ValueError:
@@ -176,13 +176,13 @@ def _parse_json(path: Path, text: str) -> dict[str, Any]:
         content = json.loads(text)
     except json.JSONDecodeError as error:
         position = f"line {error.lineno}, column {error.colno}"
-        raise DomainError(f"{path}: is not valid JSON from {position} on") from None
+        raise DomainError(f"{path}: not valid JSON at {position}. Correct the file.") from None
     except (ValueError, RecursionError):  # numbers of thousands of digits, lists in lists
-        raise DomainError(f"{path}: is not a codebook in JSON") from None
+        raise DomainError(f"{path} is not a JSON codebook. Check the path.") from None
     if isinstance(content, dict) and isinstance(content.get("schema"), dict):
         content = content["schema"]
     if not isinstance(content, dict):
-        raise DomainError(f"{path}: must be an object with an entry for each attribute")
+        raise DomainError(f"{path} must be a JSON object with an entry for each attribute")
     return {
         name: _parse_json_entry(path, number, entry)
         for number, (name, entry) in enumerate(content.items(), 1)
@@ -190,7 +190,7 @@ def _parse_json(path: Path, text: str) -> dict[str, Any]:
 
 
 def _parse_json_entry(path: Path, number: int, entry: Any) -> Any:
-    """Turn what the file has for one attribute into an entry of a [domain] table."""
+    """Convert an attribute's content in the file to an entry of a [domain] table."""
     values = entry.get("values", entry) if isinstance(entry, dict) else entry
     if isinstance(values, list):
         return values
@@ -200,13 +200,13 @@ def _parse_json_entry(path: Path, number: int, entry: Any) -> Any:
         ends = [values["min"], values["max"]]
         return {"measure": ends, "unit": values["unit"]} if "unit" in values else {"integers": ends}
     raise DomainError(
-        f"{path}: attribute {number} must be a list of values, an object from values to labels, or "
-        "have min and max"
+        f"{path}: attribute {number} must be a list of values, a mapping from values to labels, "
+        "or have min and max"
     )
 
 
 def check_files_are_public(entries: Mapping[str, Any], folder: Path, data: str | None) -> None:
-    """Check that no attribute names the file of the rows as its codebook, list or crosswalk.
+    """Check that no attribute names the data file as its codebook, list or crosswalk.
 
     Args:
         entries: The entry of each attribute in [domain] or in a [[query]].
@@ -214,7 +214,7 @@ def check_files_are_public(entries: Mapping[str, Any], folder: Path, data: str |
         data: The path of the rows, which may be a glob; None if the rows are in a store.
 
     Raises:
-        DomainError: If an entry names the file of the rows, by the same or by another path.
+        DomainError: If an entry names the data file, by the same or another path.
     """
     if data is None:
         return
@@ -226,25 +226,25 @@ def check_files_are_public(entries: Mapping[str, Any], folder: Path, data: str |
     for name, text, key in files:
         if key in rows:
             raise DomainError(
-                f"attribute {name!r}: {folder / text} is the file of the rows, [data] path, and a "
-                "domain is never read from the rows; give a public file of its values"
+                f"attribute {name!r}: {folder / text} is the data file, [data] path, but a "
+                "domain must not depend on the data. Give a public file of its values."
             )
 
 
 def match_rows(folder: Path, data: str) -> Iterator[Path]:
-    """Yield the path that [data] path names, which need not exist, and those that it matches.
+    """Yield [data] path itself, which need not exist, and the paths that it matches.
 
     Args:
         folder: The folder that paths are relative to.
         data: The path of the rows, which may be a glob.
     """
     yield folder / data
-    pattern = os.path.join(glob.escape(str(folder)), data)  # noqa: PTH118 - a glob, no path
+    pattern = os.path.join(glob.escape(str(folder)), data)  # noqa: PTH118 - a glob, not a path
     yield from map(Path, glob.iglob(pattern, recursive=True))  # noqa: PTH207 - as the count does
 
 
 def _find_texts(entry: Any) -> Iterator[str]:
-    """Yield the texts in the tables of an entry, which may be paths; lists hold values instead."""
+    """Yield the strings in the tables of an entry, which may be paths; lists contain values."""
     if isinstance(entry, Mapping):
         for value in entry.values():
             if isinstance(value, str):
