@@ -24,6 +24,7 @@ extensions = [
     "gallery",
     "theory_links",
     "cli_reference",
+    "docstring_examples",
 ]
 exclude_patterns = ["_extensions", "proofs", "theory"]
 

@@ -4,8 +4,8 @@ Each function takes a workload and a privacy cost Delta, where Delta^2 = 2 rho f
 or removed. It returns the variance of every answer, like `Plan.variances`. All mechanisms are
 unbiased and add real-valued Gaussian noise that costs exactly Delta. A mechanism with the strategy
 matrix A, whose columns are a_i, measures A x + z, where the entries of z have the variance
-max_i |a_i|^2 / Delta^2. It answers by least squares, which gives
-variance_j = max_i |a_i|^2 / Delta^2 * w_j (A'A)^+ w_j'.
+`max_i |a_i|^2 / Delta^2`. It answers by least squares, which gives
+`variance_j = max_i |a_i|^2 / Delta^2 * w_j (A'A)^+ w_j'`. The mechanisms are::
 
     IP   input_perturbation     A = I
     GM   gaussian               A = W, the noisy answers published as they are
@@ -41,7 +41,7 @@ def input_perturbation(workload: Workload, privacy_cost: float) -> ByGroup:
     """Compute the variances of input perturbation (IP).
 
     It adds independent noise of variance 1 / Delta^2 to every cell of the attributes that queries
-    use, so the variance of the query w_j is |w_j|^2 / Delta^2.
+    use, so the variance of the query w_j is `|w_j|^2 / Delta^2`.
 
     Args:
         workload: The query groups.
@@ -61,8 +61,8 @@ def gaussian(workload: Workload, privacy_cost: float) -> ByGroup:
     """Compute the variances of the Gaussian mechanism (GM).
 
     It adds independent noise to every answer. All answers, also those of queries that are zero, get
-    the same variance, max_i |column i of W|^2 / Delta^2: the square of the L2 sensitivity of W over
-    the square of Delta.
+    the same variance, `max_i |column i of W|^2 / Delta^2`: the square of the L2 sensitivity of W
+    over the square of Delta.
 
     Args:
         workload: The query groups.
@@ -100,7 +100,7 @@ def hierarchical(workload: Workload, privacy_cost: float) -> ByGroup:
     2010). The cells of other attributes are counted one by one. Several attributes are measured by
     the Kronecker product of their trees, which crosses every node of one tree with every node of
     the others. The privacy cost is split evenly between the levels. Every cell is in one node of
-    each level, so |a_i|^2 is the product of the trees' heights.
+    each level, so `|a_i|^2` is the product of the trees' heights.
 
     Args:
         workload: The query groups.

@@ -1,19 +1,21 @@
 """Errors: every exception that fitplug raises on purpose.
 
-FitplugError
-├── InputError (also a ValueError)   An argument or a file is wrong. Nothing was written or charged.
-│   ├── DomainError                  An attribute or a domain is not well formed.
-│   ├── WorkloadError                A query group, a target or an expression is not well formed.
-│   ├── TablesError                  Exact counts are malformed, or do not fit the plan.
-│   ├── DataError                    A file of records is missing, damaged or of another schema.
-│   ├── PlanError                    A plan file is damaged or was edited.
-│   └── BudgetError                  A privacy parameter is out of range.
-├── OverBudget                       Refusal: the remaining budget does not allow the charge.
-├── AlreadyReleased                  Refusal: a plan would be drawn a second time by mistake.
-├── LedgerError                      The ledger cannot be opened, or contradicts the request.
-│   └── KeyTaken                     The key belongs to a charge for something else.
-├── SamplerError                     The sampler of noise fails its test. Nothing was charged.
-└── DesignError                      No plan could be certified for the workload.
+Their tree::
+
+    FitplugError
+    ├── InputError (a ValueError)  An argument or a file is wrong. Nothing was written or charged.
+    │   ├── DomainError            An attribute or a domain is not well formed.
+    │   ├── WorkloadError          A query group, a target or an expression is not well formed.
+    │   ├── TablesError            Exact counts are malformed, or do not fit the plan.
+    │   ├── DataError              A file of rows is missing, damaged or of another schema.
+    │   ├── PlanError              A plan file is damaged or was edited.
+    │   └── BudgetError            A privacy parameter is out of range.
+    ├── OverBudget                 Refusal: the remaining budget does not allow the charge.
+    ├── AlreadyReleased            Refusal: a plan would be drawn a second time by mistake.
+    ├── LedgerError                The ledger cannot be opened, or contradicts the request.
+    │   └── KeyTaken               The key belongs to a charge for something else.
+    ├── SamplerError               The sampler of noise fails its test. Nothing was charged.
+    └── DesignError                No plan could be certified for the workload.
 
 No message quotes anything that rows or exact counts hold.
 """

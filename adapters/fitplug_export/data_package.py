@@ -15,10 +15,11 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from fitplug.domain import Domain
 from fitplug.files import fill_new_folder
 from fitplug.numeric import AnyArray
 from fitplug.releases import Intervals, Release, choose_intervals, make_metadata, name_files
-from fitplug.workload import DEFAULT_CONFIDENCE, QueryGroup, check_confidence
+from fitplug.workload import DEFAULT_CONFIDENCE, Factor, QueryGroup, check_confidence
 from fitplug_export.answers import COLUMNS, PROTECTED, check_export_names, iterate_columns
 
 DESCRIPTOR = "datapackage.json"
@@ -26,7 +27,7 @@ DESCRIPTOR = "datapackage.json"
 _PROFILES = "https://datapackage.org/profiles/2.0"
 
 _MOST_LISTED = 1000
-"""The largest number of labels that the description of a column lists."""
+"""The largest number of values without labels that the description of a column lists."""
 
 _BYTES_AT_ONCE = 1 << 20
 
@@ -73,13 +74,20 @@ def write_data_package(
         resources = []
         for group in workload.groups:
             intervals = choose_intervals(group, None, default=confidence)
-            labels = [f.labels(release.plan.domain[f.attribute]) for f in group.factors]
+            domain = release.plan.domain
+            values = [factor.labels(domain[factor.attribute]) for factor in group.factors]
             path = new_folder / f"{names[group.name]}.csv"
-            texts = [[_write_value(label) for label in axis] for axis in labels]
+            texts = [[_write_value(value) for value in axis] for axis in values]
             header = [*(f.attribute for f in group.factors), *COLUMNS]
             _write_csv(path, header, iterate_columns(release, group, intervals, texts))
             metadata = make_metadata(release, group, intervals)
-            resources.append(_describe_resource(path, group, labels, intervals, metadata))
+            columns = [
+                _describe_values(domain, factor, axis)
+                for factor, axis in zip(group.factors, values, strict=True)
+            ]
+            columns += [_describe_numbers(name, group, intervals) for name in COLUMNS]
+            is_key = bool(values) and all(len(set(axis)) == len(axis) for axis in values)
+            resources.append(_describe_resource(path, group, columns, is_key, metadata))
         package = {
             "$schema": f"{_PROFILES}/datapackage.json",
             "profile": "tabular-data-package",
@@ -110,22 +118,25 @@ def _write_value(value: Any) -> str:
 def _describe_resource(
     path: Path,
     group: QueryGroup,
-    labels: Sequence[Sequence[Any]],
-    intervals: Intervals,
+    fields: Sequence[dict[str, Any]],
+    is_key: bool,
     metadata: dict[str, str],
 ) -> dict[str, Any]:
-    """Describe the file of a group, which is complete."""
-    fields = [
-        _describe_labels(factor.attribute, axis)
-        for factor, axis in zip(group.factors, labels, strict=True)
-    ]
-    fields += [_describe_numbers(name, group, intervals) for name in COLUMNS]
+    """Describe the file of a group, which is complete.
+
+    Args:
+        path: The file.
+        group: The group.
+        fields: What describes its columns.
+        is_key: Whether the attributes' values name a row.
+        metadata: The metadata of the table.
+    """
     schema: dict[str, Any] = {
         "$schema": f"{_PROFILES}/tableschema.json",
         "fields": fields,
         "missingValues": [],  # no value is missing, and a label may be an empty text
     }
-    if labels and all(len(set(axis)) == len(axis) for axis in labels):
+    if is_key:
         schema["primaryKey"] = [factor.attribute for factor in group.factors]
     digest = hashlib.sha256()
     with path.open("rb") as file:
@@ -147,14 +158,25 @@ def _describe_resource(
     }
 
 
-def _describe_labels(name: str, labels: Sequence[Any]) -> dict[str, Any]:
-    """Describe a column of labels."""
-    types = {type(label) for label in labels}
+def _describe_values(domain: Domain, factor: Factor, values: Sequence[Any]) -> dict[str, Any]:
+    """Describe a column of an attribute's values."""
+    types = {type(value) for value in values}
     field_type = _FIELD_TYPES.get(types.pop(), "string") if len(types) == 1 else "string"
     constraints: dict[str, Any] = {"required": True}
-    if len(labels) <= _MOST_LISTED and field_type != "boolean":
-        constraints["enum"] = list(dict.fromkeys(labels))
-    return {"name": name, "type": field_type, "constraints": constraints}
+    field: dict[str, Any] = {
+        "name": factor.attribute,
+        "type": field_type,
+        "constraints": constraints,
+    }
+    if field_type == "boolean":
+        return field
+    if len(values) <= _MOST_LISTED:
+        constraints["enum"] = list(dict.fromkeys(values))
+    labels = domain.label_values(factor.attribute, factor.kind, values)
+    if labels is not None:
+        named = dict(zip(values, labels, strict=True))
+        field["categories"] = [{"value": value, "label": text} for value, text in named.items()]
+    return field
 
 
 def _describe_numbers(name: str, group: QueryGroup, intervals: Intervals) -> dict[str, Any]:

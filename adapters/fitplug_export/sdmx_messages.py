@@ -206,13 +206,14 @@ class _Structures:
     def _find_list(self, factor: Factor) -> Codelist:
         """Find the list of codes of a factor, which factors with the same labels share."""
         dimension = self._dimensions[factor.attribute]
-        labels = tuple(map(str, factor.labels(self._domain[factor.attribute])))
-        codes = (_TOTAL,) if factor.kind == "total" else tuple(name_codes(labels))
-        key = (dimension, codes, labels)
+        values = tuple(map(str, factor.labels(self._domain[factor.attribute])))
+        codes = (_TOTAL,) if factor.kind == "total" else tuple(name_codes(values))
+        key = (dimension, codes, values)
         if key not in self._lists:
             number = 1 + sum(other[0] == dimension for other in self._lists)
             name = f"CL_{dimension}" if number == 1 else f"CL_{dimension}-{number}"
-            self._lists[key] = self._make_list(name, factor.attribute, codes, labels)
+            labels = self._domain.label_values(factor.attribute, factor.kind, values)
+            self._lists[key] = self._make_list(name, factor.attribute, codes, labels or values)
         return self._lists[key]
 
     def _make_list(

@@ -3,7 +3,12 @@
 from fitplug.domain.attribute import OUTSIDE, TYPE_NAMES, Attribute, Codes, Encoder
 from fitplug.domain.categories import Categories, CodePrefix
 from fitplug.domain.dates import BLANKS, EPOCH, Dates, find_day, find_days, parse_day, parse_moment
-from fitplug.domain.domain import Domain, describe_measures, suggest_fewer_cells
+from fitplug.domain.domain import (
+    Domain,
+    describe_measures,
+    name_label_column,
+    suggest_fewer_cells,
+)
 from fitplug.domain.hierarchy import Hierarchy
 from fitplug.domain.measure import MOST_SHARES, Measure
 from fitplug.domain.numbers import Bins, Integers
@@ -32,6 +37,7 @@ __all__ = [
     "describe_measures",
     "find_day",
     "find_days",
+    "name_label_column",
     "parse_day",
     "parse_moment",
     "suggest_fewer_cells",

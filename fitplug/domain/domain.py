@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -34,17 +34,27 @@ class Domain:
 
     Args:
         attributes: The attribute of each name, or a list of values for categories.
+        value_labels: What people read in place of values, by attribute and value as text, such as
+            `{"sex": {"1": "Male", "2": "Female"}}`. The values may be nodes of any level of a
+            tree. Tables get a column of labels; the noise and its cost do not depend on them, and
+            domains that differ only in labels are equal.
 
     Raises:
-        DomainError: If there is no attribute, or one is not valid.
+        DomainError: If there is no attribute, one is not valid, or a label is of no value.
 
     Attributes:
         attributes: Pairs of a name and its attribute, in order.
+        value_labels: The labels of each attribute that has some.
     """
 
     attributes: tuple[tuple[str, Attribute], ...]
+    value_labels: Mapping[str, Mapping[str, str]] = field(compare=False)
 
-    def __init__(self, attributes: Mapping[str, Attribute | Sequence[Category]]) -> None:
+    def __init__(
+        self,
+        attributes: Mapping[str, Attribute | Sequence[Category]],
+        value_labels: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> None:
         if not isinstance(attributes, Mapping):
             raise DomainError(
                 f"a domain is a mapping of names to attributes, not {type(attributes).__name__}"
@@ -61,6 +71,62 @@ class Domain:
                 raise DomainError(f"attribute {name!r}: {error}") from None
             pairs.append((name, attribute))
         object.__setattr__(self, "attributes", tuple(pairs))
+        labels = {name: dict(given) for name, given in (value_labels or {}).items() if given}
+        object.__setattr__(self, "value_labels", labels)
+        for name in labels:
+            self._check_labels(name)
+
+    def _check_labels(self, name: str) -> None:
+        """Raise DomainError unless an attribute's labels are texts, each of one of its values."""
+        column = name_label_column(name)
+        if column in self:
+            raise DomainError(
+                f"attribute {column!r} has the name of the column of {name!r}'s labels; rename it"
+            )
+        unknown = set(self.value_labels[name])
+        for kind in self[name].levels or ("identity",):
+            unknown -= self._list_labelled_values(name, kind)
+        if unknown:
+            raise DomainError(
+                f"attribute {name!r}: {min(map(repr, unknown))} has a label and is not a value"
+            )
+        for label in self.value_labels[name].values():
+            if not isinstance(label, str) or not label.strip():
+                raise DomainError(f"attribute {name!r}: a label must be a text that is not empty")
+
+    def _list_labelled_values(self, name: str, kind: str) -> set[str]:
+        attribute = self[name]
+        named = attribute.named_at(kind) if attribute.levels else attribute.column_values()
+        return self.value_labels[name].keys() & set(map(str, named))
+
+    @cached_property
+    def _labelled_kinds(self) -> frozenset[tuple[str, str]]:
+        """The attributes with labels, with the kinds of queries whose rows have some."""
+        kinds = {
+            (name, kind)
+            for name in self.value_labels
+            for kind in self[name].levels or ("identity",)
+            if self._list_labelled_values(name, kind)
+        }
+        finest = {(name, "identity") for name, kind in kinds if kind in self[name].levels[-1:]}
+        return frozenset(kinds | finest)
+
+    def label_values(self, name: str, kind: str, values: Sequence[Any]) -> list[str] | None:
+        """Look up the labels of values that stand for the rows of a query.
+
+        Args:
+            name: The name of an attribute.
+            kind: What the query asks of it: "identity", or a level of a tree.
+            values: Values or nodes, shape (n,).
+
+        Returns:
+            The labels (n,), with the value itself where there is none; None if no row of such a
+            query has a label.
+        """
+        if (name, kind) not in self._labelled_kinds:
+            return None
+        labels = self.value_labels[name]
+        return [labels.get(text, text) for text in map(str, values)]
 
     def _repr_html_(self) -> str:
         return render_domain(self.attributes, self.size)
@@ -169,22 +235,37 @@ class Domain:
         return {name: attribute.spec() for name, attribute in self.attributes}
 
     @classmethod
-    def from_spec(cls, spec: Mapping[str, Any]) -> Domain:
+    def from_spec(
+        cls,
+        spec: Mapping[str, Any],
+        value_labels: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> Domain:
         """Make the domain that the [domain] table of a spec file describes.
 
         Args:
-            spec: What describes each attribute, by its name; or the attribute itself.
+            spec: What describes each attribute, by its name; or the attribute itself. Categories
+                may be a table of values and their labels.
+            value_labels: Further labels of values; see `Domain`.
 
         Raises:
             DomainError: If an entry describes no attribute.
         """
         attributes: dict[str, Attribute] = {}
+        labels = dict(value_labels or {})
         for name, value in spec.items():
             try:
+                if isinstance(value, Mapping) and isinstance(value.get("categories"), Mapping):
+                    labels[name] = value["categories"]
+                    value = {**value, "categories": list(labels[name])}
                 attributes[name] = make_attribute(value)
             except DomainError as error:
                 raise DomainError(f"attribute {name!r}: {error}") from None
-        return cls(attributes)
+        return cls(attributes, labels)
+
+
+def name_label_column(name: str) -> str:
+    """Return the name of the column of a table that has the labels of an attribute's values."""
+    return f"{name}_label"
 
 
 def _write_integers(spec: Any) -> Any:

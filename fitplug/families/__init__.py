@@ -1,19 +1,20 @@
 """Families: which covariances a workload may have, and all that follows from one of them."""
 
-from fitplug.families.analysis import analyse_structure, check_unit, find_optimum_structure
+from fitplug.families.analysis import analyse_structure, find_optimum_structure
 from fitplug.families.base.dense_mechanism import (
     build_dense_covariance,
     build_dense_strategy,
     list_measured_tables,
 )
 from fitplug.families.base.family import Duals, Frame, certify_bound, find_family
-from fitplug.families.base.integers import (
+from fitplug.families.base.mechanism import (
     FEWEST_RECORDS,
     LARGEST_NOISE,
     LEAST_NOISE,
+    Mechanism,
+    Product,
     may_be_clamped,
 )
-from fitplug.families.base.mechanism import Mechanism, Product
 from fitplug.families.base.objective import (
     LARGEST_WEIGHT,
     MAX_AXES,
@@ -61,7 +62,6 @@ __all__ = [
     "build_dense_covariance",
     "build_dense_strategy",
     "certify_bound",
-    "check_unit",
     "check_weight",
     "date_answers",
     "date_queries",

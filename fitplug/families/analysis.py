@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TypeVar
 
 import numpy as np
 
-from fitplug.domain import MOST_SHARES, Domain, suggest_fewer_cells
+from fitplug.domain import MOST_SHARES, suggest_fewer_cells
 from fitplug.errors import WorkloadError
 from fitplug.families.base.structure import Structure, list_names
 from fitplug.families.base.subsets import Subsets, find_subsets, pad_sets
@@ -24,8 +23,6 @@ from fitplug.families.tree.shape.persons import PersonTreeStructure
 from fitplug.neighbours import MOST_PAIRS
 from fitplug.numeric import FloatArray, to_positions
 from fitplug.workload import ONE_RECORD, AddRemove, ReplaceOne, Unit, Workload, check_products
-
-AnyTree = TypeVar("AnyTree", bound=TreeStructure)
 
 MAX_PAIRS = 50_000_000
 """The largest number of pairs of a query group and a block on which its variances depend."""
@@ -89,7 +86,7 @@ def analyse_structure(
         BudgetError: If plans for this unit cannot be made.
         DomainError: If the unit names an attribute that the domain does not have.
     """
-    check_unit(unit, workload.domain)
+    unit.check_domain(workload.domain)
     _check_measures(workload, unit)
     is_large = workload.groups.sizes > MAX_ANSWERS
     if is_large.any():
@@ -110,7 +107,8 @@ def analyse_structure(
     asymmetric = matrices.asymmetric
     can_be_chain = len(asymmetric) == 1 and is_chain(workload, asymmetric[0])
     if can_be_chain and (chain or (family is None and _is_long(matrices))):
-        return _build_chain(matrices)
+        subsets = add_chain(matrices.subsets, workload, *asymmetric)
+        return _check_size(ChainStructure(workload, unit, symmetric, subsets))
     if not family:
         levels = (find_tree_levels(workload, name) for name in asymmetric)
         can_be_product = len(asymmetric) > 1 or any(levels)
@@ -120,8 +118,7 @@ def analyse_structure(
             tree = (name, *(() if name in varying else ("merged",)))
             return _build_tree(workload, unit, symmetric, tree, TreeStructure)
         if family is False or not can_be_product or takes_blocks:
-            matrices.check_size()
-            return matrices
+            return _check_size(matrices)
     return _build_product(matrices, ProductStructure)
 
 
@@ -157,8 +154,7 @@ def _build_persons(
                 "give once_per, or records alone"
             )
     if not tree:
-        persons.check_size()
-        return persons
+        return _check_size(persons)
     return _build_tree(workload, unit, symmetric, tree, PersonTreeStructure)
 
 
@@ -179,33 +175,12 @@ def _check_measures(workload: Workload, unit: Unit) -> None:
         )
 
 
-def check_unit(unit: Unit, domain: Domain) -> None:
-    """Check that plans can be made for a unit of privacy.
-
-    Raises:
-        BudgetError: If they cannot.
-        DomainError: If the unit names an attribute that the domain does not have.
-    """
-    unit.check_domain(domain)
-
-
-def _build_chain(matrices: MatrixStructure) -> Structure:
-    """Build the structure of a chain in the place of a matrix."""
-    workload = matrices.workload
-    subsets = add_chain(matrices.subsets, workload, *matrices.asymmetric)
-    chain = ChainStructure(workload, matrices.unit, matrices.symmetric, subsets)
-    chain.check_size()
-    return chain
-
-
 def _build_product(matrices: MatrixStructure, kind: type[ProductStructure]) -> Structure:
     """Build the structure of the product family in the place of matrices."""
     workload = matrices.workload
     check_products(workload.groups)
     subsets = _find_subsets(workload, matrices.symmetric, workload.attributes)
-    product = kind(workload, matrices.unit, matrices.symmetric, subsets)
-    product.check_size()
-    return product
+    return _check_size(kind(workload, matrices.unit, matrices.symmetric, subsets))
 
 
 def _build_pairs(
@@ -220,9 +195,7 @@ def _build_pairs(
     pairs = PairStructure(workload, unit, symmetric, subsets)
     asymmetric = pairs.asymmetric
     if not asymmetric:
-        moves = MoveStructure(workload, unit, symmetric, subsets)
-        moves.check_size()
-        return moves
+        return _check_size(MoveStructure(workload, unit, symmetric, subsets))
     name = _find_tree(workload, symmetric) if tree is None and family is None else None
     if name is not None and (_has_many_nodes(pairs, name) or not pairs.fits):
         tree = (name, "merged")
@@ -232,8 +205,7 @@ def _build_pairs(
     can_be_product = len(workload.attributes) > 1 and not has_trees
     if can_be_product and (family or (family is None and not pairs.fits)):
         return _build_product(pairs, ProductPairStructure)
-    pairs.check_size()
-    return pairs
+    return _check_size(pairs)
 
 
 def _has_many_nodes(pairs: PairStructure, tree: str) -> bool:
@@ -263,12 +235,16 @@ def _build_tree(
     unit: Unit,
     symmetric: tuple[str, ...],
     tree: Sequence[str],
-    kind: type[AnyTree],
-) -> AnyTree:
+    kind: type[TreeStructure],
+) -> Structure:
     """Build the structure of one tree, or raise WorkloadError where it is too large."""
     name, *merged = tree
     subsets = _find_subsets(workload, symmetric)
-    structure = kind(workload, unit, symmetric, subsets, name, bool(merged))
+    return _check_size(kind(workload, unit, symmetric, subsets, name, bool(merged)))
+
+
+def _check_size(structure: Structure) -> Structure:
+    """Return a structure, or raise WorkloadError where it is too large."""
     structure.check_size()
     return structure
 

@@ -33,7 +33,6 @@ from fitplug.families import (
     Objective,
     Structure,
     analyse_structure,
-    check_unit,
     check_weight,
     read_cell_budgets,
 )
@@ -281,7 +280,7 @@ def _read_unit(unit: Unit, workload: Workload) -> Unit:
     """
     if not isinstance(unit, AddRemove | ReplaceOne):
         raise InputError(f"unit = {unit!r} must be a unit of privacy, such as fp.AddRemove()")
-    check_unit(unit, workload.domain)
+    unit.check_domain(workload.domain)
     return unit
 
 

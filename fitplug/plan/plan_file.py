@@ -147,7 +147,10 @@ def describe_workload(workload: Workload) -> tuple[Header, Arrays]:
     """Build the header and arrays from which `read_workload` reads the workload back."""
     groups, arrays = describe_groups(workload.groups)
     arrays |= {"targets": workload.groups.values, "variances": workload.groups.variances}
-    return {"domain": list(workload.domain.spec().items()), "groups": groups}, arrays
+    header: Header = {"domain": list(workload.domain.spec().items()), "groups": groups}
+    if workload.domain.value_labels:
+        header["value_labels"] = workload.domain.value_labels
+    return header, arrays
 
 
 def describe_strategy(strategy: IntegerStrategy[Structure]) -> tuple[Header, Arrays]:
@@ -180,7 +183,7 @@ def read_workload(header: Header, arrays: Arrays) -> Workload:
         PlanError: The description contradicts itself.
         Exception: The description is incomplete; errors of any kind are possible.
     """
-    domain = Domain.from_spec(dict(header["domain"]))
+    domain = Domain.from_spec(dict(header["domain"]), header.get("value_labels"))
     groups = []
     shapes = [tuple(described["shape"]) for described in header["groups"]]
     ends = list(itertools.accumulate(map(math.prod, shapes), initial=0))

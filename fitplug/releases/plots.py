@@ -48,7 +48,8 @@ class _Estimates:
     Attributes:
         group: The group.
         factors: Its attributes with several rows, up to two.
-        labels: The labels of their rows.
+        codes: What their rows are in tables.
+        labels: The labels of their rows, which are their codes where the domain has none.
         ordered: For each, whether its rows have the order of the attribute's values.
         values: The estimates, of shape (rows, ...).
         moe: Their margins of error, of the same shape.
@@ -57,6 +58,7 @@ class _Estimates:
 
     group: QueryGroup
     factors: list[Factor]
+    codes: list[list[str]]
     labels: list[list[str]]
     ordered: list[bool]
     values: FloatArray
@@ -68,6 +70,7 @@ class _Estimates:
         return replace(
             self,
             factors=self.factors[::-1],
+            codes=self.codes[::-1],
             labels=self.labels[::-1],
             ordered=self.ordered[::-1],
             values=self.values.T,
@@ -126,10 +129,15 @@ def _read_estimates(
     intervals = choose_intervals(group, confidence, simultaneous)
     shape = tuple(factor.rows for factor in factors)
     domain = release.plan.domain
+    codes = [list(map(str, f.labels(domain[f.attribute]))) for f in factors]
     return _Estimates(
         group,
         factors,
-        [[str(v) for v in f.labels(domain[f.attribute])] for f in factors],
+        codes,
+        [
+            domain.label_values(f.attribute, f.kind, values) or values
+            for f, values in zip(factors, codes, strict=True)
+        ],
         [domain[f.attribute].is_ordered and f.array is None for f in factors],
         np.asarray(release.estimates[name], dtype=np.float64).reshape(shape),
         intervals.compute_moe(group, np.sqrt(release.variances[name])).reshape(shape),
@@ -294,7 +302,7 @@ def _plot_grid(shown: _Estimates, ax: Any) -> Figure:
 
 def _plot_map(shown: _Estimates, regions: Regions, ax: Any) -> Figure:
     """Plot the estimates of regions on their outlines."""
-    outlines = read_regions(regions, shown.labels[0])
+    outlines = read_regions(regions, shown.codes[0])
     with open_figure(7.0, 5.5, ax=ax) as (figure, axes):
         values = np.array([shown.values[i] for i in outlines.rows])
         drawn = draw_outlines(axes, outlines, values, other=GREY, **_choose_colours(shown))

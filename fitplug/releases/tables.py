@@ -9,13 +9,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from fitplug.domain import Domain
+from fitplug.domain import Domain, name_label_column
 from fitplug.errors import WorkloadError
 from fitplug.families import Output
 from fitplug.files import ArrowTable, Columns, import_library
 from fitplug.numeric import AnyArray, FloatArray
 from fitplug.releases.noisy_answers import NoisyAnswers
-from fitplug.workload import DEFAULT_CONFIDENCE, QueryGroup, check_confidence, find_quantile
+from fitplug.workload import (
+    DEFAULT_CONFIDENCE,
+    Factor,
+    QueryGroup,
+    check_confidence,
+    find_quantile,
+)
 
 if TYPE_CHECKING:
     import pandas
@@ -160,18 +166,27 @@ def check_names(group: QueryGroup) -> None:
 
 
 def label_rows(domain: Domain, group: QueryGroup) -> Columns:
-    """Make a column (group.size,) for each attribute, which says what each row counts.
+    """Make the columns (group.size,) that say what each row counts: values and their labels.
 
     Raises:
         WorkloadError: An attribute has the name of a result column.
     """
     check_names(group)
-    labels: Columns = {}
+    columns: Columns = {}
     for axis, factor in enumerate(group.factors):
-        rows = np.array(factor.labels(domain[factor.attribute]))
         shape = [-1 if i == axis else 1 for i in range(len(group.shape))]
-        labels[factor.attribute] = np.broadcast_to(rows.reshape(shape), group.shape).ravel()
-    return labels
+        for name, rows in _name_rows(domain, factor, 0, factor.rows).items():
+            along = np.array(rows).reshape(shape)
+            columns[name] = np.broadcast_to(along, group.shape).ravel()
+    return columns
+
+
+def _name_rows(domain: Domain, factor: Factor, start: int, stop: int) -> dict[str, list[Any]]:
+    """Make the columns that say what some rows of a factor count: the values and their labels."""
+    name = factor.attribute
+    values = factor.labels_between(domain[name], start, stop)
+    labels = domain.label_values(name, factor.kind, values)
+    return {name: values} | ({} if labels is None else {name_label_column(name): labels})
 
 
 def make_columns(release: NoisyAnswers, group: QueryGroup, intervals: Intervals) -> Columns:
@@ -209,9 +224,8 @@ def make_table_part(
     columns: dict[str, Any] = {}
     for axis, factor in enumerate(group.factors):
         ends = (chosen.start, chosen.stop) if axis == chosen.axis else (0, group.shape[axis])
-        columns[factor.attribute] = _repeat_labels(
-            factor.labels_between(release.plan.domain[factor.attribute], *ends), shape, axis
-        )
+        for name, rows in _name_rows(release.plan.domain, factor, *ends).items():
+            columns[name] = _repeat_labels(rows, shape, axis)
     estimate = np.asarray(estimates, dtype=np.float64).reshape(shape).ravel()
     std = np.sqrt(chosen.take(release.variances[group.name])).ravel()
     columns |= _make_results(group, intervals, estimate, std)

@@ -40,8 +40,8 @@ CANARY = re.compile(rf"{WORD}|{NUMBER}|{NUMBER:,}|7\.316|7\.32e|7\.3e\+|7e\+09")
 
 REMEDY = re.compile(
     r"(?i)\b(add|at least|at line|check|change|choose|convert|correct|create|count|design"
-    r"|did you mean|expects?|give|keep|known|leave|list|make|must|name|raise|remove|rename|restore|round|should"
-    r"|split|try|use|write"
+    r"|did you mean|expects?|give|keep|known|leave|list|make|must|name|raise"
+    r"|remove|rename|restore|round|should|split|try|use|write"
     r"|does not fit|does not broadcast to the group's shape|columns for [0-9]+ cells|is missing"
     r"|is needed|is not a number or an array|no such spec file|would overflow)\b"
 )

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import fitplug as fp
-from fitplug_cli.inputs import fill_in_codebooks
+from fitplug_cli.inputs import read_domain
 
 SECRET = "ZEBRACANARY"
 TRACTS = ["01001020100", "01001020200", "01003010100", "02001000100"]
@@ -20,7 +20,7 @@ PLACES = [("north", "ulm"), ("south", "rom"), ("north", "kiel")]
 
 
 def domain(folder, name, entry):
-    return fp.Domain.from_spec(fill_in_codebooks({name: entry}, folder))[name]
+    return read_domain({name: entry}, folder)[name]
 
 
 def refused(folder, entry, says, name="GEOID"):

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fitplug as fp
-from fitplug.families.base.integers import SATURATION
+from fitplug.families.base.mechanism import SATURATION
 from fitplug.families.blocks.strategy.matrices import sum_column_squares
 from fitplug.numeric.exact import multiply_exactly
 from fitplug.numeric.rounding import ceil_float, ceil_sqrt, floor_float, upper_solution_norms

@@ -20,7 +20,8 @@ def release_unusual() -> fp.Release:
             "action": fp.Integers(-2, 1),
             "ACTION": [True, False],
             "9": ["x", "y"],
-        }
+        },
+        value_labels={"kind of place": {"": "two\nlines", "=1+1": "-1"}, "9": {"x": 'a "b", c'}},
     )
     groups = [
         fp.marginal("kind of place", "9", std=3.0, name="places / kinds"),

@@ -21,7 +21,7 @@ from scipy.sparse import issparse
 import fitplug as fp
 from fitplug.families import analysis as symmetry
 from fitplug.families.base import tree_shape
-from fitplug.families.base.integers import FEWEST_RECORDS
+from fitplug.families.base.mechanism import FEWEST_RECORDS
 from fitplug.families.tree.strategy.blocks import TreeIntegers
 from fitplug.files import compute_digest, write_with_digest
 from fitplug.plan.verification import check_privacy

@@ -14,7 +14,7 @@ import typer
 from fitplug.domain import Domain
 from fitplug.errors import DomainError, InputError
 from fitplug_cli.files import PUBLIC, check_parent_folder, replace_file
-from fitplug_cli.inputs import read_codebook
+from fitplug_cli.inputs import Codebook, read_codebook
 from fitplug_cli.options import JsonOption, QuietOption
 from fitplug_cli.render import print_facts, print_json, set_up_output
 from fitplug_cli.spec import UNDECIDED
@@ -169,14 +169,15 @@ def _build_text(
         folder: The folder of the spec.
         records: The largest number of rows per person; None if undecided.
     """
-    known = {} if codebook is None else read_codebook(codebook)
+    book = Codebook() if codebook is None else read_codebook(codebook)
+    known = book.entries
     if codebook is not None and not known.keys() & types.keys():
         raise InputError(
             f"{codebook} names none of the {len(types)} columns of the data. Check that it is "
             "the right codebook, and that the first line of a CSV file names its columns."
         )
     lines = [
-        _write_known(name, kind, known[name], codebook, folder)
+        _write_known(name, kind, known[name], codebook, folder, has_labels=name in book.labels)
         if name in known
         else _write_unknown(name, kind)
         for name, kind in types.items()
@@ -210,7 +211,9 @@ def _convert_values(value: Any, kind: str) -> Any:
     return value
 
 
-def _write_known(name: str, kind: str, given: Any, codebook: Path | None, folder: Path) -> str:
+def _write_known(
+    name: str, kind: str, given: Any, codebook: Path | None, folder: Path, *, has_labels: bool
+) -> str:
     """Write the line of an attribute in the codebook; `given` is its value there."""
     value = _convert_values(given, kind)
     measure = _convert_to_measure(value, kind)
@@ -229,7 +232,7 @@ def _write_known(name: str, kind: str, given: Any, codebook: Path | None, folder
         if "measure" in value:  # the column does not hold numbers
             return _write_unknown(name, kind)
         shown = f"{{ integers = {value['integers']} }}"
-    elif value == given and len(shown) > 60:
+    elif value == given and (has_labels or len(shown) > 60):
         assert codebook is not None
         path = codebook if codebook.is_absolute() else _make_relative(codebook, folder)
         shown = f"{{ codebook = {_quote(str(path))} }}"

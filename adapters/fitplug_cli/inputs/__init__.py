@@ -6,9 +6,9 @@ quote its content.
 
 from __future__ import annotations
 
-from fitplug_cli.inputs.attributes_from_files import fill_in_codebooks
+from fitplug_cli.inputs.attributes_from_files import read_domain
 from fitplug_cli.inputs.code_files import PARQUET_SUFFIXES, CodeFile
-from fitplug_cli.inputs.codebooks import check_files_are_public, match_rows, read_codebook
+from fitplug_cli.inputs.codebooks import Codebook, check_files_are_public, match_rows, read_codebook
 from fitplug_cli.inputs.crosswalks import CROSSWALK_KEY, Regions, build_region_rows
 from fitplug_cli.inputs.expressions import (
     NamedExpression,
@@ -24,16 +24,17 @@ __all__ = [
     "PARQUET_SUFFIXES",
     "TARGETS_KEY",
     "CodeFile",
+    "Codebook",
     "NamedExpression",
     "RegionOptions",
     "Regions",
     "build_region_rows",
     "check_files_are_public",
     "collect_expressions",
-    "fill_in_codebooks",
     "find_regions",
     "match_rows",
     "read_codebook",
+    "read_domain",
     "read_region_options",
     "read_targets",
 ]

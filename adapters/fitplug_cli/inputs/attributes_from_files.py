@@ -6,10 +6,12 @@ levels to a tree:
     GEOID = { levels = { state = 2, county = 5, tract = 11 }, codebook = "tracts.csv" }
     PLACE = { levels = ["region", "city"], codebook = "places.parquet" }
     BLOCK = { levels = { state = 2, block = 15 }, leaves = "blocks.txt" }
+    COUNTY = { codebook = "counties.csv", column = "FIPS", label = "NAME" }
     COUNTY = { codebook = "counties.csv", column = "FIPS", crosswalk = { region = "regions.csv" } }
 
-A codebook has one line for each leaf or value; other columns are ignored. The files are public: a
-file that lists a code twice is refused, because it may be data.
+A codebook has one line for each leaf or value; other columns are ignored. For a tree, `label` may
+map levels to their columns of labels. The files are public: a file that lists a code twice is
+refused, because it may be data.
 """
 
 from __future__ import annotations
@@ -18,10 +20,18 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from fitplug.domain import Attribute, Domain, Hierarchy
 from fitplug.errors import DomainError, suggest_nearest
 from fitplug_cli.inputs.code_files import Code, CodeFile, read_code_list
-from fitplug_cli.inputs.codebooks import CODEBOOK_KEY, COLUMN_KEY, fill_in_entry
+from fitplug_cli.inputs.codebooks import (
+    CODEBOOK_KEY,
+    COLUMN_KEY,
+    LABEL_KEY,
+    Labels,
+    fill_in_entry,
+)
 from fitplug_cli.inputs.crosswalks import CROSSWALK_KEY, add_levels_of_regions
 
 _LIST_KEYS = ("leaves", "categories")
@@ -30,29 +40,27 @@ Locate: TypeAlias = Callable[[int], str]
 """A function that locates the i-th code in a file."""
 
 
-def fill_in_codebooks(domain: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Replace each entry of [domain] that names a file by the file's content for its attribute.
+def read_domain(table: Mapping[str, Any], folder: Path) -> Domain:
+    """Make the domain of a spec, whose entries may name files.
 
     Args:
-        domain: The [domain] table of a spec.
+        table: The [domain] table of a spec.
         folder: The folder that the paths of files are relative to.
 
-    Returns:
-        The table, with entries for `fitplug.Domain.from_spec`.
-
     Raises:
-        DomainError: If a file cannot be read or does not describe its attribute.
+        DomainError: If an entry describes no attribute, or its file cannot be read or does not
+            describe it.
     """
-    filled = {}
-    for name, value in domain.items():
+    filled, labels = {}, {}
+    for name, value in table.items():
         try:
             if _names_code_file(value):
-                filled[name] = _build_attribute(name, value, folder)
+                filled[name], labels[name] = _build_attribute(name, value, folder)
             else:
-                filled[name] = fill_in_entry(name, value, folder)
+                filled[name], labels[name] = fill_in_entry(name, value, folder)
         except DomainError as error:
             raise DomainError(f"attribute {name!r}: {error}") from None
-    return filled
+    return Domain.from_spec(filled, labels)
 
 
 def _names_code_file(value: Any) -> bool:
@@ -64,17 +72,19 @@ def _names_code_file(value: Any) -> bool:
     return has_list or has_tree or COLUMN_KEY in value or CROSSWALK_KEY in value
 
 
-def _build_attribute(name: str, value: Mapping[str, Any], folder: Path) -> Attribute:
-    """Build the attribute of an entry of [domain] from its files of codes."""
+def _build_attribute(name: str, value: Mapping[str, Any], folder: Path) -> tuple[Attribute, Labels]:
+    """Build the attribute that an entry of [domain] describes by files of codes, and its labels."""
     given = {key: entry for key, entry in value.items() if key != CROSSWALK_KEY}
-    attribute = _build_without_regions(name, given, folder)
+    attribute, labels = _build_without_regions(name, given, folder)
     if CROSSWALK_KEY in value:
-        return add_levels_of_regions(name, attribute, value[CROSSWALK_KEY], folder)
-    return attribute
+        attribute = add_levels_of_regions(name, attribute, value[CROSSWALK_KEY], folder)
+    return attribute, labels
 
 
-def _build_without_regions(name: str, given: Mapping[str, Any], folder: Path) -> Attribute:
-    """Build the attribute of an entry without its crosswalk."""
+def _build_without_regions(
+    name: str, given: Mapping[str, Any], folder: Path
+) -> tuple[Attribute, Labels]:
+    """Build the attribute of an entry that has no crosswalk, and its labels."""
     if "levels" in given and (CODEBOOK_KEY in given or isinstance(given.get("leaves"), str)):
         return _build_tree(name, given, folder)
     listed = [key for key in _LIST_KEYS if isinstance(given.get(key), str)]
@@ -82,15 +92,17 @@ def _build_without_regions(name: str, given: Mapping[str, Any], folder: Path) ->
         path = folder / given[listed[0]]
         texts, lines = read_code_list(path, "list of codes", DomainError)
         _check_codes(texts, lambda i: f"{path}: line {lines[i]}", given.get("prefix"))
-        return _build_from_entry(name, dict(given) | {listed[0]: texts})
+        return _build_from_entry(name, dict(given) | {listed[0]: texts}), {}
     if COLUMN_KEY in given:
-        _check_keys(given, (CODEBOOK_KEY, COLUMN_KEY, "other"))
+        _check_keys(given, (CODEBOOK_KEY, COLUMN_KEY, LABEL_KEY, "other"))
         file = _open_codebook(given, folder)
         codes = file.read_column(_get_text(given, COLUMN_KEY))
         _check_codes(codes, file.locate)
         other = {"other": given["other"]} if "other" in given else {}
-        return _build_from_entry(name, {"categories": codes} | other)
-    return _build_from_entry(name, fill_in_entry(name, given, folder))
+        labels = {} if LABEL_KEY not in given else _read_labels(file, given[LABEL_KEY], codes)
+        return _build_from_entry(name, {"categories": codes} | other), labels
+    entry, labels = fill_in_entry(name, given, folder)
+    return _build_from_entry(name, entry), labels
 
 
 def _build_from_entry(name: str, spec: Any) -> Attribute:
@@ -101,9 +113,48 @@ def _build_from_entry(name: str, spec: Any) -> Attribute:
         raise DomainError(str(error).removeprefix(f"attribute {name!r}: ")) from None
 
 
-def _build_tree(name: str, given: Mapping[str, Any], folder: Path) -> Hierarchy:
-    """Build a tree from a codebook, or from a list of leaves."""
-    _check_keys(given, ("levels", CODEBOOK_KEY, COLUMN_KEY, "leaves"))
+def _read_labels(file: CodeFile, column: Any, values: Sequence[Any]) -> Labels:
+    """Read the labels of values (n,), one on each row; rows with one value must have one label."""
+    if not isinstance(column, str):
+        raise DomainError(f"{LABEL_KEY} must be the name of a column")
+    labels: Labels = {}
+    for i, (value, given) in enumerate(zip(values, file.read_labels(column), strict=True)):
+        label = given.strip() if isinstance(given, str) else ""
+        if label and labels.setdefault(str(value), label) != label:
+            raise DomainError(
+                f"{file.locate(i)}: its node has another label on an earlier line. "
+                "Correct one of them."
+            )
+    return labels
+
+
+def _label_tree(tree: Hierarchy, given: Any, file: CodeFile, codes: Sequence[Code]) -> Labels:
+    """Read the labels of a tree's nodes.
+
+    Args:
+        tree: The tree.
+        given: The column of the leaves' labels; or, for each level with labels, its column.
+        file: The codebook.
+        codes: The leaf of each row of the file.
+    """
+    by_level = given if isinstance(given, Mapping) else {tree.levels[-1]: given}
+    cells = tree.codes(np.array(codes, dtype=object))
+    labels: Labels = {}
+    for level, column in by_level.items():
+        nodes = np.searchsorted(tree.intervals(level)[:, 0], cells, side="right") - 1
+        named = tree.named_at(level)
+        read = _read_labels(file, column, [named[node] for node in nodes])
+        if any(labels.setdefault(node, label) != label for node, label in read.items()):
+            raise DomainError(
+                f"a node of level {level!r} has the same code as a node of another level, but "
+                f"another label. Remove one of the levels from {LABEL_KEY}."
+            )
+    return labels
+
+
+def _build_tree(name: str, given: Mapping[str, Any], folder: Path) -> tuple[Hierarchy, Labels]:
+    """Build a tree from a codebook, or from a list of leaves, and its labels."""
+    _check_keys(given, ("levels", CODEBOOK_KEY, COLUMN_KEY, LABEL_KEY, "leaves"))
     if CODEBOOK_KEY in given and "leaves" in given:
         raise DomainError(
             "a tree takes its leaves from codebook or leaves, not both. Give one of them."
@@ -113,10 +164,11 @@ def _build_tree(name: str, given: Mapping[str, Any], folder: Path) -> Hierarchy:
     codes: list[Any]
     ancestors: list[list[Code]] = []
     if "leaves" in given:
-        if COLUMN_KEY in given:
-            raise DomainError(
-                f"{COLUMN_KEY} needs {CODEBOOK_KEY}. Remove it, or replace leaves by a codebook."
-            )
+        for key in (COLUMN_KEY, LABEL_KEY):
+            if key in given:
+                raise DomainError(
+                    f"{key} needs {CODEBOOK_KEY}. Remove it, or replace leaves by a codebook."
+                )
         path = folder / given["leaves"]
         codes, lines = read_code_list(path, "list of leaves", DomainError)
         locate: Locate = lambda i: f"{path}: line {lines[i]}"  # noqa: E731
@@ -140,12 +192,14 @@ def _build_tree(name: str, given: Mapping[str, Any], folder: Path) -> Hierarchy:
         _check_lengths(levels, codes, locate)
     try:
         if isinstance(levels, Mapping):
-            return Hierarchy(levels, codes)
-        return Hierarchy.from_columns(dict(zip(levels, [*ancestors, codes], strict=True)))
+            tree = Hierarchy(levels, codes)
+        else:
+            tree = Hierarchy.from_columns(dict(zip(levels, [*ancestors, codes], strict=True)))
     except DomainError:
         raise DomainError(
             "two nodes of one level would have the same label. Use labels without '/'."
         ) from None
+    return tree, _label_tree(tree, given[LABEL_KEY], file, codes) if LABEL_KEY in given else {}
 
 
 def _find_leaf_column(name: str, given: Mapping[str, Any], file: CodeFile) -> str:

@@ -69,22 +69,38 @@ class CodeFile:
             InputError: The file's `error` if there is no column of this name, or several, or if it
                 has values that are neither texts nor integers.
         """
+        number = self._find_column(name)
+        codes = self._read(number)
+        if None in codes or "" in codes:
+            i = min(codes.index(empty) for empty in (None, "") if empty in codes)
+            # The column is given by number: without a header, its name would be a value.
+            raise self._error(f"{self.locate(i)}: column {number + 1} is empty. Add the value.")
+        if not codes:
+            raise self._error(f"{self.path}: column {number + 1} is empty. Add its values.")
+        padded = next((i for i, code in enumerate(codes) if has_outer_blanks(code)), None)
+        if padded is not None:
+            what = f"the value in column {number + 1}"
+            raise self._error(f"{self.locate(padded)}: {what} {BLANKS_FAULT}")
+        return codes
+
+    def read_labels(self, name: str) -> list[Any]:
+        """Read a column of labels, of which some may be missing.
+
+        Returns:
+            A label for each row; None or "" for rows without one.
+
+        Raises:
+            InputError: The file's `error` if there is no column of this name, or several.
+        """
+        return self._read(self._find_column(name))
+
+    def _find_column(self, name: str) -> int:
+        """Return the number of the only column of this name."""
         numbers = [i for i, known in enumerate(self.names) if known == name]
         if len(numbers) != 1:
             what = "no column" if not numbers else "several columns"
             raise self._error(f"{self.path} has {what} {name!r}. Name the column to use.")
-        codes = self._read(numbers[0])
-        if None in codes or "" in codes:
-            i = min(codes.index(empty) for empty in (None, "") if empty in codes)
-            # The column is given by number: without a header, its name would be a value.
-            raise self._error(f"{self.locate(i)}: column {numbers[0] + 1} is empty. Add the value.")
-        if not codes:
-            raise self._error(f"{self.path}: column {numbers[0] + 1} is empty. Add its values.")
-        padded = next((i for i, code in enumerate(codes) if has_outer_blanks(code)), None)
-        if padded is not None:
-            what = f"the value in column {numbers[0] + 1}"
-            raise self._error(f"{self.locate(padded)}: {what} {BLANKS_FAULT}")
-        return codes
+        return numbers[0]
 
     def iterate_rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield each row's number, from 0, and its value in each column."""

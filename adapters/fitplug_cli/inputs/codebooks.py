@@ -1,15 +1,16 @@
 """Codebooks: published lists of the values of attributes, in CSV, JSON or Parquet.
 
-    attribute,value,min,max,unit    {"SEX": ["1", "2"],
-    SEX,1,,,                         "RAC1P": {"1": "White alone", "2": "Black alone"},
-    SEX,2,,,                         "AGEP": {"min": 0, "max": 95},
-    AGEP,,0,95,                      "PINCP": {"min": 0, "max": 200000, "unit": 100}}
-    PINCP,,0,200000,100
+    attribute,value,label,min,max,unit    {"SEX": {"1": "Male", "2": "Female"},
+    SEX,1,Male,,,                          "RAC1P": ["1", "2"],
+    SEX,2,Female,,,                        "AGEP": {"min": 0, "max": 95},
+    AGEP,,,0,95,                           "PINCP": {"min": 0, "max": 200000, "unit": 100}}
+    PINCP,,,0,200000,100
 
-Bounds without a unit describe integers; bounds with a unit describe a measure, for sums. A CSV file
-may have further columns, such as labels. Parquet has the columns attribute and value. JSON may have
-all attributes under "schema", and an attribute's values under "values", as a list or a mapping from
-codes to labels. Files about a single attribute are in `fitplug_cli.inputs.attributes_from_files`.
+Bounds without a unit make integers, and those with a unit make a measure, for sums. The column
+label may be missing, and other columns are ignored. Parquet has the columns attribute and value,
+and may have label. JSON may hold all attributes under "schema", and the values of an attribute
+under "values": these are lists, or mappings from values to labels. Trees, and files with a line for
+each code of one attribute, are in `fitplug_cli.inputs.attributes_from_files`.
 
 Someone may name the confidential data by mistake, so errors give a line and never quote it.
 """
@@ -21,8 +22,9 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from fitplug.counts import suggest_column
 from fitplug.domain import Domain
@@ -35,16 +37,42 @@ from fitplug_cli.inputs.code_files import (
     has_outer_blanks,
 )
 
-CODEBOOK_KEY, COLUMN_KEY = "codebook", "column"
-"""The keys of a codebook, and of its column of codes, in an entry of [domain]."""
+CODEBOOK_KEY, COLUMN_KEY, LABEL_KEY = "codebook", "column", "label"
+"""The keys, in an entry of [domain], of a codebook and of the columns of the codes and labels."""
+
+Labels: TypeAlias = dict[str, str]
+"""The labels of an attribute's values."""
+
+
+@dataclass(frozen=True)
+class Codebook:
+    """What a codebook of many attributes says.
+
+    Attributes:
+        entries: For each attribute, an entry of a [domain] table.
+        labels: For each attribute that has some, the labels of its values.
+    """
+
+    entries: dict[str, Any] = field(default_factory=dict)
+    labels: dict[str, Labels] = field(default_factory=dict)
+
+    def add_label(self, name: str, value: Any, label: Any) -> None:
+        """Add the label of a value, unless it is empty."""
+        if isinstance(label, str) and label.strip():
+            self.labels.setdefault(name, {})[str(value)] = label.strip()
+
 
 _RANGE = r"\s*-?[0-9]+\s*(-|\.\.+|to|\u2013)\s*-?[0-9]+\s*"
 
 
-def fill_in_entry(name: str, value: Any, folder: Path) -> Any:
-    """Replace an entry that names a codebook of many attributes; return others unchanged."""
+def fill_in_entry(name: str, value: Any, folder: Path) -> tuple[Any, Labels]:
+    """Replace an entry that names a codebook of many attributes; return other entries as is.
+
+    Returns:
+        The entry, and the labels that the codebook has.
+    """
     if not isinstance(value, Mapping) or CODEBOOK_KEY not in value:
-        return value
+        return value, {}
     for key in value:
         if key not in (CODEBOOK_KEY, "other"):
             known = suggest_nearest(key, [CODEBOOK_KEY, COLUMN_KEY, "levels", "other"])
@@ -52,7 +80,8 @@ def fill_in_entry(name: str, value: Any, folder: Path) -> Any:
     if not isinstance(value[CODEBOOK_KEY], str):
         raise DomainError("codebook must be the path of a file")
     path = folder / value[CODEBOOK_KEY]
-    entries = read_codebook(path)
+    codebook = read_codebook(path)
+    entries, labels = codebook.entries, codebook.labels.get(name, {})
     if name not in entries:
         raise DomainError(f"{path} does not describe it. {suggest_column(name, entries)}")
     try:
@@ -63,35 +92,32 @@ def fill_in_entry(name: str, value: Any, folder: Path) -> Any:
             "integers, or give the least and the largest."
         ) from None
     if "other" not in value:
-        return entries[name]
+        return entries[name], labels
     if isinstance(entries[name], dict) and "measure" in entries[name]:
-        return entries[name] | {"other": value["other"]}
+        return entries[name] | {"other": value["other"]}, labels
     if not isinstance(entries[name], list):
         raise DomainError("other needs a list of values, or bounds with a unit. Remove it.")
-    return {"categories": entries[name], "other": value["other"]}
+    return {"categories": entries[name], "other": value["other"]}, labels
 
 
-def read_codebook(path: Path) -> dict[str, Any]:
+def read_codebook(path: Path) -> Codebook:
     """Read a codebook that describes many attributes.
 
     Args:
         path: A CSV, JSON or Parquet file.
 
-    Returns:
-        For each attribute, an entry of a [domain] table.
-
     Raises:
         DomainError: If the file cannot be read or is not a codebook.
     """
     if path.suffix.lower() in PARQUET_SUFFIXES:
-        entries = _read_parquet(path)
+        codebook = _read_parquet(path)
     elif path.suffix.lower() == ".json":
-        entries = _parse_json(path, read_text(path, "codebook", "a codebook", DomainError))
+        codebook = _parse_json(path, read_text(path, "codebook", "a codebook", DomainError))
     else:
-        entries = _read_csv(path)
-    if not entries:
+        codebook = _read_csv(path)
+    if not codebook.entries:
         raise DomainError(f"{path}: the codebook is empty. Add the attributes.")
-    for number, values in enumerate(entries.values(), 1):
+    for number, values in enumerate(codebook.entries.values(), 1):
         if isinstance(values, list) and any(map(has_outer_blanks, values)):
             raise DomainError(f"{path}: a value of attribute {number} {BLANKS_FAULT}")
         only_value = str(values[0]) if isinstance(values, list) and len(values) == 1 else ""
@@ -100,10 +126,10 @@ def read_codebook(path: Path) -> dict[str, Any]:
                 f"{path}: the only value of attribute {number} looks like a range. Give min and "
                 "max, as columns in CSV or names in JSON, or list the values."
             )
-    return entries
+    return codebook
 
 
-def _read_csv(path: Path) -> dict[str, Any]:
+def _read_csv(path: Path) -> Codebook:
     file = CodeFile(path, "codebook", DomainError)
     for needed in ("attribute", "value"):
         if needed not in file.names:
@@ -111,7 +137,8 @@ def _read_csv(path: Path) -> dict[str, Any]:
                 f"{path}: the codebook has no column {needed!r}. Its first line must name the "
                 "columns attribute and value."
             )
-    entries: dict[str, Any] = {}
+    codebook = Codebook()
+    entries = codebook.entries
     first: dict[tuple[str, str], int] = {}
     for i, row in file.iterate_rows():
         where = file.locate(i)
@@ -130,21 +157,25 @@ def _read_csv(path: Path) -> dict[str, Any]:
                     f"{where} repeats {file.locate_row(earlier)}. Remove one of them."
                 )
             listed.append(value)
+            codebook.add_label(name, value, row.get(LABEL_KEY))
         elif value or name in entries:
             raise DomainError(
                 f"{where}: the attribute already has a line. Give one range, or only values."
             )
         else:
             entries[name] = _parse_bounds(where, low, high, row.get("unit"))
-    return entries
+    return codebook
 
 
-def _read_parquet(path: Path) -> dict[str, Any]:
+def _read_parquet(path: Path) -> Codebook:
     file = CodeFile(path, "codebook", DomainError)
-    entries: dict[str, Any] = {}
-    for name, value in zip(file.read_column("attribute"), file.read_column("value"), strict=True):
-        entries.setdefault(str(name), []).append(value)
-    return entries
+    codebook = Codebook()
+    names, values = file.read_column("attribute"), file.read_column("value")
+    labels = file.read_labels(LABEL_KEY) if LABEL_KEY in file.names else [None] * len(names)
+    for name, value, label in zip(names, values, labels, strict=True):
+        codebook.entries.setdefault(str(name), []).append(value)
+        codebook.add_label(str(name), value, label)
+    return codebook
 
 
 def _parse_bounds(where: str, low: Any, high: Any, unit: str | None) -> dict[str, Any]:
@@ -171,7 +202,7 @@ def _parse_integer(where: str, text: str | None) -> int:
     return int(text or "")
 
 
-def _parse_json(path: Path, text: str) -> dict[str, Any]:
+def _parse_json(path: Path, text: str) -> Codebook:
     try:
         content = json.loads(text)
     except json.JSONDecodeError as error:
@@ -183,15 +214,18 @@ def _parse_json(path: Path, text: str) -> dict[str, Any]:
         content = content["schema"]
     if not isinstance(content, dict):
         raise DomainError(f"{path} must be a JSON object with an entry for each attribute")
-    return {
-        name: _parse_json_entry(path, number, entry)
-        for number, (name, entry) in enumerate(content.items(), 1)
-    }
+    codebook = Codebook()
+    for number, (name, entry) in enumerate(content.items(), 1):
+        values = entry.get("values", entry) if isinstance(entry, dict) else entry
+        codebook.entries[name] = _parse_json_values(path, number, values)
+        if isinstance(values, dict) and isinstance(codebook.entries[name], list):
+            for value, label in values.items():
+                codebook.add_label(name, value, label)
+    return codebook
 
 
-def _parse_json_entry(path: Path, number: int, entry: Any) -> Any:
+def _parse_json_values(path: Path, number: int, values: Any) -> Any:
     """Convert an attribute's content in the file to an entry of a [domain] table."""
-    values = entry.get("values", entry) if isinstance(entry, dict) else entry
     if isinstance(values, list):
         return values
     if isinstance(values, dict) and values and not {"min", "max"} & set(values):

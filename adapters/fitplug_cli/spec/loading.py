@@ -33,7 +33,7 @@ from fitplug_cli.inputs import (
     TARGETS_KEY,
     build_region_rows,
     check_files_are_public,
-    fill_in_codebooks,
+    read_domain,
     read_targets,
 )
 from fitplug_cli.spec.errors import (
@@ -242,7 +242,7 @@ def _build_spec(path: Path, document: Document) -> Spec:
     folder, data, privacy = path.parent, document.data, document.privacy
     with _name_key("[domain]"):
         check_files_are_public(document.domain, folder, data.local_path)
-        domain = Domain.from_spec(fill_in_codebooks(document.domain, folder))
+        domain = read_domain(document.domain, folder)
         for name in domain.names:
             if name in _RESERVED:
                 raise SpecError(

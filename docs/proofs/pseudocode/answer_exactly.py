@@ -1,4 +1,4 @@
-# fitplug.families.base.integers
+# fitplug.families.base.mechanism
 
 
 MAX_ENTRY = 2**52
@@ -89,7 +89,7 @@ def sum_margin(counts, names, margin):
     return sums.transpose([left.index(name) for name in margin])
 
 
-# fitplug.families.base.integers
+# fitplug.families.base.mechanism
 
 
 def pack_integers(arrays):
@@ -138,13 +138,11 @@ def _fits(values):
 
 class PartedBlocks:
     def _split_counts(self, slab, counts):
-        return Pieces(
-            self._cut.parts_of_table[self._cut.table_of_slab[slab]],
-            BlockCountSplit(self.strategy, self._cut, slab, counts).make_piece,
-        )
+        parts = self._cut.parts_of_table[self._cut.table_of_slab[slab]]
+        return Pieces(parts, BlockCountSplit(self._cut, slab, counts).make_piece)
 
     def _answer_part(self, part, pieces):
-        counts = BlockCountGathering(self.strategy, self._cut, part).add_pieces(pieces)
+        counts = BlockCountGathering(self._cut, part).add_pieces(pieces)
         cut_part = self._cut.parts[part]
         blocks = self._cut.blocks[cut_part.first : cut_part.last]
         if cut_part.columns is not None:
@@ -170,24 +168,20 @@ class BlockCountSplit:
     def _multiply(self, k, reading):
         structure = self._strategy.structure
         names = self._cut.tables[self._table].names
-        attributes = [structure.block_attributes[a] for a in self._cut.blocks[k].attributes] + [
-            *reading.dense
-        ]
-        return reading.multiply(sum_margin(self._counts, names, attributes))
+        attributes = [structure.block_attributes[a] for a in self._cut.blocks[k].attributes]
+        return reading.multiply(sum_margin(self._counts, names, [*attributes, *reading.dense]))
 
 
 class BlockCountGathering:
-    def __init__(self, strategy, cut, part):
-        self._strategy, self._cut, self._part = (strategy, cut, cut.parts[part])
-        self._shapes = []
+    def __init__(self, cut, part):
+        self._cut, self._part, self._number, self._shapes = cut, cut.parts[part], part, []
         for block in cut.blocks[self._part.first : self._part.last]:
-            sizes = [strategy.structure.sizes[a] for a in block.attributes]
+            sizes = [cut.strategy.structure.sizes[a] for a in block.attributes]
             if self._part.columns is not None:
                 first, last = self._part.columns
                 sizes = [sizes[cut.find_axis(block)], last - first]
             self._shapes.append((*sizes, block.shape[-1]))
         self._sums = ExactTotals(self._shapes)
-        self._number = part
 
     def add_pieces(self, pieces):
         for slab in pieces:

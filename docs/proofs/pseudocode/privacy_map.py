@@ -46,7 +46,7 @@ class IntegerStrategy:
         return ceil_sqrt(Fraction(self.sensitivity_squared))  # `\label{line:sqrt}`
 
 
-# fitplug.families.base.integers
+# fitplug.families.base.mechanism
 
 LEAST_NOISE, LARGEST_NOISE = (1.0, 2.0**55)
 

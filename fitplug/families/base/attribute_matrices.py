@@ -19,7 +19,7 @@ from typing import Protocol
 
 import numpy as np
 
-from fitplug.families.base.integers import MAX_ENTRY
+from fitplug.families.base.mechanism import MAX_ENTRY
 from fitplug.numeric import (
     AnyArray,
     FloatArray,

@@ -22,7 +22,7 @@ from scipy.linalg import solve_triangular
 
 from fitplug.families.base.attribute_matrices import spread_table
 from fitplug.families.base.basis import Basis, BasisKind
-from fitplug.families.base.integers import SATURATION
+from fitplug.families.base.mechanism import SATURATION
 from fitplug.families.base.strategy import IntegerStrategy, S
 from fitplug.families.base.structure import Structure
 from fitplug.files import select_prefixed

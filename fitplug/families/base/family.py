@@ -38,7 +38,7 @@ from fitplug.certify import (
 )
 from fitplug.errors import DesignError, PlanError
 from fitplug.families.base.attribute_matrices import AttributeMatrix
-from fitplug.families.base.integers import FEWEST_RECORDS, SATURATION
+from fitplug.families.base.mechanism import FEWEST_RECORDS, SATURATION
 from fitplug.families.base.objective import Objective
 from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.base.structure import Structure
@@ -122,9 +122,10 @@ class Certifier(ABC, Generic[S]):
                 finite or all zero.
         """
 
-    @abstractmethod
     def share_weight(self, structure: S, duals: Duals) -> FloatArray:
         """Compute the share of each group in the sum of q, shape (groups,): the price."""
+        sums = np.add.reduceat(duals.q, structure.row_starts[:-1])
+        return np.asarray(sums / sums.sum())
 
     def check_form(self, structure: S, objective: Objective, frame: Frame) -> None:
         """Check that plans of a structure may have an objective and a frame.

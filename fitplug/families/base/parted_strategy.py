@@ -22,7 +22,7 @@ from typing import TypeAlias
 import numpy as np
 
 from fitplug.errors import TablesError
-from fitplug.families.base.integers import SATURATION, ExactTotals, pack_integers, unpack_integers
+from fitplug.families.base.mechanism import SATURATION, ExactTotals, pack_integers, unpack_integers
 from fitplug.families.base.pieces import (
     Latest,
     Output,

@@ -92,10 +92,6 @@ class BlockCertifier(Certifier[S]):
         weights = p if objective.budgets is None else p / objective.budgets
         return divide_by_mass(self.lower_norm(structure, weights, row_weights), p, q)
 
-    def share_weight(self, structure: S, duals: Duals) -> FloatArray:
-        sums = np.add.reduceat(duals.q, structure.row_starts[:-1])
-        return np.asarray(sums / sums.sum())
-
 
 class MatrixCertifier(BlockCertifier[MatrixStructure]):
     """The certificate of `MatrixStructure`."""

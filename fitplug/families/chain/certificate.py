@@ -196,10 +196,6 @@ class ChainCertifier(Certifier[ChainStructure]):
         total *= 1 - gamma(len(structure.blocks) + structure.rows + 16)
         return divide_by_mass(total, p, q)
 
-    def share_weight(self, structure: ChainStructure, duals: Duals) -> FloatArray:
-        sums = np.add.reduceat(duals.q, structure.row_starts[:-1])
-        return np.asarray(sums / sums.sum())
-
 
 def lower_chain_trace(p: FloatArray, prefix_weights: FloatArray, cell_weights: FloatArray) -> float:
     """Bound tr N^1/2 of a chain from below, rounding included.

@@ -12,7 +12,11 @@ from hypothesis import strategies as st
 
 import fitplug as fp
 from fitplug.families import analysis
-from fitplug.families.tree.design.sibling_covariance import build_strategies, solve_siblings
+from fitplug.families.tree.design.sibling_covariance import (
+    SiblingCovariances,
+    build_strategies,
+    solve_siblings,
+)
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.solve.geometric_mean import place_poles
 from tests.helpers.tree_strategies import random_place
@@ -47,8 +51,8 @@ def test_siblings_are_the_geometric_mean(seed, k) -> None:
     rng = np.random.default_rng(seed)
     P, K = rng.uniform(0.1, 1, (3, k)), np.exp(rng.normal(size=(3, k)))
     s = np.sqrt(P / K).sum(axis=1) * rng.uniform(0.05, 1, 3)
-    found = solve_siblings(P, K, s, np.zeros(3), is_first=True)
-    A = build_strategies(P, K, found.multipliers)
+    found = solve_siblings(P, K, s, SiblingCovariances.make_even(*P.shape))
+    A = build_strategies(found)
     for i in range(3):
         Sigma = dense_siblings(P[i], K[i], found.multipliers[i])
         assert Sigma.sum() == pytest.approx(s[i], rel=1e-4)
@@ -75,7 +79,7 @@ def test_siblings_minimise_the_lagrangian(seed) -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Solution may be inaccurate")
         problem.solve(solver=cp.CLARABEL)
-    found = solve_siblings(P[None], K[None], np.array([s]), np.zeros(1), is_first=True)
+    found = solve_siblings(P[None], K[None], np.array([s]), SiblingCovariances.make_even(1, len(P)))
     own = P @ (found.profiles[0] + 1 / s) + K @ (found.variances[0] + found.references[0] ** 2 * s)
     assert own == pytest.approx(problem.value, rel=1e-5)
 

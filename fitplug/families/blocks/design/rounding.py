@@ -23,7 +23,7 @@ from fitplug.families.base.family import (
     choose_bits,
     evaluate_at_targets,
 )
-from fitplug.families.base.integers import MAX_ENTRY
+from fitplug.families.base.mechanism import MAX_ENTRY
 from fitplug.families.base.objective import Objective
 from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.base.structure import Structure

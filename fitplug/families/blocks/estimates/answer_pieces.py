@@ -9,10 +9,8 @@ from functools import partial
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from fitplug.families.base.block_sets import BlockSetIntegers
 from fitplug.families.base.estimates import arrange_as_group, find_references
 from fitplug.families.base.pieces import Latest, Output
-from fitplug.families.base.structure import Structure
 from fitplug.families.blocks.estimates.cuts import BlockPart, BlockParts, PlacedBlock
 from fitplug.numeric import FloatArray, IntArray
 
@@ -20,10 +18,8 @@ from fitplug.numeric import FloatArray, IntArray
 class BlockAnswerSplit:
     """The pieces of a part's noisy answers."""
 
-    def __init__(
-        self, strategy: BlockSetIntegers[Structure], cut: BlockParts, part: int, noisy: IntArray
-    ) -> None:
-        self._strategy, self._cut, self._noisy = strategy, cut, noisy
+    def __init__(self, cut: BlockParts, part: int, noisy: IntArray) -> None:
+        self._strategy, self._cut, self._noisy = cut.strategy, cut, noisy
         self._part = cut.parts[part]
         self._estimates = Latest()
         self._of_group: tuple[int, dict[int, FloatArray]] = (-1, {})
@@ -87,17 +83,17 @@ class BlockAnswerSplit:
         M = block.block_set.M[block.i].astype(np.float64)
         flat = solve_triangular(M, noisy.reshape(-1, n).astype(np.float64).T).T
         shaped = np.asarray(flat.reshape(block.shape[axis], -1, n))
-        multiples = spread_column_multiples(self._strategy, self._cut, block, self._part)
+        multiples = spread_column_multiples(self._cut, block, self._part)
         if multiples is not None:
             shaped = shaped / multiples[..., None]
         return self._strategy.find_matrix(block.attributes[axis], block.block).invert(shaped, 0)
 
 
 def spread_column_multiples(
-    strategy: BlockSetIntegers[Structure], cut: BlockParts, block: PlacedBlock, part: BlockPart
+    cut: BlockParts, block: PlacedBlock, part: BlockPart
 ) -> IntArray | None:
     """Spread a block's multiples over the rows and columns of a part of it, (rows, columns)."""
-    multiples = strategy.spread_multiples(block.block)
+    multiples = cut.strategy.spread_multiples(block.block)
     if multiples is None or part.columns is None:
         return None
     axis = cut.find_axis(block)
@@ -108,10 +104,8 @@ def spread_column_multiples(
 class BlockTotalsSplit:
     """The pieces of the public totals: of each block that they tell of, without its margins."""
 
-    def __init__(
-        self, strategy: BlockSetIntegers[Structure], cut: BlockParts, totals: IntArray
-    ) -> None:
-        self._strategy, self._cut, self._totals = strategy, cut, totals
+    def __init__(self, cut: BlockParts, totals: IntArray) -> None:
+        self._strategy, self._cut, self._totals = cut.strategy, cut, totals
         self._sums = Latest()
 
     def make_piece(self, output: int) -> FloatArray:
@@ -164,15 +158,9 @@ def take_range(values: FloatArray, axis: int | None, output: Output) -> FloatArr
 class BlockEstimation:
     """The estimates of an output, from the pieces of all parts."""
 
-    def __init__(
-        self,
-        strategy: BlockSetIntegers[Structure],
-        cut: BlockParts,
-        output: int,
-        pieces: Mapping[int, FloatArray],
-    ) -> None:
-        self._strategy, self._cut, self._pieces = strategy, cut, pieces
-        self._structure = strategy.structure
+    def __init__(self, cut: BlockParts, output: int, pieces: Mapping[int, FloatArray]) -> None:
+        self._strategy, self._cut, self._pieces = cut.strategy, cut, pieces
+        self._structure = cut.strategy.structure
         self._output = cut.outputs[output]
         self._group = self._structure.workload.position(self._output.group)
         self._factors = self._structure.find_factors(self._group)

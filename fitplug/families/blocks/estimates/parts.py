@@ -16,7 +16,7 @@ import numpy as np
 
 from fitplug.families.base.basis import Reading
 from fitplug.families.base.block_sets import BlockSetIntegers
-from fitplug.families.base.integers import SATURATION, ExactTotals, pack_integers, unpack_integers
+from fitplug.families.base.mechanism import SATURATION, ExactTotals, pack_integers, unpack_integers
 from fitplug.families.base.parted_strategy import PartedStrategy
 from fitplug.families.base.pieces import Latest, Pieces, sum_margin
 from fitplug.families.base.structure import Structure
@@ -40,10 +40,8 @@ from fitplug.numeric import (
 class BlockCountSplit:
     """The pieces of a slab."""
 
-    def __init__(
-        self, strategy: BlockSetIntegers[Structure], cut: BlockParts, slab: int, counts: AnyArray
-    ) -> None:
-        self._strategy, self._cut, self._slab, self._counts = strategy, cut, slab, counts
+    def __init__(self, cut: BlockParts, slab: int, counts: AnyArray) -> None:
+        self._strategy, self._cut, self._slab, self._counts = cut.strategy, cut, slab, counts
         self._table = cut.table_of_slab[slab]
         self._latest: tuple[int, list[AnyArray]] = (-1, [])
 
@@ -61,10 +59,8 @@ class BlockCountSplit:
         """Multiply rows of a block's basis by the slab's counts, (cells, rows)."""
         structure = self._strategy.structure
         names = self._cut.tables[self._table].names
-        attributes = [structure.block_attributes[a] for a in self._cut.blocks[k].attributes] + [
-            *reading.dense
-        ]
-        return reading.multiply(sum_margin(self._counts, names, attributes))
+        attributes = [structure.block_attributes[a] for a in self._cut.blocks[k].attributes]
+        return reading.multiply(sum_margin(self._counts, names, [*attributes, *reading.dense]))
 
     def _multiply_columns(self, part: int) -> list[AnyArray]:
         """Multiply by all matrices of a part's one block except its largest attribute's.
@@ -96,17 +92,15 @@ class BlockCountSplit:
 class BlockCountGathering:
     """The counts of a part's blocks, added up slab by slab."""
 
-    def __init__(self, strategy: BlockSetIntegers[Structure], cut: BlockParts, part: int) -> None:
-        self._strategy, self._cut, self._part = strategy, cut, cut.parts[part]
-        self._shapes = []
+    def __init__(self, cut: BlockParts, part: int) -> None:
+        self._cut, self._part, self._number, self._shapes = cut, cut.parts[part], part, []
         for block in cut.blocks[self._part.first : self._part.last]:
-            sizes = [strategy.structure.sizes[a] for a in block.attributes]
+            sizes = [cut.strategy.structure.sizes[a] for a in block.attributes]
             if self._part.columns is not None:
                 first, last = self._part.columns
                 sizes = [sizes[cut.find_axis(block)], last - first]
             self._shapes.append((*sizes, block.shape[-1]))
         self._sums = ExactTotals(self._shapes)
-        self._number = part
 
     def add_pieces(self, pieces: Mapping[int, IntArray]) -> list[AnyArray]:
         """Add up the pieces, of which one is held at a time.
@@ -180,13 +174,11 @@ class PartedBlocks(PartedStrategy):
         return self._cut.list_indices(part)
 
     def _split_counts(self, slab: int, counts: AnyArray) -> Pieces:
-        return Pieces(
-            self._cut.parts_of_table[self._cut.table_of_slab[slab]],
-            BlockCountSplit(self.strategy, self._cut, slab, counts).make_piece,
-        )
+        parts = self._cut.parts_of_table[self._cut.table_of_slab[slab]]
+        return Pieces(parts, BlockCountSplit(self._cut, slab, counts).make_piece)
 
     def _answer_part(self, part: int, pieces: Mapping[int, IntArray]) -> IntArray:
-        counts = BlockCountGathering(self.strategy, self._cut, part).add_pieces(pieces)
+        counts = BlockCountGathering(self._cut, part).add_pieces(pieces)
         cut_part = self._cut.parts[part]
         blocks = self._cut.blocks[cut_part.first : cut_part.last]
         if cut_part.columns is not None:
@@ -199,14 +191,14 @@ class PartedBlocks(PartedStrategy):
         )
 
     def _split_answers(self, part: int, noisy: IntArray) -> Pieces:
-        split = BlockAnswerSplit(self.strategy, self._cut, part, noisy)
+        split = BlockAnswerSplit(self._cut, part, noisy)
         return Pieces(split.list_outputs(), split.make_piece)
 
     def _split_totals(self, totals: IntArray) -> Callable[[int], FloatArray]:
-        return BlockTotalsSplit(self.strategy, self._cut, totals).make_piece
+        return BlockTotalsSplit(self._cut, totals).make_piece
 
     def _estimate(self, output: int, pieces: Mapping[int, AnyArray], latest: Latest) -> FloatArray:
-        return BlockEstimation(self.strategy, self._cut, output, pieces).estimate()
+        return BlockEstimation(self._cut, output, pieces).estimate()
 
     def _count_answers(self, part: int) -> int:
         """Count the answers of a part."""
@@ -219,13 +211,12 @@ class PartedBlocks(PartedStrategy):
 
     def _answer_columns(self, block: PlacedBlock, part: BlockPart, x: AnyArray) -> IntArray:
         """Compute the answers of columns (n_c, columns, n) of a block, clamped."""
-        matrix = self.strategy.find_matrix(
-            block.attributes[self._cut.find_axis(block)], block.block
-        )
+        largest = block.attributes[self._cut.find_axis(block)]
+        matrix = self.strategy.find_matrix(largest, block.block)
         y = matrix.apply(make_room(x, matrix.growth), 0)
         rows, _, n = y.shape
         y = multiply_exactly(y.reshape(-1, n), block.block_set.M[block.i].T)
-        multiples = spread_column_multiples(self.strategy, self._cut, block, part)
+        multiples = spread_column_multiples(self._cut, block, part)
         if multiples is not None:
             y = multiply_numbers(y, multiples.reshape(-1, 1))
         y = np.clip(y, -SATURATION, SATURATION).reshape(rows, *part.shape, n)

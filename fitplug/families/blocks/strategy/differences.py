@@ -13,8 +13,7 @@ import numpy as np
 from fitplug.errors import PlanError
 from fitplug.families.base.block_sets import BlockSet
 from fitplug.families.base.contrasts import build_contrasts, make_contrasts
-from fitplug.families.base.integers import SATURATION
-from fitplug.families.base.mechanism import StrategyCost
+from fitplug.families.base.mechanism import SATURATION, StrategyCost
 from fitplug.families.base.structure import Structure
 from fitplug.families.blocks.shape.matrices import PersonStructure
 from fitplug.families.blocks.shape.pairs import MoveStructure, PairStructure

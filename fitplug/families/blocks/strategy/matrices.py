@@ -16,8 +16,9 @@ from fitplug.errors import PlanError
 from fitplug.families.base.block_sets import BlockSet, BlockSetIntegers
 from fitplug.families.base.contrasts import compute_precisions
 from fitplug.families.base.estimates import find_block_rows, find_boxed_rows, weigh_rows
-from fitplug.families.base.integers import MAX_ENTRY, SATURATION
 from fitplug.families.base.mechanism import (
+    MAX_ENTRY,
+    SATURATION,
     BlockCovariance,
     BlockWeights,
     MeasuredBlock,

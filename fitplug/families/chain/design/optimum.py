@@ -27,7 +27,7 @@ from fitplug.families.base.family import (
     build_strategy,
     evaluate_at_targets,
 )
-from fitplug.families.base.integers import SATURATION
+from fitplug.families.base.mechanism import SATURATION
 from fitplug.families.base.objective import Objective
 from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.base.structure import Structure

@@ -20,8 +20,7 @@ from fitplug.errors import PlanError
 from fitplug.families.base.attribute_matrices import AttributeMatrix
 from fitplug.families.base.block_sets import BlockSet
 from fitplug.families.base.contrasts import build_contrasts
-from fitplug.families.base.integers import SATURATION
-from fitplug.families.base.mechanism import StrategyCost
+from fitplug.families.base.mechanism import SATURATION, StrategyCost
 from fitplug.families.base.structure import Structure
 from fitplug.families.blocks.strategy.matrices import BlockSetStrategy
 from fitplug.families.chain.shape import ChainStructure

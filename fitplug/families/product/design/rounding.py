@@ -19,7 +19,7 @@ from fitplug.families.base.attribute_matrices import AttributeMatrix
 from fitplug.families.base.basis import Basis
 from fitplug.families.base.block_sets import BlockSet
 from fitplug.families.base.family import LEAST_RECORDS, add_claim_margins, build_strategy
-from fitplug.families.base.integers import SATURATION
+from fitplug.families.base.mechanism import SATURATION
 from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.base.structure import Structure
 from fitplug.families.product.design.members import FamilyMember

@@ -22,8 +22,7 @@ from fitplug.errors import PlanError
 from fitplug.families.base.attribute_matrices import AttributeMatrix, DenseMatrix
 from fitplug.families.base.block_sets import BlockSet
 from fitplug.families.base.contrasts import make_contrasts
-from fitplug.families.base.integers import MAX_ENTRY, SATURATION
-from fitplug.families.base.mechanism import StrategyCost
+from fitplug.families.base.mechanism import MAX_ENTRY, SATURATION, StrategyCost
 from fitplug.families.base.structure import Structure
 from fitplug.families.blocks.strategy.matrices import BlockSetStrategy
 from fitplug.families.product.shape.grades import BlockScales

@@ -31,7 +31,7 @@ import numpy as np
 
 from fitplug.families.base.attribute_matrices import DenseMatrix, RowGrades
 from fitplug.families.base.contrasts import build_contrasts
-from fitplug.families.base.integers import MAX_ENTRY
+from fitplug.families.base.mechanism import MAX_ENTRY
 from fitplug.families.base.tree_shape import Siblings, TreeShape
 from fitplug.numeric import (
     AnyArray,

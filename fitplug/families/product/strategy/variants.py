@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 
 from fitplug.families.base.attribute_matrices import DenseMatrix, RowGrades
-from fitplug.families.base.integers import MAX_ENTRY
+from fitplug.families.base.mechanism import MAX_ENTRY
 from fitplug.numeric import (
     AnyArray,
     FloatArray,

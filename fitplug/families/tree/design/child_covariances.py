@@ -12,7 +12,7 @@ the children's covariances and profiles are, and what they cost (docs/theory/tre
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -90,43 +90,6 @@ class IdenticalCovariances(ChildCovariances):
 
 
 @dataclass(frozen=True, eq=False)
-class ScalarWeights:
-    """What the Lagrangian charges siblings per unit of Y.
-
-    Attributes:
-        P: Weights in the profile, shape (b, k).
-        K: Weights of the variances, shape (b, k).
-    """
-
-    P: FloatArray
-    K: FloatArray
-
-
-@dataclass(frozen=True, eq=False)
-class ScalarSiblings:
-    """X of the nodes of a step, and the weights at which it was found; None before the first time.
-
-    Attributes:
-        weights: The weights.
-        parts: Its parts.
-    """
-
-    weights: ScalarWeights | None
-    parts: SiblingCovariances
-
-    @classmethod
-    def make_even(cls, b: int, k: int) -> ScalarSiblings:
-        """Make X that spreads nodes evenly over their children."""
-        ones = np.ones((b, k))
-        return cls(None, SiblingCovariances(np.zeros(b), ones / k, ones, ones))
-
-    def solve(self, P: FloatArray, K: FloatArray, s: FloatArray) -> ScalarSiblings:
-        """Find X at other weights (b, k), for nodes of variance s (b,)."""
-        parts = solve_siblings(P, K, s, self.parts.multipliers, is_first=self.weights is None)
-        return ScalarSiblings(ScalarWeights(P, K), parts)
-
-
-@dataclass(frozen=True, eq=False)
 class KroneckerCovariances(ChildCovariances):
     """Distinct children with X (x) Y.
 
@@ -136,7 +99,7 @@ class KroneckerCovariances(ChildCovariances):
         precisions: Y, shape (b, r, r).
     """
 
-    siblings: ScalarSiblings
+    siblings: SiblingCovariances
     covariances: FloatArray
     precisions: FloatArray
 
@@ -146,36 +109,34 @@ class KroneckerCovariances(ChildCovariances):
         precisions = self.precisions
         if factor is not None:
             precisions = factor.T @ precisions @ factor
-        if T.shape[1] == 1:
-            siblings = self.siblings.solve(
-                P[:, :, 0] * precisions[:, :, 0], K[:, :, 0, 0], T[:, 0, 0]
-            )
-            return KroneckerCovariances(siblings, self.covariances, self.precisions)
         kappa = np.einsum("bkij,bij->bk", K, self.covariances)
-        siblings = self.siblings.solve(
+        siblings = solve_siblings(
             np.einsum("bkc,bc->bk", P, get_diagonals(precisions)),
             kappa,
             np.einsum("bkij,bij->b", K, T) / kappa.sum(axis=1),
+            self.siblings,
         )
+        if T.shape[1] == 1:  # X has the scale of Y
+            return KroneckerCovariances(siblings, self.covariances, self.precisions)
         mean = find_mean(
-            np.einsum("bk,bkc->bc", siblings.parts.profiles, P),
-            np.einsum("bk,bkij->bij", siblings.parts.variances, K),
+            np.einsum("bk,bkc->bc", siblings.profiles, P),
+            np.einsum("bk,bkij->bij", siblings.variances, K),
             factor,
         )
         return KroneckerCovariances(siblings, *mean)
 
     def collect(self, K: FloatArray) -> FloatArray:
-        u = self.siblings.parts.references
+        u = self.siblings.references
         return np.einsum("bk,bkij->bij", u * u, K)
 
     def spread(self, T: FloatArray) -> FloatArray:
-        parts = self.siblings.parts
-        u, variances = parts.references[:, :, None, None], parts.variances[:, :, None, None]
+        X = self.siblings
+        u, variances = X.references[:, :, None, None], X.variances[:, :, None, None]
         return np.asarray(u * u * T[:, None] + variances * self.covariances[:, None])
 
     def add_profile(self) -> FloatArray:
         diagonals = get_diagonals(self.precisions)[:, None]
-        return np.asarray(self.siblings.parts.profiles[:, :, None] * diagonals)
+        return np.asarray(self.siblings.profiles[:, :, None] * diagonals)
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,8 +158,8 @@ class SplitCovariances(ChildCovariances):
     """
 
     total: FloatArray
-    siblings: ScalarSiblings
-    totals: ScalarSiblings
+    siblings: SiblingCovariances
+    totals: SiblingCovariances
     directions: FloatArray
     covariances: FloatArray
     precisions: FloatArray
@@ -209,11 +170,10 @@ class SplitCovariances(ChildCovariances):
         """Write covariances X (x) Y in this form, which leaves the references as they are."""
         image = given.covariances @ total
         size = image @ total
-        even = ScalarSiblings(None, given.siblings.parts)
         return cls(
             total=total,
             siblings=given.siblings,
-            totals=even,
+            totals=replace(given.siblings, weights=None),
             directions=image / size[:, None],
             covariances=given.covariances - _multiply_outer(image, image) / size[:, None, None],
             precisions=given.precisions - np.outer(total, total) / size[:, None, None],
@@ -227,19 +187,20 @@ class SplitCovariances(ChildCovariances):
         e, f = self.total, self.directions
         along = np.einsum("bkij,bi,bj->bk", K, f, f)
         s_total = np.einsum("i,bij,j->b", e, T, e)
-        totals = self.totals.solve(P @ e, along, s_total)
+        totals = solve_siblings(P @ e, along, s_total, self.totals)
         rest = T - f[:, :, None] * (e @ T)[:, None, :]
         rest = rest - (rest @ e)[:, :, None] * f[:, None, :]
         kappa = np.einsum("bkij,bij->bk", K, self.covariances)
-        siblings = self.siblings.solve(
+        siblings = solve_siblings(
             np.einsum("bkc,bc->bk", P, get_diagonals(self.precisions)),
             kappa,
             np.einsum("bkij,bij->b", K, rest) / kappa.sum(axis=1),
+            self.siblings,
         )
-        difference = totals.parts.references - siblings.parts.references
-        P1 = np.einsum("bk,bkc->bc", siblings.parts.profiles, P)
-        K1 = np.einsum("bk,bkij->bij", siblings.parts.variances, K)
-        M = totals.parts.variances + difference**2 * s_total[:, None]
+        difference = totals.references - siblings.references
+        P1 = np.einsum("bk,bkc->bc", siblings.profiles, P)
+        K1 = np.einsum("bk,bkij->bij", siblings.variances, K)
+        M = totals.variances + difference**2 * s_total[:, None]
         omega = (M * along).sum(axis=1) / np.einsum("bij,bi,bj->b", K1, f, f)
         mean, inverse, multipliers = _find_constrained_mean(P1, K1, e, omega, self.multipliers)
         image = mean @ e
@@ -256,7 +217,7 @@ class SplitCovariances(ChildCovariances):
 
     def collect(self, K: FloatArray) -> FloatArray:
         # The sum of U_j'K_j U_j.
-        u, w = self.siblings.parts.references, self.totals.parts.references
+        u, w = self.siblings.references, self.totals.references
         first = np.einsum("bk,bkij->bij", u * u, K)
         mixed = np.einsum("bk,bkij,bj->bi", u * (w - u), K, self.directions)
         last = np.einsum("bk,bkij,bi,bj->b", (w - u) ** 2, K, self.directions, self.directions)
@@ -266,23 +227,23 @@ class SplitCovariances(ChildCovariances):
 
     def spread(self, T: FloatArray) -> FloatArray:
         e, f = self.total, self.directions
-        u, w = self.siblings.parts.references, self.totals.parts.references
+        u, w = self.siblings.references, self.totals.references
         towards = T @ e
         mixed = _multiply_outer(towards, f)
         mixed = mixed + mixed.transpose(0, 2, 1)
         along = _multiply_outer(f, f)
-        level = (towards @ e)[:, None] * (w - u) ** 2 + self.totals.parts.variances
+        level = (towards @ e)[:, None] * (w - u) ** 2 + self.totals.variances
         return np.asarray(
             (u * u)[:, :, None, None] * T[:, None]
             + (u * (w - u))[:, :, None, None] * mixed[:, None]
             + level[:, :, None, None] * along[:, None]
-            + self.siblings.parts.variances[:, :, None, None] * self.covariances[:, None]
+            + self.siblings.variances[:, :, None, None] * self.covariances[:, None]
         )
 
     def add_profile(self) -> FloatArray:
         diagonals = get_diagonals(self.precisions)[:, None]
-        residual = self.siblings.parts.profiles[:, :, None] * diagonals
-        return np.asarray(residual + self.totals.parts.profiles[:, :, None] * self.total)
+        residual = self.siblings.profiles[:, :, None] * diagonals
+        return np.asarray(residual + self.totals.profiles[:, :, None] * self.total)
 
 
 def find_mean(

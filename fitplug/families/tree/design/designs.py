@@ -26,7 +26,7 @@ from fitplug.families.base.family import (
     choose_bits,
     evaluate_at_targets,
 )
-from fitplug.families.base.integers import MAX_ENTRY
+from fitplug.families.base.mechanism import MAX_ENTRY
 from fitplug.families.base.objective import Objective
 from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.base.structure import Structure
@@ -139,9 +139,7 @@ def _round_step(covariances: ChildCovariances, scale: float, shared: int) -> Ste
     if isinstance(covariances, IdenticalCovariances):
         return _round_identical(covariances, scale)
     assert isinstance(covariances, KroneckerCovariances)
-    weights, siblings = covariances.siblings.weights, covariances.siblings.parts
-    assert weights is not None
-    A = build_strategies(weights.P, weights.K, siblings.multipliers)
+    A = build_strategies(covariances.siblings)
     if covariances.precisions.shape[1] == 1:
         rounded = _round_upper(A * (scale * np.sqrt(covariances.precisions)))
         return StepMatrices(rounded, _make_ones(len(A)))

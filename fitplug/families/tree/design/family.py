@@ -20,11 +20,11 @@ from fitplug.families.tree.design.child_covariances import (
     ChildCovariances,
     IdenticalCovariances,
     KroneckerCovariances,
-    ScalarSiblings,
     SplitCovariances,
     find_mean,
     get_diagonals,
 )
+from fitplug.families.tree.design.sibling_covariance import SiblingCovariances
 from fitplug.families.tree.shape.blocks import GroupPart, TreeStructure
 from fitplug.families.tree.shape.node_tree import TreeStep
 from fitplug.numeric import FloatArray, IntArray
@@ -216,7 +216,7 @@ class TreeFamily:
         if step.counts is not None:
             return IdenticalCovariances(step.counts.astype(np.float64), unit, unit)
         k = step.children.shape[1]
-        return KroneckerCovariances(ScalarSiblings.make_even(b, k), unit, unit)
+        return KroneckerCovariances(SiblingCovariances.make_even(b, k), unit, unit)
 
     def _find_rows(self, part: GroupPart) -> list[_Rows]:
         """Find a part's rows by the depth of their nodes."""

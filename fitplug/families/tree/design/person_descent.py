@@ -285,7 +285,7 @@ def _divide(covariances: ChildCovariances) -> tuple[FloatArray, FloatArray]:
     if isinstance(covariances, IdenticalCovariances):
         return (1 - 1 / covariances.counts)[:, None], covariances.precisions
     assert isinstance(covariances, KroneckerCovariances)
-    return covariances.siblings.parts.profiles, covariances.precisions
+    return covariances.siblings.profiles, covariances.precisions
 
 
 def _factor(moment: FloatArray) -> FloatArray:

@@ -12,7 +12,7 @@ inverse in time linear in k.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -27,7 +27,8 @@ _FIRST_STEPS, _STEPS = 12, 2
 """Newton steps for the multipliers."""
 
 
-class SiblingCovariances(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class SiblingCovariances:
     """What the children of b nodes have.
 
     Attributes:
@@ -35,16 +36,24 @@ class SiblingCovariances(NamedTuple):
         references: u = Sigma 1 / 1'Sigma 1, shape (b, k).
         variances: The diagonal of C = Sigma - u u' 1'Sigma 1, shape (b, k).
         profiles: The diagonal of X = Sigma^-1 - 11' / 1'Sigma 1, shape (b, k).
+        weights: P and K, at which they were found; None for even ones.
     """
 
     multipliers: FloatArray
     references: FloatArray
     variances: FloatArray
     profiles: FloatArray
+    weights: tuple[FloatArray, FloatArray] | None = None
+
+    @classmethod
+    def make_even(cls, b: int, k: int) -> SiblingCovariances:
+        """Spread nodes evenly over their children."""
+        ones = np.ones((b, k))
+        return cls(np.zeros(b), ones / k, ones, ones)
 
 
 def solve_siblings(
-    P: FloatArray, K: FloatArray, s: FloatArray, start: FloatArray, *, is_first: bool
+    P: FloatArray, K: FloatArray, s: FloatArray, start: SiblingCovariances
 ) -> SiblingCovariances:
     """Find the covariances of the children of several nodes.
 
@@ -52,14 +61,13 @@ def solve_siblings(
         P: Weights of the children in the profile, positive, shape (b, k).
         K: Weights of the children's variances, positive, shape (b, k).
         s: The variances of the nodes, shape (b,).
-        start: The multipliers lambda to start from, shape (b,).
-        is_first: Whether they may be far from what is sought.
+        start: What is found at weights near to these, or even covariances.
 
     Returns:
         The covariances.
     """
-    d, multipliers = _multiply_weights(P, K), start
-    for _ in range(_FIRST_STEPS if is_first else _STEPS):
+    d, multipliers = _multiply_weights(P, K), start.multipliers
+    for _ in range(_STEPS if start.weights else _FIRST_STEPS):
         poles = _place(d, P, multipliers)
         sums = _sum_over_children(d, P, poles)
         shrink = 1 + multipliers[:, None] * sums
@@ -85,22 +93,16 @@ def solve_siblings(
         references=references,
         variances=np.maximum(diagonal - references**2 * total[:, None], 0.0),
         profiles=np.maximum((d**0.5 + P * more) / P - 1 / total[:, None], 0.0),
+        weights=(P, K),
     )
 
 
-def build_strategies(P: FloatArray, K: FloatArray, multipliers: FloatArray) -> FloatArray:
-    """Build A with A'A = X, upper trapezoidal, of several nodes.
-
-    Args:
-        P: Shape (b, k).
-        K: Shape (b, k).
-        multipliers: lambda, shape (b,).
-
-    Returns:
-        Shape (b, k - 1, k).
-    """
+def build_strategies(siblings: SiblingCovariances) -> FloatArray:
+    """Build A with A'A = X, upper trapezoidal, of several nodes, shape (b, k - 1, k)."""
+    assert siblings.weights is not None
+    P, K = siblings.weights
     v = np.sqrt(P)
-    N = multipliers[:, None, None] * v[:, :, None] * v[:, None, :]
+    N = siblings.multipliers[:, None, None] * v[:, :, None] * v[:, None, :]
     at = np.arange(P.shape[1])
     d = _multiply_weights(P, K)
     N[:, at, at] += d

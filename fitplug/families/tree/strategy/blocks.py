@@ -29,7 +29,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from fitplug.errors import PlanError
-from fitplug.families.base.integers import MAX_ENTRY
+from fitplug.families.base.mechanism import MAX_ENTRY
 from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.base.structure import Structure
 from fitplug.families.tree.shape.blocks import GroupPart, TreeStructure

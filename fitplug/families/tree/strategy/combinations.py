@@ -20,7 +20,6 @@ import numpy as np
 
 from fitplug.families.base.estimates import Boxes, arrange_as_block
 from fitplug.families.base.mechanism import AnswerWeights, BlockWeights, Products
-from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.unfolded_tree import Siblings
 from fitplug.families.tree.strategy.blocks import (
@@ -65,67 +64,44 @@ def weigh_tree_arrays(
     strategy: TreeIntegers[TreeStructure], combinations: Sequence[Mapping[str, FloatArray]]
 ) -> Iterator[BlockWeights]:
     """Weigh the answers of each block in combinations; see `IntegerStrategy.combine`."""
+    structure = strategy.structure
+    position = structure.workload.positions
     for tree_block in strategy.tree_blocks:
-        yield _list_answer_weights(strategy, strategy.structure, tree_block, combinations)
+        asked = {part.group for part in structure.parts[tree_block.block]}
+        uses = [
+            {position[name]: given for name, given in one.items() if position[name] in asked}
+            for one in combinations
+        ]
+        users = [k for k, groups in enumerate(uses) if groups]
+        if users:
+            weights = [
+                _find_level_weights(strategy, tree_block.block, k, g, given)
+                for k, user in enumerate(users)
+                for g, given in uses[user].items()
+            ]
+            yield users, _sweep_up(structure, tree_block, len(users), weights)
 
 
 def weigh_tree_products(
     strategy: TreeIntegers[TreeStructure], combinations: Sequence[Products]
 ) -> Iterator[BlockWeights]:
     """Weigh the answers of each block; see `IntegerStrategy.combine_products`."""
-    boxes = Boxes(strategy, combinations)
+    structure, boxes = strategy.structure, Boxes(strategy, combinations)
     for tree_block in strategy.tree_blocks:
-        yield _list_boxed_weights(strategy.structure, tree_block, boxes)
-
-
-def _list_answer_weights(
-    strategy: IntegerStrategy[TreeStructure],
-    structure: TreeStructure,
-    tree_block: TreeBlock,
-    combinations: Sequence[Mapping[str, FloatArray]],
-) -> BlockWeights:
-    """List the weights of a block's answers in those combinations that use the block."""
-    position = structure.workload.positions
-    asked = {part.group for part in structure.parts[tree_block.block]}
-    uses = [
-        {position[name]: given for name, given in one.items() if position[name] in asked}
-        for one in combinations
-    ]
-    users = [k for k, groups in enumerate(uses) if groups]
-    weights = [
-        _find_level_weights(strategy, structure, tree_block.block, k, g, given)
-        for k, user in enumerate(users)
-        for g, given in uses[user].items()
-    ]
-    if not weights:
-        return [], iter(())
-    return users, _sweep_up(structure, tree_block, len(users), weights)
-
-
-def _list_boxed_weights(
-    structure: TreeStructure, tree_block: TreeBlock, boxes: Boxes
-) -> BlockWeights:
-    """List the weights of a block's answers in those combinations of boxes that use the block."""
-    users = boxes.find_users([part.group for part in structure.parts[tree_block.block]])
-    if not users:
-        return [], iter(())
-    (attributes,) = structure.subsets.list_attributes([tree_block.block])
-    coordinates, off = boxes.find_coordinates(tree_block.block, attributes, users)
-    combinations = list(dict.fromkeys(boxes.combination[j] for j in users))
-    pairs = dict.fromkeys((boxes.combination[j], boxes.group[j]) for j in users)
-    weights = []
-    for k, g in pairs:
-        chosen = [
-            i for i, j in enumerate(users) if (boxes.combination[j], boxes.group[j]) == (k, g)
-        ]
-        listed = [boxes.list_rest(users[i], attributes) for i in chosen]
-        weights.append(
-            _weigh_boxes(
-                structure, tree_block.block, combinations.index(k), g, listed, coordinates[chosen],
-                off[chosen],
-            )
-        )  # fmt: skip
-    return combinations, _sweep_up(structure, tree_block, len(combinations), weights)
+        users = boxes.find_users([part.group for part in structure.parts[tree_block.block]])
+        if not users:
+            continue
+        (attributes,) = structure.subsets.list_attributes([tree_block.block])
+        coordinates, off = boxes.find_coordinates(tree_block.block, attributes, users)
+        pairs = [(boxes.combination[j], boxes.group[j]) for j in users]
+        used = list(dict.fromkeys(k for k, _ in pairs))
+        weights = []
+        for k, g in dict.fromkeys(pairs):
+            chosen = [i for i, pair in enumerate(pairs) if pair == (k, g)]
+            listed = [boxes.list_rest(users[i], attributes) for i in chosen]
+            of_boxes = listed, coordinates[chosen], off[chosen]
+            weights.append(_weigh_boxes(structure, tree_block.block, used.index(k), g, *of_boxes))
+        yield used, _sweep_up(structure, tree_block, len(used), weights)
 
 
 def _weigh_boxes(
@@ -172,14 +148,14 @@ def _weigh_boxes(
 
 
 def _find_level_weights(
-    strategy: IntegerStrategy[TreeStructure],
-    structure: TreeStructure,
+    strategy: TreeIntegers[TreeStructure],
     block: int,
     combination: int,
     g: int,
     coefficients: FloatArray,
 ) -> LevelWeights:
     """Find what coefficients of a group ask of a block."""
+    structure = strategy.structure
     part = find_part(structure, block, g)
     attributes = structure.subsets.group_attributes[g]
     (of_block,) = structure.subsets.list_attributes([block])

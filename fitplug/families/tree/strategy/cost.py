@@ -24,8 +24,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from fitplug.families.base.contrasts import build_contrasts, compute_precisions
-from fitplug.families.base.integers import SATURATION
-from fitplug.families.base.mechanism import StrategyCost
+from fitplug.families.base.mechanism import SATURATION, StrategyCost
 from fitplug.families.tree.shape.blocks import GroupPart, TreeStructure
 from fitplug.families.tree.strategy.blocks import TreeBlock, TreeIntegers
 from fitplug.families.tree.strategy.child_matrices import square_columns

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fitplug.families.base.integers import SATURATION, ExactTotals, pack_integers, unpack_integers
+from fitplug.families.base.mechanism import SATURATION, ExactTotals, pack_integers, unpack_integers
 from fitplug.families.base.pieces import cut_evenly, sum_margin
 from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.tree.shape.blocks import TreeStructure

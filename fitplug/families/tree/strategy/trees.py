@@ -30,7 +30,7 @@ from fitplug.families.base.pieces import PART, Latest, Pieces
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.pairs import TreePairStructure
 from fitplug.families.tree.shape.persons import PersonTreeStructure
-from fitplug.families.tree.strategy.blocks import T, TreeBlock, TreeIntegers, list_block_tables
+from fitplug.families.tree.strategy.blocks import T, TreeIntegers, list_block_tables
 from fitplug.families.tree.strategy.child_matrices import LeafMatrices
 from fitplug.families.tree.strategy.combinations import (
     weigh_tree_arrays,
@@ -118,52 +118,6 @@ def _invert(lists: Sequence[Sequence[int]], count: int) -> list[list[int]]:
     return inverse
 
 
-def list_matrices(
-    structure: TreeStructure, tree_blocks: Sequence[TreeBlock]
-) -> Iterator[tuple[int, FloatArray]]:
-    """List what each block measures of the cells, shape (answers, cells)."""
-    rows = _build_rows(structure)
-    for tree_block in tree_blocks:
-        classes = structure.classes[tree_block.block]
-        root = tree_block.spread_root(structure)
-        parts: list[AnyArray] = [_multiply(rows[:1], root, classes[0])]
-        for siblings, matrices in tree_block.list_siblings(structure.unfolded, rows.shape[1]):
-            of_children = matrices.take(siblings.positions, siblings.children.shape[1])
-            A = of_children.write_out() @ rows[siblings.children]
-            dense = matrices.dense[siblings.positions]
-            of_depth = classes[siblings.depth]
-            parts += [_multiply(*pair, of_depth) for pair in zip(A, dense, strict=True)]
-        yield tree_block.block, np.concatenate(parts)
-
-
-def list_covariances(
-    structure: TreeStructure, tree_blocks: Sequence[TreeBlock], noise_std: float
-) -> Iterator[BlockCovariance]:
-    """List a basis of what each block measures, and the covariance of the noise on it."""
-    rows = _build_rows(structure)
-    for tree_block in tree_blocks:
-        classes = structure.classes[tree_block.block]
-        measured = structure.find_totals(tree_block.block).measured
-        bases: list[IntArray] = [np.kron(rows[:1], _build_indicator(classes[0])[measured])]
-        covariances: list[FloatArray] = [tree_block.root_inverse @ tree_block.root_inverse.T]
-        for siblings, matrices in tree_block.list_siblings(structure.unfolded, rows.shape[1]):
-            of_children = matrices.take(siblings.positions, siblings.children.shape[1])
-            k = siblings.children.shape[1]
-            B = of_children.write_out()[:, : k - 1]
-            # Where contrasts have more rows than they need, those that are left are combinations.
-            estimate = np.eye(k - 1)[None]
-            if isinstance(of_children, LeafMatrices):
-                identity = np.tile(np.eye(of_children.rows), (len(B), 1, 1))
-                estimate = B @ of_children.invert(identity)
-            of_nodes = estimate @ estimate.swapaxes(1, 2)
-            C = _build_indicator(classes[siblings.depth])
-            for i, position in enumerate(siblings.positions.tolist()):
-                X = matrices.dense_inverses[0][position]
-                bases.append(np.kron(B[i] @ rows[siblings.children[i]], C))
-                covariances.append(np.kron(of_nodes[min(i, len(of_nodes) - 1)], X @ X.T))
-        yield tree_block.block, np.concatenate(bases), noise_std**2 * block_diag(*covariances)
-
-
 def _build_rows(structure: TreeStructure) -> IntArray:
     """Build the rows of the unfolded tree as sums of cells of the attribute, (rows, n)."""
     tree, unfolded = structure.tree, structure.unfolded
@@ -200,9 +154,8 @@ class TreeStrategy(TreeIntegers[T]):
         return upper_tree_variances(self)
 
     def check_blocks(self) -> None:
-        if [
-            tree_block.block for tree_block in self.tree_blocks
-        ] != self.structure.noisy_blocks.tolist():
+        measured = [tree_block.block for tree_block in self.tree_blocks]
+        if measured != self.structure.noisy_blocks.tolist():
             raise PlanError("the strategy does not measure each block once")
         for tree_block in self.tree_blocks:
             tree_block.check_form(self.structure)
@@ -226,10 +179,44 @@ class TreeStrategy(TreeIntegers[T]):
         return (self.structure.tree_attribute, *self.structure.dense)
 
     def list_measured(self) -> Iterator[MeasuredBlock]:
-        return list_matrices(self.structure, self.tree_blocks)
+        structure = self.structure
+        rows = _build_rows(structure)
+        for tree_block in self.tree_blocks:
+            classes = structure.classes[tree_block.block]
+            root = tree_block.spread_root(structure)
+            parts: list[AnyArray] = [_multiply(rows[:1], root, classes[0])]
+            for siblings, matrices in tree_block.list_siblings(structure.unfolded, rows.shape[1]):
+                of_children = matrices.take(siblings.positions, siblings.children.shape[1])
+                A = of_children.write_out() @ rows[siblings.children]
+                dense = matrices.dense[siblings.positions]
+                of_depth = classes[siblings.depth]
+                parts += [_multiply(*pair, of_depth) for pair in zip(A, dense, strict=True)]
+            yield tree_block.block, np.concatenate(parts)
 
     def list_covariances(self, noise_std: float) -> Iterator[BlockCovariance]:
-        return list_covariances(self.structure, self.tree_blocks, noise_std)
+        structure = self.structure
+        rows = _build_rows(structure)
+        for tree_block in self.tree_blocks:
+            classes = structure.classes[tree_block.block]
+            measured = structure.find_totals(tree_block.block).measured
+            bases: list[IntArray] = [np.kron(rows[:1], _build_indicator(classes[0])[measured])]
+            covariances: list[FloatArray] = [tree_block.root_inverse @ tree_block.root_inverse.T]
+            for siblings, matrices in tree_block.list_siblings(structure.unfolded, rows.shape[1]):
+                of_children = matrices.take(siblings.positions, siblings.children.shape[1])
+                k = siblings.children.shape[1]
+                B = of_children.write_out()[:, : k - 1]
+                # Contrasts may have more rows than they need: those that are left are combinations.
+                estimate = np.eye(k - 1)[None]
+                if isinstance(of_children, LeafMatrices):
+                    identity = np.tile(np.eye(of_children.rows), (len(B), 1, 1))
+                    estimate = B @ of_children.invert(identity)
+                of_nodes = estimate @ estimate.swapaxes(1, 2)
+                C = _build_indicator(classes[siblings.depth])
+                for i, position in enumerate(siblings.positions.tolist()):
+                    X = matrices.dense_inverses[0][position]
+                    bases.append(np.kron(B[i] @ rows[siblings.children[i]], C))
+                    covariances.append(np.kron(of_nodes[min(i, len(of_nodes) - 1)], X @ X.T))
+            yield tree_block.block, np.concatenate(bases), noise_std**2 * block_diag(*covariances)
 
 
 class TreePairStrategy(TreeStrategy[TreePairStructure]):
