@@ -22,6 +22,7 @@ extensions = [
     "sphinx_design",
     "mathml",
     "gallery",
+    "landing",
     "theory_links",
     "cli_reference",
     "docstring_examples",
@@ -46,6 +47,7 @@ html_title = "fitplug"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
+html_sidebars = {"index": []}
 theory_folder = "theory"
 html_theme_options = {
     "external_links": [{"name": "Theory", "url": "theory/index.html"}],

@@ -65,9 +65,9 @@ def count(
     source = Source.of(source)
     request = prepare_request(domain, names, client, source)
     job, runner = request.job, request.runner
-    check_weight(job.weight, job.filters, job.attributes, source.person)
+    check_weight(job.weight, job.filters, job.attributes, source.person_columns)
     limit = choose_limit(_find_unit(plan, unit, source.person))
-    selection = _make_selection(source.person, limit, person_key, job)
+    selection = _make_selection(source.person_columns, limit, person_key, job)
     sharded = request.choose_sharding(whole=selection is not None)
     files = _find_checked_files(source, job, runner)
 
@@ -132,7 +132,7 @@ def count_partitions(
     return counted
 
 
-def _find_unit(plan: Wanted, unit: Unit | None, person: str | None) -> Unit | None:
+def _find_unit(plan: Wanted, unit: Unit | None, person: str | Sequence[str] | None) -> Unit | None:
     """Return the unit that the count enforces; None if it counts all rows.
 
     Raises:
@@ -195,12 +195,12 @@ def count_slabs(
     from fitplug_dask.sharding import count_shards, cut_shard_partitions
 
     domain, names = list_tables(plan)
-    person = source.person
+    person = source.person_columns
     request = prepare_request(domain, names, client, source)
     job, runner = request.job, request.runner
     check_weight(job.weight, job.filters, job.attributes, person)
-    limit = choose_limit(_find_unit(plan, None, person))
-    selection = None if person is None else _make_selection(person, limit, person_key, job)
+    limit = choose_limit(_find_unit(plan, None, source.person))
+    selection = None if not person else _make_selection(person, limit, person_key, job)
     files = _find_checked_files(source, job, runner)
     how: dict[str, Any] = {
         "client": runner,
@@ -222,7 +222,7 @@ def _find_checked_files(source: Source, job: Job, runner: Runner) -> tuple[Check
 
     start = time.perf_counter()
     rules = prepare_rules(job, source)
-    files = check_files(find_files(source), job, source.person, rules, runner)
+    files = check_files(find_files(source), job, source.person_columns, rules, runner)
     _LOG.info("found and checked %d files in %.1f s", len(files), time.perf_counter() - start)
     lacking, looked_at = sample_checksums(files)
     if lacking:
@@ -236,12 +236,12 @@ def _find_checked_files(source: Source, job: Job, runner: Runner) -> tuple[Check
 
 
 def _make_selection(
-    person: str | None, limit: AddRemove | None, key: bytes | None, job: Job
+    person: Sequence[str], limit: AddRemove | None, key: bytes | None, job: Job
 ) -> Selection | None:
     """Return which rows of each person are counted, or None if all rows are."""
     from fitplug_dask.persons import Selection, check_selection_once, find_record_groups
 
-    if person is None or limit is None:
+    if not person or limit is None:
         if key is not None:
             raise BudgetError(
                 "person_key chooses the rows of each person. Give a source with person, or "

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from fitplug.counts import Preview, Source, check_weight, describe_rows
+from fitplug.counts import Preview, Source, check_weight, describe_rows, name_person
 from fitplug_dask.request import (
     Wanted,
     check_client,
@@ -47,11 +47,11 @@ def preview(source: Source | Any, plan: Wanted, *, client: Client | None = None)
     request = prepare_request(domain, names, client, source)
     sharded = request.choose_sharding(whole=source.person is not None)
     job, runner = request.job, request.runner
-    check_weight(job.weight, job.filters, job.attributes, source.person)
-    check_person(source.person, job.attributes)
+    check_weight(job.weight, job.filters, job.attributes, source.person_columns)
+    check_person(source.person_columns, job.attributes)
     rules = prepare_rules(job, source)
     sources = find_files(source)
-    files = check_files(sources, job, source.person, rules, runner)
+    files = check_files(sources, job, source.person_columns, rules, runner)
     read = [file for file in files if not file.left_out]
     records = [file.records for file in read]
     known = (*domain.names, *job.filters)
@@ -76,8 +76,12 @@ def preview(source: Source | Any, plan: Wanted, *, client: Client | None = None)
 def _describe_rows(source: Source) -> str:
     """Return a sentence that says how rows are understood."""
     record = "each row is one record"
-    if (person := source.person) is not None:
-        record += f" of the person in column {person!r}, of whom no more are counted than the limit"
+    if person := source.person_columns:
+        column = "column" if len(person) == 1 else "columns"
+        record += (
+            f" of the person in {column} {name_person(person)}, of whom no more are counted than "
+            "the limit; a row without an identifier is not counted"
+        )
     said = describe_rows(source.weight, source.filters, _FILTER_VALUES)
     if source.weight is not None and said is not None:
         return said

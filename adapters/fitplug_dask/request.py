@@ -148,13 +148,14 @@ def list_tables(wanted: Wanted) -> tuple[Domain, list[AttributeSet]]:
     return domain, names
 
 
-def check_person(person: str | None, used: Container[str]) -> None:
-    """Raise DomainError if the column of persons is among the attributes that are counted."""
-    if person is not None and person in used:
-        raise DomainError(
-            f"{person!r} identifies persons, so it cannot be counted too; "
-            "leave it out of the queries or name another column of persons"
-        )
+def check_person(person: Sequence[str], used: Container[str]) -> None:
+    """Raise DomainError if a column of persons is among the attributes that are counted."""
+    for name in person:
+        if name in used:
+            raise DomainError(
+                f"{name!r} identifies persons, so it cannot be counted too; "
+                "leave it out of the queries or name another column of persons"
+            )
 
 
 def prepare_rules(job: Job, source: Source) -> ColumnRules:
@@ -174,7 +175,7 @@ def prepare_rules(job: Job, source: Source) -> ColumnRules:
     if job.weight is not None:
         encoders[job.weight] = WEIGHT
     for name, value in given.items():
-        if name == source.person:
+        if name in source.person_columns:
             raise DomainError(
                 f"missing cannot give a value for {name!r}, which identifies persons: the rows of "
                 "a file without it would all be one person's"
@@ -216,7 +217,11 @@ def check_client(client: Any) -> None:
 
 
 def check_files(
-    sources: Sequence[SourceFile], job: Job, person: str | None, rules: ColumnRules, runner: Runner
+    sources: Sequence[SourceFile],
+    job: Job,
+    person: Sequence[str],
+    rules: ColumnRules,
+    runner: Runner,
 ) -> tuple[CheckedFile, ...]:
     """Check all files that were found, on the workers of a cluster if there is one.
 
@@ -226,7 +231,7 @@ def check_files(
     Args:
         sources: The files.
         job: What to count.
-        person: The column that identifies persons, if there is one.
+        person: The columns that identify persons, if there are any.
         rules: What `prepare_rules` returned.
         runner: What runs the tasks.
 
@@ -243,7 +248,7 @@ def check_files(
     return take_snapshot(
         sources,
         job.attributes,
-        person,
+        tuple(person),
         weight=job.weight,
         filters=job.filters,
         rules=rules,

@@ -11,7 +11,7 @@ from fitplug.counts.records import (
     make_filters,
 )
 from fitplug.counts.seals import seal_slab, seal_slabs
-from fitplug.counts.source import DeltaTable, IcebergTable, Preview, Source
+from fitplug.counts.source import DeltaTable, IcebergTable, Preview, Source, name_person
 from fitplug.counts.tables import Tables
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "describe_rows",
     "is_weighted",
     "make_filters",
+    "name_person",
     "seal_slab",
     "seal_slabs",
     "suggest_column",

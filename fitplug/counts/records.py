@@ -165,7 +165,7 @@ def _make_filter(name: str, given: Any) -> Categories | ChosenDays:
 
 
 def check_weight(
-    weight: str | None, filters: Filters, used: Container[str], person: str | None = None
+    weight: str | None, filters: Filters, used: Container[str], person: Sequence[str] = ()
 ) -> None:
     """Refuse a column of weights that is used for something else, too.
 
@@ -173,7 +173,7 @@ def check_weight(
         weight: The name of the column of weights, or None if each row is one record.
         filters: Which rows are counted.
         used: The attributes that are counted.
-        person: The name of the column that tells persons apart, if there is one.
+        person: The columns that identify persons, if there are any.
 
     Raises:
         DomainError: If the column is one of those counted or filtered by, or has no name.
@@ -193,9 +193,10 @@ def check_weight(
             f"where cannot name {weight!r}, the column of weights: one record more would take all "
             "records of its row in or out; leave it out of where"
         )
-    if person is not None:
+    if person:
+        named = person[0] if len(person) == 1 else [*person]
         raise InputError(
-            f"weight = {weight!r} and person = {person!r} do not go together: a row that stands "
+            f"weight = {weight!r} and person = {named!r} do not go together: a row that stands "
             "for several records is no single person's; leave out one of them"
         )
 

@@ -98,9 +98,10 @@ class Source:
             what rows hold may not cause an error. One person more adds 1 to one row, so that rho
             is the same as for single rows; this does not hold for a survey's sampling weights. It
             cannot be combined with `person`, whose rows are single.
-        person: A column that identifies persons. No more rows of each are counted than the unit of
-            privacy allows. Which ones is decided by a keyed hash of the person's rows. Rows without
-            a person are left out.
+        person: The column that identifies persons, or the columns that do so together, such as
+            `["household", "line"]`. No more rows of each person are counted than the unit of
+            privacy allows. A keyed hash of the person's rows decides which ones. Rows that lack an
+            identifier, or a part of it, are left out.
         zone: The time zone in which times with a zone are read as days, such as "Europe/Berlin";
             also text with an offset, such as "2020-12-31T23:30Z". Without it such text counts on
             the day that it shows, and columns of the type of such times are refused.
@@ -118,7 +119,7 @@ class Source:
     _: KW_ONLY
     where: Where | None = None
     weight: str | None = None
-    person: str | None = None
+    person: str | Sequence[str] | None = None
     zone: str | None = None
     missing: Mapping[str, Any] | None = None
     storage_options: Mapping[str, Any] | None = field(default=None, compare=False)
@@ -128,13 +129,12 @@ class Source:
             raise InputError("the path is a Source already; use dataclasses.replace to change it")
         if isinstance(self.path, Tables):
             raise InputError("the path is Tables, which are counted already; name their files")
-        if self.person is not None and (not isinstance(self.person, str) or not self.person):
-            raise DomainError(f"person = {self.person!r} must be the name of a column")
+        object.__setattr__(self, "person", _read_person(self.person))
         if self.zone is not None and not _is_zone(self.zone):
             raise DomainError(
                 f'zone = {self.zone!r} is no time zone; name one such as "Europe/Berlin"'
             )
-        check_weight(self.weight, self.filters, (), self.person)
+        check_weight(self.weight, self.filters, (), self.person_columns)
         for name in ("where", "missing", "storage_options"):
             given = getattr(self, name)
             if given is not None and not isinstance(given, Mapping):
@@ -146,6 +146,12 @@ class Source:
     def of(cls, data: Any) -> Source:
         """Return a source as it is, and anything else as the source of that path."""
         return data if isinstance(data, Source) else cls(data)
+
+    @property
+    def person_columns(self) -> tuple[str, ...]:
+        """The columns that identify persons together; none if no column does."""
+        person = self.person
+        return () if person is None else (person,) if isinstance(person, str) else tuple(person)
 
     @property
     def filters(self) -> Filters:
@@ -164,6 +170,32 @@ class Source:
             if given and one.name != "storage_options":
                 shown.append(f"{one.name}={given!r}")
         return f"Source({', '.join(shown)})"
+
+
+def name_person(columns: Sequence[str]) -> str:
+    """Name the columns that identify persons, for sentences, such as "'household' and 'line'"."""
+    return " and ".join(map(repr, columns))
+
+
+def _read_person(person: Any) -> str | tuple[str, ...] | None:
+    """Return the column that identifies persons, or the columns, without a list around one.
+
+    Raises:
+        DomainError: A name is none, or there twice.
+    """
+    if person is None:
+        return None
+    columns = (person,) if isinstance(person, str) else person
+    if not isinstance(columns, (list, tuple)) or not columns:
+        columns = ("",)
+    if not all(isinstance(name, str) and name for name in columns):
+        raise DomainError(
+            f"person = {person!r} must be the name of a column, or a list of names, such as "
+            '["household", "line"]'
+        )
+    if len(set(columns)) < len(columns):
+        raise DomainError(f"person = {person!r} names a column twice. Name each once.")
+    return columns[0] if len(columns) == 1 else tuple(columns)
 
 
 def _describe_path(path: Any) -> str:

@@ -42,7 +42,7 @@ class Tables(Mapping[AttributeSet, Counts]):
         unit: The unit of privacy that the count enforced: it kept no more records of a person than
             this says, with `distinct` over all attributes of these tables together, and with
             `once_per` also in a cell of other values. None if it kept all records.
-        person: The column by which persons were told apart, if they were.
+        person: The column, or columns, that identified persons, if any did.
         rows: How rows were understood, in words, if they were weighted or filtered. Public.
         copy: Whether to copy the arrays. False saves time and memory if they will not be changed.
         nonce: The nonce of tables that were written and are read back, which keeps their seal. New
@@ -56,7 +56,7 @@ class Tables(Mapping[AttributeSet, Counts]):
     Attributes:
         domain: The domain of the counts.
         unit: The unit of privacy that the count enforced, or None.
-        person: The column by which persons were told apart, or None.
+        person: The column, or tuple of columns, that identified persons, or None.
         rows: How rows were understood, or None.
     """
 
@@ -66,7 +66,7 @@ class Tables(Mapping[AttributeSet, Counts]):
         tables: Mapping[Any, npt.ArrayLike],
         *,
         unit: AddRemove | None = None,
-        person: str | None = None,
+        person: str | Sequence[str] | None = None,
         rows: str | None = None,
         copy: bool = True,
         nonce: bytes | None = None,
@@ -85,7 +85,7 @@ class Tables(Mapping[AttributeSet, Counts]):
             )
         self.domain = domain
         self.unit = unit
-        self.person = person
+        self.person = person if person is None or isinstance(person, str) else tuple(person)
         self.rows = rows
         self._counts: dict[AttributeSet, Counts] = {}
         for key, value in tables.items():

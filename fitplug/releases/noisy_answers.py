@@ -72,8 +72,8 @@ def describe_planned_population(
     """
     if limited == "enforced":
         return (
-            f"Counting will keep at most {_name_rows(records)} per person{apart}. The "
-            "answers will be about the rows kept, not about all rows."
+            f"Counting will keep at most {_name_rows(records)} per person{apart}, and no row "
+            "without an identifier. The answers will be about the rows kept, not about all rows."
         )
     assumption = describe_assumption(records, apart=apart, rows=rows, checks="does not")
     return f"Every matching row will be counted. {assumption}"
@@ -109,7 +109,8 @@ def _describe_rows_counted(
     if limited == "enforced":
         total = f", so a total is a number of {unit}s" if records == 1 else ""
         return (
-            f"Counting kept at most {_name_rows(records)} per {unit}{apart}{total}. The "
+            f"Counting kept at most {_name_rows(records)} per {unit}{apart}{total}. Rows without "
+            "an identifier were not counted. The "
             "estimates, their standard deviations and their intervals are about the rows kept, not "
             "about all rows: how many were left out is not known from this release, and an "
             "interval need not cover the count of all rows."

@@ -68,6 +68,27 @@ def test_counts_files_say_what_was_enforced(spec: Path) -> None:
     assert "counted for another unit of privacy" in ran.err
 
 
+def test_a_key_of_two_columns(spec: Path) -> None:
+    counts, person = spec.parent / "counts.npz", np.arange(500) // 5
+    table = pq.read_table(spec.parent / "people.parquet")
+    for name, part in {"HOUSE": person // 3, "LINE": person % 3}.items():
+        table = table.append_column(name, pa.array(part))
+    pq.write_table(table, spec.parent / "people.parquet")
+    spec.write_text(SPEC.replace('"PERSONID"', '["HOUSE", "LINE"]'), encoding="utf-8")
+    assert fitplug("count", spec, "--output", counts).code == 0
+    tables = read_counts(counts)
+    assert tables.person == ("HOUSE", "LINE")
+    assert tables["SEX",].sum() == 2 * 100
+    assert fitplug("release", spec, "--counts", counts).code == 0
+    spec.write_text(SPEC.replace('"PERSONID"', '["LINE", "HOUSE"]'), encoding="utf-8")
+    shutil.rmtree(spec.parent / "release")
+    ran = fitplug("release", spec, "--counts", counts)
+    assert ran.code == 2
+    assert "limited by ('HOUSE', 'LINE'), and" in ran.err
+    spec.write_text(SPEC.replace('"PERSONID"', '["HOUSE", "SEX"]'), encoding="utf-8")
+    assert "person = 'SEX' identifies persons" in fitplug("run", spec).err
+
+
 def test_counts_made_without_persons_are_refused(spec: Path) -> None:
     counts = spec.parent / "counts.npz"
     spec.write_text(SPEC.replace('person = "PERSONID"', ""), encoding="utf-8")

@@ -270,7 +270,7 @@ def test_nothing_is_said_in_the_cost_of_single_records_where_these_are_apart(uni
     page = render_page(facts)
     assert not Page(page).open
     for text in (printed, " ".join(page.split())):
-        assert f"Counting will keep at most 3 rows per person{plan.bound_unit.apart}." in text
+        assert f"Counting will keep at most 3 rows per person{plan.bound_unit.apart}, and" in text
         assert "change the unit of privacy" in text
         assert "not computed for this unit of privacy" in text
         assert "(this plan)" not in text
@@ -476,7 +476,7 @@ class TestCommand:
         done = fitplug("report", "release.toml", cwd=tmp_path)
         assert (done.returncode, done.stderr) == (0, "")
         if person:
-            assert "Counting will keep at most one row per person. " in done.stdout
+            assert "Counting will keep at most one row per person, and no row " in done.stdout
         else:
             assert "assumes at most one row per person; fitplug does not check" in done.stdout
 

@@ -58,7 +58,7 @@ UNITS = [
 
 def brute_force(rows: Iterable[Row], unit: Any) -> dict[Any, Any]:
     """Each person's cells in the order of their priorities, one after the other, written apart."""
-    chosen = Selection.create("id", 1, KEY)
+    chosen = Selection.create(("id",), 1, KEY)
     most = unit.records if isinstance(unit, fp.AddRemove) else 1
     persons: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
     for person, site, month, kind in rows:
@@ -214,7 +214,7 @@ def test_rows_may_be_selected_in_parts_first(rows: list[Row], unit: Any, random:
     }
     tags = np.array([[5, row[0]] for row in inside], dtype=np.uint64).reshape(-1, 2)
     held = Rows(tags, packing.pack(cells, len(inside)))
-    selection = Selection.create("id", unit.records, KEY, find_record_groups(unit, job))
+    selection = Selection.create(("id",), unit.records, KEY, find_record_groups(unit, job))
     part = np.array([i for i in range(len(inside)) if random.random() < 0.5], dtype=np.int64)
     rest = np.setdiff1d(np.arange(len(inside)), part)
     in_parts = np.concatenate([part[selection.select_rows(held.take(part))], rest])
@@ -251,7 +251,7 @@ def test_without_attributes_there_is_one_cell(tmp_path: Path) -> None:
 def test_persons_whose_hashes_agree_in_half_are_told_apart() -> None:
     tags = np.array([[5, 1], [5, 2], [5, 1], [5, 2], [6, 1]], dtype=np.uint64)
     rows = Rows(tags, np.zeros((5, 1), dtype=np.uint64))
-    kept = Selection.create("id", 9, KEY, CellGroups()).select_rows(rows)
+    kept = Selection.create(("id",), 9, KEY, CellGroups()).select_rows(rows)
     assert sorted(tuple(t) for t in tags[kept].tolist()) == [(5, 1), (5, 2), (6, 1)]
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import dask
+import dask.dataframe as dd
 import duckdb
 import numpy as np
 import polars as pl
@@ -55,7 +56,7 @@ def naive_cells(row: dict[str, Any]) -> tuple[int, ...] | None:
 
 def brute_force(rows: list[dict[str, Any]], k: int, key: bytes = KEY) -> dict[Any, Any]:
     """Persons in a dictionary, each one's rows sorted by their priorities, written apart."""
-    chosen = Selection.create("id", k, key)
+    chosen = Selection.create(("id",), k, key)
     persons: dict[Any, list[tuple[int, ...]]] = defaultdict(list)
     for row in rows:
         cells = naive_cells(row)
@@ -227,6 +228,77 @@ def test_every_way_to_store_strings_names_the_same_persons(tmp_path: Path, id_ty
     assert_equal(limited(tmp_path, 2), brute_force(rows, 2))
 
 
+SPELLINGS = [
+    ["7", " 7", "007", "+7", "7.0", "07.\t"],
+    ["100000", "1e+05", "100000.00"],
+    ["-3", "-003", "-3.0"],
+    ["0", "000", "0.0"],
+    ["12345678901234567890123", "0012345678901234567890123"],
+    ["a7", " a7 "],
+    *(["A7"], ["1e5"], ["7.5"], ["1.23e+01"], ["7 7"], ["person 10"]),
+]
+"""Persons, with the ways to write each of them."""
+
+
+@pytest.mark.parametrize("kind", STRINGS.values(), ids=STRINGS)
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow", ".csv"])
+def test_a_person_is_one_however_it_is_spelled(tmp_path: Path, kind: Any, suffix: str) -> None:
+    texts = [text for person in SPELLINGS for text in person]
+    ids = [*texts, None, "", " "]
+    columns = {"id": ids, "house": ["07"] * len(ids), "sex": ["1"] * len(ids)}
+    columns |= {"race": ["a"] * len(ids), "age": [1] * len(ids)}
+    table = pa.table(columns)
+    if suffix == ".csv":
+        csv.write_csv(table, tmp_path / "a.csv")
+    else:
+        table = table.set_column(0, "id", make_array(ids, kind))
+        write_one = pq.write_table if suffix == ".parquet" else feather.write_feather
+        write_one(table, tmp_path / f"a{suffix}")
+    for person in ("id", ["id", "house"], ["house", "id"]):
+        source = fp.Source(tmp_path, person=person)
+        counted = fp.count(source, WANTED, unit=fp.AddRemove(1))
+        assert counted[()] == len(SPELLINGS)
+
+
+def split_key(rows: list[dict[str, Any]], types: Any) -> dict[str, pa.Array]:
+    """Rows whose persons are numbers, with two columns in the place of their key."""
+    pairs = [(None, 0) if row["id"] is None else divmod(row["id"], 21) for row in rows]
+    columns = {}
+    for name, part, kind in zip(("house", "line"), zip(*pairs, strict=True), types, strict=True):
+        spell = str if kind == pa.string() else int
+        columns[name] = pa.array([None if v is None else spell(v) for v in part], kind)
+    return columns | {n: pa.array([row[n] for row in rows]) for n in ("sex", "age", "race")}
+
+
+@pytest.mark.parametrize("k", [1, 3, 30])
+@pytest.mark.parametrize("types", [(pa.string(), pa.int64()), (pa.int8(), pa.string())])
+def test_a_key_of_two_columns_is_one_key(
+    tmp_path: Path, k: int, types: Any, client: Client
+) -> None:
+    """Pairs such as 1, 23 and 12, 3 are two persons; files, order and workers change nothing."""
+    rows = people(k, integers=True)
+    whole = pa.table(split_key(rows, types))
+    pq.write_table(whole, tmp_path / "a.parquet", row_group_size=37)
+    person = ["house", "line"]
+    how: Any = {"unit": fp.AddRemove(k), "person_key": KEY}
+    counted = fp.count(fp.Source(tmp_path / "a.parquet", person=person), WANTED, **how)
+    per_person: Counter[int] = Counter(
+        row["id"] for row in rows if row["id"] is not None and naive_cells(row) is not None
+    )
+    assert counted[()] == sum(min(k, n) for n in per_person.values())
+    if k == 30:
+        assert_equal(counted, brute_force(rows, k))
+    assert_equal(fp.count(fp.Source(whole, person=person), WANTED, **how), counted)
+    frame = dd.from_pandas(whole.to_pandas(), npartitions=3)  # whose integers become text
+    assert fp.count(fp.Source(frame, person=person), WANTED, **how)[()] == counted[()]
+    on_workers = fp.count(
+        fp.Source(tmp_path / "a.parquet", person=person), WANTED, client=client, **how
+    )
+    assert_equal(on_workers, counted)
+    other = fp.count(fp.Source(tmp_path / "a.parquet", person=person[::-1]), WANTED, **how)
+    assert other[()] == counted[()]
+
+
 UUIDS = {n: hashlib.md5(b"%d" % n).digest() for n in range(200)}
 IDENTIFIERS: dict[str, tuple[Any, Any]] = {
     **{str(t): (t, str) for t in (pa.string(), pa.large_string(), pa.string_view())},
@@ -381,7 +453,7 @@ def test_many_attributes_take_several_words() -> None:
 def test_rows_whose_persons_agree_in_half_of_the_hash_are_told_apart() -> None:
     tags = np.array([[5, 1], [5, 2], [5, 1], [5, 2], [6, 1]], dtype=np.uint64)
     rows = Rows(tags, np.arange(5, dtype=np.uint64)[:, None])
-    kept = Selection.create("id", 1, KEY).select_rows(rows)
+    kept = Selection.create(("id",), 1, KEY).select_rows(rows)
     assert sorted(tuple(t) for t in tags[kept].tolist()) == [(5, 1), (5, 2), (6, 1)]
 
 
@@ -560,7 +632,7 @@ def test_a_damaged_file_is_named_and_nothing_is_quoted(
 
 
 def test_secrets_are_not_shown() -> None:
-    chosen = Selection.create("id", 3, KEY)
+    chosen = Selection.create(("id",), 3, KEY)
     rows = Rows(np.full((1, 2), 735, np.uint64), np.full((1, 1), 735, np.uint64))
     shown = repr(chosen) + repr(rows) + repr(shuffle.PersonJob(Job({}, ()), chosen, 9))
     assert "735" not in shown

@@ -200,7 +200,7 @@ def test_each_process_makes_the_test(client: Client, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("begin", [shuffle.count_buckets, selected_rows.keep_buckets])
 def test_what_selects_makes_the_test(begin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loops, "select_rows", keep_the_first)
-    chosen = Selection.create("id", 2, KEY)
+    chosen = Selection.create(("id",), 2, KEY)
     job: Any = shuffle.PersonJob(JOB, chosen, 1)
     if begin is selected_rows.keep_buckets:
         job = selected_rows.KeepJob(job, selected_rows.RowStore(lambda *_: None, lambda _: b""))
@@ -272,7 +272,7 @@ def test_rows_without_hashes_are_refused(tags: Any, words: Any) -> None:
     with pytest.raises(CheckError, match="differ in number"):
         check_rows(rows)
     with pytest.raises(CheckError, match="differ in number"):
-        Selection.create("id", 2, KEY).select_rows(rows)
+        Selection.create(("id",), 2, KEY).select_rows(rows)
 
 
 @pytest.mark.parametrize("name", ["one row more", "a row twice", "a row beyond", "a row before"])
@@ -302,7 +302,7 @@ def test_a_selection_that_is_wrong_later_counts_nothing(
 def test_slabs_of_wrong_selections_are_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     check_selection_once()
     monkeypatch.setattr(loops, "select_rows", keep_one_more)
-    chosen = Selection.create("id", 1, KEY)
+    chosen = Selection.create(("id",), 1, KEY)
     tags = np.zeros((3, 2), np.uint64)
     packing = Packing(JOB)
     record = packing.make_records(Rows(tags, np.arange(3, dtype=np.uint64)[:, None]))

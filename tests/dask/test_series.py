@@ -211,19 +211,21 @@ def test_periods_of_other_kinds_and_tables(tmp_path, ledger):
     assert released.limited == "declared"
 
 
-def test_rows_of_persons_are_counted_period_by_period(tmp_path, ledger):
+@pytest.mark.parametrize("key", ["ID", ["HOUSE", "LINE"]])
+def test_rows_of_persons_are_counted_period_by_period(tmp_path, ledger, key):
     """With one record a month, and as many records as months, each month enforces the unit."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     person = np.repeat(np.arange(50), 3)
-    rows = pa.table({"ID": person, "MONTH": np.ones(150, int), "REGION": person % 3 + 1})
+    keys = {"ID": person, "HOUSE": person // 5, "LINE": person % 5}
+    rows = pa.table(keys | {"MONTH": np.ones(150, int), "REGION": person % 3 + 1})
     pq.write_table(rows, tmp_path / "rows.parquet")
     for records, limited in ((T, "enforced"), (2, "declared")):
         plan = fp.design(WORKLOAD, unit=fp.AddRemove(records, once_per="MONTH"), periods="MONTH")
         place = tmp_path / str(records)
         series = fp.begin_series(plan, place, ledger=ledger, key=str(records))
-        released = series.release(1, fp.Source(tmp_path / "rows.parquet", person="ID"))
+        released = series.release(1, fp.Source(tmp_path / "rows.parquet", person=key))
         assert released.limited == limited
         # Of the three rows of each person in the first month one is kept.
         assert released.estimates["months"][:, 0].sum() == pytest.approx(50, abs=15)

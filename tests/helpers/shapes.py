@@ -68,12 +68,14 @@ class Shape:
 
     @functools.cached_property
     def columns(self) -> dict[str, list[Any]]:
-        """The values of the rows by column, with a person for each row."""
+        """The values of the rows by column, with a person for each row, also by two columns."""
         domain = self.plan.domain
         return {
             **{name: [_name_value(domain[name], int(code)) for code in codes]
                for name, codes in self.codes.items()},
             "person": [f"p{i}" for i in range(ROWS)],
+            "household": [i // 3 for i in range(ROWS)],
+            "line": [f"{i % 3}" for i in range(ROWS)],
         }  # fmt: skip
 
     @functools.cached_property

@@ -6,7 +6,6 @@ import csv
 import importlib.util
 import itertools
 import json
-import re
 import shutil
 import subprocess
 import sys
@@ -21,6 +20,7 @@ import fitplug as fp
 import fitplug_dask
 from fitplug_cli.spec import load_spec
 from fitplug_cli.spec.errors import tomllib
+from tests.helpers.pages import blocks
 from tests.helpers.places import EXAMPLES
 
 EXAMPLE = EXAMPLES / "acs"
@@ -102,8 +102,9 @@ def test_what_it_prints(runs):
 
 def test_the_readme_shows_what_it_prints(runs):
     place, (first, _) = runs
-    readme = (EXAMPLE.parent.parent / "README.md").read_text()
-    shown = re.search(r"\n((?:    .*\n)+)", readme[readme.index("## What a run prints") :])[1]
+    shown = next(
+        b.text for b in blocks(EXAMPLE.parent.parent / "README.md") if b.language == "text"
+    )
     printed = first.stdout.replace(str(place), "examples/acs")
     assert shown.split() == printed.split()
 

@@ -86,13 +86,13 @@ def test_counts_limited_by_another_column_are_refused(tmp_path: Path) -> None:
     assert fitplug("count", spec, "--output", counts).code == 0
     assert read_counts(counts).person == "visit"
     for other, said in (
-        (SPEC.format(person="patient"), "by the column 'patient'"),
+        (SPEC.format(person="patient"), "by 'patient'"),
         (SPEC.replace('person = "{person}"', "").format(), "not by person"),
     ):
         spec.write_text(other)
         ran = fitplug("release", spec, "--counts", counts)
         assert ran.code == 2
-        assert "limited by the column 'visit', and" in ran.err
+        assert "limited by 'visit', and" in ran.err
         assert said in ran.err
     assert not (tmp_path / "b.db").exists()
 

@@ -127,7 +127,7 @@ def release_files(shape: Shape, place: Place) -> fp.Release:
 
 
 def release_persons(shape: Shape, place: Place) -> fp.Release:
-    people = fp.Source(place.write(shape), person="person")
+    people = fp.Source(place.write(shape), person=["household", "line"])
     return release_source(shape.plan, people, place.output, client=place.client, **place.charge())
 
 

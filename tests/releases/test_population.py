@@ -211,8 +211,8 @@ UNCHECKED = "fitplug did not check this."
 @pytest.mark.parametrize(
     ("k", "limited", "said", "unsaid"),
     [
-        (3, "enforced", "Counting kept at most 3 rows per person. The", "assumes"),
-        (1, "enforced", "one row per person, so a total is a number of persons. The", "assumes"),
+        (3, "enforced", "Counting kept at most 3 rows per person. Rows without", "assumes"),
+        (1, "enforced", "one row per person, so a total is a number of persons. Rows", "assumes"),
         (3, "declared", f"{ALL_COUNTED}3 rows per person; {UNCHECKED}", "kept"),
         (1, "declared", f"{ALL_COUNTED}one row per person; {UNCHECKED}", "kept"),
         (3, None, f"assumes at most 3 rows per person; {UNCHECKED}", "Every matching row"),
@@ -315,7 +315,7 @@ def test_reports_tell_what_each_limit_costs() -> None:
     assert [limit.records for limit in limits][-2:] == [7, 10]
     page = " ".join(render_page(told).split())
     assert "How many rows per person" in page
-    assert "Counting will keep at most 3 rows per person." in page
+    assert "Counting will keep at most 3 rows per person, and no row without an identifier." in page
     assert "3 (this plan)" in page
 
 
@@ -443,7 +443,7 @@ def test_a_unit_that_keeps_records_apart_is_part_of_the_limit() -> None:
 @pytest.mark.parametrize(
     ("limited", "says"),
     [
-        ("enforced", "Counting kept at most 3 rows per person{apart}. The"),
+        ("enforced", "Counting kept at most 3 rows per person{apart}. Rows"),
         ("declared", f"{ALL_COUNTED}3 rows per person{{apart}}; {UNCHECKED}"),
         (None, f"assumes at most 3 rows per person{{apart}}; {UNCHECKED}"),
     ],

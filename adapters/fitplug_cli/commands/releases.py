@@ -269,10 +269,10 @@ def check_counts(spec: Spec, plan: Plan, tables: Tables, counts_file: Path | Non
         check_tables(plan, tables)
     except TablesError as error:
         raise TablesError(f"{counts_file or f'{spec.path}: the data'}: {error}") from None
-    if spec.data.person != tables.person:
+    if spec.source.person != tables.person:
         wanted, actual = (
             "without [data] person" if person is None else f"with person = {person!r}"
-            for person in (spec.data.person, tables.person)
+            for person in (spec.source.person, tables.person)
         )
         raise TablesError(
             f"{counts_file} was counted {actual}, but {spec.path} counts {wanted}. Count again "

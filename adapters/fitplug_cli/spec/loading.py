@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from fitplug.counts import DeltaTable, IcebergTable, Source, check_weight
+from fitplug.counts import DeltaTable, IcebergTable, Source, check_weight, name_person
 from fitplug.domain import Domain
 from fitplug.errors import FitplugError, WorkloadError, suggest_nearest
 from fitplug.files import is_url
@@ -260,7 +260,7 @@ def _build_spec(path: Path, document: Document) -> Spec:
         source = _build_source(folder, data)
         _check_rows(source, workload)
     with _name_key("[privacy] unit:"):
-        unit = _read_unit(document, workload)
+        unit = _read_unit(document, source, workload)
     return Spec(
         path=path,
         workload=workload,
@@ -347,25 +347,26 @@ def _build_source(folder: Path, data: DataSection) -> Source:
 
 def _check_rows(source: Source, workload: Workload) -> None:
     """Raise FitplugError for columns of [data] that conflict with the workload."""
-    if source.person is not None and source.person in workload.attributes:
-        raise SpecError(
-            f"person = {source.person!r} identifies people, so no query may use it. Remove it from "
-            "the queries, or name another column."
-        )
-    check_weight(source.weight, source.filters, workload.attributes, source.person)
+    for name in source.person_columns:
+        if name in workload.attributes:
+            raise SpecError(
+                f"person = {name!r} identifies people, so no query may use it. Remove it from "
+                "the queries, or name another column."
+            )
+    check_weight(source.weight, source.filters, workload.attributes, source.person_columns)
 
 
-def _read_unit(document: Document, workload: Workload) -> Unit:
+def _read_unit(document: Document, source: Source, workload: Workload) -> Unit:
     """Read the unit of privacy and check it against [domain] and [data]."""
-    unit, person = read_unit(document.privacy.unit), document.data.person
+    unit, person = read_unit(document.privacy.unit), source.person_columns
     unit.check_domain(workload.domain)
-    if person is not None and isinstance(unit, ReplaceOne) and unit.within:
+    if person and isinstance(unit, ReplaceOne) and unit.within:
         raise SpecError(
-            f"with person = {person!r}, replacing a row may change the exact totals of "
-            f"{' and '.join(unit.within)}. Remove person, or write {{ replace_one = [] }}."
+            f"with a person ({name_person(person)}), replacing a row may change the exact totals "
+            f"of {' and '.join(unit.within)}. Remove person, or write {{ replace_one = [] }}."
         )
     once_per = unit.once_per if isinstance(unit, AddRemove) else None
-    if person is not None and once_per not in (None, *workload.attributes):
+    if person and once_per not in (None, *workload.attributes):
         raise SpecError(
             f"no query uses once_per = {once_per!r}, so counting cannot keep one row for each of "
             "its values. Use it in a query, or remove once_per."

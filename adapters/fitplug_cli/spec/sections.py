@@ -50,9 +50,10 @@ class DataSection(_Section):
         zone: The time zone that decides on which day a time with a zone falls.
         missing: For each column that some files lack, the value of their rows; "" is null.
         cluster: The address of a Dask scheduler whose workers count, or its scheduler file (.json).
-        person: The column that identifies people. Counting keeps at most as many rows of each as
-            the unit of privacy allows. Without it, fitplug does not check the number of rows.
-        storage_options: Options of the store of a URL, such as credentials.
+        person: The column, or the columns together, that identify people. Counting keeps at most
+            as many rows of each as the unit of privacy allows. Without it, fitplug does not check
+            the number of rows.
+        storage_options: How the store of a URL is reached, such as credentials.
         weight: The column of how many records each row stands for.
         where: For each column that filters rows, the values to count.
     """
@@ -63,7 +64,7 @@ class DataSection(_Section):
     zone: str | None = Field(default=None, min_length=1)
     missing: dict[str, str | int | bool] = {}
     cluster: str | None = Field(default=None, min_length=1)
-    person: str | None = Field(default=None, min_length=1)
+    person: Any = None
     storage_options: dict[str, Any] = Field(default={}, repr=False)
     weight: str | None = Field(default=None, min_length=1)
     where: Any = None

@@ -20,7 +20,6 @@ from fitplug_dask.encoding.stored_values import (
     is_text,
     needs_conversion,
     spell_persons,
-    unify_written_persons,
 )
 from fitplug_dask.encoding.text_values import describe_values, encode_text, parse_text
 
@@ -43,7 +42,6 @@ __all__ = [
     "needs_conversion",
     "parse_text",
     "spell_persons",
-    "unify_written_persons",
     "view_numbers",
     "view_stretches",
 ]

@@ -22,8 +22,6 @@ import pyarrow.types as pt
 from fitplug.domain import EPOCH, find_days, parse_moment
 from fitplug_dask.encoding.array_memory import view_decimals
 
-_WHOLE_NUMBER = r"^[ \t]*\+?(-?[0-9]+)(?:\.0*)?[ \t]*$"
-
 INT64_DIGITS = 18
 """The most digits of a decimal such that int64 holds all of its values."""
 
@@ -132,15 +130,6 @@ def spell_persons(column: Any) -> Any:
     if pt.is_floating(column.type):
         column = _convert_whole_floats(column)
     return column.cast(pa.large_string()) if pt.is_integer(column.type) else column
-
-
-def unify_written_persons(column: Any) -> Any:
-    """Spell the whole numbers that identify persons in one way, in a column (n,) of CSV text.
-
-    pandas writes the same column as 34 here and, with a null, as 34.0 there. Taken for two persons,
-    one person would keep twice as many rows.
-    """
-    return pc.replace_substring_regex(column, _WHOLE_NUMBER, r"\1")
 
 
 def _convert_times(column: Any, zone: str | None) -> Any:

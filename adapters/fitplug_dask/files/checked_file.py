@@ -30,7 +30,6 @@ from fitplug_dask.encoding import (
     is_text,
     parse_text,
     spell_persons,
-    unify_written_persons,
 )
 from fitplug_dask.sources import Format, State, StoredColumn, find_remaining, unpack_rows
 
@@ -113,8 +112,6 @@ Batches: TypeAlias = Iterator[Any]
 ReadRowGroup: TypeAlias = Callable[[int, int], Batches]
 """From the number of a row group and the largest number of rows of a batch to its batches."""
 
-WRITTEN = "written"
-
 
 @dataclass(frozen=True)
 class RepeatedKey:
@@ -141,9 +138,8 @@ class Adaptation:
     Attributes:
         stored: The name of each column to count in the file.
         value_types: The type of the values that each column is read as, where it is converted.
-        person: The column that identifies persons, if it is converted.
-        person_type: What that column holds, as `classify_person_type` says; "" if it may hold text
-            as well as integers, and `WRITTEN` if it is text that may be written numbers.
+        persons: For each column that identifies persons and is converted, what it holds, as
+            `classify_person_type` says; "" if it may hold text as well as integers.
         weight: The column of weights, if its type is unchecked.
         zone: The time zone in which times with a zone are read as days.
         repeated: The keys of folders that the file also holds as columns.
@@ -155,8 +151,7 @@ class Adaptation:
 
     stored: Mapping[str, str]
     value_types: Mapping[str, type] = field(default_factory=dict)
-    person: str | None = None
-    person_type: str = ""
+    persons: Mapping[str, str] = field(default_factory=dict)
     weight: str | None = None
     zone: str | None = None
     repeated: tuple[RepeatedKey, ...] = ()
@@ -196,8 +191,8 @@ class Adaptation:
         if self.unchecked and stored not in batch.schema.names:
             return self._fill_column(name, batch.num_rows)
         column = batch.column(stored)
-        if name == self.person:
-            return self._read_persons(name, column)
+        if name in self.persons:
+            return self._read_persons(name, column, self.persons[name])
         value_type = self.value_types.get(name)
         if value_type is None:
             return column
@@ -209,17 +204,15 @@ class Adaptation:
                 raise DamagedFileError(f"cannot be counted: column {name!r} {why}")
         return convert_values(column, value_type, self.zone)
 
-    def _read_persons(self, name: str, column: Any) -> Any:
-        if self.person_type == WRITTEN:
-            return unify_written_persons(column)
+    def _read_persons(self, name: str, column: Any, kind: str) -> Any:
         if not self.unchecked:
             return convert_persons(column)
         why = explain_person_mismatch(column.type, floats=True)
-        if not why and self.person_type == "":
+        if not why and kind == "":
             return spell_persons(column)
         read = convert_persons(convert_values(column, int))
-        if why or classify_person_type(read.type) not in (self.person_type, "null"):
-            why = why or f"holds {column.type}, but the table says that it holds {self.person_type}"
+        if why or classify_person_type(read.type) not in (kind, "null"):
+            why = why or f"holds {column.type}, but the table says that it holds {kind}"
             raise DamagedFileError(f"cannot be counted: column {name!r} {why}")
         return read
 
@@ -285,7 +278,8 @@ class CheckedFile:
         dictionaries: The columns among them to read as dictionaries.
         folder_codes: Attributes and the codes that the file's folders give them.
         records: The rows of the file, None if only reading the file can count them.
-        person: What the column that identifies persons holds, if there is one.
+        person_types: What each column that identifies persons holds; None if that is known only
+            when it is read.
         left_out: Whether its folders say that no row of the file passes the filters.
         adaptation: How its batches become the columns to count; None if they are these columns.
         footer: The footer of a Parquet file in a store, None if it is read again. CONFIDENTIAL.
@@ -302,7 +296,7 @@ class CheckedFile:
     columns: tuple[str, ...]
     dictionaries: tuple[str, ...]
     folder_codes: tuple[tuple[str, int], ...]
-    person: str | None = None
+    person_types: tuple[tuple[str, str | None], ...] = ()
     left_out: bool = False
     adaptation: Adaptation | None = None
     footer: bytes | None = field(default=None, repr=False)

@@ -21,7 +21,6 @@ from fitplug_dask.encoding import (
     needs_conversion,
 )
 from fitplug_dask.files.checked_file import (
-    WRITTEN,
     Adaptation,
     CheckedFile,
     Header,
@@ -55,7 +54,7 @@ class WantedColumns:
 
     Attributes:
         attributes: The attributes that are counted, by name.
-        person: The column that identifies persons, if there is one.
+        person: The columns that identify persons, if there are any.
         weight: The column of weights, if there is one.
         filters: What rows must hold.
         rules: How columns are read that no type alone says how to read.
@@ -64,7 +63,7 @@ class WantedColumns:
     """
 
     attributes: Mapping[str, Attribute]
-    person: str | None
+    person: tuple[str, ...]
     weight: str | None
     filters: Filters
     rules: ColumnRules
@@ -142,14 +141,14 @@ def _check_columns(file: SourceFile, header: Header, wanted: WantedColumns) -> d
     left_out = OUTSIDE in check.codes.values()
     if wanted.weight is not None:
         check.add_weight(wanted.weight)
-    person_type = None if wanted.person is None else check.add_person(wanted.person)
+    person_types = tuple((name, check.add_person(name)) for name in wanted.person)
     return {
         "columns": (*check.stored, *check.filled),
         "dictionaries": check.list_dictionaries(),
         "folder_codes": codes,
-        "person": person_type,
+        "person_types": person_types,
         "left_out": left_out,
-        "adaptation": check.make_adaptation(wanted.person, wanted.weight),
+        "adaptation": check.make_adaptation(wanted.weight),
     }
 
 
@@ -172,7 +171,7 @@ class _ColumnCheck:
         self._deleted = None if file.entry is None else file.entry.deleted
         self._value_types: dict[str, type] = {}
         self._repeated: list[RepeatedKey] = []
-        self._person_type: str | None = None  # None if the column is read as it is
+        self._persons: dict[str, str] = {}
 
     def add_column(self, name: str, attribute: Encoder, wording: _Wording) -> None:
         """Look up the column, or the folder key, of an attribute or a filter."""
@@ -212,18 +211,17 @@ class _ColumnCheck:
             raise self._make_missing_error(name, "; persons must be identified in every file")
         self.stored[name] = stored
         if self._schema is None:
-            self._person_type = ""
+            self._persons[name] = ""
             return None
         arrow_type = self._schema.field(stored).type
         if why := explain_person_mismatch(arrow_type):
             raise DataError(f"{self._file.path}: column {name!r} {why}; convert the column")
         person_type = classify_person_type(arrow_type)
-        if self._file.format in TEXT_FORMATS:
-            self._person_type = WRITTEN
-        elif self._header.unchecked:
-            self._person_type = "" if person_type == "null" else person_type
+        assert person_type is not None
+        if self._header.unchecked:
+            self._persons[name] = "" if person_type == "null" else person_type
         elif classify_type(arrow_type) == "decimals":
-            self._person_type = person_type
+            self._persons[name] = person_type
         return person_type
 
     def list_dictionaries(self) -> tuple[str, ...]:
@@ -236,23 +234,16 @@ class _ColumnCheck:
             if classify_type(self._schema.field(stored).type) == "strings"
         )
 
-    def make_adaptation(self, person: str | None, weight: str | None) -> Adaptation | None:
+    def make_adaptation(self, weight: str | None) -> Adaptation | None:
         """Return how the batches of the file become the columns to count, if it says anything."""
         renamed = any(name != stored for name, stored in self.stored.items())
-        said = (self._value_types, self._repeated, self.filled)
-        if not (
-            renamed
-            or any(said)
-            or self._deleted is not None
-            or self._person_type is not None
-            or self._header.unchecked
-        ):
+        said = (self._value_types, self._repeated, self.filled, self._persons)
+        if not (renamed or any(said) or self._deleted is not None or self._header.unchecked):
             return None
         return Adaptation(
             stored=self.stored,
             value_types=self._value_types,
-            person=None if self._person_type is None else person,
-            person_type=self._person_type or "",
+            persons=self._persons,
             weight=weight if self._header.unchecked else None,
             zone=self._rules.zone,
             repeated=tuple(self._repeated),
@@ -391,14 +382,16 @@ def _encode_folder_key(key: FolderKey, attribute: Encoder, wording: _Wording) ->
     return code
 
 
-def check_person_types(files: Sequence[CheckedFile], person: str | None) -> None:
+def check_person_types(files: Sequence[CheckedFile]) -> None:
     """Raise DataError if persons have several types, since "1" and 1 would be two persons."""
-    first: dict[str, str] = {}
+    first: dict[str, tuple[str, str]] = {}
     for file in files:
-        if file.person is not None and file.person != "null":
-            first.setdefault(file.person, file.display_path)
-    if len(first) > 1:
-        (one, a), (other, b) = first.items()
-        raise DataError(
-            f"{b}: column {person!r} holds {other}, but {one} in {a}; store persons in one type"
-        )
+        for name, kind in file.person_types:
+            if kind in (None, "null"):
+                continue
+            one, path = first.setdefault(name, (kind, file.display_path))
+            if one != kind:
+                raise DataError(
+                    f"{file.display_path}: column {name!r} holds {kind}, but {one} in {path}; "
+                    "store persons in one type"
+                )

@@ -189,7 +189,7 @@ def _explain_unreadable(location: Location, file_format: Format, state: State) -
 def take_snapshot(
     sources: Sequence[SourceFile],
     attributes: Mapping[str, Attribute],
-    person: str | None = None,
+    person: tuple[str, ...] = (),
     *,
     weight: str | None = None,
     filters: Filters = MappingProxyType({}),
@@ -202,7 +202,8 @@ def take_snapshot(
         sources: The files.
         attributes: The attributes to count by name. Each is a column or a folder key of every
             file.
-        person: A column of every file that identifies persons, of one type in all files.
+        person: Columns of every file that identify persons together, each of one type in all
+            files.
         weight: A column of integers of every file.
         filters: What rows must hold. Each name is a column or a folder key of every file.
         rules: How columns are read that no type alone says how to read.
@@ -216,7 +217,7 @@ def take_snapshot(
     """
     wanted = WantedColumns(attributes, person, weight, filters, rules)
     files = tuple((check_all or check_on_threads)(partial(_check_file, wanted), sources))
-    check_person_types(files, person)
+    check_person_types(files)
     return files
 
 

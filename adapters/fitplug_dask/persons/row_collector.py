@@ -26,7 +26,7 @@ class RowCollector:
         """Hold no rows."""
         self._job, self._selection = job, selection
         self._packing = Packing(job)
-        self._hasher = PersonHasher(selection.tag_key)
+        self._hasher = PersonHasher(selection.tag_key, len(selection.person))
         self._readers: dict[str, CodeReader] = {}
         self._filters: dict[str, ColumnEncoder] = {}
         self._passing: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
@@ -47,7 +47,8 @@ class RowCollector:
         filters = [(name, encoder) for name, encoder in self._filters.items() if name in columns]
         lookups = [encoder.make_lookup(batch.column(name)) for name, encoder in filters]
         loops.locate(lookups, 0, passing)
-        tags, wanted = self._hasher.hash_persons(batch.column(self._selection.person))
+        persons = [batch.column(name) for name in self._selection.person]
+        tags, wanted = self._hasher.hash_persons(persons)
         for column in codes.values():
             wanted = wanted & (column != OUTSIDE)
         wanted = wanted & (passing >= 0)

@@ -36,7 +36,7 @@ from typing import NoReturn, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fitplug.errors import BudgetError
+from fitplug.counts import name_person
 from fitplug_dask import loops
 from fitplug_dask.persons.hashing import KEY_BYTES, Words, halve_key
 from fitplug_dask.persons.packing import Field, Rows
@@ -226,26 +226,26 @@ class Selection:
     """Which rows of each person are counted.
 
     Attributes:
-        person: The column that identifies persons.
+        person: The columns that identify persons.
         records: The most rows kept of each person.
         tag_key: 16 secret bytes, the key of the hashes of persons.
         priority_key: 16 secret bytes, the key of the priorities of rows.
         groups: The rows of a person of which at most one is kept; None if there is no such limit.
     """
 
-    person: str
+    person: tuple[str, ...]
     records: int
     tag_key: bytes
     priority_key: bytes
     groups: RecordGroups | None = None
 
     def __repr__(self) -> str:
-        return f"Selection({self.records} rows a {self.person!r}; key secret)"
+        return f"Selection({self.records} rows per {name_person(self.person)}; key secret)"
 
     @classmethod
     def create(
         cls,
-        person: str,
+        person: Sequence[str],
         records: int,
         key: bytes | None,
         groups: RecordGroups | None = None,
@@ -253,23 +253,18 @@ class Selection:
         """Create the selection that the keywords of `count` ask for.
 
         Args:
-            person: The column that identifies persons.
+            person: The columns that identify persons, at least one.
             records: The most rows kept of each person.
             key: At least 16 secret bytes; drawn if None.
             groups: The rows of a person of which at most one is kept.
 
         Raises:
-            BudgetError: The person is no name of a column.
             TypeError: The key is not at least 16 bytes.
         """
-        if not isinstance(person, str) or not person:
-            raise BudgetError(
-                f"person = {person!r} must be the name of the column that identifies persons"
-            )
         if key is not None and (not isinstance(key, bytes) or len(key) < KEY_BYTES):
             raise TypeError(f"person_key must be at least {KEY_BYTES} secret bytes")
         secret = hashlib.sha256(secrets.token_bytes(32) if key is None else key).digest()
-        return cls(person, records, secret[:KEY_BYTES], secret[KEY_BYTES:], groups)
+        return cls(tuple(person), records, secret[:KEY_BYTES], secret[KEY_BYTES:], groups)
 
     def select_rows(self, rows: Rows) -> Positions:
         """Select the rows that are kept.

@@ -9,6 +9,7 @@ SipHash on Python's integers, itself tested by vectors of its authors, and a loo
 from __future__ import annotations
 
 from collections.abc import Iterator
+from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -44,7 +45,7 @@ _LIMIT = 2
 _FIRST = 3
 """The rows before this one are cut off."""
 
-_TEXTS: list[Person] = [*"xyz", "", "a", None, "person 8", "a", "a longer person", "a", None, "a"]
+_TEXTS: list[Person] = [*"xyz", "", "a", None, "person 8", " a", "1e+02", "100.0", None, "0100 "]
 _NUMBERS: list[Person] = [5, 6, 7, 0, -1, None, 100, -1, 7, -1, None, -1]
 _CELLS = [0, 5, 3, 7, 7, 2, 9, 4, 11, 7, 10, 1]
 
@@ -80,10 +81,14 @@ def _find_fault() -> str | None:
         ):
             if (low.to_bytes(8, "little") + high.to_bytes(8, "little")).hex() != expected:
                 return "SipHash gives other numbers than its authors'"
-    for groups in (None, CellGroups(), AttributeGroups(Packing(_JOB).find_field("year"))):
-        selection = Selection("person", _LIMIT, _KEY, _OTHER_KEY, groups)
+    by_year = AttributeGroups(Packing(_JOB).find_field("year"))
+    cases: list[tuple[int, RecordGroups | None]]
+    cases = [(1, None), (2, None), (1, CellGroups()), (1, by_year)]
+    for parts, groups in cases:
+        names = tuple(f"person {part}" for part in range(parts))
+        selection = Selection(names, _LIMIT, _KEY, _OTHER_KEY, groups)
         for persons, arrays in ((_TEXTS, _store_texts()), (_NUMBERS, _store_numbers())):
-            expected_rows = _select_plainly(persons[_FIRST:], _CELLS[_FIRST:], groups)
+            expected_rows = _select_plainly(persons[_FIRST:], _CELLS[_FIRST:], parts, groups)
             for kind, column in arrays:
                 if _select(selection, column) != expected_rows:
                     return f"persons stored as {kind} keep other rows than they should"
@@ -112,8 +117,9 @@ def _select(selection: Selection, persons: Any) -> SelectedRows:
     The rows are read twice, once as a slice that was compacted, and once as a slice of what was.
     """
     cells = np.array(_CELLS, dtype=np.int64)
-    columns = [persons, pa.array(cells // _YEARS), pa.array(cells % _YEARS + 1)]
-    batch = pa.RecordBatch.from_arrays(columns, names=["person", *_JOB.attributes])
+    columns = [pa.array(cells // _YEARS), pa.array(cells % _YEARS + 1)]
+    columns = [*[persons] * len(selection.person), *columns]
+    batch = pa.RecordBatch.from_arrays(columns, names=[*selection.person, *_JOB.attributes])
     selected: list[SelectedRows] = []
     for one in (compact_batch(batch.slice(_FIRST)), compact_batch(batch).slice(_FIRST)):
         collector = RowCollector(_JOB, selection)
@@ -126,18 +132,26 @@ def _select(selection: Selection, persons: Any) -> SelectedRows:
 
 
 def _select_plainly(
-    persons: list[Person], cells: list[int], groups: RecordGroups | None
+    persons: list[Person], cells: list[int], parts: int, groups: RecordGroups | None
 ) -> SelectedRows:
-    """Return the rows that should be kept, by a loop in the order of their priorities."""
+    """Return the rows that should be kept, by a loop in the order of their priorities.
+
+    Persons are identified by so many columns, all of which hold the same.
+    """
     ranked = []
     for person, cell in zip(persons, cells, strict=True):
         if person is None:
             continue
         if isinstance(person, str):
-            tag = _hash_plainly(_KEY, person.encode())
+            text = _spell_plainly(person)
+            if not text:
+                continue
+            tag = _hash_plainly(_KEY, text.encode())
         else:
             tag = _hash_plainly(_KEY, person.to_bytes(9, "little", signed=True))
-        message = b"".join(word.to_bytes(8, "little") for word in (*tag, cell))
+        if parts > 1:
+            tag = _hash_plainly(_KEY, _write_words(tag * parts))
+        message = _write_words((*tag, cell))
         ranked.append((_hash_plainly(_OTHER_KEY, message)[0], tag, cell))
     selected: SelectedRows = []
     seen = set()
@@ -150,6 +164,20 @@ def _select_plainly(
             seen.add((tag, group))
             selected.append((*tag, cell))
     return sorted(selected)
+
+
+def _write_words(words: tuple[int, ...]) -> bytes:
+    return b"".join(word.to_bytes(8, "little") for word in words)
+
+
+def _spell_plainly(text: str) -> str:
+    """Return the digits of a whole number, and other text without the blanks around it."""
+    text = text.strip()
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        return text
+    return str(int(number)) if number == int(number) else text
 
 
 def _hash_plainly(key: bytes, message: bytes) -> tuple[int, int]:
