@@ -68,7 +68,7 @@ def test_names_and_types_and_no_value(tmp_path, kind):
     (tmp_path / "release.toml").write_text(text.replace('"?"', "{ records = 1 }"))
     ran = fitplug("run", "release.toml", cwd=tmp_path)
     assert ran.returncode == 2
-    assert "[domain] is empty; write what values" in ran.stderr
+    assert "[domain] is empty. List each attribute" in ran.stderr
     assert not (tmp_path / "budget.db").exists()
 
 

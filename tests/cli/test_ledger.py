@@ -96,7 +96,7 @@ class TestShow:
             assert words in ran.out
         assert "remaining     rho = 0.416666" in ran.out
         assert "unit          one record added or removed" in ran.out
-        assert len(ran.out.splitlines()) == 4 + 1 + 4
+        assert len(ran.out.splitlines()) == 4 + 1 + 5
 
     def test_epsilon_where_the_budget_is_in_it(self, path):
         noise = DiscreteNoise(1e6, 10)

@@ -207,7 +207,7 @@ class Facts:
             return None
         if self.plan.unit.records == 1:
             return "Every cell costs the same: rho."
-        return "Every cell costs the same: rho for the costliest person with a row in it."
+        return "Every cell costs the same: its costliest person costs rho."
 
     @property
     def measure_note(self) -> str:
