@@ -292,7 +292,10 @@ class Boxes:
         positions, values = np.zeros(1, dtype=np.int64), np.full(1, self.weight[box])
         rows = {f.attribute: f.rows for f in structure.workload.groups[g].factors}
         attributes = structure.subsets.group_attributes[g]
-        values = values * math.prod(self._pull(a, box) for a in attributes if a not in subset)
+        for a in attributes:
+            if a not in subset:
+                matrix = self._strategy.attribute_matrices[a]
+                values = values * float(self._spread(a, box) @ matrix.compute_reference())
         split = {structure.block_attributes[a] for a in attributes}
         axes = structure.list_row_axes(g)
         for name in dict.fromkeys([*axes, *factors]):
@@ -314,11 +317,6 @@ class Boxes:
             coordinates = _find_coordinates(matrix, [self._spread(attribute, j) for j in boxes])
             self._measured[key] = coordinates
         return self._measured[key]
-
-    def _pull(self, attribute: int, box: int) -> float:
-        """Compute u'w of the vector w of a box along an attribute that a block is not made of."""
-        matrix = self._strategy.attribute_matrices[attribute]
-        return float(self._spread(attribute, box) @ matrix.compute_reference())
 
     def _spread(self, attribute: int, box: int) -> FloatArray:
         """Return the coefficients of a box over the cells of an attribute, shape (n,)."""

@@ -24,7 +24,7 @@ from fitplug.neighbours import (
     RecordSets,
     upper_costliest_move,
 )
-from fitplug.numeric import BoolArray, FloatArray, IndexArray
+from fitplug.numeric import FloatArray, IndexArray
 from fitplug.solve import (
     DualValue,
     Options,
@@ -148,7 +148,10 @@ class MoveProblem(ColumnProblem[MoveStructure, _CostsInUnits]):
     def find_costly(
         self, costs: _CostsInUnits, sets: RecordSets, p: FloatArray, upper: float
     ) -> RecordSets:
-        starts = [*costs.costs.list_starts(), *self._draw_starts()]
+        # Some searches begin from moves along about a tenth to all of the attributes.
+        parts, m = np.linspace(0.1, 1.0, _DRAWN), len(self.structure.free)
+        drawn = [self.generator.random(m) < part for part in parts]
+        starts = [*costs.costs.list_starts(), *drawn]
         starts += list(sets.take(np.argsort(-p)[:_DRAWN]).labels[:, 0].astype(np.bool_))
         return name_moves(costs.costs.search(starts))
 
@@ -168,11 +171,6 @@ class MoveProblem(ColumnProblem[MoveStructure, _CostsInUnits]):
         if (replace(self.structure, named=sets).multiples.max(axis=1) > 0).all():
             return sets
         return sets.append(name_moves(np.eye(m, dtype=np.int64)))
-
-    def _draw_starts(self) -> list[BoolArray]:
-        """Draw moves along about a tenth to all of the attributes, to begin searches from."""
-        parts, m = np.linspace(0.1, 1.0, _DRAWN), len(self.structure.free)
-        return [self.generator.random(m) < part for part in parts]
 
 
 def design_moves(

@@ -115,7 +115,12 @@ class BlockParts:
         self.strategy, self.most = strategy, most
         # One group's positions are asked for several times in turn.
         self._positions: tuple[int, list[int]] = (-1, [])
-        self.blocks = [PlacedBlock(*description) for description in _list_placed(strategy)]
+        subsets = strategy.structure.subsets
+        attributes = {id(one): subsets.list_attributes(one.blocks) for one in strategy.block_sets}
+        self.blocks = [
+            PlacedBlock(block_set, i, attributes[id(block_set)][i], shape, start)
+            for block_set, i, shape, start in strategy.list_blocks()
+        ]
         self.position = {block.block: k for k, block in enumerate(self.blocks)}
         self.tables = self._cut_tables(select_largest_sets(tables))
         self.parts = self._cut_blocks()
@@ -355,21 +360,6 @@ class BlockParts:
         name = structure.block_attributes[cut]
         axes = [f.attribute for f in structure.workload.groups[g].factors]
         return (cut, axes.index(name)) if name in axes else None
-
-
-def _list_placed(
-    strategy: BlockSetIntegers[Structure],
-) -> list[tuple[BlockSet, int, tuple[int, ...], tuple[int, ...], int]]:
-    """List what a `PlacedBlock` holds of each block."""
-    placed = []
-    subsets = strategy.structure.subsets
-    attributes = {
-        id(block_set): subsets.list_attributes(block_set.blocks)
-        for block_set in strategy.block_sets
-    }
-    for block_set, i, shape, start in strategy.list_blocks():
-        placed.append((block_set, i, attributes[id(block_set)][i], shape, start))
-    return placed
 
 
 def _describe(names: Sequence[str]) -> str:

@@ -165,7 +165,7 @@ def make_needs(prefixes: FloatArray, cells: FloatArray) -> ChainNeeds:
     return ChainNeeds(np.append(prefixes[:-1], most), cells, total)
 
 
-def level_chain(needs: ChainNeeds, x: float) -> LevelWeights:
+def level_chain(needs: ChainNeeds, x: float) -> tuple[LevelWeights, float]:
     """Find the weights of the rows and columns for T of parameter x.
 
     Args:
@@ -173,19 +173,14 @@ def level_chain(needs: ChainNeeds, x: float) -> LevelWeights:
         x: The parameter of T; see `fitplug.families.chain.design.convolutions`.
 
     Returns:
-        The best weights found.
+        The best weights found, and the least row weight that the shortest chain does best with.
     """
-    return _level_long_chain(needs, x)[0]
-
-
-def _level_long_chain(needs: ChainNeeds, x: float) -> tuple[LevelWeights, float]:
-    """Find the best weights, and the least row weight that the shortest chain does best with."""
     n = len(needs.prefixes)
     shorter = n // _SHORTER
     if shorter < _SHORTEST:
         tried = [(_level(needs, x, np.ones(n), _FIRST_STEPS, one), one) for one in _LEAST_ROWS]
         return min(tried, key=lambda pair: pair[0].cost)
-    start, least_row = _level_long_chain(needs.shorten(shorter), x)
+    start, least_row = level_chain(needs.shorten(shorter), x)
     rows = np.exp(np.interp(place_cells(n), place_cells(shorter), np.log(start.rows)))
     return _level(needs, x, rows, _FURTHER_STEPS, least_row), least_row
 

@@ -270,7 +270,7 @@ def _find_convolutions(
     shares = np.add.reduceat(duals.q / structure.targets, structure.row_starts[:-1])
     scales = _take_scales(structure, shares)
     for turn in range(1 if len(scales) == 1 else _TURNS):
-        weights = level_chain(_gather_needs(structure, scales), x)
+        weights, _ = level_chain(_gather_needs(structure, scales), x)
         if options.progress is not None:
             profile = float((structure.multiples_of_blocks / scales).sum())
             cost = weights.cost * math.sqrt(profile)

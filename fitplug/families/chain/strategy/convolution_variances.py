@@ -59,18 +59,14 @@ class ToeplitzInverse:
     u_error: float
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def invert_toeplitz(sequence: IntArray) -> ToeplitzInverse:
     """Invert T, of which a sequence t (n,) with t_0 > 0 is the first column.
 
     Raises:
         DesignError: If T is too ill-conditioned for proven errors.
     """
-    with np.errstate(over="ignore", invalid="ignore"):
-        return _invert_by_newton(sequence.astype(np.float64))
-
-
-def _invert_by_newton(t: FloatArray) -> ToeplitzInverse:
-    """Invert T of a first column t (n,)."""
+    t = sequence.astype(np.float64)
     n = len(t)
     v = np.array([1 / t[0]])
     while len(v) < n:
@@ -299,10 +295,6 @@ def find_total_covariances(
     earlier = np.concatenate([[0.0], np.cumsum(differences[:-1] * base[:-1])])
     covariances = b * base + earlier
     size = (float(b.max()) + reach) * float(np.abs(base).max())
-    error = (float(b.max()) + reach) * base_error + gamma(_count_terms(differences)) * size
+    terms = int(np.count_nonzero(differences)) + 16
+    error = (float(b.max()) + reach) * base_error + gamma(terms) * size
     return covariances, error * (1 + gamma(16))
-
-
-def _count_terms(differences: FloatArray) -> int:
-    """Count the terms of a sum over differences that are not zero, and a few roundings."""
-    return int(np.count_nonzero(differences)) + 16

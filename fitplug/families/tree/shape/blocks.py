@@ -281,25 +281,24 @@ class TreeStructure(Structure):
         arranged = np.broadcast_to(by_node.transpose(order).reshape(sizes), asked.shape)
         return freeze(np.asarray(arranged))
 
-    def gather_parts(self, block: int) -> tuple[GroupPart, ...]:
-        """Gather what a block answers of each of its groups."""
-        groups, multiples = self.subsets.find_groups(block)
-        starts = self.row_starts
-        return tuple(
-            GroupPart(
-                group=g,
-                level=self.find_level(g),
-                matrix=self.group_matrices[g],
-                rows=slice(int(starts[g]), int(starts[g + 1])),
-                multiple=float(multiple),
-            )
-            for g, multiple in zip(groups.tolist(), multiples, strict=True)
-        )
-
     @frozen_property
     def parts(self) -> tuple[tuple[GroupPart, ...], ...]:
         """What each block answers of its groups."""
-        return tuple(self.gather_parts(block) for block in range(len(self.blocks)))
+        starts, parts = self.row_starts, []
+        for block in range(len(self.blocks)):
+            groups, multiples = self.subsets.find_groups(block)
+            of_block = (
+                GroupPart(
+                    group=g,
+                    level=self.find_level(g),
+                    matrix=self.group_matrices[g],
+                    rows=slice(int(starts[g]), int(starts[g + 1])),
+                    multiple=float(multiple),
+                )
+                for g, multiple in zip(groups.tolist(), multiples, strict=True)
+            )
+            parts.append(tuple(of_block))
+        return tuple(parts)
 
     @frozen_property
     def classes(self) -> tuple[tuple[CellClasses, ...], ...]:

@@ -62,11 +62,12 @@ def count_most_records(strategy: TreeIntegers[TreeStructure]) -> int:
     """Count the most records of which no answer leaves the range that is released as it is."""
     structure = strategy.structure
     entries = _multiply(strategy, [one.largest_entry for one in strategy.attribute_matrices])
-    largest = max(
-        entry * max([_find_entry(tree_block.root), *_list_entries(structure, tree_block)])
-        for entry, tree_block in zip(entries, strategy.tree_blocks, strict=True)
-    )
-    return SATURATION // max(int(largest), 1)
+    largest = 1
+    for entry, tree_block in zip(entries, strategy.tree_blocks, strict=True):
+        steps = tree_block.list_steps(structure)
+        root = find_largest_entry(tree_block.root) if tree_block.root.size else 0
+        largest = max(largest, entry * max([root, *(m.find_largest_entry(s) for s, m in steps)]))
+    return SATURATION // largest
 
 
 def _multiply(strategy: TreeIntegers[TreeStructure], numbers: Sequence[int]) -> list[int]:
@@ -165,18 +166,6 @@ def spread_classes(values: FloatArray, classes: CellClasses) -> FloatArray:
     """Spread values (b, r) of classes to the dense cells, (b, D); 0 where a cell has no class."""
     padded = np.concatenate([values, np.zeros((len(values), 1))], axis=1)
     return np.asarray(padded[:, classes.of_cell])
-
-
-def _list_entries(structure: TreeStructure, tree_block: TreeBlock) -> list[int]:
-    """List the largest entry of each step's matrices."""
-    return [
-        matrices.find_largest_entry(step) for step, matrices in tree_block.list_steps(structure)
-    ]
-
-
-def _find_entry(matrix: IntArray) -> int:
-    """Find the largest absolute entry of a matrix, which may be empty."""
-    return find_largest_entry(matrix) if matrix.size else 0
 
 
 def upper_tree_variances(strategy: TreeIntegers[TreeStructure]) -> FloatArray:

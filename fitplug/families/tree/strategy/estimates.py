@@ -23,7 +23,6 @@ from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.pairs import TreePairStructure
 from fitplug.families.tree.shape.unfolded_tree import UnfoldedTree
 from fitplug.families.tree.strategy.blocks import (
-    TreeBlock,
     find_classes_below,
     find_part,
 )
@@ -294,7 +293,8 @@ class TreeEstimation:
         tree_block, tree = self._cut.blocks[block], self._tree
         answers = invert_contrasts(self._cut.strategy, block, self._gather(block))
         at = len(tree_block.root)
-        estimates = self._estimate_root(tree_block, answers[:, :at])[None]
+        root = np.asarray(answers[:, :at] @ tree_block.root_inverse.T)
+        estimates = self._sums.complete_root(block, root)[None]
         steps = list(tree_block.list_siblings(tree, estimates[0].size))
         for depth in range(1, self._depth + 1):
             above = find_classes_below(self._structure, block, depth).merge_counts(estimates)
@@ -312,8 +312,3 @@ class TreeEstimation:
                 )
                 at += size
         return np.asarray(estimates[tree.leaves])
-
-    def _estimate_root(self, tree_block: TreeBlock, answers: FloatArray) -> FloatArray:
-        """Estimate the classes of the root, shape (R, r), from its answers (R, n)."""
-        measured = np.asarray(answers @ tree_block.root_inverse.T)
-        return self._sums.complete_root(tree_block.block, measured)
