@@ -154,7 +154,7 @@ def test_what_is_wrong_with_parquet(tmp_path):
     refused(tmp_path, of(pa.array([1001])), "row 1: the code is not text")
     refused(tmp_path, of(pa.array([TRACTS[0], None])), "row 2: column 1 is empty")
     refused(tmp_path, of(pa.array([TRACTS[0]] * 2)), "row 2: the code is listed twice")
-    refused(tmp_path, of(pa.array([2**62])), "row 1: the code must be below 2\\*\\*62")
+    refused(tmp_path, of(pa.array([2**62])), "row 1: the code must be between")
     refused(tmp_path, of(pa.array([], pa.string())), "column 1 is empty")
     pq.write_table(pa.table({"a": [1, 2**62], "b": [1, 2]}), tmp_path / "t.parquet")
     large = {"levels": ["a", "b"], "codebook": "t.parquet"}
@@ -171,7 +171,7 @@ def test_what_is_wrong_with_a_list(tmp_path):
     entry = {"prefix": 12, "categories": "l.txt"}
     refused(tmp_path, entry, "at least the 12 characters of its prefix")
     refused(tmp_path, {"categories": "none.txt"}, "no such list of codes")
-    refused(tmp_path, {"levels": ["a", "b"], "leaves": "l.txt"}, "does not say what lies in what")
+    refused(tmp_path, {"levels": ["a", "b"], "leaves": "l.txt"}, "does not show how levels nest")
     refused(tmp_path, {"levels": BY_PREFIX, "leaves": "l.csv"}, "write codebook = FILE")
 
 
