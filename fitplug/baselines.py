@@ -53,6 +53,10 @@ def input_perturbation(workload: Workload, privacy_cost: float) -> ByGroup:
     Raises:
         BudgetError: The privacy cost is out of range.
         WorkloadError: There are too many queries.
+
+    Example:
+        >>> fp.baselines.input_perturbation(workload, privacy_cost=0.5)["total"].shape
+        ()
     """
     return _multiply_variances(workload, _square_cost(privacy_cost), _sum_row_squares)
 
@@ -74,6 +78,10 @@ def gaussian(workload: Workload, privacy_cost: float) -> ByGroup:
     Raises:
         BudgetError: The privacy cost is out of range.
         WorkloadError: There are too many queries or cells.
+
+    Example:
+        >>> fp.baselines.gaussian(workload, privacy_cost=0.5)["total"].shape
+        ()
     """
     cost_squared = _square_cost(privacy_cost)
     _check_size("cells", workload.cell_count)
@@ -112,6 +120,10 @@ def hierarchical(workload: Workload, privacy_cost: float) -> ByGroup:
     Raises:
         BudgetError: The privacy cost is out of range.
         WorkloadError: An attribute or a group is too large.
+
+    Example:
+        >>> fp.baselines.hierarchical(workload, privacy_cost=0.5)["total"].shape
+        ()
     """
     cost_squared = _square_cost(privacy_cost)
     covariances = {name: _compute_tree_covariance(workload, name) for name in workload.attributes}
@@ -130,7 +142,7 @@ def matrix_mechanism(
 ) -> ByGroup:
     """Compute the variances of the strategy with the least weighted total variance (CA).
 
-    The strategy is that of Yuan et al. (2016). Its weighted total is certified to be within a
+    The strategy follows Yuan et al. (2016). Its weighted total is certified to be within a
     relative 1e-6 of the least possible. Single variances are not certified; the total depends on
     them to second order only.
 
@@ -151,6 +163,10 @@ def matrix_mechanism(
         BudgetError: The privacy cost is out of range.
         WorkloadError: The weights are unknown, or the workload is too large.
         DesignError: The total cannot be certified to 1e-6.
+
+    Example:
+        >>> fp.baselines.matrix_mechanism(workload, privacy_cost=0.5)["total"].shape
+        ()
     """
     cost_squared = _square_cost(privacy_cost)
     return workload.split(_minimise_total_error(workload, weights).variances / cost_squared)
@@ -171,6 +187,11 @@ def total_error_optimum(workload: Workload, weights: Weights = "none") -> tuple[
     Raises:
         WorkloadError: The weights are unknown, or the workload is too large.
         DesignError: The total cannot be certified to 1e-6.
+
+    Example:
+        >>> total, bound = fp.baselines.total_error_optimum(workload)
+        >>> bound <= total
+        True
     """
     optimum = _minimise_total_error(workload, weights)
     return optimum.value, optimum.lower_bound
@@ -189,6 +210,10 @@ def choose_branching_factor(cells: int) -> int:
 
     Returns:
         b >= 2. If b >= cells, there is no tree, and only the cells are counted.
+
+    Example:
+        >>> fp.baselines.choose_branching_factor(100) >= 2
+        True
     """
 
     def mean_variance(b: int) -> int:
@@ -286,8 +311,8 @@ def _minimise_total_error(workload: Workload, weights: str) -> TotalErrorOptimum
             optimum = None
     if optimum is None or not optimum.gap <= _TOLERANCE:
         raise DesignError(
-            f"the least total error could not be certified to {_TOLERANCE:g}; bring targets and "
-            "coefficients closer together, or split the workload"
+            f"the least total error could not be certified to {_TOLERANCE:g}. Use targets and "
+            "coefficients of more similar size, or split the workload."
         )
     return optimum
 
@@ -298,9 +323,9 @@ def _build_dense_matrix(workload: Workload) -> FloatArray:
     if entries > MAX_ENTRIES:
         raise WorkloadError(
             f"the workload has {workload.query_count} queries over {workload.cell_count} cells of "
-            f"{', '.join(workload.attributes)}; a dense baseline holds up to {MAX_ENTRIES} "
-            "entries: use fewer attributes together, or "
-            + suggest_fewer_cells(workload.domain, workload.attributes)
+            f"{', '.join(workload.attributes)}; a dense baseline is limited to {MAX_ENTRIES} "
+            "entries. Use fewer attributes per table, or "
+            f"{suggest_fewer_cells(workload.domain, workload.attributes)}."
         )
     W = workload.matrix()
     check_coefficients([W])
@@ -315,7 +340,7 @@ def _square_cost(privacy_cost: float) -> float:
             f"privacy_cost = {privacy_cost!r} must be a finite number greater than zero"
         )
     if not 1e-100 <= privacy_cost <= 1e100:  # so that its square is a normal float
-        raise BudgetError(f"privacy_cost = {privacy_cost!r} must lie between 1e-100 and 1e100")
+        raise BudgetError(f"privacy_cost = {privacy_cost!r} must be between 1e-100 and 1e100")
     return float(privacy_cost) ** 2
 
 
@@ -323,6 +348,6 @@ def _check_size(what: str, size: int) -> None:
     """Raise WorkloadError if the workload has more of something than a baseline takes."""
     if size > MAX_ENTRIES:
         raise WorkloadError(
-            f"the workload has {size} {what}; a baseline takes up to {MAX_ENTRIES}: use fewer "
-            "attributes together, or fewer cells of them"
+            f"the workload has {size} {what}; a baseline is limited to {MAX_ENTRIES}. Use fewer "
+            "attributes per table, or attributes with fewer cells."
         )

@@ -126,7 +126,7 @@ def suggest_nearest(word: str, known: Iterable[str]) -> str:
     """Suggest the known word nearest to `word`, or list the known words if none is near.
 
     Returns:
-        A sentence of its own, such as "Did you mean 'std'?" or "Known: 'std', 'moe'".
+        A sentence of its own, such as "Did you mean 'std'?" or "Known: 'std', 'moe'."
     """
     known = [str(k) for k in known]
     close = difflib.get_close_matches(str(word), known, n=1)
@@ -134,4 +134,4 @@ def suggest_nearest(word: str, known: Iterable[str]) -> str:
         return f"Did you mean {quote(close[0])}?"
     shown = ", ".join(map(quote, known[:_MOST_WORDS])) if known else "none"
     more = len(known) - _MOST_WORDS
-    return f"Known: {shown}" + (f" and {more} more" if more > 0 else "")
+    return f"Known: {shown}" + (f" and {more} more." if more > 0 else ".")

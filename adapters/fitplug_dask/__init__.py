@@ -18,10 +18,8 @@ modules and packages, each of which imports only those that come earlier in this
 | `exchange` | brings together what many inputs have for many outputs |
 | `persons` | with `person=`, brings the rows of each person together and keeps at most k |
 | `sharding` | counts tables larger than a process in ranges of their cells |
-| `key_file` | keeps the secret of encrypted counts apart from them |
 | `request` | checks what to count, and on how many threads, before any file is looked at |
-| `schema` | lists the columns of the data, for people who write a domain from them |
-| `preview` | tells the files, rows, tasks and memory of a count without reading any row |
+| `preview` | tells what a count would read and take, and lists columns, without reading any row |
 | `counting` | counts: from files and wanted tables to exact tables |
 | `releases` | makes a release in parts, exactly once |
 | `series` | makes a release period by period, each period once |

@@ -1,12 +1,20 @@
-"""Preview: what a count would read and take, without reading any row."""
+"""Preview: what a count would read and take, and which columns there are; no row is read."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fitplug.counts import Preview, Source, check_weight, describe_rows, name_person
+from fitplug.counts import (
+    Preview,
+    Source,
+    can_name_columns,
+    check_weight,
+    describe_rows,
+    name_person,
+)
+from fitplug.errors import DataError
 from fitplug_dask.request import (
     Wanted,
     check_client,
@@ -18,6 +26,58 @@ from fitplug_dask.request import (
     prepare_rules,
 )
 from fitplug_dask.sources import TEXT_FORMATS, SourceFile, find_files
+
+FOLDER = "folder"
+"""The type of the keys of folders."""
+
+TEXT = "text"
+"""The type of the columns of CSV files, which the domain alone types."""
+
+
+def list_columns(source: Source | Any, *, header: bool = False) -> Mapping[str, str]:
+    """List the columns of the first file, and the keys of the folders it lies in. Read no row.
+
+    Args:
+        source: The files, as a `fitplug.Source` or its path.
+        header: Whether the first line of a CSV file names its columns, whatever it looks like.
+            If False, a first line with a number, a date, an empty value or a repeated one, as
+            records have them, is refused and not quoted.
+
+    Returns:
+        By name, the type: "strings", "integers", "floats", "booleans", "dates", "folder", "text"
+        (of CSV), or that of Arrow for columns that cannot be counted.
+
+    Raises:
+        DataError: There is no file, or its header cannot be read.
+    """
+    check_libraries()
+    from fitplug_dask.encoding import classify_type
+    from fitplug_dask.files import read_source_header
+
+    files = find_files(Source.of(source))
+    if not files:
+        raise DataError("the table has no files, so nothing says which columns it has")
+    first = files[0]
+    _, file_header = read_source_header(first)
+    schema = file_header.schema
+    if first.format in TEXT_FORMATS and len(names := schema.names) == 1:
+        for separator, called in ((";", "semicolons"), ("\t", "tabs")):
+            if separator in names[0]:
+                raise DataError(
+                    f"{first.path} seems to have {called} between its values; write it with commas"
+                )
+    if first.format in TEXT_FORMATS and not header and not can_name_columns(schema.names):
+        raise DataError(
+            f"the first line of {first.path} holds numbers, dates, empty or repeated values, so it "
+            "seems to be a record and not the names of the columns; write these in front of it, or "
+            "say --header (in Python header=True) if it is the header"
+        )
+    columns = {
+        name: TEXT if first.format in TEXT_FORMATS else classify_type(arrow_type) or str(arrow_type)
+        for name, arrow_type in zip(schema.names, schema.types, strict=True)
+    }
+    return columns | {key.name: FOLDER for key in first.keys}
+
 
 if TYPE_CHECKING:
     from distributed import Client

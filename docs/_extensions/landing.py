@@ -33,8 +33,8 @@ def draw_pyramid(release: fp.Release, axes: Any) -> None:
     release.plot("ages", kind="pyramid", ax=axes)
     for text in axes.texts:  # the note on intervals is in the title
         text.set_text(SEXES.get(text.get_text(), ""))
-    axes.set_title("Published: people by age, with 95% margins", fontsize=11, pad=20)
     axes.set_title("", loc="left")
+    axes.set_title("Published: people by age, with 95% margins", fontsize=11, pad=20)
     axes.set(xlabel="people", ylabel="age")
 
 

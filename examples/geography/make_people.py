@@ -18,7 +18,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 HERE = Path(__file__).parent
@@ -61,24 +60,24 @@ def main(folder: Path) -> None:
 
 def read_survey() -> pa.Table:
     """Read the people of examples/acs, with the columns of KIND and the state of each."""
-    rows = ds.dataset(ACS / "people", partitioning="hive").to_table(
-        columns=["PUMA", "SEX", "AGEP", "RAC1P", "HISP"]
-    )
+    columns = ["PUMA", "SEX", "AGEP", "RAC1P", "HISP"]
+    rows = pq.read_table(ACS / "people", columns=columns, use_threads=False)
     ages = rows["AGEP"].to_numpy()
-    columns = {
+    people = {
         "STATE": [area[:2] for area in rows["PUMA"].to_pylist()],
         "SEX": rows["SEX"].to_pylist(),
         "AGE": np.minimum(ages, OLDEST),
         "RACE": [RACE_OF_CODE[code] for code in rows["RAC1P"].to_pylist()],
         "HISPANIC": ["no" if code == "0" else "yes" for code in rows["HISP"].to_pylist()],
     }
-    return pa.table(columns)
+    return pa.table(people)
 
 
 def find_shares(surveyed: pa.Table, state: str) -> tuple[pa.Table, npt.NDArray[np.float64]]:
     """Find the kinds of people in a state and the share of each, from the survey."""
     there = surveyed.filter(np.array(surveyed["STATE"].to_pylist()) == state)
-    counted = (there if there.num_rows else surveyed).group_by(KIND).aggregate([([], "count_all")])
+    counted = (there if there.num_rows else surveyed).group_by(KIND, use_threads=False)
+    counted = counted.aggregate([([], "count_all")])
     counted = counted.sort_by([(name, "ascending") for name in KIND])
     shares = counted["count_all"].to_numpy().astype(np.float64)
     return counted.select(KIND), shares / shares.sum()

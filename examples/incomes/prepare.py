@@ -10,7 +10,6 @@ people under 15, of whom it is not asked, becomes null.
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 HERE = Path(__file__).parent
@@ -18,8 +17,8 @@ CODED = ("PUMA", "SEX", "RAC1P")
 
 
 def main() -> None:
-    people = ds.dataset(HERE.parent / "acs" / "people", partitioning="hive")
-    rows = people.to_table(columns=[*CODED, "PINCP", "PWGTP"])
+    people = HERE.parent / "acs" / "people"
+    rows = pq.read_table(people, columns=[*CODED, "PINCP", "PWGTP"], use_threads=False)
     columns = {name: rows[name].cast(pa.string()).dictionary_encode() for name in CODED}
     columns["PINCP"] = pa.array(map(read_income, rows["PINCP"].to_pylist()), pa.int32())
     columns["PWGTP"] = rows["PWGTP"]

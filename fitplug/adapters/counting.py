@@ -35,7 +35,7 @@ def count(
 
     Tables with measures count shares of rows, in the same pass: a row has `shares` of each,
     divided between the cells of its value's bounds. Columns of measures hold integers, floats or
-    decimals, or the text of CSV files; text that spells no number, null and NaN are no value.
+    decimals, or the text of CSV files; text that spells no number, null and NaN are not values.
 
     Workers may be lost: what they held is counted again, and no row counts twice. Where workers
     are lost frequently, raise Dask's `distributed.scheduler.allowed-failures`. No message reveals
@@ -48,15 +48,15 @@ def count(
             the code of this process, which is checked; None counts on threads of this process. A
             CSV file is one task, however large; of other files every row group or record batch may
             be one.
-        person_key: The key of the hash that chooses the rows of each person of a source with
-            `person`, at least 16 secret bytes; drawn anew if left out. The same key keeps the same
-            rows, whatever the files, their order and the workers.
+        person_key: At least 16 secret bytes, the key of the hash that chooses the rows of each
+            person; by default it is drawn at random. The same key always keeps the same rows,
+            independently of the files, their order and the workers.
         unit: The unit of privacy that is enforced where a Workload or attribute sets are counted
             from a source with `person`; a plan has its own. At most `records` rows of each person
             are counted; with `distinct` at most one in each cell over all attributes that are
             counted; with `once_per` at most one in each cell of that attribute; one for
             `ReplaceOne`, which may name no `within`. `tables.unit` is this limit.
-        progress: True shows a percentage on stderr; a callable is told (rows counted, rows in all)
+        progress: True shows a percentage on stderr; a callable receives (rows counted, rows in all)
             in this process when tasks end. Those numbers are exact, so show their ratio
             only; for files that do not say how many rows they hold they are guesses by their bytes.
 

@@ -24,12 +24,12 @@ def call_adapter(name: str, *arguments: Any, **options: Any) -> Any:
     Raises:
         ImportError: No adapter provides it, or a library that it needs is not installed.
     """
-    advice = f'install it with: pip install "fitplug[{_EXTRAS[name]}]"'
+    advice = f'Install it with: pip install "fitplug[{_EXTRAS[name]}]"'
     found = next(iter(entry_points(group=GROUP, name=name)), None)
     if found is None:
-        raise ImportError(f"no installed adapter provides fitplug.{name}; {advice}")
+        raise ImportError(f"no installed adapter provides fitplug.{name}. {advice}")
     try:
         return found.load()(*arguments, **options)
     except ModuleNotFoundError as error:
-        library = (error.name or "a library that is missing").partition(".")[0]
-    raise ImportError(f"fitplug.{name} needs {library}; {advice}")
+        library = (error.name or "a missing library").partition(".")[0]
+    raise ImportError(f"fitplug.{name} needs {library}. {advice}")

@@ -58,7 +58,7 @@ def release(
     resumed draws only what is missing. It counts again, and is refused if the data have changed
     since, as answers from two datasets would cost more than was charged. For this, a secret is kept
     in `key_file` until the release is published. Exact counts of more than 2^24 cells never come to
-    one process: they stay beside the folder, encrypted, until then.
+    one process: they stay next to the folder, encrypted, until then.
 
     Args:
         plan: The plan, from `fitplug.design`.
@@ -78,17 +78,17 @@ def release(
         what: The text that the ledger keeps with the charge; see `Ledger.charge`.
         again: For a release into a folder without a key, whether to make another draw of a plan
             that the ledger has a release of.
-        replace: Whether an earlier release in the folder is kept beside it under another name. It
+        replace: Whether an earlier release in the folder is kept next to it under another name. It
             needs a ledger, as nothing else counts the draws. If not, a folder that holds a release
             is refused.
         confidence: The confidence of the intervals in the tables of the folder, for groups whose
             target names none.
         key_file: The file of the secret of a release in parts, which is drawn if there is none, and
-            removed when the release is published. It must not lie beside the folder. If left out,
+            removed when the release is published. It must not lie next to the folder. If left out,
             it is a file in the account of this user, so that only this user finishes the release,
             and on this machine.
         folder_options: How the store of the folder's URL is reached, such as credentials.
-        progress: True shows a percentage on stderr; a callable is told (done, all) of each step.
+        progress: True shows a percentage on stderr; a callable receives (done, all) of each step.
             These numbers may be exact counts of rows, so show their ratio only.
 
     Returns:
@@ -112,8 +112,8 @@ def release(
     """
     if not isinstance(plan, Plan):
         raise TypeError(
-            f"plan must be a fitplug.Plan, not {type(plan).__name__}: "
-            "fitplug.release(plan, data, folder)"
+            f"plan must be a fitplug.Plan, not {type(plan).__name__}. Call fitplug.release(plan, "
+            "data, folder)."
         )
     is_counted = isinstance(data, Tables)
     for_folder = {
@@ -125,7 +125,9 @@ def release(
     }
     for name, given in for_folder.items():
         if folder is None and given:
-            raise InputError(f"{name} is for a release into a folder; give folder, or leave it out")
+            raise InputError(
+                f"{name} needs a release into a folder. Give folder, or leave {name} out."
+            )
     charge = {
         "ledger": ledger,
         "key": key,
@@ -137,7 +139,9 @@ def release(
     reported: dict[str, Any] = {"confidence": confidence, "progress": progress}
     in_store = folder is not None and is_url(folder)
     if folder_options and not in_store:
-        raise InputError("folder_options reach a store; give the URL of one, or leave them out")
+        raise InputError(
+            "folder_options are for object stores. Give the URL of a store, or leave them out."
+        )
     if is_counted and client is None and key_file is None and not in_store:
         name = "release_tables"
     else:

@@ -18,6 +18,9 @@ from fitplug.workload import DEFAULT_CONFIDENCE
 class Series(Protocol):
     """The releases of one plan, drawn period by period and charged once.
 
+        series = fp.open_series("jobs/", ledger=ledger)
+        series.release("2024-02", "february.parquet")
+
     `begin_series` and `open_series` make it. What is released is in the folder, and `read` reads
     it. The series itself holds no data.
     """
@@ -123,7 +126,7 @@ def begin_series(
         periods: The attribute whose cells are the periods; None if the plan has only one.
         what: The text that the ledger keeps with the charge.
         confidence: The confidence of the tables' intervals for groups whose target names none.
-        key_file: The file for the key of the exact counts, which are kept encrypted beside the
+        key_file: The file for the key of the exact counts, which are kept encrypted next to the
             folder; a new file in another folder than these. If left out, it is a file in the
             account of this user, `Series.key_file`. Back it up apart from the counts: without it
             no later period can be drawn. It is removed after the last period.
@@ -134,9 +137,9 @@ def begin_series(
     Raises:
         ImportError: A library is not installed; the message says how to install it.
         InputError: The plan cannot be drawn by period, the folder holds something else, or the key
-            file does or would lie beside the counts.
+            file does or would lie next to the counts.
         OverBudget: The ledger has less left than the series costs.
-        KeyTaken: The key is that of another release.
+        KeyTaken: The key belongs to another release.
         LedgerError: The ledger cannot be read or written.
         PlanError: A claim of the plan does not hold, or its answers cost more than the charge.
         SamplerError: OpenDP's sampler does not draw the noise that privacy is proven for.
@@ -177,7 +180,7 @@ def open_series(
 
     Raises:
         ImportError: A library is not installed; the message says how to install it.
-        InputError: The folder is no folder of a series, or it is damaged; or the key file lies
+        InputError: The folder is not a folder of a series, or it is damaged; or the key file lies
             beside the exact counts.
         LedgerError: The ledger cannot be read, or the series was not charged to it.
     """

@@ -1,8 +1,8 @@
 """Columns: values of records in memory, which a dict, a data frame or an Arrow table holds.
 
-No library of data frames is imported here, as whoever has a frame has imported its library. Objects
-of other types may be rows of data. Errors must not quote what a row holds, so they name types, and
-words of the domain, only.
+No library of data frames is imported here: a user with a frame has imported its library already.
+Objects of other types may be rows of data. Errors must not quote what a row holds, so they name
+types, and words of the domain, only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FRAMES: tuple[tuple[str, str, Callable[[Any], Iterable[Any]]], ...] = (
     ("pyarrow", "Table", lambda table: table.column_names),
     ("pyarrow", "RecordBatch", lambda batch: batch.schema.names),
 )
-"""Library, class, and what gives the names of the columns."""
+"""The library and class of each frame, and its attribute with the column names."""
 
 
 def read_column_names(columns: Any) -> tuple[str, ...]:
@@ -33,10 +33,10 @@ def read_column_names(columns: Any) -> tuple[str, ...]:
         columns: The records.
 
     Raises:
-        DataError: If it is something else, or a name is no string. The message names types only.
+        DataError: If it is something else, or a name is not a string. The message names types only.
     """
     if hasattr(columns, "collect_schema") and not hasattr(columns, "height"):
-        raise DataError("a LazyFrame holds no records yet; give what its collect() returns")
+        raise DataError("a LazyFrame has no rows yet. Pass the result of its collect().")
     named: Iterable[Any] | None = columns if isinstance(columns, Mapping) else None
     for library, name, list_columns in _FRAMES:
         frame = getattr(sys.modules.get(library), name, None)
@@ -44,15 +44,15 @@ def read_column_names(columns: Any) -> tuple[str, ...]:
             named = list_columns(columns)
     if named is None:
         raise DataError(
-            "the records must be a mapping from names of attributes to arrays of values, a pandas "
-            f"or Polars DataFrame, or an Arrow table, not of type {type(columns).__name__}"
+            "the rows must be a mapping of attribute names to arrays of values, a pandas or Polars "
+            f"DataFrame, or an Arrow table, not {type(columns).__name__}"
         )
     names = tuple(named)
     for name in names:
         if not isinstance(name, str):
             raise DataError(
-                f"the columns of this {type(columns).__name__} are named by values of type "
-                f"{type(name).__name__}; name them by strings, the domain's attributes"
+                f"the column names of this {type(columns).__name__} have the type "
+                f"{type(name).__name__}. Name the columns by strings, as in the domain."
             )
     return names
 
@@ -68,7 +68,7 @@ def suggest_column(name: str, given: Iterable[str]) -> str:
     for other in given:
         if _keep_letters(other) == _keep_letters(name):
             return f"Did you mean {other!r}?"
-    return "Check the spelling there and in the domain"
+    return "Check the spelling there and in the domain."
 
 
 def _keep_letters(name: str) -> str:
@@ -117,7 +117,7 @@ def count_values(named: str, column: Any) -> int:
         column: What the records have as this column.
 
     Raises:
-        DataError: If the column is no list or array with one axis.
+        DataError: If the column is not a list or array with one axis.
     """
     shape = getattr(column, "shape", None)
     fits = not isinstance(column, (str, bytes, Mapping, set, frozenset))
@@ -129,8 +129,8 @@ def count_values(named: str, column: Any) -> int:
         fits = False
     if not fits:
         raise DataError(
-            f"{named} is of type {type(column).__name__}; give a list or an array with one "
-            "value per record"
+            f"{named} has the type {type(column).__name__}. Give a list or an array with one value "
+            "per row."
         )
     return count
 
@@ -184,10 +184,11 @@ def read_values(column: Any) -> npt.ArrayLike:
     # The type is refused, and not the first value that is not null: no error may tell of one.
     if _ZONED.fullmatch(str(kind)):
         raise DataError(
-            "the column holds times of a zone, whose day depends on the zone; convert it to dates"
+            "the column has times with a time zone, and their dates depend on the zone. Convert it "
+            "to dates."
         )
     if _DURATIONS.fullmatch(str(kind)):
-        raise DataError(f"the column holds {kind}, which no attribute reads; convert it")
+        raise DataError(f"the column has {kind}, which no attribute can read. Convert the column.")
     if isinstance(column, (list, tuple)):
         return _read_list(column)
     if hasattr(column, "to_pylist"):  # Arrow

@@ -46,18 +46,21 @@ def check_counts(domain: Domain, names: AttributeSet, array: AnyArray) -> Counts
     shape = domain.shape_of(names)
     if array.shape != shape:
         raise TablesError(
-            f"table {names} has shape {array.shape}, but its attributes have {shape} cells; "
-            "count again"
+            f"table {names} has shape {array.shape}, but its attributes have {shape} cells. Count "
+            "again."
         )
     if array.dtype.kind not in "iu":
-        raise TablesError(f"table {names} holds {array.dtype}; counts must be integers")
+        raise TablesError(f"table {names} has the type {array.dtype}. Counts must be integers.")
     if array.size and int(array.min()) < 0:
-        raise TablesError(f"table {names} holds a negative count; counts must be >= 0")
+        raise TablesError(f"table {names} has a negative count. Counts must be at least 0.")
     # In floating point, which cannot wrap; far more exact than this bound needs.
     total, shares = float(array.sum(dtype=np.float64)), domain.count_shares(names)
     if total > (MAX_RECORDS if shares == 1 else MAX_SHARES):
         counted = "2**53 records" if shares == 1 else "2**58 shares of records"
-        raise TablesError(f"table {names} counts more than {counted}; integers would overflow")
+        raise TablesError(
+            f"table {names} counts more than {counted}, and integers would overflow. Count fewer "
+            "rows."
+        )
     return array.astype(np.int64, copy=False)
 
 
@@ -75,8 +78,9 @@ def check_shares(domain: Domain, names: AttributeSet, records: int) -> None:
     shares = domain.count_shares(names)
     if shares > 1 and records * shares > MAX_SHARES:
         raise TablesError(
-            f"table {names} would count more than 2**58 shares of records, since each has {shares} "
-            "of the measures; give the measures larger units, or ask for fewer of them together"
+            f"table {names} would count more than 2**58 shares of rows, because the measures "
+            f"divide each row into {shares} shares. Give the measures larger units, or use fewer "
+            "measures in one table."
         )
 
 
@@ -93,8 +97,7 @@ def sum_out(domain: Domain, axes: AttributeSet, counts: Counts, names: Attribute
         return sums
     if (sums % shares).any():
         raise TablesError(
-            f"table {axes} does not hold whole records, of which each has {shares} shares of the "
-            "measures; count again"
+            f"table {axes} does not consist of whole rows, of {shares} shares each. Count again."
         )
     return np.asarray(sums // shares)
 
@@ -137,5 +140,5 @@ def _check_equal(
     if not np.array_equal(first[1], sum_out(domain, second, counts, shared)):
         over = f"over {shared}" if shared else "in total"
         raise TablesError(
-            f"tables {first[0]} and {second} disagree {over}; count both from the same records"
+            f"tables {first[0]} and {second} disagree {over}. Count both from the same rows."
         )

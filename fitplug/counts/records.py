@@ -62,7 +62,7 @@ class Weight:
         """
         array = read_array(values)
         if array.ndim != 1:
-            raise DataError("weights must be one list of numbers, one per row")
+            raise DataError("weights must be a list of numbers, one per row")
         if array.dtype == np.uint64:
             return np.minimum(array, np.uint64(MOST_WEIGHT)).astype(np.int64)
         if array.dtype.kind in "iu":  # widened first, as bounds must fit the type of the array
@@ -92,7 +92,7 @@ WEIGHT: Encoder = Weight()
 
 
 def _describe_wrong_weights(kind: str) -> str:
-    return f"weights must be integers, but the column holds {kind}; convert it"
+    return f"weights must be integers, but the column has {kind}. Convert the column."
 
 
 @dataclass(frozen=True, init=False)
@@ -140,7 +140,7 @@ def make_filters(where: Where | None) -> Filters:
         return {}
     if not isinstance(where, Mapping) or not all(isinstance(n, str) and n for n in where):
         raise DomainError(
-            'where must give values by the name of a column, such as {"STATE": ["01", "02"]}'
+            'where must map column names to values, for example {"STATE": ["01", "02"]}'
         )
     return {name: _make_filter(name, where[name]) for name in sorted(where)}
 
@@ -149,12 +149,14 @@ def _make_filter(name: str, given: Any) -> Categories | ChosenDays:
     listed = list(given) if isinstance(given, (list, tuple, set, frozenset)) else [given]
     values = [value.item() if isinstance(value, np.generic) else value for value in listed]
     if not values:
-        raise DomainError(f"where gives no value of {name!r}, so no row would be counted; give one")
+        raise DomainError(
+            f"where lists no value of {name!r}, so no row would be counted. List at least one."
+        )
     types = {type(value) for value in values}
     if len(types) > 1 or not types <= set(_VALUE_TYPES):
         raise DomainError(
-            f"where gives {name!r} the values {listed!r}, but they must be all strings, all "
-            "integers, all booleans or all dates"
+            f"where gives {name!r} the values {listed!r}. They must be all strings, all integers, "
+            "all booleans or all dates."
         )
     try:
         if types == {datetime.date}:
@@ -177,7 +179,7 @@ def check_weight(
 
     Raises:
         DomainError: If the column is one of those counted or filtered by, or has no name.
-        InputError: If persons are told apart, as a row of several records is not one person's.
+        InputError: If persons are distinguished, as a row of several records is not one person's.
     """
     if weight is None:
         return
@@ -185,19 +187,19 @@ def check_weight(
         raise DomainError(f"weight = {weight!r} must be the name of a column")
     if weight in used:
         raise DomainError(
-            f"weight = {weight!r} says how many records a row stands for, so it cannot be counted "
-            "too; leave it out of the queries or name another column of weights"
+            f"weight = {weight!r} is also an attribute of the queries. Leave it out of the "
+            "queries, or name another column as the weight."
         )
     if weight in filters:
         raise DomainError(
-            f"where cannot name {weight!r}, the column of weights: one record more would take all "
-            "records of its row in or out; leave it out of where"
+            f"where cannot use {weight!r}, the weight column: one row more or less would change "
+            "whether all rows with this weight count. Leave it out of where."
         )
     if person:
         named = person[0] if len(person) == 1 else [*person]
         raise InputError(
-            f"weight = {weight!r} and person = {named!r} do not go together: a row that stands "
-            "for several records is no single person's; leave out one of them"
+            f"give weight = {weight!r} or person = {named!r}, not both: a row that stands for "
+            "several rows does not belong to one person"
         )
 
 
@@ -272,8 +274,8 @@ def select_rows(columns: Any, filters: Filters, rows: int) -> BoolArray:
             codes = None
         if codes is None or codes.shape != (rows,):
             raise DataError(
-                f"column {name!r} holds other values than {TYPE_NAMES[attribute.value_type]}, the "
-                "type of the values in where; convert the column or change where"
+                f"column {name!r} has other values than {TYPE_NAMES[attribute.value_type]}, the "
+                "type of the values in where. Convert the column or change where."
             )
         inside &= codes != OUTSIDE
     return inside
@@ -326,7 +328,7 @@ def encode_records(
         counts = _read_weights(weights if weight is None else columns[weight], weight)
         lengths.add(len(counts))
     if len(lengths) > 1:
-        raise DataError("the columns have different lengths; give one value per record")
+        raise DataError("the columns have different lengths. Give one value per row.")
     count = next(iter(lengths), 0)
     codes = {name: _encode_column(domain, name, columns[name], count) for name in used}
     if filters:
@@ -343,7 +345,7 @@ def _measure_columns(columns: Any, needed: Sequence[str]) -> set[int]:
     given = read_column_names(columns)
     for name in needed:
         if name not in given:
-            raise DataError(f"no column {name!r} was given. {suggest_column(name, given)}")
+            raise DataError(f"there is no column {name!r}. {suggest_column(name, given)}")
     if not needed and given:
         return {count_values("the first column", columns[given[0]])}
     return {count_values(f"column {name!r}", columns[name]) for name in needed}
@@ -359,7 +361,7 @@ def _read_weights(given: Any, name: str | None) -> IntArray:
     except (TypeError, ValueError, ArithmeticError):  # whose messages may quote values
         counts = np.zeros((0, 0), dtype=np.int64)
     if counts.ndim != 1:
-        raise DataError(f"{named}: give a list or an array of one integer per row")
+        raise DataError(f"{named} must be a list or an array of integers, one per row")
     return counts
 
 
@@ -372,5 +374,5 @@ def _encode_column(domain: Domain, name: str, column: Any, count: int) -> Codes:
     except (TypeError, ValueError, ArithmeticError):  # whose messages may quote values
         codes = np.zeros((0, 0), dtype=np.int64)
     if codes.shape != (count,):
-        raise DataError(f"column {name!r} is no list or array of one value per record")
+        raise DataError(f"column {name!r} must be a list or an array with one value per row")
     return codes

@@ -111,7 +111,7 @@ class Source:
             to the workers, and into no repr, message or name of a task.
 
     Raises:
-        InputError: The path is no path, or `weight` is given with `person`.
+        InputError: The path is invalid, or `weight` is given with `person`.
         DomainError: A column, filter, time zone or value is invalid.
     """
 
@@ -126,13 +126,15 @@ class Source:
 
     def __post_init__(self) -> None:
         if isinstance(self.path, Source):
-            raise InputError("the path is a Source already; use dataclasses.replace to change it")
+            raise InputError("the path is already a Source. Use dataclasses.replace to change it.")
         if isinstance(self.path, Tables):
-            raise InputError("the path is Tables, which are counted already; name their files")
+            raise InputError(
+                "the path is a Tables object, which is already counted. Name the files instead."
+            )
         object.__setattr__(self, "person", _read_person(self.person))
         if self.zone is not None and not _is_zone(self.zone):
             raise DomainError(
-                f'zone = {self.zone!r} is no time zone; name one such as "Europe/Berlin"'
+                f'zone = {self.zone!r} is not a time zone. Use a name such as "Europe/Berlin".'
             )
         check_weight(self.weight, self.filters, (), self.person_columns)
         for name in ("where", "missing", "storage_options"):
@@ -222,7 +224,9 @@ def _is_zone(name: object) -> bool:
 
 @dataclass(frozen=True, repr=False)
 class Preview:
-    """What a count would read and take.
+    """The files and the effort of a count, from `fitplug.preview`.
+
+        fp.preview("people/", plan).tasks
 
     Attributes:
         files: The number of files to read.

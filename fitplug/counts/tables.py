@@ -49,7 +49,7 @@ class Tables(Mapping[AttributeSet, Counts]):
             tables draw one.
 
     Raises:
-        TablesError: If a table has negative counts, counts that are no integers, another shape, an
+        TablesError: If a table has negative counts, counts that are not integers, another shape, an
             unknown attribute or more than 2**53 records; if one is given twice; or if they are not
             marginals of one histogram, so that estimates from them would be biased.
 
@@ -73,15 +73,15 @@ class Tables(Mapping[AttributeSet, Counts]):
     ) -> None:
         if unit is not None and not isinstance(unit, AddRemove):
             raise TablesError(
-                f"unit = {unit!r} must be what the count kept of each person, such as "
+                f"unit = {unit!r} must be the unit that the count enforced per person, such as "
                 "fp.AddRemove(records=3), or None"
             )
         if unit is not None and unit.once_per is not None:
             domain.ordered((unit.once_per,))
         if nonce is not None and (type(nonce) is not bytes or len(nonce) != NONCE_BYTES):
             raise TablesError(
-                f"nonce must be the {NONCE_BYTES} bytes of tables that were counted before; leave "
-                "it out for new tables"
+                f"nonce must have {NONCE_BYTES} bytes, from tables that were counted before. Leave "
+                "it out for new tables."
             )
         self.domain = domain
         self.unit = unit
@@ -99,7 +99,9 @@ class Tables(Mapping[AttributeSet, Counts]):
             frozen.setflags(write=False)
             self._counts[canonical] = frozen
         if not self._counts:
-            raise TablesError("no table was given; give one array of counts per attribute set")
+            raise TablesError(
+                "there are no tables. Give an array of counts for at least one set of attributes."
+            )
         check_one_histogram(domain, self._counts)
         # Drawn now, and not with the seal, so that copies and pickles of these tables share it.
         self._nonce = draw_nonce() if nonce is None else nonce
@@ -113,7 +115,7 @@ class Tables(Mapping[AttributeSet, Counts]):
                     f"{suggest_nearest(name, self.domain.names)}"
                 )
         if len(set(names)) != len(names):
-            raise TablesError(f"table {names} names an attribute twice; name each once")
+            raise TablesError(f"table {names} names an attribute twice. Name each once.")
         return self.domain.ordered(names)
 
     @property
@@ -224,7 +226,10 @@ class Tables(Mapping[AttributeSet, Counts]):
         row_weights = None if weights is None else weights[inside]
         # Before they are added up as integers, and in floating point, which cannot wrap.
         if row_weights is not None and row_weights.sum(dtype=np.float64) > MAX_RECORDS:
-            raise TablesError("the rows stand for more than 2**53 records; integers would overflow")
+            raise TablesError(
+                "the rows stand for more than 2**53 records, and integers would "
+                "overflow. Count fewer."
+            )
         row_codes = {name: codes[name][inside] for name in used}
         n = int(inside.sum())
         counted = {
@@ -236,7 +241,7 @@ class Tables(Mapping[AttributeSet, Counts]):
         names = (key,) if isinstance(key, str) else tuple(key)
         canonical = tuple(n for n in self.domain.names if n in names)
         if len(canonical) != len(names) or canonical not in self._counts:
-            raise KeyError(f"no table {names}; there are: {list(self._counts)}")
+            raise KeyError(f"there is no table {names}. Known: {list(self._counts)}")
         return self._counts[canonical].transpose([canonical.index(n) for n in names])
 
     def __iter__(self) -> Iterator[AttributeSet]:
@@ -264,9 +269,9 @@ class Tables(Mapping[AttributeSet, Counts]):
         table = self._find_table(names)
         if table is None:
             raise TablesError(
-                f"the table {names} is needed, but there are only "
+                f"the plan needs the table {names}, but there are only "
                 + ", ".join(map(str, self._counts))
-                + "; count again with the plan"
+                + ". Count again with the plan."
             )
         left = [name for name in table if name in names]
         marginal = sum_out(self.domain, table, self._counts[table], names)

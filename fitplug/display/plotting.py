@@ -98,7 +98,7 @@ def _import_figure_class() -> Any:
         from matplotlib.figure import Figure as Base
     except ImportError:
         raise ImportError(
-            'matplotlib is not installed; it comes with: pip install "fitplug[plot]"'
+            'matplotlib is not installed. Install it with: pip install "fitplug[plot]"'
         ) from None
 
     class Drawing(Base):

@@ -64,4 +64,4 @@ def ignore(done: int, total: int) -> None:
 def _print_percentage(step: str, done: int, total: int) -> None:
     if total:
         end = "\n" if done == total else ""
-        print(f"\r{step}: {100 * done // total:3d} %", end=end, file=sys.stderr, flush=True)
+        print(f"\r{step}: {100 * done // total:3d}%", end=end, file=sys.stderr, flush=True)

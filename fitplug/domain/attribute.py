@@ -50,7 +50,7 @@ class SpecForm:
                 raise DomainError(f"unknown key {key!r}. {suggest_nearest(key, allowed)}")
         for key in self.required:
             if key not in spec:
-                raise DomainError(f"{key!r} is missing; write {self.example}")
+                raise DomainError(f"{key!r} is missing. Write {self.example}")
 
 
 def read_ends(spec: Mapping[str, Any], key: str, described: str) -> tuple[Any, Any]:
@@ -126,7 +126,7 @@ class Attribute(metaclass=AttributeType):
     of them asks for its kind.
 
     Attributes:
-        spec_form: How a spec file writes attributes of this kind.
+        _spec_form: How a spec file writes attributes of this kind.
         is_ordered: Whether neighbouring cells hold neighbouring values, so that sums over
             neighbours are of use. Categories are not ordered, although ranges may name them.
         is_half_open: Whether ranges and comparisons name edges between cells rather than cells.
@@ -137,7 +137,7 @@ class Attribute(metaclass=AttributeType):
 
     offered: ClassVar[tuple[str, ...]] = ("labels", "size")
 
-    spec_form: ClassVar[SpecForm]
+    _spec_form: ClassVar[SpecForm]
     is_ordered: ClassVar[bool] = False
     is_half_open: ClassVar[bool] = False
     levels: tuple[str, ...] = ()
@@ -236,7 +236,7 @@ class Attribute(metaclass=AttributeType):
             None if there is no such value or edge.
         """
 
-    def find_cell(self, value: Any) -> int | None:
+    def _find_cell(self, value: Any) -> int | None:
         """Find the cell that a value, or the text that tables show for it, names.
 
         Args:
@@ -245,9 +245,9 @@ class Attribute(metaclass=AttributeType):
         Returns:
             The cell, or None if the attribute has no such value.
         """
-        return self.find_end(self.parse(str(value)) if isinstance(value, str) else value)
+        return self.find_end(self._parse(str(value)) if isinstance(value, str) else value)
 
-    def parse(self, text: str) -> Any:
+    def _parse(self, text: str) -> Any:
         """Convert the text of an expression to the value that it spells, as `find_end` takes it.
 
         Args:
@@ -258,7 +258,7 @@ class Attribute(metaclass=AttributeType):
         """
         return text
 
-    def suggest(self, value: Any, *, end: bool = False) -> str:
+    def _suggest(self, value: Any, *, end: bool = False) -> str:
         """Suggest a value that exists, after one that does not.
 
         Args:
@@ -266,7 +266,7 @@ class Attribute(metaclass=AttributeType):
             end: Whether it was an end of a range or comparison.
 
         Returns:
-            A sentence of its own, such as "Did you mean '01'?".
+            The end of a sentence, such as "Did you mean '01'?".
         """
         return suggest_name(value, self.labels)
 
@@ -364,7 +364,7 @@ class Attribute(metaclass=AttributeType):
         """Make the attribute that a table of a spec file describes.
 
         Args:
-            spec: A table that has the keys which `spec_form` requires, and no unknown key.
+            spec: A table that has the keys which `_spec_form` requires, and no unknown key.
 
         Raises:
             DomainError: If the table describes no attribute.
@@ -381,7 +381,7 @@ def suggest_name(value: Any, names: Sequence[str]) -> str:
     hint = suggest_nearest(str(value), names)
     if hint.startswith("Known") and len(names) > _MOST_NAMES:
         shown = ", ".join(map(quote, names[:_MOST_NAMES]))
-        return f"Known: {shown} and {len(names) - _MOST_NAMES} more"
+        return f"Known: {shown} and {len(names) - _MOST_NAMES} more."
     return hint
 
 
@@ -410,4 +410,4 @@ def to_float(value: Any) -> float:
 
 def describe_wrong_type(expected: type, actual: str) -> str:
     """Say why a column cannot be coded, without a word about its values."""
-    return f"the domain expects {TYPE_NAMES[expected]}, but the column holds {actual}"
+    return f"the domain expects {TYPE_NAMES[expected]}, but the column has {actual}"

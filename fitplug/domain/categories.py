@@ -52,14 +52,14 @@ class Categories(Attribute):
         DomainError: If there is no value, or one is listed twice, or their types differ.
 
     Attributes:
-        value_array: The values, as an array.
+        _value_array: The values, as an array.
         other: The label of the cell that takes all other values, or None.
     """
 
     offered: ClassVar[tuple[str, ...]] = (*Attribute.offered, "values", "other")
-    value_array: LabelArray
+    _value_array: LabelArray
     other: str | None
-    spec_form: ClassVar[SpecForm] = SpecForm(
+    _spec_form: ClassVar[SpecForm] = SpecForm(
         "{ categories = [...], other = '...' }", names=("categories",), optional=("other",)
     )
 
@@ -69,7 +69,7 @@ class Categories(Attribute):
         if isinstance(values, str) or not isinstance(values, Sequence):
             raise DomainError(f"categories must be a list of values, not {values!r}")
         if not values and other is None:
-            raise DomainError("a list of categories is empty; give at least one value")
+            raise DomainError("the list of categories is empty. Give at least one value.")
         types = set(map(type, values))
         if len(types) > 1 or not types <= {str, int, bool}:
             raise DomainError(
@@ -79,13 +79,13 @@ class Categories(Attribute):
         _check_values(values)
         if other is not None and (not isinstance(other, str) or other in {str(v) for v in values}):
             raise DomainError(
-                f"the label {other!r} of all other values must be a string that is not a category"
+                f"other = {other!r} must be a string that is not one of the categories"
             )
         self._set_values(make_label_array(values), other)
 
     def _set_values(self, values: LabelArray, other: str | None = None) -> None:
         """Set the fields to values that were checked."""
-        object.__setattr__(self, "value_array", values)
+        object.__setattr__(self, "_value_array", values)
         object.__setattr__(self, "other", other)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -94,12 +94,12 @@ class Categories(Attribute):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        freeze(self.value_array)  # unpickled arrays may be written to
+        freeze(self._value_array)  # unpickled arrays may be written to
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
             return NotImplemented
-        same = self.other == other.other and are_equal(self.value_array, other.value_array)
+        same = self.other == other.other and are_equal(self._value_array, other._value_array)
         return same and self._describe_rest() == other._describe_rest()
 
     def __hash__(self) -> int:
@@ -116,17 +116,17 @@ class Categories(Attribute):
 
     @cached_property
     def _checksum(self) -> int:
-        return compute_checksum(self.value_array)
+        return compute_checksum(self._value_array)
 
     @cached_property
     def values(self) -> tuple[Category, ...]:
         """The values, without `other`."""
-        return tuple(self.value_array.tolist())
+        return tuple(self._value_array.tolist())
 
     @property
     def size(self) -> int:
         """Number of cells."""
-        return len(self.value_array) + (self.other is not None)
+        return len(self._value_array) + (self.other is not None)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -136,9 +136,9 @@ class Categories(Attribute):
     @property
     def value_type(self) -> type:
         """Type of the values that a column must hold: str, int or bool."""
-        if isinstance(self.value_array, Texts):
+        if isinstance(self._value_array, Texts):
             return str
-        return bool if self.value_array.dtype.kind == "b" else int
+        return bool if self._value_array.dtype.kind == "b" else int
 
     @property
     def null_code(self) -> int:
@@ -148,9 +148,9 @@ class Categories(Attribute):
     @property
     def integer_span(self) -> tuple[int, int] | None:
         """The integers just outside the smallest and largest category, if these are integers."""
-        if self.value_type is not int or isinstance(self.value_array, Texts):
+        if self.value_type is not int or isinstance(self._value_array, Texts):
             return None
-        return int(self.value_array.min()) - 1, int(self.value_array.max()) + 1
+        return int(self._value_array.min()) - 1, int(self._value_array.max()) + 1
 
     def codes(self, values: npt.ArrayLike) -> Codes:
         """Compute the codes of values.
@@ -159,7 +159,7 @@ class Categories(Attribute):
             values: Values of `value_type` and nulls, shape (n,).
 
         Returns:
-            The cells (n,). A value that is no category, and null, has the last cell if there is
+            The cells (n,). A value that is not a category, and null, has the last cell if there is
             one for other values, otherwise -1.
 
         Raises:
@@ -179,7 +179,7 @@ class Categories(Attribute):
         """Compute the codes of texts as files hold them, if the values are strings.
 
         Args:
-            texts: Bytes of n texts. If they are no UTF-8, they are a value like any other that the
+            texts: Bytes of n texts. If they are not UTF-8, they are a value like any other that the
                 domain does not have.
 
         Returns:
@@ -192,19 +192,19 @@ class Categories(Attribute):
 
     @cached_property
     def _has_valid_texts(self) -> bool:
-        return isinstance(self.value_array, Texts) and self.value_array.is_valid
+        return isinstance(self._value_array, Texts) and self._value_array.is_valid
 
     @cached_property
     def _index(self) -> LabelIndex:
-        return LabelIndex(self.value_array)
+        return LabelIndex(self._value_array)
 
     @cached_property
     def _cell_of(self) -> dict[Any, int]:
-        return {value: cell for cell, value in enumerate(self.value_array.tolist())}
+        return {value: cell for cell, value in enumerate(self._value_array.tolist())}
 
     def _find(self, values: LabelArray) -> Codes:
         """Find the codes (n,) of values (n,) of the attribute's own type."""
-        if not len(self.value_array):
+        if not len(self._value_array):
             return np.full(len(values), self.null_code, dtype=np.int64)
         cells = self._index.find(values)
         return cells if self.other is None else np.where(cells < 0, self.null_code, cells)
@@ -236,7 +236,7 @@ class Categories(Attribute):
             return self._cell_of[value]
         return self.size - 1 if self.other is not None and value == self.other else None
 
-    def parse(self, text: str) -> Any:
+    def _parse(self, text: str) -> Any:
         """Convert a label to the value that it stands for. Booleans may be written in any case, as
         other programs write "true".
         """
@@ -287,9 +287,11 @@ def _check_values(values: Sequence[Category]) -> None:
     seen: set[Category] = set()
     for value in values:
         if value in seen:
-            raise DomainError(f"category {value!r} is listed twice; list each value once")
+            raise DomainError(f"category {value!r} is listed twice. List each value once.")
         if type(value) is int and abs(value) >= 2**62:
-            raise DomainError(f"category {value!r} must be below 2**62 in size, to fit 64 bits")
+            raise DomainError(
+                f"category {value!r} does not fit 64 bits. Categories must be below 2**62 in size."
+            )
         seen.add(value)
 
 
@@ -308,12 +310,12 @@ class CodePrefix(Categories):
         other: Label of one more cell, the last, which takes every other value and null.
 
     Raises:
-        DomainError: If there is no code, or a code is no string or shorter than `length`.
+        DomainError: If there is no code, or a code is not a string or shorter than `length`.
     """
 
     offered: ClassVar[tuple[str, ...]] = (*Attribute.offered, "values", "length")
     length: int
-    spec_form: ClassVar[SpecForm] = SpecForm(
+    _spec_form: ClassVar[SpecForm] = SpecForm(
         "{ prefix = length, categories = [...] }",
         names=("prefix",),
         required=("categories",),
@@ -322,14 +324,14 @@ class CodePrefix(Categories):
 
     def __init__(self, codes: Sequence[str], length: int, other: str | None = None) -> None:
         if type(length) is not int or length < 1:
-            raise DomainError(f"the length of a prefix must be an integer from 1, not {length!r}")
+            raise DomainError(f"a prefix needs a length of at least 1, not {length!r}")
         if isinstance(codes, str) or not isinstance(codes, Sequence):
             raise DomainError(f"codes must be a list of strings, not {codes!r}")
         for code in codes:
             if not isinstance(code, str):
-                raise DomainError(f"code {code!r} must be a string to have a prefix")
+                raise DomainError(f"code {code!r} must be a string")
             if len(code) < length:
-                raise DomainError(f"code {code!r} is shorter than its prefix of {length}")
+                raise DomainError(f"code {code!r} is shorter than the prefix length {length}")
         super().__init__(list(dict.fromkeys(code[:length] for code in codes)), other)
         object.__setattr__(self, "length", length)
 

@@ -3,7 +3,7 @@
 A day is counted from 1970-01-01, by one rule for records in memory and in files. Days lie in the
 years 1 to 9999, those of Python's calendar, which is the proleptic Gregorian one. A time of another
 year has no day, so it is outside of every domain: it neither wraps nor becomes a day that exists.
-The least integer of 64 bits is no time either, as NumPy and pandas call it NaT.
+The least integer of 64 bits is not a time either, as NumPy and pandas call it NaT.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ EPOCH = datetime.date(1970, 1, 1).toordinal()
 _FIRST, _LAST = datetime.date.min.toordinal() - EPOCH, datetime.date.max.toordinal() - EPOCH
 
 NO_DAY = _FIRST - 1
-"""An integer that is no day."""
+"""An integer that is not a day."""
 
 _TICKS_A_DAY = {"D": 1, "h": 24, "m": 1440} | {
     unit: 86_400 * 10**digits for unit, digits in (("s", 0), ("ms", 3), ("us", 6), ("ns", 9))
@@ -138,7 +138,7 @@ def parse_moment(text: str) -> int | None:
         text: A time as `parse_day` reads it.
 
     Returns:
-        Whole seconds since 1970-01-01T00:00Z. None for text that has no offset or is no time.
+        Whole seconds since 1970-01-01T00:00Z. None for text that has no offset or is not a time.
     """
     match = _ISO_TIME.fullmatch(text.strip(BLANKS))
     day = parse_day(text)
@@ -187,7 +187,8 @@ class Dates(Attribute):
     Args:
         first: The first day, as a date or as text, "2020-12-31". It must begin a period. The label
             of a month or year, by month or by year, means the first day of it.
-        last: The last day, which is inside. It must end a period. A label means the last day of it.
+        last: The last day, included in the domain. It must end a period. A label means the last day
+            of it.
         by: The period of a cell: "day", "month" or "year".
 
     Raises:
@@ -199,7 +200,7 @@ class Dates(Attribute):
     first: datetime.date
     last: datetime.date
     by: str
-    spec_form: ClassVar[SpecForm] = SpecForm(
+    _spec_form: ClassVar[SpecForm] = SpecForm(
         "{ dates = [first, last], by = 'year' }", names=("dates",), optional=("by",)
     )
     value_type: ClassVar[type] = datetime.date
@@ -209,11 +210,11 @@ class Dates(Attribute):
         self, first: datetime.date | str, last: datetime.date | str, by: str = "day"
     ) -> None:
         if by not in _NUMPY_UNITS:
-            raise DomainError(f"dates are by day, month or year, not by {by!r}")
+            raise DomainError(f"by = {by!r} must be 'day', 'month' or 'year'")
         ends = [_read_date(first, by), _read_date(last, by, at_end=True)]
         if ends[1] < ends[0]:
             raise DomainError(
-                f"there is no day from {ends[0]} to {ends[1]}; give the earlier end first"
+                f"the last date, {ends[1]}, is before the first, {ends[0]}. Swap them."
             )
         unit = f"M8[{_NUMPY_UNITS[by]}]"
         low, high = (np.datetime64(end, "D") for end in ends)
@@ -221,7 +222,7 @@ class Dates(Attribute):
         stops = (high.astype(unit) + _STEPS[by]).astype("M8[D]") - _STEPS["day"]
         if (begins, stops) != (low, high):
             raise DomainError(
-                f"the dates {low} to {high} are not whole {by}s; give {begins} to {stops}"
+                f"{low} to {high} does not consist of whole {by}s. Use {begins} to {stops}."
             )
         object.__setattr__(self, "first", ends[0])
         object.__setattr__(self, "last", ends[1])
@@ -263,7 +264,7 @@ class Dates(Attribute):
                 as none of them should become a date silently.
 
         Returns:
-            The cells (n,), -1 for other days, for text that is no date and for null.
+            The cells (n,), -1 for other days, for text that is not a date and for null.
 
         Raises:
             DataError: If a value has another type, or is a time of a zone.
@@ -357,9 +358,10 @@ def _read_date(end: Any, by: str, *, at_end: bool = False) -> datetime.date:
             period = np.datetime64(day, "D").astype(f"M8[{_NUMPY_UNITS[by]}]")
             day = ((period + _STEPS[by]).astype("M8[D]") - _STEPS["day"]).item()
     if day is None:
-        label = {"month": ", or as the month '2020-12'", "year": ", or as the year '2020'"}
+        label = {"month": ", or a month such as '2020-12'", "year": ", or a year such as '2020'"}
         raise DomainError(
-            f"{end!r} is no date; write it as a date or as '2020-12-31'{label.get(by, '')}"
+            f"{end!r} is not a date. Use a datetime.date or text such as "
+            f"'2020-12-31'{label.get(by, '')}."
         )
     return day
 

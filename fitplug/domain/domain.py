@@ -57,10 +57,10 @@ class Domain:
     ) -> None:
         if not isinstance(attributes, Mapping):
             raise DomainError(
-                f"a domain is a mapping of names to attributes, not {type(attributes).__name__}"
+                f"a domain needs a mapping of names to attributes, not {type(attributes).__name__}"
             )
         if not attributes:
-            raise DomainError("the domain is empty; name at least one attribute")
+            raise DomainError("the domain is empty. Name at least one attribute.")
         pairs: list[tuple[str, Attribute]] = []
         for name, given in attributes.items():
             if not isinstance(name, str) or not name:
@@ -193,7 +193,7 @@ class Domain:
         other cells, even if they have the same name and number of cells.
 
         Args:
-            name: The name of the attribute, which is no part of the digest.
+            name: The name of the attribute, which is not part of the digest.
 
         Raises:
             DomainError: If there is no such attribute.
@@ -303,17 +303,17 @@ def make_attribute(given: Any) -> Attribute:
     if isinstance(given, list):
         return Categories(given)
     if not isinstance(given, Mapping):
-        forms = [kind.spec_form.example for kind in KINDS]
+        forms = [kind._spec_form.example for kind in KINDS]
         raise DomainError(
-            f"{given!r} is no attribute; write a list of categories, "
-            f"{', '.join(forms[:-1])} or {forms[-1]}"
+            f"{given!r} is not an attribute. Write a list of categories, {', '.join(forms[:-1])} "
+            f"or {forms[-1]}"
         )
     for kind in KINDS:
-        if any(name in given for name in kind.spec_form.names):
-            kind.spec_form.check(given)
+        if any(name in given for name in kind._spec_form.names):
+            kind._spec_form.check(given)
             return kind.from_spec(given)
     key = next(iter(given), "")
-    names = [name for kind in KINDS for name in kind.spec_form.names]
+    names = [name for kind in KINDS for name in kind._spec_form.names]
     raise DomainError(f"unknown key {key!r}. {suggest_nearest(key, names)}")
 
 
@@ -330,9 +330,8 @@ def render_domain(attributes: Sequence[tuple[str, Attribute]], size: int) -> str
 
 
 _NOT_COVERED = (
-    "The bounds are public, and fitplug read none of them from the rows. What clamping and "
-    "rounding change in sums and means cannot be certified: no std, interval or certificate covers "
-    "it."
+    "The bounds are public; fitplug did not read them from the rows. Clamping and rounding change "
+    "sums and means, and no std, interval or certificate covers that change."
 )
 
 

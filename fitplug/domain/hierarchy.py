@@ -76,7 +76,7 @@ class Hierarchy(Categories):
 
     Attributes:
         levels: Names of the levels, the coarsest first.
-        coarser: The nodes of each level but the finest, whose nodes are the leaves.
+        _coarser: The nodes of each level but the finest, whose nodes are the leaves.
     """
 
     offered: ClassVar[tuple[str, ...]] = (
@@ -84,8 +84,8 @@ class Hierarchy(Categories):
         *("from_attribute", "from_columns", "with_level"),
     )
     levels: tuple[str, ...]
-    coarser: tuple[LevelNodes, ...]
-    spec_form: ClassVar[SpecForm] = SpecForm(
+    _coarser: tuple[LevelNodes, ...]
+    _spec_form: ClassVar[SpecForm] = SpecForm(
         "{ levels = [...], leaves = [...] }",
         names=("levels", "leaves"),
         required=("levels",),
@@ -128,27 +128,27 @@ class Hierarchy(Categories):
         nodes = freeze(group_runs(runs))
         self._set_values(nodes[-1].labels)
         object.__setattr__(self, "levels", names)
-        object.__setattr__(self, "coarser", nodes[:-1])
+        object.__setattr__(self, "_coarser", nodes[:-1])
         for name in names[:-1]:
             if (twice := _find_repeated(self._name(name))) is not None:
                 raise DomainError(
-                    f"two nodes of level {name!r} would both be shown as {twice!r}; "
-                    "use labels without '/'"
+                    f"two nodes of level {name!r} would have the same name {twice!r}. Use labels "
+                    "without '/'."
                 )
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        freeze(self.coarser)
+        freeze(self._coarser)
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
             return NotImplemented
         return (
             self.levels == other.levels
-            and are_equal(self.value_array, other.value_array)
+            and are_equal(self._value_array, other._value_array)
             and all(
                 np.array_equal(mine.first, theirs.first) and are_equal(mine.labels, theirs.labels)
-                for mine, theirs in zip(self.coarser, other.coarser, strict=True)
+                for mine, theirs in zip(self._coarser, other._coarser, strict=True)
             )
         )
 
@@ -175,13 +175,13 @@ class Hierarchy(Categories):
         if level not in self.levels:
             raise make_level_error(level, self.levels)
         if level == self.levels[-1]:
-            return LevelNodes(np.arange(self.size), self.value_array)
-        return self.coarser[self.levels.index(level)]
+            return LevelNodes(np.arange(self.size), self._value_array)
+        return self._coarser[self.levels.index(level)]
 
     def _name(self, level: str) -> LabelArray:
         """Return what a column of a table shows for each node of a level."""
         if level == self.levels[-1]:  # whose labels are all different
-            return self.value_array
+            return self._value_array
         depth = self.levels.index(level) + 1
         return name_nodes([self._find_nodes(level) for level in self.levels[:depth]])
 
@@ -222,7 +222,7 @@ class Hierarchy(Categories):
         named: list[Any] = self._name(level).take(np.arange(start, stop)).tolist()
         return named
 
-    def suggest(self, value: Any, *, end: bool = False) -> str:
+    def _suggest(self, value: Any, *, end: bool = False) -> str:
         """Name the node of any level whose label is nearest to an unknown one."""
         small = [
             level for level in self.levels if len(self._find_nodes(level).first) <= _MOST_SUGGESTED
@@ -253,13 +253,13 @@ class Hierarchy(Categories):
             return attribute
         # A prefix has no levels: the codes of records are longer than its values.
         if not isinstance(attribute, Categories) or type(attribute) is not Categories:
-            raise DomainError("only categories and trees can have levels")
+            raise DomainError("only categories and hierarchies can have levels")
         if attribute.other is not None:
             raise DomainError(
-                f"the cell {attribute.other!r} of other values would lie in no node of a level; "
-                "leave out other, or the levels"
+                f"the cell {attribute.other!r} of other values belongs to no node of a level. "
+                "Remove other, or the levels."
             )
-        return cls.from_columns({level: attribute.value_array})
+        return cls.from_columns({level: attribute._value_array})
 
     def with_level(self, level: str, region_of: Mapping[Any, Category]) -> Hierarchy:
         """Make the tree that has one level more, whose nodes are regions.
@@ -278,7 +278,7 @@ class Hierarchy(Categories):
         missing = [leaf for leaf in self.values if leaf not in region_of]
         if missing:
             raise DomainError(
-                f"{len(missing)} of {self.size} leaves have no {level}, such as {missing[0]!r}"
+                f"{len(missing)} of {self.size} leaves have no {level}, for example {missing[0]!r}"
             )
         regions = read_columns({level: [region_of[leaf] for leaf in self.values]})[0]
         # Two leaves are in one node, or one region, if their numbers are equal.
@@ -293,8 +293,8 @@ class Hierarchy(Categories):
                 labels = [*columns[:place], regions, *columns[place:]]
                 return Hierarchy.from_columns(dict(zip(levels, labels, strict=True)))
         raise DomainError(
-            f"the nodes of {level!r} do not nest with the levels {', '.join(self.levels)}: each "
-            "must consist of complete nodes, or lie within one node, of every level"
+            f"the nodes of {level!r} do not nest with the levels {', '.join(self.levels)}: on "
+            "every level, each node must consist of complete nodes or lie within one node"
         )
 
     def _number_nodes(self, place: int) -> IntArray:
@@ -322,10 +322,10 @@ class Hierarchy(Categories):
         """Make the attribute of a table such as `{ levels = ["a"], leaves = [["1"], ["2"]] }`."""
         if "nodes" not in spec:
             if "leaves" not in spec:
-                raise DomainError(f"'leaves' is missing; write {cls.spec_form.example}")
+                raise DomainError(f"'leaves' is missing. Write {cls._spec_form.example}")
             return cls(spec["levels"], spec["leaves"])
         if "leaves" in spec:
-            raise DomainError("a tree has its leaves from leaves or from nodes; give one of them")
+            raise DomainError("a hierarchy takes leaves or nodes, not both")
         names = read_level_names(spec["levels"])
         made = cls.__new__(cls)
         runs = unpack_tree(spec["nodes"], len(names))
@@ -337,7 +337,7 @@ class Hierarchy(Categories):
 def _check_codes(codes: LabelArray) -> None:
     """Raise DomainError for the code of two leaves."""
     if (twice := _find_repeated(codes)) is not None:
-        raise DomainError(f"leaf {twice!r} is listed twice; a record's code must name one leaf")
+        raise DomainError(f"leaf {twice!r} is listed twice. The code of each leaf must be unique.")
 
 
 def _count_pairs(numbers: IntArray, others: IntArray) -> int:

@@ -126,7 +126,7 @@ class LabelIndex:
             values: Values (m,) of the type of the labels.
 
         Returns:
-            The rows (m,), -1 for values that are no label.
+            The rows (m,), -1 for values that are not labels.
         """
         if isinstance(values, Texts):
             assert isinstance(self._labels, Texts)

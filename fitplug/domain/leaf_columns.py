@@ -27,19 +27,19 @@ def read_level_names(levels: Any) -> tuple[str, ...]:
     """
     if isinstance(levels, str) or not isinstance(levels, (Sequence, Mapping)):
         raise DomainError(
-            "levels must be a list of names, the coarsest first, or a table of names and "
-            f"lengths of prefixes, not {levels!r}"
+            "levels must be a list of names, coarsest first, or a mapping of names to prefix "
+            f"lengths, not {levels!r}"
         )
     if not levels:
-        raise DomainError("a hierarchy needs levels; name at least one")
+        raise DomainError("a hierarchy needs at least one level")
     names = tuple(levels)
     for i, name in enumerate(names):
         if not isinstance(name, str) or not name.strip():
             raise DomainError(f"level {name!r} must be a non-empty string")
         if name in _KINDS_OF_QUERIES:
-            raise DomainError(f"level {name!r} has the name of a kind of query; rename the level")
+            raise DomainError(f"level {name!r} has the name of a kind of query. Rename the level.")
         if name in names[:i]:
-            raise DomainError(f"level {name!r} is named twice; give each level its own name")
+            raise DomainError(f"level {name!r} is named twice. Give each level a different name.")
     return names
 
 
@@ -55,7 +55,7 @@ def read_leaves(names: tuple[str, ...], levels: Any, leaves: Any) -> list[LabelA
         The label of each leaf, for each level.
 
     Raises:
-        DomainError: If these are no leaves of such a tree.
+        DomainError: If these are not leaves of such a tree.
     """
     if isinstance(leaves, Texts) and isinstance(levels, Mapping) and len(leaves):
         return _split_codes(levels, leaves)
@@ -67,7 +67,7 @@ def read_leaves(names: tuple[str, ...], levels: Any, leaves: Any) -> list[LabelA
     if isinstance(leaves, str) or not isinstance(leaves, Sequence):
         raise DomainError(f"leaves must be a list, not {type(leaves).__name__}")
     if not leaves:
-        raise DomainError("the hierarchy has no leaves; give at least one")
+        raise DomainError("the hierarchy has no leaves. Give at least one.")
     if isinstance(levels, Mapping):
         return _split_codes(levels, leaves)
     return _read_columns(names, _split_paths(names, leaves))
@@ -84,8 +84,8 @@ def name_columns(columns: Any) -> dict[Any, Any]:
     names = getattr(columns, "column_names", getattr(columns, "columns", None))
     if names is None or not hasattr(columns, "__getitem__"):
         raise DomainError(
-            "columns must be a mapping from the levels, the coarsest first, to the labels of all "
-            f"leaves, or a table, not {type(columns).__name__}"
+            "columns must be a table, or a mapping of level names (coarsest first) to the labels "
+            f"of all leaves, not {type(columns).__name__}"
         )
     return {name: columns[name] for name in names}
 
@@ -110,10 +110,11 @@ def read_columns(columns: Mapping[str, Any]) -> list[LabelArray]:
     lengths = set(map(len, read))
     if len(lengths) > 1:
         raise DomainError(
-            f"the columns of levels have {sorted(lengths)} labels; give one for each leaf"
+            f"the columns of the levels have different lengths, {sorted(lengths)}. Give one label "
+            "per leaf."
         )
     if lengths == {0}:
-        raise DomainError("the hierarchy has no leaves; give at least one")
+        raise DomainError("the hierarchy has no leaves. Give at least one.")
     return _read_columns(tuple(columns), read)
 
 
@@ -141,8 +142,8 @@ def _split_paths(levels: tuple[str, ...], leaves: Sequence[Any]) -> list[list[An
                 )
             if len(leaf) != len(levels):
                 raise DomainError(
-                    f"leaf {list(leaf)} has {len(leaf)} label(s) for {len(levels)} level(s); "
-                    "give one per level, and repeat a label to skip one"
+                    f"leaf {list(leaf)} has {len(leaf)} label(s) for {len(levels)} level(s). Give "
+                    "one per level; repeat a label to skip a level."
                 )
     return [[leaf[place] for leaf in leaves] for place in range(len(levels))]
 
@@ -172,10 +173,14 @@ def _make_array(level: str, labels: list[Any]) -> LabelArray:
     """Make an array of the labels of one level, which are strings or integers."""
     kinds = set(map(type, labels))
     if len(kinds) > 1:
-        raise DomainError(f"level {level!r} has strings and integers; label it with one kind")
+        raise DomainError(
+            f"level {level!r} mixes strings and integers. Use one type for its labels."
+        )
     if kinds == {int} and max(map(abs, labels)) >= 2**62:
         large = next(label for label in labels if abs(label) >= 2**62)
-        raise DomainError(f"label {large!r} must be below 2**62 in size, to fit 64 bits")
+        raise DomainError(
+            f"label {large!r} does not fit 64 bits. Labels must be below 2**62 in size."
+        )
     return make_label_array(labels)
 
 
@@ -185,7 +190,7 @@ def _split_codes(levels: Mapping[str, Any], codes: Sequence[Any] | Texts) -> lis
     for length, before in zip(lengths, [0, *lengths], strict=False):
         if type(length) is not int or length <= before:
             raise DomainError(
-                f"levels have prefixes of lengths {lengths}; give integers that increase from 1"
+                f"the prefix lengths {lengths} of the levels must be increasing integers from 1"
             )
     texts = codes if isinstance(codes, Texts) else _read_codes(codes)
     counts = texts.count_characters()
@@ -199,11 +204,11 @@ def _split_codes(levels: Mapping[str, Any], codes: Sequence[Any] | Texts) -> lis
 
 
 def _read_codes(codes: Sequence[Any]) -> Texts:
-    """Read codes, or raise DomainError for one that is no string."""
+    """Read codes, or raise DomainError for one that is not a string."""
     if set(map(type, codes)) != {str}:
         for code in codes:
             if not isinstance(code, str):
                 raise DomainError(
-                    f"leaf {code!r} must be a string, as levels are lengths of prefixes"
+                    f"leaf {code!r} must be a string, because the levels are prefix lengths"
                 )
     return Texts.from_list(codes)

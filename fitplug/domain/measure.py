@@ -50,7 +50,7 @@ class Measure(Attribute):
 
     Values below `low` count as `low`, and values above `high` as `high`. Then they are rounded to
     the nearest multiple of `unit` from `low`, halves upwards. Both rules are public. What clamping
-    and rounding change is no error of the noise, and no margin of error covers it.
+    and rounding change is not an error of the noise, and no margin of error covers it.
 
     Queries ask for a measure as "sum", in its own units, or sum it out: as "total", or by not
     naming it, which counts records. Bounds that are dates make the days since 1970-01-01 the
@@ -58,7 +58,7 @@ class Measure(Attribute):
 
     Args:
         low: The least value: a number, or a date or its text, "2020-12-31".
-        high: The largest value, which is inside.
+        high: The largest value, included in the domain.
         unit: What values are rounded to; high - low is a multiple of it. A number is read as the
             decimal that Python shows for it.
         other: Label of one more cell, which takes the records whose value is null or no number.
@@ -66,7 +66,7 @@ class Measure(Attribute):
             a value. Without it such records are outside.
 
     Raises:
-        DomainError: If the bounds do not increase, are no finite numbers below 2**53 in size or no
+        DomainError: If the bounds do not increase, are not finite numbers below 2**53 in size or no
             dates, or are not a multiple of the unit apart, of at most 2**25 units.
     """
 
@@ -75,7 +75,7 @@ class Measure(Attribute):
     high: Bound
     unit: int | float
     other: str | None
-    spec_form: ClassVar[SpecForm] = SpecForm(
+    _spec_form: ClassVar[SpecForm] = SpecForm(
         "{ measure = [low, high], unit = 1 }", names=("measure",), optional=("unit", "other")
     )
 
@@ -86,22 +86,21 @@ class Measure(Attribute):
         if type(unit) not in (int, float) or not 0 < unit < MOST_NUMBER:
             raise DomainError(f"unit = {unit!r} must be a positive number below 2**53")
         if other is not None and (not isinstance(other, str) or other in map(str, ends)):
-            raise DomainError(
-                f"the label {other!r} of records without a value must be a string that is not a "
-                "bound"
-            )
+            raise DomainError(f"other = {other!r} must be a string that is not one of the bounds")
         object.__setattr__(self, "low", ends[0])
         object.__setattr__(self, "high", ends[1])
         object.__setattr__(self, "unit", unit)
         object.__setattr__(self, "other", other)
         first, last = self._ends
         if last <= first:
-            raise DomainError(f"the measure's bounds {low} and {high} must increase")
+            raise DomainError(
+                f"the measure's lower bound {low} must be below its upper bound {high}"
+            )
         shares = (last - first) / _read_exactly(unit)
         if shares.denominator != 1 or shares > MOST_SHARES:
             raise DomainError(
-                f"the bounds {low} and {high} must be a whole number of units {unit} apart, and at "
-                f"most {MOST_SHARES:,} of them; move a bound or choose another unit"
+                f"the bounds {low} and {high} must be a whole number of units apart (unit {unit}), "
+                f"at most {MOST_SHARES:,}. Move a bound or choose another unit."
             )
 
     @cached_property
@@ -170,12 +169,12 @@ class Measure(Attribute):
         """That values are clamped and rounded, and what becomes of records without a value."""
         is_date = isinstance(self.low, datetime.date)
         low, high = (str(end) if is_date else f"{end:,}" for end in (self.low, self.high))
-        sums = "sums are of days since 1970-01-01" if is_date else ""
+        sums = "sums are in days since 1970-01-01" if is_date else ""
         unit = f"{self.unit:,} day{'s'[: self.unit != 1]}" if is_date else f"{self.unit:,}"
         missing = (
-            "records without a value are left out of all counts"
+            "rows without a value are left out of all counts"
             if self.other is None
-            else "records without a value are counted and add nothing to sums"
+            else "rows without a value are counted and add nothing to sums"
         )
         said = (
             f"counts as {low} below {low} and as {high} above {high}, and is rounded to the "
@@ -262,17 +261,17 @@ class Measure(Attribute):
         """Return None: no range or comparison of a measure is a query."""
         return None
 
-    def find_cell(self, value: Any) -> int | None:
+    def _find_cell(self, value: Any) -> int | None:
         """Find the cell with a label; see `labels`."""
         return self.labels.index(value) if value in self.labels else None
 
-    def suggest(self, value: Any, *, end: bool = False) -> str:
+    def _suggest(self, value: Any, *, end: bool = False) -> str:
         """Say what queries may ask of a measure."""
-        return "A measure has a 'sum' and no values to select"
+        return "A measure has a 'sum' and no values to select."
 
     def remedy(self, names: str) -> str:
         """Say that a table without the measure has fewer cells."""
-        return f"fewer measures than {names} in one table"
+        return f"fewer measures in one table than {names}"
 
     def spec(self) -> Any:
         """Describe the attribute as a spec file writes it."""

@@ -36,26 +36,29 @@ class Integers(Attribute):
 
     Args:
         low: The smallest integer of the domain.
-        high: The largest integer of the domain; it is inside.
+        high: The largest integer of the domain; it is included.
 
     Raises:
-        DomainError: If the range is empty, or an end is no integer below 2**62 in size.
+        DomainError: If the range is empty, or an end is not an integer below 2**62 in size.
     """
 
     offered: ClassVar[tuple[str, ...]] = (*Attribute.offered, "low", "high")
     low: int
     high: int
-    spec_form: ClassVar[SpecForm] = SpecForm("{ integers = [low, high] }", names=("integers",))
+    _spec_form: ClassVar[SpecForm] = SpecForm("{ integers = [low, high] }", names=("integers",))
     value_type: ClassVar[type] = int
     is_ordered: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         for end in (self.low, self.high):
             if type(end) is not int or abs(end) >= 2**62:
-                raise DomainError(f"the ends of an integer range must be integers, not {end!r}")
+                raise DomainError(
+                    "the ends of an integer range must be integers below 2**62 in size, not "
+                    f"{end!r}"
+                )
         if self.high < self.low:
             raise DomainError(
-                f"the integer range {self.low}..{self.high} is empty; give the lower end first"
+                f"the integer range {self.low}..{self.high} is empty. Give the lower end first."
             )
 
     @property
@@ -112,13 +115,13 @@ class Integers(Attribute):
             return value - self.low
         return None
 
-    def parse(self, text: str) -> Any:
+    def _parse(self, text: str) -> Any:
         """Convert decimal digits, after a minus sign or none, to an integer."""
         return int(text) if re.fullmatch(r"-?\d{1,20}", text) else None
 
-    def suggest(self, value: Any, *, end: bool = False) -> str:
+    def _suggest(self, value: Any, *, end: bool = False) -> str:
         """Name the two ends of the range, after an integer outside it."""
-        return f"Its values are {self.low} to {self.high}"
+        return f"Its values are {self.low} to {self.high}."
 
     @property
     def ends(self) -> tuple[int, int]:
@@ -156,12 +159,12 @@ class Bins(Attribute):
         edges: At least two finite numbers below 2**53 in size, in increasing order.
 
     Raises:
-        DomainError: If the edges do not increase, or are no such numbers.
+        DomainError: If the edges do not increase, or are not such numbers.
     """
 
     offered: ClassVar[tuple[str, ...]] = (*Attribute.offered, "edges")
     edges: tuple[float, ...]
-    spec_form: ClassVar[SpecForm] = SpecForm("{ bins = [...] }", names=("bins",))
+    _spec_form: ClassVar[SpecForm] = SpecForm("{ bins = [...] }", names=("bins",))
     value_type: ClassVar[type] = float
     is_ordered: ClassVar[bool] = True
     is_half_open: ClassVar[bool] = True
@@ -176,10 +179,7 @@ class Bins(Attribute):
             raise DomainError("bins need at least two edges")
         for low, high in itertools.pairwise(edges):
             if high <= low:
-                raise DomainError(
-                    f"bin edges must increase, but {high!r} follows {low!r}: "
-                    "bins would overlap or be empty"
-                )
+                raise DomainError(f"bin edges must increase, but {high!r} follows {low!r}")
         object.__setattr__(self, "edges", tuple(edges))
 
     @property
@@ -229,18 +229,18 @@ class Bins(Attribute):
         """Find the cell that starts at an edge; `size` for the last edge, None for no edge."""
         return self.edges.index(value) if value in self.edges else None
 
-    def find_cell(self, value: Any) -> int | None:
+    def _find_cell(self, value: Any) -> int | None:
         """Find the cell with a label such as "[0, 10000)"; numbers name edges and no cell."""
         return self._cell_of_label.get(value) if isinstance(value, str) else None
 
-    def parse(self, text: str) -> Any:
+    def _parse(self, text: str) -> Any:
         """Convert text to the number that it spells, which may be an edge."""
         try:
             return float(text)
         except ValueError:
             return None
 
-    def suggest(self, value: Any, *, end: bool = False) -> str:
+    def _suggest(self, value: Any, *, end: bool = False) -> str:
         """Name the labels, or the edges that ends of ranges may be, nearest to an unknown one."""
         return suggest_name(value, [f"{edge:g}" for edge in self.edges] if end else self.labels)
 

@@ -149,7 +149,7 @@ def pack_tree(levels: Sequence[LevelNodes], leaves: int) -> list[dict[str, Any]]
 
 
 def _pack_labels(labels: LabelArray) -> dict[str, Any]:
-    """Describe labels by one text and its lengths; list them if they are no text of UTF-8."""
+    """Describe labels by one text and its lengths; list them if they are not text of UTF-8."""
     if not isinstance(labels, Texts) or not labels.is_valid:
         return {"labels": labels.tolist()}
     lengths = labels.count_characters()
@@ -185,7 +185,7 @@ def unpack_tree(packed: Any, levels: int) -> list[LevelNodes]:
             first = _find_first(description, len(level_labels), leaves)
         at = np.searchsorted(first, begins)
         if (at == len(first)).any() or (first[at] != begins).any():
-            raise DomainError("the nodes of a level do not lie in those of the level above")
+            raise DomainError("the nodes of a level do not lie within the nodes of the level above")
         runs.append(LevelNodes(first, level_labels))
         begins = first
     return runs
@@ -195,9 +195,9 @@ def _find_first(packed: dict[str, Any], nodes: int, leaves: int) -> IndexArray:
     """Find the first leaf of each node from how many leaves the nodes have."""
     counts = packed.get("leaves")
     if not isinstance(counts, list) or set(map(type, counts)) != {int} or min(counts) < 1:
-        raise DomainError("each node must have a number of leaves, an integer from 1")
+        raise DomainError("each node needs its number of leaves, an integer from 1")
     if len(counts) != nodes or sum(counts) != leaves:
-        raise DomainError("the nodes of a level must have all leaves, each of them once")
+        raise DomainError("the nodes of a level must contain each leaf once")
     return np.cumsum([0, *counts[:-1]], dtype=np.intp)
 
 
@@ -215,4 +215,6 @@ def _unpack_labels(packed: Any) -> LabelArray:
         integers = isinstance(lengths, list) and set(map(type, lengths)) == {int}
         if integers and min(lengths) >= 0 and sum(lengths) == len(labels):
             return Texts.from_list([labels]).split(np.array(lengths, dtype=np.int64))
-    raise DomainError("the labels of a level must be one text with lengths, or a list")
+    raise DomainError(
+        "the labels of a level must be a list, or one text with the lengths of the labels"
+    )

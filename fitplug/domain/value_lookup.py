@@ -25,7 +25,7 @@ class ValueLookup:
     @cached_property
     def nodes(self) -> dict[str, list[tuple[int, int]]]:
         """First and last cell of the nodes of a tree with each label, the coarsest node first.
-        Attributes that are no trees have no nodes.
+        Attributes that are not trees have no nodes.
         """
         nodes: dict[str, list[tuple[int, int]]] = {}
         for level in self.attribute.levels:
@@ -45,7 +45,7 @@ class ValueLookup:
         Returns:
             The cell, or the cell that starts at the edge; None if there is no such value.
         """
-        return self.attribute.find_end(self.attribute.parse(text))
+        return self.attribute.find_end(self.attribute._parse(text))
 
     def find(self, value: Any) -> set[tuple[int, int]]:
         """Find the cells that a value or its label names.
@@ -60,7 +60,7 @@ class ValueLookup:
         if self.attribute.levels:
             text = str(value) if type(value) in (int, str) else ""
             return set(self.nodes.get(text, ()))
-        cell = self.attribute.find_cell(value)
+        cell = self.attribute._find_cell(value)
         return set() if cell is None else {(cell, cell)}
 
     def describe_unknown(self, value: Any, name: str, *, end: bool = False) -> str:
@@ -71,4 +71,4 @@ class ValueLookup:
             name: The name of the attribute.
             end: Whether the value stood in a comparison, where bins are named by their edges.
         """
-        return f"{name} has no value {value!r}. {self.attribute.suggest(value, end=end)}"
+        return f"{name} has no value {value!r}. {self.attribute._suggest(value, end=end)}"

@@ -34,16 +34,20 @@ standard deviations of the two answers, that counts as rounding."""
 
 @dataclass(frozen=True, eq=False)
 class Strategy:
-    """Linear queries that are answered with Gaussian noise, to be compared with the optimum.
+    """A strategy of linear queries with Gaussian noise, for comparison with the optimum.
 
-    A strategy is for comparison only: no release can be made with it. `from_matrix` and
+    A strategy cannot be released. `from_matrix` and
     `from_covariance` make one.
 
     Attributes:
         matrix: A, shape (p, d). The mechanism publishes A x + z, where the entries of z are
             independent and have equal variances, and estimates all queries from it by least
             squares. `fitplug.evaluate` says which cells the columns are.
-        name: What summaries and plots call it.
+        name: The name in summaries and plots.
+
+    Example:
+        >>> fp.Strategy.from_matrix(np.eye(8), name="cells")
+        Strategy('cells': 8 queries over 8 cells)
     """
 
     matrix: FloatArray = field(repr=False)
@@ -59,7 +63,7 @@ class Strategy:
         Args:
             A: Shape (p, d): an array, a sparse matrix or a linear operator of SciPy. It is held as
                 a dense array.
-            name: What summaries and plots call it.
+            name: The name in summaries and plots.
 
         Raises:
             WorkloadError: The matrix is not well formed, too large, or zero.
@@ -68,7 +72,7 @@ class Strategy:
         largest = np.abs(matrix).max()
         if not largest:
             raise WorkloadError(
-                "the strategy matrix is zero; give a matrix that measures something"
+                "the strategy matrix is zero. Give at least one non-zero coefficient."
             )
         return cls(freeze(matrix / largest), name)
 
@@ -80,39 +84,44 @@ class Strategy:
             sigma: Shape (k, k), symmetric and positive definite, in squared records.
             basis: B, shape (k, d): the queries that this noise is added to. Without it the noise
                 is added to the cells, and k = d. `Plan.sigma()` returns such a pair.
-            name: What summaries and plots call it.
+            name: The name in summaries and plots.
 
         Raises:
             WorkloadError: A matrix is not well formed, or the covariance is not symmetric and
                 positive definite.
+
+        Example:
+            >>> fp.Strategy.from_covariance(np.eye(8), name="cells")
+            Strategy('cells': 8 queries over 8 cells)
         """
         covariance = read_matrix("sigma", sigma)
         k = len(covariance)
         if covariance.shape != (k, k):
             raise WorkloadError(
-                f"the covariance has the shape {covariance.shape}; give a square matrix"
+                f"the covariance has shape {covariance.shape}. Give a square matrix."
             )
         B = np.eye(k) if basis is None else read_matrix("basis", basis)
         if len(B) != k:
             raise WorkloadError(
-                f"the basis has {len(B)} rows for the noise of {k} answers; give a row for each"
+                f"the basis has {len(B)} rows, but the noise has {k} answers. Give one row per "
+                "answer."
             )
         stds = np.sqrt(np.maximum(np.diag(covariance), 0.0))
         if (stds == 0).any():
             at = int(np.argmin(stds))
             raise WorkloadError(
-                f"the covariance has the variance {covariance[at, at]:g} at row {at}; answers "
-                "without noise cost too much: give each a positive variance"
+                f"the covariance has variance {covariance[at, at]:g} at row {at}. Give each answer "
+                "a positive variance; without noise its cost is infinite."
             )
         correlations = covariance / np.multiply.outer(stds, stds)
         if not np.allclose(correlations, correlations.T, rtol=0.0, atol=_ASYMMETRY):
-            raise WorkloadError("the covariance is not symmetric; give sigma with sigma = sigma.T")
+            raise WorkloadError("the covariance is not symmetric. Give sigma with sigma = sigma.T.")
         try:
             factor = cholesky(correlations, lower=True)
         except LinAlgError:
             raise WorkloadError(
-                "the covariance is not positive definite, so that some combination of the answers "
-                "has no noise; give a basis of fewer queries, or noise to each combination"
+                "the covariance is not positive definite, so some combination of the answers has "
+                "no noise. Give a basis with fewer queries, or add noise to every combination."
             ) from None
         with guard_linear_algebra():
             whitened = solve_triangular(factor, B / stds[:, None], lower=True)
@@ -138,6 +147,12 @@ class Evaluation:
         tightest_query: The group and the indices of the query whose target holds exactly. This
             query fixes the scale of the noise.
         costliest_neighbours: The cell, or the two cells, at which the privacy cost is attained.
+
+    Example:
+        >>> cells = fp.Strategy.from_matrix(np.eye(8), name="cells")
+        >>> evaluation = fp.evaluate(workload, cells, unit=fp.AddRemove(), plan=plan)
+        >>> evaluation.rho >= evaluation.rho_lower_bound
+        True
     """
 
     strategy: Strategy
@@ -242,12 +257,13 @@ class Evaluation:
         shown = [self, *others]
         if any(evaluation.plan is not self.plan for evaluation in others):
             raise WorkloadError(
-                "the evaluations have different plans; evaluate all strategies with one plan="
+                "the evaluations belong to different plans. Evaluate all strategies with the same "
+                "plan=."
             )
         if len(shown) >= len(LINE_COLOURS):
             raise WorkloadError(
-                f"there are {len(shown)} evaluations, and up to {len(LINE_COLOURS) - 1} can be "
-                "plotted together; plot fewer"
+                f"cannot plot {len(shown)} evaluations together; the limit is "
+                f"{len(LINE_COLOURS) - 1}. Plot fewer."
             )
         return _plot_evaluations(sorted(shown, key=lambda evaluation: evaluation.rho))
 

@@ -32,7 +32,7 @@ def evaluate(
     unit: Unit = ONE_RECORD,
     plan: Plan | None = None,
 ) -> Evaluation:
-    """Compare a strategy of one's own with the certified optimum.
+    """Compare a strategy with the certified optimum.
 
     The strategy's noise is scaled so that every target holds and the tightest holds exactly. With
     the strategy matrix A and the unit's differences v between neighbours, its privacy cost is then
@@ -60,6 +60,11 @@ def evaluate(
         WorkloadError: The strategy has other cells than the workload, does not answer some query,
             is too large, or the unit is neither of the two.
         DesignError: No plan can be certified.
+
+    Example:
+        >>> cells = fp.Strategy.from_matrix(np.eye(8), name="cells")
+        >>> fp.evaluate(workload, cells, unit=fp.AddRemove(), plan=plan).ratio >= 1
+        True
     """
     if not isinstance(strategy, Strategy):
         strategy = Strategy.from_covariance(strategy)
@@ -76,8 +81,8 @@ def evaluate(
     tightest = int(ratios.argmax())
     if not sensitivity or not ratios[tightest]:
         raise WorkloadError(
-            "all queries are answered by public totals, so that no strategy costs anything; leave "
-            "public totals out of the workload, or protect the number of records by AddRemove"
+            "public totals answer all queries, so every strategy has cost zero. Leave public "
+            "totals out of the workload, or use AddRemove as the unit."
         )
     return Evaluation(
         strategy=strategy,
@@ -101,7 +106,7 @@ def compute_unit_variances(A: FloatArray, workload: Workload, unit: Unit) -> Flo
         The variance of each query's least-squares answer at noise of variance 1, shape (m,).
 
     Raises:
-        WorkloadError: A query is no combination of the rows of A.
+        WorkloadError: A query is not a combination of the rows of A.
     """
     regions = find_public_regions(workload, unit)
     given = workload.matrix()
@@ -120,8 +125,9 @@ def compute_unit_variances(A: FloatArray, workload: Workload, unit: Unit) -> Flo
         first = int(unanswered.argmax())
         name, at = _locate_query(workload, first)
         raise WorkloadError(
-            f"the strategy does not answer {int(unanswered.sum()):,} of {len(W):,} queries, such "
-            f"as query {list(at)} of group {name!r}, which is no combination of its rows; add rows"
+            f"the strategy cannot answer {int(unanswered.sum()):,} of {len(W):,} queries, for "
+            f"example query {list(at)} of group {name!r}, which is not a combination of its rows. "
+            "Add rows."
         )
     return np.asarray(np.square(coordinates / singular[known]).sum(axis=1))
 
@@ -131,27 +137,29 @@ def _check_sizes(workload: Workload, strategy: Strategy) -> None:
     rows, cells = strategy.matrix.shape
     if cells != workload.cell_count:
         raise WorkloadError(
-            f"the strategy has {cells:,} columns, and the workload has {workload.cell_count:,} "
-            f"cells of {' x '.join(workload.attributes) or 'the total'}; give a column for each"
+            f"the strategy has {cells:,} columns, but the workload has {workload.cell_count:,} "
+            f"cells of {' x '.join(workload.attributes) or 'the total'}. Give one column per cell."
         )
     largest = max(rows, workload.query_count) * cells
     if largest > MAX_ENTRIES:
         raise WorkloadError(
-            f"the matrices have up to {largest:,} coefficients, and up to {MAX_ENTRIES:,} can be "
-            "evaluated; use fewer cells, queries or rows"
+            f"the matrices have up to {largest:,} coefficients; the limit is {MAX_ENTRIES:,}. Use "
+            "fewer cells, queries or rows."
         )
 
 
 def _check_plan(plan: Plan, workload: Workload, unit: Unit) -> None:
     """Raise WorkloadError if the plan's bound does not hold for this workload and unit."""
     if plan.workload is not workload:
-        raise WorkloadError("the plan is for another workload; give plan.workload as the workload")
+        raise WorkloadError(
+            "the plan belongs to another workload. Pass plan.workload as the workload."
+        )
     if plan.unit != unit:
-        raise WorkloadError(f"the plan is for {plan.unit}, and not for {unit}; give unit=plan.unit")
+        raise WorkloadError(f"the plan is for {plan.unit}, not for {unit}. Pass unit=plan.unit.")
     if not plan.objective.plain:
         raise WorkloadError(
-            f"the plan bounds the {plan.objective}; give one without cell_budgets and "
-            "total_error_weight"
+            f"the plan minimizes the {plan.objective}. Give a plan without cell_budgets and "
+            "total_error_weight."
         )
 
 
@@ -168,8 +176,8 @@ def check_unit_of_evaluation(unit: Unit) -> None:
     """Raise WorkloadError for units whose cost is not simply that of columns or pairs of them."""
     if isinstance(unit, AddRemove) and not unit.is_of_records:
         raise WorkloadError(
-            f"the cost of a strategy of one's own for {unit} is not evaluated; evaluate it for "
-            "AddRemove(records=...) or ReplaceOne(...)"
+            f"strategies cannot be evaluated for {unit}. Use AddRemove(records=...) or "
+            "ReplaceOne(...)."
         )
 
 
@@ -225,7 +233,10 @@ def find_costliest_neighbours(
         return unit.records * math.sqrt(squares[cell]), (cell,)
     regions = find_public_regions(workload, unit)
     if regions is None:
-        raise WorkloadError(f"the cost of a strategy of one's own for {unit} is not evaluated")
+        raise WorkloadError(
+            f"strategies cannot be evaluated for {unit}. Use AddRemove(records=...) or "
+            "ReplaceOne(...)."
+        )
     most, pair = 0.0, (0, 0)
     for region in range(int(regions.max()) + 1):
         cells = np.flatnonzero(regions == region)

@@ -122,11 +122,11 @@ def add(left: Value, right: Value, token: Token) -> Value:
     for value, other in ((left, right), (right, left)):
         if isinstance(value, dict) and isinstance(other, float):
             raise WorkloadError(
-                f"a number cannot be added to counts at column {token.column}; multiply by it"
+                f"cannot add a number to counts at column {token.column}. Multiply by it instead."
             )
         if isinstance(value, dict) and isinstance(other, Quotient):
             raise WorkloadError(
-                f"a ratio cannot be added to counts at column {token.column}; ask for each apart"
+                f"cannot add a ratio to counts at column {token.column}. Estimate each separately."
             )
         if isinstance(value, Quotient) and isinstance(other, float):
             # a / b + c = (a + c b) / b, of which the interval is exact, too.
@@ -151,7 +151,9 @@ def multiply(left: Value, right: Value, token: Token) -> Value:
         if isinstance(factor, float):
             return scale(other, factor)
     if isinstance(left, dict) and isinstance(right, dict):
-        raise WorkloadError(f"counts cannot be multiplied by counts at column {token.column}")
+        raise WorkloadError(
+            f"cannot multiply counts by counts at column {token.column}. Estimate each separately."
+        )
     a, b = _make_formula(left), _make_formula(right)
     moved = [summand.move(len(a.sums)) for summand in b.summands]
     products = tuple(mine.multiply(theirs) for mine in a.summands for theirs in moved)
@@ -166,22 +168,21 @@ def divide(left: Value, right: Value, token: Token) -> Value:
     """
     if isinstance(right, float):
         if right == 0.0:
-            raise WorkloadError(f"a division by zero at column {token.column}")
+            raise WorkloadError(f"division by zero at column {token.column}")
         return scale(left, check_finite(1 / right, token))
     if isinstance(left, float) and isinstance(right, dict):
         raise WorkloadError(
-            f"a number cannot be divided by counts at column {token.column}; divide counts by them"
+            f"cannot divide a number by counts at column {token.column}. Divide counts by counts."
         )
     if isinstance(left, dict) and isinstance(right, dict):
         return Quotient(left, right)
     below = _make_formula(right)
     if len(below.summands) > 1:
         raise WorkloadError(
-            f"nothing can be divided by a sum of ratios at column {token.column}; ask for each "
-            "apart"
+            f"cannot divide by a sum of ratios at column {token.column}. Estimate each separately."
         )
     if below.summands[0].weight == 0.0:
-        raise WorkloadError(f"a division by zero at column {token.column}")
+        raise WorkloadError(f"division by zero at column {token.column}")
     return multiply(left, Formula(below.sums, (below.summands[0].invert(),)), token)
 
 
@@ -216,8 +217,8 @@ def _check_size(formula: Formula[UnaddedTerms], token: Token) -> Formula[Unadded
     """
     if len(formula.summands) > _MOST_SUMMANDS:
         raise WorkloadError(
-            f"more than {_MOST_SUMMANDS:,} products of ratios are added at column {token.column}; "
-            "ask for each apart"
+            f"more than {_MOST_SUMMANDS:,} products of ratios at column {token.column}. Estimate "
+            "each separately."
         )
     return formula
 

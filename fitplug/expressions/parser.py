@@ -77,20 +77,22 @@ class Expressions:
         Args:
             text: The expression.
             within: Cells, by attribute, to which everybody who is counted must also belong. Groups
-                that do not tell such an attribute apart are not affected.
+                that do not distinguish such an attribute are not affected.
 
         Raises:
             WorkloadError: The expression is not well formed; the message names the column.
         """
         if not isinstance(text, str) or not text.strip():
             example = _make_example(self._workload)
-            raise WorkloadError(f"{text!r} is no expression; write for example: {example}")
+            raise WorkloadError(f"{text!r} is not an expression. Write for example: {example}")
         try:
             with np.errstate(over="ignore", invalid="ignore"):  # checked later
                 value = _Parser(self._workload, self.selector, text, within).parse()
                 if isinstance(value, float):
                     hint = suggest_nearest("", self._workload.names)
-                    raise WorkloadError(f"it is a number and asks for no count. {hint}")
+                    raise WorkloadError(
+                        f"the expression is a number and names no query group. {hint}"
+                    )
                 if isinstance(value, Quotient):
                     return Quotient(
                         _add_up(self._workload, value.numerator),
@@ -120,7 +122,9 @@ def parse(workload: Workload, text: str) -> DenseTerms | Quotient[DenseTerms]:
     """
     read = Expressions(workload).read(text)
     if isinstance(read, Formula):
-        raise WorkloadError(f"expression {text!r} is a sum of ratios; give counts")
+        raise WorkloadError(
+            f"expression {text!r} combines ratios. Give a sum of counts or one ratio."
+        )
     if isinstance(read, Quotient):
         return Quotient(
             expand_terms(workload, read.numerator), expand_terms(workload, read.denominator)
@@ -161,9 +165,9 @@ class _Parser:
         """Make a hint for what stands behind an expression that could have ended."""
         before, after = self._tokens[self._at - 1], self._next
         if after.text in (*COMPARISONS, "==", "|", _OR, "and") and after.kind != "quoted":
-            return "; outside of brackets an expression uses + - * / only"
+            return ". Outside brackets, only + - * / are operators"
         if before.kind == after.kind == "word":
-            return "; a name with blanks stands in single quotes"
+            return ". Put names with spaces in single quotes"
         return ""
 
     def _parse_sum(self) -> Value:
@@ -204,7 +208,10 @@ class _Parser:
         self._take()
         self._depth += 1
         if self._depth > _DEEPEST:
-            raise WorkloadError(f"parentheses are nested more than {_DEEPEST} deep")
+            raise WorkloadError(
+                f"parentheses are nested more than {_DEEPEST} levels deep. Write the expression "
+                "with fewer."
+            )
         value = self._parse_sum()
         self._expect(")")
         self._depth -= 1
@@ -216,7 +223,7 @@ class _Parser:
         name = token.text
         if name not in self._workload.positions:
             spaces = any(" " in known for known in self._workload.names)
-            quotes = " (names with spaces go in quotes)" if spaces else ""
+            quotes = " Put names with spaces in quotes." if spaces else ""
             raise WorkloadError(
                 f"no query group {name!r} at column {token.column}. "
                 f"{suggest_nearest(name, self._workload.names)}{quotes}"
@@ -243,8 +250,8 @@ class _Parser:
             if options[-1][0].attribute != options[0][0].attribute:
                 raise WorkloadError(
                     f"'or' at column {column} joins conditions on {options[0][0].attribute!r} and "
-                    f"{options[-1][0].attribute!r}; it joins those of one attribute, and a comma "
-                    "those that hold together"
+                    f"{options[-1][0].attribute!r}. Use 'or' within one attribute, and a comma "
+                    "between conditions that must all hold."
                 )
         return Clause(options[0][0].attribute, tuple(options))
 
@@ -259,7 +266,7 @@ class _Parser:
             comparison, values = self._parse_comparison(), [self._parse_value()]
             while self._is_or() and not self._begins_condition():
                 if comparison != "=":
-                    self._fail("]", f"; values are joined by 'or' after {left} = only")
+                    self._fail("]", f". Only values after {left} = can be joined by 'or'")
                 self._take()
                 values.append(self._parse_value())
             return (Condition(left, comparison, tuple(values)),)
@@ -291,11 +298,11 @@ class _Parser:
         if token.kind == "quoted" or self._next.kind == "end":
             return ""
         if self._next.text == "and":
-            return "; conditions that hold together are joined by a comma, and words go in quotes"
+            return ". Separate conditions with a comma, and put words in quotes"
         meant = re.split(r"[],)|]", self._text[token.column - 1 :], maxsplit=1)[0].strip()
         if not meant or len(meant) > 40 or not meant.isprintable():
             return ""
-        return f"; a value with such characters goes in quotes: {quote(meant)}"
+        return f". Put this value in quotes: {quote(meant)}"
 
     def _parse_comparison(self) -> str:
         """Parse one of COMPARISONS; == is the same as =."""
@@ -356,7 +363,7 @@ class _Parser:
         raise WorkloadError(f"expected {wanted}, found {actual}{hint}")
 
     def _fail_unknown(self, group: str, name: str, attributes: list[str], token: Token) -> NoReturn:
-        """Raise WorkloadError for a name that is no attribute of a group."""
+        """Raise WorkloadError for a name that is not an attribute of a group."""
         raise WorkloadError(
             f"{group!r} has no attribute {name!r} at column {token.column}. "
             f"{suggest_nearest(name, attributes)}"

@@ -79,7 +79,7 @@ class Selector:
             name: The name of the group.
             clauses: Clauses that all hold for these people.
             within: Cells, by attribute, to which these people must also belong. Attributes that
-                the group does not tell apart are ignored.
+                the group does not distinguish are ignored.
 
         Raises:
             WorkloadError: The selection is not well formed, or the group's rows cannot count it.
@@ -89,7 +89,7 @@ class Selector:
         for clause in clauses:
             if clause.attribute not in attributes:
                 raise WorkloadError(
-                    f"{name!r} does not tell {clause.attribute!r} apart. "
+                    f"{name!r} has no attribute {clause.attribute!r}. "
                     f"{suggest_nearest(clause.attribute, attributes)}"
                 )
         regions = {a: cells for a, cells in (within or {}).items() if a in group.attributes}
@@ -121,8 +121,8 @@ def _select_rows(
     if factor.array is not None:
         if region is not None:
             raise WorkloadError(
-                f"its rows of {factor.attribute} are those of a matrix, which no region takes part "
-                "of; ask a group that lists the values"
+                f"its rows of {factor.attribute} come from a matrix and cannot be divided by "
+                f"region. Use a group that lists the values of {factor.attribute}."
             )
         return _select_matrix_rows(lookup, clauses)
     chosen: Runs = [(0, factor.size)]
@@ -137,8 +137,8 @@ def _select_rows(
         labels = [write_value(label) for label in list(lookup.rows)[:MOST_SHOWN]]
         more = ", ..." if factor.rows > len(labels) else ""
         raise WorkloadError(
-            f"its rows of {factor.attribute} cannot count {_describe(factor, clauses, region)}; "
-            f"select what they add up to: {', '.join(labels)}{more}"
+            f"it cannot count {_describe(factor, clauses, region)}. Its rows of {factor.attribute} "
+            f"are {', '.join(labels)}{more}; select whole rows."
         )
     return coefficients
 
@@ -213,8 +213,8 @@ def _select_matrix_rows(lookup: _RowLookup, clauses: list[Clause]) -> SparseCoef
     by = "number" if factor.names is None else "label"
     if not clauses:
         raise WorkloadError(
-            f"its {factor.rows} rows of {name} are those of a matrix; select some by {by}, "
-            f"{write_value(name)} = {write_value(labels[0])}"
+            f"its {factor.rows} rows of {name} come from a matrix. Select some by {by}, for "
+            f"example {write_value(name)} = {write_value(labels[0])}."
         )
     chosen = set(range(factor.rows))
     for clause in clauses:
@@ -230,8 +230,8 @@ def _select_matrix_rows(lookup: _RowLookup, clauses: list[Clause]) -> SparseCoef
     rows = np.array(sorted(chosen), dtype=np.int64)
     if factor.names is not None and (np.count_nonzero(factor.matrix()[rows], axis=0) > 1).any():
         raise WorkloadError(
-            f"{', '.join(map(str, clauses))}: these rows share people, who would count more than "
-            "once; add the rows you mean by +"
+            f"{', '.join(map(str, clauses))}: these rows overlap and would count some people more "
+            "than once. Add the rows you mean with +."
         )
     return SparseCoefficients(rows, np.ones(len(rows)))
 
@@ -241,18 +241,19 @@ def _find_named_rows(lookup: _RowLookup, condition: Condition, by: str) -> set[i
     factor = lookup.factor
     if condition.comparison != "=":
         raise WorkloadError(
-            f"{condition}: rows of a matrix are selected by {write_value(factor.attribute)} = {by}"
+            f"{condition}: select rows of a matrix by {write_value(factor.attribute)} = {by}"
         )
     for value in condition.values:
         if value in lookup.rows:
             continue
         if by == "label":
             raise WorkloadError(
-                f"there is no row {quote(value)} of {factor.attribute}. "
+                f"{factor.attribute} has no row {quote(value)}. "
                 f"{suggest_nearest(value, lookup.rows)}"
             )
         raise WorkloadError(
-            f"{condition}: there is no row {write_value(value)}; they are 0 to {factor.rows - 1}"
+            f"{condition}: there is no row {write_value(value)}. The rows are 0 to "
+            f"{factor.rows - 1}."
         )
     return {lookup.rows[value] for value in condition.values}
 
@@ -303,7 +304,7 @@ class _RowLookup:
         (value,), comparison = condition.values, condition.comparison
         if attribute.levels:
             raise WorkloadError(
-                f"{condition}: the nodes of {name} have no order; use = or in [...]"
+                f"{condition}: the nodes of {name} have no order. Use = or in [...]."
             )
         at = self._values.find_end(value)
         if at is None:
@@ -313,8 +314,8 @@ class _RowLookup:
         if attribute.is_half_open and comparison in ("<=", ">"):
             use = {"<=": "<", ">": ">="}[comparison]
             raise WorkloadError(
-                f"{condition}: bins are half open, [from, to); use "
-                f"{write_value(name)} {use} {write_value(value)}"
+                f"{condition}: bins are half open, [from, to). Use {write_value(name)} {use} "
+                f"{write_value(value)}."
             )
         size = self.factor.size
         holds = {"<": (0, at), "<=": (0, at + 1), ">": (at + 1, size), ">=": (at, size)}
@@ -335,8 +336,8 @@ class _RowLookup:
             raise WorkloadError(self._values.describe_unknown(value, self.factor.attribute))
         if len(intervals) > 1:
             raise WorkloadError(
-                f"{self.factor.attribute} = {value!r} is both a value and a row of several; "
-                "rename the value"
+                f"{self.factor.attribute} = {value!r} is both a value and a row with other values. "
+                "Rename the row."
             )
         first, last = intervals.pop()
         return first, last + 1

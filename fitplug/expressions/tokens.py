@@ -43,10 +43,10 @@ def split_tokens(text: str) -> list[Token]:
         if match is None:
             column = at + len(text[at:]) - len(text[at:].lstrip()) + 1
             wrong = text[column - 1]
-            why = "a quote that is not closed" if wrong in "\"'" else f"{wrong!r}"
+            why = "an unclosed quote" if wrong in "\"'" else f"{wrong!r}"
             raise WorkloadError(
-                f"{why} at column {column} means nothing here; names and values with other "
-                "characters than letters, digits, _ and dots go in quotes"
+                f"{why} at column {column} is not allowed here. Put names and values in quotes "
+                "unless they consist of letters, digits, _ and dots."
             )
         kind = str(match.lastgroup)
         token = match[kind]

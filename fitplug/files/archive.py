@@ -70,8 +70,8 @@ def read_archive(
         The header, a JSON object, and the other arrays, read-only.
 
     Raises:
-        ValueError: The file is no such archive, or would unpack to more than there is room for.
-        Exception: The file is damaged; the error is that of zipfile, zlib, NumPy or JSON.
+        ValueError: The file is not such an archive, or would unpack to more than there is room for.
+        Exception: The file is damaged; the error comes from zipfile, zlib, NumPy or JSON.
     """
     size = file.seek(0, io.SEEK_END)
     file.seek(0)
@@ -202,7 +202,7 @@ def read_with_digest(path: str | PathLike[str]) -> tuple[Header, Arrays, str | N
 
     Raises:
         ValueError: The file would unpack to more than `fitplug.files.archive` has room for.
-        Exception: The file is damaged; the error is that of zipfile, NumPy or JSON.
+        Exception: The file is damaged; the error comes from zipfile, NumPy or JSON.
     """
     with Path(path).open("rb") as file:
         header, arrays = read_archive(file)

@@ -31,7 +31,7 @@ def fill_new_folder(directory: str | PathLike[str]) -> Iterator[Path]:
     """
     place = Path(directory).absolute()
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
-        raise InputError(f"{place} is there already; name a folder that is new or empty")
+        raise InputError(f"{place} already exists. Name a folder that is new or empty.")
     with make_partial_folder(place) as partial:
         yield partial
         move_into_place(partial, place)

@@ -176,6 +176,6 @@ def _find_credentials(profile: str | None) -> dict[str, Any]:
         return {}
     session = import_library("boto3").Session(profile_name=profile)
     if session.get_credentials() is None:
-        raise PermissionError("no credentials of AWS")
+        raise PermissionError("no AWS credentials")
     provider = import_library("obstore.auth.boto3").Boto3CredentialProvider(session)
     return {"credential_provider": provider}

@@ -69,14 +69,14 @@ def decode_parquet(content: bytes, columns: Sequence[str] | None = None) -> Arro
     """Decode a Parquet file in memory, or some of its columns, with the metadata of its footer.
 
     Raises:
-        Exception: The file is damaged; the error is that of pyarrow, or a ValueError.
+        Exception: The file is damaged; the error comes from pyarrow, or a ValueError.
         ImportError: pyarrow is not installed.
     """
     with open_parquet(content) as file:
         table = file.read(columns=columns, use_threads=False)
         rows, pairs = file.metadata.num_rows, file.metadata.metadata
     if table.num_rows != rows:
-        raise ValueError("other rows than the footer says")
+        raise ValueError("other rows than in the footer")
     return table.replace_schema_metadata(pairs or {})
 
 
@@ -84,7 +84,7 @@ def open_parquet(content: bytes) -> ParquetFile:
     """Open a Parquet file in memory, to be read by pyarrow.
 
     Raises:
-        Exception: The file is damaged; the error is that of pyarrow.
+        Exception: The file is damaged; the error comes from pyarrow.
         ImportError: pyarrow is not installed.
     """
     import_library("pyarrow")
@@ -119,6 +119,6 @@ def import_library(name: str, extra: str | None = None) -> Any:
     except ImportError:
         library = name.partition(".")[0]
         raise ImportError(
-            f"{library} is not installed; it comes with: "
-            f'pip install "fitplug[{extra or _EXTRAS.get(library, library)}]"'
+            f"{library} is not installed. Install it with: pip install "
+            f'"fitplug[{extra or _EXTRAS.get(library, library)}]"'
         ) from None

@@ -116,8 +116,8 @@ class Place(ABC):
             first = self.create(probe, b"1")
             if not first or self.create(probe, b"2") or self.read(probe) != b"1":
                 raise InputError(
-                    f"{self} replaces files that are there, so two workers could publish two "
-                    "different draws; name a folder in a store with conditional writes"
+                    f"{self} overwrites existing files, so two workers could publish two different "
+                    "draws. Name a folder in a store with conditional writes."
                 )
         finally:
             self.remove(probe)
@@ -228,7 +228,7 @@ def _link(partial: Path, target: Path) -> bool:
             raise
         raise InputError(
             f"{target.parent} is on a file system without hard links, so a late writer could "
-            "replace what others have read; name a folder on another file system"
+            "replace a file that others have read. Name a folder on another file system."
         ) from None
     return True
 
@@ -249,7 +249,7 @@ def _convert_client_errors(act: Callable[P, T]) -> Callable[P, T]:
             number, text = _SYSTEM_ERRORS[kind]
             raise OSError(number, text, place)
         raise FitplugError(
-            f"{place} cannot be used ({kind}); check the URL and the storage options"
+            f"{place} cannot be used ({kind}). Check the URL and the storage options."
         )
 
     return convert
@@ -257,7 +257,7 @@ def _convert_client_errors(act: Callable[P, T]) -> Callable[P, T]:
 
 _SYSTEM_ERRORS = {
     "FileNotFoundError": (errno.ENOENT, "no such file"),
-    "PermissionError": (errno.EACCES, "there are no credentials"),
+    "PermissionError": (errno.EACCES, "credentials are missing"),
     "PermissionDeniedError": (errno.EACCES, "the store refuses the credentials"),
     "UnauthenticatedError": (errno.EACCES, "the store refuses the credentials"),
     "GenericError": (errno.EIO, "the store failed to answer or refused the request"),
@@ -365,8 +365,8 @@ def open_place(
         return LocalPlace(Path(path).absolute(), mode)
     if protocol not in CONDITIONAL_STORES:
         raise InputError(
-            f"{protocol}:// is no store that fitplug can write to, as it cannot make an object "
-            f"only if there is none; use a path or one of {', '.join(CONDITIONAL_STORES)}"
+            f"fitplug cannot write to {protocol}://, which has no conditional writes. Use a path "
+            f"or one of {', '.join(CONDITIONAL_STORES)}."
         )
     return StorePlace(text.rstrip("/"), dict(options or {}))
 

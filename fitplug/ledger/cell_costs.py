@@ -217,9 +217,8 @@ def _combine_axes(
     shape = domain.shape_of(names)
     if math.prod(shape) > MOST_CELLS:
         raise BudgetError(
-            f"the costs would be compared over the {math.prod(shape)} cells of "
-            f"{' x '.join(names)}, and at most {MOST_CELLS} can be: charge this release as one of "
-            "its own"
+            f"the costs would have to be compared over {math.prod(shape)} cells of "
+            f"{' x '.join(names)}; the limit is {MOST_CELLS}. Charge this release separately."
         )
     return names, shape
 

@@ -212,9 +212,9 @@ def check_fits(
     if noise is None and budget.needs_gaussian:
         raise BudgetError(
             f"the ledger {file.path} has a budget in epsilon and delta for discrete Gaussian "
-            "noise, and this charge does not say that it is for such: nothing was charged; if it "
-            "is, charge its rho with noise=, or else begin a ledger in rho, or one with "
-            "any_noise=True, which has some 10% less rho"
+            "noise, and this charge does not name its noise. Nothing was charged. If its noise is "
+            "discrete Gaussian, pass noise=; otherwise create a ledger in rho, or one with "
+            "any_noise=True, which allows about 10% less rho."
         )
     loss = None if noise is None else noise.loss
     left = budget.left_for(loss)
@@ -224,25 +224,25 @@ def check_fits(
         and (amount <= budget.left)
     ):
         raise OverBudget(
-            f"sigma = {noise.noise_std:.6g} is over budget: the ledger {file.path} has a budget in "
-            "epsilon and delta, of which so little noise, or more than a million charges, leave "
-            f"{format_down(floor_written(left))} of rho; nothing was charged, charge a ledger in "
-            "rho or one with any_noise=True",
+            f"sigma = {noise.noise_std:.6g} is over budget: so little noise, or more than a "
+            f"million charges, leave rho = {format_down(floor_written(left))} in the ledger "
+            f"{file.path}, whose budget is in epsilon and delta. Nothing was charged. Use a ledger "
+            "in rho, or one with any_noise=True.",
             requested=ceil_written(amount),
             remaining=floor_written(left),
         )
     if amount > left:
         requested, remaining = ceil_written(amount), floor_written(left)
         of_changes = (
-            f"; the charge is {changes**2} times the cost in the release's own unit of privacy, as "
-            f"a change in the ledger's unit is made of {changes} changes in it"
+            f" In the ledger's unit, the release costs {changes**2} times its rho, because one "
+            f"change there is made of {changes} changes in the release's unit."
         )
         shown = format_up(requested), format_down(remaining)
         if shown[0] == shown[1]:  # they differ in later digits
             shown = repr(requested), repr(remaining)
         raise OverBudget(
-            f"rho = {shown[0]} is over budget: the ledger {file.path} has {shown[1]} left; nothing "
-            "was charged, relax the targets until they cost no more than that"
+            f"rho = {shown[0]} is over budget: the ledger {file.path} has {shown[1]} left. Nothing "
+            "was charged. Relax the targets or raise the budget."
             + (of_changes if changes > 1 else ""),
             requested=requested,
             remaining=remaining,
@@ -253,8 +253,8 @@ def check_covers(amount: Fraction, costs: CellCosts) -> None:
     """Raise BudgetError if an amount is less than what the costs per cell come to."""
     if costs.rho > amount:
         raise BudgetError(
-            f"rho = {ceil_float(amount)!r} is less than the {ceil_float(costs.rho)!r} that the "
-            "costs per cell come to: charge what the release costs"
+            f"rho = {ceil_float(amount)!r} is less than the costs per cell, "
+            f"{ceil_float(costs.rho)!r}. Charge what the release costs."
         )
 
 
@@ -264,7 +264,7 @@ def check_texts(what: str, *others: str | None) -> None:
         # SQLite cannot hold half a surrogate pair, as Python makes of undecodable file names.
         if not isinstance(text, str) or not text or text.encode(errors="ignore").decode() != text:
             raise InputError(
-                "what, key and output of a charge must be text, neither empty nor broken Unicode"
+                "what, key and output of a charge must be non-empty text of valid Unicode"
             )
 
 
@@ -276,8 +276,8 @@ def check_key_is_new(file: LedgerFile, database: sqlite3.Connection, key: str | 
     time, digest = taken
     of_plan = f" for the plan {str(digest)[:12]}" if digest else ""
     raise file.make_error(
-        f"has a charge under the key {key!r} already, of {time}{of_plan}: nothing was charged; "
-        "give another release another key"
+        f"already has a charge under the key {key!r}, from {time}{of_plan}. Nothing was charged. "
+        "Use another key for another release."
     )
 
 
@@ -304,11 +304,13 @@ def choose_unit(
     if bound_unit.is_known or (known is not None and known.unit.is_of_records):
         return bound_unit
     remedy = (
-        "" if known is None or known.cells is None else ", or no unit for a cost in the ledger's"
+        ""
+        if known is None or known.cells is None
+        else ", or leave out the unit if the cost is in the ledger's unit"
     )
     raise file.make_error(
-        f"does not know which cells a cost in the unit of privacy ({bound_unit.unit}) is about: "
-        f"nothing was charged; give the domain of the charge{remedy}"
+        f"does not know which cells the unit of privacy ({bound_unit.unit}) refers to. Nothing was "
+        f"charged. Give the domain of the charge{remedy}."
     )
 
 
@@ -335,9 +337,9 @@ def count_changes(
     changes = unit.count_changes(ledger_unit)
     if changes is None:
         raise file.make_error(
-            f"is kept for the unit of privacy ({ledger_unit}), and this charge is for another one "
-            f"({unit}): costs of the two do not add up; charge another ledger, or design the plan "
-            "for the unit of this ledger and with its attributes and cells"
+            f"protects the unit ({ledger_unit}), and this charge is for another unit ({unit}). "
+            "Their costs do not add up, so nothing was charged. Use another ledger, or design the "
+            "plan for the ledger's unit, with the same attributes and cells."
         )
     return changes
 

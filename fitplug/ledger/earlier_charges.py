@@ -71,17 +71,19 @@ def check_is_covered(
     """
     covered_by, domain, costs = request.covered_by, request.plan.domain, request.costs
     if covered_by is None:
-        raise file.make_error("is asked for a release that no charge covers: name the charge")
+        raise file.make_error(
+            "needs the charge that covers this release. Name it by its number or key."
+        )
     if costs is None:
         raise file.make_error(
-            f"cannot cover releases of plans for the unit of privacy ({request.bound_unit}), in "
-            "which the costs of cells do not say what a person costs: charge this release"
+            f"cannot cover releases for the unit of privacy ({request.bound_unit}), because costs "
+            "per cell do not determine the cost of a person. Charge this release."
         )
     charge, earlier = read_charge_costs(file, database, entries, covered_by, domain)
     if costs.records != earlier[0].records:
         raise file.make_error(
-            f"has the charge {covered_by!r} for {earlier[0].records} record(s) per person, and "
-            f"this plan is for {costs.records}: design it for the same unit of privacy"
+            f"has the charge {covered_by!r} for {earlier[0].records} row(s) per person, but this "
+            f"plan is for {costs.records}. Design the plan for the same unit of privacy."
         )
     excess = find_excess(domain, charge.rho, earlier, costs)
     if excess is not None:
@@ -89,9 +91,9 @@ def check_is_covered(
         indices = tuple(index for _, index in excess.cell)
         place = f" at {name_cell(domain, names, indices)}" if names else ""
         raise OverBudget(
-            f"rho = {excess.requested!r} is over budget{place}: of the charge {covered_by!r} the "
-            f"ledger {file.path} has {excess.remaining!r} left there, which does not cover this "
-            "release",
+            f"rho = {excess.requested!r} is over budget{place}: the charge {covered_by!r} of the "
+            f"ledger {file.path} has {excess.remaining!r} left there, so it does not cover this "
+            "release. Relax the targets or charge the release.",
             requested=excess.requested,
             remaining=excess.remaining,
         )
@@ -108,12 +110,14 @@ def find_charge(file: LedgerFile, entries: Iterable[Entry], covered_by: ChargeRe
     matching = [e for e in entries if covered_by == (e.id if by_number else e.key)]
     if not matching:
         known = "number" if by_number else "key"
-        raise file.make_error(f"has no charge of the {known} {covered_by!r}: see its entries")
+        raise file.make_error(
+            f"has no charge with the {known} {covered_by!r}. List its entries to see all charges."
+        )
     (charge,) = matching
     if charge.covered_by is not None:
         raise file.make_error(
-            f"has {covered_by!r} as covered by an earlier charge: name that one, "
-            f"{charge.covered_by}"
+            f"has {covered_by!r} as a release that another charge covers. Name that charge, "
+            f"{charge.covered_by}."
         )
     return charge
 
@@ -148,11 +152,13 @@ def read_charge_costs(
     costs = [rows.read_costs(database, e.profile) for e in sharing if e.profile is not None]
     if len(costs) != len(sharing):
         raise file.make_error(
-            f"keeps no costs per cell with the charge {covered_by!r}: name the release of a plan"
+            f"has no costs per cell for the charge {covered_by!r}. Name the charge of a plan's "
+            "release."
         )
     if costs[0].domain != digest_domain(domain):
         raise file.make_error(
-            f"has the charge {covered_by!r} for a plan of another domain: name one of this domain"
+            f"has the charge {covered_by!r} for a plan with another domain. Name a charge with the "
+            "domain of this plan."
         )
     return charge, costs
 
@@ -178,13 +184,13 @@ def check_counts(
     named = f"the charge {charge.key or charge.id!r}"
     if stage is not None and stage.state == "charged":
         raise file.make_error(
-            f"has {named} for a release that is not drawn yet: finish that one first"
+            f"has {named} for a release that is not drawn yet. Finish that release first."
         )
     if (None if stage is None else stage.counts) != seal:
         raise file.make_error(
-            f"does not know these counts as those of {named}: counting by person keeps other "
-            "records each time, and filtered rows may be others, so use the counts file that the "
-            "charge was released from, or charge this release"
+            f"does not recognize these counts as the counts of {named}. Counting by person keeps "
+            "different rows each time, and a filter may select different rows. Use the counts file "
+            "of that release, or charge this release."
         )
 
 
@@ -205,10 +211,10 @@ def find_retried(
         covered_by: The charge that the request names to be covered by.
 
     Returns:
-        The charge; None if the request is no retry and is to be charged.
+        The charge; None if the request is not a retry and is to be charged.
 
     Raises:
-        KeyTaken: The key is that of another release.
+        KeyTaken: The key belongs to another release.
         AlreadyReleased: The plan was released before, and the request neither has a new key nor
             asks for a second draw.
     """
@@ -254,21 +260,24 @@ def _check_retry(
     of_plan = f" for the plan {entry.plan_digest[:12]}" if entry.plan_digest else ""
     why = None
     if entry.plan_digest != request.plan.digest:
-        why = "this is another plan; if the spec is the same, give the plan file of that run"
+        why = (
+            "that charge is for another plan (if the spec is the same, use the plan file of that "
+            "run)"
+        )
     elif stage is None:
-        why = "the ledger does not know whether its noise was drawn"
+        why = "it is not known whether its noise was drawn"
     elif not _has_same_costs(entry, request, covered_by):
         wanted = _describe_request_price(request, covered_by)
-        why = f"it was {_describe_price(entry)}, and this release is to be {wanted}"
+        why = f"it was {_describe_price(entry)}, but this release would be {wanted}"
     elif (stage.output is not None) != request.in_folder:
         places = {True: "into a folder", False: "in memory"}
         begun, wanted = places[stage.output is not None], places[request.in_folder]
-        why = f"it was begun {begun}, and this is a release {wanted}"
+        why = f"it was begun {begun}, but this release is {wanted}"
     if why is not None:
         raise KeyTaken(
             file.make_sentence(
-                f"has a charge under the key {entry.key!r} already, of {entry.time}{of_plan}, and "
-                f"{why}: nothing was charged; give another release another key"
+                f"already has a charge under the key {entry.key!r}, from {entry.time}{of_plan}: "
+                f"{why}. Nothing was charged. Use another key for another release."
             ),
             number=entry.id,
         )
@@ -293,7 +302,10 @@ def _describe_absence(place: str) -> str:
     """Say that the folder of a release is gone, if it is a local one that does not exist."""
     if not Path(place).is_absolute() or Path(place).exists():
         return ""
-    return " (which is gone: put it back from a copy, as the same numbers are not drawn again)"
+    return (
+        " (the folder is gone; restore it from a copy, because the same numbers are never drawn "
+        "again)"
+    )
 
 
 def _make_already_released(
@@ -308,8 +320,8 @@ def _make_already_released(
     if _is_unfinished(stage):
         named = f"under the key {entry.key!r}" if entry.key else f"for {place}"
         predicate = (
-            f"has an unfinished release of this plan {named}: finish it as it was begun, or ask "
-            "for another draw with --again (again=True) or a new key"
+            f"has an unfinished release of this plan {named}. Finish it with the same call, or "
+            "request another draw with --again (again=True) or a new key."
         )
     else:
         where = f", in {place}{_describe_absence(place)}" if place else ""
@@ -319,8 +331,7 @@ def _make_already_released(
             else f"rho = {format_up(ceil_float(request.rho))} more"
         )
         predicate = (
-            f"has a release of this plan already, number {entry.id} of {entry.time[:19]}{where}: a "
-            f"second draw of the same plan costs {cost}; ask for it with --again (again=True) or a "
-            "new key"
+            f"already has a release of this plan, number {entry.id} from {entry.time[:19]}{where}. "
+            f"A second draw costs {cost}; request it with --again (again=True) or a new key."
         )
     return AlreadyReleased(file.make_sentence(predicate), number=entry.id)

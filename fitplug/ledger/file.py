@@ -18,6 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
+from fitplug.display import format_delta
 from fitplug.domain import Domain
 from fitplug.errors import BudgetError, LedgerError
 from fitplug.ledger import rows
@@ -30,14 +31,14 @@ _BUSY_SECONDS = 30.0
 _MOUNTS = Path("/proc/self/mountinfo")
 _LOCAL_LOCKS = ("nolock", "local_lock=all", "local_lock=posix")
 
-_DAMAGED = "is damaged: restore it from a copy"
+_DAMAGED = "is damaged. Restore it from a copy."
 _PREDICATES = {  # by words of SQLite's message, as Python has its error codes since 3.11 only
-    "lock": "is in use by another process: try again when that one is done",
-    "readonly": "cannot be written: let this user write the file and its folder",
-    "unable to open": "cannot be opened: see that it exists and let this user write its folder too",
-    "not a database": "is not a SQLite database: name another file or restore it from a copy",
-    "is full": "cannot be written, the disk is full: make room and try again",
-    "disk I/O": "cannot be read or written: check the disk's space, quota and health and try again",
+    "lock": "is in use by another process. Try again when that process is done.",
+    "readonly": "cannot be written. Give this user write access to the file and its folder.",
+    "unable to open": "cannot be opened. Check that it exists and its folder is writable.",
+    "not a database": "is not a SQLite database. Name another file or restore it from a copy.",
+    "is full": "cannot be written because the disk is full. Free some space and try again.",
+    "disk I/O": "cannot be read or written. Check the disk's space, quota and health.",
 }
 
 
@@ -71,19 +72,21 @@ class LedgerFile:
             status = self._file.stat()
         except FileNotFoundError:
             if not self._file.parent.is_dir():
-                raise self.make_error("has no folder to be in: make the folder first") from None
+                raise self.make_error(
+                    "is in a folder that does not exist. Create the folder first."
+                ) from None
             if journal_exists:  # SQLite would take it as belonging to the new ledger
                 raise self.make_error(
-                    "is gone, but its -journal file is there: restore both"
+                    "is missing, but its -journal file exists. Restore both."
                 ) from None
             return False
         except (OSError, ValueError) as error:
-            raise self.make_error(f"cannot be opened ({error}): name another file") from None
+            raise self.make_error(f"cannot be opened ({error}). Name another file.") from None
         if not self._file.is_file():
-            raise self.make_error("is a folder or a device: name a file")
+            raise self.make_error("is a folder or a device. Name a file.")
         if not status.st_size:  # a new ledger in its place could forget what was spent
             raise self.make_error(
-                "is an empty file: restore it from a copy, or remove it to begin one"
+                "is an empty file. Restore it from a copy, or remove it to create a new ledger."
             )
         return True
 
@@ -99,8 +102,8 @@ class LedgerFile:
                 with contextlib.suppress(FileExistsError):  # another process was first
                     os.link(new, self._file)
         except OSError as error:
-            remedy = "choose a folder with room, on a local disk, that this user may write"
-            raise self.make_error(f"cannot be made ({error.strerror}): {remedy}") from None
+            remedy = "Choose a folder on a local disk with free space and write access."
+            raise self.make_error(f"cannot be created ({error.strerror}). {remedy}") from None
 
     @contextlib.contextmanager
     def open_transaction(
@@ -135,16 +138,18 @@ class LedgerFile:
         if not budget.has_total_of(given):
             wanted = _describe_total(given) if rho is None else _write_number(rho)
             raise self.make_error(
-                f"holds a budget of {_describe_total(budget)}, not {wanted}: give that "
-                "or none, or name another file if this is for the data of other people"
+                f"has a budget of {_describe_total(budget)}, not {wanted}. Give that budget or "
+                "none. If the data are about other people, name another file."
             )
 
     def _check_version(self, database: sqlite3.Connection) -> None:
         """Raise LedgerError unless the file is a ledger of this schema version."""
         if database.execute("PRAGMA application_id").fetchone() != (rows.APPLICATION,):
-            raise self.make_error("is not a ledger: name another file or restore it from a copy")
+            raise self.make_error("is not a ledger. Name another file or restore it from a copy.")
         if database.execute("PRAGMA user_version").fetchone() != (rows.SCHEMA_VERSION,):
-            raise self.make_error("is of another schema version: use the fitplug that wrote it")
+            raise self.make_error(
+                "has another schema version. Use the version of fitplug that wrote it."
+            )
 
     @cached_property
     def _missing_locks(self) -> str | None:
@@ -156,8 +161,8 @@ class LedgerFile:
         """Connect for one operation. Closing the connection undoes what is not committed."""
         if self._missing_locks is not None:
             raise self.make_error(
-                f"is on a network file system that is mounted with {self._missing_locks}, so that "
-                "two machines could spend the same budget: mount it with locks or use a local disk"
+                f"is on a network file system mounted with {self._missing_locks}, so two machines "
+                "could spend the same budget. Mount it with locks, or use a local disk."
             )
         # The file is never opened in another way: closing that would drop SQLite's locks on it.
         uri = f"{file.as_uri()}?mode={mode}"
@@ -223,7 +228,8 @@ def open_ledger(
     if not file.exists():
         if given is None:
             raise file.make_error(
-                "does not exist yet: give the whole budget, rho or epsilon and delta, to begin it"
+                "does not exist yet. Give the whole budget (rho, or epsilon and delta) to create "
+                "it."
             )
         if deferred:
             file.deferred = given
@@ -245,10 +251,10 @@ def _write_number(rho: ExactNumber) -> str:
 
 def _describe_total(budget: Budget) -> str:
     """Describe the total of a budget as it was given."""
-    if budget.epsilon is None:
+    if budget.epsilon is None or budget.delta is None:
         return f"rho = {floor_written(budget.total)!r}"
     of_any = " for any noise" if budget.any_noise else ""
-    return f"epsilon = {budget.epsilon!r} at delta = {budget.delta!r}{of_any}"
+    return f"epsilon = {budget.epsilon!r} at delta = {format_delta(budget.delta)}{of_any}"
 
 
 def bind_unit(unit: Unit | None, domain: Domain | None) -> BoundUnit | None:
@@ -260,7 +266,9 @@ def bind_unit(unit: Unit | None, domain: Domain | None) -> BoundUnit | None:
     """
     if unit is None:
         if domain is not None:
-            raise BudgetError("domain says which cells the unit is about: give unit too")
+            raise BudgetError(
+                "domain needs a unit: it defines the cells of the unit. Give unit too."
+            )
         return None
     return BoundUnit(unit) if domain is None else BoundUnit.bind(unit, domain)
 
@@ -276,8 +284,8 @@ def _set_unit(file: LedgerFile, unit: BoundUnit) -> None:
         completed = budget.complete_unit(unit)
         if completed.unit != unit.unit or unit.cells not in (None, completed.cells):
             raise file.make_error(
-                f"is kept for the unit of privacy ({completed}), not ({unit}): give that or none, "
-                "or name another file"
+                f"protects the unit ({completed}), not ({unit}). Give that unit or none, or name "
+                "another file."
             )
         if completed != budget.bound_unit:
             rows.write_budget(database, replace(budget, bound_unit=completed))

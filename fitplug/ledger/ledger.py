@@ -39,31 +39,36 @@ from fitplug.workload import BoundUnit, Unit
 
 
 class Ledger:
-    """A budget in rho of zCDP that several threads and processes may charge.
+    """A privacy budget in rho of zCDP, which several threads and processes may charge.
 
     Args:
         path: The file of the ledger.
-        rho: The total budget, kept exactly and read as by `charge`. It is needed to create a ledger
-            at `path`. To open an existing ledger, leave it out or give the same budget.
-        epsilon: Instead of rho, the budget is the largest rho that is proven to satisfy
-            (epsilon, delta)-differential privacy: on the Gaussian curve if all noise is discrete
-            Gaussian, as that of plans is, which is then asked of every charge.
-        delta: Is given together with epsilon.
-        unit: The unit of privacy that the budget is for. If it is left out, the first charge says
-            it. To open an existing ledger, leave it out or give the same unit.
-        domain: The domain whose cells the unit is about; with `distinct`, records are apart over
-            all its attributes. If it is left out, the first charge for such a unit says it.
-        any_noise: Whether charges may be for noise of any kind, such as that of OpenDP's own
-            measurements, if the budget is epsilon and delta. epsilon then follows from rho alone,
-            which leaves some 10 % less rho.
+        rho: The total budget, stored exactly; a float is read as its shortest decimal. Required to
+            create a ledger. To open an existing one, leave it out or give the same budget.
+        epsilon: A budget in place of rho, together with delta: the largest rho that is proven to
+            satisfy (epsilon, delta)-differential privacy. By default it follows the exact curve of
+            Gaussian noise, and every charge must then be for discrete Gaussian noise.
+        delta: The delta of `epsilon`.
+        unit: The unit of privacy of the budget. By default the first charge sets it. To open
+            an existing ledger, leave it out or give the same unit.
+        domain: The domain that defines the cells of the unit; `distinct` refers to all its
+            attributes. By default the first charge for such a unit sets it.
+        any_noise: With a budget in epsilon and delta, whether charges may be for any noise, such as
+            the noise of OpenDP's own measurements. This allows about 10% less rho.
         deferred: Whether a new ledger is created by its first charge instead of by this call.
 
     Raises:
         BudgetError: The budget is out of range or given twice, or a domain comes without a unit.
         DomainError: The domain does not have an attribute that the unit names.
         LedgerError: There is neither a ledger nor a budget, the ledger has another budget or unit,
-            or the file cannot be used. Properties raise it, too, if the file cannot be read or is
-            damaged.
+            or the file cannot be used. Properties also raise it if the file is damaged or cannot
+            be read.
+
+    Example:
+        >>> budget = fp.Ledger(folder / "budget.db", rho=1.0)
+        >>> entry = budget.charge(0.25, what="pilot")
+        >>> budget.spent, budget.remaining
+        (0.25, 0.75)
     """
 
     def __init__(
@@ -100,12 +105,12 @@ class Ledger:
 
     @property
     def remaining(self) -> float:
-        """What is left in rho of zCDP, rounded down: a charge of it fits."""
+        """The remaining budget in rho of zCDP, rounded down: a charge of this much fits."""
         return floor_written(self._read_budget().left)
 
     @property
     def privacy(self) -> tuple[float, float] | None:
-        """The pair (epsilon, delta), if the total budget was given as that."""
+        """The pair (epsilon, delta) if the budget was given in this form, otherwise None."""
         budget = self._read_budget()
         if budget.epsilon is None or budget.delta is None:
             return None
@@ -114,40 +119,48 @@ class Ledger:
     def epsilon(self, delta: float) -> float:
         """Compute the epsilon of all charges together at a delta, rounded up.
 
-        It lies on the Gaussian curve if all noise is discrete Gaussian, as that of plans is, and
-        follows from rho alone otherwise (docs/theory/privacy.md, Theorems 2 and 6). It is that of
-        these charges as if they had been planned: if what to release was chosen after seeing
-        earlier releases, only the total budget is proven.
+        If all noise is discrete Gaussian, as in every plan, it lies on the exact Gaussian curve;
+        otherwise it follows from rho alone (docs/theory/privacy.md, Theorems 2 and 6). It assumes
+        that all charges were planned in advance. If later releases were chosen after seeing
+        earlier ones, only the total budget is proven.
 
         Raises:
-            BudgetError: delta does not lie between 0 and 1.
+            BudgetError: delta is not between 0 and 1.
+
+        Example:
+            >>> ledger.epsilon(1e-9) <= ledger.epsilon(1e-12)
+            True
         """
         return self._read_budget().epsilon_at(delta)
 
     @property
     def unit(self) -> Unit | None:
-        """The unit of privacy that all charges are for; None until something says it."""
+        """The unit of privacy of all charges; None until a charge sets it."""
         bound = self.bound_unit
         return None if bound is None else bound.unit
 
     @property
     def bound_unit(self) -> BoundUnit | None:
-        """The unit with the cells that it is about, which are None until something says them."""
+        """The unit and its cells, which are None until a charge sets them."""
         return self._read_budget().bound_unit
 
     def entries(self) -> tuple[Entry, ...]:
-        """Return all charges, the oldest first, and verify the entire ledger.
+        """Verify the whole ledger and return all charges, oldest first.
 
         Raises:
             LedgerError: The file is damaged.
+
+        Example:
+            >>> [entry.what for entry in ledger.entries()]
+            ['pilot']
         """
         return self.statement()[1]
 
     def statement(self) -> tuple[Budget, tuple[Entry, ...]]:
-        """Return the budget and all charges at one moment, and verify the entire ledger.
+        """Verify the whole ledger and return its budget and charges at one moment.
 
         Returns:
-            The budget, in exact amounts, and the charges, the oldest first.
+            The budget, in exact amounts, and the charges, oldest first.
 
         Raises:
             LedgerError: The file cannot be read, or is damaged.
@@ -156,11 +169,10 @@ class Ledger:
             return rows.read_entries(database)
 
     def stages(self) -> Mapping[int, Stage]:
-        """Return how far the releases have come, and verify the entire ledger.
+        """Verify the whole ledger and return the state of each release.
 
         Returns:
-            The newest stage of each release by the number of its charge. Charges that are no
-            releases of plans by fitplug have none.
+            The newest stage of each release, by the number of its charge. Other charges have none.
 
         Raises:
             LedgerError: The file cannot be read, or is damaged.
@@ -169,7 +181,7 @@ class Ledger:
             return rows.read_all(database)[2]
 
     def check(self, rho: ExactNumber, *, noise: DiscreteNoise | None = None) -> None:
-        """Verify the entire ledger and that such a charge fits, without charging it.
+        """Verify the whole ledger and check that a charge would fit, without charging it.
 
         Raises:
             FitplugError: As for `charge`.
@@ -191,34 +203,39 @@ class Ledger:
     ) -> Entry:
         """Charge exactly rho of zCDP. Draw noise after this returns, and only then.
 
-        If the disk fails, the charge may be entered, which is safe: nothing was drawn on it.
+        If the disk fails, the charge may be entered without a draw, which is safe.
 
         Args:
-            rho: The charge. A float is the decimal that Python prints; give a bound that other
-                code computed as a Fraction (docs/reference/ledger.md).
+            rho: The charge. A float is read as its shortest decimal. Pass a bound computed by other
+                code as a Fraction (docs/reference/ledger.md).
             what: What the charge pays for.
             key: A name for the charge. A second charge with the same key is refused.
             plan_digest: The digest of the plan that is released.
-            output: Where the release will be.
+            output: The folder or file of the release.
             profile: The costs per cell, for later releases that this charge covers.
-            unit: The unit of privacy that rho is for; the ledger's own if it is left out. What is
-                charged is m^2 rho if a change in the ledger's unit is m changes in this one.
-            domain: The domain whose cells this unit is about, which it needs if it names or means
-                any. What is paid for must leave out records outside of the domain.
-            noise: The noise of what is paid for, if all of it is discrete Gaussian, such as
-                `plan.noise`. A ledger in epsilon and delta asks for it; in one in rho, epsilon
-                follows from rho alone once a charge does not say it.
+            unit: The unit of privacy of rho; by default the ledger's. If one change in the ledger's
+                unit is made of m changes in this unit, m^2 rho is charged.
+            domain: The domain that defines the cells of the unit, if it has any. The release must
+                leave out rows outside this domain.
+            noise: The noise of the release, such as `plan.noise`, if all of it is discrete
+                Gaussian. A ledger in epsilon and delta requires it. In a ledger in rho, `epsilon`
+                is larger once a charge does not name its noise.
 
         Returns:
             The charge as it was entered.
 
         Raises:
             OverBudget: The charge does not fit; nothing is charged.
-            BudgetError: rho is not finite, not above 0 or less than the costs per cell come to.
+            BudgetError: rho is not finite, not above 0, or less than the costs per cell.
             InputError: A text is empty or broken Unicode.
             DomainError: The domain does not have an attribute that the unit names.
             LedgerError: The key was used before, the unit cannot be converted to the ledger's, its
                 cells are not known, or the file cannot be written.
+
+        Example:
+            >>> entry = ledger.charge(0.01, what="pilot", key="pilot 2024")
+            >>> entry.rho
+            Fraction(1, 100)
         """
         return charge_amount(
             self._file,
@@ -247,7 +264,7 @@ class Ledger:
 
         Args:
             measurement: A measurement whose output measure is zero-concentrated divergence.
-            d_in: The input distance that one person makes, in the unit of the charge.
+            d_in: The input distance that one person can cause, in the unit of the charge.
             what: What the charge pays for.
             key: A name for the charge, as in `charge`.
             unit: The unit of privacy that `d_in` is for, as in `charge`.
@@ -257,7 +274,7 @@ class Ledger:
             The charge as it was entered.
 
         Raises:
-            InputError: The measurement is another one, or has no cost at `d_in`.
+            InputError: It is not such a measurement, or it has no cost at `d_in`.
             OverBudget: As for `charge`.
             LedgerError: As for `charge`.
         """
@@ -277,18 +294,18 @@ class Ledger:
 
         Draw noise after this returns, and only then.
 
-        At every cell, the costs of the plan that was charged, of what that charge covers
-        already, and of this plan must add up to no more than the charge. A plan that is designed
-        with `unused_budget` as its cell budgets satisfies this. The entire ledger is verified.
+        In every cell, the costs of the charged plan, of the releases it already covers and of this
+        plan must together stay within the charge. A plan designed with `unused_budget` as its cell
+        budgets satisfies this. The whole ledger is verified.
 
         Args:
             plan: The plan to release.
             covered_by: An earlier charge, by its key or number. It must be for a plan of the same
-                domain that counted the same records: a person whose records moved to other cells
-                in between would be in two places of the sums.
+                domain that counted the same rows: a person whose rows moved to other cells in
+                between would count in two cells.
             what: What is released.
             key: A name for the charge, as in `charge`.
-            output: Where the release will be.
+            output: The folder or file of the release.
 
         Returns:
             The charge as it was entered, with rho = 0.
@@ -303,7 +320,7 @@ class Ledger:
         return charge_covered(self._file, request)
 
     def check_covered(self, plan: Plan, *, covered_by: ChargeReference) -> None:
-        """Verify that a charge covers a release, and enter nothing.
+        """Check that a charge covers a release, without entering it.
 
         Args:
             plan: The plan to release.
@@ -318,7 +335,7 @@ class Ledger:
         check_covered(self._file, request)
 
     def unused_budget(self, covered_by: ChargeReference, domain: Domain) -> FloatArray:
-        """Compute what each cell has left of a charge.
+        """Compute the unused part of a charge in each cell.
 
         A design with these cell budgets, for the charge's unit of privacy, makes a plan that
         `charge_covered` allows.
@@ -344,7 +361,7 @@ class Ledger:
         try:
             budget = self._read_budget()
         except LedgerError:
-            return f"Ledger({str(self.path)!r}, which cannot be read)"
+            return f"Ledger({str(self.path)!r}, unreadable)"
         spent = format_up(ceil_written(budget.spent))
         total = format_down(floor_written(budget.total))
         return f"Ledger({str(self.path)!r}: rho = {spent} of {total} spent)"

@@ -22,32 +22,34 @@ def evaluate_rho(measurement: Any, d_in: Any) -> Fraction:
 
     Args:
         measurement: An OpenDP measurement whose output measure is zero-concentrated divergence.
-        d_in: The distance that the records of one person make: a number of Python or NumPy, or a
+        d_in: The distance that one person's records make: a number of Python or NumPy, or a
             tuple of them where the input metric has such.
 
     Returns:
         rho of zCDP: the float that the map computes, exactly.
 
     Raises:
-        InputError: The object is no such measurement, or has no cost at `d_in`.
+        InputError: The object is not such a measurement, or has no cost at `d_in`.
     """
     opendp, measures = sys.modules.get("opendp.mod"), sys.modules.get("opendp.measures")
     if opendp is None or measures is None or type(measurement) is not opendp.Measurement:
         raise InputError(
-            f"{type(measurement).__name__} is no OpenDP measurement: give one, such as what "
-            "make_gaussian returns"
+            f"{type(measurement).__name__} is not an OpenDP measurement. Pass a measurement, for "
+            "example from make_gaussian."
         )
     measurement_class = opendp.Measurement
     if not measurement:
-        raise InputError("this OpenDP measurement is empty: give what a constructor returns")
+        raise InputError(
+            "the OpenDP measurement is empty. Pass a measurement that a constructor returned."
+        )
     measure = measurement_class.output_measure.fget(measurement)
     zcdp = measures.zero_concentrated_divergence()
     # Once both are of this very class, their comparison is OpenDP's own.
     if type(measure) is not opendp.Measure or measure != zcdp:
         raise InputError(
-            f"the measurement's output measure is {measure}, and the ledger is kept in "
-            "zero-concentrated divergence: use a measurement of that, with Gaussian noise, or "
-            "convert it with make_pureDP_to_zCDP"
+            f"the measurement's output measure is {measure}, but the ledger uses zero-concentrated "
+            "divergence. Use a measurement with Gaussian noise, or convert it with "
+            "make_pureDP_to_zCDP."
         )
     distance = _convert_distance(d_in)
     try:
@@ -57,8 +59,8 @@ def evaluate_rho(measurement: Any, d_in: Any) -> Fraction:
         raise InputError(f"the measurement has no cost at d_in = {distance!r}: {why}") from None
     if type(rho) is not float or not 0 < rho < math.inf:
         raise InputError(
-            f"the measurement costs rho = {rho!r} at d_in = {distance!r}, which is no finite "
-            "number above 0: give the distance that one person's records make"
+            f"the measurement costs rho = {rho!r} at d_in = {distance!r}, which is not a finite "
+            "number above 0. Pass the distance that one person's rows can cause."
         )
     # A decimal of the same digits may be below what the map has bounded.
     return Fraction(rho)
@@ -68,7 +70,7 @@ def _convert_distance(d_in: Any) -> Any:
     """Convert an input distance to Python's own numbers.
 
     Raises:
-        InputError: It is no finite number, and no tuple of finite numbers.
+        InputError: It is not a finite number, and no tuple of finite numbers.
     """
     distances = d_in if type(d_in) is tuple else (d_in,)
     numbers = tuple(map(read_python_number, distances))
@@ -76,7 +78,7 @@ def _convert_distance(d_in: Any) -> Any:
         if number is None or (type(number) is float and not math.isfinite(number)):
             given = repr(number) if number is not None else f"of type {type(distance).__name__}"
             raise InputError(
-                f"d_in is {given}: give the distance that one person's records make, as a finite "
-                "number, or a tuple of them where the metric has such"
+                f"d_in is {given}. Pass the distance that one person's rows can cause, as a finite "
+                "number, or as a tuple where the metric has several."
             )
     return numbers if type(d_in) is tuple else numbers[0]

@@ -67,7 +67,7 @@ def decode_unit(text: str) -> BoundUnit:
 
     Raises:
         ValueError: The text is not what `encode_unit` writes.
-        TypeError: The value is no text.
+        TypeError: The value is not text.
     """
     unit = read_bound_unit(json.loads(text))
     if encode_unit(unit) != text:
@@ -303,8 +303,8 @@ def make_budget(
         raise BudgetError(f"any_noise = {any_noise!r} must be True or False")
     if any_noise and epsilon is None:
         raise BudgetError(
-            "any_noise goes with epsilon and delta: a budget in rho is for any noise, and a ledger "
-            "that exists knows what it is for"
+            "any_noise is for a new ledger with a budget in epsilon and delta. Leave it out: a "
+            "budget in rho covers any noise, and an existing ledger knows its noise."
         )
     if rho is not None:
         return Budget.create(check_amount(rho), unit=unit)
@@ -320,7 +320,7 @@ def check_amount(rho: ExactNumber) -> Fraction:
     """Return the exact number that rho means (`read_exact_number`), if it is finite and above 0.
 
     Raises:
-        BudgetError: rho is no finite number above 0.
+        BudgetError: rho is not a finite number above 0.
     """
     exact = read_exact_number(rho)
     given = str(rho) if type(rho) is float else f"this {type(rho).__name__}"

@@ -78,7 +78,7 @@ class ReleaseCharges:
 
         Args:
             request: What is to be charged, or which part of a charged release is to be drawn.
-            counts: The seal of the exact counts, if the records of a person were limited. For a
+            counts: The seal of the exact counts, if a person's records were limited. For a
                 release that is covered by an earlier charge they must be those of that charge.
             seal: The seal of all exact counts of a release in parts, which is kept with the charge.
 
@@ -86,7 +86,7 @@ class ReleaseCharges:
             The charge and its stage.
 
         Raises:
-            KeyTaken: The key is that of another release, or parts were begun from other counts.
+            KeyTaken: The key belongs to another release, or parts were begun from other counts.
             AlreadyReleased: The plan was released before, and no second draw is asked for.
             OverBudget: The charge does not fit, or does not cover the release.
             FitplugError: As for `Ledger.charge` and `Ledger.charge_covered`.
@@ -135,7 +135,7 @@ class ReleaseCharges:
         Args:
             entry: The charge.
             answers: The digest of the noisy answers.
-            counts: The seal of the exact counts, if the records of a person were limited.
+            counts: The seal of the exact counts, if a person's records were limited.
             output: The folder of the release; None for a release in memory.
 
         Returns:
@@ -175,19 +175,15 @@ def _check_seal(file: LedgerFile, retried: StagedCharge, seal: str | None) -> No
     begun = retried.stage.counts
     if retried.stage.state != "charged" or begun == seal:
         return
-    why = "it was begun in parts: finish it by the same call"
+    why = "it was begun in parts, so finish it with the same call"
     if begun is None:
-        why = "it was not begun in parts: finish it as it was begun"
+        why = "it was not begun in parts, so finish it as it was begun"
     elif seal is not None:
-        why = (
-            "the counts are not those that it was begun with: the data, or the key file, has "
-            "changed since"
-        )
+        why = "its counts are different, because the data or the key file changed since"
     raise KeyTaken(
         file.make_sentence(
-            f"has an unfinished release, number {retried.entry.id} of {retried.entry.time[:19]}, "
-            f"and {why}; nothing was charged; to draw all answers anew, at the whole cost, give "
-            "another key"
+            f"has an unfinished release, number {retried.entry.id} from {retried.entry.time[:19]}: "
+            f"{why}. Nothing was charged. To draw all answers again at full cost, use another key."
         ),
         number=retried.entry.id,
     )
@@ -229,7 +225,7 @@ def _begin_draw(file: LedgerFile, request: DrawRequest) -> StagedCharge:
     Raises:
         LedgerError: The ledger does not have the charge of the whole release, or the file cannot be
             written.
-        KeyTaken: The key is that of something else.
+        KeyTaken: The key belongs to something else.
         InputError: A text is empty or broken Unicode.
     """
     check_texts(request.what, request.key, request.output)
@@ -238,14 +234,16 @@ def _begin_draw(file: LedgerFile, request: DrawRequest) -> StagedCharge:
         charge = request.charge
         if charge not in entries or charge.covered_by is not None:
             raise file.make_error(
-                f"does not have the charge number {charge.id} as it was made; open the ledger that "
-                "the release was begun with"
+                f"does not have the original charge number {charge.id}. Open the ledger in which "
+                "the release was begun."
             )
         entry = next((entry for entry in entries if entry.key == request.key), None)
         if entry is not None:
             if (entry.covered_by, entry.plan_digest) != (charge.id, None) or entry.id not in stages:
                 raise KeyTaken(
-                    file.make_sentence(f"has the key {request.key!r} for something else already"),
+                    file.make_sentence(
+                        f"already has the key {request.key!r} for something else. Use another key."
+                    ),
                     number=entry.id,
                 )
             return StagedCharge(entry, stages[entry.id])

@@ -286,7 +286,7 @@ def _decode_amount(rounded: float, text: str) -> Fraction:
     """Read an exact amount, verified against the number beside it.
 
     Raises:
-        DamagedError: The two differ, or the text is no amount from 0 up.
+        DamagedError: The two differ, or the text is not an amount from 0 up.
     """
     exact = decode_fraction(text)
     if exact < 0 or _encode_amount(exact) != (rounded, text):

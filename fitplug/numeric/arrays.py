@@ -119,7 +119,7 @@ def to_positions(numbers: IntArray | IndexArray) -> IndexArray:
         if not limits.min <= int(numbers.min()) <= int(numbers.max()) <= limits.max:
             # The position is not named: it may be the cell of a person's record.
             raise OverflowError(
-                f"a position is beyond the arrays of this machine, whose addresses have "
-                f"{limits.bits} bits; use a machine with addresses of 64 bits"
+                "a position exceeds the arrays of this machine, whose addresses have "
+                f"{limits.bits} bits. Use a 64-bit machine."
             )
     return np.asarray(numbers, dtype=np.intp)

@@ -30,7 +30,7 @@ def guard_linear_algebra(passing: Sequence[BaseException] = ()) -> Iterator[None
     Raises:
         DesignError: The block needs more memory than there is, or numbers overflow.
     """
-    # An underflow is no error, whatever the calling program has set in NumPy.
+    # An underflow is not an error, whatever the calling program has set in NumPy.
     quiet = np.errstate(divide="warn", over="warn", invalid="warn", under="ignore")
     with threadpool_limits(1, user_api="blas"), quiet:
         try:
@@ -45,13 +45,13 @@ def _describe_remedy(error: Exception) -> str:
     """Say what went wrong and what the user can change."""
     if isinstance(error, MemoryError):
         return (
-            "this needs more memory than there is; ask fewer queries, or use fewer attributes or "
-            "coarser bins"
+            "there is not enough memory. Use fewer queries, fewer attributes per table or coarser "
+            "bins."
         )
     return (
-        f"floating-point numbers are not enough for this workload ({type(error).__name__}): "
-        "bring targets and coefficients closer together, drop queries that nearly repeat others, "
-        "or split the workload into several designs"
+        "floating-point numbers are not precise enough for this workload "
+        f"({type(error).__name__}). Use targets and coefficients of more similar size, drop "
+        "queries that nearly repeat others, or split the workload into several designs."
     )
 
 

@@ -21,8 +21,7 @@ UNIT_ROUNDOFF = 2.0**-53
 """The largest relative error of one rounded operation."""
 
 _ILL_CONDITIONED = (
-    "the strategy is too ill-conditioned to bound its variances; "
-    "targets may differ by too many orders of magnitude"
+    "the strategy is too ill-conditioned to bound its variances. Use targets of more similar size."
 )
 
 

@@ -3,7 +3,7 @@
 Most arguments are independent of each other. These are not:
 
 1. The budget is `rho`, or `epsilon` with `delta`, or nothing.
-2. `solver="sm2"` needs the optimum over all cells that are told apart. `cell_budgets` and
+2. `solver="sm2"` needs the optimum over all cells that are distinguished. `cell_budgets` and
    `total_error_weight` need this optimum or the family of trees. The product family, in which
    attributes whose product is too large are split, knows only the plain privacy cost and the dual
    solver. So a workload that needs the product family is refused with one of these arguments,
@@ -102,8 +102,8 @@ class DesignRequest:
         except WorkloadError as error:
             if needing and _can_be_analysed(self.workload):
                 raise WorkloadError(
-                    f"{error}; or leave out {' and '.join(needing)}, without which this workload "
-                    "can be designed"
+                    f"{str(error).rstrip('.')}. Or leave out {' and '.join(needing)}: without it, "
+                    "this workload can be designed."
                 ) from None
             raise
 
@@ -142,7 +142,7 @@ class DesignRequest:
         return [name for name, is_given in given.items() if is_given]
 
     def _list_distinct_attributes(self) -> tuple[str, ...]:
-        """List the attributes whose cells the arguments tell apart, by rules 3 and 6."""
+        """List the attributes whose cells the arguments distinguish, by rules 3 and 6."""
         if self.options.solver == "sm2":
             return self.workload.attributes
         periods = self.options.periods
@@ -174,14 +174,16 @@ def check_request(
     """
     budget = _read_budget(rho, epsilon, delta)
     if not isinstance(tolerance, Real) or not LEAST_TOLERANCE <= tolerance < 1:
-        raise BudgetError(f"tolerance = {tolerance!r} must lie between 1e-9 and 1")
+        raise BudgetError(f"tolerance = {tolerance!r} must be between 1e-9 and 1")
     integral = isinstance(max_iterations, Integral) and not isinstance(max_iterations, bool)
     if not integral or max_iterations < 1:
-        raise BudgetError(f"max_iterations = {max_iterations!r} must be an integer, at least 1")
+        raise BudgetError(f"max_iterations = {max_iterations!r} must be an integer of at least 1")
     if not isinstance(refine, (bool, np.bool_)):
         raise InputError(f"refine = {refine!r} must be True or False")
     if progress is not None and not callable(progress):
-        raise InputError(f"progress = {progress!r} must be a function of iterations and gap")
+        raise InputError(
+            f"progress = {progress!r} must be a function of the iterations and the gap"
+        )
     if solver not in SOLVERS:
         raise InputError(f"solver = {solver!r} is unknown. {suggest_nearest(solver, SOLVERS)}")
     # Rounding to integers takes its share of the tolerance, and the bound that measures this loss
@@ -208,8 +210,8 @@ def check_request(
     )
     if request.unit_shapes_structure and (needing := request.list_arguments_for_optimum()):
         raise BudgetError(
-            f"{needing[0]} cannot be combined with the unit of privacy {unit!r}; leave it out, or "
-            "design for fp.AddRemove(records=k)"
+            f"{needing[0]} cannot be combined with the unit of privacy {unit!r}. Leave it out, or "
+            "design for fp.AddRemove(records=k)."
         )
     if periods is not None:
         _check_periods(periods, workload, unit)
@@ -226,7 +228,7 @@ def _check_periods(periods: str, workload: Workload, unit: Unit) -> None:
 
     Raises:
         InputError: The workload does not use it, it is a measure or has one cell only, or a cell of
-            it is no period.
+            it is not a period.
         BudgetError: The unit makes totals public that are known at the end only.
     """
     if periods not in workload.attributes:
@@ -236,24 +238,24 @@ def _check_periods(periods: str, workload: Workload, unit: Unit) -> None:
         )
     if workload.domain[periods].quantities:
         raise InputError(
-            f"periods = {periods!r} names a measure, and the data of a period are records; name an "
-            "attribute that divides records into periods"
+            f"periods = {periods!r} is a measure. Name an attribute that divides the rows into "
+            "periods."
         )
     if workload.domain[periods].size == 1:
         raise InputError(
-            f"periods = {periods!r} names an attribute with one cell, and one period is drawn at "
-            "once; leave periods out, or give the attribute a cell for each period"
+            f"periods = {periods!r} has only one cell, so there would be one period. Leave periods "
+            "out, or give the attribute a cell for each period."
         )
     if not workload.domain.list_names_without_other((periods,)):
         raise InputError(
-            f"periods = {periods!r} names an attribute with a cell for all other values, which is "
-            "no period; leave `other` out"
+            f"periods = {periods!r} has a cell for all other values, which is not a period. Leave "
+            "`other` out of the attribute."
         )
     if isinstance(unit, ReplaceOne):
         raise BudgetError(
-            f"periods cannot be combined with the unit of privacy {unit!r}, whose public totals "
-            "are known only when all periods are over; design for fp.AddRemove(records=2), which "
-            "protects a record that is replaced, too"
+            f"periods cannot be combined with the unit of privacy {unit!r}, because its public "
+            "totals are known only after the last period. Design for fp.AddRemove(records=2), "
+            "which also protects a replaced row."
         )
 
 
@@ -274,7 +276,7 @@ def _read_unit(unit: Unit, workload: Workload) -> Unit:
     """Return a unit of privacy that plans can be designed for.
 
     Raises:
-        InputError: It is no unit of privacy.
+        InputError: It is not a unit of privacy.
         DomainError: It names an attribute that the domain does not have.
         BudgetError: Plans for this unit cannot be designed.
     """

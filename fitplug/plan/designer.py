@@ -30,7 +30,7 @@ _WIDE_GAP = 0.02
 """The gap of Delta from which a slower way to the optimum is tried, where there is one."""
 
 _ULPS = 64
-_OUT_OF_RANGE = "targets and budget lie outside what floats can hold; rescale the queries"
+_OUT_OF_RANGE = "the targets and the budget exceed the range of floats. Rescale the queries."
 
 
 def design(
@@ -55,7 +55,7 @@ def design(
     no more than the budget (Problem 2); see `Plan.scale`.
 
     `cell_budgets`, `total_error_weight` and `solver="sm2"` need the optimum over all cells that
-    queries tell apart; the first two may also be given for one large tree. A workload that is too
+    queries distinguish; the first two may also be given for one large tree. A workload that is too
     large for this can only be designed without these arguments; see "Large domains" in the
     documentation of workloads.
 
@@ -67,19 +67,19 @@ def design(
         periods: The attribute whose cells are periods of time, in their order, for a release that
             is drawn period by period as data arrive (`fitplug.begin_series`). The plan costs
             the same as without, up to rounding: drawing so loses nothing. It needs the optimum
-            over all cells that queries tell apart, and does not go with `fp.ReplaceOne`.
+            over all cells that queries distinguish, and cannot be combined with `fp.ReplaceOne`.
         rho: A budget in rho of zCDP, for one person in the unit; a float is the decimal that
             Python prints. It excludes epsilon and delta.
         epsilon: A budget at `delta`, on the exact curve that `Plan.epsilon` reads.
-        delta: The delta of `epsilon`; the two go together.
+        delta: The delta of `epsilon`, given with it.
         cell_budgets: The largest privacy cost squared that each cell may have, as an array that
             broadcasts to the domain's shape. All targets are scaled by the least common factor
             that keeps the profile within these budgets, and within rho too, if it is given. With
-            the slack of another plan, both releases together cost no more than that plan.
+            the unused budget of another plan, both releases together cost no more than that plan.
         total_error_weight: The lambda >= 0 of the paper's hybrid. At each privacy cost, the largest
             ratio of variance to target plus lambda times the sum of all variances is made least.
-        tolerance: The gap that is wanted: how far rho may be above its certified lower bound,
-            relatively. If it is not reached within `max_iterations`, the best plan is returned
+        tolerance: The largest acceptable gap: the relative distance of rho to its certified lower
+            bound. If it is not reached within `max_iterations`, the best plan is returned
             with its true gap; see `Plan.gap` and `Plan.status`.
         solver: "dual", or "sm2" for the paper's own algorithm, which is slower and may stop
             further above the optimum. The certificate is checked the same way for both.
@@ -98,10 +98,15 @@ def design(
         The plan, whose targets hold for the integer mechanism that will run.
 
     Raises:
-        InputError: An argument is of the wrong kind.
+        InputError: An argument has the wrong type.
         WorkloadError: The workload is too large, or its rank cannot be decided.
         BudgetError: A budget, a weight, the tolerance or the iterations are out of range.
         DesignError: No plan can be certified.
+
+    Example:
+        >>> plan = fp.design(workload, unit=fp.AddRemove(records=2), tolerance=1e-3)
+        >>> plan.gap <= 1e-3
+        True
     """
     request = check_request(
         workload,
@@ -174,7 +179,7 @@ def _design_structure(request: DesignRequest, structure: Structure) -> Plan:
     objective = objective.rescale(scale)
     bound = certify_bound(structure, objective, scale, duals)
     if not bound > 0:
-        raise DesignError("no lower bound could be certified; the targets are too far apart")
+        raise DesignError("no lower bound could be certified. Use targets of more similar size.")
     return Plan(
         workload=structure.workload,
         strategy=strategy,
@@ -249,11 +254,11 @@ def _check_noise(noise_std: float) -> None:
     """Raise BudgetError for noise that 64-bit integers cannot hold, or that protects nobody."""
     if noise_std > LARGEST_NOISE:
         raise BudgetError(
-            "targets this loose, or a rho this small, need more noise than 64-bit integers hold; "
-            "give tighter targets or a larger rho"
+            "targets this loose, or a rho this small, need more noise than 64-bit integers hold. "
+            "Give tighter targets or a larger rho."
         )
     if noise_std < LEAST_NOISE:
         raise BudgetError(
-            "targets this tight, or a rho this large, leave next to no noise, which protects "
-            "nobody; give looser targets or a smaller rho"
+            "targets this tight, or a rho this large, leave almost no noise, which protects "
+            "nobody. Give looser targets or a smaller rho."
         )

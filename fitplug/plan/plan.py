@@ -26,28 +26,33 @@ from fitplug.plan.verification import verify
 
 @dataclass(frozen=True, eq=False)
 class Plan(PlanRecord):
-    """A designed mechanism with its cost, its variances and the proof of how good it is.
+    """A designed mechanism with its cost, its variances and the certificate of its optimality.
 
-    `fitplug.design` makes it, and it cannot be changed. Its fields are those of
+    `fitplug.design` makes it, and it cannot be changed. Its fields are documented in
     `fitplug.plan.plan_record.PlanRecord`.
+
+    Example:
+        >>> plan = fp.design(workload, unit=fp.AddRemove())
+        >>> plan.rho_lower_bound <= plan.rho
+        True
     """
 
     @property
     def status(self) -> str:
-        """A sentence that says whether the tolerance was reached, and what to do if not."""
+        """Whether the tolerance was reached, and what to do if not, as a sentence."""
         return describe_status(self)
 
     @property
     def certificate(self) -> str:
-        """A sentence that says what the lower bound proves."""
+        """What the lower bound proves, as a sentence."""
         return describe_certificate(self)
 
     @cached_property
     def causal_attributes(self) -> tuple[str, ...]:
         """The attributes along which the answers can be drawn period by period.
 
-        That is read from the plan's integers, and `fitplug.design` makes it so with `periods`. An
-        attribute of one cell is none of them.
+        They follow from the plan's integers; `periods` of `fitplug.design` requests one. Attributes
+        with one cell are not included.
         """
         return find_causal_attributes(self)
 
@@ -60,6 +65,11 @@ class Plan(PlanRecord):
 
         Raises:
             WorkloadError: The matrices are too large to hold.
+
+        Example:
+            >>> covariance, basis = plan.sigma()
+            >>> basis.shape[1] == workload.cell_count
+            True
         """
         return build_dense_covariance(self.strategy, self.noise_std)
 
@@ -71,6 +81,10 @@ class Plan(PlanRecord):
         Returns:
             One entry for each block of a plan whose attributes are all symmetric; one entry for
             all answers of any other plan.
+
+        Example:
+            >>> len(plan.mechanisms()) >= 1
+            True
         """
         return self.strategy.list_mechanisms(self.noise_std)
 
@@ -87,6 +101,11 @@ class Plan(PlanRecord):
 
         Raises:
             OSError: The file cannot be written.
+
+        Example:
+            >>> plan.save(folder / "plan.npz")
+            >>> fp.Plan.load(folder / "plan.npz").digest == plan.digest
+            True
         """
         write_plan(self, path)
 
@@ -94,10 +113,10 @@ class Plan(PlanRecord):
     def load(cls, path: str | PathLike[str]) -> Plan:
         """Read a plan from a file that `save` wrote.
 
-        Every claim is verified where that takes about a second at most. Of larger plans the privacy
-        cost is, and `verify` checks the other claims; a release always verifies all of them. The
-        digest in the file names the plan and notices damage. It proves no claim, as whoever edits
-        the file can compute it again.
+        Every claim is verified if this takes at most about a second. For larger plans only the
+        privacy cost is verified; `verify` checks the rest, and a release always verifies all
+        claims. The digest in the file identifies the plan and detects damage. It proves nothing,
+        because anyone who edits the file can compute it again.
 
         Args:
             path: The file.
@@ -106,8 +125,13 @@ class Plan(PlanRecord):
             The plan.
 
         Raises:
-            PlanError: The file is not a plan, it is damaged or edited, it holds more than a plan,
-                or a claim that was verified does not hold.
+            PlanError: The file is not a plan, it is damaged or was edited, or a verified claim does
+                not hold.
+
+        Example:
+            >>> plan.save(folder / "plan.npz")
+            >>> fp.Plan.load(folder / "plan.npz").rho == plan.rho
+            True
         """
         plan, digest = read_plan(path, cls)
         vars(plan)["digest"] = digest  # it was verified just now, and takes long for large plans
@@ -120,7 +144,10 @@ class Plan(PlanRecord):
         of the solver.
 
         Raises:
-            PlanError: A claim does not hold; the message says which one.
+            PlanError: A claim does not hold; the message names it.
+
+        Example:
+            >>> plan.verify()
         """
         with guard_linear_algebra():
             verify(self)
@@ -132,8 +159,12 @@ class Plan(PlanRecord):
             delta: The delta at which epsilon is given.
 
         Returns:
-            What the plan costs, how close this is to the least cost, and for each group the target
-            and the standard deviation of its answers.
+            The plan's cost, how close it is to the least cost, and the target and standard
+            deviation of each group.
+
+        Example:
+            >>> print(plan.summary().splitlines()[0])
+            unit          one record added or removed
         """
         return summarise(self, delta)
 
@@ -142,11 +173,11 @@ class Plan(PlanRecord):
         return describe_groups(self)
 
     def plot(self) -> Figure:
-        """Draw for each group its targets, the accuracy of its answers and its price.
+        """Plot the targets, the accuracy and the price of each group.
 
-        The targets are shown as standard deviations, after the multiplication by `scale`. The price
-        is the group's share of rho; see `fitplug.plan.price_groups`. Of many groups
-        only those with the highest prices are drawn.
+        Targets are shown as standard deviations, after multiplication by `scale`. The price is the
+        group's share of rho; see `fitplug.plan.price_groups`. Of many groups, only the most
+        expensive are plotted.
 
         Returns:
             A figure of matplotlib.

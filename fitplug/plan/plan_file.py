@@ -135,11 +135,11 @@ def read_plan(path: str | PathLike[str], kind: type[AnyPlan]) -> tuple[AnyPlan, 
         with guard_linear_algebra():
             verify_on_reading(plan)
         if plan_digest(plan) != digest:
-            raise PlanError("it holds more than a plan does, or writes it in another form")
+            raise PlanError("it has parts that no plan has, or is not written as fitplug writes it")
     except PlanError as error:
-        raise PlanError(f"{path}: {error}; design the plan again") from None
+        raise PlanError(f"{path}: {error}. Design the plan again.") from None
     except Exception:  # entries that are missing or of another type raise errors of many kinds
-        raise PlanError(f"{path}: the plan file is incomplete; design the plan again") from None
+        raise PlanError(f"{path}: the plan file is incomplete. Design the plan again.") from None
     return plan, digest
 
 
@@ -189,7 +189,7 @@ def read_workload(header: Header, arrays: Arrays) -> Workload:
     ends = list(itertools.accumulate(map(math.prod, shapes), initial=0))
     given, stored = arrays["targets"], arrays["variances"]
     if not len(given) == len(stored) == ends[-1]:
-        raise PlanError("the targets are not numbers of their shapes")
+        raise PlanError("the targets are not numbers of the given shapes")
     numbers = given.tolist()
     for g, described in enumerate(header["groups"]):
         factors: dict[str, Any] = {}
@@ -219,7 +219,7 @@ def read_workload(header: Header, arrays: Arrays) -> Workload:
     differs = ~np.isclose(stored, built.variances, rtol=1.5e-15, atol=0)
     if differs.any():
         name = built.names[bisect.bisect_right(ends, int(np.argmax(differs))) - 1]
-        raise PlanError(f"the targets of {name!r} are not what it says it asked")
+        raise PlanError(f"the target variances of {name!r} do not match its targets")
     return Workload.from_groups(domain, replace(built, variances=stored))
 
 
@@ -230,7 +230,7 @@ def _read_factor(name: str, attribute: Attribute, kind: str, array: Any, labels:
     """
     if labels is not None:
         if kind != "matrix":
-            raise PlanError(f"a query of {name!r} has labels and is no matrix")
+            raise PlanError(f"a query of {name!r} has labels but no matrix")
         try:
             return build_labelled_factor(name, attribute, array, labels)
         except WorkloadError as error:
@@ -257,7 +257,7 @@ def read_strategy(workload: Workload, header: Header, arrays: Arrays) -> Integer
     )
     named = structure.names_in_files
     if named != {key: tuple(header[key]) for key in named}:
-        raise PlanError("the attributes it takes for symmetric are not")
+        raise PlanError("the attributes listed as symmetric are not symmetric")
     names_differences = "records.cells" in arrays
     if names_differences and isinstance(
         structure, (MoveStructure, PersonStructure, PersonTreeStructure)
@@ -288,18 +288,18 @@ def read_contents(path: str | PathLike[str]) -> tuple[Header, Arrays, str]:
         PlanError: The file is not a plan, or it is damaged or edited.
     """
     if not Path(path).is_file():
-        raise PlanError(f"{path}: there is no such plan file; design one first")
+        raise PlanError(f"{path}: the plan file does not exist. Design the plan first.")
     try:
         header, arrays, digest = read_with_digest(path)
         known = header["format"]
     except Exception:  # zip, NumPy and JSON each raise their own kinds on damage
         raise PlanError(
-            f"{path}: this is no plan file, or it is damaged; design it again"
+            f"{path}: this is not a plan file, or it is damaged. Design the plan again."
         ) from None
     if known != FORMAT:
-        raise PlanError(f"{path}: plan format {known} is not {FORMAT}; design the plan again")
+        raise PlanError(f"{path}: plan format {known} is not {FORMAT}. Design the plan again.")
     if digest is None:
-        raise PlanError(f"{path}: the plan was edited after it was designed; design it again")
+        raise PlanError(f"{path}: the plan was edited after the design. Design it again.")
     return header, arrays, digest
 
 

@@ -179,8 +179,8 @@ class PlanRecord:
         """
         if not self.objective.plain:
             raise DesignError(
-                "a plan with cell budgets or a weight on the total error has no lower bound on "
-                "rho; its gap is that of its objective"
+                "a plan with cell budgets or total_error_weight has no lower bound on rho; its gap "
+                "refers to its objective"
             )
         return floor_written(Fraction(self.lower_bound) ** 2 / 2)
 
@@ -273,7 +273,7 @@ class PlanRecord:
             An array that broadcasts to the domain's shape. Attributes whose cells all cost the
             same, since no query uses them or by symmetry, have one cell here (and no axis in a
             domain of more attributes than an array has axes, 64). Its maximum is
-            privacy_cost ** 2. In the product family, which tells no cells apart, it is that
+            privacy_cost ** 2. In the product family, which distinguishes no cells, it is that
             everywhere.
         """
         varying = self.structure.profile_attributes
@@ -291,7 +291,7 @@ class PlanRecord:
 
         Returns:
             Numbers >= 0, rounded down, of the shape of `profile`. They are 0 in the product
-            family, which tells no cells apart.
+            family, which distinguishes no cells.
 
         Raises:
             BudgetError: The unit is not one of records added or removed, anywhere. A difference
@@ -299,8 +299,8 @@ class PlanRecord:
         """
         if not self.unit.is_of_records:
             raise BudgetError(
-                f"plans for this unit of privacy ({self.unit}) have no unused budget by cell; "
-                "design for fp.AddRemove(records=k)"
+                f"plans for this unit of privacy ({self.unit}) have no unused budget per cell. "
+                "Design for fp.AddRemove(records=k)."
             )
         most = floor_float(2 * self.rho_exact)
         return np.maximum((most - self.profile()) * (1 - 2 * UNIT_ROUNDOFF), 0.0)

@@ -62,7 +62,7 @@ def price_groups(plan: PlanRecord) -> Mapping[str, float]:
             targets alone.
     """
     if plan.objective.weight:
-        raise DesignError("a plan with a weight on the total error has no prices")
+        raise DesignError("a plan with total_error_weight has no prices. Leave the weight out.")
     shares = find_family(plan.structure).certifier.share_weight(plan.structure, plan.duals)
     return dict(zip(plan.workload.names, shares.tolist(), strict=True))
 
@@ -91,9 +91,9 @@ _NEXT_TO_NOTHING = 1e-9
 """A smaller overstatement of the privacy cost is that of roundings, which nobody needs to know."""
 
 _REMEDIES = {
-    "reached": "the rest is lost to rounding, so bring targets and coefficients closer together",
+    "reached": "rounding costs the rest: use targets and coefficients of more similar size",
     "exhausted": "raise max_iterations",
-    "stopped": "it was stopped, so let it run on",
+    "stopped": "the design was interrupted: let it run longer",
 }
 
 
@@ -140,7 +140,7 @@ def describe_status(plan: PlanRecord) -> str:
     if plan.gap <= plan.tolerance:
         return f"{describe_gap(plan)}, proven"
     return (
-        f"{format_percent_up(plan.tolerance)} was asked for, and {plan.iterations} iterations "
+        f"you asked for {format_percent_up(plan.tolerance)}, but {plan.iterations} iterations "
         f"reached {format_percent_up(plan.gap)}; {_describe_remedy(plan)}, or accept this gap"
     )
 
@@ -161,7 +161,7 @@ def describe_certificate(plan: PlanRecord) -> str:
     divisor = 2 if plan.objective.budgets is None else 1
     cost, bound = plan.cost**2 / divisor, plan.lower_bound**2 / divisor
     return (
-        f"{plan.objective}: {format_up(cost)}, and no mechanism with Gaussian noise has less than "
+        f"{plan.objective}: {format_up(cost)}; no mechanism with Gaussian noise is below "
         f"{format_down(bound)}"
     )
 
@@ -229,14 +229,14 @@ def summarise(plan: PlanRecord, delta: float) -> str:
 
 
 def has_sums(groups: Sequence[GroupRow]) -> bool:
-    """Return whether the answers of some group are no numbers of records."""
+    """Return whether the answers of some group are not numbers of records."""
     return any(row.quantity != "records" for row in groups)
 
 
 def find_causal_attributes(plan: PlanRecord) -> tuple[str, ...]:
     """Find the attributes along which answers can be drawn period by period."""
     names = (name for name in plan.structure.dense if plan.domain[name].size > 1)
-    # Records are divided between the cells of a measure, so these are no periods.
+    # Records are divided between the cells of a measure, so these are not periods.
     periods = (name for name in names if not plan.domain[name].quantities)
     return tuple(name for name in periods if is_causal(plan.strategy, name))
 
@@ -285,8 +285,8 @@ def format_plan_html(plan: PlanRecord, digest: str) -> str:
         "queries",
         "quantity",
         "target",
-        "std it gets",
-        "of the target",
+        "achieved std",
+        "% of target",
     )
     if not has_sums(groups):
         rows = [(*row[:2], *row[3:]) for row in rows]
@@ -330,7 +330,7 @@ def plot_plan(plan: PlanRecord) -> Figure:
             shares = [100 * priced[row.name] for row in rows]
             right.barh(heights, shares, color=BLUE, height=0.62)
             for height, share in zip(heights, shares, strict=True):
-                text = f"{share:.1f} %"
+                text = f"{share:.1f}%"
                 right.annotate(
                     text, (share, height), (4, 0), textcoords="offset points", va="center"
                 )

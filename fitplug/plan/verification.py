@@ -1,8 +1,9 @@
 """Verification: a plan's claims, recomputed from what it contains by code that knows no solver.
 
-Every claim must equal what is recomputed: integers exactly; floats, which another machine may round
-otherwise, on the safe side by LOOSEST at most, relatively. The tolerance asked for, the iterations
-and how the design ended are information for people: no claim depends on them.
+Every claim must equal the recomputed value. Integers must be equal exactly. Floats, which another
+machine may round differently, may be off to the safe side, relatively by at most LOOSEST. The
+requested tolerance, the iterations and the way the design ended are for information: no claim
+depends on them.
 """
 
 from __future__ import annotations
@@ -48,18 +49,18 @@ def check_form(plan: PlanRecord) -> None:
         if not 0 < number < math.inf:
             raise PlanError("the noise, the scale or the lower bound is not a positive number")
     if not LEAST_NOISE <= plan.noise_std <= LARGEST_NOISE:
-        raise PlanError("the noise is next to none, or more than 64-bit integers hold")
+        raise PlanError("there is almost no noise, or more than 64-bit integers hold")
     unit, squares = strategy.unit_variances, strategy.column_squares
     if unit.shape != (m,) or unit.dtype != np.float64 or not (unit >= 0).all():
-        raise PlanError("the variances are not numbers, one for each query")
+        raise PlanError("the variances are not one number per query")
     if squares.shape != (d,) or squares.dtype != np.float64 or not (squares >= 0).all():
-        raise PlanError("the privacy profile is not a number for each cell")
+        raise PlanError("the privacy profile is not one number per cell")
     if not LEAST_TOLERANCE <= plan.tolerance < 1 or plan.iterations < 0:
         raise PlanError("the tolerance or the number of iterations is out of range")
     if plan.ended not in get_args(Ended):
-        raise PlanError("it does not say how the design ended")
+        raise PlanError("the way the design ended is missing")
     if type(plan.frame) is not Frame:
-        raise PlanError("the frame of the dual weights is not one of the structure's")
+        raise PlanError("the frame of the dual weights does not belong to the structure")
     certifier = find_family(structure).certifier
     certifier.check_form(structure, plan.objective, plan.frame)
     _check_objective(plan.objective, d)
@@ -77,18 +78,18 @@ def check_privacy(plan: PlanRecord) -> None:
     strategy = plan.strategy
     exact, above, records = strategy.confirm_cost()
     if exact != strategy.sensitivity_squared:
-        raise PlanError("the privacy cost is not the one the plan claims")
+        raise PlanError("the privacy cost differs from the plan's claim")
     if strategy.max_records != records:
-        raise PlanError("the number of records it holds is not the one the plan claims")
+        raise PlanError("the number of rows it can hold differs from the plan's claim")
     if records < FEWEST_RECORDS:
-        raise PlanError(f"its integers do not hold {FEWEST_RECORDS:,} records")
+        raise PlanError(f"its integers cannot hold {FEWEST_RECORDS:,} rows")
     if not _is_claimed(strategy.column_squares, above):
-        raise PlanError("the privacy profile is not the one the plan claims")
+        raise PlanError("the privacy profile differs from the plan's claim")
     if not np.array_equal(plan.weights.of_cell < 0, above == 0):
-        raise PlanError("the tiers leave out cells that cost something")
+        raise PlanError("the tiers leave out cells that have a cost")
     budgets = plan.objective.budgets
     if budgets is not None and not (strategy.upper_profile(plan.noise_std) <= budgets).all():
-        raise PlanError("the privacy profile is not within the cell budgets")
+        raise PlanError("the privacy profile exceeds the cell budgets")
 
 
 def verify_on_reading(plan: PlanRecord) -> None:
@@ -120,19 +121,21 @@ def verify(plan: PlanRecord) -> None:
     except (DesignError, ValueError) as error:
         raise PlanError(f"the plan does not prove its claims: {error}") from None
     if not _is_claimed(strategy.unit_variances, variances):
-        raise PlanError("the variances are not those the plan claims")
+        raise PlanError("the variances differ from the plan's claims")
     reached = strategy.upper_variances(plan.noise_std)
     if not meets_targets(reached, plan.scale, structure.targets):
-        raise PlanError("some target is not met")
+        raise PlanError("at least one target is not met")
     if not plan.scale * (1 - LOOSEST) <= float((reached / structure.targets).max()):
-        raise PlanError("the targets are scaled by more, or there is less noise, than need be")
+        raise PlanError(
+            "the targets are scaled by more than necessary, or there is less noise than necessary"
+        )
     # A mechanism meets the targets at this cost, so no true bound is above it.
     highest = max(certified, plan.lower_bound)
     is_above_rho = plan.objective.plain and Fraction(highest) ** 2 > 2 * plan.rho_exact
     if is_above_rho or not highest <= plan.cost:
-        raise PlanError("the lower bound is above the cost of the plan itself")
+        raise PlanError("the lower bound exceeds the plan's own cost")
     if not certified * (1 - LOOSEST) <= plan.lower_bound <= certified:
-        raise PlanError("the lower bound is not the one that the plan's dual weights certify")
+        raise PlanError("the dual weights of the plan do not certify its lower bound")
 
 
 def _is_claimed(bounds: AnyArray, proven: AnyArray) -> bool:
@@ -144,9 +147,9 @@ def _check_objective(objective: Objective, d: int) -> None:
     """Check that budgets and the weight of the total error are in range."""
     budgets = objective.budgets
     if budgets is not None and (budgets.shape != (d,) or not _are_positive(budgets)):
-        raise PlanError("the cell budgets are not positive numbers, one for each cell")
+        raise PlanError("the cell budgets are not one positive number per cell")
     if not 0 <= objective.weight < math.inf:
-        raise PlanError("the weight of the total squared error is not a number from 0 up")
+        raise PlanError("total_error_weight is not a number of at least 0")
 
 
 def _check_tiers(tiers: Tiers, cells: int, d: int, m: int) -> None:

@@ -1,4 +1,4 @@
-"""Checks of the numbers that say a budget: rho, epsilon, delta, and the records of a person."""
+"""Checks of the numbers that say a budget: rho, epsilon, delta, and a person's records."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def read_rho(rho: ExactNumber) -> Fraction:
     """Read a rho that a person writes, such as 0.1 for one tenth: see `read_exact_number`.
 
     Raises:
-        BudgetError: `rho` is no number from 1e-30 to 1e12.
+        BudgetError: `rho` is not a number from 1e-30 to 1e12.
     """
     exact = read_exact_number(rho) if _is_plain_number(rho) or type(rho) in _EXACT else None
     if exact is None or exact <= 0:
         raise BudgetError(f"rho = {rho!r} must be a finite number greater than zero")
     if not _LEAST_RHO <= exact <= _LARGEST_RHO:
-        raise BudgetError(f"rho = {rho!r} must lie between 1e-30 and 1e+12")
+        raise BudgetError(f"rho = {rho!r} must be between 1e-30 and 1e+12")
     return exact
 
 
@@ -35,7 +35,7 @@ def check_epsilon(epsilon: float) -> None:
     """Check that 1e-20 <= epsilon <= 1e9.
 
     Raises:
-        BudgetError: `epsilon` is no such number.
+        BudgetError: `epsilon` is not such a number.
     """
     _check_range("epsilon", epsilon, 1e-20, 1e9)
 
@@ -44,10 +44,10 @@ def check_delta(delta: float) -> None:
     """Check that 1e-300 <= delta < 1.
 
     Raises:
-        BudgetError: `delta` is no such number.
+        BudgetError: `delta` is not such a number.
     """
     if not _is_plain_number(delta) or not 0 < delta < 1:
-        raise BudgetError(f"delta = {delta!r} must lie strictly between 0 and 1")
+        raise BudgetError(f"delta = {delta!r} must be between 0 and 1, both excluded")
     _check_range("delta", delta, 1e-300, 1.0)
 
 
@@ -60,7 +60,7 @@ def check_budget(rho: object, epsilon: object, delta: object) -> None:
     if rho is not None and (epsilon is not None or delta is not None):
         raise BudgetError("give rho, or epsilon with delta, not both")
     if (epsilon is None) != (delta is None):
-        raise BudgetError("epsilon and delta go together; give both, or rho")
+        raise BudgetError("epsilon needs delta, and delta needs epsilon. Give both, or give rho.")
 
 
 def _check_range(name: str, value: float, low: float, high: float) -> None:
@@ -68,7 +68,7 @@ def _check_range(name: str, value: float, low: float, high: float) -> None:
     if not _is_plain_number(value) or not 0 < value < math.inf:
         raise BudgetError(f"{name} = {value!r} must be a finite number greater than zero")
     if not low <= value <= high:
-        raise BudgetError(f"{name} = {value!r} must lie between {low:g} and {high:g}")
+        raise BudgetError(f"{name} = {value!r} must be between {low:g} and {high:g}")
 
 
 def _is_plain_number(value: Any) -> bool:

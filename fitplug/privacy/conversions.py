@@ -129,8 +129,8 @@ def rho_at(epsilon: float, delta: float, loss: CurveLoss | None = None) -> float
         rho = _lower_until(rho, lambda cost: epsilon_at(cost, delta, loss) <= epsilon)
     if rho < _SMALLEST_COST**2 / 2:
         raise BudgetError(
-            f"epsilon = {epsilon!r} at delta = {delta!r} leaves a rho below "
-            f"{_SMALLEST_COST**2 / 2:g}: give more of one of them"
+            f"epsilon = {epsilon!r} at delta = {delta!r} allows less than the least rho, "
+            f"{_SMALLEST_COST**2 / 2:g}. Raise epsilon or delta."
         )
     return rho
 
@@ -139,8 +139,8 @@ def rho_of_budget(epsilon: float, delta: float, loss: CurveLoss = CONTINUOUS) ->
     """Compute the rho that a budget of (epsilon, delta) allows for Gaussian noise, rounded down.
 
     Room is left for the usual loss, a billionth of rho, so that this is one number for almost all
-    plans and ledgers. A larger loss leaves what a ledger leaves for it, or what the conversion from
-    rho alone gives if that is more.
+    plans and ledgers. For a larger loss, the result is the larger of two numbers: the rho that a
+    ledger allows for it, and the rho of the conversion from rho alone.
 
     Args:
         epsilon: The epsilon of the budget.

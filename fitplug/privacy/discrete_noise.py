@@ -91,7 +91,7 @@ class DiscreteNoise:
         InputError: sigma is not a finite number above 0, or k not an integer from 1 to 2^63 - 1.
 
     Example:
-        >>> DiscreteNoise(1000.0, 50).loss.stretch < 1 + 4e-6
+        >>> fp.DiscreteNoise(1000.0, 50).loss.stretch < 1 + 4e-6
         True
     """
 
@@ -104,7 +104,7 @@ class DiscreteNoise:
         if std is None or not 0 < std <= sys.float_info.max or not is_count:
             raise InputError(
                 f"noise_std = {self.noise_std!r} must be a finite number above 0, and answers = "
-                f"{self.answers!r} an integer from 1 to 2^63 - 1"
+                f"{self.answers!r} must be an integer from 1 to 2^63 - 1"
             )
         # A ledger hashes both, and reads them back as these types.
         object.__setattr__(self, "noise_std", float(std))

@@ -41,19 +41,24 @@ MOST_ENTRIES = 10_000_000
 
 @dataclass(frozen=True, eq=False)
 class DisplayTables:
-    """Tables of one histogram without negative counts: for showing, not for statistics.
+    """Tables of one nonnegative histogram: for display, not for statistics.
 
     The tables are biased, so they have no variances and no intervals.
 
     Attributes:
-        release: The unbiased release that the tables were made of, which is the one for statistics.
+        release: The unbiased release that the tables were made from; use it for statistics.
         method: "nonnegative", or "integers" if the counts are integers too.
-        totals: The public numbers that are kept.
-        histogram: A histogram that all tables are of, with an axis for each attribute of the
-            workload. Where the queries do not distinguish cells, it is one of many.
+        totals: The public numbers that the tables keep.
+        histogram: The histogram of all tables, with an axis for each attribute of the workload.
+            Where the queries do not distinguish cells, other histograms fit as well.
         by_steps: Whether the release is large, so that the histogram was made from the total down
             (`fitplug.releases.stepwise_adjustment`) instead of by least squares over all cells.
         biased: True.
+
+    Example:
+        >>> shown = release.integers()
+        >>> shown.method
+        'integers'
     """
 
     release: NoisyAnswers
@@ -133,8 +138,8 @@ def make_integers(release: NoisyAnswers, totals: Mapping[str, int]) -> DisplayTa
     measures = tuple(name for name in measures if release.plan.domain[name].quantities)
     if measures:
         raise WorkloadError(
-            f"tables of integers are not made beside sums of {measures[0]}, as a record is divided "
-            "between two cells of a measure; use nonnegative()"
+            f"integer tables are not available with sums of {measures[0]}, because a row is "
+            "divided between two cells of a measure. Use nonnegative()."
         )
     for name, value in totals.items():
         if isinstance(value, (float, np.floating)) and not float(value).is_integer():
@@ -148,7 +153,7 @@ def make_integers(release: NoisyAnswers, totals: Mapping[str, int]) -> DisplayTa
         rounded = round_to_integers(_scale_strategy(release), real, E, values)
     except NoSolutionError:
         raise WorkloadError(
-            f"no counts rounded up or down have the totals {dict(totals)}; give fewer totals"
+            f"no rounded counts have the totals {dict(totals)}. Give fewer totals."
         ) from None
     histogram = rounded.reshape(workload.shape)
     return DisplayTables(release, "integers", MappingProxyType(dict(totals)), histogram)
@@ -158,8 +163,8 @@ def _check_unit(release: NoisyAnswers) -> None:
     """Raise WorkloadError where totals are public, which least squares here does not know."""
     if release.plan.structure.public_attributes is not None:
         raise WorkloadError(
-            "tables without negative counts are not made for plans whose unit of privacy has "
-            f"public totals ({release.plan.unit}); use the unbiased estimates"
+            "nonnegative tables are not available for plans with public totals "
+            f"({release.plan.unit}). Use the unbiased estimates."
         )
 
 
@@ -177,17 +182,17 @@ def _adjust_stepwise(
     if finest is None:
         raise WorkloadError(
             f"{release.plan.strategy.size} answers over {workload.cell_count} cells are too many "
-            f"to adjust together, at most {MOST_ENTRIES:,} answers times cells, and no group lists "
-            "all cells (with one measure: no two list counts and sums of the same cells), which "
-            "large releases are adjusted by; show the release as it is, or release tables of fewer "
-            "attributes by a plan of their own"
+            f"to adjust together (at most {MOST_ENTRIES:,} answers times cells), and no group "
+            "lists all cells, which the adjustment of large releases needs (with a measure: two "
+            "groups, of the counts and the sums of the same cells). Show the unbiased estimates, "
+            "or release tables of fewer attributes with a separate plan."
         )
     for name in totals:
         whole = name in workload.positions and workload[name].size == 1
         if not whole or workload[name].attributes or len(totals) > 1:
             raise WorkloadError(
-                f"total {name!r} cannot be kept by a release this large; give the number of all "
-                "records alone, by the name of its group"
+                f"a release this large cannot be adjusted to the total {name!r}. Give only the "
+                "number of all rows, by the name of its group."
             )
     _check_numbers(totals)
     histogram = adjust_stepwise(
@@ -204,13 +209,12 @@ def _solve(release: NoisyAnswers, E: FloatArray, values: FloatArray) -> FloatArr
         return solve_nonnegative(_scale_strategy(release), scaled, E, values)
     except NoSolutionError:
         raise WorkloadError(
-            "no histogram without negative counts has all the totals given; check that they "
-            "agree with each other"
+            "no nonnegative histogram has all the given totals. Check that they agree with each "
+            "other."
         ) from None
     except RuntimeError:  # SciPy's solvers, out of iterations
         raise FitplugError(
-            "the least squares without negative counts did not end; adjust a release of fewer "
-            "answers"
+            "nonnegative least squares did not converge. Adjust a release with fewer answers."
         ) from None
 
 
@@ -241,12 +245,12 @@ def _read_total(workload: Workload, name: str) -> DenseTerms:
         shape = workload[name].shape
         if workload[name].size > 1:
             raise WorkloadError(
-                f"total {name!r} has {workload[name].size} answers; name one by an expression"
+                f"total {name!r} has {workload[name].size} answers. Select one with an expression."
             )
         return {name: np.ones(shape)}
     expression = parse(workload, name)
     if isinstance(expression, Quotient):
-        raise WorkloadError(f"total {name!r} is a ratio; give a count")
+        raise WorkloadError(f"total {name!r} is a ratio. Give a count.")
     return expression
 
 

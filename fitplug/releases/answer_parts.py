@@ -141,12 +141,12 @@ def read_checked(folder: Place, name: str, digest: str) -> bytes:
         content = folder.read(name)
     except FileNotFoundError:
         raise InputError(
-            f"{folder}/{name} is missing; a release is read from its whole folder"
+            f"{folder}/{name} is missing. A release needs all files of its folder."
         ) from None
     if hash_content(content) != digest:
         raise InputError(
-            f"{folder}/{name} is damaged, was edited, or is another part; get the folder again "
-            "from whoever released it"
+            f"{folder}/{name} is damaged, was edited or belongs to another part. Get the folder "
+            "again from its publisher."
         )
     return content
 
@@ -203,7 +203,7 @@ class PartedAnswers:
             chosen = np.arange(*chosen.indices(self.size), dtype=np.int64)
         numbers = np.asarray(chosen)
         if numbers.dtype.kind not in "iu" and numbers.size:
-            raise IndexError("answers are read by slices, numbers or arrays of numbers")
+            raise IndexError("index answers by slices, integers or arrays of integers")
         numbers = np.where(numbers < 0, numbers + self.size, numbers).astype(np.int64)
         if numbers.size and not 0 <= int(numbers.min()) <= int(numbers.max()) < self.size:
             raise IndexError(f"there are {self.size} answers")
@@ -300,6 +300,6 @@ def _decode_part(content: bytes, name: str, size: int) -> IntArray:
             raise ValueError("more than the array")
     except Exception:  # NumPy raises many kinds of errors on damage
         raise InputError(
-            f"{name} is no part of {size} answers; get the folder again from whoever released it"
+            f"{name} is not a part of {size} answers. Get the folder again from its publisher."
         ) from None
     return read.astype(np.int64)

@@ -96,7 +96,9 @@ def estimate_all(
 ) -> Estimates:
     """Estimate several combinations with their covariance: see `Release.estimate_all`."""
     if isinstance(asked, str) or not isinstance(asked, (Mapping, Sequence)) or not asked:
-        raise WorkloadError("estimate_all needs a mapping of names to combinations, or a list")
+        raise WorkloadError(
+            "estimate_all needs a mapping of names to expressions, or a list of expressions"
+        )
     named: Mapping[str, Any] = asked if isinstance(asked, Mapping) else _name_expressions(asked)
     reader = Expressions(release.plan.workload)
     expressions = [_read_named(reader, name, text) for name, text in named.items()]
@@ -253,9 +255,9 @@ def _name_expressions(expressions: Sequence[str]) -> dict[str, str]:
     named: dict[str, str] = {}
     for text in expressions:
         if not isinstance(text, str):
-            raise WorkloadError(f"{text!r} has no name; give a mapping, or a list of expressions")
+            raise WorkloadError(f"{text!r} has no name. Give a mapping, or a list of expressions.")
         if text in named:
-            raise WorkloadError(f"{text!r} is listed twice; give each expression once")
+            raise WorkloadError(f"{text!r} is listed twice. Give each expression once.")
         named[text] = text
     return named
 
@@ -278,7 +280,7 @@ def _check_denominator(below: Estimate) -> None:
     """Raise WorkloadError if a denominator is too near to zero for a ratio."""
     if _is_near_zero(below):
         raise WorkloadError(
-            f"the denominator is estimated as {below.value:.4g} with std {below.std:.4g}, less "
-            f"than {LEAST_STDS:g} stds from zero: its ratio has no meaningful std; ask for "
-            "numerator and denominator apart"
+            f"the denominator is {below.value:.4g} with std {below.std:.4g}, less than "
+            f"{LEAST_STDS:g} stds from zero, so the ratio has no meaningful std. Estimate "
+            "numerator and denominator separately."
         )

@@ -22,7 +22,7 @@ _HEADINGS = "estimate of", "value", "std", "95% interval"
 
 
 class EstimatedNumber:
-    """What an expression asks for: a sum of answers, a ratio of two, or a formula of several.
+    """The estimate of an expression: a sum of answers, a ratio of two sums, or a formula.
 
     Attributes:
         value: The estimate.
@@ -78,11 +78,17 @@ class _Estimate(NamedTuple):
 
 
 class Estimate(_Estimate, EstimatedNumber):
-    """A linear combination of released answers, a pair.
+    """A linear combination of released answers.
 
     Attributes:
         value: The unbiased estimate.
         std: The exact standard deviation of its noise.
+
+    Example:
+        >>> total = release.estimate("total")
+        >>> low, high = total.interval(0.9)
+        >>> low < total.value < high
+        True
     """
 
     __repr__ = EstimatedNumber.__repr__
@@ -92,10 +98,9 @@ class Estimate(_Estimate, EstimatedNumber):
 class Ratio(EstimatedNumber):
     """A ratio of two linear combinations of released answers.
 
-    The value and the standard deviation are nan if the denominator is too near to zero for them to
-    mean anything. The interval has a meaning even then: it is Fieller's, which is not symmetric
-    around the value. Its ends are -inf and inf if the denominator is within its margin of error of
-    zero, so that no bounds of the ratio are known.
+    The value and the standard deviation are nan if the denominator is too close to zero. The
+    interval is Fieller's and remains valid; it is not symmetric around the value. Its ends are -inf
+    and inf if zero lies within the margin of error of the denominator.
 
     Attributes:
         value: The ratio of the two estimates.
@@ -103,6 +108,11 @@ class Ratio(EstimatedNumber):
         numerator: The combination above.
         denominator: The combination below.
         covariance: The covariance of the two.
+
+    Example:
+        >>> share = release.estimate("'sex x age'[sex = 1] / total")
+        >>> share.approximate
+        True
     """
 
     value: float
@@ -126,13 +136,18 @@ class Ratio(EstimatedNumber):
 class Approximation(EstimatedNumber):
     """A formula of released answers, such as a difference of ratios, by the delta method.
 
-    The value and the standard deviation are nan if a denominator is too near to zero for them to
-    mean anything. The interval covers the exact value with about its probability.
+    The value and the standard deviation are nan if a denominator is too close to zero. The
+    interval covers the exact value with approximately its confidence.
 
     Attributes:
         value: The formula of the estimates.
         std: The standard deviation by the delta method.
         denominators: The linear combinations that something is divided by.
+
+    Example:
+        >>> text = "'sex x age'[sex = 1] / total - 'sex x age'[sex = 2] / 'sex x age'[sex = 1]"
+        >>> type(release.estimate(text)).__name__
+        'Approximation'
     """
 
     value: float
@@ -143,7 +158,7 @@ class Approximation(EstimatedNumber):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Estimates:
-    """Several combinations of released answers, with their joint covariance.
+    """Estimates of several expressions, with their joint covariance.
 
     Attributes:
         names: The names of the combinations, k of them.
@@ -152,6 +167,11 @@ class Estimates:
             of ratios and formulas are those of the delta method.
         approximate: Which combinations are ratios or formulas (k,).
         each: The combinations by themselves (k,).
+
+    Example:
+        >>> both = release.estimate_all(["total", "'sex x age'[sex = 1]"])
+        >>> both.values.shape, both.covariance.shape
+        ((2,), (2, 2))
     """
 
     names: tuple[str, ...]

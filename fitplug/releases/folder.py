@@ -94,7 +94,7 @@ def write_folder(
         with fill_new_folder(place.path) as partial:
             _write_all(release, LocalPlace(partial), confidence, most)
     elif place.list_sizes() or read_digest(place) is not None:
-        raise InputError(f"{place} is there already; name a folder that is new or empty")
+        raise InputError(f"{place} already exists. Name a folder that is new or empty.")
     else:
         _write_all(release, place, confidence, most)
 
@@ -217,8 +217,9 @@ def publish_folder(
             # A late writer may have replaced the file since. It cannot replace what is linked.
             if digest is not None and hash_content(target.read_bytes()) != digest:
                 raise InputError(
-                    f"{name} of the release for {directory} was replaced after it was listed; "
-                    "the release is not finished: run the same again, which charges nothing more"
+                    f"{name} of the release for {directory} was replaced after it was listed, so "
+                    "the release is not finished. Run the same command again; it charges nothing "
+                    "more."
                 )
         mode = partial.stat().st_mode & 0o777  # as the umask of this process has it
         for path in partial.rglob("*"):
@@ -276,11 +277,13 @@ def _check_sizes(folder: Place, expected: Mapping[str, int]) -> None:
     sizes = folder.list_sizes()
     for name, size in expected.items():
         if name not in sizes:
-            raise InputError(f"{folder}/{name} is missing; a release is read from its whole folder")
+            raise InputError(
+                f"{folder}/{name} is missing. A release needs all files of its folder."
+            )
         if sizes[name] != size:
             raise InputError(
-                f"{folder}/{name} has {sizes[name]} bytes instead of {size}; get the folder again "
-                "from whoever released it"
+                f"{folder}/{name} has {sizes[name]} bytes instead of {size}. Get the folder again "
+                "from its publisher."
             )
 
 
@@ -292,7 +295,7 @@ def _open(folder: Place) -> tuple[PartedAnswers, PartedTables, dict[str, Any]]:
         digests = {name: str(files[name]) for name in (PLAN, TABLES, _MANIFEST)}
     except (KeyError, TypeError):
         raise InputError(
-            f"{folder}/{RECORD} is damaged; get the folder again from whoever released it"
+            f"{folder}/{RECORD} is damaged. Get the folder again from its publisher."
         ) from None
     with _read_plan(folder, digests[PLAN]) as path:
         plan = Plan.load(path)
@@ -302,7 +305,8 @@ def _open(folder: Place) -> tuple[PartedAnswers, PartedTables, dict[str, Any]]:
     tables = decode_tables(folder, plan.workload, content)
     if not record["answers_digest"] == tables.answers_digest == digest == digests[_MANIFEST]:
         raise InputError(
-            f"{folder}/{RECORD} is of other answers than {_MANIFEST}; use the files of one folder"
+            f"{folder}/{RECORD} and {_MANIFEST} belong to different releases. Use the files of one "
+            "folder."
         )
     answers: PartedAnswers = fields.pop("answers")
     return answers, tables, fields
@@ -315,21 +319,23 @@ def _read_record(folder: Place) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         if isinstance(folder, LocalPlace) and not folder.path.is_dir():
             raise InputError(
-                f"{folder}: there is no such release folder; name the folder of one"
+                f"{folder}: this release folder does not exist. Name the folder of a release."
             ) from None
         raise InputError(
-            f"{folder}: {RECORD} is missing; the folder is not, or not yet, a complete release"
+            f"{folder}: {RECORD} is missing, so this is not a complete release. If it is still "
+            "being written, wait until it is done."
         ) from None
     try:
         record = json.loads(content)
         kind, version, _, _ = (record[k] for k in ("kind", "format", "files", "answers_digest"))
     except Exception:  # JSON and types each raise their own kinds on damage
         raise InputError(
-            f"{folder}/{RECORD} is damaged; get the folder again from whoever released it"
+            f"{folder}/{RECORD} is damaged. Get the folder again from its publisher."
         ) from None
     if (kind, version) != (_KIND, _FORMAT):
         raise InputError(
-            f"{folder}/{RECORD}: a release of format {version!r}; this fitplug reads {_FORMAT}"
+            f"{folder}/{RECORD}: the release has format {version!r}, but this fitplug reads format "
+            f"{_FORMAT}. Use the version of fitplug that wrote it."
         )
     assert isinstance(record, dict)
     return record

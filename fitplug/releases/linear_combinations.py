@@ -127,8 +127,8 @@ def compute_covariance(release: NoisyAnswers, several: Sequence[Terms]) -> Float
     if any(_is_boxed(release, terms) for terms in several):
         if not all(_has_boxes(terms) for terms in several):
             raise WorkloadError(
-                "coefficients of groups this large are not combined with others; ask for all by "
-                "expressions"
+                "coefficients of groups this large cannot be combined with others. Use expressions "
+                "for all of them."
             )
         combined = plan.strategy.combine_products([_list_boxes(one) for one in several])
     else:
@@ -151,7 +151,7 @@ def _read_coefficients(expressions: Expressions, asked: Mapping[str, npt.ArrayLi
     """Read coefficients by group, which are broadcast to the group's shape."""
     if not isinstance(asked, Mapping):
         raise WorkloadError(
-            f"{asked!r} is no combination; give an expression or coefficients by group"
+            f"{asked!r} is not an expression. Give an expression, or coefficients by group."
         )
     workload = expressions.selector.workload
     terms: dict[str, SparseCoefficients] = {}
@@ -165,7 +165,8 @@ def _read_coefficients(expressions: Expressions, asked: Mapping[str, npt.ArrayLi
             flat = np.broadcast_to(array, shape).ravel()
         except ValueError:
             raise WorkloadError(
-                f"coefficients of {name!r} have shape {array.shape}, the group's is {shape}"
+                f"coefficients of {name!r} have shape {array.shape}, but the group has shape "
+                f"{shape}"
             ) from None
         nonzero = np.flatnonzero(flat)
         terms[name] = SparseCoefficients(nonzero, flat[nonzero])

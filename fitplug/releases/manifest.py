@@ -104,13 +104,12 @@ def read_manifest_header(name: str, content: bytes, kind: str, version: int) -> 
         header = json.loads(content)
         actual_kind, actual_version = header["kind"], header["format"]
     except Exception:  # JSON and types each raise their own kinds on damage
-        raise InputError(
-            f"{name} is damaged; get the folder again from whoever released it"
-        ) from None
+        raise InputError(f"{name} is damaged. Get the folder again from its publisher.") from None
     if (actual_kind, actual_version) != (kind, version):
         what = kind.partition(" ")[0]
         raise InputError(
-            f"{name}: {what} of format {actual_version!r}; this fitplug reads {version}"
+            f"{name}: the format {actual_version!r} of the {what} is not {version}. Use the "
+            "version of fitplug that wrote it."
         )
     assert isinstance(header, dict)
     return header
@@ -141,7 +140,7 @@ def write_parts(folder: Place, release: NoisyAnswers, most: int = PART) -> list[
     parts = []
     for part, values in _cut_answers(release, most):
         if not write_answers_part(folder, part.number, values).is_mine:
-            raise InputError(f"{folder} is there already; name a folder that is new or empty")
+            raise InputError(f"{folder} already exists. Name a folder that is new or empty.")
         parts.append(part)
     return parts
 
@@ -209,7 +208,9 @@ def write_manifest(
     fields, digest = read_manifest(folder, release.plan, period)
     earlier: PartedAnswers = fields["answers"]
     if [part.digest for part in earlier.parts] != [part.digest for part in parts]:
-        raise InputError(f"{answers}/{MANIFEST} is of other answers; name a folder that is new")
+        raise InputError(
+            f"{answers}/{MANIFEST} belongs to other answers. Name a folder that is new or empty."
+        )
     return earlier, digest
 
 
@@ -235,12 +236,14 @@ def read_manifest(
     try:
         content = folder.join(ANSWER_PARTS).read(MANIFEST)
     except FileNotFoundError:
-        raise InputError(f"{name} is missing; a release is read from its whole folder") from None
+        raise InputError(f"{name} is missing. A release needs all files of its folder.") from None
     header = read_manifest_header(name, content, _KIND, _FORMAT)
     if header.get("plan_digest") != plan.digest:
-        raise InputError(f"{name} is of another plan than {PLAN}; use the files of one folder")
+        raise InputError(
+            f"{name} and {PLAN} belong to different plans. Use the files of one folder."
+        )
     if header.get("period") != (None if period is None else vars(period)):
-        raise InputError(f"{name} is of another series, or of another period")
+        raise InputError(f"{name} belongs to another series or period")
     try:
         parts = [_parse_part(k, one) for k, one in enumerate(header["parts"])]
         _check_places(plan, parts, period)
@@ -248,8 +251,8 @@ def read_manifest(
         fields = _parse_fields(plan, header) | {"answers": answers}
     except Exception:  # entries that are missing or of another type raise many kinds of errors
         raise InputError(
-            f"{name}: the answers and what is said of them do not agree; get the folder again "
-            "from whoever released it"
+            f"{name}: the answers do not match their description. Get the folder again from its "
+            "publisher."
         ) from None
     return fields, hash_content(content)
 
@@ -286,7 +289,7 @@ def _check_places(plan: Plan, parts: Sequence[AnswersPart], period: Period | Non
     size = plan.strategy.released_size
     if period is not None:
         if [part.place for part in parts] != [period.place_answers(plan)]:
-            raise InputError("the answers of a period are not those of the plan")
+            raise InputError("the answers of a period do not belong to the plan")
         return
     strides = [stride for part in parts for stride in part.place]
     fits = sum(part.size for part in parts) == size
@@ -297,7 +300,7 @@ def _check_places(plan: Plan, parts: Sequence[AnswersPart], period: Period | Non
             fits and min(one.shape, default=0) >= 0 and (not one.size or 0 <= first < end <= size)
         )
     if not fits:
-        raise InputError(f"the parts do not have each of {size} answers once")
+        raise InputError(f"the parts do not contain each of {size} answers exactly once")
 
 
 def _describe_fields(release: NoisyAnswers) -> Header:
@@ -355,7 +358,7 @@ def _parse_fields(plan: Plan, header: Header) -> dict[str, Any]:
     exact = plan.strategy.compute_rho(plan.noise_std * noise_scale)
     # The rho of a release is rounded up, by little.
     if noise_scale <= 0 or not exact <= Fraction(rho) <= exact * (1 + Fraction(1, 10**9)):
-        raise PlanError("not what these answers cost")
+        raise PlanError("not the cost of these answers")
     entry = _read_entry(header["entry"])
     if entry is not None and entry.plan_digest != plan.digest:
         raise PlanError("a charge for another plan")

@@ -25,7 +25,7 @@ from fitplug.privacy import DiscreteNoise, epsilon_at
 from fitplug.workload import DEFAULT_CONFIDENCE, find_quantile
 
 Limited: TypeAlias = Literal["declared", "enforced"]
-"""Why a person has at most so many rows.
+"""The source of the limit on the rows per person.
 
 "declared": nobody checked it, and every row was counted. "enforced": the count left out the rows
 above the limit.
@@ -47,7 +47,7 @@ def describe_population(
 
     Args:
         records: The largest number of rows of one person.
-        limited: Why a person has at most so many rows; None if it is not known.
+        limited: The source of the limit on the rows per person; None if it is not known.
         unit: What all rows of one contributor stand for.
         outside: The attributes that the plan does not use and by whose values rows were left out.
         apart: How the rows of one person are apart, in words that follow their number.
@@ -57,8 +57,8 @@ def describe_population(
     if not outside:
         return description
     return (
-        f"{description} The counts were made for other queries too: rows with a value outside "
-        f"the domain of {', '.join(outside)} are in no estimate either."
+        f"{description} The counts were also made for other queries: rows with a value outside the "
+        f"domain of {', '.join(outside)} are in no estimate either."
     )
 
 
@@ -73,7 +73,7 @@ def describe_planned_population(
     if limited == "enforced":
         return (
             f"Counting will keep at most {_name_rows(records)} per person{apart}, and no row "
-            "without an identifier. The answers will be about the rows kept, not about all rows."
+            "without an identifier. The answers will describe the rows kept, not all rows."
         )
     assumption = describe_assumption(records, apart=apart, rows=rows, checks="does not")
     return f"Every matching row will be counted. {assumption}"
@@ -110,10 +110,9 @@ def _describe_rows_counted(
         total = f", so a total is a number of {unit}s" if records == 1 else ""
         return (
             f"Counting kept at most {_name_rows(records)} per {unit}{apart}{total}. Rows without "
-            "an identifier were not counted. The "
-            "estimates, their standard deviations and their intervals are about the rows kept, not "
-            "about all rows: how many were left out is not known from this release, and an "
-            "interval need not cover the count of all rows."
+            "an identifier were not counted. The estimates, their standard deviations and their "
+            "intervals describe the rows kept, not all rows. This release does not show how many "
+            "rows were left out, and an interval may miss the count of all rows."
         )
     counted = (
         "Every matching row was counted."
@@ -325,9 +324,9 @@ class NoisyAnswers:
         The intervals use quantiles of the Gaussian distribution, and the noise is discrete
         Gaussian. The difference is negligible for the noise that plans usually have: the standard
         deviation `noise_std` of the integer answers is then far above 10. If it is 10 or more,
-        an interval of 95 % around an estimate that depends on one noisy answer covers the exact
-        answer with a probability between 94.4 % and 95.6 %. If it is 1, the least that a plan may
-        have, that probability is only about 88 %.
+        an interval of 95% around an estimate that depends on one noisy answer covers the exact
+        answer with a probability between 94.4% and 95.6%. If it is 1, the least that a plan may
+        have, that probability is only about 88%.
 
         The interval is for the exact answer over the rows that were counted. If a limit left out
         rows of persons with many, it need not cover the answer over all rows. `population`

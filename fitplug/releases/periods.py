@@ -122,8 +122,8 @@ class PartialRelease(NoisyAnswers):
         """Raise WorkloadError if a combination used answers that are not known."""
         if np.isnan(values).any():
             raise WorkloadError(
-                f"the combination uses answers of periods of {self.periods} that are not drawn "
-                f"yet; {self.drawn} of {self.period_count} are"
+                f"the expression uses answers of {self.periods} periods that are not drawn yet; "
+                f"{self.drawn} of {self.period_count} are drawn"
             )
 
     def _find_known(self, g: int) -> AnyArray:
@@ -185,7 +185,10 @@ def read_period_answers(folder: Place, plan: Plan, period: Period) -> tuple[Peri
     fields["answers"] = fields["answers"].read_part(0)
     described = {name: fields[name] for name in _FIELDS}
     if described["seal"] is None or described["limited"] is None:
-        raise InputError(f"{folder}: the answers of this period have no seal")
+        raise InputError(
+            f"{folder}: the answers of this period have no seal. Get the folder again from its "
+            "publisher."
+        )
     return PeriodAnswers(period, **described), digest
 
 
@@ -208,7 +211,7 @@ def join_periods(
     for period_answers in drawn:
         mine = dates == period_answers.period.index
         if period_answers.answers.shape != (int(mine.sum()),):
-            raise InputError("the answers of a period are not those of the plan")
+            raise InputError("the answers of a period do not belong to the plan")
         answers[mine] = period_answers.answers
     labels = plan.domain[periods].labels
     is_enforced = all(period_answers.limited == "enforced" for period_answers in drawn)
@@ -269,10 +272,12 @@ def check_period_tables(release: PartialRelease, folder: Path, digest: str) -> N
         except ImportError:
             raise
         except Exception:  # pyarrow raises many kinds on damage
-            raise InputError(f"{path} is missing or damaged; get the folder again") from None
+            raise InputError(
+                f"{path} is missing or damaged. Get the folder again from its publisher."
+            ) from None
         said["fitplug.answers_digest"] = digest
         if not are_equal_tables(table, make_arrow(expected, said)):
-            raise InputError(f"{path}: the table does not say what the answers do; it was edited")
+            raise InputError(f"{path}: the table does not match the answers. It was edited.")
 
 
 def _describe_rows(rows: Sequence[str | None], labels: Sequence[str]) -> str | None:

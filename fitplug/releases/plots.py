@@ -98,10 +98,10 @@ def plot_release(
         kind = "map" if regions is not None else _choose_kind(shown)
     if kind == "map":
         if regions is None:
-            raise WorkloadError("A map needs regions=, a GeoJSON file with the outlines.")
+            raise WorkloadError("a map needs regions=, a GeoJSON file with the outlines")
         return _plot_map(_check(shown, kind, 1), regions, ax)
     if regions is not None:
-        raise WorkloadError(f"regions= is for a map, not for {kind!r}.")
+        raise WorkloadError(f"regions= is for a map, not for {kind!r}. Leave it out.")
     if kind == "bars":
         return _plot_bars(_check(shown, kind, 1), ax)
     if kind == "pyramid":
@@ -111,7 +111,7 @@ def plot_release(
     if kind == "lines":
         return _plot_lines(shown, ax)
     raise WorkloadError(
-        f"Unknown kind {kind!r}. The kinds are 'lines', 'bars', 'pyramid', 'grid' and 'map'."
+        f"unknown kind {kind!r}. The kinds are 'lines', 'bars', 'pyramid', 'grid' and 'map'."
     )
 
 
@@ -123,7 +123,7 @@ def _read_estimates(
     factors = [factor for factor in group.factors if factor.rows > 1]
     if len(factors) > 2:
         raise WorkloadError(
-            f"Group {name!r} has {len(factors)} attributes with several rows, and up to 2 can be "
+            f"group {name!r} has {len(factors)} attributes with several rows; at most 2 can be "
             "plotted. Plot its table, release.to_pandas(...), or a sum of its rows."
         )
     intervals = choose_intervals(group, confidence, simultaneous)
@@ -141,7 +141,7 @@ def _read_estimates(
         [domain[f.attribute].is_ordered and f.array is None for f in factors],
         np.asarray(release.estimates[name], dtype=np.float64).reshape(shape),
         intervals.compute_moe(group, np.sqrt(release.variances[name])).reshape(shape),
-        f"{intervals}, of the noise alone",
+        f"{intervals}, for the noise alone",
     )
 
 
@@ -160,7 +160,7 @@ def _check(shown: _Estimates, kind: Kind, attributes: int) -> _Estimates:
     if shown.values.ndim != attributes:
         needed = "one attribute" if attributes == 1 else "two attributes"
         raise WorkloadError(
-            f"{kind!r} needs a group with {needed} of several rows, and {shown.group.name!r} has "
+            f"{kind!r} needs a group with {needed} of several rows, but {shown.group.name!r} has "
             f"{shown.values.ndim}. Leave kind out, or choose 'lines'."
         )
     return shown
@@ -178,8 +178,8 @@ def _plot_lines(shown: _Estimates, ax: Any) -> Figure:
     kinds = shown.labels[1] if len(shown.labels) == 2 else [""]
     if len(kinds) > len(LINE_COLOURS):
         raise WorkloadError(
-            f"'lines' has {len(LINE_COLOURS)} colours, and the smaller attribute has "
-            f"{len(kinds)} rows. Choose 'grid'."
+            f"'lines' has {len(LINE_COLOURS)} colours, but the smaller attribute has {len(kinds)} "
+            "rows. Choose 'grid'."
         )
     lines, spans = (part.reshape(len(along), -1) for part in (shown.values, shown.moe))
     width = min(10.0, 4.5 + 0.12 * len(along))
@@ -237,7 +237,7 @@ def _plot_bars(shown: _Estimates, ax: Any) -> Figure:
 
 
 def _draw_intervals(axes: Any, values: FloatArray, moe: FloatArray, at: IntArray) -> None:
-    """Draw horizontal intervals that are seen on a bar as well as beside it."""
+    """Draw horizontal intervals that are seen on a bar as well as next to it."""
     ink = axes.xaxis.label.get_color()
     axes.errorbar(values, at, xerr=moe, fmt="none", ecolor=ink, elinewidth=1.0, capsize=2)
 
@@ -252,8 +252,9 @@ def _plot_pyramid(shown: _Estimates, ax: Any) -> Figure:
         shown = shown.swap()
     if shown.values.shape[1] != 2:
         raise WorkloadError(
-            f"A pyramid needs an attribute with two rows; those of {shown.group.name!r} have "
-            f"{shown.values.shape[0]} and {shown.values.shape[1]}. Choose 'lines' or 'grid'."
+            "a pyramid needs an attribute with two rows, but the attributes of "
+            f"{shown.group.name!r} have {shown.values.shape[0]} and {shown.values.shape[1]}. "
+            "Choose 'lines' or 'grid'."
         )
     count = len(shown.labels[0])
     with open_figure(6.5, min(9.0, 2.0 + 0.2 * count), ax=ax) as (figure, axes):

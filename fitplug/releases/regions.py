@@ -45,19 +45,19 @@ def read_regions(regions: Regions, labels: Sequence[str]) -> Outlines:
         labels: The codes of the regions.
 
     Raises:
-        WorkloadError: The file is no such GeoJSON, or some label has no region.
+        WorkloadError: The file is not such GeoJSON, or some label has no region.
     """
     content, code = regions if isinstance(regions, tuple) else (regions, None)
     if not isinstance(content, Mapping):
         try:
             content = json.loads(Path(content).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise WorkloadError(
-                f"The GeoJSON file of the regions cannot be read: {error}"
-            ) from None
+            raise WorkloadError(f"cannot read the GeoJSON file of the regions: {error}") from None
     features = content.get("features") if isinstance(content, Mapping) else None
     if not isinstance(features, list) or not features:
-        raise WorkloadError("The regions are no GeoJSON with a FeatureCollection.")
+        raise WorkloadError(
+            "the regions are not a GeoJSON FeatureCollection. Give a GeoJSON file of regions."
+        )
     codes = _find_codes(features, code, labels)
     row_of = {label: row for row, label in enumerate(labels)}
     outlines = Outlines([], [], [])
@@ -82,7 +82,9 @@ def _find_codes(
         columns.setdefault(name, [str(found.get(name)) for found in properties])
     if code is not None:
         if code not in columns:
-            raise WorkloadError(f"No region has the property {code!r}; they have {names}.")
+            raise WorkloadError(
+                f"no region has the property {code!r}. Their properties are {names}."
+            )
         columns = {code: columns[code]}
     for column in columns.values():
         if set(labels) <= set(column):
@@ -90,8 +92,8 @@ def _find_codes(
     most = max(columns.values(), key=lambda column: len(set(labels) & set(column)))
     missing = [label for label in labels if label not in set(most)]
     raise WorkloadError(
-        f"{len(missing)} of {len(labels)} labels have no region, such as {missing[0]!r}. Name the "
-        f"property that holds the codes, regions=(file, property), one of {[*names, 'id']}."
+        f"{len(missing)} of {len(labels)} labels have no region, for example {missing[0]!r}. Give "
+        f"the property with the codes as regions=(file, property); it is one of {[*names, 'id']}."
     )
 
 
@@ -102,11 +104,11 @@ def _read_rings(geometry: Mapping[str, Any]) -> list[FloatArray]:
     if kind == "Polygon":
         parts = [parts]
     elif kind != "MultiPolygon":
-        raise WorkloadError(f"A region is a {kind}. Maps need Polygons and MultiPolygons.")
+        raise WorkloadError(f"a region is a {kind}. Maps need Polygons and MultiPolygons.")
     try:
         return [np.asarray(ring, np.float64)[:, :2] for part in parts for ring in part]
     except (TypeError, ValueError, IndexError):
-        raise WorkloadError("The coordinates of a region are no rings of points.") from None
+        raise WorkloadError("the coordinates of a region are not rings of points") from None
 
 
 def draw_outlines(

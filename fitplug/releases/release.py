@@ -58,15 +58,15 @@ def keep_answers(release: NoisyAnswers, location: str | PathLike[str]) -> Iterat
     except OSError as error:
         kept = _write_elsewhere(release, location)
         remedy = (
-            "nothing else could be written either; the release is still in memory: write it to "
-            "another place"
+            "no other copy could be written. The release is still in memory: save it to another "
+            "folder"
             if kept is None
-            else f"the noisy answers are kept in {kept}: read them by fitplug.Release.recover, and "
-            "write them to another place"
+            else f"the noisy answers are in {kept}. Read them with fitplug.Release.recover, and "
+            "save them to another folder"
         )
         why = error.strerror or str(error)
         where = f" ({error.filename})" if error.filename else ""
-        raise OSError(error.errno, f"{why}{where}; {remedy}") from None
+        raise OSError(error.errno, f"{why}{where}. {remedy}.") from None
 
 
 def _write_elsewhere(release: NoisyAnswers, location: str | PathLike[str]) -> Path | None:
@@ -100,16 +100,22 @@ def read_kept_answers(directory: str | PathLike[str]) -> dict[str, Any]:
     """
     folder = Path(directory).absolute()
     if not (folder / PLAN).is_file():
-        raise InputError(f"{folder}: {PLAN} is missing; name the folder that the error named")
+        raise InputError(f"{folder}: {PLAN} is missing. Use the folder that the error named.")
     fields, _ = read_manifest(LocalPlace(folder), Plan.load(folder / PLAN))
     return fields | {"answers": np.asarray(fields["answers"])}
 
 
 @dataclass(frozen=True, eq=False)
 class Release(NoisyAnswers):
-    """What a mechanism released, and all that is computed from it without the data.
+    """A release: the noisy answers of a plan, and estimates, intervals and tables from them.
 
-    The attributes are those of `NoisyAnswers`. All methods are post-processing and cost no privacy.
+    Its attributes are documented in `NoisyAnswers`. All methods are post-processing and cost no
+    privacy.
+
+    Example:
+        >>> release = fp.release(plan, tables)
+        >>> release.estimates["sex x age"].shape
+        (2, 4)
     """
 
     @overload
@@ -125,7 +131,7 @@ class Release(NoisyAnswers):
                 group's shape.
 
         Returns:
-            A Estimate, whose standard deviation is exact, from the full covariance. For an
+            An Estimate, whose standard deviation is exact, from the full covariance. For an
             expression "a / b" a Ratio, whose standard deviation is approximate, by the delta
             method, and whose interval is Fieller's. For another formula, such as "a / b - c / d",
             an Approximation by the delta method.
@@ -133,7 +139,7 @@ class Release(NoisyAnswers):
         Raises:
             WorkloadError: There is no such group or value, the coefficients do not fit the group's
                 shape, the group's rows cannot count these people, or the denominator of a ratio is
-                too near to zero.
+                too close to zero.
         """
         return estimate(self, asked)
 
@@ -215,7 +221,7 @@ class Release(NoisyAnswers):
     def save(
         self, location: str | PathLike[str], *, confidence: float = DEFAULT_CONFIDENCE
     ) -> None:
-        """Write a new folder, which appears complete or not at all.
+        """Save the release to a new folder, which appears complete or not at all.
 
         It holds the plan, the noisy answers, and a table for each group as a data set of Parquet
         files, of about a million rows each. `read` reads everything from it again without the data.

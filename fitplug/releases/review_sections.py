@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from fitplug.display import format_down, format_up
+from fitplug.display import format_delta, format_down, format_up
 from fitplug.domain import Attribute, Domain
 from fitplug.families import Mechanism
 from fitplug.ledger import Budget, Entry
@@ -35,23 +35,25 @@ def describe_loss(release: Release, unit: str, delta: float) -> dict[str, Any]:
     most, apart = release.plan.unit.records, describe_apart(release.plan)
     records = "one row" if most == 1 else f"{most:,} rows"
     limit = (
-        f"Counting kept at most {records} per {unit}{apart}: further rows were left out before "
-        "they were counted."
+        f"Counting kept at most {records} per {unit}{apart}; further rows were left out before "
+        "counting."
         if release.limited == "enforced"
         else describe_assumption(most, unit, apart, release.rows)
     )
     overstated = describe_overstatement(release.plan)
     overstated = f" {overstated[0].upper()}{overstated[1:]}" if overstated else ""
-    per_record = "" if k == 1 else f", {k}^2 times that of one record, rho = {format_up(one)}"
+    per_record = "" if k == 1 else f", {k}^2 times the rho of one row, {format_up(one)}"
     return {
         "privacy_unit": unit,
         "privacy_unit_details": f"{_describe_adjacent(release.plan, unit)} {limit}",
         "privacy_parameters": {"epsilon": epsilon, "delta": delta, "rho": release.rho},
         "privacy_parameters_details": f"rho = {format_up(release.rho)} of zero-concentrated "
-        f"differential privacy{per_record}. It is a rational number, computed from the integer "
-        f"matrix and the standard deviation that run, and rounded up.{overstated}\n\n"
-        f"At delta = {delta:g}, epsilon = {format_up(epsilon)}: the exact curve of the Gaussian "
-        "mechanism, proven for the discrete noise that was drawn.",
+        f"differential privacy{per_record}. It is a rational number, computed from the "
+        "integer matrix and "
+        "the standard deviation of the noise that was drawn, and rounded "
+        f"up.{overstated}\n\nAt delta = {format_delta(delta)}, epsilon = {format_up(epsilon)}, "
+        "by the exact curve of the Gaussian mechanism, proven for the discrete noise that was "
+        "drawn.",
     }
 
 
@@ -61,9 +63,10 @@ def describe_accounting(
     """Describe post-processing and composition, with a ledger's budget and entries if given."""
     return {
         "post_processing": "Estimates are fixed linear combinations of the noisy answers. "
-        "They are unbiased for the records that were counted: not clipped at zero, not "
-        "rounded and not made to agree with other figures. Their standard deviations are "
-        "those of the plan, of the noise alone.\n\n"
+        "They are unbiased for the rows that were counted: not clipped at zero, not rounded "
+        "and not adjusted to "
+        "other figures. Their standard deviations come from the plan and cover the noise "
+        "alone.\n\n"
         + describe_population(
             release.plan.unit.records,
             release.limited,
@@ -82,8 +85,8 @@ def _describe_sums(plan: Plan) -> str:
     if not plan.workload.measure_rules:
         return ""
     return (
-        "\n\nSums are of values that were clamped to public bounds and rounded; what this changes "
-        "is in no standard deviation and in no interval."
+        "\n\nSums are of values that were clamped to public bounds and rounded. No standard "
+        "deviation and no interval covers the effect of clamping and rounding."
     )
 
 
@@ -101,16 +104,16 @@ def _compute_record_rho(release: Release) -> Fraction:
 def _describe_unprotected(plan: Plan) -> str:
     """Describe what is released without protection."""
     made = (
-        "The plan, with all costs and variances, is made from the domain, the queries and their "
-        "targets, before any row is read"
+        "The plan, with all costs and variances, depends only on the domain, the queries and their "
+        "targets, and was made before any row was read"
     )
     names = plan.structure.public_attributes
     if names is None:
-        return f"None. {made}, and the number of records is not released."
+        return f"None. {made}, and the number of rows is not released."
     which = f" in each cell of {' and '.join(map(escape_cell, names))}" if names else ""
     return (
-        f"The number of counted records{which}, which is released exactly, without noise: "
-        f"adjacent datasets have equal numbers. Nothing else: {made[0].lower()}{made[1:]}."
+        f"The number of counted rows{which} is released exactly, without noise, because adjacent "
+        f"datasets have equal numbers. Nothing else: {made[0].lower()}{made[1:]}."
     )
 
 
@@ -119,18 +122,18 @@ def _describe_adjacent(plan: Plan, unit: str) -> str:
     any_value = ""
     if plan.workload.measure_rules:
         any_value = (
-            " These records may have any values, of measures too: what a value costs is bounded by "
-            "the largest cost of a value within the bounds."
+            " These rows may have any values, of measures too: a value costs at most as much as "
+            "the costliest value within the bounds."
         )
     if isinstance(plan.unit, ReplaceOne):
         names = plan.structure.public_attributes
         fixed = f", which keep their {' and '.join(map(escape_cell, names))}" if names else ""
         return (
-            f"Adjacent datasets differ by the values of all records of one {unit}{fixed}; the "
-            f"number of records is the same (change-one distance).{any_value}"
+            f"Adjacent datasets differ in the values of all rows of one {unit}{fixed}; the number "
+            f"of rows is the same (change-one distance).{any_value}"
         )
     return (
-        f"Adjacent datasets differ by all records of one {unit} added or removed (symmetric "
+        f"Adjacent datasets differ by all rows of one {unit}, added or removed (symmetric "
         f"distance).{any_value}"
     )
 
@@ -139,10 +142,10 @@ def _describe_domain(plan: Plan) -> str:
     """Describe the attributes that are counted, and what happens to other values."""
     used = plan.domain.ordered(tuple({name for names in plan.tables for name in names}))
     lines = [f"* {escape_cell(name)}: {_describe_values(plan.domain[name])}" for name in used]
-    measures = ", unless its line here says otherwise" if plan.workload.measure_rules else ""
+    measures = ", unless its line here states otherwise" if plan.workload.measure_rules else ""
     return (
-        "Tables of any number of records with these attributes; a record with another value, or "
-        f"none, on one of them is left out of all counts{measures}.\n\n" + "\n".join(lines)
+        "Tables with any number of rows and these attributes. A row with another value, or none, "
+        f"in one of them is left out of all counts{measures}.\n\n" + "\n".join(lines)
     )
 
 
@@ -160,19 +163,20 @@ def _describe_composition(
 ) -> str:
     """Describe how the cost adds up with those of other releases."""
     one_mechanism = (
-        "The answers of this release are one mechanism: its rho is that of all of them together, "
-        "from their joint sensitivity. "
+        "The answers of this release are one mechanism: its rho covers all of them together, from "
+        "their joint sensitivity. "
     )
     if statement is None:
         return (
-            f"{one_mechanism}It was charged to no ledger: every other release about the same "
-            "people adds its rho to this one's."
+            f"{one_mechanism}No ledger was charged. The rho of every other release about the same "
+            "people adds to this one."
         )
     budget, entries = statement
     total = f"rho = {format_down(floor_written(budget.total))}"
-    if budget.epsilon is not None:
+    if budget.epsilon is not None and budget.delta is not None:
         of_noise = "any noise" if budget.any_noise else "Gaussian noise"
-        total += f" (epsilon = {budget.epsilon!r} at delta = {budget.delta!r}, for {of_noise})"
+        delta = format_delta(budget.delta)
+        total += f" (epsilon = {budget.epsilon!r} at delta = {delta}, for {of_noise})"
     shown, rest = split_rows(entries[::-1])
     is_of_one_unit = {entry.bound_unit for entry in entries} <= {budget.bound_unit}
     rows = [
@@ -191,14 +195,14 @@ def _describe_composition(
     person = "" if budget.bound_unit is None else f", for {escape_cell(str(budget.bound_unit))}"
     has_covered = any(entry.covered_by is not None for entry in entries)
     return (
-        f"{one_mechanism}rho adds up over releases. The budget for these people is "
-        f"{total}{person}; spent are rho = {format_up(ceil_written(budget.spent))} by "
-        f"{len(entries)} release(s), and rho = {format_down(floor_written(budget.left))} is left."
-        f"\n\n{table}"
+        f"{one_mechanism}The rho of releases adds up. The budget for these people is "
+        f"{total}{person}. Spent: rho = {format_up(ceil_written(budget.spent))} by {len(entries)} "
+        f"release(s). Left: rho = {format_down(floor_written(budget.left))}.\n\n{table}"
         + (f"\n\n{len(rest)} older charge(s) are not listed." if rest else "")
         + (
-            "\n\nA release that an earlier charge covers costs no cell more than that charge paid "
-            "for: their costs were added up cell by cell, and rho is the largest sum over cells."
+            "\n\nA release that an earlier charge covers costs nothing more: in every cell, its "
+            "cost and the costs of the other releases under that charge stay within what the "
+            "charge paid. rho is the largest sum over cells."
             if has_covered
             else ""
         )
@@ -230,8 +234,8 @@ def _describe_preprocessing(release: Release, about: About) -> str:
     apart = describe_apart(release.plan)
     apart += "," if apart else ""
     limit = (
-        f"Of each {unit}, at most {most} row(s){apart} are kept, chosen by "
-        f"a keyed hash of the {unit}'s own rows; the others are in no count. "
+        f"At most {most} row(s) per {unit}{apart} are kept, chosen by a keyed hash of the {unit}'s "
+        "own rows; no count contains the others. "
         if release.limited == "enforced"
         else ""
     )
@@ -239,9 +243,9 @@ def _describe_preprocessing(release: Release, about: About) -> str:
     values = f"\n\n{escape_cell(' '.join(rules))}\n\n" if rules else " "
     return (
         f"{about.preprocessing or ask_publisher('preprocessing')}\n\n"
-        f"{_describe_rows(release)}{limit}Records outside the domain are left out.{values}"
-        "The noise was fitted to the targets alone, before any row was read: nothing is tuned on "
-        "the data."
+        f"{_describe_rows(release)}{limit}Rows outside the domain are left out.{values}The "
+        "noise depends only on the targets and was "
+        "chosen before any row was read: nothing is tuned on the data."
     )
 
 
@@ -269,8 +273,8 @@ def _describe_mechanisms(release: Release, versions: Mapping[str, str]) -> str:
         for m in shown
     ]
     is_of_record = release.plan.unit == ONE_RECORD
-    whose = "one record" if is_of_record else "one person"
-    changed = "one record added or removed" if is_of_record else str(release.plan.unit)
+    whose = "one row" if is_of_record else "one person"
+    changed = "one row added or removed" if is_of_record else str(release.plan.unit)
     columns = (
         "answers about",
         "mechanism",
@@ -283,15 +287,15 @@ def _describe_mechanisms(release: Release, versions: Mapping[str, str]) -> str:
     return "\n\n".join(
         [
             make_table(columns, rows) + _describe_rest(rest, scale),
-            f"Sensitivity is to {changed}; sigma is in the same unit, the "
-            f"integer answers before they are scaled back to counts.{_describe_shares(release)}",
+            f"Sensitivity is to {changed}. sigma has the same unit: the integer answers before "
+            f"they are scaled back to counts.{_describe_shares(release)}",
             f"Noise is drawn once, by the discrete Gaussian sampler of {library}.",
             "**Floating point.** Counts, answers and noise are integers, and the sampler is exact: "
-            "no floating-point number comes before the noise. rho is a rational number, and what "
-            "is shown of it is rounded up. Estimates are computed in floating point from the noisy "
+            "no floating-point number is used before the noise is added. rho is a rational number "
+            "and is shown rounded up. Estimates are computed in floating point from the noisy "
             "answers.",
             "**Timing and platform.** Not protected: run it where only the publisher can observe "
-            "it. Publish what it writes, not how long it took.",
+            "it. Publish the files, not the running time.",
             *_describe_software(versions),
         ]
     )
@@ -309,8 +313,8 @@ def _describe_shares(release: Release) -> str:
     if shares == 1:
         return ""
     return (
-        f" They count {shares:,} shares of each record, which measures divide between their "
-        "bounds; no value between the bounds costs more than one of them."
+        f" They count {shares:,} shares per row, which measures divide between their bounds. No "
+        "value between the bounds costs more than the costlier bound."
     )
 
 
@@ -319,7 +323,7 @@ def _describe_rest(rest: Sequence[Mechanism], scale: float) -> str:
     if not rest:
         return ""
     together = sum(m.rho for m in rest) / scale**2
-    return f"\n\nand {len(rest):,} more, which have rho = {format_up(together)} together."
+    return f"\n\nand {len(rest):,} more, with rho = {format_up(together)} together."
 
 
 def _justify(release: Release) -> str:
@@ -331,7 +335,7 @@ def _justify(release: Release) -> str:
             f"{row.queries:,}",
             row.target,
             format_up(row.largest_std * scale, 4),
-            f"{format_up(100 * row.used * scale**2, 4)} %",
+            f"{format_up(100 * row.used * scale**2, 4)}%",
         )
         for row in plan.group_rows()
     ]
@@ -344,18 +348,18 @@ def _justify(release: Release) -> str:
     if plan.scale == 1.0:
         at_least_cost = " at the least rho" if is_least else ""
         how = (
-            "The publisher said how accurate each answer must be to be fit for use, and the plan's "
-            f"noise meets every target{at_least_cost}."
+            "The publisher specified how accurate each answer must be to be fit for use, and the "
+            f"plan's noise meets every target{at_least_cost}."
         )
     else:
         end = "the least that the budget allows" if is_least else "so that the plan fits the budget"
         how = (
-            "The publisher gave the budget, and the accuracy wanted of each answer: all target "
+            "The publisher gave the budget and the desired accuracy of each answer. All target "
             f"variances were scaled by {format_up(plan.scale)}, {end}."
         )
     if scale != 1.0:
         how += (
-            " Here the standard deviation of the plan's noise was multiplied by "
+            " For this release, the standard deviation of the plan's noise was multiplied by "
             f"{format_up(scale)}."
         )
     return f"{how} It is proven {describe_gap(plan)}: {plan.certificate}.\n\n{table}{more}"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-MISSING = "To be said by the publisher"
+MISSING = "To be completed by the publisher"
 """How a review begins a text that only the publisher can write."""
 
 
@@ -22,7 +22,7 @@ def ask_publisher(key: str) -> str:
 
 @dataclass(frozen=True)
 class About:
-    """What only the publisher knows of a release. All of it is published in the review.
+    """Facts about a release that only the publisher knows. The review publishes all of them.
 
     Attributes:
         name: The name of the data product.
@@ -35,9 +35,13 @@ class About:
         actors: Who holds the data and who receives the release.
         preprocessing: What was done with the rows, or found out about them, before they were
             counted.
-        sources: Where more is said.
+        sources: Links and references.
         notes: Any other notes.
         authors: The authors of the review.
+
+    Example:
+        >>> fp.About(name="People by sex and age", region="Hesse").region
+        'Hesse'
     """
 
     name: str | None = None

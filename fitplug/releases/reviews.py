@@ -44,8 +44,8 @@ def review(
         about: What only the publisher knows.
         ledger: The ledger whose charges so far are listed under composition.
         delta: The delta at which epsilon is reported.
-        limited: Why a contributor has at most so many records: "declared" if every record was
-            counted and nobody checked it, "enforced" if the count left out further records. If
+        limited: The source of the limit on the records per contributor: "declared" if every record
+            was counted and nobody checked it, "enforced" if the count left out further records. If
             None, it is what the release says, which an OpenDP measurement does not know. It may be
             "enforced" for a release that says "declared", if records were left out before they
             were counted.
@@ -58,6 +58,11 @@ def review(
     Raises:
         BudgetError: delta or the limit do not fit the release.
         LedgerError: The ledger cannot be read.
+
+    Example:
+        >>> review = fp.review(release, about=fp.About(name="People by sex and age"))
+        >>> "deployment" in review
+        True
     """
     about = about or About()
     release = _set_limit(release, limited)
@@ -94,8 +99,8 @@ def _set_limit(release: Release, limited: Limited | None) -> Release:
     """Return the release with why a contributor has at most so many records."""
     if release.limited == "enforced" and limited == "declared":
         raise BudgetError(
-            f"limited = 'declared', but the count of this release kept at most "
-            f"{release.plan.unit.records} records of each contributor: leave it out"
+            "limited = 'declared' contradicts this release: its count kept at most "
+            f"{release.plan.unit.records} rows per person. Leave it out."
         )
     return replace(release, limited=limited or release.limited)
 

@@ -1,7 +1,7 @@
 """Histograms of large releases without negative counts: from the total down, family by family.
 
-The estimates of a group that tells all cells apart are the start; the estimates of all other groups
-are sums of them. The procedure has these steps:
+The estimates of a group that distinguishes all cells are the start; the estimates of all other
+groups are sums of them. The procedure has these steps:
 
 1. The total is the sum of all estimates, or the public number that is given. It is not negative.
 2. The attributes are taken one after another, hierarchies first and level by level, then the others
@@ -110,8 +110,8 @@ def adjust_stepwise(
     workload = release.plan.workload
     if workload.cell_count > MOST_CELLS:
         raise WorkloadError(
-            f"{workload.cell_count:,} cells are too many for one histogram, at most "
-            f"{MOST_CELLS:,}; show the release as it is"
+            f"{workload.cell_count:,} cells are too many for one histogram; the limit is "
+            f"{MOST_CELLS:,}. Show the unbiased estimates."
         )
     by_name = {f.attribute: f for f in finest.group.factors}
     in_order = [by_name[name] for name in workload.domain.names if name in finest.group.attributes]
@@ -123,8 +123,8 @@ def adjust_stepwise(
     count = float(values.sum()) if total is None else float(total)
     if total is not None and count < 0:
         raise WorkloadError(
-            "no histogram without negative counts has all the totals given; check that they "
-            "agree with each other"
+            "no nonnegative histogram has all the given totals. Check that they agree with each "
+            "other."
         )
     counts = np.array(max(count, 0.0)).reshape((1,) * len(ordered))
     counts = np.rint(counts) if integers else counts

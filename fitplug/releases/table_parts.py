@@ -130,7 +130,7 @@ def read_table_part(folder: Place, part: TablePart, columns: list[str] | None = 
         raise
     except Exception:  # pyarrow raises many kinds on damage
         raise InputError(
-            f"{folder}/{name}: the table is damaged; get the folder again from whoever released it"
+            f"{folder}/{name}: the table is damaged. Get the folder again from its publisher."
         ) from None
 
 
@@ -276,7 +276,7 @@ def decode_tables(folder: Place, workload: Workload, content: bytes) -> PartedTa
         return PartedTables(folder, workload, str(header["answers_digest"]), parts, intervals)
     except Exception:  # entries that are missing or of another type raise many kinds of errors
         raise InputError(
-            f"{name} does not fit the plan; get the folder again from whoever released it"
+            f"{name} does not fit the plan. Get the folder again from its publisher."
         ) from None
 
 
@@ -303,4 +303,4 @@ def _check_parts(group: QueryGroup, parts: Sequence[TablePart]) -> None:
         fits = fits and (cut.number, cut.axis, cut.start) == (number, axis, start)
         fits = fits and cut.start < cut.stop
     if not fits:
-        raise InputError(f"the parts of {group.name!r} do not have each answer once")
+        raise InputError(f"the parts of {group.name!r} do not contain each answer exactly once")

@@ -1,4 +1,4 @@
-"""Records lost: what a limit on the records of a person left out, by a second, coarser release.
+"""Records lost: what a limit on a person's records left out, by a second, coarser release.
 
 One release keeps few records of each person and is accurate. Another release, of a total or another
 short list of counts, keeps many records of each person and is coarse, so that it costs little. Both
@@ -26,13 +26,16 @@ _MOST_LETTERS = 120
 
 @dataclass(frozen=True)
 class TruncationLoss:
-    """The records that a limit on the records of a person left out. `estimate_truncation` makes it.
+    """The rows that a limit on the rows per person left out. `estimate_truncation` makes it.
+
+        lost = fp.estimate_truncation(at_most_3, at_most_20, "total")
+        lost.share
 
     Attributes:
-        kept: The number of records in the first release.
-        whole: The number of records in the second release.
-        kept_unit: What the first release keeps of each person.
-        whole_unit: What the second release keeps of each person, which is more.
+        kept: The number of rows in the first release.
+        whole: The number of rows in the second release.
+        kept_unit: The limit of the first release on the rows per person.
+        whole_unit: The higher limit of the second release.
         apart: The attributes by which only one of the two releases leaves out records outside the
             domain. If there are any, those records are in the difference too.
     """
@@ -58,7 +61,7 @@ class TruncationLoss:
     def share_interval(self, confidence: float = DEFAULT_CONFIDENCE) -> tuple[float, float]:
         """Compute an interval that covers the exact share of records lost with this probability.
 
-        The interval is that of Fieller's theorem for the ratio of independent Gaussian estimates.
+        The interval follows Fieller's theorem for the ratio of independent Gaussian estimates.
 
         Returns:
             The lower and the upper end.
@@ -71,8 +74,8 @@ class TruncationLoss:
         low, high = find_ratio_interval(self.kept, self.whole, 0.0, z)
         if self.whole.value <= 0 or math.isinf(high):
             raise InputError(
-                "the count of the coarser release is within its margin of error of zero: a share "
-                "of it says nothing; release it with a smaller std"
+                "the count of the second release is zero within its margin of error, so a share of "
+                "it is meaningless. Release it with a smaller std."
             )
         return 1 - high, 1 - low
 
@@ -80,51 +83,52 @@ class TruncationLoss:
 def estimate_truncation(
     kept: NoisyAnswers, whole: NoisyAnswers, expression: str = "total", *, of: str | None = None
 ) -> TruncationLoss:
-    """Estimate how many records, and which share, a limit on the records of a person left out.
+    """Estimate the number and share of rows that a limit on the rows per person left out.
 
-    Records beyond the second limit are in neither release, unless that limit is declared. If a
-    unit of privacy keeps a person's records apart, this is part of the limit: the second release
-    must keep all that the first one keeps.
+            lost = fp.estimate_truncation(at_most_3, at_most_20, "total")
 
-    Args:
-        kept: A release whose count kept at most so many records of each person.
-        whole: A release of the same data with more records of each person.
-        expression: What to count: the name of a group of one answer, or an expression as in
-            `Release.estimate` that is no ratio.
-        of: The same count in the words of the second release, where these are others.
+    Rows beyond the second limit are in neither release, unless that limit is declared. The
+        second release must keep all rows that the first one keeps, also where a unit of privacy
+        requires a person's rows to be in different cells.
 
-    Returns:
-        The records lost.
+        Args:
+            kept: A release whose count limited the rows per person.
+            whole: A release of the same data with a higher limit.
+            expression: What to count: the name of a group of one answer, or an expression as in
+                `Release.estimate` that is not a ratio.
+            of: The same count as an expression over the second release, if it differs.
 
-    Raises:
-        InputError: The releases are not two such releases, weigh or filter their rows in different
-            ways, or the expression is a ratio.
-        WorkloadError: The expression cannot be read.
+        Returns:
+            The rows lost.
+
+        Raises:
+            InputError: The releases are not two such releases, weigh or filter their rows in
+                different ways, or the expression is a ratio.
+            WorkloadError: The expression cannot be read.
     """
     if kept.limited != "enforced":
         raise InputError(
-            "the first release does not say that its count kept only so many records of each "
-            "person: no record is known to be lost; name the release that was limited by person"
+            "the first release did not limit the rows per person, so no row is known to be lost. "
+            "Name a release that was counted with person=."
         )
     one, two = kept.plan.unit.limit, whole.plan.unit.limit
     is_known = whole.limited is not None
     if not is_known or not _keeps_more(_bind(whole, two), _bind(kept, one)):
-        other = f"{two.records:,}{two.apart}" if is_known else "does not say how many"
+        other = f"{two.records:,}{two.apart}" if is_known else "does not record how many"
         raise InputError(
-            f"the first release keeps at most {one.records:,} records of each person{one.apart}, "
-            f"and the second {other}: the second must keep more"
+            f"the first release keeps at most {one.records:,} rows per person{one.apart}, and the "
+            f"second {other}. The second must keep more."
         )
     if kept.rows != whole.rows:
         raise InputError(
-            "the two releases are of different records, as the first counted "
-            f"{_describe_rows(kept)} and the second {_describe_rows(whole)}: count both with the "
-            "same weight and filters"
+            f"the two releases count different rows: the first counted {_describe_rows(kept)}, the "
+            f"second {_describe_rows(whole)}. Count both with the same weight and filters."
         )
     for release, asked in ((kept, expression), (whole, of or expression)):
         _check_counts_records(release, asked)
     first, second = estimate(kept, expression), estimate(whole, of or expression)
     if not isinstance(first, Estimate) or not isinstance(second, Estimate):
-        raise InputError(f"{expression!r} is a ratio; give a count, such as total")
+        raise InputError(f"{expression!r} is a ratio. Give a count, such as total.")
     strict, others = _find_strict_attributes(kept), _find_strict_attributes(whole)
     apart = tuple(name for name in strict | others if strict.get(name) != others.get(name))
     return TruncationLoss(first, second, one, two, apart)
@@ -137,8 +141,8 @@ def _check_counts_records(release: NoisyAnswers, expression: str) -> None:
         for name in terms:
             if workload[name].quantity != "records":
                 raise InputError(
-                    f"{name!r} is a {workload[name].quantity}, which is no number of records; give "
-                    "an expression of groups that count records"
+                    f"{name!r} is a {workload[name].quantity}, not a number of rows. Give an "
+                    "expression of groups that count rows."
                 )
 
 

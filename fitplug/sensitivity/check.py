@@ -31,7 +31,7 @@ from fitplug.sensitivity.columns import AnswerPath, choose_cells, make_plan_erro
 from fitplug.sensitivity.differences import measure_differences, sum_squares
 from fitplug.workload import ReplaceOne
 
-_UNPROTECTED = "does not protect what it says"
+_UNPROTECTED = "does not protect its unit of privacy"
 _TOTALS = f"{_UNPROTECTED}: two neighbouring data sets have different public totals"
 
 _LARGE_WORK = 2**24

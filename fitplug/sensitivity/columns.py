@@ -137,7 +137,7 @@ def _write_out(path: AnswerPath) -> Columns:
         answers = path.answer_records(cells, counts)
         expected = np.concatenate([matrix @ counts, totals @ counts])
         if not np.array_equal(answers, expected):
-            raise make_plan_error(plan, "does not answer as its strategy does")
+            raise make_plan_error(plan, "gives other answers than its strategy")
     return Columns(plan.workload.attributes, cells, matrix, totals, True)
 
 
@@ -145,7 +145,7 @@ def make_plan_error(plan: Plan, what: str) -> PlanError:
     """Make the error for a plan that must not be released, which no user can have caused."""
     return PlanError(
         f"plan {plan.digest[:12]} {what}. Nothing was charged or released. Please report this as a "
-        "weakness of fitplug"
+        "bug in fitplug"
     )
 
 

@@ -44,7 +44,9 @@ def bind_groups(
         elif isinstance(group, UnboundMarginals):
             binder.add_marginals(group)
         else:
-            raise WorkloadError(f"{group!r} is no query group; use queries, marginal or total")
+            raise WorkloadError(
+                f"{group!r} is not a query group. Use queries, marginal, marginals or total."
+            )
     return binder.finish()
 
 
@@ -75,7 +77,9 @@ class _Binder:
             if name in self._names:
                 name = self._number(name)
         elif name in self._names:
-            raise WorkloadError(f"two query groups are named {name!r}; give each its own name")
+            raise WorkloadError(
+                f"two query groups are named {name!r}. Give each group a different name."
+            )
         if group.target.value.ndim:
             shape = tuple(self._factors[f].rows for f, _ in indexed)
             self._arrays[len(self._values)] = _convert_array(name, group.target, shape)
@@ -179,7 +183,9 @@ def _check_sizes(groups: QueryGroups) -> None:
         factors = [groups.factors[f] for f in indices]
         sizes = " x ".join(f"{f.attribute} {f.rows}" for f in factors)
         name = groups.names[g]
-        raise WorkloadError(f"query {name!r} has too many answers to number, {sizes}; use fewer")
+        raise WorkloadError(
+            f"query {name!r} has too many answers: {sizes}. Use fewer or coarser attributes."
+        )
 
 
 def _fill_targets(

@@ -1,4 +1,4 @@
-"""Classes of cells: cells that no query tells apart."""
+"""Classes of cells: cells that no query distinguishes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fitplug.numeric import AnyArray, FloatArray, IntArray
 
 @dataclass(frozen=True, eq=False)
 class CellClasses:
-    """Classes of cells that some queries do not tell apart.
+    """Classes of cells that some queries do not distinguish.
 
     Attributes:
         of_cell: The class of each cell, shape (D,), by first cell; -1 where no query counts it.
@@ -42,12 +42,14 @@ class CellClasses:
         return number_classes(coarser.of_cell[self.first], coarser.size)
 
     def restrict(self, matrix: FloatArray) -> FloatArray:
-        """Restrict queries (m, D) that do not tell the cells of a class apart to classes (m, r)."""
+        """Restrict queries (m, D) that do not distinguish the cells of a class to classes (m,
+        r).
+        """
         return np.asarray(matrix[:, self.first])
 
 
 def find_classes(W: FloatArray) -> CellClasses:
-    """Find the classes of cells that no query of W (m, D) tells apart."""
+    """Find the classes of cells that no query of W (m, D) distinguishes."""
     of_cell = classify_cells(W)
     return number_classes(of_cell, int(of_cell.max()) + 1)
 
@@ -59,7 +61,7 @@ def number_classes(of_cell: IntArray, size: int) -> CellClasses:
 
 
 def classify_cells(W: FloatArray) -> IntArray:
-    """Number the classes of cells that no query of W (m, d) tells apart.
+    """Number the classes of cells that no query of W (m, d) distinguishes.
 
     Returns:
         The class of each cell, shape (d,), by first cell; -1 where a column is zero.

@@ -49,7 +49,12 @@ def ranges(bounds: Sequence[Sequence[Any]]) -> Ranges:
             Categories the range goes from the first to the second in the order of the domain.
 
     Raises:
-        WorkloadError: `bounds` is no list of pairs.
+        WorkloadError: `bounds` is not a list of pairs.
+
+    Example:
+        >>> bands = fp.queries({"age": fp.ranges([(0, 1), (2, 3)])}, std=5.0, name="bands")
+        >>> fp.Workload(domain, [bands])["bands"].shape
+        (2,)
     """
     if isinstance(bounds, str) or not isinstance(bounds, Sequence) or not bounds:
         raise WorkloadError(f"ranges must be a list of (low, high) pairs, not {bounds!r}")
@@ -204,7 +209,7 @@ def build_factor(name: str, attribute: Attribute, query: Any) -> Factor:
         return _build_named_factor(name, attribute, query)
     if isinstance(query, Factor):
         if (query.attribute, query.size) != (name, attribute.size):
-            raise WorkloadError(f"{name}: this factor was made for another attribute")
+            raise WorkloadError(f"{name}: this factor belongs to another attribute")
         return query
     if attribute.quantities:
         raise _make_measure_error(name, attribute)
@@ -220,9 +225,7 @@ def build_factor(name: str, attribute: Attribute, query: Any) -> Factor:
 def _make_measure_error(name: str, attribute: Attribute) -> WorkloadError:
     """Make the error for a query that a measure does not have."""
     kinds = " or ".join(map(repr, (*attribute.quantities, "total")))
-    return WorkloadError(
-        f"{name} is a measure, of which queries ask {kinds}; leave it out to count all records"
-    )
+    return WorkloadError(f"{name} is a measure: ask for {kinds}, or leave it out to count all rows")
 
 
 def build_labelled_factor(name: str, attribute: Attribute, array: Any, labels: Any) -> Factor:
@@ -253,7 +256,7 @@ def _build_named_factor(name: str, attribute: Attribute, kind: str) -> Factor:
         return Factor(name, kind, attribute.size, cells=attribute.intervals(kind))
     if kind not in (*NAMED, *levels):
         hint = suggest_nearest(kind, (*NAMED, *levels))
-        raise WorkloadError(f"{name} = {kind!r} is no kind of query. {hint}")
+        raise WorkloadError(f"{name} = {kind!r} is not a kind of query. {hint}")
     # The finest level is the identity, for which the optimizer has a faster way.
     return Factor(name, "identity" if kind in levels else kind, attribute.size)
 
@@ -267,14 +270,16 @@ def build_interval_factor(name: str, attribute: Attribute, cells: Any) -> Factor
         cells: Shape (rows, 2), int64.
 
     Raises:
-        WorkloadError: `cells` is no such array, or a range lies outside the attribute.
+        WorkloadError: `cells` is not such an array, or a range lies outside the attribute.
     """
     fits = isinstance(cells, np.ndarray) and cells.dtype == np.int64 and cells.ndim == 2
     if not fits or cells.shape[1] != 2 or not len(cells):
-        raise WorkloadError(f"{name}: ranges by cells are pairs of integers")
+        raise WorkloadError(f"{name}: the cells of ranges must be pairs of integers")
     first, last = cells.T
     if not ((first >= 0) & (first <= last) & (last < attribute.size)).all():
-        raise WorkloadError(f"{name}: a range lies outside the attribute's {attribute.size} cells")
+        raise WorkloadError(
+            f"{name}: a range lies outside the {attribute.size} cells of the attribute"
+        )
     return Factor(name, "ranges", attribute.size, cells=cells)
 
 
@@ -300,21 +305,26 @@ def read_matrix(name: str, given: Any, cells: int | None = None) -> FloatArray:
         check_matrix_size(name, *given.shape)
         given = given.matmat(np.eye(given.shape[1]))
     if isinstance(given, (Mapping, set)):
-        raise WorkloadError(f"{name}: {type(given).__name__} is no query; give a 2-d array")
+        raise WorkloadError(
+            f"{name}: {type(given).__name__} is not a query. Give the name of a kind of query or a "
+            "2-d array."
+        )
     array = read_array(given)
     if array.dtype.kind == "c":
         raise WorkloadError(
-            f"{name}: the query matrix is complex; give real numbers, such as its .real"
+            f"{name}: the query matrix is complex. Give real numbers, for example its .real."
         )
     if array.dtype.kind not in "iufb":
         raise WorkloadError(
-            f"{name}: the query matrix is not an array of numbers; give rows of equal length"
+            f"{name}: the query matrix is not an array of numbers. Give rows of equal length."
         )
     array = array.astype(np.float64)
     if array.ndim != 2:
-        raise WorkloadError(f"{name}: the query matrix has {array.ndim} dimensions; give 2")
+        raise WorkloadError(f"{name}: the query matrix has {array.ndim} dimensions. Give 2.")
     if array.shape[0] == 0 or array.shape[1] == 0:
-        raise WorkloadError(f"{name}: the query matrix is empty, shape {array.shape}; give a row")
+        raise WorkloadError(
+            f"{name}: the query matrix is empty, shape {array.shape}. Give at least one row."
+        )
     if cells is not None and array.shape[1] != cells:
         raise WorkloadError(
             f"{name}: the query matrix has {array.shape[1]} columns for {cells} cells"
@@ -323,8 +333,8 @@ def read_matrix(name: str, given: Any, cells: int | None = None) -> FloatArray:
     if len(bad):
         row, column = bad[0]
         raise WorkloadError(
-            f"{name}: the query matrix holds {array[row, column]} at row {row}, column {column}; "
-            "give finite numbers"
+            f"{name}: the query matrix has {array[row, column]} at row {row}, column {column}. "
+            "Give finite numbers."
         )
     # +0.0 turns -0.0 into 0.0, so that equal columns are equal bytes.
     return array + 0.0
@@ -338,13 +348,13 @@ def _find_interval(name: str, attribute: Attribute, pair: tuple[Any, Any]) -> tu
             first, last = attribute.ends
             what = "an edge of" if attribute.is_half_open else "in the domain of"
             raise WorkloadError(
-                f"{name}: range {list(pair)}: {value!r} is not {what} {name}; use its own values, "
-                f"from {first} to {last}"
+                f"{name}: range {list(pair)}: {value!r} is not {what} {name}. Use values from "
+                f"{first} to {last}."
             )
     assert low is not None
     assert high is not None
     if attribute.is_half_open:
         high -= 1
     if low > high:
-        raise WorkloadError(f"{name}: range {list(pair)} is empty; give the lower end first")
+        raise WorkloadError(f"{name}: range {list(pair)} is empty. Give the lower end first.")
     return low, high

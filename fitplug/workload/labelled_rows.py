@@ -48,15 +48,15 @@ def subsets(named: Mapping[str, Any]) -> LabelledRows:
     """
     if not isinstance(named, Mapping):
         raise WorkloadError(
-            f"rows must be a mapping from labels to lists of values, not {_describe(named)}"
+            f"rows must be a mapping of labels to lists of values, not {_describe(named)}"
         )
     if not named:
-        raise WorkloadError("rows names no row; give at least one label and its values")
+        raise WorkloadError("rows is empty. Give at least one label and its values.")
     labelled = []
     for label, given in named.items():
         if not isinstance(label, str) or is_blank(label):
             raise WorkloadError(
-                f"the label {label!r} of a row must be a non-empty string that can be seen"
+                f"row label {label!r} must be a string with at least one visible character"
             )
         try:
             labelled.append((label, _read_coefficients(given)))
@@ -71,17 +71,17 @@ def _read_coefficients(given: Any) -> tuple[tuple[Any, float], ...]:
         for value, coefficient in given.items():
             number = isinstance(coefficient, (int, float, np.integer, np.floating))
             if not number or isinstance(coefficient, bool) or not np.isfinite(coefficient):
-                raise WorkloadError(f"has no finite number as the coefficient of {value!r}")
+                raise WorkloadError(f"needs a finite number as the coefficient of {value!r}")
         pairs = tuple((value, float(coefficient)) for value, coefficient in given.items())
     elif isinstance(given, Sequence) and not isinstance(given, str):
         pairs = tuple((value, float("nan")) for value in given)
     else:
         raise WorkloadError(
-            "must be a list of values, or a table of values and coefficients, "
-            f"not {_describe(given)}"
+            "must be a list of values, or a mapping of values to coefficients, not "
+            f"{_describe(given)}"
         )
     if not pairs:
-        raise WorkloadError("names no value; give at least one")
+        raise WorkloadError("has no values. Give at least one.")
     return pairs
 
 
@@ -114,12 +114,13 @@ def build_matrix(
                 row[first : last + 1] += coefficient
         if not row.any():
             raise WorkloadError(
-                f"{name}: row {label!r} asks for nothing, as its coefficients come to zero; "
-                "give others or leave it out"
+                f"{name}: all coefficients of row {label!r} are zero or cancel. Change them or "
+                "leave out the row."
             )
         if is_misnamed(members, label, row):
             raise WorkloadError(
-                f"{name}: row {label!r} is both a value and a row of others; rename the row"
+                f"{name}: {label!r} is also the label of a value that this row does not count. "
+                "Rename the row."
             )
     return matrix + 0.0, tuple(label for label, _ in labelled.named)
 
@@ -149,12 +150,16 @@ def _find_cells(
     intervals = members.find(value)
     if not intervals:
         number = isinstance(value, (int, float)) and is_set
-        use = ". A list names values; a table { value = number } weighs them" if number else ""
+        use = (
+            " A list holds values; use a mapping { value = number } for coefficients."
+            if number
+            else ""
+        )
         raise WorkloadError(f"{name}: row {label!r}: {members.describe_unknown(value, name)}{use}")
     if len(intervals) > 1:
         raise WorkloadError(
-            f"{name}: row {label!r}: {value!r} is a node of several levels; list the leaves that "
-            "are meant"
+            f"{name}: row {label!r}: {value!r} is a node of several levels. List the leaves you "
+            "mean."
         )
     return intervals.pop()
 
@@ -172,8 +177,8 @@ def check_matrix_size(name: str, rows: int, cells: int) -> None:
     """
     if rows * cells > MOST_ENTRIES:
         raise WorkloadError(
-            f"{name}: the query matrix has {rows} x {cells} entries, more than the {MOST_ENTRIES} "
-            "that are held in memory; ask in several groups, or by levels, ranges or prefixes"
+            f"{name}: the query matrix has {rows} x {cells} entries; at most {MOST_ENTRIES} fit "
+            "into memory. Split it into several groups, or use levels, ranges or prefixes."
         )
 
 
@@ -193,7 +198,7 @@ def check_labels(name: str, labels: Any, rows: int) -> tuple[str, ...]:
     """
     texts = isinstance(labels, (list, tuple)) and all(isinstance(text, str) for text in labels)
     if not texts or len(labels) != rows or len(set(labels)) != rows:
-        raise WorkloadError(f"{name}: the labels are not one different text per row")
+        raise WorkloadError(f"{name}: each row needs one label, and all labels must differ")
     return tuple(labels)
 
 

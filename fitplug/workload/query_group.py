@@ -57,7 +57,7 @@ def queries(
     Args:
         factors: By attribute, one of "identity", "prefix", "all_ranges", "total", `ranges(...)`,
             `subsets(...)`, the name of a level of a Hierarchy, or a matrix: an array or a sparse
-            matrix of SciPy, of shape (rows, cells). Of a Measure "sum", in its own units.
+            matrix of SciPy, of shape (rows, cells). For a Measure, "sum", in its own units.
         variance: The largest variance of each answer: a number, or an array that broadcasts to the
             group's shape.
         std: The largest standard deviation of each answer, in the same forms.
@@ -68,10 +68,19 @@ def queries(
         name: The name of the group; by default it is derived from the factors.
 
     Raises:
-        WorkloadError: The factors are no mapping, or the target or the name is not well formed.
+        WorkloadError: `factors` is not a mapping, or the target or the name is invalid.
+
+    Example:
+        >>> fp.queries({"sex": "identity", "age": "prefix"}, moe=30.0, confidence=0.9).name is None
+        True
+        >>> fp.queries({"age": fp.ranges([(0, 1), (2, 3)])}, std=5.0, name="bands").name
+        'bands'
     """
     if not isinstance(factors, Mapping):
-        raise WorkloadError(f"queries need a mapping of attributes, not {type(factors).__name__}")
+        raise WorkloadError(
+            "queries needs a mapping of attributes to kinds of queries, not "
+            f"{type(factors).__name__}"
+        )
     target = {
         "variance": variance,
         "std": std,
@@ -94,15 +103,19 @@ def marginal(
             for `queries`.
 
     Raises:
-        WorkloadError: An attribute is named twice, or the target or the name is not well formed.
+        WorkloadError: An attribute is named twice, or the target or the name is invalid.
+
+    Example:
+        >>> fp.Workload(domain, [fp.marginal("sex", "age", std=5.0)])["sex x age"].shape
+        (2, 4)
     """
     if len(set(attributes)) != len(attributes):
-        raise WorkloadError(f"marginal {attributes} names an attribute twice")
+        raise WorkloadError(f"marginal {attributes} names an attribute twice. Name each once.")
     return _make_group(tuple(map(_ask_identity, attributes)), name, target)
 
 
 def total(*, name: str = "total", **target: Unpack[TargetKeywords]) -> UnboundQueryGroup:
-    """Ask for the number of all records, a group of shape ().
+    """Ask for the number of all rows, a group of shape ().
 
     Args:
         name: The name of the group.
@@ -110,7 +123,11 @@ def total(*, name: str = "total", **target: Unpack[TargetKeywords]) -> UnboundQu
             for `queries`.
 
     Raises:
-        WorkloadError: The target or the name is not well formed.
+        WorkloadError: The target or the name is invalid.
+
+    Example:
+        >>> fp.Workload(domain, [fp.total(std=1.0)])["total"].shape
+        ()
     """
     return queries({}, name=name, **target)
 
@@ -248,11 +265,11 @@ def marginals(
         The tables. Its length is their number, and iterating over it lists their attributes.
 
     Raises:
-        WorkloadError: An attribute is unknown or named twice, `ways` are no numbers of attributes,
-            there are too many tables, or the target is not well formed.
+        WorkloadError: An attribute is unknown or named twice, `ways` is invalid, there are
+            too many tables, or the target is invalid.
     """
     if not isinstance(domain, Domain):
-        raise WorkloadError("marginals need a Domain first")
+        raise WorkloadError("marginals needs a Domain as its first argument")
     if isinstance(attributes, str):
         raise WorkloadError(f"attributes = {attributes!r} must be a list of names")
     counted = (name for name in domain.names if not domain[name].quantities)
@@ -262,13 +279,13 @@ def marginals(
             hint = suggest_nearest(name, domain.names)
             raise WorkloadError(f"marginals: the domain has no attribute {name!r}. {hint}")
     if len(set(names)) < len(names):
-        raise WorkloadError("marginals name an attribute twice")
+        raise WorkloadError("marginals names an attribute twice. Name each once.")
     numbers = _read_ways(ways, len(names))
     tables = _count_tables(len(names), numbers)
     if tables > MOST_TABLES:
         raise WorkloadError(
-            f"marginals of {_list_ways(numbers)} of {len(names)} attributes are {tables:,} tables; "
-            f"up to {MOST_TABLES:,} can be asked for: combine fewer attributes"
+            f"marginals of {_list_ways(numbers)} of {len(names)} attributes are {tables:,} tables, "
+            f"more than the limit of {MOST_TABLES:,}. Name fewer attributes or lower ways."
         )
     try:
         read = read_target(**target)
@@ -276,8 +293,8 @@ def marginals(
         raise WorkloadError(f"marginals: {error}") from None
     if read.value.shape not in ((), (tables,)):
         raise WorkloadError(
-            f"marginals: {read.kind} has shape {read.value.shape}; give one number, or one for "
-            f"each of the {tables:,} tables"
+            f"marginals: {read.kind} has shape {read.value.shape}. Give one number, or one for "
+            f"each of the {tables:,} tables."
         )
     return UnboundMarginals(names, numbers, read)
 
@@ -291,11 +308,10 @@ def _read_ways(ways: Any, attributes: int) -> tuple[int, ...]:
         given = tuple(ways)
     if not given or not all(_is_count(k) and k <= attributes for k in given):
         raise WorkloadError(
-            f"ways = {ways!r} must be a number of attributes, or a list of such numbers, from 0 to "
-            f"{attributes}"
+            f"ways = {ways!r} must be an integer from 0 to {attributes}, or a list of such integers"
         )
     if len(set(given)) < len(given):
-        raise WorkloadError(f"ways = {ways!r} holds a number twice")
+        raise WorkloadError(f"ways = {ways!r} lists a number twice. List each once.")
     return tuple(sorted(map(int, given)))
 
 

@@ -279,15 +279,15 @@ def _read_given_variances(group: QueryGroup) -> FloatArray:
     # Of axes with a stride of 0, which repeat what is there, one cell is looked at.
     seen = group.variances[tuple(slice(None if step else 1) for step in group.variances.strides)]
     if not (seen == variances).all():
-        raise ValueError(f"the variances of {group.name!r} are not of its target's shape")
+        raise ValueError(f"the variances of {group.name!r} do not have the shape of its target")
     return variances
 
 
 LEAST_COEFFICIENT, LARGEST_COEFFICIENT = 1e-30, 1e30
 """Sizes that coefficients other than zero must lie between."""
 
-_ALL_ZERO = "every query is zero; ask at least one with a non-zero coefficient"
-_OUT_OF_RANGE = "coefficients other than zero must lie between 1e-30 and 1e30 in size"
+_ALL_ZERO = "every query is zero. Give at least one non-zero coefficient."
+_OUT_OF_RANGE = "non-zero coefficients must lie between 1e-30 and 1e30 in absolute value"
 
 
 def check_coefficients(matrices: Sequence[FloatArray]) -> None:

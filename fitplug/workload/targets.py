@@ -163,11 +163,15 @@ def read_target(
     """
     kind, amount = _find_kind(variance, std, moe)
     if kind != "moe" and confidence is not None:
-        raise WorkloadError(f"confidence belongs to moe, but the target is {kind}; leave it out")
+        raise WorkloadError(
+            f"confidence is for moe, but the target is {kind}. Leave confidence out."
+        )
     if not isinstance(simultaneous, bool):
-        raise WorkloadError(f"simultaneous = {simultaneous!r} must be true or false")
+        raise WorkloadError(f"simultaneous = {simultaneous!r} must be True or False")
     if kind != "moe" and simultaneous:
-        raise WorkloadError(f"simultaneous belongs to moe, but the target is {kind}; leave it out")
+        raise WorkloadError(
+            f"simultaneous is for moe, but the target is {kind}. Leave simultaneous out."
+        )
     if kind == "moe":
         confidence = DEFAULT_CONFIDENCE if confidence is None else confidence
         check_confidence(confidence)
@@ -181,7 +185,7 @@ def read_target(
             place = f"{kind}{at}" if at else kind
             raise WorkloadError(f"{place} = {value[tuple(at)]:g} must be {text}")
     if value.size == 0:
-        raise WorkloadError(f"{kind} is an empty array; give one target per query")
+        raise WorkloadError(f"{kind} is an empty array. Give one target per query.")
     if not 1 / largest <= float(value.min()) <= float(value.max()) <= largest:
         raise WorkloadError(f"{kind} must lie between {1 / largest:g} and {largest:g}")
     return Target(kind, value, confidence, simultaneous)
@@ -198,7 +202,7 @@ def _find_kind(variance: Any, std: Any, moe: Any) -> tuple[Kind, Any]:
     given = {"variance": variance, "std": std, "moe": moe}
     named = [kind for kind, value in given.items() if value is not None]
     given_kinds = "none was given" if not named else " and ".join(named) + " were given"
-    raise WorkloadError(f"exactly one target is needed, variance, std or moe, but {given_kinds}")
+    raise WorkloadError(f"give exactly one target: variance, std or moe ({given_kinds})")
 
 
 @lru_cache(maxsize=1024)
@@ -226,10 +230,10 @@ def check_confidence(confidence: float) -> None:
     """Check that 1e-6 <= confidence < 1.
 
     Raises:
-        WorkloadError: `confidence` is no such number.
+        WorkloadError: `confidence` is not such a number.
     """
     if not isinstance(confidence, (int, float)) or not 0 < confidence < 1:
-        raise WorkloadError(f"confidence = {confidence!r} must lie strictly between 0 and 1")
+        raise WorkloadError(f"confidence = {confidence!r} must be between 0 and 1, both excluded")
     if confidence < LEAST_CONFIDENCE:
         raise WorkloadError(f"confidence = {confidence!r} must be at least {LEAST_CONFIDENCE:g}")
 

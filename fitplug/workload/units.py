@@ -36,22 +36,22 @@ MOST_RECORDS = 10**6
 
 @dataclass(frozen=True, repr=False)
 class AddRemove:
-    """Neighbours differ by all records of one person, which are added or removed.
+    """Neighbouring data sets differ by one person's rows, added or removed.
 
         fp.AddRemove(records=12, once_per="MONTH")
 
-    The cost is that of k records, k^2 times the rho of one, unless `distinct` or `once_per` keeps
-    them in different cells. Counting with `person` keeps no more records of a person than this
-    says; without it, the guarantee assumes that nobody has more.
+    k rows cost k^2 times the rho of one row, or less if `distinct` or `once_per` guarantees that
+    they lie in different cells. Counting with `person` enforces these limits; otherwise the
+    guarantee assumes them.
 
     Attributes:
-        records: k, the largest number of records that one person may have, at most 10^6.
-        distinct: Whether each record of a person is in another cell.
-        once_per: The attribute in each of whose cells a person has at most one record. If one of
-            them takes all values that are not listed (`other`), also in that one.
+        records: k, the largest number of rows per person, at most 10^6.
+        distinct: Whether all rows of a person lie in different cells.
+        once_per: An attribute: a person has at most one row in each of its cells, including a cell
+            for all other values (`other`).
 
     Raises:
-        BudgetError: The attributes are of the wrong kind, or do not go together.
+        BudgetError: A value is of the wrong kind, or the values do not fit together.
     """
 
     records: int = 1
@@ -61,19 +61,19 @@ class AddRemove:
     def __post_init__(self) -> None:
         if not is_positive_integer(self.records) or self.records > MOST_RECORDS:
             raise BudgetError(
-                f"records = {self.records!r} must be an integer from 1 to {MOST_RECORDS}, the most "
-                "records that one person may have"
+                f"records = {self.records!r} must be an integer from 1 to {MOST_RECORDS}, the "
+                "largest number of rows per person"
             )
         if not isinstance(self.distinct, bool):
             raise BudgetError(f"distinct must be True or False, not {self.distinct!r}")
         if self.once_per is not None and not isinstance(self.once_per, str):
             raise BudgetError(f"once_per must be the name of an attribute, not {self.once_per!r}")
         if self.distinct and self.once_per is not None:
-            raise BudgetError("distinct and once_per do not go together; give once_per alone")
+            raise BudgetError("give distinct or once_per, not both")
         if self.records == 1 and (self.distinct or self.once_per is not None):
             raise BudgetError(
-                "a person with one record cannot have two in one cell; leave out distinct and "
-                "once_per, or give more records"
+                "distinct and once_per need at least two records per person. Leave them out or "
+                "raise records."
             )
 
     def __str__(self) -> str:
@@ -96,7 +96,7 @@ class AddRemove:
     def apart(self) -> str:
         """How a person's records are apart, in words that follow their number; empty if not."""
         if self.distinct:
-            return ", each in another cell"
+            return ", each in a different cell"
         return "" if self.once_per is None else f", at most one in each cell of {self.once_per}"
 
     @property
@@ -128,14 +128,18 @@ class AddRemove:
 
 @dataclass(frozen=True)
 class ReplaceOne:
-    """Neighbours differ by the values of one record, so the number of records is public.
+    """Neighbouring data sets differ in the values of one row, so the number of rows is public.
 
     Attributes:
-        within: The attributes in whose cells the record stays, so that the number of records in
-            each combination of these cells is public too.
+        within: The attributes whose values the row keeps, so the number of rows in each combination
+            of their cells is public too.
 
     Raises:
-        BudgetError: `within` is no tuple of names, or has a name twice.
+        BudgetError: `within` is not a tuple of names, or has a name twice.
+
+    Example:
+        >>> str(fp.ReplaceOne(within=("sex",)))
+        'one record replaced by another of the same sex'
     """
 
     within: tuple[str, ...] = ()
@@ -143,7 +147,7 @@ class ReplaceOne:
     def __post_init__(self) -> None:
         names = self.within
         if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
-            raise BudgetError('within must be a tuple of names of attributes, such as ("STATE",)')
+            raise BudgetError('within must be a tuple of attribute names, such as ("STATE",)')
         if len(set(names)) < len(names):
             raise BudgetError(f"within names an attribute twice: {', '.join(names)}")
 
@@ -191,12 +195,11 @@ class ReplaceOne:
 
 
 def _check_attributes(key: str, names: Sequence[str], domain: Domain) -> None:
-    """Raise DomainError if a name is no attribute of a domain, or a measure."""
+    """Raise DomainError if a name is not an attribute of a domain, or a measure."""
     for name in domain.ordered(names):
         if domain[name].quantities:
             raise DomainError(
-                f"{key} names {name!r}, which is a measure; name an attribute that divides records "
-                "into cells"
+                f"{key} names the measure {name!r}. Name an attribute that divides rows into cells."
             )
 
 
@@ -217,12 +220,12 @@ def read_unit(spec: Mapping[str, Any]) -> Unit:
     if set(spec) == {"replace_one"}:
         within = spec["replace_one"]
         if not isinstance(within, list | tuple):
-            raise BudgetError(f"replace_one must be a list of names of attributes; {form}")
+            raise BudgetError(f"replace_one must be a list of attribute names: {form}")
         return ReplaceOne(tuple(within))
     unknown = sorted(set(spec) - {"records", "distinct", "once_per"})
     if unknown or "records" not in spec:
-        wrong = f"has {unknown[0]!r}" if unknown else "does not say how many records"
-        raise BudgetError(f"the unit of privacy {wrong}; {form}")
+        wrong = f"has an unknown key {unknown[0]!r}" if unknown else "does not say how many records"
+        raise BudgetError(f"the unit of privacy {wrong}: {form}")
     return AddRemove(**spec)
 
 
@@ -239,7 +242,7 @@ class BoundUnit:
 
     Attributes:
         unit: The unit.
-        cells: The attributes in whose cells the records of a person are apart, together; for
+        cells: The attributes in whose cells a person's records are apart, together; for
             `ReplaceOne` the attributes in whose cells a record is before and after its change.
             None if the unit says nothing of cells, or if they are not known yet.
     """
@@ -271,8 +274,8 @@ class BoundUnit:
             names = (unit.once_per,)
         elif measures := [name for name in names if domain[name].quantities]:
             raise DomainError(
-                f"records with the measure {measures[0]} are divided over two cells, so that no "
-                "two are in distinct cells; give records alone, or once_per"
+                f"distinct does not apply with the measure {measures[0]}, because each row is "
+                "divided between two cells. Use records alone, or once_per."
             )
         return cls(unit, tuple(sorted((name, domain.digest_cells(name)) for name in names)))
 
@@ -377,5 +380,5 @@ def read_bound_unit(spec: Mapping[str, Any]) -> BoundUnit:
     cells = spec["cells"]
     is_of_texts = isinstance(cells, dict) and all(isinstance(d, str) for d in cells.values())
     if not is_of_texts or unit.is_of_records:
-        raise BudgetError("the cells of a unit of privacy are digests by name of an attribute")
+        raise BudgetError("the cells of a unit of privacy must be digests by attribute name")
     return BoundUnit(unit, tuple(sorted(cells.items())))

@@ -47,13 +47,17 @@ class Workload:
     Raises:
         WorkloadError: An attribute is unknown, a name is used twice, a factor is not well formed,
             or a target does not fit the shape of its group.
+
+    Example:
+        >>> fp.Workload(domain, [fp.marginal("sex", std=5.0), fp.total(std=1.0)]).query_count
+        3
     """
 
     def __init__(
         self, domain: Domain, groups: Sequence[UnboundQueryGroup | UnboundMarginals]
     ) -> None:
         if not isinstance(domain, Domain):
-            raise WorkloadError("a workload needs a Domain first")
+            raise WorkloadError("a workload needs a Domain as its first argument")
         if isinstance(groups, (UnboundQueryGroup, UnboundMarginals)) or not groups:
             raise WorkloadError("a workload needs a list of at least one query group")
         self._set(domain, bind_groups(domain, groups))
@@ -87,6 +91,10 @@ class Workload:
 
         Raises:
             WorkloadError: The matrix or the target is not well formed.
+
+        Example:
+            >>> fp.Workload.from_matrix([[1, 0], [1, 1]], std=5.0).cell_count
+            2
         """
         matrix = read_matrix("W", W)
         domain = Domain({"cell": Integers(0, matrix.shape[1] - 1)})
@@ -152,11 +160,20 @@ class Workload:
 
         The rows are those of the groups, one group after another, each in C order of its shape. The
         columns are in C order of `attributes`.
+
+        Example:
+            >>> workload.matrix().shape
+            (9, 8)
         """
         return np.concatenate([self.rows(group, self.attributes) for group in self.groups])
 
     def targets(self) -> FloatArray:
-        """Build c, shape (m,): the largest variance allowed for each row of W."""
+        """Build c, shape (m,): the largest variance allowed for each row of W.
+
+        Example:
+            >>> workload.targets().shape
+            (9,)
+        """
         return np.concatenate([group.variances.ravel() for group in self.groups])
 
     def split(self, values: AnyArray) -> Mapping[str, AnyArray]:

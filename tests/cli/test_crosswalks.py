@@ -265,8 +265,8 @@ def test_what_takes_no_levels(place):
     (place / "r.csv").write_text("a,b\n1,x\n")
     walk = "crosswalk = { new = 'r.csv' }"
     for domain, says in {
-        f"GEOID = {{ integers = [0, 3], {walk} }}": "categories and trees",
-        f"GEOID = {{ prefix = 1, categories = ['1'], {walk} }}": "categories and trees",
+        f"GEOID = {{ integers = [0, 3], {walk} }}": "categories and hierarchies",
+        f"GEOID = {{ prefix = 1, categories = ['1'], {walk} }}": "categories and hierarchies",
         f"GEOID = {{ categories = ['1'], other = 'x', {walk} }}": "cell 'x' of other values",
     }.items():
         refused(place, domain, '"identity"', says)

@@ -162,7 +162,7 @@ def test_bad_arguments(out, arguments, says):
 def test_no_release(tmp_path):
     ran = fitplug("estimate", tmp_path / "none", "total")
     assert ran.code == 2
-    assert "no such release folder" in ran.err
+    assert "this release folder does not exist" in ran.err
     assert names(tmp_path) == set()
 
 

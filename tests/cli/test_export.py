@@ -70,4 +70,4 @@ def test_wrong_options_are_refused(stored, tmp_path, arguments, message):
 def test_what_is_no_release_is_refused(tmp_path):
     ran = fitplug("export", tmp_path / "none", "--format", "frictionless", "--output", tmp_path)
     assert ran.code == 2
-    assert "no such release folder" in ran.err
+    assert "this release folder does not exist" in ran.err

@@ -83,7 +83,7 @@ class TestInit:
         assert names(path.parent) == set()
 
     def test_no_folder(self, path):
-        refused(fitplug("ledger", "init", path / "x", "--rho", "1"), 1, "make the folder first")
+        refused(fitplug("ledger", "init", path / "x", "--rho", "1"), 1, "Create the folder first")
 
 
 class TestShow:
@@ -115,7 +115,7 @@ class TestShow:
         assert json.loads(fitplug("ledger", "show", path, "--json").out)["any_noise"]
         again = fitplug("ledger", "init", path, *budget)
         assert again.code == 1
-        assert "at delta = 1e-09 for any noise, not" in again.err
+        assert "at delta = 1e-9 for any noise, not" in again.err
 
     def test_json(self, path):
         ledger = charged(path)
@@ -191,7 +191,9 @@ class TestCharging:
             '"budget.db"', '"../budget.db"'))  # fmt: skip
         ran = fitplug("run", spec, "--key", "2024")
         assert ran.code == 4
-        assert "this is another plan; if the spec is the same, give the plan file" in ran.err
+        assert (
+            "that charge is for another plan (if the spec is the same, use the plan file" in ran.err
+        )
         assert len(fp.Ledger(tmp_path / "budget.db").entries()) == 1
         assert not (tmp_path / "b" / "release").exists()
 

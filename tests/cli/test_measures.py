@@ -58,9 +58,9 @@ path = "release/"
 """
 CLAMPED = (
     "counts as 0 below 0 and as 2,000 above 2,000, and is rounded to the nearest multiple of 10 "
-    "from 0; records without a value are counted and add nothing to sums"
+    "from 0; rows without a value are counted and add nothing to sums"
 )
-NOT_COVERED = "no std, interval or certificate covers it"
+NOT_COVERED = "no std, interval or certificate covers that change"
 DRAWN = np.random.default_rng(18)
 PEOPLE = {
     "SEX": DRAWN.choice(["1", "2"], 300).tolist(),
@@ -142,7 +142,7 @@ class TestRelease:
         (part,) = (folder / "income.parquet").iterdir()
         metadata = pq.read_schema(part).metadata
         assert metadata[b"fitplug.units"].endswith(b": sum of INCOME")
-        assert "200 shares of each record" in (folder / "review.md").read_text()
+        assert "200 shares per row" in (folder / "review.md").read_text()
 
     def test_release_json_has_the_rules(self, root):
         found = json.loads((root / "release" / "release.json").read_text())
@@ -164,11 +164,11 @@ class TestRelease:
         assert text.startswith("# Counts and sums: income, earners, people")
         assert f"* INCOME: a measure; a value {CLAMPED}" in text
         assert "6 counts and sums in 3 tables" in text
-        assert "These records may have any values, of measures too" in text
-        assert "The bounds are public, and fitplug read none of them from the rows" in text
+        assert "These rows may have any values, of measures too" in text
+        assert "The bounds are public; fitplug did not read them from the rows" in text
         assert NOT_COVERED in text
-        assert "200 shares of each record" in text
-        assert "is in no standard deviation and in no interval" in text
+        assert "200 shares per row" in text
+        assert "No standard deviation and no interval covers" in text
 
     def test_a_release_is_read_back_and_estimated(self, root, tmp_path):
         table = tmp_path / "means.csv"
@@ -243,25 +243,25 @@ class TestReport:
 
 
 REFUSED = [
-    ('INCOME = "sum"', 'INCOME = "identity"', "INCOME is a measure, of which queries ask 'sum'"),
-    ('INCOME = "sum"', 'INCOME = { ranges = [[0, 5]] }', "leave it out to count all records"),
+    ('INCOME = "sum"', 'INCOME = "identity"', "INCOME is a measure: ask for 'sum'"),
+    ('INCOME = "sum"', 'INCOME = { ranges = [[0, 5]] }', "leave it out to count all rows"),
     ('INCOME = "sum"', 'INCOME = { rows = { a = ["0"] } }', "INCOME is a measure"),
     ("[0, 2000]", "[2000]", "measure = [2000] must be two numbers or dates, [low, high]"),
-    ("[0, 2000]", "[2000, 0]", "the measure's bounds 2000 and 0 must increase"),
+    ("[0, 2000]", "[2000, 0]", "lower bound 2000 must be below its upper bound 0"),
     ("[0, 2000]", '["a", "b"]', "must be two numbers, or two dates such as '2020-12-31'"),
     ("[0, 2000]", "[0, inf]", "the measure's bound inf must be a finite number"),
     ("[0, 2000]", "[true, 5]", "the measure's bound True must be a finite number"),
-    ("unit = 10", "unit = 7", "a whole number of units 7 apart"),
-    ("unit = 10", "unit = 0.00001", "at most 33,554,432 of them"),
+    ("unit = 10", "unit = 7", "a whole number of units apart (unit 7)"),
+    ("unit = 10", "unit = 0.00001", "at most 33,554,432. Move a bound"),
     ("unit = 10", 'unit = "a"', "unit = 'a' must be a positive number"),
     ("unit = 10", "units = 10", "unknown key 'units'. Did you mean 'unit'?"),
-    ('"none"', '"0"', "the label '0' of records without a value must be a string"),
-    (', other = "none"', "", "queries ask 'sum' or 'total'"),
-    ("{ records = 1 }", '{ replace_one = ["INCOME"] }', "within names 'INCOME', which is a"),
-    ("{ records = 1 }", '{ records = 2, once_per = "INCOME" }', "once_per names 'INCOME'"),
+    ('"none"', '"0"', "other = '0' must be a string"),
+    (', other = "none"', "", "ask for 'sum' or 'total'"),
+    ("{ records = 1 }", '{ replace_one = ["INCOME"] }', "within names the measure 'INCOME'"),
+    ("{ records = 1 }", '{ records = 2, once_per = "INCOME" }', "names the measure 'INCOME'"),
     ("{ records = 1 }", "{ records = 2, distinct = true }", "records with the measure INCOME"),
-    ("tolerance = 0.1", 'periods = "INCOME"', "periods = 'INCOME' names a measure"),
-    ('"people.csv"', '"people.csv"\nweight = "INCOME"', "weight = 'INCOME' says how many records"),
+    ("tolerance = 0.1", 'periods = "INCOME"', "periods = 'INCOME' is a measure"),
+    ('"people.csv"', '"people.csv"\nweight = "INCOME"', "is also an attribute of the queries"),
 ]  # fmt: skip
 
 
@@ -299,7 +299,7 @@ def test_truncation_of_sums_is_not_estimated(tmp_path):
     assert found["lost"]["value"] == pytest.approx(200, abs=5)
     ran = fitplug("truncation", *both, "income")
     assert ran.code == 2
-    assert "'income' is a sum of INCOME, which is no number of records" in ran.err
+    assert "'income' is a sum of INCOME, not a number of rows" in ran.err
 
 
 CODEBOOK = {

@@ -94,7 +94,7 @@ def test_a_release_folder_that_is_gone_is_told(tmp_path):
     shutil.rmtree(tmp_path / "release")
     gone = fitplug("run", spec)
     assert gone.code == 3
-    assert f"in {tmp_path / 'release'} (which is gone: put it back from a copy" in gone.err
+    assert f"in {tmp_path / 'release'} (the folder is gone; restore it from a copy" in gone.err
     assert len(fp.Ledger(tmp_path / "budget.db").entries()) == 1
 
 

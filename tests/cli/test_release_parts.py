@@ -9,6 +9,7 @@ import pytest
 from distributed import LocalCluster
 
 import fitplug as fp
+from fitplug_cli.spec import load_spec
 from tests.helpers.command_line import SPEC, fitplug, make, names, truth
 
 PARTS = SPEC.replace('path = "release/"', 'path = "release/"\nparts = true')
@@ -70,9 +71,17 @@ def test_on_a_cluster(tmp_path):
 @pytest.mark.parametrize(
     ("spec", "options", "says"),
     [
-        (SPEC.replace('path = "release/"', 'path = "s3://bucket/x"'), [], "parts = true"),
+        (
+            PARTS.replace('"release/"\nparts = true', '"s3://b/x"\nparts = false'),
+            [],
+            "parts = false",
+        ),
         (PARTS.replace('"release/"', '"memory://x"'), ["--replace"], "--replace cannot rename"),
-        (PARTS.replace('path = "release/"', 'path = "ftp://host/x"'), [], "no store that fitplug"),
+        (
+            PARTS.replace('path = "release/"', 'path = "ftp://host/x"'),
+            [],
+            "fitplug cannot write to ftp://",
+        ),
     ],
 )
 def test_what_is_refused(tmp_path, spec, options, says):
@@ -80,3 +89,22 @@ def test_what_is_refused(tmp_path, spec, options, says):
     ran = fitplug("run", root / "spec.toml", *options)
     assert ran.code == 2
     assert says in ran.err
+
+
+@pytest.mark.parametrize(
+    ("output", "most", "expected"),
+    [
+        ('path = "release/"', None, False),
+        ('path = "release/"', 1, True),
+        ('path = "release/"\nparts = false', 1, False),
+        ('path = "s3://bucket/x"', None, True),
+    ],
+)
+def test_large_releases_and_those_into_stores_are_made_in_parts(
+    monkeypatch, tmp_path, output, most, expected
+):
+    if most is not None:
+        monkeypatch.setattr("fitplug_cli.spec.sections._MOST_VALUES", most)
+    spec = load_spec(make(tmp_path, SPEC.replace('path = "release/"', output)))
+    plan = fp.design(spec.workload, rho=1.0, unit=fp.AddRemove())
+    assert spec.output.is_in_parts(plan) is expected

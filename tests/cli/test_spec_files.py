@@ -88,11 +88,7 @@ class TestCodebooks:
     @pytest.mark.parametrize(
         ("content", "name", "message"),
         [
-            (
-                "attribute,value\nSEXX,1\n",
-                "c.csv",
-                "c.csv does not describe it. Check the spelling",
-            ),
+            ("attribute,value\nSEXX,1\n", "c.csv", "c.csv does not describe it. Check the"),
             ("SEX,1\n", "c.csv", "no column 'attribute'"),
             ("attribute,value\nSEX\n", "c.csv", "line 2 must have as many cells"),
             ("attribute,value\nSEX,\n", "c.csv", "line 2 has neither a value nor min and max"),
@@ -170,7 +166,7 @@ class TestTargets:
         [
             ("{}", "{} is not a query. Write one of ranges, rows, crosswalk"),
             ('{ rows = { a = ["1"] }, ranges = [] }', "rows and ranges is not a query"),
-            ("{ rows = 3 }", "must be a mapping from labels to lists of values, not 3"),
+            ("{ rows = 3 }", "must be a mapping of labels to lists of values, not 3"),
             ("{ rows = { a = [1] } }", "SEX has no value 1. Did you mean '1'"),
             ("{ row = { a = [1] } }", "unknown key 'row'. Did you mean 'rows'"),
             ('["1", "2"]', "to count sets of values write { rows = { LABEL = [VALUE, ...] } }"),
@@ -190,7 +186,7 @@ class TestTargets:
             ("AGE = { ranges = [[0, 9]] }\nstd = 1.0", "AGE: range [0, 9]: 9 is not in the domain"),
             ('AGE = "prefix"\nstd = -1.0', "std = -1 must be"),
             ('AGE = "prefix"\nstd = "1.0"', "std = '1.0' is text. Remove the quotes"),
-            ('AGE = "perfix"\nstd = 1.0', "AGE = 'perfix' is no kind of query"),
+            ('AGE = "perfix"\nstd = 1.0', "AGE = 'perfix' is not a kind of query"),
             ('AEG = "prefix"\nstd = 1.0', "unknown key 'AEG'"),
         ],
     )

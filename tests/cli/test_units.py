@@ -83,11 +83,14 @@ def test_units_are_read(spec: Path, written: str, unit: object) -> None:
     [
         ("unit = {}", "[privacy] unit: the unit of privacy does not say how many records"),
         ("unit = { records = 0 }", "records = 0 must be an integer from 1 to 1000000"),
-        ("unit = { record = 3 }", "the unit of privacy has 'record'; write { records = 3 }"),
+        (
+            "unit = { record = 3 }",
+            "the unit of privacy has an unknown key 'record': write { records = 3 }",
+        ),
         ("unit = { records = 3, once_per = 1 }", "once_per must be the name of an attribute"),
         ('unit = { records = 3, once_per = "YEAR" }', "'YEAR'"),
         ('unit = { records = 3, once_per = "STATE" }', "no query uses"),
-        ('unit = { replace_one = "STATE" }', "replace_one must be a list of names"),
+        ('unit = { replace_one = "STATE" }', "replace_one must be a list of attribute names"),
         ('unit = { replace_one = ["YEAR"] }', "'YEAR'"),
         (
             'unit = { replace_one = ["STATE"] }',
@@ -137,8 +140,8 @@ def test_reviews_say_how_many_rows_a_person_has(spec: Path, unit: str, kept: fp.
     apart = plan.bound_unit.apart
     assert apart.startswith(kept.apart)
     most = f"at most {kept.records} rows per person{apart}"
-    assert f"Counting kept {most}: further rows were left out" in review
-    assert f"Of each person, at most {kept.records} row(s){apart}, are kept" in review
+    assert f"Counting kept {most}; further rows were left out" in review
+    assert f"At most {kept.records} row(s) per person{apart}, are kept" in review
     record = json.loads((spec.parent / "release/release.json").read_text())
     assert record["population"].startswith(f"Counting kept {most}.")
     names = ["MONTH", "SEX"] if "distinct" in unit else ["MONTH"]
@@ -180,7 +183,7 @@ def test_a_ledger_shows_units_that_differ(spec: Path) -> None:
     path = spec.parent / "budget.db"
     ledger = fp.Ledger(path, rho=10, unit=fp.AddRemove(3))
     ledger.charge(1, what="preview")
-    assert "each in another cell" not in fitplug("ledger", "show", path).out
+    assert "each in a different cell" not in fitplug("ledger", "show", path).out
     domain = fp.Domain({"A": ["1", "2"], "B": ["1"]})
     ledger.charge(1, what="census", unit=fp.AddRemove(3, distinct=True), domain=domain)
     shown = fitplug("ledger", "show", path).out

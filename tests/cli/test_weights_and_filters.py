@@ -158,19 +158,23 @@ def test_folders_that_are_not_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ('"POP"', '"SEX"', "[data] weight = 'SEX' .* leave it out of the queries"),
+        ('"POP"', '"SEX"', "[data] weight = 'SEX' .* Leave it out of the queries"),
         ('"POP"', '""', r"\[data\] weight = '' String should have at least 1 character"),
         ('"POP"', '"POPP"', "has no column 'POPP' on its first line"),
         ("SUMLEV =", "SUMLEVEL =", "has no column 'SUMLEVEL' on its first line"),
-        ('{ SUMLEV = "040" }', '{ POP = "040" }', r"\[data\] where cannot name 'POP'"),
-        ('{ SUMLEV = "040" }', "{ SUMLEV = [] }", r"\[data\] where gives no value of 'SUMLEV'"),
-        ('{ SUMLEV = "040" }', "{ SUMLEV = 4.0 }", "they must be all strings"),
+        ('{ SUMLEV = "040" }', '{ POP = "040" }', r"\[data\] where cannot use 'POP'"),
+        ('{ SUMLEV = "040" }', "{ SUMLEV = [] }", r"\[data\] where lists no value of 'SUMLEV'"),
+        ('{ SUMLEV = "040" }', "{ SUMLEV = 4.0 }", "They must be all strings"),
         (
             '{ SUMLEV = "040" }',
             '["040"]',
-            r"\[data\] where must give values by the name of a column",
+            r"\[data\] where must map column names to values",
         ),
-        ("[data]", '[data]\nperson = "STUSAB"', r"\[data\] weight = 'POP' and person = 'STUSAB'"),
+        (
+            "[data]",
+            '[data]\nperson = "STUSAB"',
+            r"\[data\] give weight = 'POP' or person = 'STUSAB'",
+        ),
         ("weight =", "weights =", r"unknown key \[data\] weights. Did you mean 'weight'"),
     ],
 )
@@ -222,7 +226,7 @@ def test_free_releases_are_of_the_very_counts_that_were_charged(tmp_path: Path) 
     )
     fp.release(plan, first, ledger=ledger, key="first")
     for tables in (again, other):
-        with pytest.raises(LedgerError, match="filtered rows may be others"):
+        with pytest.raises(LedgerError, match="a filter may select different rows"):
             fp.release(less, tables, ledger=ledger, covered_by="first")
     assert len(ledger.entries()) == 1
     fp.release(less, first, ledger=ledger, covered_by="first")

@@ -44,16 +44,20 @@ def test_the_repr_is_short_and_has_no_secrets() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "says"),
     [
-        ({"weight": "n", "person": "id"}, InputError, "do not go together"),
+        (
+            {"weight": "n", "person": "id"},
+            InputError,
+            "stands for several rows does not belong to one person",
+        ),
         ({"weight": ""}, DomainError, "must be the name of a column"),
-        ({"weight": "n", "where": {"n": 1}}, DomainError, "where cannot name 'n'"),
+        ({"weight": "n", "where": {"n": 1}}, DomainError, "where cannot use 'n'"),
         ({"person": 7}, DomainError, "person = 7 must be the name of a column"),
         ({"person": []}, DomainError, r"person = \[\] must be the name of a column, or a list"),
         ({"person": ["a", ""]}, DomainError, "must be the name of a column, or a list"),
         ({"person": ["a", "a"]}, DomainError, "names a column twice"),
-        ({"where": ["01"]}, DomainError, "where must give values by the name of a column"),
+        ({"where": ["01"]}, DomainError, "where must map column names to values"),
         ({"where": {"state": []}}, DomainError, "no value of 'state'"),
-        ({"zone": "Mars/Base"}, DomainError, "'Mars/Base' is no time zone"),
+        ({"zone": "Mars/Base"}, DomainError, "'Mars/Base' is not a time zone"),
         ({"missing": "age"}, DomainError, "missing must be a mapping, not str"),
         ({"storage_options": SECRET}, DomainError, "storage_options must be a mapping, not str"),
     ],
@@ -66,9 +70,9 @@ def test_what_is_wrong_is_refused_at_once(options: Any, error: Any, says: str) -
 
 def test_what_is_no_path_is_refused() -> None:
     tables = fp.Tables(fp.Domain({"sex": ["1", "2"]}), {("sex",): [1, 2]})
-    with pytest.raises(InputError, match="are counted already"):
+    with pytest.raises(InputError, match="is already counted"):
         fp.Source(tables)
-    with pytest.raises(InputError, match="is a Source already"):
+    with pytest.raises(InputError, match="is already a Source"):
         fp.Source(fp.Source("people/"))
 
 

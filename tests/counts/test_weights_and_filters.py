@@ -223,23 +223,39 @@ def test_what_are_no_weights(weights: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "error", "says"),
     [
-        ({"weights": "people"}, DataError, "no column 'people' was given"),
+        ({"weights": "people"}, DataError, "there is no column 'people'"),
         ({"weights": [1, 2, 3]}, DataError, "different lengths"),
-        ({"weights": "sex"}, DomainError, "cannot be counted too"),
-        ({"weights": "pop", "where": {"pop": 1}}, DomainError, "where cannot name 'pop'"),
-        ({"where": {"levle": "040"}}, DataError, "no column 'levle' was given"),
-        ({"where": {"level": 40}}, DataError, "'level' holds other values than integers"),
-        ({"where": {"pop": "1"}}, DataError, "'pop' holds other values than strings"),
-        ({"where": {"nested": 1}}, DataError, "'nested' holds other values than integers"),
-        ({"where": {"nested": "1"}}, DataError, "'nested' holds other values than strings"),
-        ({"where": {"level": []}}, DomainError, "gives no value of 'level'"),
+        ({"weights": "sex"}, DomainError, "is also an attribute of the queries"),
+        ({"weights": "pop", "where": {"pop": 1}}, DomainError, "where cannot use 'pop'"),
+        ({"where": {"levle": "040"}}, DataError, "there is no column 'levle'"),
+        (
+            {"where": {"level": 40}},
+            DataError,
+            "values than integers, the type of the values in where",
+        ),
+        (
+            {"where": {"pop": "1"}},
+            DataError,
+            "values than strings, the type of the values in where",
+        ),
+        (
+            {"where": {"nested": 1}},
+            DataError,
+            "values than integers, the type of the values in where",
+        ),
+        (
+            {"where": {"nested": "1"}},
+            DataError,
+            "values than strings, the type of the values in where",
+        ),
+        ({"where": {"level": []}}, DomainError, "lists no value of 'level'"),
         ({"where": {"level": ["040", 50]}}, DomainError, "all strings, all integers"),
         ({"where": {"level": 1.5}}, DomainError, "all strings, all integers"),
         ({"where": {"level": None}}, DomainError, "all strings, all integers"),
         ({"where": {"level": ["040", "040"]}}, DomainError, "where: 'level': .* listed twice"),
         ({"where": {"pop": 2**70}}, DomainError, "where: 'pop': .* below 2\\*\\*62"),
-        ({"where": ["level"]}, DomainError, "where must give values by the name"),
-        ({"where": {"": "x"}}, DomainError, "where must give values by the name"),
+        ({"where": ["level"]}, DomainError, "where must map column names to values"),
+        ({"where": {"": "x"}}, DomainError, "where must map column names to values"),
     ],
 )
 def test_what_is_refused(options: Any, error: Any, says: str) -> None:
@@ -250,7 +266,7 @@ def test_what_is_refused(options: Any, error: Any, says: str) -> None:
 
 
 def test_persons_and_weights_do_not_go_together() -> None:
-    with pytest.raises(InputError, match="leave out one of them"):
+    with pytest.raises(InputError, match="not both: a row that stands for several"):
         check_weight("pop", {}, (), "id")
     with pytest.raises(DomainError, match="must be the name of a column"):
         check_weight("", {}, ())

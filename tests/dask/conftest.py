@@ -14,7 +14,7 @@ from fitplug_dask import loops
 from fitplug_dask.exchange import run
 from fitplug_dask.kernel import reading
 from fitplug_dask.persons import row_collector, shuffle
-from fitplug_dask.releases import tasks
+from fitplug_dask.releases import executor
 from fitplug_dask.sources import stores
 from tests.helpers import numpy_loops
 from tests.helpers.audited_releases import Audit
@@ -24,7 +24,7 @@ from tests.helpers.local_workers import start_workers
 @pytest.fixture
 def audit(tmp_path_factory, monkeypatch):
     """An audit of all draws of this process."""
-    monkeypatch.setattr(tasks, "draw_part", tasks.draw_part)  # is put back
+    monkeypatch.setattr(executor, "draw_part", executor.draw_part)  # is put back
     audit = Audit(tmp_path_factory.mktemp("audit") / "draws")
     audit.setup()
     return audit

@@ -61,15 +61,17 @@ def start_seven(*memory_limits: int) -> SpecCluster:
 
 
 def test_the_scheduler_tells_the_state_of_each_worker() -> None:
-    limits = [10**9] * 6 + [10**8]
+    # A worker is paused where this process, in which all of them run, takes most of its limit.
+    least = 4 * 10**9
+    limits = [2 * least] * 6 + [least]
     with start_seven(*limits) as cluster, Client(cluster) as client:
         states = list_workers(client).values()
         assert sorted(state.memory_limit for state in states) == sorted(limits)
         assert not any(state.is_paused or state.is_busy for state in states)
         runner = open_runner(client)
-        assert runner.memory == 10**8
+        assert runner.memory == least
         assert runner.threads == 7 * runner.process_threads
-        assert measure_memory(runner) == run.MEMORY_SHARE * 10**8
+        assert measure_memory(runner) == run.MEMORY_SHARE * least
     with start_seven(0, 0, 10**8, 10**9) as cluster, Client(cluster) as client:
         assert open_runner(client).memory == 10**8  # of those that have a limit
     with start_seven(0) as cluster, Client(cluster) as client:

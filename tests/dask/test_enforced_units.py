@@ -280,7 +280,7 @@ def test_the_seal_is_of_the_limit_too() -> None:
 
 @pytest.mark.parametrize("unit", [3, fp.ReplaceOne(), {"records": 3}])
 def test_what_was_kept_of_a_person_is_a_unit(unit: Any) -> None:
-    with pytest.raises(TablesError, match="what the count kept of each person"):
+    with pytest.raises(TablesError, match="that the count enforced per person"):
         fp.Tables(DOMAIN, {("kind",): [1, 2]}, unit=unit)
 
 

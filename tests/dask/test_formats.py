@@ -22,7 +22,7 @@ from fitplug.domain.attribute import OUTSIDE
 from fitplug.domain.domain import Attribute
 from fitplug.errors import DataError
 from fitplug_dask.encoding import ColumnEncoder, classify_type, explain_mismatch
-from fitplug_dask.encoding.text_values import encode_text, encode_texts
+from fitplug_dask.encoding.stored_values import encode_text, encode_texts
 from fitplug_dask.files import csv_text
 from fitplug_dask.kernel import reading
 from fitplug_dask.loops import locate
@@ -164,7 +164,7 @@ CSV_FAULTS = {
     "no names": ("\n\n", "has no line of column names"),
     "empty": ("", ""),
     "other names": ("1,2\n1,2\n", "has no column 'sex' on its first line"),
-    "semicolons": ("sex;y\n1;2\n", "with commas between them"),
+    "semicolons": ("sex;y\n1;2\n", "separated by commas"),
     "twice": ("sex,sex\n1,2\n", "has two columns 'sex'"),
     "long": ("sex,y\n1," + "x" * 9000 + "\n", "cannot be read as CSV"),
 }

@@ -24,7 +24,7 @@ import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import DataError
 from fitplug_dask.files.memory_tables import convert_frame
-from fitplug_dask.schema import list_columns
+from fitplug_dask.preview import list_columns
 from fitplug_dask.sources import library_tables
 from tests.helpers.sources import count_rows
 

@@ -20,7 +20,7 @@ import fitplug_dask as fpd
 from fitplug.errors import FitplugError, InputError
 from fitplug.files import open_place
 from fitplug_dask.persons import shuffle
-from fitplug_dask.releases import release_source, releasing, tasks
+from fitplug_dask.releases import executor, release_source, releasing
 from fitplug_dask.releases.counts import CountStore
 from fitplug_opendp import noise_source, publication
 from fitplug_opendp.key_file import RunSecret
@@ -85,7 +85,7 @@ def return_exact(answers, noise_std, run):
 )
 @pytest.mark.parametrize("on", ["threads", pytest.param("cluster", marks=pytest.mark.slow)])
 def test_answers_are_those_of_the_counts(people, tmp_path, monkeypatch, options, on):
-    monkeypatch.setattr(tasks, "draw_part", return_exact)
+    monkeypatch.setattr(executor, "draw_part", return_exact)
     exact = PLAN.strategy.answer_exactly(count_rows(people, PLAN, **options).marginal)
     if on == "threads":
         released = release_rows(PLAN, people, tmp_path / "out", **options)
@@ -115,7 +115,7 @@ def test_answers_of_every_structure(make, tmp_path, monkeypatch):
     people = write_people(tmp_path / "people", plan.domain)
     exact = plan.strategy.answer_exactly(fpd.count(people, plan).marginal)
     assert exact.any()
-    monkeypatch.setattr(tasks, "draw_part", return_exact)
+    monkeypatch.setattr(executor, "draw_part", return_exact)
     released = release_source(plan, people, tmp_path / "out")
     np.testing.assert_array_equal(np.asarray(released.answers), exact)
 
@@ -140,7 +140,7 @@ def test_persons_keep_the_rows_that_a_count_keeps(people, tmp_path, monkeypatch,
     plan = fp.design(fp.Workload(DOMAIN, groups), unit=unit)
     whole = fpd.count(fp.Source(people, person="who"), plan, person_key=b"k" * 16)
     assert whole.marginal(()) < fpd.count(people, plan).marginal(())
-    monkeypatch.setattr(tasks, "draw_part", return_exact)
+    monkeypatch.setattr(executor, "draw_part", return_exact)
     choose_person_key(monkeypatch, b"k" * 16)
     stored = []
     if on == "threads":  # workers with other code would be refused
@@ -207,7 +207,7 @@ def test_a_disk_that_is_full_of_rows_is_one_clear_error(people, tmp_path, ledger
 
 def interrupt(monkeypatch, people, tmp_path, ledger, **keywords):
     """Charge, draw four parts, and stop."""
-    written, lock, real = [], threading.Lock(), tasks.write_answers_part
+    written, lock, real = [], threading.Lock(), executor.write_answers_part
 
     def write(folder, number, noisy):
         with lock:
@@ -217,7 +217,7 @@ def interrupt(monkeypatch, people, tmp_path, ledger, **keywords):
         return real(folder, number, noisy)
 
     with monkeypatch.context() as patch:
-        patch.setattr(tasks, "write_answers_part", write)
+        patch.setattr(executor, "write_answers_part", write)
         with pytest.raises(FitplugError, match="no space left on device"):
             release_rows(PLAN, people, tmp_path / "out", ledger=ledger, **keywords)
     (stored,) = tmp_path.glob(".out.*.counts")
@@ -329,7 +329,7 @@ def test_counts_that_are_damaged_are_not_used(people, tmp_path, ledger, audit, m
         assert len(audit.read()) == drawn
         shutil.rmtree(stored)
     others = write_people(tmp_path / "others", seed=2)
-    with pytest.raises(fp.KeyTaken, match="the data, or the key file"):
+    with pytest.raises(fp.KeyTaken, match="the data or the key file"):
         release_source(PLAN, others, tmp_path / "out", ledger=ledger)
     release_source(PLAN, people, tmp_path / "out", ledger=ledger)
     check_drawn_once(tmp_path / "out", audit, None, PLAN, tables)
@@ -405,7 +405,7 @@ def test_two_clients_at_once_make_one_release(people, tmp_path, ledger, audit):
 
 def test_noise_is_drawn_by_opendp(people, tmp_path, monkeypatch):
     """The answers are of counts with noise: none of the tests above would notice if it were not."""
-    assert tasks.draw_part is noise_source.draw_part
+    assert executor.draw_part is noise_source.draw_part
     released = release_source(PLAN, people, tmp_path / "out")
     exact = PLAN.strategy.answer_exactly(fpd.count(people, PLAN).marginal)
     scaled = (np.asarray(released.answers) - exact) / PLAN.noise_std

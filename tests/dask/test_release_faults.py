@@ -309,10 +309,10 @@ def test_schedulers_killed(tmp_path):
 
 def test_noise_after_kills_is_as_large_as_the_plan_says(tmp_path, small_parts):
     """The choice of a durable draw does not depend on what was drawn: 20 resumed releases."""
-    from fitplug_dask.releases import tasks
+    from fitplug_dask.releases import executor
 
     exact, rng, noise = PLAN.strategy.answer_exactly(TABLES.marginal), random.Random(8), []
-    real = tasks.write_answers_part
+    real = executor.write_answers_part
     for run in range(20):
         root = tmp_path / str(run)
         root.mkdir()
@@ -325,7 +325,7 @@ def test_noise_after_kills_is_as_large_as_the_plan_says(tmp_path, small_parts):
                 return real(*given)
 
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(tasks, "write_answers_part", write)
+                patch.setattr(executor, "write_answers_part", write)
                 try:
                     released = release_source(PLAN, TABLES, root / "out", ledger=ledger)
                     break

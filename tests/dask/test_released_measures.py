@@ -126,6 +126,6 @@ def test_measures_are_no_periods():
         fp.Domain({"month": fp.Integers(1, 2), "pay": fp.Measure(0, 10)}),
         [fp.queries({"month": "identity", "pay": "sum"}, std=9.0), fp.marginal("month", std=2.0)],
     )
-    with pytest.raises(InputError, match="names a measure"):
+    with pytest.raises(InputError, match="is a measure"):
         fp.design(workload, periods="pay")
     assert "pay" not in fp.design(workload).causal_attributes

@@ -24,7 +24,7 @@ from fitplug.errors import BudgetError, FitplugError, InputError, LedgerError
 from fitplug.families.base import pieces
 from fitplug.families.blocks.estimates.parts import PartedBlocks
 from fitplug.files import LocalPlace, open_place
-from fitplug_dask.releases import failures, release_source, tasks
+from fitplug_dask.releases import executor, failures, release_source
 from fitplug_dask.releases.executor import PartedExecutor
 from fitplug_opendp import folder_release, gaussian, publication
 from tests.helpers.audited_releases import (
@@ -113,6 +113,17 @@ class TestTheCharge:
         with pytest.raises(fp.AlreadyReleased):
             release_source(PLAN, TABLES, tmp_path / "other", ledger=ledger)
 
+    def test_another_draw_of_a_source_moves_the_first_aside(self, tmp_path, ledger):
+        people, output = tmp_path / "people.parquet", tmp_path / "out"
+        pq.write_table(pa.table({"a": [1, 2, 3], "b": [1, 1, 2]}), people)
+        first = np.asarray(fp.release(PLAN, people, output, ledger=ledger, key="1").answers)
+        with pytest.raises(InputError, match="--replace"):
+            fp.release(PLAN, people, output, ledger=ledger, key="2")
+        fp.release(PLAN, people, output, ledger=ledger, key="2", replace=True).verify()
+        (earlier,) = tmp_path.glob("out-*")
+        np.testing.assert_array_equal(np.asarray(fp.Release.load(earlier).answers), first)
+        assert list_states(ledger) == ["published", "published"]
+
     def test_a_refusal_draws_nothing_and_leaves_nothing(self, tmp_path, audit):
         ledger = fp.Ledger(tmp_path / "budget.db", rho=PLAN.rho / 2)
         (tmp_path / "full").mkdir()
@@ -180,7 +191,7 @@ class TestTheCharge:
         first = fp.release(plan, limited, ledger=ledger, key="a")
         keywords = {"ledger": ledger, "covered_by": "a"}
         recounted = fp.Tables(DOMAIN, COUNTED, unit=fp.AddRemove(2), person="id")
-        with pytest.raises(LedgerError, match="does not know these counts"):
+        with pytest.raises(LedgerError, match="does not recognize these counts"):
             release_source(other, recounted, tmp_path / "out", key="b", **keywords)
         free = release_source(other, limited, tmp_path / "out", key="b", **keywords)
         assert free.seal == first.seal == limited.seal
@@ -199,7 +210,7 @@ class TestTheCharge:
 
 def fail_after(parts, error):
     """Wrap the writing of parts, which fails with an error once there are so many."""
-    real, left, lock = tasks.write_answers_part, list(range(parts)), threading.Lock()
+    real, left, lock = executor.write_answers_part, list(range(parts)), threading.Lock()
 
     def write(folder, number, noisy):
         with lock:
@@ -217,7 +228,7 @@ FULL = OSError(errno.ENOSPC, "No space left on device")
 class TestResuming:
     def interrupt(self, monkeypatch, tmp_path, ledger, parts=4, tables=TABLES, **keywords):
         with monkeypatch.context() as patch:
-            patch.setattr(tasks, "write_answers_part", fail_after(parts, FULL))
+            patch.setattr(executor, "write_answers_part", fail_after(parts, FULL))
             with pytest.raises(
                 FitplugError, match=r"no space left on device.*charges nothing more"
             ):
@@ -259,7 +270,7 @@ class TestResuming:
         parted = plan.strategy.cut(100)
         assert {*parted.list_slabs(5)} == {4, 5, 6, 7}
 
-        real = tasks.write_answers_part
+        real = executor.write_answers_part
 
         def write(folder, number, noisy):
             if number not in missing:
@@ -269,7 +280,7 @@ class TestResuming:
             raise FULL
 
         with monkeypatch.context() as patch:
-            patch.setattr(tasks, "write_answers_part", write)
+            patch.setattr(executor, "write_answers_part", write)
             patch.setattr(publication, "write_manifest", lambda *_: 1 / 0)
             with pytest.raises((FitplugError, ZeroDivisionError)):
                 release_source(plan, tables, tmp_path / "out", ledger=ledger)
@@ -283,7 +294,7 @@ class TestResuming:
         cells[0, 0] += 1
         other = fp.Tables(DOMAIN, {("a", "b"): cells})
         before = len(audit.read())
-        with pytest.raises(fp.KeyTaken, match="the data, or the key file"):
+        with pytest.raises(fp.KeyTaken, match="the data or the key file"):
             release_source(PLAN, other, tmp_path / "out", ledger=ledger, key="a")
         with pytest.raises(fp.KeyTaken, match="begun in parts"):
             fp.release(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="a")
@@ -331,7 +342,7 @@ class TestResuming:
 
     def test_without_a_ledger_nothing_is_taken_again(self, tmp_path, audit, monkeypatch):
         with monkeypatch.context() as patch:
-            patch.setattr(tasks, "write_answers_part", fail_after(4, FULL))
+            patch.setattr(executor, "write_answers_part", fail_after(4, FULL))
             with pytest.raises(FitplugError, match="no space left"):
                 release_source(PLAN, TABLES, tmp_path / "out")
         check_left_over(tmp_path, names=[])
@@ -445,7 +456,7 @@ class TestResuming:
         plan = fp.design(PLAN.workload, unit=fp.AddRemove(2))
         rows, keywords = fp.Source(people, person="id"), {"ledger": ledger}
         with monkeypatch.context() as patch:
-            patch.setattr(tasks, "write_answers_part", fail_after(3, FULL))
+            patch.setattr(executor, "write_answers_part", fail_after(3, FULL))
             with pytest.raises(FitplugError, match="no space left"):
                 release_source(plan, rows, tmp_path / "out", **keywords)
         released = release_source(plan, rows, tmp_path / "out", **keywords)
@@ -482,7 +493,7 @@ def test_into_a_store(ledger, audit, monkeypatch):
     url = f"memory://{os.getpid()}/release"
     try:
         with monkeypatch.context() as patch:
-            patch.setattr(tasks, "write_answers_part", fail_after(4, FULL))
+            patch.setattr(executor, "write_answers_part", fail_after(4, FULL))
             with pytest.raises(FitplugError, match="no space left"):
                 release_source(PLAN, TABLES, url, ledger=ledger)
         with pytest.raises(InputError, match="no finished release"):
@@ -576,7 +587,7 @@ def test_a_store_keeps_the_mark_of_a_run_that_nobody_will_finish(ledger, monkeyp
     url = f"memory://{os.getpid()}/failed"
     try:
         with monkeypatch.context() as patch:
-            patch.setattr(tasks, "write_answers_part", fail_after(4, FULL))
+            patch.setattr(executor, "write_answers_part", fail_after(4, FULL))
             with pytest.raises(FitplugError, match="no space left"):
                 release_source(PLAN, TABLES, url)
         assert not open_place(url).join("answers").list_sizes()

@@ -140,7 +140,10 @@ FAULTS: dict[str, tuple[Callable[[Restored], object], str]] = {
     "all counts gone": (lambda f: shutil.rmtree(f.hidden), "newest copy back.*missing"),
     "key gone": (move_key, "newest copy back.*is not in"),
     "staged, damaged": (lambda f: flip(stage_only(f)), "may hold what was drawn"),
-    "staged, of other counts": (lambda f: rewrite_seal(stage_only(f), f), "are not those"),
+    "staged, of other counts": (
+        lambda f: rewrite_seal(stage_only(f), f),
+        "its counts are different",
+    ),
     "staged, counts gone": (
         lambda f: (stage_only(f), (f.hidden / "counts-00001").unlink()),
         "period 1 are missing or damaged",

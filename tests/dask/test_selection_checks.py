@@ -23,7 +23,7 @@ from fitplug_dask import compiled_loops, loops, persons
 from fitplug_dask.encoding import array_memory
 from fitplug_dask.kernel import Job
 from fitplug_dask.persons import (
-    hashing,
+    packing,
     row_collector,
     selected_rows,
     selection,
@@ -143,7 +143,7 @@ def keep_below_the_first(*given: Any) -> int:
 
 
 WRONG: dict[str, tuple[Any, str, Callable[..., Any]]] = {
-    "the offset is left out": (hashing, "view_stretches", view_from_the_start),
+    "the offset is left out": (packing, "view_stretches", view_from_the_start),
     "slices are cut one row early": (array_memory, "_compact_array", cut_one_row_early),
     "the last row has no hash": (loops, "hash_stretches", hash_all_but_the_last),
     "the sign is left out": (loops, "hash_integers", hash_by_magnitude),

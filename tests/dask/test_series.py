@@ -176,7 +176,7 @@ def test_periods_are_drawn_in_their_order(series):
         series.release(2, TABLES)
     series.release("1", TABLES)
     for unknown in (0, T + 1, "13", None, 1.5, [1], b"1"):
-        with pytest.raises(InputError, match="MONTH has no period"):
+        with pytest.raises(InputError, match="MONTH has no value"):
             series.release(unknown, TABLES)
     with pytest.raises(InputError, match="needs exact counts"):
         series.release(2)
@@ -536,8 +536,8 @@ def test_draws_of_a_ledger(tmp_path, ledger):
     with pytest.raises(KeyTaken, match="for something else"):
         ReleaseCharges(ledger).begin(DrawRequest(charge, "a: 2", "period 2", "folder"))
     elsewhere = fp.Ledger(tmp_path / "other.db", rho=1.0)
-    with pytest.raises(LedgerError, match="does not have the charge number 1"):
+    with pytest.raises(LedgerError, match="does not have the original charge number 1"):
         ReleaseCharges(elsewhere).begin(request)
-    with pytest.raises(LedgerError, match="does not have the charge"):
+    with pytest.raises(LedgerError, match="does not have the original charge"):
         ReleaseCharges(ledger).begin(DrawRequest(first.entry, "b", "period 1", "folder"))
     assert ledger.spent == pytest.approx(0.6)

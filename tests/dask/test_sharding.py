@@ -19,10 +19,11 @@ import fitplug_dask as fpd
 from fitplug.errors import DataError, TablesError
 from fitplug.families import Slab
 from fitplug_dask import request as requests
+from fitplug_dask import sharding
 from fitplug_dask.exchange import run
 from fitplug_dask.files import take_snapshot
 from fitplug_dask.kernel import Job, choose_joint_tables, cut_partitions, partitions
-from fitplug_dask.sharding import choose_slab_cells, count_shards, cut_slabs, shards
+from fitplug_dask.sharding import choose_slab_cells, count_shards, cut_slabs
 from fitplug_dask.sources import find_files
 from fitplug_dask.workers import open_runner
 from tests.helpers.forked_processes import forked, run_worker, start_scheduler
@@ -70,7 +71,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "MEMORY_SHARE", share)
     monkeypatch.setattr(requests, "_TABLES_SHARE", share)
     monkeypatch.setattr(requests, "_TABLE_BYTES", 1)
-    monkeypatch.setattr(shards, "_PARTITION_ROWS", 500)
+    monkeypatch.setattr(sharding, "_PARTITION_ROWS", 500)
 
 
 @pytest.mark.parametrize("on", ["threads", pytest.param("cluster", marks=pytest.mark.slow)])
@@ -202,9 +203,7 @@ def test_what_must_be_whole_is_refused_with_a_way_out(
 def test_more_records_than_integers_hold_are_refused(
     people: Path, small: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fitplug_dask.sharding import cell_collector
-
-    for module in (partitions, cell_collector, shards):
+    for module in (partitions, sharding):
         monkeypatch.setattr(module, "LARGEST_SUM", 5000)
     with pytest.raises(DataError, match="integers would overflow"):
         fpd.count(people, (DOMAIN, TABLES))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fitplug_dask import loops
-from fitplug_dask.persons.hashing import PersonHasher, halve_key, siphash128
+from fitplug_dask.persons.packing import PersonHasher, halve_key, siphash128
 from tests.helpers import numpy_loops
 from tests.helpers.siphash import scalar_siphash128
 

@@ -163,7 +163,7 @@ def test_titles_notes_and_legends_stand_apart(ages, name):
     figure.draw_without_rendering()
     (axes,) = figure.axes
     (note,) = axes.texts
-    assert "of the noise alone" in note.get_text()
+    assert "for the noise alone" in note.get_text()
     title = axes.get_title(loc="left")
     assert title[:25] == name[:25]
     (heading,) = axes.findobj(match=lambda a: hasattr(a, "get_text") and a.get_text() == title)
@@ -250,10 +250,10 @@ def test_a_map_joins_outlines_by_code(by_region, tmp_path):
 @pytest.mark.parametrize(
     ("regions", "message"),
     [
-        (make_geojson(["01", "02", "04"]), "1 of 3 labels have no region, such as '03'"),
-        ((make_geojson(REGIONS), "GEOID"), "No region has the property 'GEOID'"),
-        ({"type": "Topology"}, "no GeoJSON"),
-        ("missing.geojson", "cannot be read"),
+        (make_geojson(["01", "02", "04"]), "1 of 3 labels have no region, for example '03'"),
+        ((make_geojson(REGIONS), "GEOID"), "no region has the property 'GEOID'"),
+        ({"type": "Topology"}, "not a GeoJSON FeatureCollection"),
+        ("missing.geojson", "cannot read the GeoJSON file"),
         (
             {"features": [{"id": c, "geometry": {"type": "Point"}} for c in REGIONS]},
             "a Point. Maps need Polygons",
@@ -264,7 +264,7 @@ def test_a_map_joins_outlines_by_code(by_region, tmp_path):
                     {"id": c, "geometry": {"type": "Polygon", "coordinates": 3}} for c in REGIONS
                 ]
             },
-            "no rings of points",
+            "not rings of points",
         ),
     ],
 )
@@ -285,7 +285,7 @@ def test_a_pyramid_has_two_sides_and_positive_labels(by_region):
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("region", {"kind": "pie"}, "Unknown kind 'pie'"),
+        ("region", {"kind": "pie"}, "unknown kind 'pie'"),
         ("region", {"kind": "map"}, "needs regions="),
         ("region", {"kind": "bars", "regions": {}}, "for a map"),
         ("region", {"kind": "pyramid"}, "two attributes"),

@@ -44,7 +44,7 @@ def attribute(request: pytest.FixtureRequest) -> Attribute:
 def test_labels_and_values_are_those_of_the_cells(attribute: Attribute) -> None:
     cells = list(range(attribute.size))
     assert len(set(attribute.labels)) == len(attribute.column_values()) == attribute.size
-    assert [attribute.find_cell(label) for label in attribute.labels] == cells
+    assert [attribute._find_cell(label) for label in attribute.labels] == cells
     assert list(map(str, attribute.column_values())) == list(attribute.labels)
     lookup = ValueLookup(attribute)
     assert [lookup.find(label) for label in attribute.labels] == [{(c, c)} for c in cells]
@@ -108,17 +108,17 @@ def test_specs_are_read_by_the_kind_that_wrote_them(attribute: Attribute) -> Non
 
 
 def test_a_message_shows_every_kind() -> None:
-    with pytest.raises(fp.DomainError, match=r"5 is no attribute; write a list") as caught:
+    with pytest.raises(fp.DomainError, match="5 is not an attribute") as caught:
         domains.make_attribute(5)
     for kind in domains.KINDS:
-        assert kind.spec_form.example in str(caught.value)
+        assert kind._spec_form.example in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("attribute", "says"),
     [
-        (fp.Integers(0, 1), "only categories and trees"),
-        (fp.CodePrefix(["01"], 2), "only categories and trees"),
+        (fp.Integers(0, 1), "only categories and hierarchies can have levels"),
+        (fp.CodePrefix(["01"], 2), "only categories and hierarchies can have levels"),
         (fp.Categories(["1"], other="x"), "the cell 'x' of other values"),
     ],
 )
@@ -138,7 +138,7 @@ class Angles(Attribute):
     """A kind that no room knows: angles from 0 in equal steps, ordered."""
 
     steps: int
-    spec_form: ClassVar[SpecForm] = SpecForm("{ angles = steps }", names=("angles",))
+    _spec_form: ClassVar[SpecForm] = SpecForm("{ angles = steps }", names=("angles",))
     value_type: ClassVar[type] = int
     is_ordered: ClassVar[bool] = True
 

@@ -115,18 +115,33 @@ class TestDates:
     @pytest.mark.parametrize(
         ("asked", "says"),
         [
-            (("2020-01-01", "2019-12-31"), "earlier end first"),
-            (("2020-01-01", "2020-13-31"), "'2020-13-31' is no date"),
-            (("20200101", "2020-12-31"), "'20200101' is no date"),
-            ((2020, "2020-12-31"), "2020 is no date"),
-            (("2020-01", "2020-12"), "'2020-01' is no date; .* as '2020-12-31'$"),
-            (("2020-01", "2020-13", "month"), "'2020-13' is no date; .* as the month '2020-12'$"),
-            ((2020, 2021, "year"), "2020 is no date; .* as the year '2020'$"),
-            (("2020-01", "2020-12", "year"), "'2020-01' is no date"),
-            ((datetime.datetime(2020, 1, 1), "2020-12-31"), "is no date"),
-            (("2020-01-01", "2020-12-31", "week"), "not by 'week'"),
-            (("2020-02-01", "2020-12-31", "year"), "whole years; give 2020-01-01 to 2020-12-31"),
-            (("2020-02-01", "2020-02-28", "month"), "whole months; give 2020-02-01 to 2020-02-29"),
+            (
+                ("2020-01-01", "2019-12-31"),
+                "last date, 2019-12-31, is before the first, 2020-01-01",
+            ),
+            (("2020-01-01", "2020-13-31"), "'2020-13-31' is not a date"),
+            (("20200101", "2020-12-31"), "'20200101' is not a date"),
+            ((2020, "2020-12-31"), "2020 is not a date"),
+            (("2020-01", "2020-12"), r"Use a datetime\.date or text such as '2020-12-31'"),
+            (
+                ("2020-01", "2020-13", "month"),
+                "text such as '2020-12-31', or a month such as '2020-12'",
+            ),
+            ((2020, 2021, "year"), "or text such as '2020-12-31', or a year such as '2020'"),
+            (("2020-01", "2020-12", "year"), "'2020-01' is not a date"),
+            (
+                (datetime.datetime(2020, 1, 1), "2020-12-31"),
+                r"datetime\.datetime\(2020, 1, 1, 0, 0\) is not a date",
+            ),
+            (("2020-01-01", "2020-12-31", "week"), "by = 'week' must be 'day', 'month' or 'year'"),
+            (
+                ("2020-02-01", "2020-12-31", "year"),
+                "2020-02-01 to 2020-12-31 does not consist of whole years",
+            ),
+            (
+                ("2020-02-01", "2020-02-28", "month"),
+                "to 2020-02-28 does not consist of whole months",
+            ),
         ],
     )
     def test_what_is_no_domain(self, asked: Any, says: str) -> None:
@@ -174,9 +189,9 @@ class TestPrefixes:
     @pytest.mark.parametrize(
         ("asked", "says"),
         [
-            ((["01"], 0), "integer from 1"),
-            ((["01"], True), "integer from 1"),
-            ((["01"], 3), "shorter than its prefix"),
+            ((["01"], 0), "a prefix needs a length of at least 1, not"),
+            ((["01"], True), "a prefix needs a length of at least 1, not"),
+            ((["01"], 3), "code '01' is shorter than the prefix length 3"),
             (([1], 1), "must be a string"),
             (("01", 1), "must be a list"),
             (([], 1), "empty"),

@@ -61,16 +61,16 @@ def test_columns_of_any_table(make):
 @pytest.mark.parametrize(
     ("columns", "says"),
     [
-        ([1, 2], "mapping from the levels.* not list"),
-        ({}, "needs levels"),
+        ([1, 2], r"\(coarsest first\) to the labels of all leaves, not list"),
+        ({}, "a hierarchy needs at least one level"),
         ({"total": [1]}, "name of a kind of query"),
-        ({"a": [1, 2], "b": [1]}, r"have \[1, 2\] labels; give one for each leaf"),
+        ({"a": [1, 2], "b": [1]}, r"the columns of the levels have different lengths, \[1, 2\]"),
         ({"a": [], "b": []}, "no leaves"),
         ({"a": "xy", "b": [1, 2]}, "level 'a' must be a list or an array of labels, not str"),
         ({"a": [1, None], "b": [1, 2]}, "label None must be a string or an integer"),
-        ({"a": [1, "1"], "b": [1, 2]}, "level 'a' has strings and integers"),
+        ({"a": [1, "1"], "b": [1, 2]}, "level 'a' mixes strings and integers"),
         ({"a": [1, 1], "b": [2, 2]}, "leaf 2 is listed twice"),
-        ({"a": [2**62], "b": [1]}, r"label 4611686018427387904 must be below 2\*\*62"),
+        ({"a": [2**62], "b": [1]}, r"Labels must be below 2\*\*62 in size"),
         (pd.DataFrame([[1, 2]]), "level 0 must be a non-empty string"),
     ],
 )
@@ -108,7 +108,7 @@ def test_nodes_stand_where_their_first_leaf_does(paths):
     labels = [b for _, b in nodes]
     named = [b if labels.count(b) == 1 else f"{a}/{b}" for a, b in nodes]
     if len(set(named)) < len(named):
-        with pytest.raises(fp.DomainError, match="level 'two' would both be shown"):
+        with pytest.raises(fp.DomainError, match="level 'two' would have the same name"):
             fp.Hierarchy(["one", "two", "three"], leaves)
         return
     tree = fp.Hierarchy(["one", "two", "three"], leaves)
@@ -127,7 +127,7 @@ def test_copies_are_equal_and_cannot_be_changed(tree):
         assert same == tree
         assert hash(same) == hash(tree)
         assert not {"leaves", "_index"} & set(vars(same))
-        for level in same.coarser:
+        for level in same._coarser:
             with pytest.raises(ValueError, match="read-only"):
                 level.first[:] = 0
 
@@ -188,28 +188,40 @@ def test_packed_trees_by_hand():
 @pytest.mark.parametrize(
     ("packed", "says"),
     [
-        (pack(c={"lengths": 4}), "one text with lengths"),
-        (pack(c={"lengths": 0}), "one text with lengths"),
-        (pack(c={"lengths": [3, 3]}), "one text with lengths"),
-        (pack(c={"lengths": [3, 3, True]}), "one text with lengths"),
-        (pack(c={"lengths": [4, 6, -1]}), "one text with lengths"),
-        (pack(c={"labels": 5}), "one text with lengths"),
-        (pack(c={"labels": []}), "one text with lengths"),
-        (pack(b={"labels": [1, 2, "2"]}), "one text with lengths"),
-        (pack(b={"labels": [1, 2, 2**62]}), "one text with lengths"),
-        (pack(b={"leaves": [1, 1]}), "must have all leaves"),
-        (pack(b={"leaves": [1, 1, 2]}), "must have all leaves"),
+        (pack(c={"lengths": 4}), "be a list, or one text with the lengths of the labels"),
+        (pack(c={"lengths": 0}), "be a list, or one text with the lengths of the labels"),
+        (pack(c={"lengths": [3, 3]}), "be a list, or one text with the lengths of the labels"),
+        (
+            pack(c={"lengths": [3, 3, True]}),
+            "be a list, or one text with the lengths of the labels",
+        ),
+        (pack(c={"lengths": [4, 6, -1]}), "be a list, or one text with the lengths of the labels"),
+        (pack(c={"labels": 5}), "be a list, or one text with the lengths of the labels"),
+        (pack(c={"labels": []}), "be a list, or one text with the lengths of the labels"),
+        (pack(b={"labels": [1, 2, "2"]}), "be a list, or one text with the lengths of the labels"),
+        (
+            pack(b={"labels": [1, 2, 2**62]}),
+            "be a list, or one text with the lengths of the labels",
+        ),
+        (pack(b={"leaves": [1, 1]}), "the nodes of a level must contain each leaf once"),
+        (pack(b={"leaves": [1, 1, 2]}), "the nodes of a level must contain each leaf once"),
         (pack(b={"leaves": [1, 1, 0]}), "an integer from 1"),
         (pack(b={"leaves": [1, 1, 1.0]}), "an integer from 1"),
         (pack(b={"leaves": None}), "an integer from 1"),
-        (pack(b={"labels": [1, 2], "leaves": [1, 2]}), "do not lie in those"),
-        (pack(b={"labels": [1], "leaves": [3]}), "do not lie in those"),
+        (
+            pack(b={"labels": [1, 2], "leaves": [1, 2]}),
+            "a level do not lie within the nodes of the level above",
+        ),
+        (
+            pack(b={"labels": [1], "leaves": [3]}),
+            "a level do not lie within the nodes of the level above",
+        ),
         (pack(c={"labels": "UlmRomUlm"}), "leaf 'Ulm' is listed twice"),
-        ({"levels": ["a"], "nodes": [3]}, "one text with lengths"),
+        ({"levels": ["a"], "nodes": [3]}, "be a list, or one text with the lengths of the labels"),
         ({"levels": ["a", "b"], "nodes": [{"labels": [1]}]}, "a list of 2 tables"),
         ({"levels": ["a"], "nodes": {}}, "a list of 1 tables"),
         ({"levels": ["a"], "nodes": [], "leafs": 1}, "unknown key 'leafs'"),
-        (pack() | {"leaves": [["n", 1, "Ulm"]]}, "give one of them"),
+        (pack() | {"leaves": [["n", 1, "Ulm"]]}, "a hierarchy takes leaves or nodes, not both"),
         ({"nodes": pack()["nodes"]}, "unknown key 'nodes'"),
     ],
 )

@@ -124,17 +124,17 @@ def test_days_are_their_number():
 )
 def test_specs_are_read_back(measure):
     assert domains.make_attribute(measure.spec()) == measure
-    assert [measure.find_cell(label) for label in measure.labels] == list(range(measure.size))
+    assert [measure._find_cell(label) for label in measure.labels] == list(range(measure.size))
     assert measure.find_end(measure.labels[0]) is None
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ((1, 1), "must increase"),
-        ((2, 1), "must increase"),
-        (("2020-01-02", "2020-01-01"), "must increase"),
-        ((0, 10, 3), "whole number of units 3 apart"),
+        ((1, 1), "must be below its upper bound"),
+        ((2, 1), "must be below its upper bound"),
+        (("2020-01-02", "2020-01-01"), "must be below its upper bound"),
+        ((0, 10, 3), r"whole number of units apart \(unit 3\), at most 33,554,432"),
         ((0, 1, 0.3), "whole number of units"),
         ((0, 2**25 + 1), "at most 33,554,432"),
         ((0, float("inf")), "finite number"),
@@ -147,7 +147,7 @@ def test_specs_are_read_back(measure):
         ((0, 10, -1), "positive number"),
         ((0, 10, float("nan")), "positive number"),
         ((0, 10, True), "positive number"),
-        ((0, 10, 1, "10"), "not a bound"),
+        ((0, 10, 1, "10"), "= '10' must be a string that is not one of the bounds"),
         ((0, 10, 1, 5), "must be a string"),
     ],
 )

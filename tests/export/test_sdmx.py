@@ -182,7 +182,7 @@ def test_wrong_arguments_write_nothing(tmp_path, asked, message):
 def test_a_folder_that_is_not_empty_is_left_alone(tmp_path):
     (tmp_path / "mine").write_text("mine")
     for write in (fpe.write_data_package, partial(fpe.write_sdmx, agency="A")):
-        with pytest.raises(InputError, match="is there already"):
+        with pytest.raises(InputError, match="already exists"):
             write(people.release(), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 

@@ -104,7 +104,7 @@ def bombs(tmp_path_factory: pytest.TempPathFactory, header: Any) -> dict[str, Pa
 def test_plans_that_unpack_to_too_much(bombs: dict[str, Path], name: str) -> None:
     error = limited(lambda: fp.Plan.load(bombs[name]))
     assert isinstance(error, fp.PlanError), error
-    assert "no plan file, or it is damaged" in str(error)
+    assert "not a plan file, or it is damaged" in str(error)
 
 
 @pytest.mark.slow

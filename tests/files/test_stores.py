@@ -47,7 +47,7 @@ def test_a_release_in_a_store(options, monkeypatch):
     again = fp.Release.load("s3://bucket/out")
     again.verify()
     assert again.estimate("total") == release.estimate("total")
-    with pytest.raises(fp.InputError, match="is there already"):
+    with pytest.raises(fp.InputError, match="already exists"):
         write_folder(release, "s3://bucket/out", 0.95)
     place = open_place("s3://bucket/out", options)
     place.join("answers").remove("part-00001.npy")

@@ -23,7 +23,7 @@ from scipy.stats import chi2
 
 import fitplug as fp
 from fitplug.releases import PartedAnswers
-from fitplug_dask.releases import releasing, tasks
+from fitplug_dask.releases import executor, releasing
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -62,7 +62,7 @@ class Audit(WorkerPlugin):
         self.path, self.pause = str(path), pause
 
     def setup(self, worker=None):
-        real = getattr(tasks.draw_part, "real", tasks.draw_part)
+        real = getattr(executor.draw_part, "real", executor.draw_part)
 
         def draw(answers, noise_std, run):
             noisy = real(answers, noise_std, run)
@@ -76,7 +76,7 @@ class Audit(WorkerPlugin):
             return noisy
 
         draw.real = real
-        tasks.draw_part = draw
+        executor.draw_part = draw
 
     def read(self):
         """Digests of all draws that there were."""

@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import FitplugError
-from fitplug_dask.schema import list_columns
+from fitplug_dask.preview import list_columns
 
 ROWS = 60
 DOMAIN = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 99)})

@@ -55,7 +55,7 @@ def test_an_entry_keeps_the_plan_and_the_place(path: Path) -> None:
     entry = ledger.charge(0.1, what="x", key="k", plan_digest=DIGEST, output="/where/it/went")
     assert (entry.plan_digest, entry.output) == (DIGEST, "/where/it/went")
     assert Ledger(path).entries() == (entry,)
-    with pytest.raises(InputError, match="output of a charge must be text"):
+    with pytest.raises(InputError, match="output of a charge must be non-empty text"):
         ledger.charge(0.1, what="x", output="half a pair \ud83d")
     assert len(ledger.entries()) == 1
 
@@ -65,7 +65,12 @@ def test_a_retry_is_told_when_and_for_which_plan(path: Path) -> None:
     entry = ledger.charge(0.1, what="x", key="k", plan_digest=DIGEST)
     with pytest.raises(LedgerError) as caught:
         ledger.charge(0.1, what="x", key="k", plan_digest=DIGEST)
-    for words in ("'k' already", entry.time, f"for the plan {DIGEST[:12]}", "nothing was charged"):
+    for words in (
+        "already has a charge under the key 'k'",
+        entry.time,
+        f"for the plan {DIGEST[:12]}",
+        "Nothing was charged",
+    ):
         assert words in str(caught.value)
     assert ledger.entries() == (entry,)
 
@@ -82,7 +87,7 @@ def test_a_budget_in_epsilon_and_delta(path: Path) -> None:
     for again in (Ledger(path), Ledger(path, epsilon=1, delta=1e-9), Ledger(path, ledger.total)):
         assert again.remaining == 0.0
         assert 1 - 1e-6 < again.epsilon(1e-9) <= 1.0
-    with pytest.raises(LedgerError, match=r"epsilon = 1\.0 at delta = 1e-09, not epsilon = 2\.0"):
+    with pytest.raises(LedgerError, match=r"epsilon = 1\.0 at delta = 1e-9, not epsilon = 2\.0"):
         Ledger(path, epsilon=2.0, delta=1e-9)
     with pytest.raises(LedgerError, match=r"not 0\.5"):
         Ledger(path, 0.5)
@@ -90,22 +95,24 @@ def test_a_budget_in_epsilon_and_delta(path: Path) -> None:
 
 def test_a_budget_in_epsilon_is_for_gaussian_noise_unless_it_says_otherwise(path: Path) -> None:
     ledger, noise = Ledger(path, epsilon=1.0, delta=1e-9), DiscreteNoise(1e6, 10)
-    with pytest.raises(BudgetError, match="does not say that it is for such: nothing was charged"):
+    with pytest.raises(BudgetError, match=r"does not name its noise. Nothing was charged"):
         ledger.charge(1e-6, what="of another kind")
-    with pytest.raises(BudgetError, match="does not say"):
+    with pytest.raises(
+        BudgetError, match="Gaussian noise, and this charge does not name its noise"
+    ):
         ledger.check(1e-6)
     ledger.check(1e-6, noise=noise)
     assert ledger.entries() == ()
     ledger.charge(0.01, what="Gaussian", noise=noise)
     assert [entry.noise for entry in ledger.entries()] == [noise]
-    with pytest.raises(LedgerError, match=r"delta = 1e-09, not .* for any noise"):
+    with pytest.raises(LedgerError, match=r"delta = 1e-9, not .* for any noise"):
         Ledger(path, epsilon=1.0, delta=1e-9, any_noise=True)
     any_noise = Ledger(path.with_name("any.db"), epsilon=1.0, delta=1e-9, any_noise=True)
     assert any_noise.total == rho_at(1.0, 1e-9)
     any_noise.charge(any_noise.remaining, what="of another kind")
     with pytest.raises(OverBudget):
         any_noise.charge(1e-9, what="Gaussian", noise=noise)
-    with pytest.raises(BudgetError, match="any_noise goes with epsilon"):
+    with pytest.raises(BudgetError, match="any_noise is for a new ledger"):
         Ledger(path.with_name("rho.db"), 1.0, any_noise=True)
 
 
@@ -127,7 +134,7 @@ def test_which_theorem_holds_does_not_depend_on_what_was_released(path: Path) ->
     ledger = Ledger(path, epsilon=1.0, delta=1e-9)
     ledger.charge(1e-3, what="much", noise=DiscreteNoise(1e6, 10))
     for look in (ledger.check, lambda rho, noise: ledger.charge(rho, what="little", noise=noise)):
-        with pytest.raises(OverBudget, match=r"sigma = 2 is over budget: .* so little noise"):
+        with pytest.raises(OverBudget, match=r"sigma = 2(0)? is over budget: so little noise"):
             look(0.9 * rho_at(1.0, 1e-9), noise=noise)
     assert len(ledger.entries()) == 1
     any_noise = Ledger(path.with_name("any.db"), epsilon=1.0, delta=1e-9, any_noise=True)
@@ -192,7 +199,7 @@ def test_epsilon_of_a_ledger_in_rho_follows_its_noise(path: Path) -> None:
 
 def test_one_in_rho_is_not_one_in_epsilon(path: Path) -> None:
     assert Ledger(path, rho_at(1.0, 1e-9)).privacy is None
-    with pytest.raises(LedgerError, match=r"not epsilon = 1\.0 at delta = 1e-09"):
+    with pytest.raises(LedgerError, match=r"not epsilon = 1\.0 at delta = 1e-9"):
         Ledger(path, epsilon=1.0, delta=1e-9)
 
 
@@ -201,11 +208,11 @@ def test_one_in_rho_is_not_one_in_epsilon(path: Path) -> None:
     [
         ({"rho": 1.0, "epsilon": 1.0, "delta": 1e-9}, "not both"),
         ({"rho": 1.0, "delta": 1e-9}, "not both"),
-        ({"epsilon": 1.0}, "go together"),
-        ({"delta": 1e-9}, "go together"),
+        ({"epsilon": 1.0}, "epsilon needs delta, and delta needs epsilon"),
+        ({"delta": 1e-9}, "epsilon needs delta, and delta needs epsilon"),
         ({"epsilon": 0.0, "delta": 1e-9}, "epsilon"),
         ({"epsilon": 1.0, "delta": 1.0}, "delta"),
-        ({"epsilon": 1e-15, "delta": 1e-100}, "leaves a rho below"),
+        ({"epsilon": 1e-15, "delta": 1e-100}, "allows less than the least rho"),
     ],
 )
 def test_budgets_that_are_none(path: Path, given: dict[str, float], says: str) -> None:
@@ -249,16 +256,16 @@ def test_other_measurements_are_refused(path: Path) -> None:
         dp.c.make_approximate(gaussian),
         dp.c.make_zCDP_to_approxDP(gaussian),
     ):
-        with pytest.raises(InputError, match="zero-concentrated divergence: use"):
+        with pytest.raises(InputError, match=r"zero-concentrated divergence. Use"):
             ledger.charge_measurement(other, 1, what="x")
     for none in (None, dp.t.make_count(dp.vector_domain(SPACE[0]), dp.symmetric_distance()), 0.5):
-        with pytest.raises(InputError, match="is no OpenDP measurement"):
+        with pytest.raises(InputError, match="is not an OpenDP measurement"):
             ledger.charge_measurement(none, 1, what="x")
     with pytest.raises(InputError, match="d_in is of type str"):
         ledger.charge_measurement(gaussian, "x", what="x")
     with pytest.raises(InputError, match=r"has no cost at d_in = 1\.5: "):
         ledger.charge_measurement(gaussian, 1.5, what="x")
-    with pytest.raises(InputError, match=r"rho = 0\.0 at d_in = 0, which is no finite"):
+    with pytest.raises(InputError, match=r"rho = 0\.0 at d_in = 0, which is not a finite"):
         ledger.charge_measurement(gaussian, 0, what="x")
     with pytest.raises(InputError, match="rho = inf"):
         ledger.charge_measurement(dp.m.make_gaussian(*SPACE, scale=0.0), 1, what="x")
@@ -299,7 +306,7 @@ def test_edits_anywhere_are_noticed(path: Path, statements: list[str]) -> None:
     ledger = five(path)
     execute(path, *statements)
     for look in (ledger.entries, ledger.statement, lambda: ledger.check(0.1), lambda: Ledger(path)):
-        with pytest.raises(LedgerError, match="is damaged: restore it from a copy"):
+        with pytest.raises(LedgerError, match=r"is damaged. Restore it from a copy"):
             look()
 
 

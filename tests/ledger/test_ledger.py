@@ -95,16 +95,16 @@ def spent(ledger: Ledger) -> Fraction:
     return sum((entry.rho for entry in ledger.entries()), Fraction(0))
 
 
-def is_one_sentence(message: str, path: Path) -> bool:
-    return message.startswith(f"the ledger {path} ") and "\n" not in message and ": " in message
+def names_problem_and_fix(message: str, path: Path) -> bool:
+    return message.startswith(f"the ledger {path} ") and "\n" not in message and ". " in message
 
 
 def refused(path: Path, rho: float | Fraction | None, *words: str) -> None:
-    """Opening fails with a LedgerError, one sentence with these words that hides its cause."""
+    """Opening fails with a LedgerError, one line with these words that hides its cause."""
     with pytest.raises(LedgerError) as caught:
         Ledger(path, rho)
     message = str(caught.value)
-    assert is_one_sentence(message, path)
+    assert names_problem_and_fix(message, path)
     assert all(word in message for word in words), message
     assert caught.value.__suppress_context__ or caught.value.__context__ is None
 
@@ -255,10 +255,10 @@ def test_other_numbers_are_exact_too(path: Path, rho: Any) -> None:
 @pytest.mark.parametrize("text", ["", None, 5, b"x", "half a pair \ud83d"])
 def test_what_and_key_are_text(path: Path, text: Any) -> None:
     ledger = Ledger(path, 1.0)
-    with pytest.raises(InputError, match="must be text"):
+    with pytest.raises(InputError, match="must be non-empty text"):
         ledger.charge(0.1, what=text)
     if text is not None:
-        with pytest.raises(InputError, match="must be text"):
+        with pytest.raises(InputError, match="must be non-empty text"):
             ledger.charge(0.1, what="x", key=text)
     assert ledger.entries() == ()
 
@@ -279,9 +279,9 @@ def test_a_key_is_charged_once(path: Path) -> None:
         ledger.charge(2.0, what="x", key="release 1")  # refused, so the key is still free
     ledger.charge(0.1, what="x", key="release 1")
     for rho in (0.1, 0.2, 5.0):
-        with pytest.raises(LedgerError, match="'release 1' already") as caught:
+        with pytest.raises(LedgerError, match="under the key 'release 1'") as caught:
             Ledger(path).charge(rho, what="y", key="release 1")
-        assert is_one_sentence(str(caught.value), path)
+        assert names_problem_and_fix(str(caught.value), path)
     for _ in range(2):
         ledger.charge(0.1, what="without a key, as often as you like")
     assert [entry.key for entry in ledger.entries()] == ["release 1", None, None]
@@ -290,12 +290,12 @@ def test_a_key_is_charged_once(path: Path) -> None:
 @pytest.mark.parametrize("other", [2.0, math.nextafter(0.1, 1), Fraction(0.1)])
 def test_another_total(path: Path, other: float | Fraction) -> None:
     Ledger(path, 0.1).charge(0.01, what="x")
-    refused(path, other, "rho = 0.1,", f"not {other}", "name another file")
+    refused(path, other, "rho = 0.1,", f"not {other}", "Name another file")
     assert Ledger(path, 0.1).spent == 0.01
 
 
 def test_no_ledger_and_no_rho(path: Path) -> None:
-    refused(path, None, "does not exist yet", "rho or epsilon and delta")
+    refused(path, None, "does not exist yet", "rho, or epsilon and delta")
     assert names_in(path.parent) == []
 
 
@@ -344,7 +344,9 @@ def test_processes_race_to_begin_it_with_different_totals(path: Path, round_: in
     said = drive("race(8, lambda i: Ledger(path, 1.0 + i % 2))", path)
     losers = [one for one in said if one != "done"]
     assert len(losers) == 4
-    assert all(kind == "LedgerError" and is_one_sentence(text, path) for kind, text, _ in losers)
+    assert all(
+        kind == "LedgerError" and names_problem_and_fix(text, path) for kind, text, _ in losers
+    )
     total = Ledger(path).total
     assert all(f"rho = {total!r}, not {3.0 - total!r}" in text for _, text, _ in losers)
 
@@ -376,7 +378,7 @@ def test_one_that_holds_it_too_long(path: Path, monkeypatch: pytest.MonkeyPatch)
         holder.execute("BEGIN IMMEDIATE")
         monkeypatch.setattr(ledgerfile, "_BUSY_SECONDS", 0.05)
         assert ledger.remaining == 1.0  # readers do not wait
-        with pytest.raises(LedgerError, match="in use by another process: try again"):
+        with pytest.raises(LedgerError, match=r"in use by another process. Try again"):
             ledger.charge(0.1, what="x")
     finally:
         holder.close()
@@ -478,7 +480,7 @@ def test_a_database_of_something_else_is_left_alone(path: Path) -> None:
     database.close()
     before = path.read_bytes()
     for rho in (None, 1.0):
-        refused(path, rho, "not a ledger", "name another file")
+        refused(path, rho, "not a ledger", "Name another file")
     assert path.read_bytes() == before
     assert names_in(path.parent) == ["budget.db"]
 
@@ -493,13 +495,13 @@ def test_a_file_of_something_else(path: Path, content: bytes) -> None:
 
 def test_an_empty_file_is_not_taken_for_a_new_budget(path: Path) -> None:
     path.touch()
-    refused(path, 1.0, "is an empty file", "restore it")
+    refused(path, 1.0, "is an empty file", "Restore it")
 
 
 def test_another_schema_version(path: Path) -> None:
     Ledger(path, 1.0)
     edit(path, "PRAGMA user_version = 5")
-    refused(path, 1.0, "schema version", "use the fitplug that wrote it")
+    refused(path, 1.0, "schema version", "Use the version of fitplug that wrote it")
 
 
 def edit(path: Path, statement: str) -> None:
@@ -554,7 +556,7 @@ def test_an_edited_ledger(path: Path, statement: str) -> None:
     for _ in range(2):
         ledger.charge(0.25, what="x")
     edit(path, statement)
-    refused(path, None, "is damaged: restore it from a copy")
+    refused(path, None, "is damaged. Restore it from a copy")
     with pytest.raises(LedgerError, match="is damaged"):
         ledger.charge(0.1, what="x")
 
@@ -571,7 +573,7 @@ def test_a_truncated_file(path: Path) -> None:
     assert len(whole) > 5 * 4096
     for size in (1, 50, 100, 4095, 4096, 2 * 4096, len(whole) // 2, len(whole) - 4096):
         path.write_bytes(whole[:size])
-        refused(path, 1.0, "restore it from a copy")
+        refused(path, 1.0, "Restore it from a copy")
     path.write_bytes(whole)
     assert Ledger(path).spent == pytest.approx(0.4)
 
@@ -597,7 +599,7 @@ def test_damage_anywhere_never_makes_room(path: Path) -> None:
 
 def test_a_journal_without_its_ledger(path: Path) -> None:
     Path(f"{path}-journal").write_bytes(b"what the file held before a charge")
-    refused(path, 1.0, "-journal", "restore both")
+    refused(path, 1.0, "-journal", "Restore both")
 
 
 def test_a_file_system_without_shared_memory_holds_ledgers(
@@ -640,18 +642,18 @@ def test_locks_that_other_machines_do_not_see_are_refused(
 
 def test_paths_that_cannot_be_a_ledger(tmp_path: Path) -> None:
     refused(tmp_path, 1.0, "is a folder")
-    refused(tmp_path / "missing" / "budget.db", 1.0, "make the folder first")
+    refused(tmp_path / "missing" / "budget.db", 1.0, "Create the folder first")
     (tmp_path / "file").write_text("x")
-    refused(tmp_path / "file" / "budget.db", 1.0, "name another file")
-    refused(tmp_path / ("x" * 300), 1.0, "name another file")
-    refused(tmp_path / "a\0b", 1.0, "name another file")
+    refused(tmp_path / "file" / "budget.db", 1.0, "Name another file")
+    refused(tmp_path / ("x" * 300), 1.0, "Name another file")
+    refused(tmp_path / "a\0b", 1.0, "Name another file")
     (tmp_path / "loop").symlink_to("loop")
-    refused(tmp_path / "loop", 1.0, "name another file")
+    refused(tmp_path / "loop", 1.0, "Name another file")
     (tmp_path / "dangling").symlink_to("nowhere")
     refused(tmp_path / "dangling", 1.0, "cannot be opened")
     os.mkfifo(tmp_path / "pipe")  # opening it would wait for ever
-    refused(tmp_path / "pipe", 1.0, "name a file")
-    refused(Path("/dev/full"), 1.0, "name a file")
+    refused(tmp_path / "pipe", 1.0, "Name a file")
+    refused(Path("/dev/full"), 1.0, "Name a file")
 
 
 @pytest.mark.parametrize("name", ["a ?b#c%20&mode=ro.db", ":memory:", "file:x?mode=memory", "ü 😀"])
@@ -676,7 +678,7 @@ def test_links_and_a_change_of_folder(
 def test_a_ledger_taken_away_while_in_use(path: Path) -> None:
     ledger = Ledger(path, 1.0)
     path.unlink()
-    with pytest.raises(LedgerError, match="cannot be opened: see that it exists"):
+    with pytest.raises(LedgerError, match=r"cannot be opened. Check that it exists"):
         ledger.charge(0.1, what="x")
     assert not path.exists()
 
@@ -713,11 +715,11 @@ outcome(lambda: Ledger(folder / "open" / "new.db", 1.0).charge(0.1, what="x"))
         files = ["closed/new.db", "closed/budget.db", "open/budget.db", "open/secret.db"]
         for file, (kind, message, hides_its_cause) in zip(files, said[:4], strict=True):
             assert kind == "LedgerError"
-            assert is_one_sentence(message, folder / file)
+            assert names_problem_and_fix(message, folder / file)
             assert hides_its_cause
-        assert "cannot be made (Permission denied): choose a folder" in said[0][1]
-        assert "let this user write" in said[1][1]
-        assert "cannot be written: let this user write" in said[2][1]
+        assert "cannot be created (Permission denied). Choose a folder" in said[0][1]
+        assert "Give this user write access" in said[1][1]
+        assert "cannot be written. Give this user write access" in said[2][1]
         assert said[4] == "done"
         assert names_in(folder / "closed") == ["budget.db"]
         for part in ("closed", "open"):
@@ -754,7 +756,7 @@ say([made + 1, len(Ledger(path).entries())])
     assert len(said) == 6
     for kind, message, hides_its_cause in said[:4]:
         assert kind == "LedgerError"
-        assert is_one_sentence(message, path)
+        assert names_problem_and_fix(message, path)
         assert hides_its_cause
         assert "quota" in message or "disk is full" in message
     (made, held), after = said[4:]
@@ -772,7 +774,7 @@ def test_a_full_disk(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     connect = sqlite3.connect
     with monkeypatch.context() as patch:
         patch.setattr(sqlite3, "connect", lambda *a, **k: connect(*a, factory=Full, **k))
-        with pytest.raises(LedgerError, match="the disk is full: make room and try again"):
+        with pytest.raises(LedgerError, match=r"the disk is full. Free some space and try again"):
             ledger.charge(0.5, what="x" * 10_000)
         refused(path.with_name("new.db"), 1.0, "the disk is full")
     assert ledger.entries() == ()
@@ -785,7 +787,7 @@ def test_a_file_system_without_what_it_takes(path: Path, monkeypatch: pytest.Mon
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "link", no_links)
-        refused(path, 1.0, "cannot be made (Operation not permitted)", "local disk")
+        refused(path, 1.0, "cannot be created (Operation not permitted)", "local disk")
     assert names_in(path.parent) == []
 
 
@@ -826,7 +828,7 @@ class TestDeferred:
         Ledger(path, rho=1.0).charge(0.75, what="first")
         assert same.spent == 0.75
         for act in (lambda: other.spent, lambda: other.charge(1.0, what="more")):
-            with pytest.raises(LedgerError, match=r"holds a budget of rho = 1\.0"):
+            with pytest.raises(LedgerError, match=r"has a budget of rho = 1\.0, not rho = 2\.0"):
                 act()
         with pytest.raises(OverBudget):
             same.charge(0.5, what="second")
@@ -853,4 +855,4 @@ def test_it_shows_what_is_spent(path: Path) -> None:
     assert "spent: rho = 0.1<" in shown
     assert "a &lt;b&gt;first&lt;/b&gt; table" in shown
     path.write_bytes(b"no ledger")
-    assert repr(ledger) == f"Ledger({str(path)!r}, which cannot be read)"
+    assert repr(ledger) == f"Ledger({str(path)!r}, unreadable)"

@@ -462,5 +462,5 @@ def test_no_measurement_is_made_of_a_plan_that_claims_too_little():
     plan = PLANS["symmetric"]
     low = replace(plan.strategy, sensitivity_squared=plan.strategy.sensitivity_squared // 4)
     space = fpo.tables_domain(plan), dp.symmetric_distance()
-    with pytest.raises(fp.PlanError, match="privacy cost is not the one"):
+    with pytest.raises(fp.PlanError, match="privacy cost differs from"):
         fpo.make_fitness_for_use(*space, replace(plan, strategy=low))

@@ -194,8 +194,8 @@ class TestQueries:
         ("unit", "error", "says"),
         [
             (fp.AddRemove(records=2, distinct=True), fp.WorkloadError, "divided over two cells"),
-            (fp.AddRemove(records=2, once_per="y"), fp.DomainError, "'y', which is a measure"),
-            (fp.ReplaceOne(within=("y",)), fp.DomainError, "'y', which is a measure"),
+            (fp.AddRemove(records=2, once_per="y"), fp.DomainError, "the measure 'y'"),
+            (fp.ReplaceOne(within=("y",)), fp.DomainError, "the measure 'y'"),
         ],
     )
     def test_units_that_know_cells_are_refused(self, unit, error, says):

@@ -79,14 +79,14 @@ def saved(plan, tmp_path):
 
 class TestDamage:
     def test_missing(self, tmp_path):
-        with pytest.raises(fp.PlanError, match="no such plan file"):
+        with pytest.raises(fp.PlanError, match="the plan file does not exist"):
             fp.Plan.load(tmp_path / "none.npz")
 
     @pytest.mark.parametrize("content", [b"", b"PK", b"not a plan at all", b"\x93NUMPY"])
     def test_not_a_plan(self, tmp_path, content):
         path = tmp_path / "plan.npz"
         path.write_bytes(content)
-        with pytest.raises(fp.PlanError, match="no plan file"):
+        with pytest.raises(fp.PlanError, match="not a plan file"):
             fp.Plan.load(path)
 
     def test_truncated_anywhere(self, saved):

@@ -115,7 +115,7 @@ class TestReleases:
         assert release.rho == pytest.approx(self.plan.rho, rel=1e-14)
         assert release.rho >= self.plan.rho_exact
         assert release.privacy_cost == self.plan.privacy_cost
-        assert "3^2 times that of one record" in str(fp.review(release))
+        assert "3^2 times the rho of one row" in str(fp.review(release))
 
     def test_a_folder_is_read_back(self, tmp_path):
         ledger = fp.Ledger(tmp_path / "budget.db", rho=1000.0)

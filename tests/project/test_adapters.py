@@ -79,12 +79,12 @@ def test_a_missing_adapter_is_one_sentence_with_the_fix(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"again": True}, "again is for a release into a folder; give folder"),
-        ({"replace": True}, "replace is for a release into a folder"),
-        ({"key_file": "a.key"}, "key_file is for a release into a folder"),
-        ({"client": object()}, "client is for a release into a folder"),
-        ({"folder_options": {"key": "CANARY"}}, "folder_options is for a release into a folder"),
-        ({"folder": "out", "folder_options": {"key": "CANARY"}}, "give the URL of one"),
+        ({"again": True}, "again needs a release into a folder. Give folder"),
+        ({"replace": True}, "replace needs a release into a folder"),
+        ({"key_file": "a.key"}, "key_file needs a release into a folder"),
+        ({"client": object()}, "client needs a release into a folder"),
+        ({"folder_options": {"key": "CANARY"}}, "folder_options needs a release into a folder"),
+        ({"folder": "out", "folder_options": {"key": "CANARY"}}, "Give the URL of a store"),
     ],
 )
 def test_arguments_that_need_a_folder_say_so(options: Any, says: str) -> None:

@@ -23,7 +23,7 @@ import pytest
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.counts.columns import can_name_columns
-from fitplug_dask.schema import list_columns
+from fitplug_dask.preview import list_columns
 from tests.helpers.command_line import SPEC, fitplug, make, tree
 
 NAME, TOWN, NUMBER = "Zanzibarquux", "Ouagadougouvia", 5551234

@@ -178,8 +178,8 @@ class TestTargets:
     @pytest.mark.parametrize(
         ("given", "says"),
         [
-            ({"std": 1.0, "simultaneous": True}, "simultaneous belongs to moe"),
-            ({"moe": 1.0, "simultaneous": 1}, "simultaneous = 1 must be true or false"),
+            ({"std": 1.0, "simultaneous": True}, "simultaneous is for moe"),
+            ({"moe": 1.0, "simultaneous": 1}, "simultaneous = 1 must be True or False"),
         ],
     )
     def test_refused(self, given, says):

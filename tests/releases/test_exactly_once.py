@@ -378,14 +378,14 @@ class TestPublish:
     def test_a_key_of_another_plan_or_cost(self, tmp_path, ledger):
         fp.release(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
         other = fp.design(fp.Workload(DOMAIN, [fp.total(std=9.0)]))
-        with pytest.raises(fp.KeyTaken, match="this is another plan"):
+        with pytest.raises(fp.KeyTaken, match="that charge is for another plan"):
             fp.release(other, TABLES, tmp_path / "b", ledger=ledger, key="k")
         two = fp.design(PLAN.workload, unit=fp.AddRemove(2))
-        with pytest.raises(fp.KeyTaken, match="this is another plan"):
+        with pytest.raises(fp.KeyTaken, match="that charge is for another plan"):
             fp.release(two, TABLES, tmp_path / "b", ledger=ledger, key="k")
         rho = ledger.entries()[0].rho
         ledger.charge(rho, what="by hand", key="hand", plan_digest=PLAN.digest)
-        with pytest.raises(fp.KeyTaken, match="does not know whether its noise was drawn"):
+        with pytest.raises(fp.KeyTaken, match="not known whether its noise was drawn"):
             fp.release(PLAN, TABLES, tmp_path / "b", ledger=ledger, key="hand")
         assert not (tmp_path / "b").exists()
 
@@ -451,7 +451,7 @@ class TestPublish:
         count = fp.Tables(DOMAIN, {("sex", "age"): X}, unit=fp.AddRemove(1), person="ID")
         anew = fp.Tables(DOMAIN, {("sex", "age"): X}, unit=fp.AddRemove(1), person="ID")
         paid = fp.release(first, count, tmp_path / "a", ledger=ledger, key="first")
-        with pytest.raises(fp.LedgerError, match="use the counts file that the charge"):
+        with pytest.raises(fp.LedgerError, match="Use the counts file of that release"):
             fp.release(second, anew, tmp_path / "b", ledger=ledger, covered_by="first")
         fp.release(second, count, tmp_path / "b", ledger=ledger, covered_by="first")
         with pytest.raises(fp.OverBudget):

@@ -131,7 +131,7 @@ class TestRoundTrip:
         assert again.tables is None
 
     def test_a_folder_that_is_taken_stays_as_it_is(self, release, location):
-        with pytest.raises(fp.InputError, match="is there already"):
+        with pytest.raises(fp.InputError, match="already exists"):
             release.save(location)
         fp.Release.load(location).verify()
 
@@ -154,7 +154,7 @@ class TestRoundTrip:
             written = write_answers_part(place, number, noisy)
             assert written.bytes == 128 + 2 * [1, 2, 4, 8][number]
             assert find_answers_part(place, number, 2) == written._replace(is_mine=False)
-            with pytest.raises(fp.InputError, match="no part of 3 answers"):
+            with pytest.raises(fp.InputError, match="not a part of 3 answers"):
                 find_answers_part(place, number, 3)
         assert find_answers_part(place, 9, 2) is None
 
@@ -226,7 +226,7 @@ class TestDamage:
         digest = write_answers(place, release)
         tables = write_tables(place, forged, digest)
         complete_folder(place, release, digest, tables, confidence=0.95)
-        with pytest.raises(fp.InputError, match="does not say what the answers do"):
+        with pytest.raises(fp.InputError, match="does not match the answers"):
             fp.Release.load(tmp_path).verify()
 
     def test_an_incomplete_folder_is_no_release(self, release, folder, tmp_path):
@@ -235,7 +235,7 @@ class TestDamage:
         assert isinstance(fields["answers"], PartedAnswers)
         assert read_digest(tmp_path) is None
         (tmp_path / "file").write_text("no folder")
-        with pytest.raises(fp.InputError, match="no such release folder"):
+        with pytest.raises(fp.InputError, match="this release folder does not exist"):
             fp.Release.load(tmp_path / "file")
         write_answers(LocalPlace(tmp_path), release)
         with pytest.raises(fp.InputError, match=r"release\.json is missing"):
@@ -290,7 +290,7 @@ class TestPieces:
         assert first.is_mine
         assert not second.is_mine
         assert second.digest == first.digest
-        with pytest.raises(fp.InputError, match="no part of 3"):
+        with pytest.raises(fp.InputError, match="not a part of 3"):
             write_answers_part(place, 0, release.answers[:3])
 
     def test_threads_read_parts_at_once(self, tmp_path, monkeypatch):
@@ -514,5 +514,5 @@ class TestCombinationsOfLargeGroups:
 
     def test_coefficients_of_large_groups_are_not_mixed_with_expressions(self, release, large):
         asked = {"one": {"pyramid": np.ones((2, 6))}, "other": "total"}
-        with pytest.raises(fp.WorkloadError, match="by expressions"):
+        with pytest.raises(fp.WorkloadError, match="Use expressions"):
             release.estimate_all(asked)

@@ -93,7 +93,7 @@ def test_intervals_cover_the_records_kept_and_rarely_all(
     assert not any(low <= TRUE_ALL <= high for low, high in totals)
     assert limited[0].limited == "enforced"
     assert "Counting kept at most 3 rows per person. " in limited[0].population
-    assert "need not cover the count of all rows" in limited[0].population
+    assert "may miss the count of all rows" in limited[0].population
 
 
 def estimated(noise: float, counted: fp.Tables, whole: fp.Tables) -> list[fp.TruncationLoss]:
@@ -179,14 +179,18 @@ def test_releases_that_tell_nothing_of_a_limit_are_refused(
         exact(COARSE, whole, "declared"),
     )
     for first in ("declared", None):
-        with pytest.raises(InputError, match="name the release that was limited by person"):
+        with pytest.raises(InputError, match="Name a release that was counted with person="):
             fp.estimate_truncation(exact(PLAN, counted, first), many)
-    with pytest.raises(InputError, match=r"keeps at most 3 .* second 3: the second must keep more"):
+    with pytest.raises(
+        InputError, match=r"keeps at most 3 .* second 3\. The second must keep more"
+    ):
         fp.estimate_truncation(few, few)
-    with pytest.raises(InputError, match="second does not say how many"):
+    with pytest.raises(InputError, match="second does not record how many"):
         fp.estimate_truncation(few, replace(many, limited=None))
     only = replace(few, rows='only rows where ST is "15" are counted')
-    with pytest.raises(InputError, match=r'different records.* ST is "15".*each row is one record'):
+    with pytest.raises(
+        InputError, match=r'count different rows.* ST is "15".*each row is one record'
+    ):
         fp.estimate_truncation(only, many)
     with pytest.raises(InputError, match="each row stands for N records") as caught:
         fp.estimate_truncation(
@@ -195,12 +199,12 @@ def test_releases_that_tell_nothing_of_a_limit_are_refused(
     assert len(str(caught.value)) < 400
     same = fp.estimate_truncation(only, replace(many, rows=only.rows))
     assert same.records == fp.estimate_truncation(few, many).records
-    with pytest.raises(InputError, match="is a ratio; give a count"):
+    with pytest.raises(InputError, match=r"is a ratio. Give a count"):
         fp.estimate_truncation(few, many, "total / total")
     near = fp.TruncationLoss(
         fp.Estimate(70.0, 20.0), fp.Estimate(100.0, 60.0), PLAN.unit, COARSE.unit
     )
-    with pytest.raises(InputError, match="release it with a smaller std"):
+    with pytest.raises(InputError, match="Release it with a smaller std"):
         near.share_interval()
 
 
@@ -270,10 +274,10 @@ def test_an_edited_limit_is_noticed(tmp_path: Path) -> None:
     table = pq.read_table(tmp_path / "out" / "total.parquet")
     metadata = table.schema.metadata | {b"fitplug.limited": b"enforced"}
     forge_table(tmp_path / "out", "total", table.replace_schema_metadata(metadata))
-    with pytest.raises(InputError, match="the table does not say what"):
+    with pytest.raises(InputError, match="the table does not match"):
         fp.Release.load(tmp_path / "out")
     forge_manifest(tmp_path / "out", lambda header: header.update(limited="perhaps"))
-    with pytest.raises(InputError, match="do not agree"):
+    with pytest.raises(InputError, match="do not match their description"):
         fp.Release.load(tmp_path / "out")
 
 
@@ -284,11 +288,11 @@ def test_reviews_say_whom_the_numbers_are_about(counted: fp.Tables) -> None:
     processed = said["accounting"]["post_processing"]
     assert "Counting kept at most 3 rows per patient. " in processed
     assert "further rows were left out" in said["privacy_loss"]["privacy_unit_details"]
-    assert "the others are in no count" in format_markdown({"deployment": said})
-    with pytest.raises(BudgetError, match="limited = 'declared', but the count"):
+    assert "no count contains the others" in format_markdown({"deployment": said})
+    with pytest.raises(BudgetError, match="limited = 'declared' contradicts this release"):
         fp.review(release, limited="declared")
     before = fp.review(replace(release, limited="declared"), limited="enforced")["deployment"]
-    assert "about the rows kept" in before["accounting"]["post_processing"]
+    assert "describe the rows kept" in before["accounting"]["post_processing"]
 
 
 def test_reports_tell_what_each_limit_costs() -> None:
@@ -387,7 +391,7 @@ def test_the_command_line_says_it_everywhere(tmp_path: Path) -> None:
     assert record["left_out_by_one_only"] == ["AGE"]
     ran = fitplug("truncation", tmp_path / "rows", tmp_path / "release")
     assert ran.code == 2
-    assert "the second must keep more" in ran.err
+    assert "The second must keep more" in ran.err
 
     declared = SPEC.replace('person = "ID"\n', "")
     spec.write_text(declared.replace("path", "path", 1) + '[output]\npath = "d"\n', "utf-8")
@@ -397,7 +401,7 @@ def test_the_command_line_says_it_everywhere(tmp_path: Path) -> None:
     )
     ran = fitplug("truncation", tmp_path / "d", tmp_path / "rows")
     assert ran.code == 2
-    assert "no record is known to be lost" in ran.err
+    assert "no row is known to be lost" in ran.err
 
 
 APART = {
@@ -430,13 +434,15 @@ def test_a_unit_that_keeps_records_apart_is_part_of_the_limit() -> None:
     for first, kept in releases.items():
         for second, whole in releases.items():
             if (first, second) not in KEEPS_MORE:
-                with pytest.raises(InputError, match="the second must keep more"):
+                with pytest.raises(InputError, match="The second must keep more"):
                     fp.estimate_truncation(kept, whole, "months")
                 continue
             lost = fp.estimate_truncation(kept, whole, "months")
             assert lost.records.value == pytest.approx(4 * (counts[second] - counts[first]))
             assert (lost.kept_unit, lost.whole_unit) == (APART[first], APART[second])
-    with pytest.raises(InputError, match=r"at most 4 .*person, each in another cell.* second 3,"):
+    with pytest.raises(
+        InputError, match=r"at most 4 .*person, each in a different cell.* second 3,"
+    ):
         fp.estimate_truncation(releases["4 a cell"], releases["3 a month"], "months")
 
 

@@ -31,7 +31,7 @@ PLAN = fp.design(WORKLOAD, tolerance=0.1)
 RECORDS = {"sex": ["f", "m", "m"], "pay": [10, 20, 120], "weight": [1.0, 0.5, 2.0]}
 RELEASE = fp.release(PLAN, fp.Tables.from_records(DOMAIN, RECORDS, PLAN.tables))
 COUNTS = fp.design(fp.Workload(DOMAIN, [fp.marginal("sex", std=3.0)]))
-NOT_COVERED = "no std, interval or certificate covers it"
+NOT_COVERED = "no std, interval or certificate covers that change"
 
 
 def test_groups_and_rows_of_a_plan():
@@ -45,13 +45,13 @@ def test_the_rules_of_the_measures_that_are_used():
     pay, weight, rest = WORKLOAD.measure_rules
     assert pay == (
         "A value of the measure pay counts as 0 below 0 and as 100 above 100, and is rounded to "
-        "the nearest multiple of 10 from 0; records without a value are left out of all counts."
+        "the nearest multiple of 10 from 0; rows without a value are left out of all counts."
     )
-    assert weight.endswith("records without a value are counted and add nothing to sums.")
-    assert "read none of them from the rows" in rest
+    assert weight.endswith("rows without a value are counted and add nothing to sums.")
+    assert "did not read them from the rows" in rest
     assert rest.endswith(f"{NOT_COVERED}.")
     assert COUNTS.workload.measure_rules == ()
-    assert "sums are of days since 1970-01-01" in DOMAIN["day"].rule
+    assert "sums are in days since 1970-01-01" in DOMAIN["day"].rule
     assert "multiple of 1 day from 2020-01-01" in DOMAIN["day"].rule
     assert fp.Measure(datetime.date(2020, 1, 1), "2020-01-31", unit=15).rule.count("15 days") == 1
 
@@ -91,7 +91,7 @@ def test_a_release_folder_is_read_back(tmp_path):
 
 def test_periods_are_no_measures():
     assert "along pay" not in PLAN.summary()
-    with pytest.raises(fp.InputError, match="periods = 'pay' names a measure"):
+    with pytest.raises(fp.InputError, match="periods = 'pay' is a measure"):
         fp.design(WORKLOAD, periods="pay")
 
 
@@ -99,5 +99,5 @@ def test_a_review_of_a_replacement():
     plan = fp.design(WORKLOAD, tolerance=0.1, unit=fp.ReplaceOne())
     release = fp.release(plan, fp.Tables.from_records(DOMAIN, RECORDS, plan.tables))
     loss = fp.review(release)["deployment"]["privacy_loss"]["privacy_unit_details"]
-    assert "differ by the values of all records" in loss
-    assert "These records may have any values, of measures too" in loss
+    assert "differ in the values of all rows" in loss
+    assert "These rows may have any values, of measures too" in loss

@@ -86,7 +86,7 @@ class TestRoundTrip:
 
     def test_a_folder_that_is_taken_stays_as_it_is(self, charged, folder):
         before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
-        with pytest.raises(fp.InputError, match="is there already"):
+        with pytest.raises(fp.InputError, match="already exists"):
             charged.save(folder)
         assert {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()} == before
 
@@ -125,7 +125,7 @@ class TestDamage:
         assert "\n" not in str(caught.value)
 
     def test_missing(self, folder):
-        self.refused(folder / "none", "no such release folder")
+        self.refused(folder / "none", "this release folder does not exist")
         (folder / "answers").rename(folder / "other")
         self.refused(folder, r"manifest\.json is missing")
         (folder / "release.json").unlink()
@@ -163,21 +163,27 @@ class TestDamage:
     @pytest.mark.parametrize(
         ("change", "says"),
         [
-            (lambda h: h.update(plan_digest="0" * 64), "of another plan"),
+            (lambda h: h.update(plan_digest="0" * 64), "belong to different plans"),
             (lambda h: h.update(format=99), "format 99"),
-            (lambda h: h.update(kind="plan"), "answers of format"),
-            (lambda h: h.update(rho=(0.5).hex()), "do not agree"),
-            (lambda h: h.update(noise_scale=(2.0).hex()), "do not agree"),
-            (lambda h: h.update(noise_scale=(-1.0).hex()), "do not agree"),
-            (lambda h: h.update(noise_scale="nan"), "do not agree"),
-            (lambda h: h.update(rho="nan"), "do not agree"),
-            (lambda h: h["entry"].update(rho="1/0"), "do not agree"),
-            (lambda h: h["entry"].update(plan_digest="x"), "do not agree"),
-            (lambda h: h.pop("entry"), "do not agree"),
-            (lambda h: h["parts"].pop(), "do not agree"),
-            (lambda h: h["parts"][0].update(place=[[0, [3], [1]]]), "do not agree"),
-            (lambda h: h["parts"][0].update(place=[[1, [17], [1]]]), "do not agree"),
-            (lambda h: h.update(rows="adults"), "is of other answers than"),
+            (lambda h: h.update(kind="plan"), "of the answers is not"),
+            (lambda h: h.update(rho=(0.5).hex()), "do not match their description"),
+            (lambda h: h.update(noise_scale=(2.0).hex()), "do not match their description"),
+            (lambda h: h.update(noise_scale=(-1.0).hex()), "do not match their description"),
+            (lambda h: h.update(noise_scale="nan"), "do not match their description"),
+            (lambda h: h.update(rho="nan"), "do not match their description"),
+            (lambda h: h["entry"].update(rho="1/0"), "do not match their description"),
+            (lambda h: h["entry"].update(plan_digest="x"), "do not match their description"),
+            (lambda h: h.pop("entry"), "do not match their description"),
+            (lambda h: h["parts"].pop(), "do not match their description"),
+            (
+                lambda h: h["parts"][0].update(place=[[0, [3], [1]]]),
+                "do not match their description",
+            ),
+            (
+                lambda h: h["parts"][0].update(place=[[1, [17], [1]]]),
+                "do not match their description",
+            ),
+            (lambda h: h.update(rows="adults"), "belong to different releases"),
         ],
     )
     def test_forged_answers(self, folder, change, says):
@@ -199,7 +205,7 @@ class TestDamage:
             }
 
         forge_manifest(folder, agree)
-        self.refused(folder, "is of other answers than")
+        self.refused(folder, "belong to different releases")
 
     def test_parts_of_another_release(self, charged, folder, tmp_path):
         people.release(noise=1.0).save(tmp_path / "other")
@@ -208,7 +214,7 @@ class TestDamage:
             mine.rename(tmp_path / "mine")
             self.refused(folder, f"{name}.*is missing")
             other.rename(mine)
-            self.refused(folder, f"{name}.*get the folder again")
+            self.refused(folder, f"{name}.*Get the folder again")
             mine.rename(other)
             (tmp_path / "mine").rename(mine)
         fp.Release.load(folder)
@@ -232,6 +238,6 @@ class TestDamage:
     def rewrite(self, folder, table):
         """An edited table is refused, also if all digests are made to agree with it."""
         pq.write_table(table, find_table(folder, "pyramid"))
-        self.refused(folder, r"pyramid\.parquet.*get the folder again")
+        self.refused(folder, r"pyramid\.parquet.*Get the folder again")
         forge_table(folder, "pyramid", table)
         self.refused(folder, r"pyramid\.parquet.*edited")

@@ -15,7 +15,7 @@ import pytest
 import fitplug as fp
 from fitplug.errors import FitplugError, InputError, LedgerError
 from fitplug.ledger import ReleaseCharges
-from fitplug_dask.releases import release_source, releasing, tasks
+from fitplug_dask.releases import executor, release_source, releasing
 from fitplug_dask.series import period
 from fitplug_opendp import folder_release, publication
 from fitplug_opendp.noise_source import NoiseSource
@@ -49,7 +49,7 @@ def draws(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         monkeypatch.setattr(owner, name, draw)
 
     watch(period, "draw_part", "a period")
-    watch(tasks, "draw_part", "a part")
+    watch(executor, "draw_part", "a part")
     watch(NoiseSource, "draw", "a release")
     return drawn
 

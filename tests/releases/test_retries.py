@@ -76,7 +76,7 @@ def test_a_free_release_is_retried_for_as_many_records(tmp_path, ledger, monkeyp
             fp.release(WOMEN, TABLES, tmp_path / "w", **keywords)
     for more in (2, 1000):
         other = fp.design(WOMEN.workload, unit=fp.AddRemove(more))
-        with pytest.raises(fp.KeyTaken, match="this is another plan"):
+        with pytest.raises(fp.KeyTaken, match="that charge is for another plan"):
             fp.release(other, TABLES, tmp_path / "w", **keywords)
     made = fp.release(WOMEN, TABLES, tmp_path / "w", **keywords)
     assert made.entry is not None
@@ -87,16 +87,16 @@ def test_free_releases_need_the_same_kind_of_counts(tmp_path, ledger, monkeypatc
     """Neither all rows within those of persons, nor the other way, nor before these are drawn."""
     count = limited()
     fp.release(MEN, count, ledger=ledger, key="kept")
-    with pytest.raises(fp.LedgerError, match="does not know these counts"):
+    with pytest.raises(fp.LedgerError, match="does not recognize these counts"):
         fp.release(WOMEN, TABLES, ledger=ledger, covered_by="kept")
     fp.release(MEN, TABLES, ledger=ledger, key="all")
-    with pytest.raises(fp.LedgerError, match="does not know these counts"):
+    with pytest.raises(fp.LedgerError, match="does not recognize these counts"):
         fp.release(WOMEN, count, ledger=ledger, covered_by="all")
     with monkeypatch.context() as patch:
         patch.setattr(ReleaseCharges, "record_draw", killed)
         with pytest.raises(KilledError):
             fp.release(MEN, count, tmp_path / "m", ledger=ledger, key="begun")
-    with pytest.raises(fp.LedgerError, match="not drawn yet: finish that one first"):
+    with pytest.raises(fp.LedgerError, match=r"not drawn yet. Finish that release first"):
         fp.release(WOMEN, TABLES, ledger=ledger, covered_by="begun")
     # Finished from its staged answers, it still knows which counts it is of.
     fp.release(MEN, count, tmp_path / "m", ledger=ledger, key="begun")
@@ -233,7 +233,7 @@ def test_what_a_killed_run_staged_is_taken_if_its_manifest_is_there(tmp_path, le
 
 def test_keys_are_text_before_anything_is_counted(tmp_path, ledger):
     for key in ("", "\ud800"):
-        with pytest.raises(fp.InputError, match="must be text"):
+        with pytest.raises(fp.InputError, match="must be non-empty text"):
             prepare(tmp_path / "m", ledger, key)
     with pytest.raises(fp.BudgetError, match="give the ledger"):
         fp.release(MEN, TABLES, tmp_path / "m", key="k")

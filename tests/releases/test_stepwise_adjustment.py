@@ -128,10 +128,10 @@ class TestBlocks:
     @pytest.mark.parametrize(
         ("totals", "says"),
         [
-            ({"n": -1}, "no histogram without negative counts"),
+            ({"n": -1}, "no nonnegative histogram"),
             ({"n": float("nan")}, "not a finite number"),
-            ({"cells[a = 1]": 5}, "cannot be kept"),
-            ({"n": 5, "ab": 6}, "cannot be kept"),
+            ({"cells[a = 1]": 5}, "cannot be adjusted to the total"),
+            ({"n": 5, "ab": 6}, "cannot be adjusted to the total"),
         ],
     )
     def test_bad_totals(self, release, large, totals, says):

@@ -185,7 +185,7 @@ def test_the_spec_form_is_read_back(release: Release) -> None:
     ],
 )
 def test_cells_that_are_no_digests_are_refused(spec: Any) -> None:
-    with pytest.raises(BudgetError, match="digests by name"):
+    with pytest.raises(BudgetError, match="of a unit of privacy must be digests by attribute name"):
         read_bound_unit(spec)
 
 
@@ -193,7 +193,7 @@ def test_words_name_the_attributes_and_the_cells() -> None:
     both = (("month", "fine"), ("region", "region"))
     distinct, coarse = Release(fp.AddRemove(3, distinct=True), both), (("month", "coarse"), both[1])
     said = str(distinct.bound)
-    assert "at most 3, each in another cell of month x region (cells " in said
+    assert "at most 3, each in a different cell of month x region (cells " in said
     assert said != str(Release(fp.AddRemove(3, distinct=True), coarse).bound)
     monthly = str(Release(fp.AddRemove(3, once_per="month"), both).bound)
     assert "at most one in each cell of month (cells " in monthly
@@ -214,6 +214,6 @@ def test_equal_attributes_have_equal_cells() -> None:
 
 def test_records_with_measures_are_in_no_distinct_cells() -> None:
     domain = fp.Domain({"a": ["1"], "income": fp.Measure(0, 10)})
-    with pytest.raises(DomainError, match="divided over two cells"):
+    with pytest.raises(DomainError, match="income, because each row is divided between two cells"):
         BoundUnit.bind(fp.AddRemove(2, distinct=True), domain)
     BoundUnit.bind(fp.ReplaceOne(), domain)

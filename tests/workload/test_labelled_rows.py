@@ -67,32 +67,60 @@ def test_rows_are_those_of_the_matrix(name, asked, expected):
         (
             "COUNTY",
             {"x": [1, 0, 0, 1]},
-            "COUNTY has no value 1.*A list names values; a table",
+            "COUNTY has no value 1.*A list holds values",
         ),
         ("SEX", {"x": ["3"]}, "SEX has no value '3'. Known: '1', '2'"),
         ("SEX", {"x": [True]}, "SEX has no value True"),
         ("AGE", {"x": [7]}, "Its values are -1 to 3"),
         ("INC", {"x": [0]}, "INC has no value 0"),
-        ("COUNTY", {"x": []}, "row 'x' names no value"),
+        ("COUNTY", {"x": []}, "row 'x' has no values"),
         ("COUNTY", {"x": "15001"}, "row 'x' must be a list of values"),
         ("COUNTY", {"x": 3}, "row 'x' must be a list of values.*not 3"),
-        ("COUNTY", {" ": ["15001"]}, "non-empty string"),
-        ("COUNTY", {"x": {"15001": "1"}}, "no finite number as the coefficient of '15001'"),
-        ("COUNTY", {"x": {"15001": float("nan")}}, "no finite number"),
-        ("COUNTY", {"x": {"15001": True}}, "no finite number"),
-        ("COUNTY", {}, "rows names no row; give at least one"),
-        ("COUNTY", {"\x00 \x1f": ["15001"]}, "non-empty string that can be seen"),
-        ("COUNTY", {"x": {"15001": 0}}, "row 'x' asks for nothing"),
-        ("GEO", {"x": {"01": 1, "0101": -1, "0102": -1}}, "row 'x' asks for nothing"),
+        ("COUNTY", {" ": ["15001"]}, "' ' must be a string with at least one visible character"),
+        (
+            "COUNTY",
+            {"x": {"15001": "1"}},
+            "'x' needs a finite number as the coefficient of '15001'",
+        ),
+        (
+            "COUNTY",
+            {"x": {"15001": float("nan")}},
+            "'x' needs a finite number as the coefficient of '15001'",
+        ),
+        (
+            "COUNTY",
+            {"x": {"15001": True}},
+            "'x' needs a finite number as the coefficient of '15001'",
+        ),
+        ("COUNTY", {}, "Give at least one label and its values"),
+        (
+            "COUNTY",
+            {"\x00 \x1f": ["15001"]},
+            "must be a string with at least one visible character",
+        ),
+        (
+            "COUNTY",
+            {"x": {"15001": 0}},
+            r"'x' are zero or cancel\. Change them or leave out the row",
+        ),
+        (
+            "GEO",
+            {"x": {"01": 1, "0101": -1, "0102": -1}},
+            r"'x' are zero or cancel\. Change them or leave out the row",
+        ),
         # Labels that spell a value or a node, of rows that are another.
-        ("SEX", {"1": [2]}, "SEX: row '1' is both a value and a row of others; rename"),
-        ("SEX", {"1": [1, 2]}, "both a value and a row of others"),
-        ("AGE", {"-1": {-1: 2}}, "both a value and a row of others"),
-        ("GEO", {"01": ["0101"]}, "both a value and a row of others"),
-        ("GEO", {"0101": ["01"]}, "both a value and a row of others"),
-        ("INC", {"[0, 10)": ["[10, 50)"]}, "both a value and a row of others"),
-        ("RACE", {"rest": ["a", "b"]}, "both a value and a row of others"),
-        ("COUNTY", ["15001"], "must be a mapping from labels to lists of values, not list"),
+        ("SEX", {"1": [2]}, "also the label of a value that this row does not count"),
+        ("SEX", {"1": [1, 2]}, r"of a value that this row does not count\. Rename the row"),
+        ("AGE", {"-1": {-1: 2}}, r"of a value that this row does not count\. Rename the row"),
+        ("GEO", {"01": ["0101"]}, r"of a value that this row does not count\. Rename the row"),
+        ("GEO", {"0101": ["01"]}, r"of a value that this row does not count\. Rename the row"),
+        (
+            "INC",
+            {"[0, 10)": ["[10, 50)"]},
+            r"of a value that this row does not count\. Rename the row",
+        ),
+        ("RACE", {"rest": ["a", "b"]}, r"of a value that this row does not count\. Rename the row"),
+        ("COUNTY", ["15001"], "must be a mapping of labels to lists of values, not list"),
     ],
 )
 def test_what_is_wrong(name, asked, says):
@@ -143,11 +171,14 @@ def test_labels_in_tables_and_expressions(release):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("coast", "those of a matrix; select some by label, COUNTY = coast"),
-        ("coast[COUNTY = 0]", "there is no row '0' of COUNTY. Known: 'coast'"),
+        ("coast", "Select some by label, for example COUNTY = coast"),
+        ("coast[COUNTY = 0]", "COUNTY has no row '0'"),
         ("coast[COUNTY = cost]", "Did you mean 'coast'"),
-        ("coast[COUNTY != coast]", "selected by COUNTY = label"),
-        ("overlap[COUNTY in [west, end]]", "share people, who would count more than once"),
+        ("coast[COUNTY != coast]", "select rows of a matrix by COUNTY = label"),
+        (
+            "overlap[COUNTY in [west, end]]",
+            "rows overlap and would count some people more than once",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_selection(release, text, says):
@@ -198,7 +229,9 @@ def test_labels_of_an_edited_plan_have_their_own_sentence(release, tmp_path, lab
     groups = [dict(group) for group in header["groups"]]
     groups[0]["labels"] = {"0": labels}
     write_with_digest(tmp_path / "p.npz", header | {"groups": groups}, arrays)
-    with pytest.raises(fp.PlanError, match="COUNTY: the labels are not one different text per row"):
+    with pytest.raises(
+        fp.PlanError, match=r"label, and all labels must differ\. Design the plan again"
+    ):
         fp.Plan.load(tmp_path / "p.npz")
 
 
@@ -241,7 +274,7 @@ class TestSparse:
     def test_too_large_to_be_dense(self):
         rows = MOST_ENTRIES // 1000 + 1
         given = scipy.sparse.csr_array(([1.0], ([0], [0])), shape=(rows, 1000))
-        with pytest.raises(fp.WorkloadError, match=f"{rows} x 1000 entries, more than"):
+        with pytest.raises(fp.WorkloadError, match=f"{rows} x 1000 entries; at most"):
             fp.Workload.from_matrix(given, std=1.0)
 
     def test_what_is_wrong(self):

@@ -35,13 +35,25 @@ def test_the_spec_form_is_read_back(unit):
         (lambda: fp.AddRemove(records=10**6 + 1), "from 1 to 1000000"),
         (lambda: fp.AddRemove(records=2, distinct=1), "distinct must be True or False"),
         (lambda: fp.AddRemove(records=2, once_per=3), "the name of an attribute, not 3"),
-        (lambda: fp.AddRemove(2, distinct=True, once_per="a"), "do not go together"),
-        (lambda: fp.AddRemove(once_per="a"), "a person with one record"),
-        (lambda: fp.ReplaceOne(within="STATE"), "a tuple of names"),
+        (
+            lambda: fp.AddRemove(2, distinct=True, once_per="a"),
+            "give distinct or once_per, not both",
+        ),
+        (lambda: fp.AddRemove(once_per="a"), "and once_per need at least two records per person"),
+        (
+            lambda: fp.ReplaceOne(within="STATE"),
+            r'must be a tuple of attribute names, such as \("STATE",\)',
+        ),
         (lambda: fp.ReplaceOne(within=("a", "a")), "names an attribute twice: a"),
-        (lambda: read_unit({"replace_one": "a"}), "a list of names"),
+        (
+            lambda: read_unit({"replace_one": "a"}),
+            r"= true or once_per = NAME, or \{ replace_one = \[\] \}",
+        ),
         (lambda: read_unit({"once_per": "a"}), "does not say how many records"),
-        (lambda: read_unit({"record": 2}), "has 'record'"),
+        (
+            lambda: read_unit({"record": 2}),
+            r"= true or once_per = NAME, or \{ replace_one = \[\] \}",
+        ),
     ],
 )
 def test_what_is_no_unit_is_refused(make, says):

@@ -145,7 +145,10 @@ class TestTargets:
         (lambda: fp.marginal("sex", std=[[1.0], [1.0, 2.0]]), "is not a number or an array"),
         (lambda: fp.marginal("sex", std=[1.0, 2.0, 3.0]), "does not broadcast"),
         (lambda: fp.marginal("sex", std=[]), "empty array"),
-        (lambda: fp.marginal("sex", std=1.0, confidence=0.9), "belongs to moe"),
+        (
+            lambda: fp.marginal("sex", std=1.0, confidence=0.9),
+            "confidence is for moe, but the target is std",
+        ),
         (lambda: fp.marginal("sex", moe=1.0, confidence=1.0), "confidence = 1.0"),
         (lambda: fp.marginal("sax", std=1.0), "Did you mean 'sex'"),
         (lambda: fp.marginal("sex", "sex", std=1.0), "twice"),
@@ -173,7 +176,7 @@ def test_bad_workloads():
     for groups, says in [
         ([], "at least one"),
         ([fp.total(std=1.0), fp.total(std=2.0)], "two query groups are named 'total'"),
-        (["pyramid"], "no query group"),
+        (["pyramid"], "'pyramid' is not a query group"),
     ]:
         with pytest.raises(fp.WorkloadError, match=says):
             fp.Workload(DOMAIN, groups)

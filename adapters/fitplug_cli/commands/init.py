@@ -18,7 +18,7 @@ from fitplug_cli.inputs import Codebook, read_codebook
 from fitplug_cli.options import JsonOption, QuietOption
 from fitplug_cli.render import print_facts, print_json, set_up_output
 from fitplug_cli.spec import UNDECIDED
-from fitplug_dask.schema import FOLDER, list_columns
+from fitplug_dask.preview import FOLDER, list_columns
 
 _HEAD = """\
 # What to publish about the people in {path}, and how accurately.

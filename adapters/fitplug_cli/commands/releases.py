@@ -139,10 +139,10 @@ def check_paths(spec: Spec) -> None:
             raise SpecError(f"{spec.path}: [ledger] {error}") from None
     if not spec.output.is_url:
         check_release_folder(spec.output_dir, others)
-    elif not spec.output.parts:
+    elif spec.output.parts is False:
         raise SpecError(
-            f"{spec.path}: [output] path is a URL, which needs [output] parts = true. Add it, or "
-            "name a local folder."
+            f"{spec.path}: [output] path is a URL, which needs a release in parts. Remove "
+            "[output] parts = false, or name a local folder."
         )
 
 
@@ -170,7 +170,7 @@ def publish_release(
     has_begun = spec.ledger is None or has_ledger_file(spec)
     if not has_begun:
         check_first_charge(spec, plan, options.covered_by)
-    publish = _publish_in_parts if spec.output.parts else _publish_whole
+    publish = _publish_in_parts if spec.output.is_in_parts(plan) else _publish_whole
     published, state, ledger = publish(spec, plan, options, counts_file)
     print_release(published, ledger, spec.output_location, state)
     return read_release_record(published.output.place) | {
@@ -193,7 +193,7 @@ def _publish_whole(
             Output.open(spec.output_dir),
             ThisProcess(),
             confidence=spec.output.confidence,
-            files=make_release_files(spec, ledger),
+            files=make_release_files(spec, plan, ledger),
         )
     tables = None
     if publication.needs_counts:
@@ -233,7 +233,7 @@ def _publish_in_parts(
             client,
             lambda done, total: bar.show(done / total if total else 1.0),
             spec.output.confidence,
-            make_release_files(spec, ledger),
+            make_release_files(spec, plan, ledger),
             key_file=None if ledger is None else spec.key_file,
         )
     return published, state, ledger
@@ -288,11 +288,12 @@ def check_counts(spec: Spec, plan: Plan, tables: Tables, counts_file: Path | Non
         )
 
 
-def make_release_files(spec: Spec, ledger: Ledger | None) -> ReleaseFiles:
+def make_release_files(spec: Spec, plan: Plan, ledger: Ledger | None) -> ReleaseFiles:
     """Make the files that the command line adds to a release folder.
 
     Args:
         spec: The spec.
+        plan: Its plan.
         ledger: The ledger that the review describes; None if there is none.
     """
     return ReleaseFiles(
@@ -300,7 +301,7 @@ def make_release_files(spec: Spec, ledger: Ledger | None) -> ReleaseFiles:
         spec.privacy.delta,
         lambda release: _review_release(spec, release, ledger),
         spec.output.spreadsheet_safe,
-        has_csv=not spec.output.parts,
+        has_csv=not spec.output.is_in_parts(plan),
     )
 
 

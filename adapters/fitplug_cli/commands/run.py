@@ -92,7 +92,7 @@ def _release(
         check_counts_are_kept(spec, charge)
     check_paths(spec)
     plan = get_plan(spec, plan_file, charge.key)
-    warn_of_release(spec)
+    warn_of_release(spec, plan)
     print_plan(plan, spec.privacy.delta, full=full)
     record = publish_release(spec, plan, charge, counts_file)
     if as_json:

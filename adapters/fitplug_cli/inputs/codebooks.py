@@ -76,7 +76,7 @@ def fill_in_entry(name: str, value: Any, folder: Path) -> tuple[Any, Labels]:
     for key in value:
         if key not in (CODEBOOK_KEY, "other"):
             known = suggest_nearest(key, [CODEBOOK_KEY, COLUMN_KEY, "levels", "other"])
-            raise DomainError(f"unknown key {key!r}; {known}")
+            raise DomainError(f"unknown key {key!r}. {known}")
     if not isinstance(value[CODEBOOK_KEY], str):
         raise DomainError("codebook must be the path of a file")
     path = folder / value[CODEBOOK_KEY]

@@ -128,12 +128,12 @@ def print_preview(preview: Preview, plan: Plan) -> None:
     out.print("Nothing was counted or charged.")
 
 
-def warn_of_release(spec: Spec) -> None:
+def warn_of_release(spec: Spec, plan: Plan) -> None:
     """Warn of formulas in the tables of a release.
 
     Releases in parts have no CSV tables that a spreadsheet would open.
     """
-    if not (spec.output.parts or spec.output.spreadsheet_safe):
+    if not (spec.output.is_in_parts(plan) or spec.output.spreadsheet_safe):
         warn_of_formulas(spec.workload)
 
 

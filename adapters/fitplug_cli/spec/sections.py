@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
@@ -13,6 +14,7 @@ from pydantic_core import core_schema
 from fitplug.families import LARGEST_WEIGHT
 from fitplug.ledger import make_budget
 from fitplug.numeric import read_exact_number
+from fitplug.plan import Plan
 from fitplug.releases import About
 from fitplug.workload import LEAST_CONFIDENCE
 
@@ -53,7 +55,7 @@ class DataSection(_Section):
         person: The column, or the columns together, that identify people. Counting keeps at most
             as many rows of each as the unit of privacy allows. Without it, fitplug does not check
             the number of rows.
-        storage_options: How the store of a URL is reached, such as credentials.
+        storage_options: Options of the store of a URL, such as credentials.
         weight: The column of how many records each row stands for.
         where: For each column that filters rows, the values to count.
     """
@@ -130,6 +132,10 @@ class LedgerSection(_Section):
         return budget.total
 
 
+_MOST_VALUES = 2**24
+"""The most exact counts, and the most answers, of a release that one process makes as a whole."""
+
+
 class OutputSection(_Section):
     """[output]: where and how to write the release.
 
@@ -139,7 +145,7 @@ class OutputSection(_Section):
         spreadsheet_safe: Whether CSV tables have an apostrophe before text that looks like a
             formula.
         parts: Whether to make and write the release in parts, on the workers of [data] cluster if
-            there is one. The path may then be a URL.
+            there is one; None to let `is_in_parts` decide.
         storage_options: Options of the store of a URL, such as credentials.
         key_file: The key file of encrypted exact counts, for a series or a release in parts; None
             for one in the user's home folder.
@@ -148,7 +154,7 @@ class OutputSection(_Section):
     path: Location = "release/"
     confidence: float = Field(default=0.95, ge=LEAST_CONFIDENCE, lt=1)
     spreadsheet_safe: bool = False
-    parts: bool = False
+    parts: bool | None = None
     storage_options: dict[str, Any] = Field(default={}, repr=False)
     key_file: str | None = Field(default=None, min_length=1)
 
@@ -156,6 +162,17 @@ class OutputSection(_Section):
     def is_url(self) -> bool:
         """Whether the path is a URL."""
         return "://" in self.path
+
+    def is_in_parts(self, plan: Plan) -> bool:
+        """Return whether the release of a plan is made in parts.
+
+        If the spec does not say so, it is where the path is in a store or the plan is large. The
+        memory of this machine has no part in it, as another machine may finish the release.
+        """
+        if self.parts is not None:
+            return self.parts
+        cells = sum(math.prod(plan.domain.shape_of(names)) for names in plan.tables)
+        return self.is_url or max(cells, plan.strategy.size) > _MOST_VALUES
 
 
 class AboutSection(_Section):

@@ -17,11 +17,13 @@ from fitplug_dask.encoding.column_types import (
 from fitplug_dask.encoding.stored_values import (
     convert_persons,
     convert_values,
+    describe_values,
+    encode_text,
     is_text,
     needs_conversion,
+    parse_text,
     spell_persons,
 )
-from fitplug_dask.encoding.text_values import describe_values, encode_text, parse_text
 
 __all__ = [
     "CodeReader",

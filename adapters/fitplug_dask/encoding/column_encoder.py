@@ -18,7 +18,7 @@ from fitplug.domain import OUTSIDE, Categories, Codes, Encoder, Measure, Texts, 
 from fitplug_dask import loops
 from fitplug_dask.encoding.array_memory import view_numbers, view_stretches, view_validity
 from fitplug_dask.encoding.column_types import classify_type
-from fitplug_dask.encoding.text_values import encode_texts
+from fitplug_dask.encoding.stored_values import encode_texts
 from fitplug_dask.loops import Lookup
 
 _MAX_SPAN = 2**16

@@ -367,7 +367,7 @@ class _ColumnCheck:
             suggested = suggest_nearest(name, names)
             if suggested.startswith("Did you mean"):
                 return suggested
-        return "Check the spelling, and that this line names all columns, with commas between them"
+        return "Check the spelling, and that this line names all columns, separated by commas."
 
 
 def _encode_folder_key(key: FolderKey, attribute: Encoder, wording: _Wording) -> int:

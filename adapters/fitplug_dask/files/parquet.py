@@ -137,17 +137,22 @@ def open_parquet_row_groups(file: CheckedFile) -> Iterator[ReadRowGroup]:
             done = 0
             while True:
                 end = 0
-                for batch in read_batches(row_group, rows):
-                    begin, end = end, end + batch.num_rows
-                    if end > done:
-                        yield batch.slice(max(0, done - begin))
-                        done = end
-                    if large := dictionaries.intersection(_list_large_dictionaries(batch)):
-                        dictionaries.difference_update(large)
-                        if done < file.rows[row_group]:
-                            break  # and read the row group again, without the rows that were given
-                else:
-                    return
+                try:
+                    for batch in read_batches(row_group, rows):
+                        begin, end = end, end + batch.num_rows
+                        if end > done:
+                            yield batch.slice(max(0, done - begin))
+                            done = end
+                        if large := dictionaries.intersection(_list_large_dictionaries(batch)):
+                            dictionaries.difference_update(large)
+                            if done < file.rows[row_group]:
+                                break  # and read it again, without the rows that were given
+                    else:
+                        return
+                except OSError as error:
+                    if error.errno is not None or not dictionaries:
+                        raise
+                    dictionaries.clear()  # Arrow makes none of texts in some encodings
 
         yield lambda row_group, rows: _explain_encryption(read_row_group(row_group, rows))
 
@@ -249,15 +254,22 @@ class ReadAhead:
 
 def _read_columns(file: CheckedFile, row_group: int, columns: Sequence[str]) -> Any:
     """Read columns of a row group of a file in a store; the file names them as it stores them."""
-    with (
-        closing(file.open(sequential=False)) as source,
-        _open_parquet(
-            source if file.size <= _WHOLE_FILE else source.raw,
-            file.footer,
-            read_dictionary=list(file.dictionaries),
-        ) as parquet,
-    ):
-        table = parquet.read_row_group(row_group, list(columns), use_threads=False)
+    with closing(file.open(sequential=False)) as source:
+
+        def read(dictionaries: Sequence[str]) -> Any:
+            with _open_parquet(
+                source if file.size <= _WHOLE_FILE else source.raw,
+                file.footer,
+                read_dictionary=list(dictionaries),
+            ) as parquet:
+                return parquet.read_row_group(row_group, list(columns), use_threads=False)
+
+        try:
+            table = read(file.dictionaries)
+        except OSError as error:
+            if error.errno is not None or not file.dictionaries:
+                raise
+            table = read(())  # Arrow makes no dictionaries of texts in some encodings
     for batch in table.to_batches()[-1:]:
         for name in _list_large_dictionaries(batch):
             plain = table[name].cast(table[name].type.value_type)

@@ -12,8 +12,7 @@ from fitplug.domain import OUTSIDE
 from fitplug_dask import loops
 from fitplug_dask.encoding import CodeReader, ColumnEncoder
 from fitplug_dask.kernel import Job
-from fitplug_dask.persons.hashing import PersonHasher
-from fitplug_dask.persons.packing import Packing, Rows, concatenate_rows
+from fitplug_dask.persons.packing import Packing, PersonHasher, Rows, concatenate_rows
 from fitplug_dask.persons.selection import Selection
 
 _COMPACTED_ROWS = 2**21

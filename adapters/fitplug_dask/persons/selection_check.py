@@ -19,8 +19,7 @@ import pyarrow as pa
 from fitplug.domain import Integers
 from fitplug_dask.encoding import compact_batch
 from fitplug_dask.kernel import Job
-from fitplug_dask.persons.hashing import siphash128
-from fitplug_dask.persons.packing import Packing
+from fitplug_dask.persons.packing import Packing, siphash128
 from fitplug_dask.persons.row_collector import RowCollector
 from fitplug_dask.persons.selection import AttributeGroups, CellGroups, RecordGroups, Selection
 from fitplug_dask.workers import CheckError

@@ -33,8 +33,7 @@ from fitplug_dask.kernel import (
     make_empty_counts,
     read_partition,
 )
-from fitplug_dask.persons.hashing import Words
-from fitplug_dask.persons.packing import Packing
+from fitplug_dask.persons.packing import Packing, Words
 from fitplug_dask.persons.row_collector import RowCollector
 from fitplug_dask.persons.selection import Selection
 from fitplug_dask.persons.selection_check import check_selection_once

@@ -7,8 +7,7 @@ package hands the executor. The modules, each of which imports only those before
 |---|---|
 | `failures` | tries again where a store fails, and turns errors into faults |
 | `counts` | says where exact counts are, stores those that no process holds, encrypted |
-| `tasks` | draws the answers of a part once, and writes the estimates of a part of a table |
-| `executor` | runs these tasks, after a test of every worker |
+| `executor` | tests every worker, then draws each part once and writes the parts of tables |
 | `releasing` | checks what the caller gives, and counts, here or on the workers: `release_source` |
 """
 

@@ -32,8 +32,7 @@ from fitplug_dask.releases.counts import (
     keep_slab,
     label_counts,
 )
-from fitplug_dask.releases.executor import PartedExecutor
-from fitplug_dask.releases.tasks import PIECES_BYTES, RELEASE_PACKAGES
+from fitplug_dask.releases.executor import PIECES_BYTES, RELEASE_PACKAGES, PartedExecutor
 from fitplug_dask.request import check_client, check_libraries
 from fitplug_dask.sources import Options
 from fitplug_dask.workers import open_runner, read_timeout

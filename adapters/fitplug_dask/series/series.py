@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fitplug.counts import AttributeSet, Source, Tables
+from fitplug.domain import ValueLookup
 from fitplug.errors import FitplugError, InputError
 from fitplug.ledger import ReleaseCharges, StagedCharge
 from fitplug.plan import Plan
@@ -190,13 +191,12 @@ class Series:
 
     def _find_period(self, period: Any) -> int:
         """Find the index of a period."""
-        attribute = self.plan.domain[self.record.periods]
-        index = attribute.find_cell(period)
-        if index is None or not 0 <= index < attribute.size:
-            raise InputError(
-                f"{self.record.periods} has no period {period!r}. {attribute.suggest(period)}"
-            )
-        return index
+        periods = self.record.periods
+        lookup = ValueLookup(self.plan.domain[periods])
+        cells = [first for first, last in lookup.find(period) if first == last]
+        if len(cells) != 1:
+            raise InputError(lookup.describe_unknown(period, periods))
+        return cells[0]
 
     @property
     def _folders(self) -> PeriodFolders:

@@ -4,7 +4,6 @@ Nothing here reads a row of a file, and nothing here imports Dask or PyArrow bef
 """
 
 from fitplug_dask.sources.catalog import find_files
-from fitplug_dask.sources.file_names import LIBRARY_FORMATS, TEXT_FORMATS, Format
 from fitplug_dask.sources.library_tables import SHARES
 from fitplug_dask.sources.locations import (
     Location,
@@ -12,7 +11,10 @@ from fitplug_dask.sources.locations import (
     open_stored_blocks,
 )
 from fitplug_dask.sources.source_files import (
+    LIBRARY_FORMATS,
+    TEXT_FORMATS,
     FolderKey,
+    Format,
     SourceFile,
     StoredColumn,
     find_remaining,

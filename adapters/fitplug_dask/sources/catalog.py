@@ -22,7 +22,6 @@ from fitplug.counts import Source
 from fitplug.errors import DataError
 from fitplug.files import is_url, redact_url
 from fitplug_dask.sources.delta_tables import find_delta_files
-from fitplug_dask.sources.file_names import find_lake_above, infer_format
 from fitplug_dask.sources.file_search import FindLake, list_local_files, list_stored_files
 from fitplug_dask.sources.iceberg_tables import find_iceberg_files
 from fitplug_dask.sources.library_tables import (
@@ -33,7 +32,7 @@ from fitplug_dask.sources.library_tables import (
     find_polars_stream,
 )
 from fitplug_dask.sources.locations import Location, strip_local_scheme
-from fitplug_dask.sources.source_files import FolderKey, SourceFile
+from fitplug_dask.sources.source_files import FolderKey, SourceFile, find_lake_above, infer_format
 from fitplug_dask.sources.stores import (
     Options,
     get_request_pool,

@@ -18,10 +18,10 @@ import numpy as np
 from fitplug.counts import DeltaTable
 from fitplug.errors import DataError
 from fitplug.files import is_url, redact_url, rename_option
-from fitplug_dask.sources.file_names import Format
 from fitplug_dask.sources.locations import locate
 from fitplug_dask.sources.source_files import (
     FolderKey,
+    Format,
     SourceFile,
     StoredColumn,
     TableEntry,

@@ -15,7 +15,8 @@ from typing import TypeAlias
 from fitplug.errors import DataError
 from fitplug.files import OBJECT_SCHEMES, redact_url
 from fitplug_dask._compat import find_install_hint
-from fitplug_dask.sources.file_names import (
+from fitplug_dask.sources.locations import Location
+from fitplug_dask.sources.source_files import (
     IGNORED_PREFIXES,
     SUFFIX_LIST,
     SUFFIXES,
@@ -28,7 +29,6 @@ from fitplug_dask.sources.file_names import (
     is_stray,
     names_suffix,
 )
-from fitplug_dask.sources.locations import Location
 from fitplug_dask.sources.stores import (
     AccessError,
     Options,

@@ -19,9 +19,9 @@ import numpy.typing as npt
 from fitplug.counts import IcebergTable
 from fitplug.errors import DataError
 from fitplug.files import redact_url
-from fitplug_dask.sources.file_names import Format
 from fitplug_dask.sources.locations import Location, locate
 from fitplug_dask.sources.source_files import (
+    Format,
     SourceFile,
     StoredColumn,
     TableEntry,

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from fitplug.errors import DataError
-from fitplug_dask.sources.file_names import Format
 from fitplug_dask.sources.locations import Location
 from fitplug_dask.sources.source_files import (
     FolderKey,
+    Format,
     SourceFile,
     StoredColumn,
     TableEntry,

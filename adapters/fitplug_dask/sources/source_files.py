@@ -1,4 +1,8 @@
-"""Source files: the files that a source means, and what folders or a table say of each file.
+"""Source files: the files that a source means, and what their names, folders or tables say of each.
+
+A name says the format, and whether a file holds rows or forbids to read its folder: the files of a
+lake's table also hold rows that are deleted or replaced, and only its metadata say which. And a
+file that is passed over in silence would be missing from the counts.
 
 A table of a lake, or a data set, knows more of a file than the file itself: under which names its
 columns are stored, which values all its rows share, and which of its rows are deleted.
@@ -7,15 +11,177 @@ columns are stored, which values all its rows share, and which of its rows are d
 from __future__ import annotations
 
 import datetime
+import posixpath
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from fitplug_dask.sources.file_names import Format
+
+class Format(Enum):
+    """How the rows of a file are stored; the value is the name of the format in messages."""
+
+    PARQUET = "Parquet"
+    ARROW = "Arrow"
+    CSV = "CSV"
+    CSV_GZ = "gzipped CSV"
+    STREAM = "stream"
+    FRAGMENT = "data set fragment"
+    DELAYED = "Dask partition"
+
+
+TEXT_FORMATS = (Format.CSV, Format.CSV_GZ)
+"""Formats whose columns have no type. The domain says how their text is read."""
+
+LIBRARY_FORMATS = (Format.STREAM, Format.FRAGMENT, Format.DELAYED)
+"""Formats of what other libraries read, so that no path of a file is opened here."""
+
+_FORMAT_OF_SUFFIX = {
+    ".parquet": Format.PARQUET,
+    ".parq": Format.PARQUET,
+    ".arrow": Format.ARROW,
+    ".feather": Format.ARROW,
+    ".ipc": Format.ARROW,
+    ".arrows": Format.ARROW,
+    ".csv": Format.CSV,
+    ".csv.gz": Format.CSV_GZ,
+}
+
+SUFFIXES = tuple(_FORMAT_OF_SUFFIX)
+SUFFIX_LIST = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
+"""The suffixes as messages list them."""
+
+IGNORED_PREFIXES = ("_", ".")
+"""Files and folders whose names begin with these hold no rows."""
+
+
+def infer_format(path: str) -> Format:
+    """Return the format that the suffix of a file name means.
+
+    Files without a known suffix are read as Parquet.
+    """
+    for suffix, known in _FORMAT_OF_SUFFIX.items():
+        if path.lower().endswith(suffix):
+            return known
+    return Format.PARQUET
+
+
+_WITHOUT_ROWS = ("README", "LICENSE", "LICENCE", "NOTICE", "CHANGELOG", "COPYING", "MANIFEST")
+"""Names without a suffix that usually hold no rows."""
+
+_STRAY_SUFFIXES = (
+    *(".pq", ".pqt", ".parquet.gz", ".parquet.snappy", ".snappy", ".gz.parq", ".orc", ".avro"),
+    *(".tsv", ".psv", ".tab", ".dat", ".csv.bz2", ".csv.xz", ".csv.zst", ".csv.zip", ".json"),
+    *(".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".ndjson.gz", ".arrow.gz", ".xlsx", ".xls"),
+    *(".sas7bdat", ".dta", ".sav", ".rds", ".h5", ".hdf5", ".sqlite", ".duckdb"),
+)
+"""Suffixes of files that usually hold rows and that are not read."""
+
+_DELTA, _HUDI, _ICEBERG = "_delta_log", ".hoodie", "metadata"
+_ICEBERG_FILE = ".metadata.json"
+
+_NAME_IT = {
+    "a Delta table": "give the table, as fp.DeltaTable(path)",
+    "an Iceberg table": "give the table, as fp.IcebergTable(path of its ....metadata.json)",
+    "a Hudi table": "Hudi is not supported, so write a copy of it as plain Parquet",
+}
+
+
+def describe_lake(kind: str) -> str:
+    """Return why a table of a lake is not read as a folder of files, and what to do."""
+    return f"{kind}, whose files also hold deleted or replaced rows; {_NAME_IT[kind]}"
+
+
+def find_local_lake(folder: Path, names: Collection[str]) -> str | None:
+    """Return which kind of lake's table a local folder is, or None.
+
+    Args:
+        folder: The folder.
+        names: The names in it.
+    """
+    if _DELTA in names:
+        return "a Delta table"
+    if _HUDI in names:
+        return "a Hudi table"
+    if _ICEBERG in names:
+        try:
+            inside = [entry.name for entry in (folder / _ICEBERG).iterdir()]
+        except OSError:
+            return None
+        if any(name.endswith(_ICEBERG_FILE) for name in inside):
+            return "an Iceberg table"
+    return None
+
+
+def find_lake_above(inner: Path) -> tuple[Path, str] | None:
+    """Return a local folder or one above it that is a lake's table, and of which kind; or None."""
+    inner = inner.absolute()
+    for folder in (inner, *inner.parents):
+        marks = [name for name in (_DELTA, _HUDI, _ICEBERG) if (folder / name).is_dir()]
+        if kind := find_local_lake(folder, marks):
+            return folder, kind
+    return None
+
+
+def find_stored_lake(inside: Iterable[str]) -> str | None:
+    """Return which kind of lake's table lies in a folder of a store, or None.
+
+    Args:
+        inside: The paths of all files at any depth below the folder.
+    """
+    for path in inside:
+        folders = path.split("/")[:-1]
+        if _DELTA in folders:
+            return "a Delta table"
+        if _HUDI in folders:
+            return "a Hudi table"
+        if folders[-1:] == [_ICEBERG] and path.endswith(_ICEBERG_FILE):
+            return "an Iceberg table"
+    return None
+
+
+def is_ignored(name: str) -> bool:
+    """Return whether a name begins as those do that hold no rows."""
+    return name.startswith(IGNORED_PREFIXES)
+
+
+def is_stray(path: str) -> bool:
+    """Return whether a file seems to hold rows and yet has no suffix that is read.
+
+    Its suffix is one in other letters, one of another format, or missing.
+    """
+    name = posixpath.basename(path)
+    if name.endswith(SUFFIXES) or is_ignored(name):
+        return False
+    if "." not in name:
+        return name.upper() not in _WITHOUT_ROWS
+    return name.lower().endswith((*SUFFIXES, *_STRAY_SUFFIXES))
+
+
+def describe_stray(path: str) -> str:
+    """Return the sentence about a file that would be passed over, and what to do."""
+    return (
+        f"{path} would be passed over, as its suffix is not one of {', '.join(SUFFIXES)}; rename "
+        "it, move it away, or name the files to read by a glob"
+    )
+
+
+def names_suffix(pattern: str, path: str) -> bool:
+    """Return whether the last part of a pattern spells how the name of a file ends, or begins.
+
+    Such a pattern asks for the file whatever its suffix is: `*.pq`, or `part-*`.
+    """
+    wanted, name = posixpath.basename(pattern.rstrip("/")), posixpath.basename(path)
+    suffix = wanted.rpartition(".")[2] if "." in wanted else ""
+    if suffix and not set(suffix) & set("*?[]"):
+        return name.endswith(f".{suffix}")
+    return "." not in name and bool(wanted.strip("*"))
+
 
 Rows = npt.NDArray[np.bool_]
 

@@ -33,7 +33,9 @@ BlockCovariance: TypeAlias = tuple[int, IntArray, FloatArray]
 
 @dataclass(frozen=True)
 class Mechanism:
-    """One part of a plan's mechanism: integer answers that get noise of one size.
+    """One part of a plan's mechanism: integer answers with noise of one size.
+
+        fp.design(workload, unit=fp.AddRemove()).mechanisms()[0].sigma
 
     Attributes:
         name: The attributes whose interaction is measured, or "all answers".

@@ -190,7 +190,11 @@ def test_queries_of_fewer_directions_than_cells():
     [
         ({"periods": "YEAR"}, InputError, "Known: 'REGION', 'MONTH'"),
         ({"periods": 3}, InputError, "must be an attribute"),
-        ({"periods": "MONTH", "unit": fp.ReplaceOne()}, BudgetError, "when all periods are over"),
+        (
+            {"periods": "MONTH", "unit": fp.ReplaceOne()},
+            BudgetError,
+            "known only after the last period",
+        ),
         ({"periods": "MONTH", "solver": "sm2", "max_iterations": 3}, None, ""),
     ],
 )
@@ -204,14 +208,14 @@ def test_what_cannot_be_causal_is_refused(options, kind, says):
 
 def test_a_cell_of_other_values_is_no_period():
     domain = fp.Domain({"MONTH": fp.Categories(["1", "2"], other="later")})
-    with pytest.raises(FitplugError, match="which is no period"):
+    with pytest.raises(FitplugError, match="which is not a period"):
         fp.design(fp.Workload(domain, [fp.marginal("MONTH", std=1.0)]), periods="MONTH")
 
 
 def test_one_cell_is_no_periods():
     """Such a plan would be no series, and this is said before there is one."""
     domain = fp.Domain({"MONTH": ["1"], "REGION": ["a", "b"]})
-    with pytest.raises(fp.InputError, match="with one cell"):
+    with pytest.raises(fp.InputError, match="only one cell"):
         fp.design(fp.Workload(domain, [fp.marginal("MONTH", "REGION", std=1.0)]), periods="MONTH")
 
 
