@@ -85,7 +85,7 @@ def test_a_key_of_two_columns(spec: Path) -> None:
     shutil.rmtree(spec.parent / "release")
     ran = fitplug("release", spec, "--counts", counts)
     assert ran.code == 2
-    assert "limited by ('HOUSE', 'LINE'), and" in ran.err
+    assert "was counted with person = ('HOUSE', 'LINE'), but" in ran.err
     spec.write_text(SPEC.replace('"PERSONID"', '["HOUSE", "SEX"]'), encoding="utf-8")
     assert "person = 'SEX' identifies persons" in fitplug("run", spec).err
 
