@@ -46,6 +46,7 @@ html_theme = "pydata_sphinx_theme"
 html_title = "fitplug"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_js_files = ["site.js"]
 html_show_sourcelink = False
 html_sidebars = {"index": []}
 theory_folder = "theory"

@@ -1,23 +1,23 @@
-"""Errors: every exception that fitplug raises on purpose.
+"""The exceptions that fitplug raises on purpose.
 
 Their tree::
 
     FitplugError
-    ├── InputError (a ValueError)  An argument or a file is wrong. Nothing was written or charged.
-    │   ├── DomainError            An attribute or a domain is not well formed.
-    │   ├── WorkloadError          A query group, a target or an expression is not well formed.
-    │   ├── TablesError            Exact counts are malformed, or do not fit the plan.
-    │   ├── DataError              A file of rows is missing, damaged or of another schema.
-    │   ├── PlanError              A plan file is damaged or was edited.
-    │   └── BudgetError            A privacy parameter is out of range.
-    ├── OverBudget                 Refusal: the remaining budget does not allow the charge.
-    ├── AlreadyReleased            Refusal: a plan would be drawn a second time by mistake.
-    ├── LedgerError                The ledger cannot be opened, or contradicts the request.
-    │   └── KeyTaken               The key belongs to a charge for something else.
-    ├── SamplerError               The sampler of noise fails its test. Nothing was charged.
-    └── DesignError                No plan could be certified for the workload.
+    ├── InputError (also a ValueError)
+    │   ├── DomainError
+    │   ├── WorkloadError
+    │   ├── TablesError
+    │   ├── DataError
+    │   ├── PlanError
+    │   └── BudgetError
+    ├── OverBudget
+    ├── AlreadyReleased
+    ├── LedgerError
+    │   └── KeyTaken
+    ├── SamplerError
+    └── DesignError
 
-No message quotes anything that rows or exact counts hold.
+No message quotes a row or an exact count.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class TablesError(InputError):
 
 
 class DataError(InputError):
-    """A file of records is missing, damaged, or of another schema than the domain."""
+    """A file of rows is missing, is damaged, or does not fit the domain."""
 
 
 class PlanError(InputError):
@@ -101,7 +101,7 @@ class KeyTaken(LedgerError):  # noqa: N818 - as the name of a refusal
 
 
 class SamplerError(FitplugError):
-    """The sampler of noise does not draw the distribution that privacy is proven for."""
+    """The sampler of noise fails its test, so privacy would not be proven. Nothing was charged."""
 
 
 class DesignError(FitplugError):

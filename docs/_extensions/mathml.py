@@ -45,6 +45,7 @@ CITATION = re.compile(r"\(([DRSTCNFBMPZEULY]\d+)\)")
 _OPERATOR = re.compile(r"\\mathrm\{([A-Za-z]{2,})\}")
 _IDENTIFIER = re.compile(r"<mi>(&#x[0-9A-F]+;|[^<&])</mi>")
 _FUNCTION = re.compile(r"<m[io]>([A-Za-z]{2,})</m[io]>(<mo[^>]*>&#x00028;)?")
+_BAR = re.compile(r"<mo>(&#x02016;|&#x0007C;)</mo>")
 _TEXT_SYMBOLS = "\N{INFINITY}\N{PRIME}\N{PARTIAL DIFFERENTIAL}\N{NABLA}\N{HORIZONTAL ELLIPSIS}"
 
 
@@ -74,6 +75,8 @@ def to_mathml(latex: str, display: str) -> str:
     try:
         mathml = _IDENTIFIER.sub(_mark_operator, convert(text, display=display))
         mathml = _FUNCTION.sub(_space_function, mathml)
+        # Browsers would stretch the bars of a norm that has an index, and put spaces around them.
+        mathml = _BAR.sub(r'<mo stretchy="false" lspace="0" rspace="0">\1</mo>', mathml)
         root = ElementTree.fromstring(mathml)
     except Exception as error:  # the converter and the parser have errors of many kinds
         raise FormulaError(f"{latex!r} cannot be converted: {error}") from error

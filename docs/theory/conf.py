@@ -19,6 +19,7 @@ html_theme = "pydata_sphinx_theme"
 html_title = "fitplug theory"
 html_static_path = ["../_static"]
 html_css_files = ["site.css"]
+html_js_files = ["site.js"]
 html_show_sourcelink = False
 html_sidebars = {"**": ["globaltoc.html"]}
 html_math_renderer = "mathml"

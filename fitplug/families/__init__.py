@@ -29,7 +29,7 @@ from fitplug.families.base.pieces import PART, Output, Slab
 from fitplug.families.base.strategy import IntegerStrategy, meets_targets
 from fitplug.families.base.structure import Structure, list_names
 from fitplug.families.blocks.shape.matrices import MAX_ENTRIES, PersonStructure
-from fitplug.families.blocks.shape.pairs import MoveStructure
+from fitplug.families.blocks.shape.pairs import PairStructure
 from fitplug.families.blocks.strategy.causality import date_answers, date_queries, is_causal
 from fitplug.families.registry import register_families
 from fitplug.families.tree.shape.persons import PersonTreeStructure
@@ -49,9 +49,9 @@ __all__ = [
     "Frame",
     "IntegerStrategy",
     "Mechanism",
-    "MoveStructure",
     "Objective",
     "Output",
+    "PairStructure",
     "PartedStrategy",
     "PersonStructure",
     "PersonTreeStructure",

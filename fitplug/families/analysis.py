@@ -13,7 +13,8 @@ from fitplug.families.base.structure import Structure, list_names
 from fitplug.families.base.subsets import Subsets, find_subsets, pad_sets
 from fitplug.families.base.tree_shape import find_tree_levels, is_tree, targets_vary
 from fitplug.families.blocks.shape.matrices import MAX_ENTRIES, MatrixStructure, PersonStructure
-from fitplug.families.blocks.shape.pairs import MoveStructure, PairStructure
+from fitplug.families.blocks.shape.moves import MoveStructure
+from fitplug.families.blocks.shape.pairs import PairStructure
 from fitplug.families.chain.shape import ChainStructure, add_chain, is_chain
 from fitplug.families.product.shape.pairs import ProductPairStructure
 from fitplug.families.product.shape.products import ProductStructure
@@ -203,7 +204,7 @@ def _build_pairs(
         return _build_tree(workload, unit, symmetric, tree, TreePairStructure)
     has_trees = any(find_tree_levels(workload, name) for name in asymmetric)
     can_be_product = len(workload.attributes) > 1 and not has_trees
-    if can_be_product and (family or (family is None and not pairs.fits)):
+    if can_be_product and (family or (family is None and not (pairs.fits or pairs.fits_named))):
         return _build_product(pairs, ProductPairStructure)
     return _check_size(pairs)
 

@@ -10,9 +10,11 @@ from fitplug.families.base.objective import Objective
 from fitplug.families.base.structure import Structure
 from fitplug.families.blocks.design.columns import design_persons
 from fitplug.families.blocks.design.moves import design_moves
-from fitplug.families.blocks.design.optimum import design_matrices, design_pairs
+from fitplug.families.blocks.design.optimum import design_matrices
+from fitplug.families.blocks.design.pairs import design_pairs
 from fitplug.families.blocks.shape.matrices import MatrixStructure, PersonStructure
-from fitplug.families.blocks.shape.pairs import MoveStructure, PairStructure
+from fitplug.families.blocks.shape.moves import MoveStructure
+from fitplug.families.blocks.shape.pairs import PairStructure
 from fitplug.families.chain.design.optimum import design_chain
 from fitplug.families.chain.shape import ChainStructure
 from fitplug.families.product.design.products import design_products

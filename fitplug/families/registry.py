@@ -22,7 +22,8 @@ from fitplug.families.blocks.certificate import (
     PersonCertifier,
 )
 from fitplug.families.blocks.shape.matrices import MatrixStructure, PersonStructure
-from fitplug.families.blocks.shape.pairs import MoveStructure, PairStructure
+from fitplug.families.blocks.shape.moves import MoveStructure
+from fitplug.families.blocks.shape.pairs import PairStructure
 from fitplug.families.blocks.strategy.differences import MoveStrategy, PairStrategy, PersonStrategy
 from fitplug.families.blocks.strategy.matrices import MatrixStrategy
 from fitplug.families.chain.certificate import ChainCertifier

@@ -2,8 +2,10 @@
 
 from fitplug.neighbours.cell_pairs import (
     MOST_PAIRS,
+    TILE,
     CellPairs,
     GroundedQueries,
+    PairEnds,
     find_pairs,
     ground_queries,
     mix_sets,
@@ -33,9 +35,11 @@ __all__ = [
     "LARGEST_SUM",
     "MOST_LISTED",
     "MOST_PAIRS",
+    "TILE",
     "CellPairs",
     "GroundedQueries",
     "MoveCosts",
+    "PairEnds",
     "PersonRecords",
     "RecordProducts",
     "RecordSets",

@@ -11,21 +11,34 @@ Dense cells of one region that no query tells apart are one node.
 The number T x of records of each region is public. Queries matter modulo these totals: with the
 column of a reference cell subtracted from all columns of its region, W = W' + K T, where K has the
 columns of the reference cells. W' is zero at the reference cells, and W' v = W v for every
-difference v, as T v = 0.
+difference v, as T v = 0. The reference cells of all regions have the same values of the attributes
+that the unit does not keep. So a row of W' asks for the attributes that its query asks for.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from fitplug.numeric import AnyArray, FloatArray, IntArray, frozen_property, to_positions
+from fitplug.neighbours.persons import RecordSets
+from fitplug.numeric import (
+    AnyArray,
+    FloatArray,
+    IndexArray,
+    IntArray,
+    frozen_property,
+    to_positions,
+)
 from fitplug.workload import classify_cells
 
 MOST_PAIRS = 2_000_000
 """The most classes of pairs of cells. Their weights take 0.6 GB in a design then."""
+
+TILE = 4_000_000
+"""About the most classes of pairs whose costs are computed at once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,16 +54,25 @@ class GroundedQueries:
     public: FloatArray
 
 
-def ground_queries(W: FloatArray, regions: IntArray) -> GroundedQueries:
-    """Subtract from queries W (m, d) what public totals answer, for the region (d,) of each cell.
+def ground_queries(W: FloatArray, regions: IntArray, references: IntArray) -> GroundedQueries:
+    """Subtract from queries what public totals answer.
 
-    The reference cell of a region is the one of which the fewest queries ask.
+    Args:
+        W: The queries, shape (m, d).
+        regions: The region of each cell, shape (d,).
+        references: The reference cell of each region, shape (regions,).
     """
-    asked = np.count_nonzero(W, axis=0)
-    order = np.lexsort((asked, regions))
-    _, starts = np.unique(regions[order], return_index=True)
-    public = W[:, order[starts]]
+    public = W[:, references]
     return GroundedQueries(W - public[:, regions], public)
+
+
+@dataclass(frozen=True, eq=False)
+class PairEnds:
+    """Classes of pairs: two nodes and the number of a set D, shapes (v,)."""
+
+    first: IndexArray
+    second: IndexArray
+    moves: IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,20 +111,39 @@ class CellPairs:
     @frozen_property
     def ends(self) -> tuple[IntArray, IntArray]:
         """The two nodes of each pair of different nodes, the first before the second, (k,) each."""
-        regions = self.regions[self.cells]
-        sizes = np.bincount(to_positions(regions))
-        pairs = [np.triu_indices(size, 1) for size in sizes.tolist()]
-        starts = np.cumsum(sizes) - sizes
+        pairs = [np.triu_indices(size, 1) for size in self.region_sizes.tolist()]
+        starts = [region.start for region in self.region_slices]
         first, second = (
             np.concatenate([ends[i] + start for ends, start in zip(pairs, starts, strict=True)])
             for i in (0, 1)
         )
         return first, second
 
+    @frozen_property
+    def region_of_node(self) -> IntArray:
+        """The region of each node, shape (N,), ascending."""
+        return self.regions[self.cells]
+
+    @frozen_property
+    def region_sizes(self) -> IntArray:
+        """The number of nodes of each region, shape (regions,)."""
+        return np.bincount(to_positions(self.region_of_node))
+
+    @property
+    def region_slices(self) -> list[slice]:
+        """The nodes of each region."""
+        stops = np.cumsum(self.region_sizes)
+        starts = stops - self.region_sizes
+        return [slice(i, j) for i, j in zip(starts.tolist(), stops.tolist(), strict=True)]
+
+    @property
+    def _bits(self) -> IntArray:
+        return np.asarray(1 << np.arange(self.free, dtype=np.int64))
+
     @property
     def count(self) -> int:
         """The number of classes of pairs."""
-        sizes = np.bincount(to_positions(self.regions[self.cells])).astype(object)
+        sizes = self.region_sizes.astype(object)
         different = int((sizes * (sizes - 1) // 2).sum())
         return self.sets * (different + self.nodes) - self.nodes
 
@@ -135,21 +176,42 @@ class CellPairs:
         moved = np.concatenate([different[1:], same], axis=1)
         return np.concatenate([different[0], moved.ravel()])
 
-    def find_largest(self, costs: AnyArray) -> AnyArray:
-        """Find the largest cost, of all classes (count,), of each cell's pairs; shape (d,).
+    def list_tiles(self) -> Iterator[tuple[slice, slice]]:
+        """List nodes i and j >= i of one region, so that every pair is in a tile of i and j."""
+        for region in self.region_slices:
+            step = max(1, TILE // ((region.stop - region.start) * self.sets))
+            for start in range(region.start, region.stop, step):
+                yield slice(start, min(start + step, region.stop)), slice(start, region.stop)
 
-        A cell that is in no pair has the cost 0.
+    def name(self, first: IntArray, second: IntArray, moves: IntArray) -> RecordSets:
+        """Name classes of pairs: two nodes and the number of a set D, shapes (v,).
+
+        A pair is two records in the first cells of the nodes, the earlier one first. Their labels
+        differ in the attributes of D.
         """
-        first, second = self.ends
-        k = len(first)
-        moved = costs[k:].reshape(self.sets - 1, k + self.nodes)
-        different = np.concatenate([costs[None, :k], moved[:, :k]]).max(axis=0)
-        largest = np.zeros(self.nodes, dtype=costs.dtype)
-        np.maximum.at(largest, first, different)
-        np.maximum.at(largest, second, different)
-        if len(moved):
-            largest = np.maximum(largest, moved[:, k:].max(axis=0))
-        return np.asarray(largest[self.node_of_cell])
+        ends = self.cells[np.sort(np.stack([first, second], axis=1), axis=1)]
+        labels = np.zeros((len(ends), 2, self.free), dtype=np.int64)
+        labels[:, 1] = np.asarray(moves)[:, None] >> np.arange(self.free) & 1
+        return RecordSets(ends, labels)
+
+    def find_ends(self, named: RecordSets) -> PairEnds:
+        """Find the nodes and the sets D of pairs that are named."""
+        first, second = self.node_of_cell[named.cells].T
+        return PairEnds(first, second, named.find_differing()[:, 0, 1] @ self._bits)
+
+    def check_form(self, named: RecordSets) -> None:
+        """Check that these are pairs of cells of one region.
+
+        Raises:
+            ValueError: If a shape, a type or a number is out of range, or the regions differ.
+        """
+        cells, labels = named.cells, named.labels
+        fits = cells.dtype == labels.dtype == np.int64
+        fits = fits and cells.ndim == 2 and cells.shape[1] == 2 and len(cells) > 0
+        fits = fits and labels.shape == (len(cells), 2, self.free)
+        fits = fits and 0 <= int(cells.min()) <= int(cells.max()) < len(self.regions)
+        if not fits or np.diff(self.regions[cells], axis=1).any():
+            raise ValueError("the differences are not pairs of cells between which a record moves")
 
 
 def find_pairs(W: FloatArray, regions: IntArray, free: int) -> CellPairs:

@@ -26,8 +26,8 @@ from fitplug.errors import PlanError, WorkloadError
 from fitplug.families import (
     Frame,
     IntegerStrategy,
-    MoveStructure,
     Objective,
+    PairStructure,
     PersonStructure,
     PersonTreeStructure,
     Structure,
@@ -260,7 +260,7 @@ def read_strategy(workload: Workload, header: Header, arrays: Arrays) -> Integer
         raise PlanError("the attributes listed as symmetric are not symmetric")
     names_differences = "records.cells" in arrays
     if names_differences and isinstance(
-        structure, (MoveStructure, PersonStructure, PersonTreeStructure)
+        structure, (PairStructure, PersonStructure, PersonTreeStructure)
     ):
         sets = RecordSets(arrays["records.cells"], arrays["records.labels"])
         structure = replace(structure, named=sets)

@@ -126,7 +126,7 @@ UNITS = [
     case("undecided unit", UNIT, 'unit = "?"', "[privacy] unit is still open", ONE),
     case("unit a number", UNIT, "unit = 3", "[privacy] unit = 3 must be a table", ONE),
     case("unit a text", UNIT, 'unit = "person"', "[privacy] unit = 'person' must be a table", ONE),
-    case("unit empty", UNIT, "unit = {}", "does not say how many records; write { records = 3 }"),
+    case("unit empty", UNIT, "unit = {}", "does not say how many records: write { records = 3 }"),
     *(
         case(f"records {n}", "records = 1", f"records = {n}", "[privacy] unit", shown)
         for n, shown in [
@@ -235,7 +235,7 @@ QUERY = [
     case("range of strings", PREFIX, '{ ranges = [["0", "3"]] }', "'ages'", "AGE", "'0'"),
     case("range between edges", "INC = " + ASKED, "INC = { ranges = [[0, 11]] }", "'income'", "11"),
     case("no bin", "INC = " + ASKED, "INC = { ranges = [[10, 10]] }", "'income'", "[10, 10]"),
-    case("name used twice", '"income"', '"ages"', "'ages'", "own name"),
+    case("name used twice", '"income"', '"ages"', "'ages'", "different name"),
     case("name empty", '"total"', '""', "name", "''"),
     case("name blank", '"total"', '" "', "name", "' '"),
     case("name a number", '"total"', "5", "name", "5"),
@@ -887,7 +887,7 @@ def test_a_damaged_ledger_is_not_begun_anew(tmp_path, damage):
     ledger = tmp_path / "budget.db"
     fp.Ledger(ledger, rho=100.0).charge(99.0, what="an earlier release")
     ledger.write_bytes(damage(ledger.read_bytes()))
-    refused(tmp_path, "run", spec, says=("budget.db", "restore"))
+    refused(tmp_path, "run", spec, says=("budget.db", "Restore"))
 
 
 # --- what rows hold ---------------------------------------------------------------------------

@@ -113,7 +113,7 @@ def test_options_of_a_store_that_its_client_does_not_know(tmp_path: Path) -> Non
     output = f'path = "s3://bucket/out"\nparts = true\nstorage_options = {options}'
     ran = fitplug("run", make(tmp_path, SPEC.replace('path = "release/"', output)))
     assert ran.code == 1
-    assert "cannot be used (UnknownConfigurationKeyError); check the URL" in ran.err
+    assert "cannot be used (UnknownConfigurationKeyError). Check the URL" in ran.err
     assert "secret" not in ran.err
 
 

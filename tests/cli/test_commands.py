@@ -189,7 +189,7 @@ def test_a_second_draw_is_asked_for_and_the_first_is_kept(tmp_path):
     first = tree(tmp_path / "release")
     ran = fitplug("run", spec)
     assert ran.code == 3
-    assert re.search(r"a second draw of the same plan costs rho = 0\.085\d+ more", ran.err)
+    assert re.search(r"A second draw costs rho = 0\.085\d+", ran.err)
     assert "--again" in ran.err
     ran = fitplug("run", spec, "--again")
     assert ran.code == 2

@@ -59,7 +59,9 @@ class TestLevels:
     def test_what_does_not_nest_is_refused(self):
         with pytest.raises(fp.DomainError, match="do not nest with the levels state"):
             self.TREE.with_level("new", {code: code[-1] for code in TRACTS})
-        with pytest.raises(fp.DomainError, match="12 of 12 leaves have no new, such as '0100110'"):
+        with pytest.raises(
+            fp.DomainError, match="12 of 12 leaves have no new, for example '0100110'"
+        ):
             self.TREE.with_level("new", {})
 
     @given(st.lists(st.integers(0, 2), min_size=12, max_size=12))

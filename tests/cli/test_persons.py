@@ -87,7 +87,7 @@ def test_a_key_of_two_columns(spec: Path) -> None:
     assert ran.code == 2
     assert "was counted with person = ('HOUSE', 'LINE'), but" in ran.err
     spec.write_text(SPEC.replace('"PERSONID"', '["HOUSE", "SEX"]'), encoding="utf-8")
-    assert "person = 'SEX' identifies persons" in fitplug("run", spec).err
+    assert "person = 'SEX' identifies people" in fitplug("run", spec).err
 
 
 def test_counts_made_without_persons_are_refused(spec: Path) -> None:

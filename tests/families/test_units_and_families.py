@@ -20,6 +20,7 @@ from tests.helpers.least_cost import find_least_cost
 
 MONTHS, NUMBERS = ["1", "2", "3"], fp.Integers(1, 3)
 VALUES, REGIONS = fp.Integers(0, 4), ["x", "y", "z"]
+TARGETS = np.random.default_rng(1).lognormal(size=(3, 5))
 PLACES = fp.Hierarchy(
     ["county", "tract"], [("a", "a1"), ("a", "a2"), ("b", "b1"), ("c", "c1"), ("c", "c2")]
 )
@@ -53,6 +54,14 @@ WORKLOADS = {
         [
             fp.queries({"M": "prefix", "X": "prefix"}, std=3.0),
             fp.queries({"X": "prefix"}, std=2.0),
+        ],
+    ),
+    "some pairs": (
+        {"M": NUMBERS, "R": REGIONS, "X": VALUES},
+        [
+            fp.queries({"M": "prefix", "X": "prefix"}, variance=TARGETS),
+            fp.queries({"X": fp.ranges([(0, 2), (1, 3)]), "R": "identity"}, std=2.0),
+            fp.queries({"M": "identity"}, std=3.0),
         ],
     ),
     "nested": (
@@ -107,6 +116,7 @@ WORKLOADS = {
 }
 LIMITS = {
     "product": ((analysis, "MOST_CELLS"), (pairs, "MOST_PAIR_CELLS")),
+    "some pairs": ((pairs, "MOST_PAIRS"),),
     "two trees": ((analysis, "MOST_CELLS"), (tree_shape, "LEAST_TREE")),
     "three trees": ((analysis, "MOST_CELLS"), (tree_shape, "LEAST_TREE")),
     "tree": ((analysis, "MOST_CELLS"), (pairs, "MOST_PAIR_CELLS"), (tree_shape, "LEAST_TREE")),
@@ -120,6 +130,7 @@ FAMILIES = {
     "three trees": "product",
     "numbers": "blocks",
     "matrices": "blocks",
+    "some pairs": "blocks",
     "tree and dense cells": "tree",
 }
 ELSEWHERE = {

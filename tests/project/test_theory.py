@@ -107,6 +107,12 @@ def test_sphinx_renders_formulas_and_links_equations_and_the_other_site(tmp_path
     assert "\\tag" not in two
 
 
+def test_bars_of_a_norm_are_as_high_as_its_line() -> None:
+    formula = mathml.to_mathml(r"\lVert X \rVert_1 + \lvert y \rvert^2", "inline")
+    bars = [bar for bar in ElementTree.fromstring(formula).iter() if bar.text in ("‖", "|")]
+    assert [bar.get("stretchy") for bar in bars] == ["false"] * 4
+
+
 @pytest.mark.parametrize("formula", [r"\unknown{x}", r"\frac{a", r"a & b"])
 def test_a_formula_that_cannot_be_rendered_is_an_error(formula: str) -> None:
     with pytest.raises(mathml.FormulaError, match=re.escape(repr(formula)[1:-1])):

@@ -102,7 +102,7 @@ class TestRoundTrip:
             raise OSError(28, os.strerror(28))
 
         monkeypatch.setattr(pa.parquet, "ParquetWriter", fail)
-        with pytest.raises(OSError, match=r"No space.*kept in .*recover"):
+        with pytest.raises(OSError, match=r"No space.*noisy answers are in .*recover"):
             charged.save(tmp_path / "out")
         (kept,) = tmp_path.iterdir()
         assert kept.stat().st_mode & 0o077 == 0

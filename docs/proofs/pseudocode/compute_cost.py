@@ -109,25 +109,32 @@ class PairStrategy:
         block_sets = sorted(
             self.block_sets, key=lambda block_set: int(block_set.blocks[0])
         )
-        grams, bound, entry = [], 0, 1
+        columns, squares, bound, entry = ([], [], 0, 1)
         for block_set in block_sets:
-            A = multiply_basis(structure, block_set)
-            columns = A[:, structure.pairs.cells]  # `\label{line:columns}`
-            gram = multiply_exactly(columns.T, columns)  # `\label{line:gram}`
-            grams.append(gram)
+            A = multiply_basis(structure, block_set)[:, structure.pairs.cells]  # `\label{line:columns}`
+            columns.append(A)
+            wide = make_room(A, len(A) * find_largest_entry(A))
+            squares.append((wide * wide).sum(axis=0))
             (square,) = structure.subsets.multiply(same, block_set.blocks)
-            bound += int(square) * find_largest_entry(gram)
+            bound += int(square) * int(squares[-1].max())
             (largest,) = structure.subsets.multiply(entries, block_set.blocks)
             entry = max(entry, int(largest) * find_largest_entry(A))
         kind = np.int64 if bound < 2**60 else object  # `\label{line:wide}`
-        products = structure.sum_products(
-            [g.astype(kind) for g in grams], same, other
+        largest_costs = np.zeros(structure.pairs.nodes, dtype=kind)
+        own = structure.sum_products(
+            [each.astype(kind) for each in squares], same, other
+        )[0]
+        for i, j in structure.pairs.list_tiles():  # `\label{line:tiles}`
+            grams = [multiply_exactly(A[:, i].T, A[:, j]).astype(kind) for A in columns]  # `\label{line:gram}`
+            least = structure.sum_products(grams, same, other).min(axis=0)
+            costs = own[i, None] + own[j] - 2 * least  # `\label{line:pair}`
+            largest_costs[i] = np.maximum(largest_costs[i], costs.max(axis=1))
+            largest_costs[j] = np.maximum(largest_costs[j], costs.max(axis=0))
+        above = largest_costs.astype(np.float64) * (1 + 4 * UNIT_ROUNDOFF)
+        most = int(largest_costs.max())
+        return StrategyCost(
+            most, above[structure.pairs.node_of_cell], SATURATION // entry
         )
-        costs = structure.pairs.measure_pairs(products[0].diagonal(), products)
-        above = structure.pairs.find_largest(costs).astype(np.float64) * (
-            1 + 4 * UNIT_ROUNDOFF
-        )
-        return StrategyCost(int(costs.max()), above, SATURATION // entry)
 
 
 def multiply_contrasts(structure):
@@ -170,10 +177,17 @@ def mix_sets(table, out, moved, bit):
 
 
 class CellPairs:
-    def measure_pairs(self, squares, products):
-        first, second = self.ends
-        at = np.arange(self.nodes)
-        different = squares[first] + squares[second] - 2 * products[:, first, second]  # `\label{line:pair}`
-        same = 2 * squares - 2 * products[1:, at, at]
-        moved = np.concatenate([different[1:], same], axis=1)
-        return np.concatenate([different[0], moved.ravel()])
+    @property
+    def region_slices(self):
+        stops = np.cumsum(self.region_sizes)
+        starts = stops - self.region_sizes
+        return [
+            slice(i, j)
+            for i, j in zip(starts.tolist(), stops.tolist(), strict=True)
+        ]
+
+    def list_tiles(self):
+        for region in self.region_slices:
+            step = max(1, TILE // ((region.stop - region.start) * self.sets))
+            for start in range(region.start, region.stop, step):
+                yield (slice(start, min(start + step, region.stop)), slice(start, region.stop))

@@ -142,10 +142,11 @@ class Basis:
         del rounded, exact
         if (residual.max(axis=1) > _BIAS * np.abs(W).max(axis=1)).any():
             raise DesignError(_NO_SPAN)
-        # W = L B + D, so the exact L is L + D B^+, and |B^+|_2^2 = |(B B')^-1|_2.
+        # W = L B + D, so the exact L is L + D B^+, and |B^+|_2^2 = |(B B')^-1|_2. Each entry of W
+        # may be the difference of two coefficients, rounded once.
         D = np.abs(L) @ np.abs(B)
         D += np.abs(W)
-        D *= gamma(self.size + 1)
+        D *= gamma(self.size + 2)
         D += residual
         gram = multiply_exactly(integers, integers.T).astype(np.float64)
         pseudo_inverse = np.sqrt(upper_inverse_norm(gram) * (1 + gamma(2)))
@@ -184,7 +185,7 @@ class Basis:
         for group in np.unique(groups).tolist():
             mine = np.flatnonzero(groups == group)
             dense = structure.list_dense(group)
-            queries = structure.build_rows(group, dense)
+            queries = structure.build_measured_rows(block, group)
             queries = queries[rows[mine] - structure.row_starts[group]]
             scaled = np.asarray(queries * self.scale[mine, None], dtype=np.int64)
             readings.append(Reading(dense, mine, None, scaled))

@@ -342,6 +342,14 @@ class Structure(ABC):
         collapsed = _collapse(self.workload.groups[group], self.dense)
         return self.workload.rows(collapsed, attributes)
 
+    def build_measured_rows(self, block: int, group: int) -> FloatArray:
+        """Build what a block with a basis of queries measures of a group's rows.
+
+        Returns:
+            Coefficients over the cells of the dense attributes that the group uses.
+        """
+        return self.build_rows(group, self.list_dense(group))
+
     def build_group_matrix(self, group: int) -> FloatArray:
         """Build N_t, shape (r, D): what a group asks of the dense cells."""
         return self.build_rows(group, self.dense)

@@ -25,6 +25,9 @@ Stability of Numerical Algorithms, theorem 10.3), and row i of R has a norm of a
 2 n gamma_(n+1) / (1 - gamma_(n+1)). To this the rounding of P itself is added, which is a sum of up
 to `terms` numbers.
 
+Where pairs are named, P_A / w_A is the sum of p_v F_v F_v', where F_v has the columns e_d - kappa
+e_d' and (1 - kappa^2)^1/2 e_d', and the norm is that of the columns X F_v p_v^1/2.
+
 **Persons.** P_A = sum_v p_v M_A(v) (`fitplug.neighbours.persons`) for differences that are named.
 Others can only raise Delta, so it does not matter how many of them there are
 (docs/theory/persons.md). A computed F_A is a factor of P_A but for rounding. Single records are
@@ -51,7 +54,8 @@ from fitplug.families.base.family import Certifier, Duals
 from fitplug.families.base.objective import Objective
 from fitplug.families.base.structure import Structure
 from fitplug.families.blocks.shape.matrices import MatrixStructure, PersonStructure
-from fitplug.families.blocks.shape.pairs import MoveStructure, PairStructure
+from fitplug.families.blocks.shape.moves import MoveStructure
+from fitplug.families.blocks.shape.pairs import PairStructure
 from fitplug.neighbours import RecordSets
 from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, gamma, to_positions, upper_norm
 
@@ -142,6 +146,8 @@ class PairCertifier(OneTierCertifier[PairStructure]):
         self, structure: PairStructure, weights: FloatArray, row_weights: FloatArray
     ) -> float:
         p = np.where(weights >= _LEAST_WEIGHT, weights, 0.0)
+        if structure.named is not None:
+            return _lower_named_norm(structure, structure.named, p, row_weights)
         try:
             return _lower_pair_norm(structure, p, row_weights)
         except np.linalg.LinAlgError:
@@ -203,6 +209,37 @@ def _lower_pair_norm(structure: PairStructure, p: FloatArray, row_weights: Float
         A = moment[np.ix_(nodes, nodes)]
         total += _lower_pair_block(X, A, degrees[nodes], terms)
     return total * (1 - gamma(len(moments)))
+
+
+def _lower_named_norm(
+    structure: PairStructure, named: RecordSets, p: FloatArray, row_weights: FloatArray
+) -> float:
+    """Bound the sum over the blocks of || X P_A^1/2 ||_* from below, for pairs that are named."""
+    named, scale = named.take(p > 0), np.sqrt(p[p > 0])
+    ends, total = structure.pairs.find_ends(named), 0.0
+    blocks, of_blocks = structure.noisy_blocks.tolist(), structure.multiply_ratios(ends.moves)
+    for block, ratios in zip(blocks, of_blocks, strict=True):
+        queries = structure.gather_queries(block)
+        weights = queries.variance_multiples * row_weights[queries.rows] * queries.profile_multiple
+        rows = np.flatnonzero((weights > 0) & queries.matrix.any(axis=1))
+        if not len(rows):
+            continue
+        X = queries.matrix[np.ix_(rows, structure.pairs.cells)] * np.sqrt(weights[rows])[:, None]
+        product = X[:, ends.first] * scale
+        error = product * product
+        second = X[:, ends.second] * scale
+        product -= second * ratios
+        error += second * second
+        left = np.sqrt(1 - ratios * ratios)
+        product = np.concatenate([product, (second * left)[:, left > 0]], axis=1)
+        # An entry of X carries the roundings of the difference W', and of the weights of up to 14
+        # attributes. Those of the product are no larger than the sizes of both ends, twice.
+        size = math.sqrt(float(error.sum())) * (1 + gamma(error.size + 8))
+        ones = np.ones(product.shape[0]), np.ones(product.shape[1])
+        norm = sum_nuclear_norms([(product, *ones)])
+        lost = math.sqrt(min(product.shape)) * 4 * size * gamma(256)
+        total += max(0.0, (norm - lost) * (1 - gamma(4)))
+    return total * (1 - gamma(len(blocks)))
 
 
 def _lower_pair_block(X: FloatArray, moment: FloatArray, degrees: FloatArray, terms: int) -> float:

@@ -19,6 +19,7 @@ from fitplug.families.base.basis import Basis
 from fitplug.families.base.block_sets import BlockSet
 from fitplug.families.base.contrasts import make_contrasts
 from fitplug.families.base.family import NO_FRAME, build_strategy
+from fitplug.families.blocks.shape import pairs as shape
 from fitplug.families.blocks.shape.pairs import PairStructure
 from fitplug.families.designs import find_design
 from fitplug.plan import price_groups
@@ -282,6 +283,85 @@ class TestTheCertificate:
         forged = replace(plan, lower_bound=plan.lower_bound * (1 + 1e-6))
         with pytest.raises(fp.PlanError, match="lower bound"):
             forged.verify()
+
+
+def design_some(workload: fp.Workload, unit: fp.ReplaceOne) -> fp.Plan:
+    """Design as if all classes of pairs were too many to have weights."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shape, "MOST_PAIRS", 0)
+        plan = fp.design(workload, unit=unit)
+    assert plan.structure.named is not None
+    return plan
+
+
+class TestSomePairs:
+    """Pairs that are named, where all classes are too many."""
+
+    @pytest.mark.parametrize("seed", range(4))
+    @pytest.mark.parametrize("symmetric", [0, 1, 2])
+    def test_they_reach_the_optimum_of_all_pairs(self, symmetric, seed):
+        rng = np.random.default_rng(500 + seed)
+        workload, unit, _ = draw_workload(rng, symmetric)
+        plan, whole = design_some(workload, unit), fp.design(workload, unit=unit)
+        plan.verify()
+        assert plan.lower_bound <= whole.privacy_cost
+        assert whole.lower_bound <= plan.privacy_cost
+        assert plan.gap <= plan.tolerance
+        found = check_sensitivity(AnswerPath.in_memory(plan))
+        assert found.largest_squared == plan.strategy.sensitivity_squared
+
+    @pytest.mark.parametrize("seed", range(4))
+    @pytest.mark.parametrize("symmetric", [0, 2])
+    def test_any_weights_prove_what_they_do_among_all_classes(self, symmetric, seed):
+        rng = np.random.default_rng(600 + seed)
+        workload, unit, structure = draw_workload(rng, symmetric)
+        plan, pairs = design_some(workload, unit), structure.pairs
+        ends = pairs.find_ends(plan.structure.named)
+        numbers = pairs.sum_weights(np.arange(pairs.count) + 1.0).astype(int)
+        numbers[:, np.arange(pairs.nodes), np.arange(pairs.nodes)] //= 2
+        for _ in range(4):
+            p, q = rng.exponential(size=len(plan.p)) ** 3, rng.exponential(size=len(plan.q))
+            at = numbers[ends.moves, ends.first, ends.second] - 1
+            spread = np.bincount(at, p, pairs.count)
+            some, every = (
+                certify_bound(own, Objective(), 1.0, Duals(weights, q, NO_FRAME))
+                for own, weights in ((plan.structure, p), (structure, spread))
+            )
+            assert some == pytest.approx(every, rel=1e-3)
+            assert every <= some * (1 + 1e-9)
+
+    @pytest.mark.parametrize(
+        "edit",
+        [
+            lambda s: replace(s, cells=s.cells - 1),
+            lambda s: replace(s, cells=s.cells[:, :1]),
+            lambda s: replace(s, cells=np.stack([s.cells[:, 0], s.cells[:, 0] ^ 1], axis=1)),
+            lambda s: replace(s, labels=s.labels[:, :1]),
+            lambda s: s.take(np.arange(0)),
+        ],
+    )
+    def test_what_are_no_neighbours_is_refused(self, edit):
+        domain = fp.Domain({"age": fp.Integers(0, 4), "state": ["1", "2"]})
+        groups = [fp.queries({"state": "prefix", "age": "prefix"}, std=2.0)]
+        plan = design_some(fp.Workload(domain, groups), fp.ReplaceOne(within=("state",)))
+        structure = replace(plan.structure, named=edit(plan.structure.named))
+        forged = replace(plan, strategy=replace(plan.strategy, structure=structure))
+        with pytest.raises(fp.PlanError):
+            forged.verify()
+
+    @pytest.mark.slow
+    def test_targets_by_cell_of_thousands_of_cells(self):
+        domain = fp.Domain(
+            {"a": fp.Integers(0, 19), "b": fp.Integers(0, 11), "c": fp.Integers(0, 9)}
+        )
+        rng = np.random.default_rng(0)
+        groups = [
+            fp.queries({"a": "prefix", "b": "prefix"}, variance=rng.lognormal(size=(20, 12))),
+            fp.queries({"c": "prefix", "b": "identity"}, variance=rng.lognormal(size=(10, 12))),
+        ]
+        plan = fp.design(fp.Workload(domain, groups), unit=REPLACE, tolerance=0.02)
+        plan.verify()
+        assert plan.gap <= 0.02
 
 
 class TestPlans:

@@ -30,7 +30,8 @@ from fitplug.families.base.objective import Objective
 from fitplug.families.blocks.design.optimum import reduce_blocks
 from fitplug.families.blocks.design.rounding import RealBlocks, choose_bases, round_blocks
 from fitplug.families.blocks.shape.matrices import PersonStructure
-from fitplug.families.blocks.shape.pairs import MoveStructure
+from fitplug.families.blocks.shape.moves import MoveStructure
+from fitplug.families.blocks.shape.pairs import PairStructure
 from fitplug.neighbours import (
     RecordProducts,
     RecordSets,
@@ -58,9 +59,6 @@ _ROUNDS = 120
 _COARSE = 0.02
 """The gap of the first solve. Those after it are solved to a part of the gap that is left."""
 
-_PARTS = (1.0, 0.5, 0.2)
-"""The parts of a new precision in the mixtures with the best one that are tried."""
-
 _TARGET = 0.99
 """The part of the tolerance that is aimed at: bounds on the cost may be rounded up slightly."""
 
@@ -79,7 +77,7 @@ class Costs(Protocol):
 
 
 C = TypeVar("C", bound=Costs)
-N = TypeVar("N", MoveStructure, PersonStructure)
+N = TypeVar("N", MoveStructure, PairStructure, PersonStructure)
 
 
 class ColumnProblem(ABC, Generic[N, C]):
@@ -88,11 +86,13 @@ class ColumnProblem(ABC, Generic[N, C]):
     Attributes:
         bound_margin: How far below the proven lower bound a plan's claim is, relatively.
         least_share: Differences of less weight than this part of the largest are left out again.
+        parts: The parts of a new precision in the mixtures with the best one that are tried.
         structure: The structure.
     """
 
     bound_margin: ClassVar[float]
     least_share: ClassVar[float] = 0.0
+    parts: ClassVar[tuple[float, ...]] = (1.0, 0.5, 0.2)
     structure: N
 
     @property
@@ -110,11 +110,14 @@ class ColumnProblem(ABC, Generic[N, C]):
     ) -> Solution:
         """Solve the dual with weights on some differences."""
 
-    @abstractmethod
     def mix_precisions(
         self, first: Sequence[FloatArray], second: Sequence[FloatArray], part: float
     ) -> tuple[FloatArray, ...]:
         """Compute the whiteners of precisions between two others, with a part < 1 of the first."""
+        return tuple(
+            cholesky(part * a.T @ a + (1 - part) * b.T @ b)
+            for a, b in zip(first, second, strict=True)
+        )
 
     @abstractmethod
     def measure(self, whiteners: Sequence[FloatArray]) -> C:
@@ -169,7 +172,7 @@ def design_columns(
             lower, best_weights = solution.lower, (sets, solution.p, solution.q)
         violated = []
         # All covariances between the new one and the best one meet the targets as well.
-        for part in _PARTS if best else (1.0,):
+        for part in problem.parts if best else (1.0,):
             whiteners = solution.whiteners
             if part < 1:
                 whiteners = problem.mix_precisions(whiteners, best, part)
@@ -270,14 +273,6 @@ class PersonProblem(ColumnProblem[PersonStructure, RecordProducts]):
             progress=options.progress,
             start=start,
             evaluate=evaluate,
-        )
-
-    def mix_precisions(
-        self, first: Sequence[FloatArray], second: Sequence[FloatArray], part: float
-    ) -> tuple[FloatArray, ...]:
-        return tuple(
-            cholesky(part * a.T @ a + (1 - part) * b.T @ b)
-            for a, b in zip(first, second, strict=True)
         )
 
     def measure(self, whiteners: Sequence[FloatArray]) -> RecordProducts:

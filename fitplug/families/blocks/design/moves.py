@@ -17,7 +17,7 @@ from fitplug.families.base.objective import Objective
 from fitplug.families.blocks.design.columns import ColumnProblem, design_columns
 from fitplug.families.blocks.design.optimum import round_one_tier
 from fitplug.families.blocks.design.rounding import RealBlocks, share_basis
-from fitplug.families.blocks.shape.pairs import MoveStructure, list_first_moves, name_moves
+from fitplug.families.blocks.shape.moves import MoveStructure, list_first_moves, name_moves
 from fitplug.neighbours import (
     LARGEST_SUM,
     MoveCosts,

@@ -78,65 +78,6 @@ def design_matrices(
     return _round_optimum(structure, objective, real_blocks, solution, tiers, options, loss)
 
 
-def design_pairs(
-    structure: PairStructure, objective: Objective, options: Options, loss: float
-) -> Design:
-    """Minimise the privacy cost at the targets, for classes of pairs of cells.
-
-    The arguments are those of `fitplug.families.designs.find_design`.
-
-    Raises:
-        WorkloadError: If the rank of a block cannot be decided.
-        DesignError: If floating point cannot evaluate the dual, or integers have no room.
-    """
-    pairs, multiples = structure.pairs, structure.subsets.profile_multiples
-    ones = [1.0] * len(structure.sizes)
-    other = [-1.0 / (n - 1) if n > 1 else 0.0 for n in structure.sizes]
-    blocks, independent = reduce_blocks(structure)
-    noisy = np.unique(np.concatenate([block.rows for block in blocks]))
-    places = [np.searchsorted(noisy, block.rows) for block in blocks]
-    bases = [block.basis[:, pairs.cells] for block in blocks]
-    weights = multiples[structure.noisy_blocks].tolist()
-
-    def evaluate(problem: Problem, p: FloatArray, q: FloatArray) -> DualValue:
-        moments, _ = structure.sum_moments(p)
-        value, ratios, whiteners, grams = 0.0, np.zeros(len(noisy)), [], []
-        for block, B, place, weight, moment in zip(
-            blocks, bases, places, weights, moments, strict=True
-        ):
-            P = weight * (B @ moment @ B.T)
-            mean = compute_mean_of_product(P, block.representation, q[place])
-            value += mean.value
-            ratios[place] += mean.ratios
-            whiteners.append(mean.compute_whitener())
-            strategy = whiteners[-1] @ B
-            grams.append(weight * (strategy.T @ strategy))
-        products = structure.sum_products(grams, ones, other)
-        profile = pairs.measure_pairs(products[0].diagonal(), products)
-        return DualValue(value, profile, ratios, tuple(whiteners))
-
-    solution = solve_dual(
-        Problem(structure.differences, len(noisy), ()),
-        tolerance=options.tolerance,
-        max_iterations=options.max_iterations,
-        progress=options.progress,
-        evaluate=evaluate,
-    )
-    q = np.zeros(structure.rows)
-    q[noisy] = solution.q
-    reals = [
-        whitener @ block.basis for whitener, block in zip(solution.whiteners, blocks, strict=True)
-    ]
-    return round_one_tier(
-        structure,
-        objective,
-        choose_bases(structure, reals, independent),
-        replace(solution, q=q),
-        options,
-        loss,
-    )
-
-
 def reduce_blocks(
     structure: MatrixStructure, budgets: FloatArray | None = None
 ) -> tuple[list[Block], list[IndexArray]]:

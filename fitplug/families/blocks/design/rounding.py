@@ -28,10 +28,8 @@ from fitplug.families.base.objective import Objective
 from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.base.structure import Structure
 from fitplug.families.blocks.shape.matrices import MatrixStructure
-from fitplug.families.blocks.shape.pairs import PairStructure
 from fitplug.families.blocks.strategy.causality import choose_causal_basis
 from fitplug.numeric import FloatArray, IndexArray, IntArray
-from fitplug.workload import classify_cells
 
 _BITS = (20, 24, 28, 32, 36, 40, 44)
 """Binary logarithms of the largest column norm of A, tried until rounding costs little enough."""
@@ -150,16 +148,11 @@ def choose_bases(
         [w * (r**2).sum(axis=0) for w, r in zip(multiples, reals, strict=True)], axis=0
     )
     unit = math.sqrt(float(profile.max()))
-    grounded = structure.grounded if isinstance(structure, PairStructure) else {}
     based = []
     for i, (real, rows) in enumerate(zip(reals, independent, strict=True)):
         matrix = structure.build_block_matrix(int(blocks[i]))
         if periods is not None:
             basis = choose_causal_basis(structure, matrix, periods)
-        elif int(blocks[i]) in grounded:
-            # Counts answer the queries themselves, and not what public totals leave of them.
-            classes = classify_cells(matrix)
-            basis = Basis("cells", classes, np.ones(int(classes.max()) + 1))
         else:
             basis = choose_basis(matrix, rows, narrow=structure.shares > 1)
         G = triangulate(basis, matrix, real, structure.shares) / (math.sqrt(precision[i]) * unit)

@@ -16,7 +16,8 @@ from fitplug.families.base.contrasts import build_contrasts, make_contrasts
 from fitplug.families.base.mechanism import SATURATION, StrategyCost
 from fitplug.families.base.structure import Structure
 from fitplug.families.blocks.shape.matrices import PersonStructure
-from fitplug.families.blocks.shape.pairs import MoveStructure, PairStructure
+from fitplug.families.blocks.shape.moves import MoveStructure
+from fitplug.families.blocks.shape.pairs import PairStructure
 from fitplug.families.blocks.strategy.matrices import MatrixStrategy, multiply_basis
 from fitplug.neighbours import (
     MOST_LISTED,
@@ -36,6 +37,7 @@ from fitplug.numeric import (
     IntArray,
     ceil_float,
     find_largest_entry,
+    make_room,
     multiply_exactly,
 )
 from fitplug.workload import classify_cells
@@ -49,30 +51,40 @@ class PairStrategy(MatrixStrategy[PairStructure]):
         same, other = multiply_contrasts(structure)
         entries = [build_contrasts(n).largest_entry for n in structure.sizes]
         block_sets = sorted(self.block_sets, key=lambda block_set: int(block_set.blocks[0]))
-        grams, bound, entry = [], 0, 1
+        columns, squares, bound, entry = [], [], 0, 1
         for block_set in block_sets:
-            A = multiply_basis(structure, block_set)
-            columns = A[:, structure.pairs.cells]
-            gram = multiply_exactly(columns.T, columns)
-            grams.append(gram)
+            A = multiply_basis(structure, block_set)[:, structure.pairs.cells]
+            columns.append(A)
+            wide = make_room(A, len(A) * find_largest_entry(A))
+            squares.append((wide * wide).sum(axis=0))
             (square,) = structure.subsets.multiply(same, block_set.blocks)
-            bound += int(square) * find_largest_entry(gram)
+            bound += int(square) * int(squares[-1].max())
             (largest,) = structure.subsets.multiply(entries, block_set.blocks)
             entry = max(entry, int(largest) * find_largest_entry(A))
         # No sum of products is larger than this bound, and no cost than four times of it.
         kind = np.int64 if bound < 2**60 else object
-        products = structure.sum_products([g.astype(kind) for g in grams], same, other)
-        costs = structure.pairs.measure_pairs(products[0].diagonal(), products)
+        largest_costs = np.zeros(structure.pairs.nodes, dtype=kind)
+        own = structure.sum_products([each.astype(kind) for each in squares], same, other)[0]
+        for i, j in structure.pairs.list_tiles():
+            grams = [multiply_exactly(A[:, i].T, A[:, j]).astype(kind) for A in columns]
+            # A node with itself and no move has the largest product, and costs nothing.
+            least = structure.sum_products(grams, same, other).min(axis=0)
+            costs = own[i, None] + own[j] - 2 * least
+            largest_costs[i] = np.maximum(largest_costs[i], costs.max(axis=1))
+            largest_costs[j] = np.maximum(largest_costs[j], costs.max(axis=0))
         # The conversion of an integer to a float rounds by at most one unit roundoff.
-        above = structure.pairs.find_largest(costs).astype(np.float64) * (1 + 4 * UNIT_ROUNDOFF)
-        return StrategyCost(int(costs.max()), above, SATURATION // entry)
+        above = largest_costs.astype(np.float64) * (1 + 4 * UNIT_ROUNDOFF)
+        most = int(largest_costs.max())
+        return StrategyCost(most, above[structure.pairs.node_of_cell], SATURATION // entry)
+
+    def check_blocks(self) -> None:
+        self.structure.check_named()
+        super().check_blocks()
 
     def check_block_set(self, block_set: BlockSet) -> None:
         super().check_block_set(block_set)
         structure, block, basis = self.structure, int(block_set.blocks[0]), block_set.basis
         if basis.kind != "cells":
-            if block in structure.grounded:
-                raise PlanError("the basis is not the classes of cells that queries tell apart")
             return
         if not np.array_equal(basis.index, classify_cells(structure.build_block_matrix(block))):
             # The cost is counted for the cells that the queries tell apart.
@@ -99,7 +111,7 @@ class MoveStrategy(MatrixStrategy[MoveStructure]):
         return StrategyCost(largest, above, max_records)
 
     def check_blocks(self) -> None:
-        self.structure.check_moves()
+        self.structure.check_named()
         super().check_blocks()
 
     def compute_attained_square(self) -> int | None:

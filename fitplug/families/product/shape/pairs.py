@@ -14,7 +14,7 @@ import numpy as np
 
 from fitplug.errors import WorkloadError
 from fitplug.families.base.structure import TWO_CHANGES
-from fitplug.families.blocks.shape.pairs import list_sets, select_members
+from fitplug.families.blocks.shape.moves import list_sets, select_members
 from fitplug.families.product.shape.batches import BatchedGroups, batch_groups
 from fitplug.families.product.shape.grades import AttributeGrades, find_grades, leave_undivided
 from fitplug.families.product.shape.products import ProductStructure

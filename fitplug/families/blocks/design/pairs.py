@@ -1,0 +1,363 @@
+"""The optimum where a record moves between cells: all classes of pairs have weights, or some.
+
+The dual is that of `fitplug.solve.dual` with P = B V diag(p) V' B' in each block, where V has a
+column e_i - e_j for each pair. V is not written down: V diag(p) V' comes from the Laplacians of the
+weights of each set D, and the profile (e_i - e_j)' G (e_i - e_j) of the pairs from the blocks'
+G = B' S^-1 B (docs/theory/units.md).
+
+Where all classes are too many, some have weights, and costly ones join them. A search takes cells
+that have much weight, and cells that are drawn, and for each of them the cells that are farthest
+from it where the distance is what the move costs. Laplacians of few pairs are sparse, so that an
+iteration takes time by the cells that are in a pair.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.linalg import qr
+from scipy.sparse import csr_array
+
+from fitplug.families.base.family import PRODUCT_BOUND_MARGIN, Design
+from fitplug.families.base.objective import Objective
+from fitplug.families.blocks.design.columns import ColumnProblem, design_columns
+from fitplug.families.blocks.design.optimum import reduce_blocks, round_one_tier
+from fitplug.families.blocks.design.rounding import RealBlocks, choose_bases
+from fitplug.families.blocks.shape.pairs import PairStructure
+from fitplug.neighbours import TILE, PairEnds, RecordSets
+from fitplug.numeric import BoolArray, FloatArray, IndexArray
+from fitplug.solve import (
+    Block,
+    DualValue,
+    Options,
+    Problem,
+    Solution,
+    compute_mean_of_product,
+    solve_dual,
+)
+
+_WORK, _ITERATIONS = 1.2e12, 2000
+"""The floating-point operations, about a minute of work, for so many of the allowed iterations."""
+
+_SOLVE = 60
+"""The most iterations between two searches for pairs."""
+
+_LEAST_SHARE = 1e-6
+"""Pairs of less weight than this part of the largest are left out again."""
+
+_SPARE = 2
+"""The cells that are drawn for the first pairs, as a multiple of the dimensions of a block."""
+
+_FIRST_PARTNERS, _PARTNERS = 4, 3
+"""The partners of each cell in the first pairs, and the farthest ones that a search names."""
+
+_SEARCHED = 4e10
+"""The floating-point operations of a search for pairs."""
+
+_MOST_WEIGHTS = 20_000_000
+"""The most products of a pair and a query, which the certificate has a number for."""
+
+_CHUNK = 4096
+"""The pairs whose products are computed at once."""
+
+_RANK = 1e-8
+"""Columns whose rest is smaller than this part of the largest column are combinations."""
+
+
+@dataclass(frozen=True, eq=False)
+class PairCosts:
+    """What pairs cost: products of the columns of the blocks.
+
+    Attributes:
+        structure: The structure.
+        columns: w_A^1/2 F^-1 B of each noisy block at the nodes, shape (N, k).
+    """
+
+    structure: PairStructure
+    columns: tuple[FloatArray, ...]
+
+    def compute_costs(self, sets: RecordSets) -> FloatArray:
+        ends = self.structure.pairs.find_ends(sets)
+        of_blocks = self.structure.multiply_ratios(ends.moves)
+        costs = np.zeros(len(sets))
+        for A, ratios in zip(self.columns, of_blocks, strict=True):
+            costs += _measure_pairs(A, ends, ratios)
+        return costs
+
+    def search(self, nodes: IndexArray, most: int) -> tuple[RecordSets, FloatArray]:
+        """Find for each of some nodes the nodes to which a move costs the most.
+
+        Args:
+            nodes: The nodes, shape (n,), ascending.
+            most: The number of partners of each.
+
+        Returns:
+            The pairs, and their costs, descending.
+        """
+        structure = self.structure
+        same, other = structure.list_ratios()
+        squares = np.sum([(A * A).sum(axis=1) for A in self.columns], axis=0)
+        parts = []
+        for region in structure.pairs.region_slices:
+            size, chosen = region.stop - region.start, nodes[_lie_within(nodes, region)]
+            step = max(1, TILE // (size * structure.pairs.sets))
+            for start in range(0, len(chosen), step):
+                at = chosen[start : start + step]
+                products = structure.sum_products(
+                    [A[at] @ A[region].T for A in self.columns], same, other
+                )
+                costs = squares[at, None] + squares[region] - 2 * products.min(axis=0)
+                partners = np.argpartition(-costs, min(most, size) - 1, axis=1)[:, :most]
+                rows = np.arange(len(at))[:, None]
+                moves = products[:, rows, partners].argmin(axis=0)
+                ends = np.broadcast_to(at[:, None], moves.shape), region.start + partners, moves
+                parts.append([end.ravel() for end in (*ends, costs[rows, partners])])
+        first, second, moves, costs = (np.concatenate(ends) for ends in zip(*parts, strict=True))
+        order = np.argsort(-costs, kind="stable")
+        return structure.pairs.name(first[order], second[order], moves[order]), costs[order]
+
+
+@dataclass(frozen=True, eq=False)
+class PairProblem(ColumnProblem[PairStructure, PairCosts]):
+    """Blocks that are matrices over nodes, and the pairs of these between which a record moves.
+
+    Attributes:
+        blocks: The noisy blocks, whose bases have a column for each node.
+        multiples: w_A of each block.
+        independent: For each block k independent rows of its matrix.
+        rows: The queries that public totals do not answer.
+        generator: Draws nodes.
+    """
+
+    structure: PairStructure
+    blocks: tuple[Block, ...]
+    multiples: tuple[float, ...]
+    independent: tuple[IndexArray, ...]
+    rows: IndexArray
+    generator: np.random.Generator
+
+    bound_margin, least_share, parts = PRODUCT_BOUND_MARGIN, _LEAST_SHARE, (1.0,)
+
+    @classmethod
+    def reduce(cls, structure: PairStructure) -> PairProblem:
+        """Reduce the blocks of a structure."""
+        whole, independent = reduce_blocks(structure)
+        rows = np.unique(np.concatenate([block.rows for block in whole]))
+        cells = structure.pairs.cells
+        blocks = tuple(
+            replace(block, basis=block.basis[:, cells], rows=np.searchsorted(rows, block.rows))
+            for block in whole
+        )
+        multiples = structure.subsets.profile_multiples[structure.noisy_blocks].tolist()
+        generator = np.random.default_rng(0)
+        return cls(structure, blocks, tuple(multiples), tuple(independent), rows, generator)
+
+    @property
+    def most(self) -> int:
+        return _MOST_WEIGHTS // len(self.rows)
+
+    @property
+    def work(self) -> float:
+        """About the floating-point operations of an iteration."""
+        return sum(
+            float(len(block.basis)) ** 2 * (70 * len(block.basis) + 4 * len(block.rows))
+            for block in self.blocks
+        )
+
+    def solve(
+        self, sets: RecordSets, options: Options, start: tuple[FloatArray, FloatArray] | None
+    ) -> Solution:
+        ends = self.structure.pairs.find_ends(sets)
+        paired, inverse = np.unique(np.concatenate([ends.first, ends.second]), return_inverse=True)
+        first, second = inverse.reshape(2, -1)
+        within = replace(ends, first=first, second=second)
+        of_blocks = self.structure.multiply_ratios(ends.moves)
+        bases = [np.ascontiguousarray(block.basis[:, paired].T) for block in self.blocks]
+
+        def evaluate(problem: Problem, p: FloatArray, q: FloatArray) -> DualValue:
+            value, profile, h, whiteners = 0.0, np.zeros(len(p)), np.zeros(len(q)), []
+            degrees = np.bincount(inverse, np.concatenate([p, p]), len(paired))
+            for block, B, weight, ratios in zip(
+                self.blocks, bases, self.multiples, of_blocks, strict=True
+            ):
+                moved = csr_array((p * ratios, (first, second)), shape=(len(paired),) * 2)
+                P = B.T @ (degrees[:, None] * B - moved @ B - moved.T @ B)
+                mean = compute_mean_of_product(weight * P, block.representation, q[block.rows])
+                value += mean.value
+                h[block.rows] += mean.ratios
+                whiteners.append(mean.compute_whitener())
+                profile += weight * _measure_pairs(B @ whiteners[-1].T, within, ratios)
+            return DualValue(value, profile, h, tuple(whiteners))
+
+        solution = solve_dual(
+            Problem(len(sets), len(self.rows), ()),
+            tolerance=options.tolerance,
+            max_iterations=min(options.max_iterations, _SOLVE),
+            progress=options.progress,
+            start=None if start is None else (start[0], start[1][self.rows]),
+            evaluate=evaluate,
+        )
+        q = np.zeros(self.structure.rows)
+        q[self.rows] = solution.q
+        return replace(solution, q=q)
+
+    def measure(self, whiteners: Sequence[FloatArray]) -> PairCosts:
+        columns = (
+            math.sqrt(weight) * block.basis.T @ whitener.T
+            for block, weight, whitener in zip(self.blocks, self.multiples, whiteners, strict=True)
+        )
+        return PairCosts(self.structure, tuple(columns))
+
+    def find_costly(
+        self, costs: PairCosts, sets: RecordSets, p: FloatArray, upper: float
+    ) -> RecordSets:
+        pairs, ends = self.structure.pairs, self.structure.pairs.find_ends(sets)
+        n = pairs.nodes
+        width = sum(A.shape[1] for A in costs.columns) + 8
+        count = int(_SEARCHED / (2.0 * width * pairs.sets * max(pairs.region_sizes)))
+        if count >= n:
+            return costs.search(np.arange(n), _PARTNERS)[0]
+        weights = np.bincount(np.concatenate([ends.first, ends.second]), np.concatenate([p, p]), n)
+        heavy = np.argsort(-weights, kind="stable")[: count // 3]
+        drawn = self.generator.choice(n, max(count // 3, 1), replace=False)
+        named, _ = costs.search(np.unique(np.concatenate([heavy, drawn])), _PARTNERS)
+        again = pairs.find_ends(named.take(np.arange(min(len(named), count // 3 + 1))))
+        nodes = np.unique(np.concatenate([again.first, again.second]))
+        more, _ = costs.search(nodes, _PARTNERS)
+        return more.append(named).leave_out()
+
+    def upper_cost(self, costs: PairCosts) -> tuple[float, RecordSets | None]:
+        """Compute the largest cost of all pairs, but for rounding, and name costly ones."""
+        sets, squares = costs.search(np.arange(self.structure.pairs.nodes), 1)
+        return float(squares[0]), sets
+
+    def make_real_blocks(
+        self, structure: PairStructure, whiteners: Sequence[FloatArray], options: Options
+    ) -> list[RealBlocks]:
+        node_of_cell = structure.pairs.node_of_cell
+        reals = [
+            (whitener @ block.basis)[:, node_of_cell]
+            for whitener, block in zip(whiteners, self.blocks, strict=True)
+        ]
+        return choose_bases(structure, reals, self.independent)
+
+    def list_first(self) -> RecordSets:
+        """List pairs of which each block's differences are combinations, and some that are drawn.
+
+        In a block with public totals, independent columns are those of moves from the reference
+        cell. In another block a move along one attribute of the block, with no other change, is a
+        multiple of the column of its cell.
+        """
+        structure, pairs = self.structure, self.structure.pairs
+        m, n = len(structure.free), pairs.nodes
+        references = pairs.node_of_cell[structure.references][pairs.region_of_node]
+        starts = np.array([region.start for region in pairs.region_slices])[pairs.region_of_node]
+        sizes = pairs.region_sizes[pairs.region_of_node]
+        nodes = []
+        listed = []
+        for number, block in zip(structure.noisy_blocks.tolist(), self.blocks, strict=True):
+            spanning = _choose_spanning(block.basis, self.generator.permutation(n))
+            drawn = self.generator.choice(n, min(n, _SPARE * len(block.basis)), replace=False)
+            nodes.append(np.concatenate([spanning, drawn]))
+            if number in structure.grounded:
+                listed.append((spanning, references[spanning], np.zeros_like(spanning)))
+            listed += [(spanning, spanning, np.full_like(spanning, 1 << bit)) for bit in range(m)]
+        first = np.repeat(np.unique(np.concatenate(nodes)), _FIRST_PARTNERS)
+        second = starts[first] + self.generator.integers(0, sizes[first])
+        listed.append((first, second, self.generator.integers(0, pairs.sets, len(first))))
+        first, second, moves = (np.concatenate(ends) for ends in zip(*listed, strict=True))
+        changed = (first != second) | (moves > 0)
+        named = structure.pairs.name(first[changed], second[changed], moves[changed])
+        return named.leave_out()
+
+
+def design_pairs(
+    structure: PairStructure, objective: Objective, options: Options, loss: float
+) -> Design:
+    """Minimise the privacy cost at the targets, for classes of pairs of cells.
+
+    The arguments are those of `fitplug.families.designs.find_design`.
+
+    Raises:
+        WorkloadError: If the rank of a block cannot be decided.
+        DesignError: If floating point cannot evaluate the dual, or integers have no room.
+    """
+    problem = PairProblem.reduce(structure)
+    if structure.fits:
+        return _design_all_pairs(problem, objective, options, loss)
+    part = min(1.0, _WORK / (problem.work * _ITERATIONS))
+    limited = replace(options, max_iterations=max(1, int(options.max_iterations * part)))
+    return design_columns(problem, objective, limited, loss)
+
+
+def _design_all_pairs(
+    problem: PairProblem, objective: Objective, options: Options, loss: float
+) -> Design:
+    """Minimise the privacy cost at the targets, where all classes have weights."""
+    structure, pairs = problem.structure, problem.structure.pairs
+    same, other = structure.list_ratios()
+    blocks = problem.blocks
+
+    def evaluate(_: Problem, p: FloatArray, q: FloatArray) -> DualValue:
+        moments = structure.sum_moments(p)[0]
+        value, ratios, whiteners, grams = 0.0, np.zeros(len(q)), [], []
+        for block, weight, moment in zip(blocks, problem.multiples, moments, strict=True):
+            B = block.basis
+            P = weight * (B @ moment @ B.T)
+            mean = compute_mean_of_product(P, block.representation, q[block.rows])
+            value += mean.value
+            ratios[block.rows] += mean.ratios
+            whiteners.append(mean.compute_whitener())
+            strategy = whiteners[-1] @ B
+            grams.append(weight * (strategy.T @ strategy))
+        products = structure.sum_products(grams, same, other)
+        profile = pairs.measure_pairs(products[0].diagonal(), products)
+        return DualValue(value, profile, ratios, tuple(whiteners))
+
+    solution = solve_dual(
+        Problem(structure.differences, len(problem.rows), ()),
+        tolerance=options.tolerance,
+        max_iterations=options.max_iterations,
+        progress=options.progress,
+        evaluate=evaluate,
+    )
+    q = np.zeros(structure.rows)
+    q[problem.rows] = solution.q
+    real_blocks = problem.make_real_blocks(structure, solution.whiteners, options)
+    return round_one_tier(structure, objective, real_blocks, replace(solution, q=q), options, loss)
+
+
+def _measure_pairs(columns: FloatArray, ends: PairEnds, ratios: FloatArray) -> FloatArray:
+    """Compute |a_i|^2 + |a_j|^2 - 2 ratio a_i'a_j of pairs, for columns (N, k) of nodes, (v,)."""
+    squares, costs = (columns * columns).sum(axis=1), np.empty(len(ratios))
+    for start in range(0, len(costs), _CHUNK):
+        part = slice(start, start + _CHUNK)
+        i, j = ends.first[part], ends.second[part]
+        products = np.einsum("vk,vk->v", columns[i], columns[j])
+        costs[part] = squares[i] + squares[j] - 2 * ratios[part] * products
+    return np.maximum(costs, 0.0)
+
+
+def _choose_spanning(B: FloatArray, order: IndexArray) -> IndexArray:
+    """Choose columns of B (k, N) that span its rank, from few columns if these have it."""
+    rank, chosen, rest = np.zeros((len(B), 0)), [], B
+    unit = float(np.sqrt((B * B).sum(axis=0)).max())
+    while rank.shape[1] < len(B):
+        tried = order[: 4 * len(B)]
+        Q, R, pivots = qr(rest[:, tried], mode="economic", pivoting=True)
+        count = int((np.abs(np.diag(R)) > _RANK * unit).sum())
+        if not count:
+            break
+        chosen.append(tried[pivots[:count]])
+        rank = np.concatenate([rank, Q[:, :count]], axis=1)
+        rest = B - rank @ (rank.T @ B)
+        order = np.argsort(-(rest * rest).sum(axis=0), kind="stable")
+    return np.concatenate(chosen)[: len(B)]
+
+
+def _lie_within(nodes: IndexArray, region: slice) -> BoolArray:
+    """Tell which nodes are of a region."""
+    return np.asarray((nodes >= region.start) & (nodes < region.stop))
