@@ -129,7 +129,9 @@ def suggest_nearest(word: str, known: Iterable[str]) -> str:
         A sentence of its own, such as "Did you mean 'std'?" or "Known: 'std', 'moe'."
     """
     known = [str(k) for k in known]
-    close = difflib.get_close_matches(str(word), known, n=1)
+    # A number or a date that is near another one is seldom meant by it.
+    is_word = any(character.isalpha() for character in str(word))
+    close = difflib.get_close_matches(str(word), known, n=1) if is_word else []
     if close:
         return f"Did you mean {quote(close[0])}?"
     shown = ", ".join(map(quote, known[:_MOST_WORDS])) if known else "none"

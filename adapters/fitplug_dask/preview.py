@@ -66,7 +66,10 @@ def list_columns(source: Source | Any, *, header: bool = False) -> Mapping[str, 
                 raise DataError(
                     f"{first.path} seems to have {called} between its values; write it with commas"
                 )
-    if first.format in TEXT_FORMATS and not header and not can_name_columns(schema.names):
+    names = list(schema.names)
+    if first.format in TEXT_FORMATS and names[:1] == [""]:
+        del names[0]  # the numbers of the rows, as R and pandas write them
+    if first.format in TEXT_FORMATS and not header and not can_name_columns(names):
         raise DataError(
             f"the first line of {first.path} holds numbers, dates, empty or repeated values, so it "
             "seems to be a record and not the names of the columns; write these in front of it, or "
@@ -75,6 +78,7 @@ def list_columns(source: Source | Any, *, header: bool = False) -> Mapping[str, 
     columns = {
         name: TEXT if first.format in TEXT_FORMATS else classify_type(arrow_type) or str(arrow_type)
         for name, arrow_type in zip(schema.names, schema.types, strict=True)
+        if name in names
     }
     return columns | {key.name: FOLDER for key in first.keys}
 

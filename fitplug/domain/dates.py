@@ -46,12 +46,18 @@ _NOT_A_TIME = -(2**63)
 _MOST_STEP = 100  # NumPy's types may count, for example, in steps of 25 seconds
 
 _ISO_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-_ISO_TIME = re.compile(
-    rf"({_ISO_DAY.pattern})"
-    r"(?:[ T]([01][0-9]|2[0-3]):([0-5][0-9])(?::([0-5][0-9])(?:\.[0-9]+)?)?"
-    r"(?: ?(Z|UTC|[+-][0-9]{2}(?::?[0-5][0-9](?::?[0-5][0-9])?)?))?)?"
+_WRITTEN_TIME = re.compile(
+    r"(?:(?P<year>[0-9]{4})(?P<between>[-/.])(?P<month>[0-9]{1,2})(?P=between)(?P<day>[0-9]{1,2})"
+    r"|(?P<first>[0-9]{1,2})\.(?P<second>[0-9]{1,2})\.(?P<last>[0-9]{4}))"
+    r"(?:[ T](?P<hours>[01]?[0-9]|2[0-3]):(?P<minutes>[0-5][0-9])"
+    r"(?::(?P<seconds>[0-5][0-9])(?:\.[0-9]+)?)?"
+    r"(?: ?(?P<offset>Z|UTC|[+-][0-9]{2}(?::?[0-5][0-9](?::?[0-5][0-9])?)?))?)?"
 )
-"""A day, or a time of it as ISO 8601 has it or as databases write it, with an offset or without."""
+"""A day, or a time of it, as ISO 8601, databases and spreadsheets write it, with an offset or not.
+
+The year comes first, or last behind points, where the day is always the first number. Of 1/2/2020,
+only who wrote it knows which number is the day.
+"""
 
 BLANKS = " \t"
 """What around the text of a number or a date means nothing."""
@@ -121,14 +127,23 @@ def parse_day(text: str) -> int | None:
     Args:
         text: A date, 2020-12-31, or a time of a day, 2020-12-31T23:59:59.5. A time with an offset,
             such as 2020-12-31T23:59Z, shows the day that it names, on clocks with this offset.
+            Dates may also be 2020/12/31, 2020.12.31 or 31.12.2020, each without leading zeros.
             Blanks around it mean nothing.
 
     Returns:
         Days since 1970-01-01, or None if the text has another form or names no day.
     """
-    match = _ISO_TIME.fullmatch(text.strip(BLANKS))
-    day = parse_date(match[1]) if match else None
-    return None if day is None else day.toordinal() - EPOCH
+    match = _WRITTEN_TIME.fullmatch(text.strip(BLANKS))
+    return None if match is None else _find_written_day(match)
+
+
+def _find_written_day(match: re.Match[str]) -> int | None:
+    """Find the day of a match of _WRITTEN_TIME, if there is such a day."""
+    names = "year month day" if match["year"] else "last second first"
+    try:
+        return datetime.date(*map(int, match.group(*names.split()))).toordinal() - EPOCH
+    except ValueError:
+        return None
 
 
 def parse_moment(text: str) -> int | None:
@@ -140,16 +155,16 @@ def parse_moment(text: str) -> int | None:
     Returns:
         Whole seconds since 1970-01-01T00:00Z. None for text that has no offset or is not a time.
     """
-    match = _ISO_TIME.fullmatch(text.strip(BLANKS))
-    day = parse_day(text)
-    if match is None or day is None or match[5] is None:
+    match = _WRITTEN_TIME.fullmatch(text.strip(BLANKS))
+    day = None if match is None else _find_written_day(match)
+    if match is None or day is None or match["offset"] is None:
         return None
     offset = 0
-    if match[5] not in ("Z", "UTC"):
-        digits = match[5][1:].replace(":", "").ljust(6, "0")
+    if match["offset"] not in ("Z", "UTC"):
+        digits = match["offset"][1:].replace(":", "").ljust(6, "0")
         offset = _count_seconds(digits[:2], digits[2:4], digits[4:])
-        offset = -offset if match[5][0] == "-" else offset
-    return 86_400 * day + _count_seconds(*match.group(2, 3, 4)) - offset
+        offset = -offset if match["offset"][0] == "-" else offset
+    return 86_400 * day + _count_seconds(*match.group("hours", "minutes", "seconds")) - offset
 
 
 def _count_seconds(hours: str, minutes: str, seconds: str | None) -> int:
@@ -177,10 +192,11 @@ class Dates(Attribute):
 
         fp.Dates("1920-01-01", "2020-12-31", by="year")
 
-    Records hold dates, times without a zone, which count as their date, or text of exactly the form
-    2020-12-31 or 2020-12-31T23:59:59. By month, text may also be 2020-12, and by year 2020. A text
-    with an offset, such as 2020-12-31T23:59:59Z, counts as the date that it shows. Other days,
-    times of years before 1 or after 9999, and text of another form, are outside. Tables show cells
+    Records hold dates, times without a zone, which count as their date, or text such as 2020-12-31,
+    2020/12/31, 31.12.2020 or 2020-12-31T23:59:59. By month, text may also be 2020-12, and by year
+    2020. A text with an offset, such as 2020-12-31T23:59:59Z, counts as the date that it shows.
+    Other days, times of years before 1 or after 9999, and text of another form, such as 12/31/2020,
+    are outside. Tables show cells
     as ISO 8601 does: 2020-12-31, 2020-12 or 2020. Ranges name these labels, or days as
     datetime.date, or years as integers. The calendar is the proleptic Gregorian one.
 

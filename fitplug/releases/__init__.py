@@ -37,6 +37,7 @@ from fitplug.releases.noisy_answers import (
     Limited,
     describe_assumption,
     describe_planned_population,
+    describe_rows_outside,
     name_population,
 )
 from fitplug.releases.periods import (
@@ -46,6 +47,12 @@ from fitplug.releases.periods import (
     complete_period_folder,
     join_periods,
     read_period_answers,
+)
+from fitplug.releases.quantiles import (
+    Quantile,
+    QuantileExpression,
+    estimate_quantiles,
+    parse_quantile,
 )
 from fitplug.releases.release import Release
 from fitplug.releases.review_texts import About, format_markdown
@@ -84,6 +91,8 @@ __all__ = [
     "PartialRelease",
     "Period",
     "PeriodAnswers",
+    "Quantile",
+    "QuantileExpression",
     "Ratio",
     "Release",
     "Stride",
@@ -100,6 +109,8 @@ __all__ = [
     "describe_assumption",
     "describe_place",
     "describe_planned_population",
+    "describe_rows_outside",
+    "estimate_quantiles",
     "estimate_read",
     "estimate_truncation",
     "find_answers_part",
@@ -111,6 +122,7 @@ __all__ = [
     "name_part",
     "name_population",
     "number_outputs",
+    "parse_quantile",
     "publish_folder",
     "read_charge",
     "read_combination",

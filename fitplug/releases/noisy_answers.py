@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug.counts import is_weighted
+from fitplug.families import list_names
 from fitplug.files import ArrowTable
 from fitplug.ledger import Entry
 from fitplug.numeric import UNIT_ROUNDOFF, AnyArray, FloatArray, IntArray, ceil_float, freeze
@@ -77,6 +78,27 @@ def describe_planned_population(
         )
     assumption = describe_assumption(records, apart=apart, rows=rows, checks="does not")
     return f"Every matching row will be counted. {assumption}"
+
+
+def describe_rows_outside(plan: Plan, limited: Limited | None = None) -> str:
+    """Describe by rule which rows are in no table; what the rows hold is not known.
+
+    Args:
+        plan: The plan.
+        limited: "enforced" if persons are identified, so that a row without an identifier is in no
+            table either.
+
+    Returns:
+        The rows, without a verb, such as "rows with a value outside the domain of SEX"; null is
+        such a value. "" if every row is in the tables.
+    """
+    used = {name for names in plan.tables for name in names}
+    strict = plan.domain.list_names_without_other(used)
+    outside = f"rows with a value outside the domain of {list_names(strict)}"
+    rows = [outside] if strict else []
+    if limited == "enforced":
+        rows.append("rows without an identifier")
+    return "; ".join(rows)
 
 
 def describe_assumption(

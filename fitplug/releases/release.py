@@ -1,108 +1,31 @@
-"""Releases: noisy answers with their exact standard deviations. All of it is public.
-
-A draw that was paid for is never made again, so answers that are lost stay charged. Answers whose
-folder cannot be written are kept where they can be written.
-"""
+"""Releases: noisy answers with their exact standard deviations. All of it is public."""
 
 from __future__ import annotations
 
-import os
-import secrets
-import shutil
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from os import PathLike
-from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from fitplug.display import Figure, format_up
-from fitplug.errors import InputError
-from fitplug.files import ArrowTable, Columns, LocalPlace, is_url
-from fitplug.plan import Plan
+from fitplug.files import ArrowTable, Columns
 from fitplug.releases import tables
 from fitplug.releases.adjusted import DisplayTables, make_integers, make_nonnegative
 from fitplug.releases.combination import estimate, estimate_all, estimate_each
 from fitplug.releases.combined_numbers import Estimate, EstimatedNumber, Estimates
 from fitplug.releases.folder import read_folder, write_folder
 from fitplug.releases.linear_combinations import CombinationLike
-from fitplug.releases.manifest import PLAN, read_manifest, write_answers
 from fitplug.releases.noisy_answers import NoisyAnswers, name_population
 from fitplug.releases.notebook import make_release_html
 from fitplug.releases.plots import Kind, plot_release
+from fitplug.releases.quantiles import Quantile, estimate_quantiles
 from fitplug.releases.regions import Regions
+from fitplug.releases.rescue import read_rescued_answers, rescue_answers
 from fitplug.releases.verification import is_of_one_part, verify_parts
 from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
-
-
-@contextmanager
-def keep_answers(release: NoisyAnswers, location: str | PathLike[str]) -> Iterator[None]:
-    """Keep the plan and the answers elsewhere if the block fails with an OSError.
-
-    They are written to a new folder that only its owner can read: next to the location, in the
-    current folder, or in the folder of temporary files, whichever works first.
-
-    Args:
-        release: The noisy answers.
-        location: The folder that the block writes.
-
-    Raises:
-        OSError: The error of the block; its message names the folder that has the answers.
-    """
-    try:
-        yield
-    except OSError as error:
-        kept = _write_elsewhere(release, location)
-        remedy = (
-            "no other copy could be written. The release is still in memory: save it to another "
-            "folder"
-            if kept is None
-            else f"the noisy answers are in {kept}. Read them with fitplug.Release.recover, and "
-            "save them to another folder"
-        )
-        why = error.strerror or str(error)
-        where = f" ({error.filename})" if error.filename else ""
-        raise OSError(error.errno, f"{why}{where}. {remedy}.") from None
-
-
-def _write_elsewhere(release: NoisyAnswers, location: str | PathLike[str]) -> Path | None:
-    """Write the plan and the answers to the first place that takes them; None if there is none."""
-    name = Path(os.fspath(location)).name
-    folders = [Path.cwd(), Path(tempfile.gettempdir())]
-    if not is_url(location):
-        folders.insert(0, Path(location).absolute().parent)
-    for folder in folders:
-        kept = folder / f"{name}.{secrets.token_hex(4)}.kept"
-        try:
-            kept.mkdir(mode=0o700)
-        except OSError:
-            continue
-        try:
-            release.plan.save(kept / PLAN)
-            write_answers(LocalPlace(kept, 0o600), release)
-        except OSError:
-            shutil.rmtree(kept, ignore_errors=True)
-            continue
-        return kept
-    return None
-
-
-def read_kept_answers(directory: str | PathLike[str]) -> dict[str, Any]:
-    """Read the fields of the release that `keep_answers` kept in a folder.
-
-    Raises:
-        InputError: The folder is incomplete, damaged or was edited.
-        PlanError: The plan is damaged.
-    """
-    folder = Path(directory).absolute()
-    if not (folder / PLAN).is_file():
-        raise InputError(f"{folder}: {PLAN} is missing. Use the folder that the error named.")
-    fields, _ = read_manifest(LocalPlace(folder), Plan.load(folder / PLAN))
-    return fields | {"answers": np.asarray(fields["answers"])}
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,6 +97,72 @@ class Release(NoisyAnswers):
         """
         return estimate_each(self, asked)
 
+    @overload
+    def quantile(
+        self,
+        asked: str,
+        q: float,
+        *,
+        of: str | None = ...,
+        confidence: float = ...,
+        simultaneous: bool = ...,
+    ) -> Quantile: ...
+    @overload
+    def quantile(
+        self,
+        asked: str,
+        q: Sequence[float],
+        *,
+        of: str | None = ...,
+        confidence: float = ...,
+        simultaneous: bool = ...,
+    ) -> list[Quantile]: ...
+    def quantile(
+        self,
+        asked: str,
+        q: float | Sequence[float],
+        *,
+        of: str | None = None,
+        confidence: float = DEFAULT_CONFIDENCE,
+        simultaneous: bool = False,
+    ) -> Quantile | list[Quantile]:
+        """Estimate quantiles of an ordered attribute, such as the median age.
+
+        A target in ranks is a target on the counts up to each value: with prefixes of std r, the
+        median is known to about r rows either way.
+
+        Example:
+            >>> release.quantile("pyramid[SEX = 1]", 0.5)  # doctest: +SKIP
+            Quantile(0.5: 38, 95% interval 37 to 39)
+
+        Args:
+            asked: The rows: a sum of counts, as in `estimate`, of groups that list the attribute's
+                values, or count up to them.
+            q: The quantile, between 0 and 1, or several.
+            of: The attribute. By default the only ordered one that the counts list.
+            confidence: The probability that an interval covers the exact quantile.
+            simultaneous: Whether all intervals of the call cover at once with this probability.
+
+        Returns:
+            A Quantile for each q. Its interval covers the exact quantile of the rows that were
+            counted with at least the confidence, also where values repeat or rows are few.
+
+        Raises:
+            WorkloadError: A quantile or the confidence is out of range, the expression is a ratio,
+                or it lists no ordered attribute, or several and `of` names none.
+        """
+        several = [q] if isinstance(q, (int, float)) else list(q)
+        found = estimate_quantiles(
+            self,
+            asked,
+            several,
+            of=of,
+            within=None,
+            confidence=confidence,
+            simultaneous=simultaneous,
+        )
+        return found[0] if isinstance(q, (int, float)) else found
+
     def to_arrow(
         self, name: str, *, confidence: float | None = None, simultaneous: bool | None = None
     ) -> ArrowTable:
@@ -238,7 +227,7 @@ class Release(NoisyAnswers):
             OSError: The folder cannot be written.
         """
         check_confidence(confidence)
-        with keep_answers(self, location):
+        with rescue_answers(self, location):
             write_folder(self, location, confidence)
 
     @classmethod
@@ -277,7 +266,7 @@ class Release(NoisyAnswers):
             InputError: The folder is incomplete, damaged or was edited.
             PlanError: The plan is damaged.
         """
-        return cls(**read_kept_answers(directory))
+        return cls(**read_rescued_answers(directory))
 
     def verify(self, *, sample: int | None = None, seed: int = 0) -> None:
         """Check the files of a release: their digests, and the tables with the answers.

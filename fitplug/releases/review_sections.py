@@ -12,7 +12,11 @@ from fitplug.families import Mechanism
 from fitplug.ledger import Budget, Entry
 from fitplug.numeric import ceil_float, ceil_written, floor_written
 from fitplug.plan import Plan, describe_gap, describe_overstatement
-from fitplug.releases.noisy_answers import describe_assumption, describe_population
+from fitplug.releases.noisy_answers import (
+    describe_assumption,
+    describe_population,
+    describe_rows_outside,
+)
 from fitplug.releases.release import Release
 from fitplug.releases.review_texts import About, ask_publisher, escape_cell, make_table, split_rows
 from fitplug.workload import ONE_RECORD, ReplaceOne
@@ -241,9 +245,11 @@ def _describe_preprocessing(release: Release, about: About) -> str:
     )
     rules = release.plan.workload.measure_rules
     values = f"\n\n{escape_cell(' '.join(rules))}\n\n" if rules else " "
+    outside = describe_rows_outside(release.plan, release.limited)
+    left_out = f"In no table: {escape_cell(outside)}." if outside else "Every row is in the tables."
     return (
         f"{about.preprocessing or ask_publisher('preprocessing')}\n\n"
-        f"{_describe_rows(release)}{limit}Rows outside the domain are left out.{values}The "
+        f"{_describe_rows(release)}{limit}{left_out}{values}The "
         "noise depends only on the targets and was "
         "chosen before any row was read: nothing is tuned on the data."
     )

@@ -76,6 +76,43 @@ def test_what_people_see(tmp_path):
     assert [line.rstrip() for line in ran.out.splitlines()] == GOLDEN.splitlines()
 
 
+def test_quantiles_are_those_of_python(out):
+    """With their intervals, by sex too; an attribute is named where there is no other way."""
+    release = fp.Release.load(out)
+    texts = ["median(pyramid)", "quantile(pyramid[sex=1], 0.25)", "median(pyramid, age)"]
+    ran = fitplug("estimate", out, *texts, "total", "--json")
+    assert (ran.code, ran.err) == (0, "")
+    rows = json.loads(ran.out)["estimates"]
+    expected = [("pyramid", 0.5), ("pyramid[sex=1]", 0.25), ("pyramid", 0.5)]
+    for row, (asked, q) in zip(rows[:3], expected, strict=True):
+        found = release.quantile(asked, q)
+        assert (row["value"], row["lower"], row["upper"]) == (found.value, found.low, found.high)
+        assert row["std"] is None
+        assert row["moe"] == max(found.value - found.low, found.high - found.value)
+    assert rows[3]["std"] > 0
+    ran = fitplug("estimate", out, "median(pyramid)", "--by", "sex", "--json")
+    for row in json.loads(ran.out)["estimates"]:
+        assert row["value"] == release.quantile(f"pyramid[sex={row['sex']}]", 0.5).value
+    assert re.search(r"median\(pyramid\) +\d+ +- +\d", fitplug("estimate", out, texts[0]).out)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("quantile(pyramid)", "names no quantile. Write, for example, quantile\\(pyramid, 0.9"),
+        ("quantile(pyramid, 2)", "between 0 and 1, not 2.0"),
+        ("median(pyramid, age, sex)", "too many parts"),
+        ("median(total)", "these are ordered: none"),
+        ("median(pyramid, sex)", "'sex' has no order"),
+        ("median(pyramid[sex in [1, 2], age <= 1])", None),
+    ],
+)
+def test_wrong_quantiles_are_refused(out, text, says):
+    ran = fitplug("estimate", out, text)
+    assert ran.code == (0 if says is None else 2), ran.err
+    assert re.search(says or "", ran.err)
+
+
 @pytest.mark.parametrize("simultaneous", [False, True])
 def test_json(out, simultaneous):
     options = ["--simultaneous"] * simultaneous

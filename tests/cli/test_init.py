@@ -138,3 +138,14 @@ def test_what_is_refused(tmp_path):
     assert "bad.parquet" in done.stderr
     assert CANARY not in done.stderr
     assert not (tmp_path / "s.toml").exists()
+
+
+@pytest.mark.parametrize("first", ['""', ""])
+def test_the_numbers_of_the_rows_are_no_column(tmp_path, first):
+    """R and pandas write them by default, below no name."""
+    (tmp_path / "people.csv").write_text(f'{first},SEX,AGE\n"1","1",34\n"2","2",7\n')
+    done = fitplug("init", "people.csv", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    written = (tmp_path / "release.toml").read_text()
+    assert "# SEX = ..." in written
+    assert '""' not in written

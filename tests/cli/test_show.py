@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -45,9 +46,13 @@ class TestShow:
         assert "0..5" not in ran.out
         assert "... 7 more rows" in ran.out
 
+    def test_what_is_in_no_table(self, root):
+        said = fitplug("show", root / "release").out
+        assert re.search("not counted +rows with a value outside the domain of SEX", said)
+
     def test_a_table_in_full(self, root):
         ran = fitplug("show", root / "release", "ages")
-        assert len(ran.out.splitlines()) == 2 + 2 + 12
+        assert len(ran.out.splitlines()) == 3 + 2 + 12
         assert "more rows" not in ran.out
 
     def test_csv_is_that_of_the_folder(self, root):

@@ -293,3 +293,24 @@ def test_a_person_is_one_however_programs_write_its_number(tmp_path):
     )
     # The five numbers, and three texts that are none. Blank text is nobody.
     assert counted["age"].sum() == 5 + 3
+
+
+EXCEL = {
+    "2020-12-31": "2020-12-31 0:00",
+    "2020/12/31": "2020/12/31 9:05",
+    "31.12.2020": "31.12.2020 23:59",
+    "2020.1.9": "9.1.2020 9:05:30",
+}
+"""Days and times as spreadsheets write them in several countries, without doubt about the day."""
+DOUBTFUL = ["12/31/2020", "1/2/2020", "2020-12/31", "31.12.20", "2020-13-01", "32.1.2020", "1.2020"]
+
+
+def test_dates_are_read_where_there_is_no_doubt(tmp_path: Path) -> None:
+    domain = fp.Domain({"day": fp.Dates("2020-01-01", "2020-12-31")})
+    texts = [text for pair in EXCEL.items() for text in pair]
+    lines = "\r\n".join(["day", *texts, *DOUBTFUL])
+    (tmp_path / "a.csv").write_bytes(b"\xef\xbb\xbf" + lines.encode())
+    for zone in (None, "Europe/Berlin"):
+        counted = fp.count(fp.Source(tmp_path / "a.csv", zone=zone), (domain, [("day",)]))["day"]
+        assert (counted[-1], counted[8], counted.sum()) == (6, 2, 8)
+    assert fp.Tables.from_records(domain, {"day": texts}, [("day",)])["day"].sum() == 8

@@ -76,7 +76,7 @@ class TestDates:
             "",
         ]
         codes = DOMAIN["died"].codes(np.array(values, dtype=object))
-        assert codes.tolist() == [3, 3, -1, -1, -1, 4, -1, -1, -1, -1, -1]
+        assert codes.tolist() == [3, 3, -1, -1, -1, 4, 4, -1, -1, -1, -1]
         assert DOMAIN["died"].codes(np.array(["NaT", "1970-01-01"], "M8[ns]")).tolist() == [-1, 4]
         assert DOMAIN["died"].codes([]).tolist() == []
 

@@ -122,7 +122,7 @@ def test_a_retry_of_other_rows_is_refused(tmp_path, ledger, monkeypatch):
 
 def test_another_folder_is_another_release_unless_a_key_tells(tmp_path, ledger, monkeypatch):
     publish_until(monkeypatch, "complete_folder", MEN, TABLES, tmp_path / "a", ledger=ledger)
-    with pytest.raises(fp.AlreadyReleased, match=r"unfinished release .* for .*a: finish"):
+    with pytest.raises(fp.AlreadyReleased, match=r"unfinished release .* for .*a. Finish"):
         fp.release(MEN, TABLES, tmp_path / "b", ledger=ledger)
     fp.release(MEN, TABLES, tmp_path / "a", ledger=ledger)
     publish_until(

@@ -17,7 +17,16 @@ import typer
 
 from fitplug.errors import WorkloadError
 from fitplug.expressions import Expression, Expressions, Runs, list_sums
-from fitplug.releases import MEASURES, RESULT_COLUMNS, Release, estimate_read, read_combination
+from fitplug.releases import (
+    MEASURES,
+    RESULT_COLUMNS,
+    QuantileExpression,
+    Release,
+    estimate_quantiles,
+    estimate_read,
+    parse_quantile,
+    read_combination,
+)
 from fitplug.workload import check_confidence, find_quantile
 from fitplug_cli.inputs import (
     NamedExpression,
@@ -46,7 +55,8 @@ def estimate(
     expressions: Annotated[
         list[str] | None,
         typer.Argument(
-            help='For example "pyramid[SEX=1, AGEP<=17] + total" or "a / b".', metavar="EXPRESSION"
+            help='For example "pyramid[SEX=1, AGEP<=17] + total", "a / b" or "median(ages)".',
+            metavar="EXPRESSION",
         ),
     ] = None,
     table: Annotated[
@@ -140,11 +150,22 @@ def estimate_expressions(
     parser = Expressions(release.plan.workload)
     regions = None if options is None else find_regions(parser.selector, options)
     pairs = [*product([""] if regions is None else regions.cells, expressions)]
-    terms = _read_expressions(parser, pairs, regions)
-    width = find_quantile(confidence, len(pairs) if simultaneous else 1)
+    share = len(pairs) if simultaneous else 1
     results = np.full((len(MEASURES), len(pairs)), math.nan)
     approximate = np.zeros(len(pairs), dtype=bool)
-    for k, estimate in enumerate(_report_progress(estimate_read(release, terms), len(pairs))):
+    sums = []
+    for k, (region, named) in enumerate(pairs):
+        wanted = parse_quantile(named.text)
+        if wanted is None:
+            sums.append(k)
+            continue
+        within = None if regions is None else {regions.attribute: regions.cells[region]}
+        each = 1 - (1 - confidence) / share  # Bonferroni's inequality
+        results[:, k] = _estimate_quantile(release, parser, named, wanted, within, each)
+    terms = _read_expressions(parser, [pairs[k] for k in sums], regions)
+    width = find_quantile(confidence, share)
+    estimates = _report_progress(estimate_read(release, terms), len(sums))
+    for k, estimate in zip(sums, estimates, strict=True):
         results[:2, k], approximate[k] = (estimate.value, estimate.std), estimate.approximate
         if not math.isnan(estimate.value):
             results[2:, k] = estimate.find_moe(width), *estimate.find_ends(width)
@@ -159,6 +180,37 @@ def estimate_expressions(
         population=release.population,
         is_of_all_rows=_counts_all_rows(release),
     )
+
+
+def _estimate_quantile(
+    release: Release,
+    parser: Expressions,
+    named: NamedExpression,
+    wanted: QuantileExpression,
+    within: dict[str, Runs] | None,
+    confidence: float,
+) -> list[float]:
+    """Estimate a quantile; returns the numbers of MEASURES, of which the std is nan."""
+    try:
+        (found,) = estimate_quantiles(
+            release,
+            wanted.asked,
+            [wanted.q],
+            of=wanted.of,
+            within=within,
+            confidence=confidence,
+            simultaneous=False,
+            reader=parser,
+        )
+    except WorkloadError as error:
+        raise WorkloadError(named.explain_error(str(error))) from None
+    if isinstance(found.low, str):
+        raise WorkloadError(
+            f"{named.name!r} is of dates, which are no numbers. Use release.quantile in Python."
+        )
+    value = math.nan if found.value is None else float(found.value)
+    moe = max(value - found.low, found.high - value)
+    return [value, math.nan, moe, float(found.low), float(found.high)]
 
 
 def _counts_all_rows(release: Release) -> bool:

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from fitplug.display import format_rho
 from fitplug.errors import InputError, suggest_nearest
-from fitplug.releases import MEASURES, Release, choose_intervals
+from fitplug.releases import MEASURES, Release, choose_intervals, describe_rows_outside
 from fitplug.workload import check_confidence
 from fitplug_cli.options import JsonOption, QuietOption
 from fitplug_cli.render import out, print_facts, print_json, print_table, set_up_output
@@ -64,7 +64,10 @@ def show(
         print_json(_build_record(release, folder, names, confidence))
         return
     cost = format_rho(release.rho, release.epsilon(_DELTA), _DELTA)
-    print_facts(("privacy cost", cost), ("unit", str(release.plan.unit)))
+    facts = [("privacy cost", cost), ("unit", str(release.plan.unit))]
+    if outside := describe_rows_outside(release.plan, release.limited):
+        facts.append(("not counted", outside))
+    print_facts(*facts)
     for name in names:
         _print_group(release, name, confidence, None if table is not None else _MOST_ROWS)
     if table is None:
@@ -104,6 +107,7 @@ def _build_record(
         "rho": release.rho,
         "unit": release.plan.unit.to_spec(),
         "population": release.population,
+        "not_counted": describe_rows_outside(release.plan, release.limited),
         "tables": [
             {
                 "name": name,

@@ -170,9 +170,11 @@ def print_estimates(estimates: Estimates) -> None:
     for row in _iterate_rows(estimates):
         labels = [] if estimates.region_column is None else [row[estimates.region_column]]
         labels.append(row["name"] + (" (approximate)" if row["approximate"] else ""))
-        if row["std"] is None:
+        if row["value"] is None:
             numbers = ["-"] * len(MEASURES)
             any_without_value = True
+        elif row["std"] is None:  # a quantile
+            numbers = ["-" if row[c] is None else f"{row[c]:.7g}" for c in ("value", *MEASURES[1:])]
         else:
             std = row["std"]
             decimals = count_decimals(std, _DIGITS, _MOST_DECIMALS) if std > 0 else _DIGITS
@@ -190,8 +192,8 @@ def print_estimates(estimates: Estimates) -> None:
         out.print("- as a margin: the interval is unbounded, because the denominator may be zero")
     if any_without_value:
         out.print(
-            "- as a value: the denominator is less than 3 stds from zero. Estimate numerator and "
-            "denominator separately."
+            "- as a value: the denominator is less than 3 stds from zero, or a quantile has no rows. "
+            "Estimate the counts separately."
         )
     if not estimates.is_of_all_rows:
         out.print(estimates.population)

@@ -10,7 +10,6 @@ from rich.table import Table
 
 from fitplug.counts import describe_rows, make_filters
 from fitplug.display import format_down, format_std_range, format_up
-from fitplug.families import list_names
 from fitplug.files import LocalPlace
 from fitplug.ledger import Ledger
 from fitplug.numeric import ceil_float
@@ -21,7 +20,12 @@ from fitplug.plan import (
     describe_public_totals,
     has_sums,
 )
-from fitplug.releases import Release, describe_assumption, name_population
+from fitplug.releases import (
+    Release,
+    describe_assumption,
+    describe_rows_outside,
+    name_population,
+)
 from fitplug.workload import Workload
 from fitplug_cli.render.console import out, print_facts, print_table, warn
 from fitplug_cli.render.csv_tables import find_formula_warning
@@ -56,9 +60,8 @@ def print_plan(plan: Plan, delta: float, *, full: bool = False) -> None:
         facts += _list_details(plan)
     print_facts(*(fact for fact in facts if fact[1]))
     _print_groups(plan)
-    if strict := _list_strict_attributes(plan):
-        text = f"rows with a value outside the domain of {list_names(strict)}"
-        print_facts(("not counted", text))
+    if outside := describe_rows_outside(plan):
+        print_facts(("not counted", outside))
     for rule in plan.workload.measure_rules:
         out.print(rule)
 
@@ -85,12 +88,6 @@ def _print_groups(plan: Plan) -> None:
         used = f"{row.used:.1%}"
         table.add_row(row.name, f"{row.queries:,}", *quantities, row.target, spread, used)
     print_table(table)
-
-
-def _list_strict_attributes(plan: Plan) -> list[str]:
-    """Return the attributes of the plan's tables without a cell for other values."""
-    used = {name for names in plan.tables for name in names}
-    return list(plan.domain.list_names_without_other(used))
 
 
 def print_row_rules(spec: Spec) -> None:

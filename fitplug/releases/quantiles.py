@@ -1,0 +1,312 @@
+"""Quantiles of ordered attributes from released counts, with intervals that cover.
+
+With F_j the number of rows up to cell j, N the number of all rows and T_j = F_j - q N, the
+q-quantile is the first cell j whose T_j is at least zero. Each T_j is a linear combination of
+released answers, so the estimate has an exact standard deviation s_j. The interval begins at the
+first cell with T_j >= -z s_j, and ends after the last one with T_j <= z s_j. It fails at its lower
+end only if T_j < -z s_j at the quantile, and at its upper end only if T > z s at the cell before,
+so it covers with at least the confidence of z, also at ties. docs/theory/post-processing.md has the
+proof.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.optimize import isotonic_regression
+
+from fitplug.domain import Attribute
+from fitplug.errors import WorkloadError, suggest_nearest
+from fitplug.expressions import Expressions, Runs, Terms
+from fitplug.numeric import AnyArray, BoolArray, FloatArray, IntArray
+from fitplug.releases.linear_combinations import (
+    add_terms,
+    estimate_stds,
+    estimate_values,
+    read_combination,
+)
+from fitplug.releases.noisy_answers import NoisyAnswers
+from fitplug.workload import check_confidence, find_quantile
+
+_QUOTED = r"\"[^\"]*\"|'[^']*'"
+_PART = re.compile(rf"(?:\[(?:\[[^\]]*\]|{_QUOTED}|[^\[\]\"'])*\]|{_QUOTED}|[^,\[\"'])+")
+
+_STDS_AT_ONCE = 32
+"""The number of cells whose s_j are computed together, while an end of the interval is sought."""
+
+
+@dataclass(frozen=True)
+class Quantile:
+    """A quantile of an ordered attribute, with an interval for its exact value.
+
+    Attributes:
+        q: Which quantile, such as 0.5 for the median.
+        value: The estimate: a value of the attribute; for bins, a number within a bin, as if rows
+            were spread evenly there. None if no rows are estimated.
+        low: The least value of the interval.
+        high: The largest value of the interval; for bins, the upper edge, which is outside.
+        confidence: The probability that the interval covers the exact quantile.
+        cells: The first and the last cell of the interval.
+    """
+
+    q: float
+    value: Any
+    low: Any
+    high: Any
+    confidence: float
+    cells: tuple[int, int]
+
+    def __repr__(self) -> str:
+        interval = f"{100 * self.confidence:g}% interval {self.low} to {self.high}"
+        return f"Quantile({self.q:g}: {self.value}, {interval})"
+
+
+class QuantileExpression(NamedTuple):
+    """A quantile as people write it.
+
+    Attributes:
+        asked: The expression of the rows.
+        q: Which quantile.
+        of: The attribute; None for the only ordered one.
+    """
+
+    asked: str
+    q: float
+    of: str | None
+
+
+def parse_quantile(text: str) -> QuantileExpression | None:
+    """Read "median(EXPRESSION)" or "quantile(EXPRESSION, Q)", which may end in ", ATTRIBUTE".
+
+    Returns:
+        The parts; None for any other text.
+
+    Raises:
+        WorkloadError: The parts are not those of a quantile.
+    """
+    match = re.fullmatch(r"\s*(median|quantile)\s*\((.*)\)\s*", text, re.DOTALL)
+    if match is None:
+        return None
+    # Commas in brackets and quotes are part of the expression.
+    parts = _PART.findall(match[2])
+    asked, *rest = (part.strip() for part in parts)
+    q = 0.5
+    if match[1] == "quantile":
+        try:
+            q = float(rest.pop(0))
+        except (IndexError, ValueError):
+            raise WorkloadError(
+                f"{text!r} names no quantile. Write, for example, quantile({asked}, 0.9)."
+            ) from None
+    if len(rest) > 1:
+        raise WorkloadError(f"{text!r} has too many parts: write EXPRESSION, ATTRIBUTE.")
+    return QuantileExpression(asked, q, rest[0].strip("\"'") if rest else None)
+
+
+def estimate_quantiles(
+    release: NoisyAnswers,
+    asked: str,
+    quantiles: Sequence[float],
+    *,
+    of: str | None,
+    within: Mapping[str, Runs] | None,
+    confidence: float,
+    simultaneous: bool,
+    reader: Expressions | None = None,
+) -> list[Quantile]:
+    """Estimate quantiles of the rows that an expression counts: see `Release.quantile`.
+
+    Args:
+        release: The release.
+        asked: A sum of counts, as an expression.
+        quantiles: Numbers between 0 and 1.
+        of: The attribute; None for the only ordered one.
+        within: Cells, by attribute, to which all rows that are counted must belong.
+        confidence: The confidence of the intervals.
+        simultaneous: Whether all intervals cover at once with this confidence.
+        reader: The reader of expressions of the workload, to keep what it looked up.
+    """
+    for q in quantiles:
+        if isinstance(q, bool) or not isinstance(q, (int, float, np.floating)) or not 0 < q < 1:
+            raise WorkloadError(f"A quantile must be a number between 0 and 1, not {q!r}.")
+    check_confidence(confidence)
+    share = len(quantiles) if simultaneous else 1  # Bonferroni's inequality
+    z = find_quantile(1 - (1 - confidence) / share)
+    reader = Expressions(release.plan.workload) if reader is None else reader
+    counts = _CumulativeCounts(release, reader, asked, of, dict(within or {}))
+    return [counts.find(float(q), z, confidence) for q in quantiles]
+
+
+class _CumulativeCounts:
+    """The estimates F_j of how many rows lie up to cell j, of the rows that an expression counts.
+
+    Attributes:
+        cuts: The cells j up to which the groups can count, (k,); the last one is the last cell.
+        terms: The combination that counts up to each of them.
+        values: The estimates (k,).
+    """
+
+    def __init__(
+        self,
+        release: NoisyAnswers,
+        reader: Expressions,
+        asked: str,
+        of: str | None,
+        within: dict[str, Runs],
+    ) -> None:
+        whole = _read_sum(reader, asked, within)
+        name = _find_attribute(release, whole, of)
+        self._release, self._attribute = release, release.plan.domain[name]
+        ends = _list_ends(release, whole, name)
+        outer = within.get(name, [(0, self._attribute.size)])
+        if len(outer) > 1:
+            raise WorkloadError(f"Select neighbouring values of {name!r}, whose quantiles you ask.")
+        (first, stop), read = outer[0], []
+        for end in ends[(ends >= first) & (ends < stop)].tolist():
+            try:
+                cells = {**within, name: [(first, end + 1)]}
+                read.append((end, _read_sum(reader, asked, cells)))
+            except WorkloadError:  # the selection, or the rows of a group, have no such sum
+                continue
+        self.cuts = np.array([end for end, _ in read], dtype=np.int64)
+        self.terms = [terms for _, terms in read]
+        self._first = first
+        if not read:
+            raise WorkloadError(f"{asked!r} counts no rows up to values of {name!r}.")
+        self.values = estimate_values(release, self.terms)
+        self._upper = self._bound_stds()
+
+    def _bound_stds(self) -> FloatArray:
+        """Compute the stds (k,) of F_j where it is a single answer, and infinity elsewhere."""
+        single = [k for k, terms in enumerate(self.terms) if _is_one_answer(terms)]
+        upper = np.full(len(self.terms), math.inf)
+        upper[single] = estimate_stds(self._release, [self.terms[k] for k in single])
+        return upper
+
+    def find(self, q: float, z: float, confidence: float) -> Quantile:
+        """Find a quantile and its interval by z standard deviations."""
+        sums = self.values - q * self.values[-1]
+        total_std = estimate_stds(self._release, self.terms[-1:])[0]
+        upper = z * (self._upper + q * total_std)  # s_j is at most the sum of both stds
+        low = self._search(q, sums >= -upper, lambda k, s: sums[k] >= -z * s, backwards=False)
+        high = self._search(q, sums <= upper, lambda k, s: sums[k] <= z * s, backwards=True)
+        last = len(self.cuts) - 1
+        # No cell may be left, if rows are few: then every cell is possible.
+        first_cut = last if low is None else low
+        last_cut = 0 if high is None else min(high + 1, last)
+        if low is None or first_cut > last_cut:
+            first_cut, last_cut = 0, last
+        begin = self._first if not first_cut else int(self.cuts[first_cut - 1]) + 1
+        end = int(self.cuts[last_cut])
+        low_value, high_value = _name_ends(self._attribute, begin, end)
+        return Quantile(
+            q, self._interpolate(sums, q), low_value, high_value, confidence, (begin, end)
+        )
+
+    def _search(self, q: float, possible: BoolArray, holds: Any, *, backwards: bool) -> int | None:
+        """Find the first or last cut where a condition on the estimate and its std holds.
+
+        Args:
+            q: The quantile.
+            possible: Where the condition holds with an upper bound of the std, (k,).
+            holds: The condition, of indices and stds.
+            backwards: Whether the last one is sought.
+        """
+        candidates = np.flatnonzero(possible)[:: -1 if backwards else 1]
+        for start in range(0, len(candidates), _STDS_AT_ONCE):
+            chunk = candidates[start : start + _STDS_AT_ONCE]
+            stds = estimate_stds(
+                self._release,
+                [add_terms([self.terms[k], self.terms[-1]], [1.0, -q]) for k in chunk.tolist()],
+            )
+            right = np.flatnonzero(holds(chunk, stds))
+            if len(right):
+                return int(chunk[right[0]])
+        return None
+
+    def _interpolate(self, sums: FloatArray, q: float) -> Any:
+        """Return the value where the monotone regression of the sums crosses zero."""
+        monotone: AnyArray = isotonic_regression(sums).x
+        crossed = np.flatnonzero(monotone >= 0)
+        if self.values[-1] <= 0 or not len(crossed):
+            return None
+        k = int(crossed[0])
+        begin = self._first if not k else int(self.cuts[k - 1]) + 1
+        low, high = _name_ends(self._attribute, begin, int(self.cuts[k]))
+        if not self._attribute.is_half_open:
+            return high if begin < int(self.cuts[k]) else low
+        below = -q * self.values[-1] if not k else float(monotone[k - 1])
+        share = -below / (float(monotone[k]) - below)
+        return low + (high - low) * min(max(share, 0.0), 1.0)
+
+
+def _read_sum(reader: Expressions, asked: str, within: Mapping[str, Runs]) -> Terms:
+    """Read a sum of counts.
+
+    Raises:
+        WorkloadError: It is something else, such as a ratio, or cannot be read.
+    """
+    expression = read_combination(reader, asked, within)
+    if not isinstance(expression, Mapping):
+        raise WorkloadError(f"Quantiles are of counts, and {asked!r} is a ratio.")
+    return expression
+
+
+def _find_attribute(release: NoisyAnswers, terms: Terms, of: str | None) -> str:
+    """Find the attribute whose quantiles are asked for.
+
+    Raises:
+        WorkloadError: No ordered attribute is in all groups, or several are and none is named.
+    """
+    domain, groups = release.plan.domain, [release.plan.workload[name] for name in terms]
+    ordered = [
+        name
+        for name in domain.names
+        if domain[name].is_ordered
+        and all(any(f.attribute == name and f.rows > 1 for f in g.factors) for g in groups)
+    ]
+    if of is not None:
+        if of not in ordered:
+            raise WorkloadError(
+                f"{of!r} has no order, or not all counts list its values. "
+                f"{suggest_nearest(of, ordered)}"
+            )
+        return of
+    if len(ordered) != 1:
+        listed = ", ".join(map(repr, ordered)) or "none"
+        raise WorkloadError(
+            f"Name the attribute whose quantiles you ask, of=NAME; these are ordered: {listed}."
+        )
+    return ordered[0]
+
+
+def _list_ends(release: NoisyAnswers, terms: Terms, attribute: str) -> IntArray:
+    """List the cells up to which the rows of every group may count, in order."""
+    domain = release.plan.domain
+    ends = np.arange(domain[attribute].size)
+    for name in terms:
+        (factor,) = [f for f in release.plan.workload[name].factors if f.attribute == attribute]
+        if factor.array is not None:
+            raise WorkloadError(f"{name!r} has a matrix of {attribute!r}, which counts no order.")
+        if factor.kind not in ("identity", "prefix", "all_ranges"):
+            first, last = factor.intervals().T
+            ends = np.intersect1d(ends, np.union1d(last, first - 1))
+    return ends
+
+
+def _is_one_answer(terms: Terms) -> bool:
+    return sum(coefficients.count for coefficients in terms.values()) == 1
+
+
+def _name_ends(attribute: Attribute, first: int, last: int) -> tuple[Any, Any]:
+    """Return the least and the largest value of a run of cells."""
+    if attribute.is_half_open:
+        edges: Sequence[float] = getattr(attribute, "edges")  # noqa: B009 - Bins alone are half open
+        return edges[first], edges[last + 1]
+    values = attribute.column_values()
+    return values[first], values[last]

@@ -1,0 +1,181 @@
+"""Quantiles: against NumPy's, a search through all cells, and 2,000 releases."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fitplug as fp
+from fitplug.expressions import Expressions
+from fitplug.releases.linear_combinations import add_terms, estimate_stds, estimate_values
+from fitplug.workload import find_quantile
+from tests.helpers.many_releases import release_often
+
+RELEASES = 2000
+EDGES = [0, 1_000, 5_000, 20_000, 100_000]
+AGES = 40
+DOMAIN = fp.Domain({"sex": ["f", "m"], "age": fp.Integers(20, 19 + AGES), "income": fp.Bins(EDGES)})
+
+
+def make_tables(counts: dict[str, list[int]]) -> fp.Tables:
+    """Tables of the domain, with these numbers of each age, by sex, spread over incomes."""
+    cells = np.zeros(DOMAIN.shape, dtype=np.int64)
+    for s, sex in enumerate("fm"):
+        for age, count in enumerate(counts[sex]):
+            cells[s, age] = np.bincount((np.arange(count) + age) % 4, minlength=4)
+    return fp.Tables(DOMAIN, {DOMAIN.names: cells})
+
+
+def make_plan(std: float) -> fp.Plan:
+    groups = [
+        fp.queries({"sex": "identity", "age": "prefix"}, std=std, name="ages"),
+        fp.queries({"age": fp.ranges([(20, 29), (30, 44), (45, 59)])}, std=std, name="bands"),
+        fp.queries({"sex": "identity", "income": "identity"}, std=std, name="incomes"),
+        fp.queries({"age": "identity", "income": "identity"}, std=4 * std, name="both"),
+    ]
+    return fp.design(fp.Workload(DOMAIN, groups), tolerance=0.1)
+
+
+DENSE = {"f": [1] * AGES, "m": [2 + age % 3 for age in range(AGES)]}
+TIES = {"f": [0, 400, *[0] * (AGES - 3), 400], "m": [0] * (AGES - 1) + [300]}
+EMPTY = {"f": [0] * AGES, "m": [900] + [0] * (AGES - 1)}
+
+
+def find_exact(counts: list[int], q: float) -> int:
+    ages = np.repeat(np.arange(20, 20 + AGES), counts)
+    return int(np.quantile(ages, q, method="inverted_cdf"))
+
+
+@pytest.mark.parametrize("q", [0.1, 0.25, 0.5, 0.9])
+def test_without_much_noise_it_is_numpys_quantile(q):
+    counts = {sex: [1000 * n for n in DENSE[sex]] for sex in "fm"}
+    release = fp.release(make_plan(2.0), make_tables(counts))
+    for sex in "fm":
+        found = release.quantile(f"ages[sex = {sex}]", q - 0.003)
+        assert found.value == found.low == found.high == find_exact(counts[sex], q - 0.003)
+    both = [f + m for f, m in zip(counts["f"], counts["m"], strict=True)]
+    exact = find_exact(both, q)
+    for asked in ("ages", "ages[sex = f] + ages[sex = m]", "ages - ages[sex = f] + ages[sex = f]"):
+        assert abs(release.quantile(asked, q).value - exact) <= 1
+    income = release.quantile("incomes", q)
+    assert 0 <= income.low <= income.value <= income.high <= 100_000
+    assert income.low in EDGES
+    assert income.high in EDGES
+    assert release.quantile("both", q, of="age").low <= exact
+    bands = release.quantile("bands", q)
+    assert (bands.low, bands.high) in {(20, 29), (30, 44), (45, 59)}
+    assert bands.low <= exact <= bands.high
+
+
+def search_all(release, asked, q, confidence):
+    """The interval by its definition: every cell, with the exact std of every sum."""
+    z = find_quantile(confidence)
+    reader = Expressions(release.plan.workload)
+    counts = [reader.read(asked, {"age": [(0, j + 1)]}) for j in range(AGES)]
+    sums = [add_terms([terms, counts[-1]], [1.0, -q]) for terms in counts]
+    t, s = estimate_values(release, sums), estimate_stds(release, sums)
+    low = next((j for j in range(AGES) if t[j] >= -z * s[j]), None)
+    high = max((j for j in range(AGES) if t[j] <= z * s[j]), default=-1) + 1
+    high = min(high, AGES - 1)
+    return (0, AGES - 1) if low is None or low > high else (low, high)
+
+
+@given(
+    st.lists(st.integers(0, 9), min_size=AGES, max_size=AGES),
+    st.sampled_from(["ages", "ages[sex = f]", "both", "ages[sex = f] + bands"]),
+    st.floats(0.01, 0.99),
+    st.sampled_from([0.5, 0.95]),
+)
+def test_the_search_finds_what_all_cells_say(counts, asked, q, confidence):
+    release = fp.release(PLAN, make_tables({"f": counts, "m": counts[::-1]}))
+    if "bands" in asked:
+        found = release.quantile(asked, q, confidence=confidence)
+        assert found.cells[0] in (0, 10, 25)
+        assert found.cells[1] in (9, 24, 39)
+    else:
+        found = release.quantile(asked, q, of="age", confidence=confidence)
+        assert found.cells == search_all(release, asked, q, confidence)
+    assert found.low == 20 + found.cells[0]
+    assert found.high == 20 + found.cells[1]
+    assert found.value is None or 20 <= found.value <= 59
+
+
+PLAN = make_plan(6.0)
+
+
+def share_covered(counts, sex, q, confidence, *, plan=None, claimed=None):
+    """The share of releases whose interval has the exact quantile."""
+    exact = find_exact(counts[sex], q)
+    covered = 0
+    for release in release_often(plan or PLAN, make_tables(counts), RELEASES):
+        found = release.quantile(f"ages[sex = {sex}]", q, confidence=confidence)
+        covered += found.low <= exact <= found.high
+    return covered / RELEASES
+
+
+def spread(confidence):
+    """Five standard deviations of the binomial."""
+    return 5 * math.sqrt(confidence * (1 - confidence) / RELEASES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("counts", "sex", "q"),
+    [(DENSE, "f", 0.5), (DENSE, "m", 0.9), (TIES, "f", 0.5), (TIES, "m", 0.01), (EMPTY, "m", 0.5)],
+)
+def test_intervals_cover_also_at_ties_and_ends(counts, sex, q):
+    assert share_covered(counts, sex, q, 0.9) >= 0.9 - spread(0.9)
+
+
+@pytest.mark.slow
+def test_the_test_of_coverage_has_power():
+    """Where every cell has one row, coverage is near what is claimed, and 0.8 of it is missed."""
+    share = share_covered(DENSE, "f", 0.5, 0.9)
+    assert share <= 0.9 + 0.06
+    z = 0.8 * find_quantile(0.9)
+    narrow = math.erf(z / math.sqrt(2))
+    assert share_covered(DENSE, "f", 0.5, narrow) < 0.9 - spread(0.9)
+
+
+@pytest.mark.slow
+def test_simultaneous_intervals_cover_all_at_once():
+    quantiles = [0.1, 0.5, 0.9]
+    exact = [find_exact(DENSE["m"], q) for q in quantiles]
+    covered = 0
+    for release in release_often(PLAN, make_tables(DENSE), RELEASES):
+        found = release.quantile("ages[sex = m]", quantiles, confidence=0.9, simultaneous=True)
+        covered += all(f.low <= e <= f.high for f, e in zip(found, exact, strict=True))
+    assert covered / RELEASES >= 0.9 - spread(0.9)
+
+
+def test_a_group_without_rows_has_no_estimate_more_often_than_not():
+    found = [
+        release.quantile("ages[sex = f]", 0.5)
+        for release in release_often(PLAN, make_tables(EMPTY), 50)
+    ]
+    assert sum(quantile.value is None for quantile in found) >= 10
+    assert all(20 <= quantile.low <= quantile.high <= 59 for quantile in found)
+
+
+@pytest.mark.parametrize(
+    ("asked", "q", "options", "says"),
+    [
+        ("ages", 0.0, {}, "between 0 and 1, not 0.0"),
+        ("ages", 1, {}, "between 0 and 1, not 1"),
+        ("ages", True, {}, "between 0 and 1, not True"),
+        ("ages / both", 0.5, {}, "is a ratio"),
+        ("both", 0.5, {}, "of=NAME; these are ordered: 'age', 'income'"),
+        ("ages + incomes", 0.5, {}, "these are ordered: none"),
+        ("ages", 0.5, {"of": "sex"}, "'sex' has no order"),
+        ("nothing", 0.5, {}, "nothing"),
+        ("ages", 0.5, {"confidence": 1.0}, "confidence"),
+    ],
+)
+def test_wrong_questions_are_refused(asked, q, options, says):
+    release = fp.release(PLAN, make_tables(DENSE))
+    with pytest.raises(fp.FitplugError, match=says):
+        release.quantile(asked, q, **options)
