@@ -167,7 +167,7 @@ class TestTargets:
             ("{}", "{} is not a query. Write one of ranges, rows, crosswalk"),
             ('{ rows = { a = ["1"] }, ranges = [] }', "rows and ranges is not a query"),
             ("{ rows = 3 }", "must be a mapping of labels to lists of values, not 3"),
-            ("{ rows = { a = [1] } }", "SEX has no value 1. Did you mean '1'"),
+            ("{ rows = { a = [1] } }", "SEX has no value 1. Known: '1', '2'"),
             ("{ row = { a = [1] } }", "unknown key 'row'. Did you mean 'rows'"),
             ('["1", "2"]', "to count sets of values write { rows = { LABEL = [VALUE, ...] } }"),
         ],
