@@ -192,8 +192,8 @@ def print_estimates(estimates: Estimates) -> None:
         out.print("- as a margin: the interval is unbounded, because the denominator may be zero")
     if any_without_value:
         out.print(
-            "- as a value: the denominator is less than 3 stds from zero, or a quantile has no rows. "
-            "Estimate the counts separately."
+            "- as a value: the denominator is less than 3 stds from zero, or a quantile has no "
+            "rows. Estimate the counts separately."
         )
     if not estimates.is_of_all_rows:
         out.print(estimates.population)
