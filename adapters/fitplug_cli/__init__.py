@@ -1,11 +1,9 @@
-"""The command `fitplug`: it reads a spec file, and writes released tables.
+"""The command `fitplug`: spec file in, released tables and reports out.
 
-`main` declares the commands and `ledger_commands` those of `fitplug ledger`. Each package imports
-only packages that come later in this list:
+Each package imports only packages below it in this list:
 
-    commands     does the work of each command
-    reporting    collects the facts of a plan, and shows them in a terminal or on a page
-    output       prints results and writes files
-    spec         reads and checks spec files
-    inputs       reads the public files that a spec or a command names
+    commands     one module for each command
+    render       console output, JSON records, reports and files
+    spec         spec files
+    inputs       public files that a spec or a command names
 """

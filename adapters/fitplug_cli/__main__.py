@@ -1,4 +1,4 @@
-"""The command `fitplug`: it starts also where its packages are missing, and names them."""
+"""The command `fitplug`, which starts even if packages are missing and then names them."""
 
 from __future__ import annotations
 

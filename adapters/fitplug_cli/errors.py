@@ -20,16 +20,16 @@ INTERRUPTED = (
     "Interrupted",
     "Interrupted. With a ledger, the same command finishes the work at no further cost.",
 )
-"""How a command ends that the user interrupts."""
+"""Exit code, kind and message of an interrupted command."""
 
 
 def explain_error(error: Exception) -> tuple[int, str, str]:
-    """Explain an error that a user can correct.
+    """Explain an error.
 
     Returns:
         The exit code, the kind of the error, and a message.
     """
-    format_usage = getattr(error, "format_message", None)  # errors of the parser have it
+    format_usage = getattr(error, "format_message", None)  # usage errors of Typer have it
     if format_usage is not None:
         names, context = list[str](), getattr(error, "ctx", None)
         while context is not None and context.parent is not None:
@@ -44,12 +44,12 @@ def explain_error(error: Exception) -> tuple[int, str, str]:
         if isinstance(error, kind):
             return code, type(error).__name__, str(error)
     if isinstance(error, MemoryError):
-        return 1, "MemoryError", "Not enough memory. Free some, or use a machine with more."
+        return 1, "MemoryError", "Out of memory. Free some memory, or use a machine with more."
     return 1, "Bug", _explain_bug(error)
 
 
 def _explain_bug(error: Exception) -> str:
-    """Explain an error that nobody foresaw, without its own words: these may be what rows hold."""
+    """Explain an unforeseen error without its message, which may quote confidential rows."""
     frames = traceback.extract_tb(error.__traceback__)
     if "--verbose" in sys.argv[1:]:
         print("".join(traceback.format_list(frames)), end="", file=sys.stderr)
@@ -57,25 +57,25 @@ def _explain_bug(error: Exception) -> str:
     places = [frame for frame in frames if Path(frame.filename).is_relative_to(root)] or frames
     place = f"{Path(places[-1].filename).name}, line {places[-1].lineno}"
     return (
-        f"Unexpected {type(error).__name__} ({place}). This is a bug: please report it. If a "
-        "release was charged, the same command finishes it at no further cost."
+        f"Unexpected {type(error).__name__} ({place}). This is a bug; please report it. "
+        "If a release was charged, the same command finishes it at no further cost."
     )
 
 
 def explain_os_error(error: OSError) -> str:
-    """Explain that a file, or the standard output, cannot be read or written."""
+    """Explain that a file or standard output cannot be read or written."""
     if isinstance(error, BrokenPipeError):
         return (
-            "The standard output was closed before everything was printed. Run the command again "
-            "to see the rest."
+            "Standard output was closed before everything was printed. Run the command again to "
+            "see the rest."
         )
-    what = error.filename or "A file or the standard output"
+    what = error.filename or "A file or standard output"
     why = (error.strerror or "it cannot be read or written").lower()
     return f"{what}: {why}. Fix this and run the command again."
 
 
 def _suggest_hyphens(error: Exception) -> str:
-    """Make a hint for an argument such as -by, which the parser reads as -b."""
+    """Suggest --by for an argument such as -by, which the parser reads as -b."""
     context = getattr(error, "ctx", None)
     if context is None or not hasattr(error, "option_name"):
         return ""
@@ -85,11 +85,10 @@ def _suggest_hyphens(error: Exception) -> str:
 
 
 def explain_import_error(error: ImportError) -> str:
-    """Explain that a package is missing, in one sentence that says how to install it.
+    """Explain which package is missing and how to install it.
 
     Args:
-        error: The error of Python, which has the name of what is missing, or one of fitplug, whose
-            message says it all.
+        error: Python's error, which names the module, or fitplug's, whose message is complete.
     """
     if error.name is None:
         return str(error)
@@ -98,7 +97,7 @@ def explain_import_error(error: ImportError) -> str:
 
 
 def fail(code: int, kind: str, message: str) -> NoReturn:
-    """End with an exit code and a message, which is JSON if the arguments ask for it.
+    """Exit with a code and a message, as JSON if --json was given.
 
     Raises:
         SystemExit: Always.
@@ -116,7 +115,7 @@ def fail(code: int, kind: str, message: str) -> NoReturn:
 
 
 def _format_for_terminal(message: str) -> str:
-    """Put the program's name before a message; on a terminal, wrap it and colour the name."""
+    """Prefix a message with the program's name; on a terminal, wrap it and colour the name."""
     if not sys.stderr.isatty():
         return f"fitplug: {message}"
     width = shutil.get_terminal_size().columns
@@ -128,14 +127,14 @@ def _format_for_terminal(message: str) -> str:
 
 
 def open_missing_streams() -> None:
-    """Open closed standard streams, so that no file gets their numbers and is printed to."""
+    """Reopen closed standard streams, so that no file takes their numbers and is printed to."""
     for name in ("stdin", "stdout", "stderr"):  # in the order of their numbers
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), "r+"))
 
 
 def _abandon_unwritten_output() -> None:
-    """Write what was printed, or abandon it: Python would fail to write it again when it ends."""
+    """Flush standard output, or drop it: at exit Python would fail to write it again."""
     try:
         sys.stdout.flush()
     except OSError:

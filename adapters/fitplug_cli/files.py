@@ -1,4 +1,4 @@
-"""Text files that are read with errors that name them, and files that are replaced as one step."""
+"""Reading text files with errors that name them, and replacing files atomically."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fitplug.errors import FitplugError, InputError
 from fitplug.files import replace_file as replace_durably
 
 PUBLIC = 0o644
-"""The mode of a file that everyone may read."""
+"""Permissions of a file that everyone may read."""
 
 _CONFIDENTIAL = 0o600
 
@@ -25,7 +25,7 @@ def read_text(path: Path, what: str, form: str, error: type[InputError]) -> str:
     Args:
         path: The file.
         what: What the file is called in an error, such as "codebook".
-        form: What the user should give instead of a file that cannot be read.
+        form: What the user should give if the file cannot be read, such as "a CSV file".
         error: The class of the error to raise.
 
     Returns:
@@ -37,9 +37,9 @@ def read_text(path: Path, what: str, form: str, error: type[InputError]) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        raise error(f"{path}: there is no such {what}") from None
-    except (OSError, ValueError):  # of text that is no UTF-8, and of a path with a null character
-        raise error(f"{path}: cannot be read; give {form} in UTF-8") from None
+        raise error(f"{path}: no such {what}. Check the path.") from None
+    except (OSError, ValueError):  # text that is not UTF-8, or a null character in the path
+        raise error(f"{path} cannot be read. Give {form} in UTF-8.") from None
 
 
 @contextmanager
@@ -53,12 +53,12 @@ def convert_write_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         why = (error.strerror or "it cannot be written").lower()
-        raise WriteError(f"{path}: {why}; make room or name another place") from None
+        raise WriteError(f"{path}: {why}. Free some space or name another place.") from None
 
 
 @contextmanager
 def replace_file(path: Path, mode: int = _CONFIDENTIAL) -> Iterator[Path]:
-    """Let the block write a new file that takes the place of `path` if the block succeeds.
+    """Replace `path` by the file that the block writes, if the block succeeds.
 
     Only this user may read the new file while it is written.
 
@@ -79,10 +79,10 @@ def replace_file(path: Path, mode: int = _CONFIDENTIAL) -> Iterator[Path]:
 
 
 def check_target(path: Path, read: Callable[[Path], object]) -> None:
-    """Check that a file may be written at a path, and that it replaces only a file of its kind.
+    """Check that a file can be written at a path without replacing a file of another kind.
 
     Args:
-        path: Where the file is to be written.
+        path: The file to write.
         read: A function that reads files of this kind, and raises InputError for other files.
 
     Raises:
@@ -90,22 +90,24 @@ def check_target(path: Path, read: Callable[[Path], object]) -> None:
             that is there.
     """
     if path.is_dir():
-        raise InputError(f"{path} is a folder; give the name of a file")
+        raise InputError(f"{path} is a folder. Name a file.")
     check_parent_folder(path)
     if path.exists() and not path.is_file():  # a device or a pipe may never end
-        raise InputError(f"{path} is not a regular file; name another file")
+        raise InputError(f"{path} is not a regular file. Name another file.")
     if path.exists():
         try:
             read(path)
         except InputError:
-            raise InputError(f"{path} holds something else; name another file") from None
+            raise InputError(
+                f"{path} already exists with other content. Name another file."
+            ) from None
 
 
 def check_parent_folder(path: Path) -> None:
-    """Check that the folder exists that a file is to be written into.
+    """Check that the folder of a new file exists.
 
     Raises:
         InputError: If there is no such folder.
     """
     if not path.absolute().parent.is_dir():
-        raise InputError(f"{path}: there is no such folder; make it first")
+        raise InputError(f"{path}: no such folder. Create it first.")

@@ -1,4 +1,4 @@
-"""The command line: its commands, each imported only when it runs, so that help is quick."""
+"""The list of commands. Each is imported only when it runs, so that help is quick."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from fitplug_cli.options import CommandGroup
 
 _COMMANDS = {
     "init": ("init", "Create a spec from the names and types of the columns."),
-    "report": ("report", "Show what a plan costs, and what its targets cost."),
-    "run": ("run", "Design, count and release in one step, exactly once."),
-    "show": ("show", "Show the numbers of a release with their margins of error."),
-    "estimate": ("estimate", "Estimate sums, differences and ratios of answers."),
-    "compare": ("compare", "Compare two specs or plans: rho, margins, prices of targets."),
-    "verify": ("verify", "Prove a plan, a release or a ledger again."),
-    "design": ("design", "Design a plan and write it to a file. No data is read."),
-    "count": ("count", "Count the exact tables the plan needs into a file."),
+    "report": ("report", "Show what a plan and each of its targets cost."),
+    "run": ("run", "Design, count and release in one step."),
+    "show": ("show", "Show released numbers with their margins of error."),
+    "estimate": ("estimate", "Estimate sums, differences and ratios of released numbers."),
+    "compare": ("compare", "Compare the costs and margins of two specs or plans."),
+    "verify": ("verify", "Check a plan, a release or a ledger from scratch."),
+    "design": ("design", "Design a plan and write it to a file."),
+    "count": ("count", "Count the exact tables that the plan needs."),
     "release": ("run", "Release counts: charge the ledger, draw noise, write tables."),
-    "export": ("export", "Write a release for other tools, with std and margins of error."),
+    "export": ("export", "Convert a release to SDMX or a data package."),
     "truncation": ("truncation", "Estimate how many rows a limit per person left out."),
-    "ledger": ("ledger", "Show or create a ledger: a privacy budget and its charges."),
+    "ledger": ("ledger", "Create a privacy budget, or show its charges."),
     "series": ("series", "Release period by period, with one charge for all."),
 }
-"""For each command, its module and its line in the list of commands."""
+"""Each command's module and one-line help."""
 
 
 class _Commands(CommandGroup):
-    """The commands, of which only the one that runs is imported.
+    """The commands, imported on use.
 
     Typer parses with Click or with its copy of Click, so no type of Click is named here.
     """
@@ -48,7 +48,7 @@ class _Commands(CommandGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         names: dict[str, Any] = dict.fromkeys(_COMMANDS)
-        self.commands = names  # which a misspelt command is compared with
+        self.commands = names  # for "Did you mean" after a misspelt command
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(_COMMANDS)
@@ -106,7 +106,7 @@ def _take_options(
 
 @cache
 def _build_command() -> Callable[..., Any]:
-    """Build the commands. Where one process runs many, they are not built for each again."""
+    """Build the commands once; tests run many commands in one process."""
     return typer.main.get_command(app)
 
 
@@ -123,7 +123,7 @@ def main() -> None:
     except OSError as error:
         fail(1, "OSError", explain_os_error(error))
     except SystemExit as left:
-        # The parser ends so, without a word, where nobody reads the output.
+        # The parser exits silently when the output is closed.
         if isinstance(left.__context__, BrokenPipeError):
             fail(1, "OSError", explain_os_error(left.__context__))
         raise

@@ -13,36 +13,36 @@ from typer.core import TyperGroup
 
 
 class CommandGroup(TyperGroup):
-    """A group of commands, which prints its help where no command is given."""
+    """A group of commands that prints its help when run without a command."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments; none stand for --help."""
+        """Parse the arguments; without any, show the help."""
         return super().parse_args(ctx, args or ["--help"])
 
 
 SpecArgument = Annotated[Path, typer.Argument(help="Spec file (TOML).", metavar="SPEC")]
 
 PlanOption = Annotated[
-    Path | None, typer.Option("--plan", help="Use this plan file instead of designing anew.")
+    Path | None, typer.Option("--plan", help="Use this plan file instead of designing a plan.")
 ]
 
 KeyOption = Annotated[
     str | None,
     typer.Option(
         "--key",
-        help="Name of the release. The same key again finishes or finds the same release.",
+        help="Name of the release. Running with the same key again finishes the same release.",
     ),
 ]
 
 
 def read_amount(text: str) -> Fraction:
-    """Read an amount of rho exactly as it is written."""
+    """Read an amount of rho exactly as written."""
     try:
         number = float(text)
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is not a valid float.") from None
+        raise typer.BadParameter(f"{text!r} is not a number.") from None
     if not 0 < number < math.inf:
-        raise typer.BadParameter(f"{text!r} must be a finite number greater than zero.")
+        raise typer.BadParameter(f"{text!r} must be a finite number above zero.")
     return Fraction(Decimal(text))
 
 
@@ -56,31 +56,29 @@ CoveredByOption = Annotated[
 
 AgainOption = Annotated[
     bool,
-    typer.Option("--again", help="Pay for another draw of a plan that was released before."),
+    typer.Option("--again", help="Pay for another draw of a plan that was already released."),
 ]
 
 ReplaceOption = Annotated[
     bool,
     typer.Option(
         "--replace",
-        help="Keep the earlier release in [output] under another name; needs a [ledger].",
+        help="Rename the earlier release in [output] and write the new one. Needs a [ledger].",
     ),
 ]
 
 ConfidenceOption = Annotated[
-    float, typer.Option("--confidence", help="The confidence of the intervals.")
+    float, typer.Option("--confidence", help="Confidence of the intervals.")
 ]
 
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 
 JsonOption = Annotated[
-    bool, typer.Option("--json", help="Print one JSON object instead; errors are JSON too.")
+    bool, typer.Option("--json", help="Print one JSON object instead. Errors are JSON, too.")
 ]
 
-VerboseOption = Annotated[
-    bool, typer.Option("--verbose", help="Log what is done on the standard error.")
-]
+VerboseOption = Annotated[bool, typer.Option("--verbose", help="Log progress on standard error.")]
 
 FullOption = Annotated[
-    bool, typer.Option("--full", help="Also print the details: what is counted, bounds, rules.")
+    bool, typer.Option("--full", help="Also print the proven lower bound and the counts needed.")
 ]

@@ -47,7 +47,7 @@ def summarise_ledger(
         facts.append(("noise", "any" if budget.any_noise else "discrete Gaussian only"))
     if budget.bound_unit is not None:
         facts.append(("unit", _make_printable(str(budget.bound_unit))))
-    headings = ["no.", "time (UTC)", "rho", "state", "what", "key", "plan", "output"]
+    headings = ["no.", "time (UTC)", "rho", "state", "what", "key", "plan", "folder"]
     charges = [_list_cells(entry, stages.get(entry.id)) for entry in entries]
     if not {entry.bound_unit for entry in entries} <= {budget.bound_unit}:
         headings.append("unit")

@@ -39,8 +39,9 @@ from tests.helpers.command_line import (
 CANARY = re.compile(rf"{WORD}|{NUMBER}|{NUMBER:,}|7\.316|7\.32e|7\.3e\+|7e\+09")
 
 REMEDY = re.compile(
-    r"(?i)\b(add|at least|at line|check|choose|convert|count|design|did you mean|expects?|give|keep"
-    r"|known|leave|list|make|must|name|raise|remove|rename|restore|round|should|split|try|use|write"
+    r"(?i)\b(add|at least|at line|check|change|choose|convert|correct|create|count|design"
+    r"|did you mean|expects?|give|keep|known|leave|list|make|must|name|raise"
+    r"|remove|rename|restore|round|should|split|try|use|write"
     r"|does not fit|does not broadcast to the group's shape|columns for [0-9]+ cells|is missing"
     r"|is needed|is not a number or an array|no such spec file|would overflow)\b"
 )
@@ -74,12 +75,12 @@ def case(name: str, old: str, new: str, *says: str, code: int = 2) -> Any:
 DATA, SEX, AGE, INC = '[data]\npath = "people/"', '["1", "2"]', "[0, 5]", "[0, 10, 50]"
 ASKED, PREFIX, TOTAL, BUDGET = '"identity"', '"prefix"', "std = 3.0", 'path = "budget.db"'
 QUERIES = SPEC[SPEC.index("[[query]]") : SPEC.index("[ledger]")]
-UNIT, ONE = "unit = { records = 1 }", "such as { records = 1 } if each row is another person"
+UNIT, ONE = "unit = { records = 1 }", "Write { records = 1 } if every row is a different person"
 OUTPUT, LEDGER = '[output]\npath = "release/"', '[ledger]\npath = "budget.db"\nrho = 100.0'
 
 TOML = [
     case("syntax", "AGE = {", "AGE = = {", "TOML", "line 10"),
-    case("decimal comma", TOTAL, "std = 30,5", "TOML", "line 27, column 9; numbers have a decimal"),
+    case("decimal comma", TOTAL, "std = 30,5", "TOML", "line 27, column 9 (numbers need a decimal"),
     case("key twice", TOTAL, TOTAL + "\nstd = 4.0", "TOML", "line 28"),
     case("section twice", "[output]", "[domain]\n[output]", "TOML", "twice", "line"),
     case("attribute twice", "AGE = {", "SEX = {", "TOML", "line 10"),
@@ -120,12 +121,12 @@ DATA_KEYS = [
 ]  # fmt: skip
 
 UNITS = [
-    case("no unit", UNIT, "rho = 1.0", "[privacy] unit is missing, and nothing is assumed", ONE),
+    case("no unit", UNIT, "rho = 1.0", "[privacy] unit is missing. Write", ONE),
     case("no privacy", f"[privacy]\n{UNIT}\n", "", "[privacy] unit is missing", ONE),
-    case("undecided unit", UNIT, 'unit = "?"', "[privacy] unit is not decided yet", ONE),
+    case("undecided unit", UNIT, 'unit = "?"', "[privacy] unit is still open", ONE),
     case("unit a number", UNIT, "unit = 3", "[privacy] unit = 3 must be a table", ONE),
     case("unit a text", UNIT, 'unit = "person"', "[privacy] unit = 'person' must be a table", ONE),
-    case("unit empty", UNIT, "unit = {}", "does not say how many records; write { records = 3 }"),
+    case("unit empty", UNIT, "unit = {}", "does not say how many records: write { records = 3 }"),
     *(
         case(f"records {n}", "records = 1", f"records = {n}", "[privacy] unit", shown)
         for n, shown in [
@@ -177,8 +178,8 @@ DOMAIN = [
     case("edge a string", INC, '[0, "10"]', "'INC'", "'10'"),
     case("edge a boolean", INC, "[false, true]", "'INC'", "False"),
     case("attribute without a name", "AGE = {", '"" = {', "[domain]", "''"),
-    case("attribute named as a key", "AGE = {", "moe = {", "[domain]", "'moe'", "rename"),
-    case("attribute named as a result", "AGE = {", "lower = {", "[domain]", "'lower'", "rename"),
+    case("attribute named as a key", "AGE = {", "moe = {", "[domain]", "'moe'", "Rename"),
+    case("attribute named as a result", "AGE = {", "lower = {", "[domain]", "'lower'", "Rename"),
 ]  # fmt: skip
 
 HUGE = [
@@ -209,7 +210,7 @@ QUERY = [
     case("unknown attribute", "SEX = " + ASKED, "SXE = " + ASKED, "'ages'", "SXE", "'SEX'"),
     case("sum of no measure", ASKED, '"sum"', "'ages': SEX: \"sum\"", "SEX = { measure = [low,"),
     case("mean", ASKED, '"mean"', "'ages'", "SEX", 'fitplug estimate "a / b"'),
-    case("target in quotes", TOTAL, 'moe = "30"', "'total': moe = '30' is", "remove the quotes"),
+    case("target in quotes", TOTAL, 'moe = "30"', "'total': moe = '30' is", "Remove the quotes"),
     case("unknown kind", ASKED, '"identify"', "'ages'", "SEX", "'identify'", "'identity'"),
     case("kind a number", ASKED, "5", "'ages'", "SEX"),
     case("kind a boolean", ASKED, "true", "'ages'", "SEX"),
@@ -234,7 +235,7 @@ QUERY = [
     case("range of strings", PREFIX, '{ ranges = [["0", "3"]] }', "'ages'", "AGE", "'0'"),
     case("range between edges", "INC = " + ASKED, "INC = { ranges = [[0, 11]] }", "'income'", "11"),
     case("no bin", "INC = " + ASKED, "INC = { ranges = [[10, 10]] }", "'income'", "[10, 10]"),
-    case("name used twice", '"income"', '"ages"', "'ages'", "own name"),
+    case("name used twice", '"income"', '"ages"', "'ages'", "different name"),
     case("name empty", '"total"', '""', "name", "''"),
     case("name blank", '"total"', '" "', "name", "' '"),
     case("name a number", '"total"', "5", "name", "5"),
@@ -766,7 +767,7 @@ def test_the_number_of_records_refuses_nothing(ready):
 def test_wrong_counts_that_are_sealed(ready, change, says):
     unsealed = (ready / "counts.npz").read_bytes()
     edit(ready / "counts.npz", change)
-    refused(ready, *release(ready), says=("counts.npz", "edited after they were counted"))
+    refused(ready, *release(ready), says=("counts.npz", "the counts were edited"))
     (ready / "counts.npz").write_bytes(unsealed)
     edit(ready / "counts.npz", change, seal=True)
     refused(ready, *release(ready), says=("counts.npz", *says))
@@ -886,7 +887,7 @@ def test_a_damaged_ledger_is_not_begun_anew(tmp_path, damage):
     ledger = tmp_path / "budget.db"
     fp.Ledger(ledger, rho=100.0).charge(99.0, what="an earlier release")
     ledger.write_bytes(damage(ledger.read_bytes()))
-    refused(tmp_path, "run", spec, says=("budget.db", "restore"))
+    refused(tmp_path, "run", spec, says=("budget.db", "Restore"))
 
 
 # --- what rows hold ---------------------------------------------------------------------------

@@ -59,7 +59,9 @@ class TestLevels:
     def test_what_does_not_nest_is_refused(self):
         with pytest.raises(fp.DomainError, match="do not nest with the levels state"):
             self.TREE.with_level("new", {code: code[-1] for code in TRACTS})
-        with pytest.raises(fp.DomainError, match="12 of 12 leaves have no new, such as '0100110'"):
+        with pytest.raises(
+            fp.DomainError, match="12 of 12 leaves have no new, for example '0100110'"
+        ):
             self.TREE.with_level("new", {})
 
     @given(st.lists(st.integers(0, 2), min_size=12, max_size=12))
@@ -148,7 +150,7 @@ def test_a_level_of_regions_that_are_not_contiguous(place):
     (place / "codes.txt").write_text("\n".join(TRACTS))
     flat = "GEOID = { categories = 'codes.txt', crosswalk = { region = 'r.csv' } }"
     # Counties of plain categories are no nodes: the crosswalk has the codes themselves.
-    refused(place, flat, '"region"', "r.csv: line 2: the code is no value of GEOID")
+    refused(place, flat, '"region"', "r.csv: line 2: the code is not a value of GEOID")
     tracts = [(code, dict(regions)[code[:5]]) for code in TRACTS]
     pq.write_table(pa.table(dict(zip(("code", "region"), zip(*tracts, strict=True), strict=True))),
                    place / "r.parquet")  # fmt: skip
@@ -193,18 +195,18 @@ def test_rows_written_in_the_spec(place):
 
 
 BAD = {
-    "code,region\n0100110,a\nZEBRACANARY,a\n": "line 3: the code is no value of GEOID",
-    "code,region\n0100110,\n": "line 2: there is no value in column 2",
-    "code,region\n,a\n": "line 2: there is no value in column 1",
+    "code,region\n0100110,a\nZEBRACANARY,a\n": "line 3: the code is not a value of GEOID",
+    "code,region\n0100110,\n": "line 2: column 2 is empty",
+    "code,region\n,a\n": "line 2: column 1 is empty",
     "code,region\n0100110, a\n": "line 2: the value in column 2 has blanks around it",
-    "0100110,a\n0100111,b\n": "the first line must name the columns, such as GEOID,region",
-    "a,b,ZEBRACANARY\n1,2,3\n": "which of the file's 3 columns have the codes of GEOID",
-    "a\n1\n": "which of the file's 1 columns",
-    "a,a\n1,2\n": "which of the file's 2 columns",
+    "0100110,a\n0100111,b\n": "the first line must name the columns, for example GEOID,region",
+    "a,b,ZEBRACANARY\n1,2,3\n": "cannot tell which of the 3 columns have the codes of GEOID",
+    "a\n1\n": "cannot tell which of the 1 columns",
+    "a,a\n1,2\n": "cannot tell which of the 2 columns",
     "code,region\n01, \t\n": "line 2: the value in column 2 has blanks",
     "code,region\n01,\x1f\n": "line 2: the value in column 2 has blanks",
     "": "the crosswalk is empty",
-    "code,region\n": "there is nothing in column 1",
+    "code,region\n": "column 1 is empty",
 }
 
 
@@ -220,8 +222,8 @@ def test_what_is_wrong_with_a_file(place, content):
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("01,a\n02001,b\n", "3 of the 12 leaves of GEOID are in no region"),
-        ("01,a\n02,b\n01001,b\n", "regions share a leaf, so that they make no level"),
+        ("01,a\n02001,b\n", "3 of the 12 leaves of GEOID have no region"),
+        ("01,a\n02,b\n01001,b\n", "regions overlap, so they cannot be a level"),
         ("01,a\n02001,a\n02003,ZEBRACANARY\n", "do not nest with the levels"),
     ],
 )
@@ -234,7 +236,7 @@ def test_what_makes_no_level(place, content, says):
 
 def test_a_region_with_the_label_of_other_codes(place):
     (place / "r.csv").write_text("code,region\n02,a\n01001,02\n")
-    says = r"r.csv: line 3: the region's label is both a value of GEOID and a row of others"
+    says = r"r.csv: line 3: GEOID has a value with the region's label"
     refused(place, f"GEOID = {{ {PREFIX} }}", '{ crosswalk = "r.csv" }', says)
     (place / "r.csv").write_text("code,region\n02,02\n01001,b\n")
     spec(place, f"GEOID = {{ {PREFIX} }}", '{ crosswalk = "r.csv" }')
@@ -243,17 +245,17 @@ def test_a_region_with_the_label_of_other_codes(place):
 @pytest.mark.parametrize(
     ("walk", "says"),
     [
-        ("'r.csv'", "crosswalk must name the levels that regions make"),
-        ("{}", "crosswalk must name the levels"),
-        ("{ file = 'r.csv' }", "crosswalk must name the levels"),
+        ("'r.csv'", "crosswalk must map each new level to a file"),
+        ("{}", "crosswalk must map each new level"),
+        ("{ file = 'r.csv' }", "crosswalk must map each new level"),
         ("{ state = 'r.csv' }", "level 'state' is named twice"),
         ("{ total = 'r.csv' }", "name of a kind of query"),
         ("{ new = 3 }", "crosswalk must be the path of a file"),
         ("{ new = { file = 'r.csv', leef = 'x' } }", "Did you mean 'leaf'"),
-        ("{ new = { file = 'r.csv', leaf = 3 } }", "leaf must be a text"),
-        ("{ new = { file = 'r.csv', leaf = 'a', region = 'a' } }", "must be two columns"),
+        ("{ new = { file = 'r.csv', leaf = 3 } }", "leaf must be a string"),
+        ("{ new = { file = 'r.csv', leaf = 'a', region = 'a' } }", "must be different columns"),
         ("{ new = { file = 'r.csv', leaf = 'x', region = 'b' } }", "no column 'x'"),
-        ("{ new = 'none.csv' }", "there is no such crosswalk"),
+        ("{ new = 'none.csv' }", "no such crosswalk"),
     ],
 )
 def test_what_is_wrong_with_an_entry(place, walk, says):
@@ -340,10 +342,10 @@ class TestEstimate:
     @pytest.mark.parametrize(
         ("content", "options", "says"),
         [
-            ("GEOID,z\nZEBRACANARY,a\n", [], "line 2: the code is no value of GEOID"),
-            ("x,z\n01,a\n", [], "which attribute's codes are in the file"),
-            ("GEOID,SEX\n01,a\n", [], "which attribute's codes are in the file"),
-            ("GEOID,a,b\n01,a,b\n", [], "which of the file's 3 columns"),
+            ("GEOID,z\nZEBRACANARY,a\n", [], "line 2: the code is not a value of GEOID"),
+            ("x,z\n01,a\n", [], "cannot tell which attribute the codes belong to"),
+            ("GEOID,SEX\n01,a\n", [], "cannot tell which attribute the codes belong to"),
+            ("GEOID,a,b\n01,a,b\n", [], "cannot tell which of the 3 columns"),
             ("x,z\n01,a\n", ["--attribute", "GEOIT"], "Did you mean 'GEOID'"),
             ("GEOID,z\n01,a\n", ["--region", "y"], "no column 'y'"),
             ("GEOID,z\n01,a\n", ["sexes"], "none of its groups has the attribute 'GEOID'"),
@@ -361,7 +363,7 @@ class TestEstimate:
     def test_an_attribute_that_groups_do_not_have(self, blocks, tmp_path):
         place, _, _ = blocks
         ran = fitplug("estimate", place / "out", "sexes", "--by", "GEOID")
-        assert "expression 'sexes': none of its groups has the attribute 'GEOID'; use" in ran.err
+        assert "expression 'sexes': none of its groups has the attribute 'GEOID'. Use" in ran.err
         (tmp_path / "e.csv").write_text("name,expression\nx,sexes\n")
         ran = fitplug("estimate", place / "out", "--from", tmp_path / "e.csv", "--by", "GEOID")
         assert "sexes" not in ran.err
@@ -370,8 +372,8 @@ class TestEstimate:
         answers = np.zeros(2, dtype=np.int64)
         fp.Release(plan=plan, answers=answers, rho=plan.rho).save(tmp_path / "out")
         ran = fitplug("estimate", tmp_path / "out", "SEX", "--by", "AGE")
-        assert "no group of this release has the attribute 'AGE'; choose for --by" in ran.err
-        assert ran.err.endswith("one that a group has: 'SEX'\n")
+        assert "no group of this release has the attribute 'AGE'. Attributes for --by" in ran.err
+        assert ran.err.endswith(": 'SEX'\n")
 
     def test_columns_by_name(self, blocks):
         place, _, x = blocks
@@ -382,7 +384,7 @@ class TestEstimate:
         assert values == pytest.approx([x[:6].sum().sum(), x[6:].sum().sum()], abs=1e-6)
         ran = fitplug("estimate", place / "out", "tracts", "--leaf", "FIPS")
         assert ran.code == 2
-        assert "give --by FILE too" in ran.err
+        assert "Add --by FILE" in ran.err
 
     def test_each_value_of_an_attribute(self, blocks):
         place, release, x = blocks
@@ -421,8 +423,8 @@ class TestEstimate:
     @pytest.mark.parametrize(
         ("options", "says"),
         [
-            (["--by", "countie"], "neither an attribute .* Did you mean 'county'"),
-            (["--by", "SEX", "--leaf", "x"], "describe a file, and --by names 'SEX'"),
+            (["--by", "countie"], "not an attribute .* Did you mean 'county'"),
+            (["--by", "SEX", "--leaf", "x"], "describe a file, but --by names 'SEX'"),
             (["--by", "none.csv"], "no such crosswalk"),
         ],
     )
@@ -441,4 +443,4 @@ class TestEstimate:
         fp.Release(plan=plan, answers=answers, rho=plan.rho).save(tmp_path / "out")
         ran = fitplug("estimate", tmp_path / "out", "both", "--by", "top")
         assert ran.code == 2
-        assert "'top' is a level of 'x', 'y'; give a crosswalk" in ran.err
+        assert "'top' is a level of 'x', 'y'. Use a crosswalk" in ran.err

@@ -40,7 +40,7 @@ def test_a_dry_run_reads_no_row_and_writes_nothing(
     assert (ran.code, ran.err) == (0, "")
     lines = dict(line.split(None, 1) for line in ran.out.splitlines())
     assert lines["files"].strip() == "2 Parquet"
-    assert "about 800, by the files' footers" in ran.out
+    assert "about 800 (from the files' footers)" in ran.out
     assert " on " in lines["tasks"]
     assert lines["memory"].startswith("about ")
     assert tree(tmp_path) == before
@@ -52,7 +52,7 @@ def test_a_dry_run_of_csv_knows_no_rows(tmp_path: Path) -> None:
     ran = fitplug("count", spec, "--dry-run")
     assert ran.code == 0
     assert "1 CSV" in ran.out
-    assert "not known before they are read" in ran.out
+    assert "unknown before reading" in ran.out
 
 
 def test_a_dry_run_finds_what_is_wrong(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_tables_of_lakes_and_columns_that_files_lack(tmp_path: Path) -> None:
     spec.write_text(SPEC.replace('"people/"', '"people/"\nversion = 3'))
     ran = fitplug("count", spec, "--dry-run")
     assert ran.code == 2
-    assert '[data] version is for tables: add table = "delta"' in ran.err
+    assert '[data] version needs table = "delta"' in ran.err
     pq.write_table(first.drop_columns(["SEX"]), tmp_path / "people" / "c.parquet")
     spec.write_text(SPEC)
     assert "has no column 'SEX'" in fitplug("count", spec, "--dry-run").err

@@ -56,8 +56,8 @@ GOLDEN = """\
  2 * people - people[age = 2]                 550.0    21.2    41.6   508.4   591.6
  people[sex = 1, age = 0] - people[sex = 2]  -100.0    10.0    19.6  -119.6   -80.4
  people[sex = 1] / people (approximate)      0.5000  0.0204  0.0401  0.4599  0.5401
-each interval at 95% confidence; the std is that of the noise
-approximate: ratios, whose std is that of the delta method
+Each interval holds at 95% confidence.
+approximate: the std of a ratio is computed by the delta method
 """
 
 
@@ -161,14 +161,14 @@ def test_a_line_may_be_an_expression_alone(out, tmp_path):
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("name,what\na,total\n", "first line of the table must be: name,expression"),
-        ("name,expression\na,total\na,pyramid\n", "line 3: its name has another expression"),
+        ("name,what\na,total\n", "first line must be: name,expression"),
+        ("name,expression\na,total\na,pyramid\n", "line 3: the name is already used"),
         ("name,expression\na,\n", "line 2 has no expression"),
         (
             "name,expression\na,totel\n",
-            "line 2 is not an expression on this release: it is wrong from column 1",
+            "line 2 is not a valid expression on this release: error at column 1",
         ),
-        ("name,expression\n", "nothing to estimate"),
+        ("name,expression\n", "Nothing to estimate"),
     ],
 )
 def test_bad_tables(out, tmp_path, content, says):
@@ -183,11 +183,11 @@ def test_bad_tables(out, tmp_path, content, says):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ([], "nothing to estimate"),
+        ([], "Nothing to estimate"),
         (["totel"], "Did you mean 'total'"),
         (["pyramid[age<=17]"], "age has no value '17'. Its values are 0 to 5"),
         (["total", "--confidence", "1.5"], "confidence = 1.5"),
-        (["--from", "nowhere.csv"], "nowhere.csv: there is no such file"),
+        (["--from", "nowhere.csv"], "nowhere.csv: no such file"),
     ],
 )
 def test_bad_arguments(out, arguments, says):
@@ -227,7 +227,7 @@ class TestFiles:
         path = tmp_path / "e.csv"
         ran = fitplug("estimate", out, *ASKED, "--output", path, "--confidence", "0.9")
         assert (ran.code, ran.out) == (0, "")
-        assert ran.err == f"3 estimates written: {path}\n"
+        assert ran.err == f"3 estimates written to {path}\n"
         found = pd.read_csv(path)
         assert list(found) == ["name", "expression", *RESULT_COLUMNS, "approximate"]
         joint = people.release().estimate_all(ASKED)
@@ -257,9 +257,9 @@ class TestFiles:
     @pytest.mark.parametrize(
         ("name", "says"),
         [
-            ("e.txt", "as CSV or Parquet; end it in .csv"),
-            ("none/e.csv", "there is no such folder"),
-            (".csv/", "end it in .csv|cannot be written"),
+            ("e.txt", "as CSV or Parquet. Use a name that ends in .csv"),
+            ("none/e.csv", "no such folder"),
+            (".csv/", "ends in .csv|cannot be written"),
         ],
     )
     def test_where_nothing_can_be_written(self, out, tmp_path, name, says):
@@ -273,7 +273,7 @@ class TestFiles:
         path.write_text("name,age\nAnn,3\n")
         ran = fitplug("estimate", out, "total", "--output", path)
         assert ran.code == 2
-        assert "holds something else" in ran.err
+        assert "already exists with other content" in ran.err
         assert path.read_text() == "name,age\nAnn,3\n"
         path.unlink()
         for suffix in ("csv", "parquet"):
@@ -330,10 +330,10 @@ class TestFiles:
         (tmp_path / "people.txt").write_text("Ann Smith: ZEBRACANARY 7\n")
         ran = fitplug("estimate", out, "--from", tmp_path / "people.txt")
         assert ran.code == 2
-        assert "people.txt: line 1 is not an expression on this release" in ran.err
+        assert "people.txt: line 1 is not a valid expression on this release" in ran.err
         assert "ZEBRA" not in ran.err
         assert "Ann" not in ran.err
         (tmp_path / "people.csv").write_text('name,expression\n"ZEBRACANARY,7\n')
         ran = fitplug("estimate", out, "--from", tmp_path / "people.csv")
-        assert re.search(r"people.csv: line 2 or before it is not CSV", ran.err)
+        assert re.search(r"people.csv: not valid CSV at line 2 or before", ran.err)
         assert "ZEBRA" not in ran.err

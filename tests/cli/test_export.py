@@ -53,7 +53,7 @@ def test_a_folder_on_disk_is_enough(stored, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--format", "xlsx"], "--format xlsx is unknown. Give sdmx-csv or frictionless."),
+        (["--format", "xlsx"], "Unknown --format 'xlsx'. Use sdmx-csv or frictionless."),
         (["--format", "sdmx-csv"], "belong to an agency. Give its identifier as --agency."),
         (["--format", "sdmx-csv", "--agency", "1 2"], "is no identifier of SDMX"),
         (["--format", "frictionless", "--agency", "X"], "need --format sdmx-csv"),

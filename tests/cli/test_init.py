@@ -56,7 +56,7 @@ def test_names_and_types_and_no_value(tmp_path, kind):
     said = tomllib.loads(text)
     assert said["data"]["path"] == data
     assert said["domain"] == {}
-    assert "A column that identifies persons belongs in [data] person" in text
+    assert "A column that identifies people belongs in [data] person" in text
     about = text.partition("[about]")[2]
     assert re.findall("(?m)^# ([a-z_]+) = ", about) == list(AboutSection.model_fields)
     for name in table.column_names:
@@ -64,14 +64,11 @@ def test_names_and_types_and_no_value(tmp_path, kind):
     assert ("# state = ...  # folder" in text) == (kind == "hive")
     undecided = fitplug("run", "release.toml", cwd=tmp_path)
     assert undecided.returncode == 2
-    assert (
-        "release.toml: [privacy] unit is not decided yet: write unit = { records"
-        in undecided.stderr
-    )
+    assert "release.toml: [privacy] unit is still open. Write { records" in undecided.stderr
     (tmp_path / "release.toml").write_text(text.replace('"?"', "{ records = 1 }"))
     ran = fitplug("run", "release.toml", cwd=tmp_path)
     assert ran.returncode == 2
-    assert "[domain] is empty; write what values" in ran.stderr
+    assert "[domain] is empty. List each attribute" in ran.stderr
     assert not (tmp_path / "budget.db").exists()
 
 
@@ -114,7 +111,7 @@ def test_codes_are_as_the_columns_have_them(tmp_path):
         "c": {"integers": [0, 9]},
         "d": {"codebook": "c.json"},
     }
-    assert "# e = ...  # in c.json, but " in text
+    assert "# e = ...  # its values in c.json cannot" in text
     assert load_spec(tmp_path / "release.toml").workload.domain["d"].size == 20
 
 

@@ -18,7 +18,7 @@ from tests.helpers.command_line import SPEC, Ran, fitplug, make, names
 
 DIGEST = "ab" * 32
 COLUMNS = [
-    *("id", "time", "rho", "rho_exact", "what", "key", "plan_digest", "output"),
+    *("id", "time", "rho", "rho_exact", "what", "key", "plan_digest", "folder"),
     *("covered_by", "profile", "state", "state_time", "answers", "counts", "unit"),
     *("noise_std", "noise_answers"),
 ]
@@ -62,7 +62,7 @@ class TestInit:
         fp.Ledger(path).charge(0.25, what="x")
         ran = fitplug("ledger", "init", path, "--rho", "1")
         assert ran.code == 0
-        assert "0.25 of it spent already" in ran.out
+        assert "0.25 already spent" in ran.out
         refused(fitplug("ledger", "init", path, "--rho", "2"), 1, str(path), "1.0", "not 2")
         assert fp.Ledger(path).spent == 0.25
 
@@ -96,7 +96,7 @@ class TestShow:
             assert words in ran.out
         assert "remaining     rho = 0.416666" in ran.out
         assert "unit          one record added or removed" in ran.out
-        assert len(ran.out.splitlines()) == 4 + 1 + 2
+        assert len(ran.out.splitlines()) == 4 + 1 + 5
 
     def test_epsilon_where_the_budget_is_in_it(self, path):
         noise = DiscreteNoise(1e6, 10)
@@ -128,13 +128,13 @@ class TestShow:
         first, second = said["entries"]
         assert (first["what"], first["key"]) == (ledger.entries()[0].what, "k")
         assert first["plan_digest"] == DIGEST
-        assert (second["id"], second["output"]) == (2, "/out/release")
+        assert (second["id"], second["folder"]) == (2, "/out/release")
         assert Fraction(second["rho_exact"]) == Fraction(1, 3)
         assert said["unit"] == first["unit"] == {"records": 1}
 
     def test_nothing_yet(self, path):
         fp.Ledger(path, rho=1.0)
-        assert "Nothing was charged yet" in fitplug("ledger", "show", path).out
+        assert "Nothing has been charged yet" in fitplug("ledger", "show", path).out
 
 
 class TestExport:
@@ -146,7 +146,7 @@ class TestExport:
         assert list(rows[0]) == COLUMNS
         assert [row["what"] for row in rows] == [e.what for e in ledger.entries()]
         assert [Fraction(row["rho_exact"]) for row in rows] == [Fraction(1, 4), Fraction(1, 3)]
-        assert rows[0]["output"] == rows[0]["covered_by"] == ""
+        assert rows[0]["folder"] == rows[0]["covered_by"] == ""
         assert [json.loads(row["unit"]) for row in rows] == [{"records": 1}] * 2
 
     def test_amounts_with_more_digits_than_python_prints(self, path):
@@ -161,7 +161,7 @@ class TestExport:
 @pytest.mark.parametrize("command", [["show"], ["show", "--json"], ["show", "--csv"]])
 def test_what_is_no_ledger(path, command):
     arguments = ["ledger", command[0], path, *command[1:]]
-    refused(fitplug(*arguments), 2, str(path), "there is no such ledger; check the path")
+    refused(fitplug(*arguments), 2, str(path), "no such ledger. Check the path")
     assert names(path.parent) == set()
     path.write_bytes(b"something else" * 100)
     refused(fitplug(*arguments), 1, str(path), "not a SQLite database")
@@ -181,7 +181,7 @@ class TestCharging:
         before = (tmp_path / "release" / "release.json").read_bytes()
         ran = fitplug("run", spec, "--key", "2024")
         assert (ran.code, ran.err) == (0, "")
-        assert f"done already, nothing was charged or drawn: {tmp_path / 'release'}" in ran.out
+        assert f"release       {tmp_path / 'release'}" in ran.out
         assert (tmp_path / "release" / "release.json").read_bytes() == before
         assert len(fp.Ledger(tmp_path / "budget.db").entries()) == 1
 
@@ -222,7 +222,7 @@ class TestCharging:
         men.write_text(women.replace("[[1, 0]]", "[[0, 1]]").replace("release/", "men/"))
         ran = fitplug("run", men, "--covered-by", "women")
         assert (ran.code, ran.err) == (0, "")
-        assert "covered by the charge 1," in ran.out
+        assert "covered by charge 1," in ran.out
         record = json.loads((tmp_path / "men" / "release.json").read_text())
         assert record["rho_charged"] == 0 < record["rho"]
         one, two = fp.Ledger(tmp_path / "budget.db").entries()

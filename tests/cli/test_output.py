@@ -90,7 +90,7 @@ def test_quiet_errors(tmp_path):
     assert done.stdout == ""
     error = json.loads(done.stderr)["error"]
     assert (error["code"], error["kind"]) == (2, "SpecError")
-    assert "none.toml: there is no such spec file" in error["message"]
+    assert "none.toml: no such spec file" in error["message"]
 
 
 def test_usage_errors_are_json_too(tmp_path):

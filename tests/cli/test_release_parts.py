@@ -27,7 +27,7 @@ def test_run_and_run_again(tmp_path):
     assert {"plan.npz", "review.yaml", "review.md", "answers", "tables.json"} <= names(folder)
     again = fitplug("run", root / "spec.toml", "--key", "2026")
     assert again.code == 0, again.err
-    assert "done already" in again.out
+    assert "already done" in again.out
     assert len(fp.Ledger(root / "budget.db").entries()) == 1
     total = truth().marginal(("SEX",)).sum()
     assert abs(release.estimate("total").value - total) < 6 * 3.0
@@ -76,7 +76,7 @@ def test_on_a_cluster(tmp_path):
             [],
             "parts = false",
         ),
-        (PARTS.replace('"release/"', '"memory://x"'), ["--replace"], "--replace is not for"),
+        (PARTS.replace('"release/"', '"memory://x"'), ["--replace"], "--replace cannot rename"),
         (
             PARTS.replace('path = "release/"', 'path = "ftp://host/x"'),
             [],

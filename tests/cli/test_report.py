@@ -175,31 +175,31 @@ def test_what_is_asked_and_got(told, shown):
         low, _, high = stds.rpartition(" to ")
         assert close(high, math.sqrt(variances.max()))
         assert not low or close(low, math.sqrt(variances.min()))
-        assert float(used.removesuffix(" %")) == pytest.approx(100 * of_target.max(), abs=0.06)
+        assert float(used.removesuffix("%")) == pytest.approx(100 * of_target.max(), abs=0.06)
         assert int(held.replace(",", "")) == int((of_target >= 0.999).sum())
 
 
 def test_prices_on_the_page(told, shown):
     plan = told.plan
-    found = [t[1:] for t in shown.tables if "price" in t[0]]
+    found = [t[1:] for t in shown.tables if "share of rho" in t[0]]
     if plan.objective.weight:
         assert not found
         return
     exact = prices(plan)
     for name, price, saves in found[0]:
-        assert float(price.removesuffix(" %")) == pytest.approx(100 * exact[name], abs=0.06)
+        assert float(price.removesuffix("%")) == pytest.approx(100 * exact[name], abs=0.06)
         most = 100 * (1 - RELAXED ** (-2 * exact[name]))
-        assert float(saves.removesuffix(" %")) == pytest.approx(most, abs=0.06)
+        assert float(saves.removesuffix("%")) == pytest.approx(most, abs=0.06)
 
 
 def test_usual_mechanisms_on_the_page(told, shown):
     plan = told.plan
     cost = plan.privacy_cost / plan.structure.changes  # of one record, as a mechanism's is
     own = {
-        "IP": lambda: baselines.input_perturbation(plan.workload, cost),
-        "GM": lambda: baselines.gaussian(plan.workload, cost),
-        "HM": lambda: baselines.hierarchical(plan.workload, cost),
-        "CA": lambda: baselines.matrix_mechanism(plan.workload, cost),
+        "independent noise per cell": lambda: baselines.input_perturbation(plan.workload, cost),
+        "Gaussian mechanism, equal noise": lambda: baselines.gaussian(plan.workload, cost),
+        "hierarchical mechanism": lambda: baselines.hierarchical(plan.workload, cost),
+        "matrix mechanism": lambda: baselines.matrix_mechanism(plan.workload, cost),
     }
     rows = {row[0]: row for row in shown.table("mechanism")}
     assert len(rows) == 6
@@ -208,12 +208,12 @@ def test_usual_mechanisms_on_the_page(told, shown):
         needs = max(
             (variances[g] / (plan.scale * plan.targets[g])).max() for g in plan.workload.names
         )
-        assert close(rows[name][2], needs, 3)
+        assert close(rows[name][1], needs, 3)
     if not plan.objective.weight:
         weighted = baselines.matrix_mechanism(plan.workload, cost, weights="inverse_squared")
         needs = max((weighted[g] / (plan.scale * plan.targets[g])).max() for g in weighted)
-        assert close(rows["wCA-I"][2], needs, 3)
-        factors = [float(row[2].replace(",", "")) for row in rows.values()]
+        assert close(rows["matrix mechanism, weights 1/target^2"][1], needs, 3)
+        factors = [float(row[1].replace(",", "")) for row in rows.values()]
         assert min(factors) > 0.999  # none is below the optimum
 
 
@@ -271,14 +271,14 @@ def test_nothing_is_said_in_the_cost_of_single_records_where_these_are_apart(uni
     assert not Page(page).open
     for text in (printed, " ".join(page.split())):
         assert f"Counting will keep at most 3 rows per person{plan.bound_unit.apart}, and" in text
-        assert "is the rho of another plan" in text
+        assert "change the unit of privacy" in text
         assert "not computed for this unit of privacy" in text
         assert "(this plan)" not in text
-        assert "Hardly anything is left" not in text
-    assert "for one person in this unit" in text
+        assert "too small for further counts" not in text
+    assert "rho of zCDP, for one person" in text
     apart = plan.bound_unit.apart
-    assert f"differ by all records of one person, at most 3{apart}. Who sees" in text
-    assert "for one person in the unit of privacy, rounded up" in text
+    assert f"differ by all rows of one person, at most 3{apart}. A release" in text
+    assert "for one person, rounded up" in text
     record = build_report_record(facts, None)
     assert record["unit"]["records"] == 3
     assert not record["limits"]
@@ -293,9 +293,9 @@ def test_the_page_says_what_is_public_where_records_are_replaced(unit, kept):
         fp.Domain({"x": fp.Integers(0, 5), "y": ["a", "b"]}), [fp.marginal("x", "y", std=2.0)]
     )
     text = " ".join(render_page(collect_facts(fp.design(workload, unit=unit))).split())
-    said = f"differ by the values of all records of one person, at most 1{kept}; the number of"
+    said = f"differ by the values of all rows of one person, at most 1{kept}. The number of"
     assert said in text
-    assert "records is the same and public. Who sees" in text
+    assert "rows is public. A release" in text
 
 
 @pytest.mark.slow
@@ -316,7 +316,7 @@ def test_large_plans(monkeypatch):
     monkeypatch.setattr(symmetry, "MOST_CELLS", 1)
     monkeypatch.setattr(symmetry, "MOST_DENSE", 0)
     apart = collect_facts(fp.design(geography()))
-    assert all("not computed" in u.why for u in apart.usual_mechanisms if "CA" in u.short)
+    assert all("not computed" in u.why for u in apart.usual_mechanisms if "matrix" in u.name)
     assert not apart.free_counts
     assert not Page(render_page(apart)).open
     names = [f"q{i}" for i in range(20)]
@@ -412,11 +412,11 @@ def test_prices_of_a_plan_of_the_product_family_are_told_with_its_gap(capsys):
     told = collect_facts(WIDE["a tree"]())
     found = prices(told.plan)
     shown = Page(render_page(told))
-    rows = next(t[1:] for t in shown.tables if "price" in t[0])
+    rows = next(t[1:] for t in shown.tables if "share of rho" in t[0])
     for name, price, saves in rows:
-        assert float(price.removesuffix(" %")) == pytest.approx(100 * found[name], abs=0.06)
+        assert float(price.removesuffix("%")) == pytest.approx(100 * found[name], abs=0.06)
         most = 100 * estimate_saving(told.plan, found[name], RELAXED**2)
-        assert float(saves.removesuffix(" %")) == pytest.approx(most, abs=0.06)
+        assert float(saves.removesuffix("%")) == pytest.approx(most, abs=0.06)
     assert f"within {format_percent_up(told.plan.gap)} of the least" in render_page(told)
     print_report(told, full=False)
     assert f"within {format_percent_up(told.plan.gap)} of the least" in capsys.readouterr().out
@@ -432,7 +432,7 @@ def test_a_plan_without_prices_says_why(capsys):
 def test_title_and_authors():
     about = fp.About(name="Ages & <places>", authors=("A. <b>", "B"))
     text = render_page(collect_facts(PLANS["example"](), about=about))
-    assert "<title>Ages &amp; &lt;places&gt;: what is asked" in text
+    assert "<title>Ages &amp; &lt;places&gt;: accuracy" in text
     assert "<h1>Ages &amp; &lt;places&gt;: " in text
     assert '<meta name="author" content="A. &lt;b&gt;">' in text
     assert "<p>A. &lt;b&gt;, B</p>" in text
@@ -453,7 +453,7 @@ class TestCommand:
         assert f"rho = {format_up(loaded.rho, 3)}" in done.stdout
         for name, price in prices(loaded).items():
             assert re.search(rf"{re.escape(name)} .* {price:.1%} ", done.stdout)
-        for needed in ("1e-12", "wCA-II", "Every cell costs the same", loaded.digest):
+        for needed in ("1e-12", "weights 1/target", "Every cell costs the same", loaded.digest):
             assert needed in done.stdout
 
     def test_in_the_terminal_without_what_is_read_later(self, plan):
@@ -461,9 +461,9 @@ class TestCommand:
         full = fitplug("report", plan, "--full", cwd=plan.parent)
         assert (short.returncode, short.stderr) == (0, "")
         *lines, rest = short.stdout.splitlines()
-        assert "No data was opened" in rest
+        assert "More: --full" in rest
         assert set(lines) < set(full.stdout.splitlines())
-        for left_out in ("1e-12", "wCA-II", "Every cell costs the same", "this plan)"):
+        for left_out in ("1e-12", "weights 1/target", "Every cell costs the same", "this plan)"):
             assert left_out not in short.stdout
 
     @pytest.mark.parametrize("person", [False, True])
@@ -497,11 +497,12 @@ class TestCommand:
         spec = SPEC.replace('"people/"', f'"{path}"')
         (tmp_path / "spec.toml").write_text(spec)
         done = fitplug("report", "spec.toml", cwd=tmp_path)
-        warning = f"spec.toml: nothing lies at [data] path = '{path}'; the report needs no data, "
+        warning = f"spec.toml: there is no file or folder at [data] path = '{path}'. "
+        warning += "The report does not need it, but `fitplug run` will."
         assert done.returncode == 0
-        assert done.stderr == ("" if found else f"warning: {warning}but a count does\n")
+        assert done.stderr == ("" if found else f"warning: {warning}\n")
         record = json.loads(fitplug("report", "spec.toml", "--json", cwd=tmp_path).stdout)
-        assert record["warnings"] == ([] if found else [f"{warning}but a count does"])
+        assert record["warnings"] == ([] if found else [warning])
 
     @pytest.mark.slow
     def test_as_a_page(self, plan, tmp_path):
@@ -541,7 +542,7 @@ class TestCommand:
         (tmp_path / "notes.txt").write_text("mine")
         done = fitplug("report", plan, "--output", tmp_path / "notes.txt", cwd=".")
         assert done.returncode == 2
-        assert "notes.txt holds something else" in done.stderr
+        assert "notes.txt already exists with other content" in done.stderr
         assert (tmp_path / "notes.txt").read_text() == "mine"
         done = fitplug("report", plan, "--output", tmp_path / "no" / "p.html", cwd=".")
         assert done.returncode == 2

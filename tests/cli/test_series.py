@@ -65,7 +65,7 @@ def add_month(folder, month, persons):
 def test_a_spec_month_by_month(tmp_path, spec):
     ran = fitplug("series", "begin", spec, "--key", "2024")
     assert ran.code == 0, ran
-    assert "0 of 3 periods are drawn" in ran.out
+    assert "0 of 3 periods drawn" in ran.out
     ledger = fp.Ledger(tmp_path / "budget.db")
     spent = ledger.spent
     assert fitplug("series", "begin", spec, "--key", "2024").code == 0

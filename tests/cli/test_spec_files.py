@@ -90,26 +90,26 @@ class TestCodebooks:
         [
             ("attribute,value\nSEXX,1\n", "c.csv", "c.csv does not describe it. Check the"),
             ("SEX,1\n", "c.csv", "no column 'attribute'"),
-            ("attribute,value\nSEX\n", "c.csv", "line 2 has another number of cells"),
-            ("attribute,value\nSEX,\n", "c.csv", "line 2 has no value, and no min and max"),
+            ("attribute,value\nSEX\n", "c.csv", "line 2 must have as many cells"),
+            ("attribute,value\nSEX,\n", "c.csv", "line 2 has neither a value nor min and max"),
             (
                 "attribute,value\nSEX,1-2\n",
                 "c.csv",
-                "attribute 1 looks like a range; give min",
+                "attribute 1 looks like a range. Give min",
             ),
             (
                 "attribute,value,min,max\nSEX,,1,x\n",
                 "c.csv",
                 "line 2: min and max must be",
             ),
-            ("attribute,value,min,max\nSEX,1,,\nSEX,,1,2\n", "c.csv", "has lines already"),
-            ('attribute,value\nSEX,"1\n', "c.csv", "line 2 or before it is not CSV"),
+            ("attribute,value,min,max\nSEX,1,,\nSEX,,1,2\n", "c.csv", "already has a line"),
+            ('attribute,value\nSEX,"1\n', "c.csv", "not valid CSV at line 2 or before"),
             ("attribute,value\n", "c.csv", "is empty"),
-            ("{", "c.json", "is not valid JSON"),
-            ("[]", "c.json", "must be an object"),
+            ("{", "c.json", "not valid JSON"),
+            ("[]", "c.json", "must be a JSON object"),
             ('{"SEX": 3}', "c.json", "attribute 1 must be a list"),
             ('{"SEX": {}}', "c.json", "attribute 1 must be a list"),
-            ('{"SEX": ["1", "1"]}', "c.json", "'SEX': what "),
+            ('{"SEX": ["1", "1"]}', "c.json", "'SEX': its values in "),
             ("attribute,value\nSEX,1\nSEX,2\nSEX,1\n", "c.csv", "line 4 repeats line 2"),
             ('attribute,value\nSEX,1\nSEX," 2"\n', "c.csv", "line 3: its value has blanks around"),
             ("attribute,value\nSEX,1 \nSEX,2\n", "c.csv", "line 2: its value has blanks around"),
@@ -125,13 +125,13 @@ class TestCodebooks:
 
     def test_no_such_codebook_or_key(self, tmp_path):
         domain = 'SEX = { codebook = "c.csv" }'
-        refused(tmp_path, "there is no such codebook", domain=domain)
+        refused(tmp_path, "no such codebook", domain=domain)
         domain = 'SEX = { codebook = "c.csv", othr = "x" }'
         refused(tmp_path, "Did you mean 'other'?", domain=domain)
         refused(tmp_path, "must be the path", domain="SEX = { codebook = 3 }")
         (tmp_path / "c.json").write_text('{"SEX": {"min": 1, "max": 2}}')
         domain = 'SEX = { codebook = "c.json", other = "x" }'
-        refused(tmp_path, "a list of values, or with bounds that have a unit", domain=domain)
+        refused(tmp_path, "other needs a list of values, or bounds with a unit", domain=domain)
 
 
 class TestTargets:
@@ -158,7 +158,7 @@ class TestTargets:
         found = load_spec(tmp_path / "spec.toml").workload["pyramid"].variances
         np.testing.assert_array_equal(found[:, 0], [25.0, 4.0])
         (tmp_path / "t.csv").write_text("SEX,std\nall,5\ngop,2\n")
-        with pytest.raises(SpecError, match="its SEX is not a row of the group"):
+        with pytest.raises(SpecError, match="the group has no row with this SEX"):
             load_spec(tmp_path / "spec.toml")
 
     @pytest.mark.parametrize(
@@ -167,9 +167,9 @@ class TestTargets:
             ("{}", "{} is not a query. Write one of ranges, rows, crosswalk"),
             ('{ rows = { a = ["1"] }, ranges = [] }', "rows and ranges is not a query"),
             ("{ rows = 3 }", "must be a mapping of labels to lists of values, not 3"),
-            ("{ rows = { a = [1] } }", "SEX has no value 1. Did you mean '1'"),
+            ("{ rows = { a = [1] } }", "SEX has no value 1. Known: '1', '2'"),
             ("{ row = { a = [1] } }", "unknown key 'row'. Did you mean 'rows'"),
-            ('["1", "2"]', "for sets of values { rows = { LABEL = [VALUE, ...] } }"),
+            ('["1", "2"]', "to count sets of values write { rows = { LABEL = [VALUE, ...] } }"),
         ],
     )
     def test_what_is_wrong_with_rows(self, tmp_path, query, says):
@@ -185,9 +185,9 @@ class TestTargets:
         [
             ("AGE = { ranges = [[0, 9]] }\nstd = 1.0", "AGE: range [0, 9]: 9 is not in the domain"),
             ('AGE = "prefix"\nstd = -1.0', "std = -1 must be"),
-            ('AGE = "prefix"\nstd = "1.0"', "std = '1.0' is a text; remove the quotes"),
+            ('AGE = "prefix"\nstd = "1.0"', "std = '1.0' is text. Remove the quotes"),
             ('AGE = "perfix"\nstd = 1.0', "AGE = 'perfix' is not a kind of query"),
-            ('AEG = "prefix"\nstd = 1.0', "'AEG' is neither an attribute"),
+            ('AEG = "prefix"\nstd = 1.0', "unknown key 'AEG'"),
         ],
     )
     def test_the_place_of_a_query_has_one_form(self, tmp_path, name, query, says):
@@ -232,31 +232,31 @@ class TestTargets:
     @pytest.mark.parametrize(
         ("targets", "message"),
         [
-            ("SEX,std\n1,3\n", "no line gives the target of 'pyramid' at SEX = 2, AGE = 0"),
-            ("SEX,sdt\n1,3\n", "needs exactly one of the columns variance, std, moe"),
-            ("SEX,std,moe\n1,3,4\n", "needs exactly one of the columns"),
+            ("SEX,std\n1,3\n", "a query of 'pyramid' has no target: SEX = 2, AGE = 0"),
+            ("SEX,sdt\n1,3\n", "must have exactly one of the columns variance, std, moe"),
+            ("SEX,std,moe\n1,3,4\n", "must have exactly one of the columns"),
             (
                 "SXE,std\n1,3\n",
-                "the name of column 1 is no attribute of 'pyramid'. Did you mean 'SEX'?",
+                "the name of column 1 is not an attribute of 'pyramid'. Did you mean 'SEX'?",
             ),
-            ("SEX,std\n3,3\n", "line 2: its SEX is not a row of the group. Known: '1', '2'"),
-            ("SEX,std\n1,x\n", "line 2: std is no number"),
-            ("SEX,std\n1,-1\n", "line 2: std must be finite, greater than zero"),
+            ("SEX,std\n3,3\n", "line 2: the group has no row with this SEX. Known: '1', '2'"),
+            ("SEX,std\n1,x\n", "line 2: std must be a number"),
+            ("SEX,std\n1,-1\n", "line 2: std must be finite and above zero"),
             ("SEX,std\n1,nan\n", "line 2: std must be finite"),
             ("SEX,std\n1,inf\n", "line 2: std must be finite"),
-            ("SEX,std\n1\n", "line 2 has another number of cells"),
-            ("SEX,std\n1,2,3\n", "line 2 has another number of cells"),
-            ("SEX,std,confidence\n,2,0.9\n", "line 2: confidence belongs to moe"),
-            ("SEX,moe,confidence\n,2,1.5\n", "line 2: confidence must lie"),
-            ("SEX,std\n1,2\n2,3\n1,4\n", "line 2 and line 4 give the same query of 'pyramid'"),
-            ("SEX,AGE,std\n,,1\n1,,2\n,3,4\n", "line 3 and line 4 give the same query"),
+            ("SEX,std\n1\n", "line 2 must have as many cells"),
+            ("SEX,std\n1,2,3\n", "line 2 must have as many cells"),
+            ("SEX,std,confidence\n,2,0.9\n", "line 2: confidence is for moe"),
+            ("SEX,moe,confidence\n,2,1.5\n", "line 2: confidence must be above"),
+            ("SEX,std\n1,2\n2,3\n1,4\n", "line 2 and line 4 give a query of 'pyramid'"),
+            ("SEX,AGE,std\n,,1\n1,,2\n,3,4\n", "line 3 and line 4 give a query"),
             (
                 "group,SEX,RACE,std\npyramid,1,b,3\n",
-                "the name of column 3 is no attribute of the domain",
+                "the name of column 3 is not an attribute of the domain",
             ),
             (
                 "group,SEX,std\npyramid,,3\npiramid,1,2\n",
-                "line 3: its group is not a query group of the spec. Did you mean 'pyramid'",
+                "line 3: the spec has no such query group. Did you mean 'pyramid'",
             ),
             ("", "the file of targets is empty"),
         ],
@@ -265,9 +265,9 @@ class TestTargets:
         refused(tmp_path, message, targets=targets)
 
     def test_what_goes_with_it(self, tmp_path):
-        refused(tmp_path, "there is no such file of targets", target='targets = "none.csv"')
+        refused(tmp_path, "no such file of targets", target='targets = "none.csv"')
         refused(
-            tmp_path, "none of variance", target='targets = "t.csv"\nstd = 3.0', targets="std\n1\n"
+            tmp_path, "without variance", target='targets = "t.csv"\nstd = 3.0', targets="std\n1\n"
         )
         refused(tmp_path, "must be the path", target="targets = 3")
 
@@ -291,9 +291,7 @@ class TestRows:
         )
         with pytest.raises(SpecError) as caught:
             load_spec(folder / "spec.toml")
-        assert "is the file of the rows, [data] path, and a domain is never read" in str(
-            caught.value
-        )
+        assert "is the data file, [data] path, but a domain must not depend" in str(caught.value)
         assert "\n" not in str(caught.value)
 
     @pytest.mark.parametrize("entry", ENTRIES)

@@ -89,12 +89,12 @@ def test_units_are_read(spec: Path, written: str, unit: object) -> None:
         ),
         ("unit = { records = 3, once_per = 1 }", "once_per must be the name of an attribute"),
         ('unit = { records = 3, once_per = "YEAR" }', "'YEAR'"),
-        ('unit = { records = 3, once_per = "STATE" }', "that no query names"),
+        ('unit = { records = 3, once_per = "STATE" }', "no query uses"),
         ('unit = { replace_one = "STATE" }', "replace_one must be a list of attribute names"),
         ('unit = { replace_one = ["YEAR"] }', "'YEAR'"),
         (
             'unit = { replace_one = ["STATE"] }',
-            "values of STATE after another one is replaced",
+            "change the exact totals of STATE",
         ),
         ("unit = { records = 3, distinct = 1 }", "distinct must be True or False"),
     ],
@@ -173,7 +173,7 @@ def test_plans_and_counts_of_another_unit_are_refused(spec: Path) -> None:
     spec.write_text(SPEC.replace("records = 3", "records = 2"), encoding="utf-8")
     ran = fitplug("release", spec, "--plan", plan, "--counts", counts)
     assert ran.code == 2
-    assert "designed for another unit of privacy" in ran.err
+    assert "unit of privacy" in ran.err
     ran = fitplug("release", spec, "--counts", counts)
     assert ran.code == 2
     assert "counted for another unit of privacy" in ran.err
@@ -188,7 +188,7 @@ def test_a_ledger_shows_units_that_differ(spec: Path) -> None:
     ledger.charge(1, what="census", unit=fp.AddRemove(3, distinct=True), domain=domain)
     shown = fitplug("ledger", "show", path).out
     assert "at most 3, anywhere" in shown
-    assert "unit" in shown.splitlines()[4].split()
+    assert "unit: one person's records" in " ".join(shown.split())
 
 
 def test_a_run_where_records_are_replaced(spec: Path) -> None:

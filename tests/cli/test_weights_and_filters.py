@@ -119,7 +119,9 @@ def test_counts_of_other_rows_are_not_released(tmp_path: Path, other: str) -> No
     (tmp_path / "other.toml").write_text(other)
     ran = fitplug("release", tmp_path / "other.toml", "--counts", tmp_path / "spec.counts.npz")
     assert ran.code == 2
-    assert "spec.counts.npz was counted by other rules (each row stands for POP records;" in ran.err
+    assert (
+        "spec.counts.npz was counted with other rules (each row stands for POP records;" in ran.err
+    )
     assert not (tmp_path / "release").exists()
     assert not (tmp_path / "budget.db").exists()
 
@@ -132,7 +134,7 @@ def test_a_dry_run_says_how_rows_are_understood(tmp_path: Path) -> None:
     (tmp_path / "spec.toml").write_text(PLAIN)
     ran = fitplug("count", tmp_path / "spec.toml", "--dry-run")
     assert "rows counted  each row is one record\n" in ran.out
-    hint = 'If rows are aggregates, name the column of counts in [data]: weight = "POP". Never'
+    hint = 'If each row stands for several records, set [data] weight = "POP". Never'
     assert hint in ran.out
     many = SPEC.replace('"040"', str([f"{n:03}" for n in range(50)]))
     (tmp_path / "spec.toml").write_text(many)
@@ -147,7 +149,7 @@ def test_folders_that_are_not_read(tmp_path: Path) -> None:
         text = f"STATE,SEX,POP\n01,1,{year}\n72,2,7\n"
         (tmp_path / "people" / f"year={year}" / "a.csv").write_text(text)
     ran = fitplug("count", tmp_path / "spec.toml", "--dry-run")
-    assert "1 CSV; 1 more lie in folders that where leaves out" in ran.out
+    assert "1 CSV; 1 more in folders that where excludes" in ran.out
     assert fitplug("count", tmp_path / "spec.toml").code == 0
     tables = read_counts(tmp_path / "spec.counts.npz")
     assert tables["STATE", "SEX"].tolist() == [[2020, 0], [0, 0], [0, 7]]
@@ -209,7 +211,7 @@ def test_a_release_keeps_how_rows_were_understood(tmp_path: Path) -> None:
 def test_free_releases_are_of_the_very_counts_that_were_charged(tmp_path: Path) -> None:
     """In the rows of another year, a person may be in another cell, and pay there too."""
     ran = fitplug("run", make(tmp_path), "--covered-by", "1")
-    assert (ran.code, "weight or where may count others; use" in ran.err) == (2, True)
+    assert (ran.code, "weight or where may select others. Use" in ran.err) == (2, True)
     assert not (tmp_path / "release").exists()
     domain = fp.Domain({"SEX": ["1", "2"]})
     plan, less = (

@@ -113,4 +113,4 @@ def test_the_confidence_asked_for(tmp_path):
     low, high = release.interval("total", 0.8)
     assert (float(row["lower"]), float(row["upper"])) == (float(low), float(high))
     said = (tmp_path / "out" / DESCRIPTOR).read_text()
-    assert "intervals at 80 %" in said
+    assert "intervals at 80%" in said

@@ -307,5 +307,5 @@ def test_by_the_command(name: str, parts: bool, place: Place) -> None:
     shape.check(fp.Release.load(place.output))
     again = fitplug("run", spec, "--key", KEY)
     assert (again.code, again.err) == (0, "")
-    assert "done already" in again.out
+    assert "already done" in again.out
     assert len(place.ledger.entries()) == 1

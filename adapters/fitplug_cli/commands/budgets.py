@@ -1,4 +1,4 @@
-"""The budget of a spec: its ledger, and the checks that a plan does not cost too much."""
+"""The budget of a spec: its ledger, and checks that a plan fits it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from fitplug_opendp.staging import find_unknown_charge
 
 
 def open_ledger(spec: Spec) -> Ledger | None:
-    """Open the ledger of a spec. One that does not exist is created by its first charge.
+    """Open the ledger of a spec. A missing ledger is created by its first charge.
 
     Returns:
         The ledger; None if the spec says `ledger = false`.
 
     Raises:
-        LedgerError: If the ledger is damaged, or was begun with another budget.
+        LedgerError: If the ledger is damaged, or was created with another budget.
     """
     if spec.ledger is None or spec.ledger_path is None:
         return None
@@ -37,9 +37,9 @@ def has_ledger_file(spec: Spec) -> bool:
 
 
 def check_ledger_is_kept(spec: Spec) -> None:
-    """Check that the ledger is there which a release in the folder of the spec was charged to.
+    """Check that the ledger of an earlier release in the spec's folder still exists.
 
-    This may be a release whose answers are only staged beside the folder.
+    This includes a release whose answers are staged next to the folder, not yet published.
 
     Raises:
         LedgerError: If the ledger is missing. A new one would not know what was spent.
@@ -49,26 +49,26 @@ def check_ledger_is_kept(spec: Spec) -> None:
     entry = read_release_record(LocalPlace(spec.output_dir)).get("ledger_entry")
     what, number = f"{spec.output_dir} holds a release that was", entry
     if entry is None:
-        # Of a ledger that is missing, no charge is known.
+        # The ledger is missing, so no charge is known.
         unknown = find_unknown_charge(list, LocalPlace(spec.output_dir.absolute()))
         what, number = unknown or ("", None)
     if number is not None:
         raise LedgerError(
-            f"{spec.ledger_path} is missing, and {what} charged to it as number {number}; put the "
-            "ledger back, as only it says what was spent on these people; for a release about "
-            "other people, name another [output] path"
+            f"{spec.ledger_path} is missing, but {what} charged to it as charge {number}. "
+            "Restore the ledger: without it nobody knows what was spent on these people. For a "
+            "release about other people, use another [output] path."
         )
 
 
 def find_budget_warning(spec: Spec, plan: Plan) -> str | None:
-    """Find out whether a plan costs more than the ledger of the spec has left.
+    """Warn if a plan costs more than the ledger of the spec has left.
 
     Returns:
-        One sentence; None if there is no ledger, the plan is not over budget, or the ledger is for
+        The warning; None if there is no ledger, the plan is not over budget, or the ledger is for
         another unit of privacy. A ledger that does not exist has its whole budget left.
 
     Raises:
-        LedgerError: If the ledger is damaged, or was begun with another budget.
+        LedgerError: If the ledger is damaged, or was created with another budget.
     """
     if spec.ledger is None:
         return None
@@ -85,9 +85,9 @@ def find_budget_warning(spec: Spec, plan: Plan) -> str | None:
         return None
     shown = format_down(floor_written(left))
     return (
-        f"{spec.path}: the ledger {spec.ledger_path} has rho = {shown} left, and this plan costs "
-        f"{format_up(needed)}; `fitplug report {spec.path} --max-rho {shown}` shows how to relax "
-        "the targets"
+        f"{spec.path}: this plan costs rho = {format_up(needed)}, but the ledger "
+        f"{spec.ledger_path} has {shown} left. `fitplug report {spec.path} --max-rho {shown}` "
+        "shows how to relax the targets."
     )
 
 
@@ -100,44 +100,42 @@ def check_max_rho(spec: Spec, plan: Plan) -> None:
     most, needed = spec.privacy.max_rho, compute_rho(plan)
     if most is None or Fraction(needed) <= most:
         return
-    # The next design may end at another gap within the tolerance, so that the factor has room for
-    # it. Then the factor is rounded up to 4 digits.
+    # The next design may stop at another gap within the tolerance, so the factor allows for it.
+    # It is then rounded up to 4 digits.
     factor = math.sqrt(needed / float(most) * (1 + spec.design.tolerance))
     digits = 10.0 ** (3 - math.floor(math.log10(factor)))
     relax = math.ceil(factor * digits) / digits
     raise OverBudget(
         f"{spec.path}: the targets cost rho = {format_up(needed)}, more than max_rho = "
-        f"{float(most):g}; multiply every std and moe by {relax:.4g}, or raise max_rho; `fitplug "
-        f"report {spec.path}` shows which targets to relax instead",
+        f"{float(most):g}. Multiply every std and moe by {relax:.4g}, or raise max_rho. `fitplug "
+        f"report {spec.path}` shows which targets to relax instead.",
         requested=needed,
         remaining=floor_written(most),
     )
 
 
 def check_first_charge(spec: Spec, plan: Plan, covered_by: int | str | None) -> None:
-    """Check a charge that would be the first one of a ledger that does not exist yet.
+    """Check a charge that would create the ledger.
 
     Args:
         spec: The spec, which names a ledger.
         plan: The plan that is charged.
-        covered_by: The earlier charge that is to cover the release, if any.
+        covered_by: The earlier charge that should cover the release, if any.
 
     Raises:
-        LedgerError: If an earlier charge is to cover the release.
+        LedgerError: If `covered_by` is given.
         OverBudget: If the plan costs more than the total budget.
     """
     assert spec.ledger is not None
     needed, total = compute_rho(plan), spec.ledger.exact_total
     if covered_by is not None:
-        raise LedgerError(
-            f"the ledger {spec.ledger_path} does not exist yet: leave --covered-by out"
-        )
+        raise LedgerError(f"The ledger {spec.ledger_path} does not exist yet. Remove --covered-by.")
     if Fraction(needed) > total:
         shown = floor_written(total)
         raise OverBudget(
             f"{spec.path}: the release costs rho = {format_up(needed)}, more than the whole "
-            f"budget, [ledger] {shown:g}; nothing was charged: relax the targets, "
-            f"`fitplug report {spec.path} --max-rho {format_down(shown)}` shows how",
+            f"[ledger] budget of {shown:g}. Nothing was charged. `fitplug report {spec.path} "
+            f"--max-rho {format_down(shown)}` shows how to relax the targets.",
             requested=needed,
             remaining=shown,
         )

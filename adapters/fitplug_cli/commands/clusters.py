@@ -1,4 +1,4 @@
-"""The cluster that a spec names: a client of its scheduler, or one message that says what to do."""
+"""Clients of the Dask cluster that a spec names."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from distributed import Client
 
 _CONNECT_SECONDS = 10
-"""How long to wait for the scheduler of a cluster."""
+"""How long to wait for a scheduler."""
 
 
 @contextlib.contextmanager
 def connect(spec: Spec) -> Iterator[Client | None]:
-    """Connect to the cluster that the spec names, during the block; yield None without one.
+    """Connect to the cluster of a spec for the duration of the block; yield None without one.
 
     Raises:
-        SpecError: The address is none that a scheduler can have, or its file cannot be read.
-        FitplugError: No scheduler answers there in time.
+        SpecError: The address is invalid, or the scheduler file cannot be read.
+        FitplugError: No scheduler answers in time.
     """
     address = spec.data.cluster
     if address is None:
@@ -44,8 +44,8 @@ def _read_scheduler_file(spec: Spec, file: str) -> str:
         if isinstance(address, str):
             return address
     raise SpecError(
-        f"{spec.path}: [data] cluster = {file!r} cannot be read as a scheduler file; write the "
-        "path of a file that `dask scheduler --scheduler-file` makes, or tcp://HOST:PORT"
+        f"{spec.path}: [data] cluster = {file!r} cannot be read as a scheduler file. Give "
+        "a file written by `dask scheduler --scheduler-file`, or tcp://HOST:PORT."
     )
 
 
@@ -56,27 +56,27 @@ def _open_client(spec: Spec, address: str) -> Client:
     where = f"{spec.path}: [data] cluster = {address!r}"
     try:
         with _silence_logs():
-            # A client waits for ever where a port is open and nothing answers, so ask first.
+            # A client would wait forever for an open port that never answers, so ask first.
             asyncio.run(asyncio.wait_for(_ask_scheduler(address), _CONNECT_SECONDS))
             return Client(address, timeout=_CONNECT_SECONDS)
-    except (OSError, asyncio.TimeoutError):  # of name resolution and of Dask's connections, too
+    except (OSError, asyncio.TimeoutError):  # includes errors of name resolution and of Dask
         raise FitplugError(
-            f"{where}: no Dask scheduler answers there within {_CONNECT_SECONDS} second(s); start "
-            "one, or correct the address"
+            f"{where}: no Dask scheduler answered within {_CONNECT_SECONDS} s. Start one, or "
+            "correct the address."
         ) from None
-    except Exception:  # what Dask makes of an address raises errors of many types
+    except Exception:  # Dask raises errors of many types for a bad address
         if address.startswith(("tls://", "wss://")):
             raise SpecError(
-                f"{where} needs TLS, and Dask's configuration on this machine has no certificates "
-                "that can be used; set distributed.comm.tls there, or write tcp://HOST:PORT"
+                f"{where} needs TLS, but Dask's configuration on this machine has no usable "
+                "certificates. Set distributed.comm.tls, or write tcp://HOST:PORT."
             ) from None
         raise SpecError(
-            f"{where} is not the address of a Dask scheduler; write tcp://HOST:PORT"
+            f"{where} is not the address of a Dask scheduler. Write tcp://HOST:PORT."
         ) from None
 
 
 async def _ask_scheduler(address: str) -> None:
-    """Ask the scheduler at an address who it is. Raises errors of any type if it is none."""
+    """Ask the scheduler at an address to identify itself; errors may have any type."""
     from distributed import Security, rpc
 
     arguments = Security().get_connection_args("client")
@@ -86,7 +86,7 @@ async def _ask_scheduler(address: str) -> None:
 
 @contextlib.contextmanager
 def _silence_logs() -> Iterator[None]:
-    """Log nothing in the block, where Dask logs tracebacks of what is explained by an error."""
+    """Silence logs in the block: Dask logs tracebacks of errors that are explained anyway."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

@@ -29,24 +29,27 @@ from fitplug_cli.render.json_records import compute_rho
 
 def compare(
     first_file: Annotated[Path, typer.Argument(help="Spec or plan file.", metavar="A")],
-    second_file: Annotated[Path, typer.Argument(help="Another one.", metavar="B")],
+    second_file: Annotated[
+        Path, typer.Argument(help="Spec or plan file to compare with A.", metavar="B")
+    ],
     delta: Annotated[
-        float, typer.Option("--delta", help="The delta at which epsilon is reported.")
+        float, typer.Option("--delta", help="Delta at which epsilon is reported.")
     ] = 1e-9,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare two specs or plans: rho, margins, and what each target costs. No data is read."""
+    """Compare the costs and margins of two specs or plans. No data is read."""
     set_up_output(quiet=quiet, as_json=as_json)
     check_delta(delta)
     plans = [find_plan(path)[0] for path in (first_file, second_file)]
     if plans[0].bound_unit != plans[1].bound_unit:
-        warn("The plans have different units of privacy, so their rho cannot be compared.")
+        warn("The plans protect different units of privacy, so their rho cannot be compared.")
     if as_json:
         first, second = (build_plan_record(plan, delta) | _list_prices(plan) for plan in plans)
         print_json({"a": first, "b": second, "rho_ratio": second["rho"] / first["rho"]})
         return
-    print_facts(("A", str(first_file)), ("B", str(second_file)))
+    units = list(dict.fromkeys(str(plan.unit) for plan in plans))
+    print_facts(("A", str(first_file)), ("B", str(second_file)), ("unit", "; ".join(units)))
     _print_costs(plans, delta)
     _print_groups(plans)
 
@@ -67,13 +70,12 @@ def _print_costs(plans: list[Plan], delta: float) -> None:
     ratio = f"{epsilon[1] / epsilon[0]:.3g}"
     label = f"epsilon at delta {format_delta(delta)}"
     table.add_row(label, *(format_up(value, 4) for value in epsilon), ratio)
-    table.add_row("above the least, at most", *(format_percent_up(plan.gap) for plan in plans))
-    table.add_row("unit", *(str(plan.unit) for plan in plans))
+    table.add_row("above the least, up to", *(format_percent_up(plan.gap) for plan in plans))
     print_table(table)
 
 
 def _print_groups(plans: list[Plan]) -> None:
-    """Print a row for each group of each plan, the groups of one name below each other."""
+    """Print a row for each group of each plan, groups of the same name together."""
     table = Table("group", "plan", "queries", "target", "largest margin", "% of rho", box=None)
     rows = [{row.name: row for row in plan.group_rows()} for plan in plans]
     prices = [_list_prices(plan)["prices"] for plan in plans]

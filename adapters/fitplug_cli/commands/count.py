@@ -1,4 +1,4 @@
-"""Counting of the exact tables that a plan needs, on this machine or on a cluster."""
+"""`fitplug count`: exact counts of the tables that a plan needs."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def count(
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show files, rows, tasks and memory.")
+        bool, typer.Option("--dry-run", help="Only show the files, rows, tasks and memory needed.")
     ] = False,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
     verbose: VerboseOption = False,
 ) -> None:
-    """Count the exact tables the plan needs into a file. The file is CONFIDENTIAL."""
+    """Count the exact tables that the plan needs. The file is CONFIDENTIAL."""
     import fitplug_dask
 
     set_up_output(quiet=quiet, as_json=as_json, verbose=verbose)
@@ -61,7 +61,7 @@ def count(
         return
     tables = count_tables(spec, plan)
     write_counts(path, tables)
-    print_facts(("counts", f"{path} (exact and CONFIDENTIAL: delete them after the release)"))
+    print_facts(("counts", f"{path} (exact and CONFIDENTIAL; delete after the release)"))
     if as_json:
         print_json({"counts": str(path), "confidential": True})
 
@@ -76,14 +76,14 @@ def count_tables(
     Args:
         spec: The spec.
         plan: The plan.
-        tables: Other attribute sets that are to be counted for the plan instead.
+        tables: Attribute sets to count instead of the plan's.
 
     Returns:
         The tables, which are confidential.
 
     Raises:
         DataError: If the rows cannot be read.
-        FitplugError: If the cluster of the spec does not answer.
+        FitplugError: If the cluster does not answer.
     """
     import fitplug_dask
 

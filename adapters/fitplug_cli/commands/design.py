@@ -1,4 +1,4 @@
-"""The plan of a spec: it is designed, loaded from a file, or found in the ledger."""
+"""`fitplug design`, and how other commands get the plan of a spec."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def design_within_limit(spec: Spec) -> Plan:
     """Design the plan for a spec.
 
     Raises:
-        SpecError: If there is no plan for the spec.
+        SpecError: If no plan can meet the spec.
         OverBudget: If the targets cost more than max_rho.
     """
     plan = design_at_any_cost(spec)
@@ -73,11 +73,11 @@ def design_at_any_cost(spec: Spec) -> Plan:
     """Design the plan for a spec, even if it costs more than max_rho.
 
     Raises:
-        SpecError: If there is no plan for the spec.
+        SpecError: If no plan can meet the spec.
     """
     rho = spec.privacy.rho
     if rho is not None and spec.unit != ONE_RECORD:
-        # What is left out is more than the amount by which OpenDP's map for k records rounds up.
+        # The margin exceeds the amount by which OpenDP's map for k records rounds up.
         rho *= 1 - Fraction(1, 2**49)
     with open_progress_bar("design") as bar:
         try:
@@ -94,7 +94,7 @@ def design_at_any_cost(spec: Spec) -> Plan:
 
 
 def find_plan(path: Path) -> tuple[Plan, Spec | None]:
-    """Load the plan of a plan file, or design that of a spec file, even above its max_rho."""
+    """Load a plan file, or design the plan of a spec file even above its max_rho."""
     if zipfile.is_zipfile(path):
         return Plan.load(path), None
     spec = load_spec(path)
@@ -106,16 +106,16 @@ def get_plan(spec: Spec, path: Path | None, key: str | None) -> Plan:
 
     Args:
         spec: The spec.
-        path: A plan file to load, if one is given.
-        key: The key of the release, if it has one. An interrupted release of this key is finished
-            with the plan that it began with, if that plan fits the spec.
+        path: The plan file, if one is given.
+        key: The key of the release, if it has one. An interrupted release of this key keeps its
+            plan if that plan fits the spec.
 
     Returns:
-        The plan from the file, that of the interrupted release, or a new one.
+        The plan from the file, the plan of the interrupted release, or a new one.
 
     Raises:
-        InputError: If the file is damaged or of another spec.
-        SpecError: If there is no plan for the spec.
+        InputError: If the file is damaged or belongs to another spec.
+        SpecError: If no plan can meet the spec.
         OverBudget: If the plan costs more than max_rho.
     """
     if path is not None:
@@ -147,7 +147,7 @@ def _has_design_options(spec: Spec, plan: Plan) -> bool:
 
 
 def has_queries(spec: Spec, plan: Plan) -> bool:
-    """Return whether a plan is for the spec's queries and targets."""
+    """Return whether a plan has the spec's queries and targets."""
     return compute_digest(*describe_workload(plan.workload)) == compute_digest(
         *describe_workload(spec.workload)
     )
@@ -170,17 +170,17 @@ def load_plan(spec: Spec, path: Path) -> Plan:
     try:
         plan.verify()
     except InputError as error:
-        raise InputError(f"{path}: {error}; design the plan again") from None
+        raise InputError(f"{path}: {error}. Design the plan again.") from None
     if plan.unit != spec.unit:
         raise InputError(
-            f"{path}: this plan was designed for another unit of privacy ({plan.unit}) than "
-            f"{spec.path} ({spec.unit}); design it again"
+            f"{path}: the plan's unit of privacy ({plan.unit}) differs from {spec.path} "
+            f"({spec.unit}). Design the plan again."
         )
     is_same = has_queries(spec, plan)
     if not is_same or not _fits_budget(spec, plan):
-        what = "rho" if is_same else "spec"
+        what = "for another rho" if is_same else "for another spec"
         raise InputError(
-            f"{path}: this plan was designed for another {what} than {spec.path}; design it again"
+            f"{path}: this plan was designed {what} than {spec.path}. Design it again."
         )
     check_max_rho(spec, plan)
     return plan

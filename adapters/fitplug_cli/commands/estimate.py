@@ -1,7 +1,6 @@
-"""`fitplug estimate`: it estimates expressions on a release, without the data.
+"""`fitplug estimate`: expressions of released numbers, overall or by region.
 
-There may be any number of expressions, each alone or in each region. Their joint covariance is
-not formed.
+The joint covariance of the estimates is never formed, so there may be any number of them.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ from fitplug_cli.render.estimate_tables import (
 )
 
 _SECONDS_PER_REPORT = 2.0
-"""Seconds before progress is printed for the first time, and between two times."""
+"""Seconds between progress messages."""
 
 
 def estimate(
@@ -64,40 +63,45 @@ def estimate(
         Path | None,
         typer.Option(
             "--from",
-            help="A CSV with the columns name and expression, or lines of name: expression.",
+            help="CSV file with columns name and expression, or text file of name: expression.",
         ),
     ] = None,
     confidence: ConfidenceOption = 0.95,
     simultaneous: Annotated[
         bool,
-        typer.Option("--simultaneous", help="Let all intervals hold together, not each alone."),
+        typer.Option("--simultaneous", help="Make all intervals hold jointly at this confidence."),
     ] = False,
     by: Annotated[
         str | None,
         typer.Option(
             "--by",
-            help="Estimate for each cell of an attribute, for each node of a tree's level, or for "
-            "each region of a CSV or Parquet of codes and their regions.",
+            help="Estimate for each value of an attribute, each node of a tree's level, or each "
+            "region in a CSV or Parquet file of codes and regions.",
             metavar="NAME|FILE",
         ),
     ] = None,
     attribute: Annotated[
         str | None,
-        typer.Option("--attribute", help="Attribute whose codes --by has, if no column names it."),
+        typer.Option(
+            "--attribute",
+            help="Attribute whose codes the --by file has, if no column has its name.",
+        ),
     ] = None,
-    leaf: Annotated[str | None, typer.Option("--leaf", help="Column of the codes in --by.")] = None,
+    leaf: Annotated[
+        str | None, typer.Option("--leaf", help="Column of codes in the --by file.")
+    ] = None,
     region: Annotated[
-        str | None, typer.Option("--region", help="Column of the regions in --by.")
+        str | None, typer.Option("--region", help="Column of regions in the --by file.")
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Write a CSV or Parquet instead of a table."),
+        typer.Option("--output", "-o", help="Write a CSV or Parquet file instead of printing."),
     ] = None,
     spreadsheet_safe: Annotated[
         bool,
         typer.Option(
             "--spreadsheet-safe",
-            help="With --output: put an apostrophe before texts that begin as formulas do.",
+            help="In a CSV, put an apostrophe before text that looks like a formula.",
         ),
     ] = False,
     quiet: QuietOption = False,
@@ -105,7 +109,7 @@ def estimate(
         bool, typer.Option("--json", help="Print one JSON object instead, with all digits.")
     ] = False,
 ) -> None:
-    """Estimate sums, differences and ratios of answers. No data is read."""
+    """Estimate sums, differences and ratios of released numbers. No data is read."""
     set_up_output(quiet=quiet, as_json=as_json)
     check_estimates_target(output, spreadsheet_safe=spreadsheet_safe)
     named = collect_expressions(expressions or [], table)
@@ -126,17 +130,17 @@ def estimate_expressions(
     simultaneous: bool,
     options: RegionOptions | None = None,
 ) -> Estimates:
-    """Estimate every expression, with regions in every region.
+    """Estimate every expression, in every region if there are regions.
 
     Args:
         folder: The folder of the release, or the URL of a release in parts.
         expressions: The expressions.
         confidence: The confidence of the intervals.
-        simultaneous: Whether all intervals hold together with this confidence.
-        options: What names the regions, if there are any.
+        simultaneous: Whether all intervals hold jointly at this confidence.
+        options: How to find the regions, if there are any.
 
     Returns:
-        The estimates, with regions those of the first region first.
+        The estimates, region by region.
 
     Raises:
         InputError: If the release or the regions cannot be read, or an expression is wrong.
@@ -210,14 +214,14 @@ def _estimate_quantile(
 
 
 def _counts_all_rows(release: Release) -> bool:
-    """Return whether a release counted every row as one record, and divided no values."""
+    """Return whether a release counted every row once and divided no values."""
     if release.limited != "declared" or release.rows is not None or release.outside:
         return False
     return not release.plan.workload.measure_rules
 
 
 def _name_region_column(regions: Regions) -> str:
-    """Return the name of the regions' column, unless a column of results has it."""
+    """Return the name of the regions' column, or "region" if a column of results has it."""
     taken = ("name", "expression", "approximate", "value", *RESULT_COLUMNS)
     return "region" if regions.column in taken else regions.column
 
@@ -246,7 +250,7 @@ def _read_expressions(
 def _check_has_attribute(
     parser: Expressions, named: NamedExpression, expression: Expression, attribute: str
 ) -> None:
-    """Raise WorkloadError unless a group of the expression has the attribute of the regions."""
+    """Raise WorkloadError unless a group of the expression has the regions' attribute."""
     workload = parser.selector.workload
     groups = [workload[name] for terms in list_sums(expression) for name in terms]
     if any(attribute in group.attributes for group in groups):
@@ -254,20 +258,19 @@ def _check_has_attribute(
     suitable = [group.name for group in workload.groups if attribute in group.attributes]
     if suitable:
         error = (
-            f"expression {named.text!r}: none of its groups has the attribute {attribute!r}; use "
-            f"one that does: {', '.join(map(repr, suitable))}"
+            f"expression {named.text!r}: none of its groups has the attribute {attribute!r}. Use a "
+            f"group that does: {', '.join(map(repr, suitable))}"
         )
         raise WorkloadError(named.explain_error(error))
     others = dict.fromkeys(name for group in workload.groups for name in group.attributes)
-    known = ", ".join(map(repr, others)) or "none, as it has totals only"
+    known = ", ".join(map(repr, others)) or "none, because it only has totals"
     raise WorkloadError(
-        f"no group of this release has the attribute {attribute!r}; choose for --by one that a "
-        f"group has: {known}"
+        f"no group of this release has the attribute {attribute!r}. Attributes for --by: {known}"
     )
 
 
 def _report_progress(estimates: Iterable[Any], total: int) -> Iterator[Any]:
-    """Yield the same items, and print how many there were if it takes long."""
+    """Yield the same items, and print progress if this takes long."""
     begun = last = time.monotonic()
     for k, estimate in enumerate(estimates):
         now = time.monotonic()

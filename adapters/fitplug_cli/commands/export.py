@@ -1,4 +1,4 @@
-"""`fitplug export`: it writes a release in the formats of other tools."""
+"""`fitplug export`: a release in the formats of other tools."""
 
 from __future__ import annotations
 
@@ -19,31 +19,29 @@ FORMATS = ("sdmx-csv", "frictionless")
 
 def export(
     folder: Annotated[str, typer.Argument(help="Folder of a release, or its URL.", metavar="OUT")],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="The folder to write, new or empty.")
-    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="New or empty folder to write.")],
     export_format: Annotated[
         str, typer.Option("--format", help="sdmx-csv or frictionless.", metavar="FORMAT")
     ],
     agency: Annotated[
         str | None,
-        typer.Option("--agency", help="With sdmx-csv: the agency that maintains the structures."),
+        typer.Option("--agency", help="For sdmx-csv: agency that maintains the structures."),
     ] = None,
     structure_version: Annotated[
         str | None,
         typer.Option(
             "--structure-version",
-            help="With sdmx-csv: the version of the structures. [default: 1.0.0]",
+            help="For sdmx-csv: version of the structures. [default: 1.0.0]",
         ),
     ] = None,
     confidence: ConfidenceOption = 0.95,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a release for other tools, with std and margins of error. No data is read."""
+    """Convert a release to SDMX or a data package. No data is read."""
     set_up_output(quiet=quiet, as_json=as_json)
     if export_format not in FORMATS:
-        raise InputError(f"--format {export_format} is unknown. Give {' or '.join(FORMATS)}.")
+        raise InputError(f"Unknown --format {export_format!r}. Use {' or '.join(FORMATS)}.")
     is_sdmx = export_format == "sdmx-csv"
     if not is_sdmx and (agency is not None or structure_version is not None):
         raise InputError("--agency and --structure-version need --format sdmx-csv.")

@@ -1,4 +1,4 @@
-"""`fitplug init`: it writes a spec to fill in, from the names and types of the columns alone."""
+"""`fitplug init`: a spec to fill in, from the names and types of the columns alone."""
 
 from __future__ import annotations
 
@@ -21,56 +21,56 @@ from fitplug_cli.spec import UNDECIDED
 from fitplug_dask.preview import FOLDER, list_columns
 
 _HEAD = """\
-# What is published about the people in {path}, and how accurate it must be.
-# Made from the names and types of the columns: no row was read, and no value is here.
+# What to publish about the people in {path}, and how accurately.
+# Written from the names and types of the columns. No row was read.
 #
-#     fitplug report {spec}    what the targets cost; reads no data
+#     fitplug report {spec}    shows what the targets cost; reads no data
 #     fitplug run {spec}       counts, charges the ledger and releases
 
 [data]
 path = {path}
-# person = "..."                # the column that identifies persons: counting then keeps no more
-#                               # rows of a person than the unit below allows
-# weight = "..."                # if rows are aggregates: the column of how many records each is
-# where = {{ COLUMN = ["..."] }}  # count only the rows that hold one of these values
+# person = "..."                # column that identifies people, to count no more rows of each
+#                               # than the unit below allows
+# weight = "..."                # for aggregated rows: column of how many records each stands for
+# where = {{ COLUMN = ["..."] }}  # count only rows with one of these values
 
 [privacy]
-unit = {unit:<25}# who is protected, which only you know: {{ records = 1 }} if each
-                                # row is another person, {{ records = K }} if one may have up to K
-                                # rows, which cost K^2 times the rho of one row
+unit = {unit:<25}# {{ records = 1 }} if every row is a different person, or
+                                # {{ records = K }} if a person may have up to K rows, which cost
+                                # K^2 times the rho of one row
 # max_rho = 0.5                 # refuse if the targets cost more
-delta = 1e-9                    # at which epsilon is reported
+delta = 1e-9                    # the delta at which epsilon is reported
 
-[domain]                        # what exists, from a codebook and never from the rows
-# A column that identifies persons belongs in [data] person, not in the domain.
+[domain]                        # possible values, from a codebook and never from the rows
+# A column that identifies people belongs in [data] person, not in the domain.
 """
 
 _TAIL = """
-[[query]]                       # a table. ATTRIBUTE = "identity" asks for each value of it; others
-name = "total"                  # are "prefix", {{ ranges = [[18, 64]] }} and a level of a tree. It
-                                # counts the people of all values of an attribute not named here.
+[[query]]                       # a table. ATTRIBUTE = "identity" counts each value; others are
+name = "total"                  # "prefix", {{ ranges = [[18, 64]] }} or the name of a level.
+                                # Attributes that are not named are summed over.
 std = 10.0                      # or moe = 20.0 with confidence = 0.90, or targets = "targets.csv"
 {more}
 [ledger]
 path = "budget.db"
-rho = 1.0                       # the whole budget for these people, for ever
+rho = 1.0                       # the budget for these people, for all releases
 
 [output]
 path = "release/"
 
-[about]                         # what only you know, for the reviewers of a release
-# name = "..."                  # of the data product
+[about]                         # for the review of the release
+# name = "..."                  # name of the data product
 # curators = ["..."]            # who publishes it
 # description = "..."
 # intended_use = "..."
-# region = "..."                # that it describes, or whose law applies
+# region = "..."                # region that it describes, or whose law applies
 # sector = "..."                # Technology, Healthcare, Education, Government, Energy or Finance
 # unit = "person"               # whose records are protected together
 # actors = "..."                # who holds the data, and who receives the release
-# preprocessing = "..."         # what was done with the rows before they were counted
-# sources = "..."               # where more is said
+# preprocessing = "..."         # how the rows were prepared before counting
+# sources = "..."               # links to documentation
 # notes = "..."
-# authors = ["..."]             # of the review
+# authors = ["..."]             # authors of the review
 """
 
 _SECOND_QUERY = """
@@ -90,9 +90,9 @@ _SUM_QUERY = """
 _HINTS = {
     "integers": "{ integers = [0, 120] }, { bins = [0, 18, 65, 121] } or a list of codes, [1, 2]; "
     "for sums { measure = [0, 200000], unit = 100 }",
-    "floats": "{ bins = [0, 10000, 50000] } or, of whole numbers, { integers = [0, 120] }; "
+    "floats": "{ bins = [0, 10000, 50000] } or, for whole numbers, { integers = [0, 120] }; "
     "for sums { measure = [0, 200000], unit = 100 }",
-    "decimals": "{ bins = [0, 10000, 50000] } or, of whole numbers, { integers = [0, 120] }; "
+    "decimals": "{ bins = [0, 10000, 50000] } or, for whole numbers, { integers = [0, 120] }; "
     "for sums { measure = [0, 200000], unit = 100 }",
     "strings": '["...", "..."], { codebook = "codes.csv" } or { prefix = 2, categories = [...] }',
     "text": '["...", "..."], { integers = [0, 120] }, { bins = [...] }, { dates = [...] }; '
@@ -105,10 +105,10 @@ _HINTS = {
 
 
 _NUMBERS = ("integers", "floats", "decimals", "text")
-"""The types of columns that may hold numbers, which sums are of."""
+"""Types of columns that may hold numbers, and so have sums."""
 
 _MANY = 1000
-"""A codebook's range of more integers than this becomes a measure, of at least so many units."""
+"""A codebook's range of more integers than this becomes a measure with at least as many units."""
 
 _LARGEST_EXPONENT = 9
 
@@ -119,16 +119,16 @@ def init(
         "release.toml"
     ),
     codebook: Annotated[
-        Path | None, typer.Option("--codebook", help="Codebook of the attributes' values.")
+        Path | None, typer.Option("--codebook", help="Codebook with the attributes' values.")
     ] = None,
     records: Annotated[
         int | None,
-        typer.Option("--records", min=1, help="The most rows that one person may have."),
+        typer.Option("--records", min=1, help="Largest number of rows that one person may have."),
     ] = None,
     header: Annotated[
         bool,
         typer.Option(
-            "--header", help="The first line names the columns, although it looks like data."
+            "--header", help="Take the first line as column names even if it looks like data."
         ),
     ] = False,
     quiet: QuietOption = False,
@@ -159,7 +159,7 @@ def _build_text(
     folder: Path,
     records: int | None,
 ) -> str:
-    """Build the text of a spec; attributes that the codebook does not have are comments.
+    """Build the text of a spec; attributes missing from the codebook become comments.
 
     Args:
         path: The path of the rows in the spec.
@@ -167,14 +167,14 @@ def _build_text(
         spec: The file name of the spec.
         codebook: A codebook of the attributes, if there is one.
         folder: The folder of the spec.
-        records: The largest number of rows of one person; None if it is to be decided.
+        records: The largest number of rows per person; None if undecided.
     """
     book = Codebook() if codebook is None else read_codebook(codebook)
     known = book.entries
     if codebook is not None and not known.keys() & types.keys():
         raise InputError(
-            f"{codebook} names none of the {len(types)} columns of the data; check that it is "
-            "their codebook, and that the first line of a CSV file names its columns"
+            f"{codebook} names none of the {len(types)} columns of the data. Check that it is "
+            "the right codebook, and that the first line of a CSV file names its columns."
         )
     lines = [
         _write_known(name, kind, known[name], codebook, folder, has_labels=name in book.labels)
@@ -198,7 +198,7 @@ def _build_text(
 def _convert_values(value: Any, kind: str) -> Any:
     """Convert a codebook's values to the type of their column.
 
-    Codebooks often write codes of digits as numbers, or numbers as texts.
+    Codebooks often write digit codes as numbers, or numbers as text.
     """
     if not isinstance(value, list):
         return value
@@ -214,7 +214,7 @@ def _convert_values(value: Any, kind: str) -> Any:
 def _write_known(
     name: str, kind: str, given: Any, codebook: Path | None, folder: Path, *, has_labels: bool
 ) -> str:
-    """Write the line of an attribute that the codebook has; `given` is its value there."""
+    """Write the line of an attribute in the codebook; `given` is its value there."""
     value = _convert_values(given, kind)
     measure = _convert_to_measure(value, kind)
     if measure is not None:
@@ -226,12 +226,10 @@ def _write_known(
     try:
         size = Domain.from_spec({name: value})[name].size
     except DomainError:
-        return (
-            f"# {_write_key(name)} = ...  # in {codebook}, but its values there make no attribute"
-        )
+        return f"# {_write_key(name)} = ...  # its values in {codebook} cannot be an attribute"
     shown = json.dumps(value, ensure_ascii=False)
     if isinstance(value, dict):
-        if "measure" in value:  # of a column that holds no numbers
+        if "measure" in value:  # the column does not hold numbers
             return _write_unknown(name, kind)
         shown = f"{{ integers = {value['integers']} }}"
     elif value == given and (has_labels or len(shown) > 60):
@@ -242,16 +240,16 @@ def _write_known(
 
 
 def _convert_to_measure(value: Any, kind: str) -> dict[str, Any] | None:
-    """Convert a codebook's range of very many numbers to a measure.
+    """Convert a codebook's wide range of numbers to a measure.
 
     Args:
-        value: What the codebook says of an attribute.
+        value: The attribute's value in the codebook.
         kind: The type of its column.
 
     Returns:
-        A table such as `{ measure = [0, 200000], unit = 100 }`, with the codebook's unit or else
-        the largest power of ten that divides the range into enough units; None if the value is no
-        range, or one of few numbers.
+        A table such as `{ measure = [0, 200000], unit = 100 }`, with the codebook's unit or
+        the largest power of ten that gives enough units; None if the value is not a range, or a
+        narrow one.
     """
     if not isinstance(value, dict) or kind not in _NUMBERS:
         return None
@@ -270,7 +268,7 @@ def _convert_to_measure(value: Any, kind: str) -> dict[str, Any] | None:
 
 
 def _check_spec(measure: dict[str, Any], least: int = 1) -> dict[str, Any] | None:
-    """Return the spec of a measure if there is such a measure, of at least so many units."""
+    """Return the spec of a measure if it is valid and has at least `least` units."""
     try:
         made = Domain.from_spec({"measure": measure})["measure"]
     except DomainError:
@@ -279,8 +277,8 @@ def _check_spec(measure: dict[str, Any], least: int = 1) -> dict[str, Any] | Non
 
 
 def _write_unknown(name: str, kind: str) -> str:
-    """Write the comment for an attribute that the codebook does not have."""
-    hint = _HINTS.get(kind, "columns of this type cannot be counted: convert it")
+    """Write the comment for an attribute missing from the codebook."""
+    hint = _HINTS.get(kind, "columns of this type cannot be counted; convert it")
     return f"# {_write_key(name)} = ...  # {kind}: {hint}"
 
 
@@ -297,11 +295,11 @@ def _write_key(name: str) -> str:
 
 
 def _quote(value: str) -> str:
-    """Write a text as a basic string of TOML, in which the escapes of JSON are valid."""
+    """Write text as a TOML string; TOML accepts the escapes of JSON."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _check_is_new(target: Path) -> None:
     if target.exists():
-        raise InputError(f"{target} already exists. Name another file with --output")
+        raise InputError(f"{target} already exists. Name another file with --output.")
     check_parent_folder(target)

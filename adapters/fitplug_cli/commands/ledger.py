@@ -1,4 +1,4 @@
-"""`fitplug ledger`: it creates a ledger, and shows its budget and charges."""
+"""`fitplug ledger`: a privacy budget and its charges."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _COLUMNS = (
     "what",
     "key",
     "plan_digest",
-    "output",
+    "folder",
     "covered_by",
     "profile",
     "state",
@@ -55,18 +55,37 @@ _COLUMNS = (
     "noise_std",
     "noise_answers",
 )
-"""The columns of an entry and of its release's stage; answers and counts are digests. The unit of
-privacy is that of what was paid for, as a spec has it, with the digests of the cells it is about.
-The noise is that on each of so many integer answers, if all of it is discrete Gaussian.
+"""The columns of a charge and its release's state.
+
+`answers` and `counts` are digests. `unit` is the unit of privacy as a spec writes it, with digests
+of the cells. `noise_std` is the std of the noise on each of `noise_answers` integers, if all of it
+is discrete Gaussian.
 """
 
 
+_HEAD = """<meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<style>
+:root { color-scheme: light dark; }
+body { margin: 0 auto; padding: 1rem; max-width: 70rem; font: 16px/1.5 system-ui, sans-serif;
+  overflow-wrap: anywhere; font-variant-numeric: tabular-nums; }
+div { overflow-x: auto; }
+table { border-collapse: collapse; margin-top: 1rem; }
+th, td { padding: .3rem .8rem .3rem 0; border-bottom: 1px solid #8886; vertical-align: top; }
+th { white-space: nowrap; }
+td { min-width: 8rem; max-width: 20rem; }
+td:nth-child(-n+4) { min-width: 0; white-space: nowrap; }
+</style>
+"""
+
 app = typer.Typer(
     cls=CommandGroup,
-    help="Show or create a ledger: a privacy budget and its charges.",
+    help="Create a privacy budget, or show its charges.",
     add_completion=False,
     rich_markup_mode=None,
 )
+
+_SHORT = ("no.", "time (UTC)", "rho", "state")
+"""The columns of a charge on the terminal, next to its texts."""
 
 PathArgument = Annotated[Path, typer.Argument(help="Ledger file.", metavar="PATH")]
 
@@ -80,34 +99,34 @@ def init(
             "--rho",
             parser=read_amount,
             metavar="FLOAT",
-            help="The total budget, as rho of zCDP.",
+            help="Total budget as rho of zCDP.",
         ),
     ] = None,
     epsilon: Annotated[
         float | None,
-        typer.Option("--epsilon", help="The total budget, as epsilon; --delta goes with it."),
+        typer.Option("--epsilon", help="Total budget as epsilon. Needs --delta."),
     ] = None,
-    delta: Annotated[float | None, typer.Option("--delta", help="The delta of --epsilon.")] = None,
+    delta: Annotated[float | None, typer.Option("--delta", help="Delta of --epsilon.")] = None,
     any_noise: Annotated[
         bool,
         typer.Option(
             "--any-noise",
-            help="With --epsilon: allow charges for other than discrete Gaussian noise; about 10% "
-            "less rho.",
+            help="With --epsilon: also allow charges for noise other than discrete Gaussian. Costs "
+            "about 10% of rho.",
         ),
     ] = False,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Create a ledger with its total budget.
+    """Create a ledger with a total budget.
 
-    The budget is --rho, or --epsilon with --delta.
+    Give --rho, or --epsilon with --delta.
     """
     set_up_output(quiet=quiet, as_json=as_json)
     if rho is None and epsilon is None and delta is None:
         raise BudgetError("The budget is missing. Give --rho, or --epsilon with --delta.")
     ledger = Ledger(path, rho, epsilon=epsilon, delta=delta, any_noise=any_noise)
-    spent = f", {format_up(ledger.spent)} of it spent already" if ledger.spent else ""
+    spent = f", {format_up(ledger.spent)} already spent" if ledger.spent else ""
     print_facts(("ledger", f"{path}: rho = {format_down(ledger.total)}{spent}"))
     if as_json:
         print_json(build_ledger_record(ledger) or {})
@@ -117,12 +136,12 @@ def init(
 def show(
     path: PathArgument,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print the charges as CSV.")] = False,
-    as_html: Annotated[bool, typer.Option("--html", help="Print a page for a browser.")] = False,
+    as_html: Annotated[bool, typer.Option("--html", help="Print an HTML page.")] = False,
     spreadsheet_safe: Annotated[
         bool,
         typer.Option(
             "--spreadsheet-safe",
-            help="With --csv: put an apostrophe before texts that begin as formulas do.",
+            help="With --csv: put an apostrophe before text that looks like a formula.",
         ),
     ] = False,
     quiet: QuietOption = False,
@@ -130,8 +149,8 @@ def show(
 ) -> None:
     """Show the budget, what is left, and every charge.
 
-    A charge is shown with its state: whether it was only charged, its noise was drawn, or its
-    folder was published. The file is verified. --csv and --json have the exact amounts.
+    The state of a charge is charged, drawn or published. The file is checked for changes.
+    --csv and --json give the exact amounts.
     """
     set_up_output(quiet=quiet, as_json=as_json)
     if as_csv + as_html + as_json > 1:
@@ -139,7 +158,7 @@ def show(
     if spreadsheet_safe and not as_csv:
         raise InputError("--spreadsheet-safe needs --csv.")
     if not path.exists():
-        raise InputError(f"{path}: there is no such ledger; check the path")
+        raise InputError(f"{path}: no such ledger. Check the path.")
     ledger = Ledger(path)
     if as_json:
         _print_json(ledger)
@@ -155,7 +174,7 @@ def _print_page(ledger: Ledger) -> None:
     """Print the ledger as an HTML page."""
     summary = summarise_ledger(*ledger.statement(), ledger.stages())
     body = format_ledger_html(str(ledger.path), summary, len(summary.charges))
-    head = f'<meta charset="utf-8"><title>{escape(ledger.path.name)}</title>'
+    head = f"{_HEAD}<title>{escape(ledger.path.name)}</title>"
     print(f'<!doctype html><html lang="en"><head>{head}</head><body>{body}</body></html>')
 
 
@@ -175,15 +194,25 @@ def _print_tables(ledger: Ledger) -> None:
     summary = summarise_ledger(*ledger.statement(), ledger.stages())
     print_facts(*summary.facts)
     if not summary.charges:
-        out.print("Nothing was charged yet.")
+        out.print("Nothing has been charged yet.")
         return
-    table = Table(box=None)
-    for name in summary.headings:
-        is_long = name in ("what", "key", "output", "unit")
-        table.add_column(name, no_wrap=not is_long, overflow="fold")
+    table = Table(*_SHORT, box=None)
+    table.add_column("charge", overflow="fold")
     for cells in summary.charges:
-        table.add_row(*cells)
+        charge = dict(zip(summary.headings, cells, strict=True))
+        more = [f"{name}: {charge[name]}" for name in ("key", "plan", "unit") if charge.get(name)]
+        if charge["folder"]:
+            more.append(f"folder: {_shorten_path(charge['folder'])}")
+        table.add_row(*(charge[name] for name in _SHORT), "\n".join([charge["what"], *more]))
     print_table(table)
+
+
+def _shorten_path(path: str) -> str:
+    """Return a path below the current folder relative to it, and others unchanged."""
+    try:
+        return str(Path(path).relative_to(Path.cwd()))
+    except ValueError:
+        return path
 
 
 def _print_json(ledger: Ledger) -> None:
@@ -204,7 +233,7 @@ def _print_json(ledger: Ledger) -> None:
 
 
 def _list_amounts(budget: Budget) -> dict[str, float]:
-    """Return the amounts in rho, each rounded to the safe side."""
+    """Return the amounts in rho, rounded so that spending is never understated."""
     return {
         "total": floor_written(budget.total),
         "spent": ceil_written(budget.spent),
@@ -213,9 +242,10 @@ def _list_amounts(budget: Budget) -> dict[str, float]:
 
 
 def _build_record(entry: Entry, stage: Stage | None) -> dict[str, Any]:
-    """Build the record of an entry, with the stage of its release."""
+    """Build the record of a charge and its release's state."""
     record = dataclasses.asdict(entry)
     record |= {"rho": ceil_float(entry.rho), "rho_exact": _format_exactly(entry.rho)}
+    record["folder"] = record.pop("output")
     record |= {"unit": entry.bound_unit.to_spec(), "noise_std": None, "noise_answers": None}
     if entry.noise is not None:
         record |= {"noise_std": entry.noise.noise_std, "noise_answers": entry.noise.answers}
@@ -229,4 +259,5 @@ def _build_record(entry: Entry, stage: Stage | None) -> dict[str, Any]:
 def _format_exactly(rho: Fraction) -> str:
     if rho.denominator.bit_length() < 10_000:
         return str(rho)
-    return f"{rho.numerator:#x}/{rho.denominator:#x}"  # Python refuses to print longer decimals
+    # Python refuses to print longer integers in decimal.
+    return f"{rho.numerator:#x}/{rho.denominator:#x}"

@@ -1,4 +1,4 @@
-"""Releases: each is charged, drawn and put into its folder exactly once."""
+"""Releases into folders: each is charged, drawn and written exactly once."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from fitplug_opendp.output import Output
 from fitplug_opendp.release_request import ReleaseRequest, ReleaseState
 
 _MOST_DIGITS = 19
-"""A text of so many digits or more is never the number of an entry of a ledger."""
+"""Text with this many digits or more is never the number of a charge."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class ChargeOptions:
     Attributes:
         key: The key of the release.
         covered_by: The number or key of an earlier charge that covers the release.
-        again: Whether to pay for another draw of a plan that was released before.
-        replace: Whether to keep an earlier release in the folder under another name.
+        again: Whether to pay for another draw of a plan that was already released.
+        replace: Whether to rename an earlier release in the folder.
     """
 
     key: str | None = None
@@ -72,24 +72,23 @@ def read_charge_options(
         key: The key of the release.
         covered_by: The number or key of an earlier charge; digits alone are a number.
         again: Whether to pay for another draw.
-        replace: Whether to keep an earlier release under another name.
+        replace: Whether to rename an earlier release in the folder.
 
     Raises:
-        SpecError: If an option needs a ledger that the spec does not name, or options exclude each
-            other.
+        SpecError: If an option needs a ledger and the spec has none, or options conflict.
     """
     asked = {"--key": key, "--covered-by": covered_by, "--again": again, "--replace": replace}
     for option, given in asked.items():
         if given not in (None, False) and spec.ledger is None:
             shown = option if given is True else f"{option} {given!r}"
             raise SpecError(
-                f"{spec.path}: {shown} needs a [ledger]: without one nothing counts how often "
-                "noise is drawn; add one"
+                f"{spec.path}: {shown} needs a [ledger], which records how often noise was drawn. "
+                "Add one."
             )
     if key is not None and again:
         raise SpecError(
-            f"--again is for releases without a key; another draw of the plan beside {key!r} needs "
-            "only another --key"
+            f"--again is for releases without a key. For another draw of the plan, use a --key "
+            f"other than {key!r}."
         )
     earlier: ChargeReference | None = covered_by
     if covered_by is not None and covered_by.isdecimal() and len(covered_by) < _MOST_DIGITS:
@@ -98,21 +97,21 @@ def read_charge_options(
 
 
 def check_counts_are_kept(spec: Spec, options: ChargeOptions) -> None:
-    """Check that counting the records anew can serve a release that an earlier charge covers.
+    """Check that a new count has the same records as the earlier charge that should cover it.
 
     Raises:
-        SpecError: If other records may be counted than for the earlier charge.
+        SpecError: If the records may differ.
     """
     if options.covered_by is None:
         return
-    why = "person keeps others each time they are counted" if spec.data.person is not None else None
+    why = "person selects other rows in each count" if spec.data.person is not None else None
     if spec.source.rows is not None:
-        why = "weight or where may count others"
+        why = "weight or where may select others"
     if why is not None:
         raise SpecError(
             f"{spec.path}: --covered-by {options.covered_by!r} needs the same records as that "
-            f"charge, but [data] {why}; use `fitplug release --counts` "
-            "with the counts file that the charge was released from"
+            f"charge, but [data] {why}. Use `fitplug release --counts` with the counts file of "
+            "that charge."
         )
 
 
@@ -120,7 +119,7 @@ def check_paths(spec: Spec) -> None:
     """Check, before any work, that the release can be written and the ledger can be charged.
 
     Raises:
-        InputError: If the folder of the release cannot be written, or overlaps with other paths.
+        InputError: If the folder cannot be written, or overlaps with other paths.
         SpecError: If the ledger cannot be used.
     """
     others = {}
@@ -134,7 +133,7 @@ def check_paths(spec: Spec) -> None:
             check_ledger_is_kept(spec)
             if not spec.ledger_path.absolute().parent.is_dir():
                 raise LedgerError(
-                    f"{spec.ledger_path} has no folder to be in; make the folder first"
+                    f"The folder of {spec.ledger_path} does not exist. Create it first."
                 )
         except (LedgerError, OSError) as error:
             raise SpecError(f"{spec.path}: [ledger] {error}") from None
@@ -142,31 +141,30 @@ def check_paths(spec: Spec) -> None:
         check_release_folder(spec.output_dir, others)
     elif spec.output.parts is False:
         raise SpecError(
-            f"{spec.path}: [output] path is a URL, which takes a release in parts: leave out "
-            "[output] parts = false, or give the path of a folder"
+            f"{spec.path}: [output] path is a URL, which needs a release in parts. Remove "
+            "[output] parts = false, or name a local folder."
         )
 
 
 def publish_release(
     spec: Spec, plan: Plan, options: ChargeOptions, counts_file: Path | None = None
 ) -> dict[str, Any]:
-    """Count, charge, draw and write a release, or finish one that was interrupted.
+    """Count, charge, draw and write a release, or finish an interrupted one.
 
-    Everything that can be refused is refused before the charge, and what needs no rows before rows
-    are read.
+    All checks come before the charge; those that need no rows come before rows are read.
 
     Args:
         counts_file: The file of exact counts; None to count the data of the spec.
 
     Returns:
-        The record of release.json, the folder, and what the ledger has left.
+        The content of release.json, the folder, and the state of the ledger.
 
     Raises:
-        SpecError: If an earlier release in a store is to be moved aside.
-        TablesError: If the counts are not those that the spec describes.
+        SpecError: If --replace is given for a release in a store.
+        TablesError: If the counts do not match the spec.
         OverBudget: If the ledger has too little left.
-        AlreadyReleased: If the plan was released before and another draw is not paid for.
-        LedgerError: If the ledger cannot be charged so.
+        AlreadyReleased: If the plan was already released and --again is not given.
+        LedgerError: If the ledger refuses the charge.
         InputError: If the folder holds something else.
     """
     has_begun = spec.ledger is None or has_ledger_file(spec)
@@ -187,7 +185,7 @@ _Published: TypeAlias = tuple[PublishedRelease, ReleaseState, Ledger | None]
 def _publish_whole(
     spec: Spec, plan: Plan, options: ChargeOptions, counts_file: Path | None
 ) -> _Published:
-    """Publish a release that this process draws."""
+    """Publish a release drawn by this process."""
     ledger = open_ledger(spec)
     with open_progress_bar("check"):  # large plans take a while to verify
         publication = FolderPublication.prepare(
@@ -220,8 +218,7 @@ def _publish_in_parts(
 
     if options.replace and spec.output.is_url:
         raise SpecError(
-            f"{spec.path}: --replace is not for [output] path in a store, where no folder can be "
-            "moved; name another [output] path"
+            f"{spec.path}: --replace cannot rename a folder in a store. Use another [output] path."
         )
     tables = None if counts_file is None else read_counts(counts_file)
     if tables is not None:
@@ -266,7 +263,7 @@ def make_request(
 
 
 def check_counts(spec: Spec, plan: Plan, tables: Tables, counts_file: Path | None) -> None:
-    """Raise TablesError unless the counts are those that the spec describes."""
+    """Raise TablesError unless the counts match the spec."""
     try:
         check_limit(plan, tables)
         check_tables(plan, tables)
@@ -274,30 +271,30 @@ def check_counts(spec: Spec, plan: Plan, tables: Tables, counts_file: Path | Non
         raise TablesError(f"{counts_file or f'{spec.path}: the data'}: {error}") from None
     if spec.source.person != tables.person:
         wanted, actual = (
-            "not by person" if person is None else f"by {person!r}"
+            "without [data] person" if person is None else f"with person = {person!r}"
             for person in (spec.source.person, tables.person)
         )
         raise TablesError(
-            f"{counts_file}: the rows counted were limited {actual}, and {spec.path} limits them "
-            f"{wanted}; count again with this spec"
+            f"{counts_file} was counted {actual}, but {spec.path} counts {wanted}. Count again "
+            "with this spec."
         )
     if spec.source.rows != tables.rows:
         wanted, actual = (
             rows or "each row is one record" for rows in (spec.source.rows, tables.rows)
         )
         raise TablesError(
-            f"{counts_file} was counted by other rules ({actual}) than those of {spec.path} "
-            f"({wanted}). Count again with this spec."
+            f"{counts_file} was counted with other rules ({actual}) than {spec.path} ({wanted}). "
+            "Count again with this spec."
         )
 
 
 def make_release_files(spec: Spec, plan: Plan, ledger: Ledger | None) -> ReleaseFiles:
-    """Make what the command line adds to the folder of a release.
+    """Make the files that the command line adds to a release folder.
 
     Args:
         spec: The spec.
         plan: Its plan.
-        ledger: The ledger that the review tells of; None if there is none.
+        ledger: The ledger that the review describes; None if there is none.
     """
     return ReleaseFiles(
         spec.output.confidence,
@@ -309,7 +306,7 @@ def make_release_files(spec: Spec, plan: Plan, ledger: Ledger | None) -> Release
 
 
 def _review_release(spec: Spec, release: Release, ledger: Ledger | None) -> dict[str, Any]:
-    """Make the review of a release; a ledger that cannot be read any more is left out."""
+    """Make the review of a release, without the ledger if it can no longer be read."""
     keywords: dict[str, Any] = {
         "about": spec.about.about,
         "delta": spec.privacy.delta,

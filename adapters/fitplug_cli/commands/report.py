@@ -1,4 +1,4 @@
-"""`fitplug report`: the report of a plan, and how its targets can be relaxed to fit a budget."""
+"""`fitplug report`: what a plan costs, and how to relax its targets to fit a budget."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from fitplug_cli.spec import Spec
 
 
 def report(
-    plan_file: Annotated[Path, typer.Argument(help="Plan file, or spec file.", metavar="PLAN")],
+    plan_file: Annotated[Path, typer.Argument(help="Plan or spec file.", metavar="PLAN")],
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Write it as one HTML page, to open in a browser."),
+        typer.Option("--output", "-o", help="Write an HTML page with plots instead of printing."),
     ] = None,
     delta: Annotated[
-        float | None, typer.Option("--delta", help="The delta at which epsilon is reported.")
+        float | None, typer.Option("--delta", help="Delta at which epsilon is reported.")
     ] = None,
     max_rho: Annotated[
         Fraction | None,
@@ -49,20 +49,20 @@ def report(
             "--max-rho",
             parser=read_amount,
             metavar="FLOAT",
-            help="If the targets cost more, show how to relax them, and exit with code 3.",
+            help="If the targets cost more, show how to relax them and exit with code 3.",
         ),
     ] = None,
     full: Annotated[
         bool,
         typer.Option(
             "--full",
-            help="Also print what other limits and deltas cost, and the usual mechanisms.",
+            help="Also print costs for other row limits and deltas, and other mechanisms.",
         ),
     ] = False,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what a plan costs, and what its targets cost. No data is read."""
+    """Show what a plan and each of its targets cost. No data is read."""
     set_up_output(quiet=quiet, as_json=as_json)
     if output is not None:
         check_target(output, _check_is_page)
@@ -99,7 +99,7 @@ def report(
     if output is None:
         print_report(facts, full=full)
         if not full:
-            out.print("No data was opened. More: --full, or -o report.html for a page with plots.")
+            out.print("More: --full, or -o report.html for a page with plots.")
     else:
         text = render_page(facts, of_formulas)
         with replace_file(output, PUBLIC) as partial:
@@ -111,25 +111,25 @@ def report(
         needed = relaxation.rho
         raise OverBudget(
             f"{plan_file}: the targets cost rho = {format_up(needed)}, more than "
-            f"{float(max_rho):g}",
+            f"{float(max_rho):g}. Relax the targets as shown, or raise the limit.",
             requested=needed,
             remaining=floor_written(max_rho),
         )
 
 
 def _find_data_warning(spec: Spec) -> str | None:
-    """Return a warning if nothing lies at the local path of the rows, which is not opened."""
+    """Return a warning if nothing is at the local path of the data, which is not opened."""
     data = spec.data.local_path
     if data is None or any(path.exists() for path in match_rows(spec.path.parent, data)):
         return None
     return (
-        f"{spec.path}: nothing lies at [data] path = {spec.data.path!r}; the report needs no "
-        "data, but a count does"
+        f"{spec.path}: there is no file or folder at [data] path = {spec.data.path!r}. The report "
+        "does not need it, but `fitplug run` will."
     )
 
 
 def _relax(plan: Plan, max_rho: Fraction) -> Relaxation | None:
-    """Find how to relax the targets; None if they cost no more than max_rho."""
+    """Find how to relax the targets; None if they cost at most max_rho."""
     with open_progress_bar("relax") as bar:
         return relax(
             plan.workload,
@@ -142,4 +142,4 @@ def _relax(plan: Plan, max_rho: Fraction) -> Relaxation | None:
 
 def _check_is_page(html: Path) -> None:
     if not html.read_bytes()[:15].lower().startswith(b"<!doctype html"):
-        raise InputError(f"{html} is no page")
+        raise InputError(f"{html} is not an HTML page")

@@ -1,4 +1,4 @@
-"""`fitplug run` and `fitplug release`: design, count, charge, draw and write, or the last three."""
+"""`fitplug run`, and `fitplug release` for data that is already counted."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def run(
     as_json: JsonOption = False,
     verbose: VerboseOption = False,
 ) -> None:
-    """Design, count and release in one step, exactly once.
+    """Design, count and release in one step.
 
-    The ledger is charged, the noise is drawn and the tables are written. A run that was
-    interrupted is finished by the same command, at no further cost.
+    Charges the ledger, draws the noise and writes the tables, exactly once. After an
+    interruption the same command finishes the work at no further cost.
     """
     set_up_output(quiet=quiet, as_json=as_json, verbose=verbose)
     _release(spec_file, None, plan_file, (key, covered_by, again, replace), as_json, full)
@@ -54,7 +54,7 @@ def run(
 def release(
     spec_file: SpecArgument,
     counts_file: Annotated[
-        Path, typer.Option("--counts", help="Exact counts, by `fitplug count`.")
+        Path, typer.Option("--counts", help="File of exact counts from `fitplug count`.")
     ],
     plan_file: PlanOption = None,
     key: KeyOption = None,
@@ -68,7 +68,7 @@ def release(
 ) -> None:
     """Release counts: charge the ledger, draw noise, write tables.
 
-    This happens exactly once. A release that was interrupted is finished by the same command.
+    This happens exactly once. After an interruption the same command finishes the work.
     """
     set_up_output(quiet=quiet, as_json=as_json, verbose=verbose)
     _release(spec_file, counts_file, plan_file, (key, covered_by, again, replace), as_json, full)
@@ -84,7 +84,7 @@ def _release(
 ) -> None:
     """Release the counts of a file, or count the data of the spec and release them.
 
-    `asked` has --key, --covered-by, --again and --replace.
+    `asked` contains --key, --covered-by, --again and --replace.
     """
     spec = load_spec(spec_file)
     charge = read_charge_options(spec, *asked)

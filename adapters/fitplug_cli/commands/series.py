@@ -1,4 +1,4 @@
-"""`fitplug series`: a series is begun, one period after another is added, and it is closed."""
+"""`fitplug series`: releases period by period, for one charge."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     cls=CommandGroup,
-    help="Release period by period, with one charge for all.",
+    help="Release period by period, for one charge.",
     add_completion=False,
     rich_markup_mode=None,
 )
@@ -51,11 +51,11 @@ def begin(
     as_json: JsonOption = False,
     verbose: VerboseOption = False,
 ) -> None:
-    """Charge a series for all its periods, which [design] periods names. Nothing is drawn.
+    """Charge a series once for all its periods.
 
-    The exact counts of the periods are kept encrypted beside [output] path. Their key is in the
-    file [output] key_file, or in your account if the spec names none. Back it up apart from the
-    counts: without it no later period can be drawn.
+    The periods are the values of [design] periods. Nothing is drawn yet. Exact counts are stored
+    encrypted next to [output] path. Their key is in [output] key_file, by default in your home
+    folder. Back it up separately: without it no further period can be drawn.
     """
     from fitplug_dask.series import begin_series
 
@@ -75,9 +75,9 @@ def begin(
     print_facts(
         (
             "ledger",
-            f"{ledger.path}: rho = {format_up(series.rho)} charged for all periods together",
+            f"{ledger.path}: rho = {format_up(series.rho)} charged for all periods",
         ),
-        ("key", f"{series.key_file} opens the exact counts: back it up apart from them"),
+        ("key", f"{series.key_file} (decrypts the exact counts; back it up separately)"),
     )
     _report(series, ledger, as_json)
 
@@ -90,9 +90,9 @@ def add(
     as_json: JsonOption = False,
     verbose: VerboseOption = False,
 ) -> None:
-    """Count the rows of a period, draw it once and write its folder.
+    """Count a period, draw its noise once and write its folder.
 
-    A command that was interrupted is finished by the same command, with the same counts.
+    After an interruption the same command finishes the work with the same counts.
     """
     set_up_output(quiet=quiet, as_json=as_json, verbose=verbose)
     spec = load_spec(spec_file)
@@ -108,7 +108,7 @@ def close(
     as_json: JsonOption = False,
     verbose: VerboseOption = False,
 ) -> None:
-    """End a series early, and remove its encrypted counts."""
+    """End a series early and delete its encrypted counts."""
     set_up_output(quiet=quiet, as_json=as_json, verbose=verbose)
     spec = load_spec(spec_file)
     series, ledger = _open(spec)
@@ -124,8 +124,8 @@ def _open(spec: Spec) -> tuple[Series, Ledger]:
     series = open_series(folder, ledger=ledger, key_file=spec.key_file)
     if series.plan.unit != spec.unit or not has_queries(spec, series.plan):
         raise InputError(
-            f"{spec.path}: the series in {series.folder} has other queries, targets or "
-            "another unit of privacy. Use the spec it was created with"
+            f"{spec.path}: the series in {series.folder} has other queries, targets or unit "
+            "of privacy. Use the spec it was created with."
         )
     return series, ledger
 
@@ -142,26 +142,26 @@ def _find_ledger(spec: Spec) -> Ledger:
     folder = _find_folder(spec)
     if spec.ledger is not None and not has_ledger_file(spec) and (folder / RECORD).exists():
         raise LedgerError(
-            f"{spec.ledger_path} is missing, and {folder} holds a series that was charged to it; "
-            "put the ledger back, as only it says which periods were drawn"
+            f"{spec.ledger_path} is missing, but {folder} holds a series that was charged to it. "
+            "Restore the ledger: it records which periods were drawn."
         )
     ledger = open_ledger(spec)
     if ledger is None:
-        raise SpecError(f"{spec.path}: a series needs a ledger: add [ledger] path and rho")
+        raise SpecError(f"{spec.path}: a series needs a ledger. Add [ledger] path and rho.")
     return ledger
 
 
 def _find_folder(spec: Spec) -> Path:
     """Find the folder of the series."""
     if spec.output.is_url:
-        raise SpecError(f"{spec.path}: [output] path is a URL; a series needs a folder")
+        raise SpecError(f"{spec.path}: [output] path is a URL, but a series needs a local folder.")
     return spec.output_dir
 
 
 def _report(series: Series, ledger: Ledger, as_json: bool) -> None:
-    """Print how far a series has come, and its record if that is asked for."""
+    """Print the progress of a series, as facts or JSON."""
     drawn = series.read().drawn
-    print_facts(("series", f"{series.folder}: {drawn} of {len(series.labels)} periods are drawn"))
+    print_facts(("series", f"{series.folder}: {drawn} of {len(series.labels)} periods drawn"))
     record = {
         "folder": str(series.folder),
         "plan": series.plan.digest,

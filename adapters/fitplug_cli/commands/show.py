@@ -1,4 +1,4 @@
-"""`fitplug show`: the numbers of a release with their margins of error."""
+"""`fitplug show`: released numbers with their margins of error."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Annotated, Any
 
+import numpy as np
+import pyarrow as pa
 import typer
 from rich.table import Table
 
 from fitplug.display import format_rho
 from fitplug.errors import InputError, suggest_nearest
 from fitplug.releases import MEASURES, Release, choose_intervals, describe_rows_outside
+from fitplug.workload import check_confidence
 from fitplug_cli.options import JsonOption, QuietOption
 from fitplug_cli.render import out, print_facts, print_json, print_table, set_up_output
 from fitplug_cli.render.csv_tables import count_table_decimals, write_csv
@@ -21,7 +24,7 @@ from fitplug_cli.render.csv_tables import count_table_decimals, write_csv
 _DELTA = 1e-9
 
 _MOST_ROWS = 5
-"""The rows that are shown of each table if no table is named."""
+"""Rows shown of each table if no table is named."""
 
 _DIGITS = 3
 
@@ -32,24 +35,33 @@ def show(
         str | None,
         typer.Argument(help="Table to show in full. [default: the first rows of each]"),
     ] = None,
+    confidence: Annotated[
+        float | None,
+        typer.Option(
+            "--confidence",
+            help="Confidence of the intervals. [default: the target's, or 0.95]",
+        ),
+    ] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print the table as CSV.")] = False,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the numbers of a release with their margins of error. No data is read."""
+    """Show released numbers with their margins of error. No data is read."""
     set_up_output(quiet=quiet, as_json=as_json or as_csv)
+    if confidence is not None:
+        check_confidence(confidence)
     release = Release.load(folder)
     known = release.plan.workload.names
     if table is not None and table not in known:
         raise InputError(f"{folder} has no table {table!r}. {suggest_nearest(table, known)}")
     if as_csv:
         if table is None or as_json:
-            raise InputError("--csv prints one table. Name a TABLE, and leave out --json.")
-        _print_csv(release, table)
+            raise InputError("--csv prints one table. Name a TABLE and leave out --json.")
+        _print_csv(release, table, confidence)
         return
     names = known if table is None else (table,)
     if as_json:
-        print_json(_build_record(release, folder, names))
+        print_json(_build_record(release, folder, names, confidence))
         return
     cost = format_rho(release.rho, release.epsilon(_DELTA), _DELTA)
     facts = [("privacy cost", cost), ("unit", str(release.plan.unit))]
@@ -57,21 +69,37 @@ def show(
         facts.append(("not counted", outside))
     print_facts(*facts)
     for name in names:
-        _print_group(release, name, None if table is not None else _MOST_ROWS)
+        _print_group(release, name, confidence, None if table is not None else _MOST_ROWS)
     if table is None:
-        out.print(f"A table in full: fitplug show {folder} TABLE")
+        out.print(f"For a whole table: fitplug show {folder} TABLE")
 
 
-def _print_csv(release: Release, name: str) -> None:
-    """Print a table as CSV, rounded as in the folder of the release."""
-    for number, chunk in enumerate(release.iter_tables(name)):
+def _read_chunks(release: Release, name: str, confidence: float | None) -> Iterator[Any]:
+    """Read the Arrow tables of a group, with intervals at a confidence if one is given."""
+    group = release.plan.workload[name]
+    for chunk in release.iter_tables(name):
+        if confidence is not None:
+            estimate, std = (chunk[column].to_numpy() for column in ("estimate", "std"))
+            moe = choose_intervals(group, confidence).compute_moe(group, std)
+            ends = {"moe": moe, "lower": estimate - moe, "upper": estimate + moe}
+            for column, values in {**ends, "confidence": np.full(len(moe), confidence)}.items():
+                at = chunk.column_names.index(column)
+                chunk = chunk.set_column(at, column, pa.array(values))
+        yield chunk
+
+
+def _print_csv(release: Release, name: str, confidence: float | None) -> None:
+    """Print a table as CSV, rounded as in the release folder."""
+    for number, chunk in enumerate(_read_chunks(release, name, confidence)):
         text = io.BytesIO()
         write_csv(text, chunk)
         header, _, rows = text.getvalue().decode().partition("\n")
         sys.stdout.write(rows if number else f"{header}\n{rows}")
 
 
-def _build_record(release: Release, folder: str, names: tuple[str, ...]) -> dict[str, Any]:
+def _build_record(
+    release: Release, folder: str, names: tuple[str, ...], confidence: float | None
+) -> dict[str, Any]:
     """Build the JSON record of tables, with all digits."""
     groups = release.plan.workload
     return {
@@ -84,26 +112,28 @@ def _build_record(release: Release, folder: str, names: tuple[str, ...]) -> dict
             {
                 "name": name,
                 "quantity": groups[name].quantity,
-                **choose_intervals(groups[name], None)._asdict(),
-                "rows": list(_iterate_rows(release, name)),
+                **choose_intervals(groups[name], confidence)._asdict(),
+                "rows": list(_iterate_rows(release, name, confidence)),
             }
             for name in names
         ],
     }
 
 
-def _iterate_rows(release: Release, name: str) -> Iterator[dict[str, Any]]:
-    for chunk in release.iter_tables(name):
+def _iterate_rows(
+    release: Release, name: str, confidence: float | None
+) -> Iterator[dict[str, Any]]:
+    for chunk in _read_chunks(release, name, confidence):
         yield from chunk.to_pylist()
 
 
-def _print_group(release: Release, name: str, most: int | None) -> None:
+def _print_group(release: Release, name: str, confidence: float | None, most: int | None) -> None:
     """Print a table of a release, or its first rows."""
     group = release.plan.workload[name]
-    rows = list(islice(_iterate_rows(release, name), most))
+    rows = list(islice(_iterate_rows(release, name, confidence), most))
     decimals = count_table_decimals([row["std"] for row in rows], _DIGITS)
     labels = [column for column in rows[0] if column not in (*MEASURES, "confidence")]
-    title = f"{name}: {group.quantity}, {choose_intervals(group, None)}"
+    title = f"{name}: {group.quantity}, {choose_intervals(group, confidence)}"
     table = Table(*labels, title=title, title_justify="left", title_style="bold", box=None)
     for measure in MEASURES:
         table.add_column(measure, justify="right", no_wrap=True)
@@ -112,4 +142,4 @@ def _print_group(release: Release, name: str, most: int | None) -> None:
         table.add_row(*(str(row[label]) for label in labels), *numbers)
     print_table(table)
     if len(rows) < group.size:
-        out.print(f" and {group.size - len(rows):,} more rows")
+        out.print(f" ... {group.size - len(rows):,} more rows")

@@ -1,4 +1,4 @@
-"""`fitplug truncation`: how many records a limit on the records of a person left out."""
+"""`fitplug truncation`: how many rows a limit per person left out."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ def truncation(
     ],
     coarse: Annotated[
         Path,
-        typer.Argument(help="Folder of a coarse release with a larger limit.", metavar="WHOLE"),
+        typer.Argument(
+            help="Folder of a less accurate release with a larger limit.", metavar="WHOLE"
+        ),
     ],
     expression: Annotated[
-        str, typer.Argument(help="What to count in both.", metavar="EXPRESSION")
+        str, typer.Argument(help="What to count in both releases.", metavar="EXPRESSION")
     ] = "total",
     of: Annotated[
         str | None,
-        typer.Option("--of", help="What to count in WHOLE instead, if it has other groups."),
+        typer.Option("--of", help="What to count in WHOLE, if its groups differ."),
     ] = None,
     confidence: ConfidenceOption = 0.95,
     quiet: QuietOption = False,
@@ -49,7 +51,7 @@ def build_truncation_record(lost: TruncationLoss, confidence: float) -> dict[str
 
     Raises:
         WorkloadError: If the confidence is out of range.
-        InputError: If the coarse count is too near to zero for its std.
+        InputError: If the coarse count is within a few stds of zero.
     """
     check_confidence(confidence)
     return {
@@ -67,30 +69,30 @@ def print_truncation(lost: TruncationLoss, confidence: float) -> None:
 
     Raises:
         WorkloadError: If the confidence is out of range.
-        InputError: If the coarse count is too near to zero for its std.
+        InputError: If the coarse count is within a few stds of zero.
     """
     low, high = lost.share_interval(confidence)
     limit, whole = (f"{unit.records}{{}}{unit.apart}" for unit in (lost.kept_unit, lost.whole_unit))
     table = Table(box=None)
-    table.add_column("records")
+    table.add_column("rows")
     for column in ("estimate", "std", "lower", "upper"):
         table.add_column(column, justify="right", no_wrap=True)
     for name, count in (
         (f"with at most {limit.format(' per person')}", lost.kept),
         (f"with at most {whole.format(' per person')}", lost.whole),
-        (f"lost by the limit of {limit.format('')}", lost.records),
+        (f"left out by the limit of {limit.format('')}", lost.records),
     ):
         numbers = (count.value, count.std, *count.interval(confidence))
         table.add_row(name, *(f"{number:,.0f}" for number in numbers))
     share, lower, upper = map(format_percent, (lost.share, low, high))
-    table.add_row("share of them lost", share, "", lower, upper)
+    table.add_row("share left out", share, "", lower, upper)
     print_table(table)
-    out.print(f"each interval at {100 * confidence:g}% confidence")
+    out.print(f"Each interval holds at {100 * confidence:g}% confidence.")
     unit = lost.whole_unit
     apart = f" ({unit.apart.removeprefix(', ')})" if unit.apart else ""
-    out.print(f"Records of a person beyond {unit.records}{apart} are in neither release.")
+    out.print(f"Neither release counts more than {unit.records} rows per person{apart}.")
     if lost.apart:
         out.print(
-            f"The two releases differ in the domain of {list_names(list(lost.apart))}: rows that "
-            "one leaves out as outside its domain, and the other counts, are in the difference too"
+            f"The domains of {list_names(list(lost.apart))} differ. Rows inside only one of the "
+            "two domains are part of the difference."
         )

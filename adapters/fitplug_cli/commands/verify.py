@@ -1,22 +1,26 @@
-"""`fitplug verify`: it proves a plan, a release or a ledger again."""
+"""`fitplug verify`: checks of a plan, a release or a ledger from scratch."""
 
 from __future__ import annotations
 
+import io
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from fitplug.display import format_down, format_up
 from fitplug.errors import FitplugError, InputError, LedgerError
+from fitplug.files import LocalPlace
 from fitplug.ledger import Ledger
 from fitplug.numeric import ceil_float
 from fitplug.plan import Plan, describe_cost
 from fitplug.releases import Release, read_digest
 from fitplug_cli.options import JsonOption, QuietOption
 from fitplug_cli.render import open_progress_bar, print_facts, print_json, set_up_output
+from fitplug_cli.render.csv_tables import write_csv
+from fitplug_cli.render.release_record import RECORD, read_release_record
 
 _SQLITE = b"SQLite format 3\x00"
 
@@ -30,15 +34,15 @@ def verify(
     ],
     ledger_file: Annotated[
         Path | None,
-        typer.Option("--ledger", help="Also check that this ledger has the release's charge."),
+        typer.Option("--ledger", help="Also check that this ledger contains the release's charge."),
     ] = None,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Prove a plan, a release or a ledger again; exit with code 1 if something does not hold.
+    """Check a plan, a release or a ledger from scratch. Exit with code 1 if a check fails.
 
-    A plan: its rho, its targets and its lower bound. A release: its plan, every digest, and every
-    table against the answers. A ledger: its chain of charges. No data is read.
+    For a plan: rho, targets and lower bound. For a release: its plan, digests, and every Parquet
+    and CSV table against the answers. For a ledger: its chain of charges. No data is read.
     """
     set_up_output(quiet=quiet, as_json=as_json)
     results = []
@@ -49,9 +53,9 @@ def verify(
         except FitplugError as error:
             holds, text = False, str(error)
         results.append({"what": name, "holds": holds, "text": text})
-        print_facts((name, text if holds else f"DOES NOT HOLD: {text}"))
+        print_facts((name, text if holds else f"FAILED: {text}"))
         if not holds:
-            break  # the next check takes this one for granted
+            break  # the next check relies on this one
     if as_json:
         print_json({"path": location, "holds": holds, "checks": results})
     if not holds:
@@ -59,14 +63,14 @@ def verify(
 
 
 def _list_checks(location: str, ledger_file: Path | None) -> list[_Check]:
-    """List what is checked at a location, in the order of the checks.
+    """List the checks for a location, in their order.
 
     Raises:
         InputError: If there is nothing there, or --ledger is given without a release.
     """
     path = Path(location)
     if "://" not in location and not path.exists():
-        raise InputError(f"{location}: there is no such file or folder. Check the path.")
+        raise InputError(f"{location}: no such file or folder. Check the path.")
     if path.is_file():
         if ledger_file is not None:
             raise InputError("--ledger needs the folder of a release.")
@@ -74,22 +78,26 @@ def _list_checks(location: str, ledger_file: Path | None) -> list[_Check]:
             if file.read(len(_SQLITE)) == _SQLITE:
                 return [("ledger", lambda: _verify_ledger(path))]
         if not zipfile.is_zipfile(path):
-            raise InputError(f"{location} is not a plan, a ledger, or the folder of a release.")
+            raise InputError(
+                f"{location} is not a plan, a ledger or a release folder. Check the path."
+            )
         return [("plan", lambda: _verify_plan(Plan.load(path)))]
     checks: list[_Check] = [
         ("release", lambda: _verify_release(location)),
         ("plan", lambda: _verify_plan(Release.load(location).plan)),
     ]
+    if (path / RECORD).is_file():
+        checks.insert(1, ("files", lambda: _verify_files(path)))
     if ledger_file is not None:
         if not ledger_file.exists():
-            raise InputError(f"{ledger_file}: there is no such ledger. Check the path.")
+            raise InputError(f"{ledger_file}: no such ledger. Check the path.")
         checks.append(("ledger", lambda: _verify_charge(location, ledger_file)))
     return checks
 
 
 def _verify_plan(plan: Plan) -> str:
     plan.verify()
-    return f"{describe_cost(plan)}; every target is met"
+    return f"{describe_cost(plan)}; every target met"
 
 
 def _verify_release(location: str) -> str:
@@ -100,11 +108,37 @@ def _verify_release(location: str) -> str:
     return f"the {len(groups.names):,} Parquet tables agree with the {answers}"
 
 
+def _verify_files(folder: Path) -> str:
+    """Check release.json and the CSV tables of a folder against its answers."""
+    release, record = Release.load(folder), read_release_record(LocalPlace(folder))
+    expected: dict[str, Any] = {"rho": release.rho, "plan_digest": release.plan.digest}
+    wrong = next((key for key in expected if record.get(key) != expected[key]), None)
+    if wrong is not None:
+        raise InputError(f"{folder / RECORD} was edited: its {wrong} is not the release's.")
+    if release.parted_tables is not None:
+        return f"{RECORD} agrees with the release"
+    for entry in record["groups"]:
+        path = folder / f"{entry['file']}.csv"
+        if not path.is_file():
+            raise InputError(f"{path} is missing.")
+        kind = {key: entry[key] for key in ("confidence", "simultaneous")}
+        table = release.to_arrow(entry["name"], **kind)
+        if path.read_bytes() not in (_format_csv(table, safe) for safe in (False, True)):
+            raise InputError(f"{path} was edited: it differs from the answers.")
+    return f"{RECORD} and {len(record['groups']):,} CSV tables agree with the answers"
+
+
+def _format_csv(table: Any, spreadsheet_safe: bool) -> bytes:
+    text = io.BytesIO()
+    write_csv(text, table, spreadsheet_safe=spreadsheet_safe)
+    return text.getvalue()
+
+
 def _verify_ledger(path: Path) -> str:
     ledger = Ledger(path)
     budget, entries = ledger.statement()
     spent, left = format_up(ceil_float(budget.spent)), format_down(ledger.remaining)
-    return f"the chain of {len(entries):,} charges is whole: rho = {spent} spent, {left} left"
+    return f"{len(entries):,} charges, unaltered: rho = {spent} spent, {left} left"
 
 
 def _verify_charge(location: str, path: Path) -> str:
@@ -112,8 +146,8 @@ def _verify_charge(location: str, path: Path) -> str:
     ledger, release = Ledger(path), Release.load(location)
     entry, entries = release.entry, ledger.entries()
     if entry is None:
-        raise LedgerError(f"{location} was charged to no ledger.")
+        raise LedgerError(f"{location} was not charged to a ledger.")
     stage = ledger.stages().get(entry.id)
     if entry not in entries or stage is None or stage.answers != read_digest(location):
-        raise LedgerError(f"{path} has another charge than the release as number {entry.id}.")
-    return f"{path} has the release as charge {entry.id}; its chain of charges is whole"
+        raise LedgerError(f"Charge {entry.id} of {path} is for something else.")
+    return f"{path}: charge {entry.id} is for this release; no charge was altered"

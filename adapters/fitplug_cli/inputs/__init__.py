@@ -1,8 +1,7 @@
-"""The public files that a spec or a command names: codebooks, trees, crosswalks, targets and
-expressions.
+"""Public files that a spec or a command names: codebooks, trees, crosswalks, targets, expressions.
 
-A file that is named by mistake may hold the records themselves. Errors therefore name the place in
-a file, and never quote what is there.
+Someone may name the confidential data by mistake, so errors give the place in a file and never
+quote its content.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Attributes whose values are read from files of codes.
+"""Attributes whose values come from files of codes.
 
-A codebook or a list of leaves describes a tree, a column lists categories, and a crosswalk adds
+A codebook or list of leaves describes a tree, a column lists categories, and a crosswalk adds
 levels to a tree:
 
     GEOID = { levels = { state = 2, county = 5, tract = 11 }, codebook = "tracts.csv" }
@@ -9,9 +9,9 @@ levels to a tree:
     COUNTY = { codebook = "counties.csv", column = "FIPS", label = "NAME" }
     COUNTY = { codebook = "counties.csv", column = "FIPS", crosswalk = { region = "regions.csv" } }
 
-A codebook has a line for each leaf or value; its other columns are ignored. For a tree, `label`
-may be a table of a column for each level whose nodes have labels. The files are public.
-A file that lists a code twice is refused, as it may be data.
+A codebook has one line for each leaf or value; other columns are ignored. For a tree, `label` may
+map levels to their columns of labels. The files are public: a file that lists a code twice is
+refused, because it may be data.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from fitplug_cli.inputs.crosswalks import CROSSWALK_KEY, add_levels_of_regions
 _LIST_KEYS = ("leaves", "categories")
 
 Locate: TypeAlias = Callable[[int], str]
-"""A function that says where the i-th code is in a file."""
+"""A function that locates the i-th code in a file."""
 
 
 def read_domain(table: Mapping[str, Any], folder: Path) -> Domain:
@@ -64,7 +64,7 @@ def read_domain(table: Mapping[str, Any], folder: Path) -> Domain:
 
 
 def _names_code_file(value: Any) -> bool:
-    """Return whether an entry of [domain] takes its values from a file of codes."""
+    """Return whether an entry of [domain] names a file of codes."""
     if not isinstance(value, Mapping):
         return False
     has_list = any(isinstance(value.get(key), str) for key in _LIST_KEYS)
@@ -121,7 +121,10 @@ def _read_labels(file: CodeFile, column: Any, values: Sequence[Any]) -> Labels:
     for i, (value, given) in enumerate(zip(values, file.read_labels(column), strict=True)):
         label = given.strip() if isinstance(given, str) else ""
         if label and labels.setdefault(str(value), label) != label:
-            raise DomainError(f"{file.locate(i)}: its node has another label on an earlier line")
+            raise DomainError(
+                f"{file.locate(i)}: its node has another label on an earlier line. "
+                "Correct one of them."
+            )
     return labels
 
 
@@ -143,8 +146,8 @@ def _label_tree(tree: Hierarchy, given: Any, file: CodeFile, codes: Sequence[Cod
         read = _read_labels(file, column, [named[node] for node in nodes])
         if any(labels.setdefault(node, label) != label for node, label in read.items()):
             raise DomainError(
-                f"a node of level {level!r} has the text of a node of another level and another "
-                f"label; leave one of the levels out of {LABEL_KEY}"
+                f"a node of level {level!r} has the same code as a node of another level, but "
+                f"another label. Remove one of the levels from {LABEL_KEY}."
             )
     return labels
 
@@ -153,7 +156,9 @@ def _build_tree(name: str, given: Mapping[str, Any], folder: Path) -> tuple[Hier
     """Build a tree from a codebook, or from a list of leaves, and its labels."""
     _check_keys(given, ("levels", CODEBOOK_KEY, COLUMN_KEY, LABEL_KEY, "leaves"))
     if CODEBOOK_KEY in given and "leaves" in given:
-        raise DomainError("a tree has its leaves from codebook or from leaves; give one of them")
+        raise DomainError(
+            "a tree takes its leaves from codebook or leaves, not both. Give one of them."
+        )
     levels = given["levels"]
     _check_levels(levels)
     codes: list[Any]
@@ -161,15 +166,17 @@ def _build_tree(name: str, given: Mapping[str, Any], folder: Path) -> tuple[Hier
     if "leaves" in given:
         for key in (COLUMN_KEY, LABEL_KEY):
             if key in given:
-                raise DomainError(f"{key} goes with {CODEBOOK_KEY}, not with a list of leaves")
+                raise DomainError(
+                    f"{key} needs {CODEBOOK_KEY}. Remove it, or replace leaves by a codebook."
+                )
         path = folder / given["leaves"]
         codes, lines = read_code_list(path, "list of leaves", DomainError)
         locate: Locate = lambda i: f"{path}: line {lines[i]}"  # noqa: E731
         if not isinstance(levels, Mapping) and len(levels) > 1:
             raise DomainError(
-                f"{path}: a list of leaves does not say what lies in what; give the lengths of "
-                "the levels' prefixes, levels = { state = 2, county = 5 }, or a codebook with a "
-                "column for each level"
+                f"{path}: a list of leaves does not show how levels nest. Give the length of each "
+                "level's prefix, levels = { state = 2, county = 5 }, or a codebook with a column "
+                "for each level."
             )
         _check_codes(codes, locate)
     else:
@@ -190,7 +197,7 @@ def _build_tree(name: str, given: Mapping[str, Any], folder: Path) -> tuple[Hier
             tree = Hierarchy.from_columns(dict(zip(levels, [*ancestors, codes], strict=True)))
     except DomainError:
         raise DomainError(
-            "two nodes of one level would be shown by the same text; use labels without '/'"
+            "two nodes of one level would have the same label. Use labels without '/'."
         ) from None
     return tree, _label_tree(tree, given[LABEL_KEY], file, codes) if LABEL_KEY in given else {}
 
@@ -203,15 +210,15 @@ def _find_leaf_column(name: str, given: Mapping[str, Any], file: CodeFile) -> st
     known = [column for column in (finest, name) if column in file.names]
     if not known:
         raise DomainError(
-            f"{file.path}: the file has no column {name!r} or {finest!r}; name that of the leaves "
-            f"by {COLUMN_KEY} = NAME"
+            f"{file.path} has no column {name!r} or {finest!r}. Name the column of leaves: "
+            f"{COLUMN_KEY} = NAME"
         )
-    # A tree by prefixes takes the column of the attribute's name, not that of its finest level.
+    # A tree by prefixes prefers the column named after the attribute to the finest level's.
     return known[-1] if isinstance(given["levels"], Mapping) else known[0]
 
 
 def _check_levels(levels: Any) -> None:
-    """Raise DomainError for levels that no tree may have, before the file is read."""
+    """Raise DomainError for invalid levels before the file is read."""
     if isinstance(levels, Mapping):
         longest = max((n for n in levels.values() if type(n) is int and n < 2**10), default=1)
         Hierarchy(levels, ["x" * longest])
@@ -222,17 +229,19 @@ def _check_levels(levels: Any) -> None:
 
 
 def _check_lengths(levels: Mapping[str, int], codes: Sequence[Code], locate: Locate) -> None:
-    """Raise DomainError for a code that has not the length of the finest level."""
+    """Raise DomainError for a code whose length is not the finest level's."""
     finest, length = list(levels.items())[-1]
     if set(map(type, codes)) == {str} and set(map(len, map(str, codes))) == {length}:
         return
     for i, code in enumerate(codes):
         if not isinstance(code, str):
-            raise DomainError(f"{locate(i)}: the code is not text, so it has no prefixes")
+            raise DomainError(
+                f"{locate(i)}: the code is not text, so it has no prefixes. Store codes as text."
+            )
         if len(code) != length:
             raise DomainError(
-                f"{locate(i)}: the code has {len(code)} characters; those of level {finest!r} have "
-                f"{length}"
+                f"{locate(i)}: the code has {len(code)} characters, but level {finest!r} has "
+                f"{length}. Correct the code or the level."
             )
 
 
@@ -245,13 +254,15 @@ def _check_codes(codes: Sequence[Code], locate: Locate, shortest: Any = None) ->
     for i, code in enumerate(codes):
         if code in seen:
             raise DomainError(
-                f"{locate(i)}: the code is listed twice; a codebook has one line for each code, "
-                "unlike a file of data"
+                f"{locate(i)}: the code is listed twice. Give a codebook with one line per code, "
+                "not a data file."
             )
         if isinstance(code, int) and abs(code) >= 2**62:
             _check_sizes(codes, locate)
         if isinstance(code, str) and len(code) < least:
-            raise DomainError(f"{locate(i)}: the code is shorter than its prefix of {least}")
+            raise DomainError(
+                f"{locate(i)}: the code must have at least the {least} characters of its prefix"
+            )
         seen.add(code)
 
 
@@ -259,13 +270,13 @@ def _check_sizes(codes: Sequence[Code], locate: Locate) -> None:
     """Raise DomainError for the first integer that is too large."""
     for i, code in enumerate(codes):
         if isinstance(code, int) and abs(code) >= 2**62:
-            raise DomainError(f"{locate(i)}: the code must be below 2**62 in size, to fit 64 bits")
+            raise DomainError(f"{locate(i)}: the code must be between -2**62 and 2**62")
 
 
 def _are_all_right(codes: Sequence[Code], least: int) -> bool:
-    """Tell whether codes are all different, none too large and none shorter than `least`.
+    """Return whether codes are distinct, not too large and at least `least` characters long.
 
-    Of a million codes this takes a tenth of a second; the loop that finds the wrong one takes more.
+    A million codes take a tenth of a second; the loop that finds the wrong one takes longer.
     """
     texts = [code for code in codes if isinstance(code, str)]
     numbers = [code for code in codes if isinstance(code, int)]
@@ -276,12 +287,14 @@ def _are_all_right(codes: Sequence[Code], least: int) -> bool:
 def _open_codebook(given: Mapping[str, Any], folder: Path) -> CodeFile:
     path = folder / _get_text(given, CODEBOOK_KEY)
     if path.suffix.lower() == ".json":
-        raise DomainError(f"{path}: codes by column are read from CSV or Parquet; give one of them")
+        raise DomainError(
+            f"{path}: column needs a CSV or Parquet file, not JSON. Convert the file."
+        )
     return CodeFile(path, "codebook", DomainError)
 
 
 def _get_text(given: Mapping[str, Any], key: str) -> str:
-    """Return the text of a key. Raises DomainError if there is none."""
+    """Return the text of a key; raise DomainError if it is missing."""
     text = given.get(key)
     if not isinstance(text, str) or not text:
         what = "the path of a file" if key == CODEBOOK_KEY else "the name of a column"

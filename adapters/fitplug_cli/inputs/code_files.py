@@ -1,8 +1,8 @@
-"""Public files: columns and rows of CSV and Parquet, and lists with one code on a line.
+"""Public files: columns and rows of CSV and Parquet, and lists with one code per line.
 
-Codes of text files are texts that keep their leading zeros. Codes of Parquet files are texts or
-integers, as the file has them. A file that is named by mistake may hold data. Errors therefore say
-where in a file something is wrong, and never what is there.
+Codes in text files are text and keep leading zeros; codes in Parquet are text or integers, as
+stored. Someone may name the confidential data by mistake, so errors give the place in a file and
+never quote its content.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ ErrorClass: TypeAlias = type[InputError]
 ColumnReader: TypeAlias = Callable[[int], list[Any]]
 
 BLANKS_FAULT = (
-    "has blanks around it, which nobody sees; remove them, or list the values in the spec if the "
-    "rows hold them so"
+    "has blanks around it. Remove them, or list the values in the spec if the data contain the "
+    "blanks, too"
 )
-"""What is wrong with a value of `has_outer_blanks`."""
+"""The end of an error about a value with `has_outer_blanks`."""
 
 PARQUET_SUFFIXES = (".parquet", ".pq")
 
 
 class CodeFile:
-    """A public CSV or Parquet file whose columns have names, each read only when needed.
+    """A public CSV or Parquet file with named columns, each read only when needed.
 
     Attributes:
         path: The file.
@@ -60,7 +60,7 @@ class CodeFile:
             self.names, self._read, self._lines = _read_csv(path, what, error)
 
     def read_column(self, name: str) -> list[Code]:
-        """Read the codes of a column; no code may be empty, or have blanks around it.
+        """Read the codes of a column; none may be empty or have blanks around it.
 
         Returns:
             A code for each row.
@@ -73,11 +73,10 @@ class CodeFile:
         codes = self._read(number)
         if None in codes or "" in codes:
             i = min(codes.index(empty) for empty in (None, "") if empty in codes)
-            # The column is named by its number: without a first line of names, the name would be a
-            # value.
-            raise self._error(f"{self.locate(i)}: there is no value in column {number + 1}")
+            # The column is given by number: without a header, its name would be a value.
+            raise self._error(f"{self.locate(i)}: column {number + 1} is empty. Add the value.")
         if not codes:
-            raise self._error(f"{self.path}: there is nothing in column {number + 1}")
+            raise self._error(f"{self.path}: column {number + 1} is empty. Add its values.")
         padded = next((i for i, code in enumerate(codes) if has_outer_blanks(code)), None)
         if padded is not None:
             what = f"the value in column {number + 1}"
@@ -88,7 +87,7 @@ class CodeFile:
         """Read a column of labels, of which some may be missing.
 
         Returns:
-            A label for each row; None or an empty text where there is none.
+            A label for each row; None or "" for rows without one.
 
         Raises:
             InputError: The file's `error` if there is no column of this name, or several.
@@ -100,32 +99,31 @@ class CodeFile:
         numbers = [i for i, known in enumerate(self.names) if known == name]
         if len(numbers) != 1:
             what = "no column" if not numbers else "several columns"
-            raise self._error(f"{self.path}: the file has {what} {name!r}; name the one to use")
+            raise self._error(f"{self.path} has {what} {name!r}. Name the column to use.")
         return numbers[0]
 
     def iterate_rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yield the number of each row, from 0, and its value of each column."""
+        """Yield each row's number, from 0, and its value in each column."""
         columns = [self._read(i) for i in range(len(self.names))]
         for i, row in enumerate(zip(*columns, strict=True)):
             yield i, dict(zip(self.names, row, strict=True))
 
     def locate(self, i: int) -> str:
-        """Return the path of the file and the line of row i, for an error."""
+        """Return the file and line of row i, for errors."""
         return f"{self.path}: {self.locate_row(i)}"
 
     def locate_row(self, i: int) -> str:
-        """Return the line of row i in a text file, or its number."""
+        """Return the line of row i in a text file, or its row number in Parquet."""
         return f"row {i + 1}" if self._lines is None else f"line {self._lines[i]}"
 
 
 def has_outer_blanks(value: Any) -> bool:
-    """Return whether a value is a text that begins or ends with blanks, which nobody sees."""
+    """Return whether a value is text with blanks at its start or end."""
     return isinstance(value, str) and value != value.strip()
 
 
 def read_code_list(path: Path, what: str, error: ErrorClass) -> tuple[list[str], list[int]]:
-    """Read a text file that has one code on each line; empty lines are skipped, and blanks around
-    codes are no part of them.
+    """Read a text file with one code per line, without empty lines and outer blanks.
 
     Args:
         path: The file.
@@ -141,19 +139,19 @@ def read_code_list(path: Path, what: str, error: ErrorClass) -> tuple[list[str],
     """
     if path.suffix.lower() in (".csv", *PARQUET_SUFFIXES):
         raise error(
-            f"{path}: a list of codes is a text with one code a line; for a table write "
-            "codebook = FILE and column = NAME"
+            f"{path}: a list of codes is a text file with one code per line. For a table, write "
+            "codebook = FILE and column = NAME."
         )
-    lines = read_text(path, what, "a text with one code a line", error).split("\n")
+    lines = read_text(path, what, "a text file with one code per line", error).split("\n")
     numbered = [(text.strip(), number) for number, text in enumerate(lines, 1) if text.strip()]
     if not numbered:
-        raise error(f"{path}: the {what} is empty")
+        raise error(f"{path}: the {what} is empty. Add its lines.")
     filled = [line for line in lines if line.strip()]
     for separator in ",;\t":
         cells = {line.count(separator) for line in filled}
         if len(filled) > 1 and len(cells) == 1 and cells != {0}:
             raise error(
-                f"{path}: the {what} looks like a table; name its column: codebook = FILE, "
+                f"{path}: the {what} looks like a table. Name its column: codebook = FILE, "
                 "column = NAME"
             )
     codes, numbers = zip(*numbered, strict=True)
@@ -163,29 +161,29 @@ def read_code_list(path: Path, what: str, error: ErrorClass) -> tuple[list[str],
 def _read_csv(
     path: Path, what: str, error: ErrorClass
 ) -> tuple[list[str], ColumnReader, Sequence[int]]:
-    """Read a CSV: the names of its columns, a reader of a column, and the line of each row."""
+    """Read a CSV file: column names, a reader of columns, and the line of each row."""
     rows, lines = _parse_rows(path, read_text(path, what, "a CSV file", error), error)
     if not rows:
-        raise error(f"{path}: the {what} is empty")
+        raise error(f"{path}: the {what} is empty. Add its lines.")
     if len(set(map(len, rows))) > 1:
         line = next(n for n, row in zip(lines, rows, strict=True) if len(row) != len(rows[0]))
-        raise error(f"{path}: line {line} has another number of cells than the first line")
+        raise error(f"{path}: line {line} must have as many cells as the first line")
     return rows[0], lambda i: [row[i] for row in rows[1:]], lines[1:]
 
 
 def _parse_rows(path: Path, text: str, error: ErrorClass) -> tuple[list[list[str]], Sequence[int]]:
-    """Parse the rows of a CSV that are not empty, and find the last line of each."""
+    """Parse the rows of a CSV file that are not empty, and find the last line of each."""
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     rows: list[list[str]] = []
     lines: list[int] = []
-    longest = csv.field_size_limit(max(len(text), 1))  # expressions over many values are that long
+    longest = csv.field_size_limit(max(len(text), 1))  # expressions over many values are long
     try:
         for row in filter(None, reader):
             rows.append(row)
             lines.append(reader.line_num)
     except csv.Error:
         raise error(
-            f"{path}: line {reader.line_num} or before it is not CSV; check its quotes"
+            f"{path}: not valid CSV at line {reader.line_num} or before. Check the quotes."
         ) from None
     finally:
         csv.field_size_limit(longest)
@@ -193,25 +191,25 @@ def _parse_rows(path: Path, text: str, error: ErrorClass) -> tuple[list[list[str
 
 
 def _open_parquet(path: Path, what: str, error: ErrorClass) -> tuple[list[str], ColumnReader]:
-    """Open a Parquet file: the names of its columns, and a reader of a column."""
+    """Open a Parquet file: column names, and a reader of columns."""
     try:
         file = open_parquet(path.read_bytes())
         schema = file.schema_arrow
     except FileNotFoundError:
-        raise error(f"{path}: there is no such {what}") from None
+        raise error(f"{path}: no such {what}. Check the path.") from None
     except Exception:  # pyarrow raises many kinds on damage
-        raise error(f"{path}: cannot be read; give a Parquet file") from None
+        raise error(f"{path} cannot be read. Give a Parquet file.") from None
 
     def read_column(i: int) -> list[Any]:
         kind = schema.types[i]
         inner = kind.value_type if pa.types.is_dictionary(kind) else kind
         texts = pa.types.is_string(inner) or pa.types.is_large_string(inner)
         if not texts and not pa.types.is_integer(inner):
-            raise error(f"{path}: column {i + 1} must hold texts or integers, not {inner}")
+            raise error(f"{path}: column {i + 1} must contain text or integers, not {inner}")
         try:
             table = file.read(columns=[schema.names[i]], use_threads=False)
         except Exception:
-            raise error(f"{path}: cannot be read; the file is damaged") from None
+            raise error(f"{path} is damaged. Restore the file.") from None
         return list(table.column(0).to_pylist())
 
     return list(schema.names), read_column

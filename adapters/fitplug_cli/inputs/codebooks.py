@@ -12,8 +12,7 @@ and may have label. JSON may hold all attributes under "schema", and the values 
 under "values": these are lists, or mappings from values to labels. Trees, and files with a line for
 each code of one attribute, are in `fitplug_cli.inputs.attributes_from_files`.
 
-The wrong file may be given, for instance the records themselves. Errors therefore name a line and
-never quote it.
+Someone may name the confidential data by mistake, so errors give a line and never quote it.
 """
 
 from __future__ import annotations
@@ -89,20 +88,20 @@ def fill_in_entry(name: str, value: Any, folder: Path) -> tuple[Any, Labels]:
         Domain.from_spec({name: entries[name]})
     except DomainError:  # its message may quote the file
         raise DomainError(
-            f"what {path} says of it makes no attribute; give each value once, all of them strings "
-            "or all integers, or its least and its largest"
+            f"its values in {path} are not valid. List each value once, all strings or all "
+            "integers, or give the least and the largest."
         ) from None
     if "other" not in value:
         return entries[name], labels
     if isinstance(entries[name], dict) and "measure" in entries[name]:
         return entries[name] | {"other": value["other"]}, labels
     if not isinstance(entries[name], list):
-        raise DomainError("other goes with a list of values, or with bounds that have a unit")
+        raise DomainError("other needs a list of values, or bounds with a unit. Remove it.")
     return {"categories": entries[name], "other": value["other"]}, labels
 
 
 def read_codebook(path: Path) -> Codebook:
-    """Read a codebook of many attributes.
+    """Read a codebook that describes many attributes.
 
     Args:
         path: A CSV, JSON or Parquet file.
@@ -117,15 +116,15 @@ def read_codebook(path: Path) -> Codebook:
     else:
         codebook = _read_csv(path)
     if not codebook.entries:
-        raise DomainError(f"{path}: the codebook is empty")
+        raise DomainError(f"{path}: the codebook is empty. Add the attributes.")
     for number, values in enumerate(codebook.entries.values(), 1):
         if isinstance(values, list) and any(map(has_outer_blanks, values)):
             raise DomainError(f"{path}: a value of attribute {number} {BLANKS_FAULT}")
         only_value = str(values[0]) if isinstance(values, list) and len(values) == 1 else ""
         if re.fullmatch(_RANGE, only_value):
             raise DomainError(
-                f"{path}: the one value of attribute {number} looks like a range; give min and "
-                "max, as columns in CSV or names in JSON, or list the values"
+                f"{path}: the only value of attribute {number} looks like a range. Give min and "
+                "max, as columns in CSV or names in JSON, or list the values."
             )
     return codebook
 
@@ -135,8 +134,8 @@ def _read_csv(path: Path) -> Codebook:
     for needed in ("attribute", "value"):
         if needed not in file.names:
             raise DomainError(
-                f"{path}: the codebook has no column {needed!r}; its first line names the "
-                "columns: attribute, value"
+                f"{path}: the codebook has no column {needed!r}. Its first line must name the "
+                "columns attribute and value."
             )
     codebook = Codebook()
     entries = codebook.entries
@@ -146,7 +145,7 @@ def _read_csv(path: Path) -> Codebook:
         name, value = row["attribute"], row["value"]
         low, high = row.get("min"), row.get("max")
         if not value and not (low and high):
-            raise DomainError(f"{where} has no value, and no min and max")
+            raise DomainError(f"{where} has neither a value nor min and max. Add one of them.")
         for what, text in (("attribute", name), ("value", value)):
             if has_outer_blanks(text):
                 raise DomainError(f"{where}: its {what} {BLANKS_FAULT}")
@@ -154,12 +153,14 @@ def _read_csv(path: Path) -> Codebook:
         if value and isinstance(listed, list):
             earlier = first.setdefault((name, value), i)
             if earlier != i:
-                raise DomainError(f"{where} repeats {file.locate_row(earlier)}; keep one of them")
+                raise DomainError(
+                    f"{where} repeats {file.locate_row(earlier)}. Remove one of them."
+                )
             listed.append(value)
             codebook.add_label(name, value, row.get(LABEL_KEY))
         elif value or name in entries:
             raise DomainError(
-                f"{where}: its attribute has lines already; give its range in one, or only values"
+                f"{where}: the attribute already has a line. Give one range, or only values."
             )
         else:
             entries[name] = _parse_bounds(where, low, high, row.get("unit"))
@@ -178,7 +179,7 @@ def _read_parquet(path: Path) -> Codebook:
 
 
 def _parse_bounds(where: str, low: Any, high: Any, unit: str | None) -> dict[str, Any]:
-    """Parse the bounds of integers or, if they have a unit, of a measure."""
+    """Parse the bounds of integers or, with a unit, of a measure."""
     if not unit:
         return {"integers": [_parse_integer(where, end) for end in (low, high)]}
     return {
@@ -188,7 +189,7 @@ def _parse_bounds(where: str, low: Any, high: Any, unit: str | None) -> dict[str
 
 
 def _parse_number(where: str, text: str) -> int | float:
-    """Parse a number, as an integer if it is written as one."""
+    """Parse a number, as an integer if written as one."""
     try:
         return int(text) if re.fullmatch("-?[0-9]+", text) else float(text)
     except ValueError:
@@ -206,13 +207,13 @@ def _parse_json(path: Path, text: str) -> Codebook:
         content = json.loads(text)
     except json.JSONDecodeError as error:
         position = f"line {error.lineno}, column {error.colno}"
-        raise DomainError(f"{path}: is not valid JSON from {position} on") from None
+        raise DomainError(f"{path}: not valid JSON at {position}. Correct the file.") from None
     except (ValueError, RecursionError):  # numbers of thousands of digits, lists in lists
-        raise DomainError(f"{path}: is not a codebook in JSON") from None
+        raise DomainError(f"{path} is not a JSON codebook. Check the path.") from None
     if isinstance(content, dict) and isinstance(content.get("schema"), dict):
         content = content["schema"]
     if not isinstance(content, dict):
-        raise DomainError(f"{path}: must be an object with an entry for each attribute")
+        raise DomainError(f"{path} must be a JSON object with an entry for each attribute")
     codebook = Codebook()
     for number, (name, entry) in enumerate(content.items(), 1):
         values = entry.get("values", entry) if isinstance(entry, dict) else entry
@@ -224,7 +225,7 @@ def _parse_json(path: Path, text: str) -> Codebook:
 
 
 def _parse_json_values(path: Path, number: int, values: Any) -> Any:
-    """Turn what the file has for one attribute into an entry of a [domain] table."""
+    """Convert an attribute's content in the file to an entry of a [domain] table."""
     if isinstance(values, list):
         return values
     if isinstance(values, dict) and values and not {"min", "max"} & set(values):
@@ -233,13 +234,13 @@ def _parse_json_values(path: Path, number: int, values: Any) -> Any:
         ends = [values["min"], values["max"]]
         return {"measure": ends, "unit": values["unit"]} if "unit" in values else {"integers": ends}
     raise DomainError(
-        f"{path}: attribute {number} must be a list of values, an object from values to labels, or "
-        "have min and max"
+        f"{path}: attribute {number} must be a list of values, a mapping from values to labels, "
+        "or have min and max"
     )
 
 
 def check_files_are_public(entries: Mapping[str, Any], folder: Path, data: str | None) -> None:
-    """Check that no attribute names the file of the rows as its codebook, list or crosswalk.
+    """Check that no attribute names the data file as its codebook, list or crosswalk.
 
     Args:
         entries: The entry of each attribute in [domain] or in a [[query]].
@@ -247,7 +248,7 @@ def check_files_are_public(entries: Mapping[str, Any], folder: Path, data: str |
         data: The path of the rows, which may be a glob; None if the rows are in a store.
 
     Raises:
-        DomainError: If an entry names the file of the rows, by the same or by another path.
+        DomainError: If an entry names the data file, by the same or another path.
     """
     if data is None:
         return
@@ -259,25 +260,25 @@ def check_files_are_public(entries: Mapping[str, Any], folder: Path, data: str |
     for name, text, key in files:
         if key in rows:
             raise DomainError(
-                f"attribute {name!r}: {folder / text} is the file of the rows, [data] path, and a "
-                "domain is never read from the rows; give a public file of its values"
+                f"attribute {name!r}: {folder / text} is the data file, [data] path, but a "
+                "domain must not depend on the data. Give a public file of its values."
             )
 
 
 def match_rows(folder: Path, data: str) -> Iterator[Path]:
-    """Yield the path that [data] path names, which need not exist, and those that it matches.
+    """Yield [data] path itself, which need not exist, and the paths that it matches.
 
     Args:
         folder: The folder that paths are relative to.
         data: The path of the rows, which may be a glob.
     """
     yield folder / data
-    pattern = os.path.join(glob.escape(str(folder)), data)  # noqa: PTH118 - a glob, no path
+    pattern = os.path.join(glob.escape(str(folder)), data)  # noqa: PTH118 - a glob, not a path
     yield from map(Path, glob.iglob(pattern, recursive=True))  # noqa: PTH207 - as the count does
 
 
 def _find_texts(entry: Any) -> Iterator[str]:
-    """Yield the texts in the tables of an entry, which may be paths; lists hold values instead."""
+    """Yield the strings in the tables of an entry, which may be paths; lists contain values."""
     if isinstance(entry, Mapping):
         for value in entry.values():
             if isinstance(value, str):

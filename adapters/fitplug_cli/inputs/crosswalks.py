@@ -1,14 +1,14 @@
-"""Crosswalks: public files that say which codes make up which regions.
+"""Crosswalks: public files that assign codes to regions.
 
-A crosswalk has a line for each code of each region:
+A crosswalk has one line for each code of each region:
 
     GEOID,region            CBSA,FIPS,title
     15001,coast             26180,15003,Urban Honolulu
     15009,coast             27980,15009,Kahului
 
-A code is a leaf, or a node of any level, which stands for all leaves within it. Regions that are
-rows of a query, or that `fitplug estimate` sums over, may overlap and need not cover all leaves.
-Regions that are a level of a tree must cover each leaf exactly once.
+A code is a leaf, or a node of any level, which means all its leaves. Regions of a query or of
+`fitplug estimate` may overlap and need not cover all leaves. Regions that become a level of a tree
+must cover each leaf exactly once.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Regions:
 
     Attributes:
         attribute: The name of the attribute.
-        column: What the regions are, the name of their column.
+        column: The name of the column of regions.
         cells: The cells of each region, by its label.
-        origins: Where each region comes from, for errors, by its label.
+        origins: Where each region is defined, for errors, by its label.
     """
 
     attribute: str
@@ -59,9 +59,8 @@ def _read_crosswalk_of_spec(
 ) -> tuple[Path, Regions]:
     """Read the crosswalk that a spec names for an attribute.
 
-    Where the spec does not name the columns, the codes are in the column that has the attribute's
-    name, and the regions are in the column that has the level's name. A file with two columns needs
-    no such names.
+    Columns that the spec does not name are found by their names: codes by the attribute's, regions
+    by the level's. In a file with two columns one of them is enough.
 
     Args:
         given: The value of `crosswalk`: the path of a file, or a table of `file`, `leaf` (the
@@ -70,7 +69,7 @@ def _read_crosswalk_of_spec(
         name: The name of the attribute.
         members: The codes of the attribute.
         error: The class of the errors to raise.
-        level: The name of the level that the regions become, if they become one.
+        level: The name of the level that the regions define, if any.
 
     Returns:
         The path of the file, and its regions in the order of the file.
@@ -88,7 +87,7 @@ def _read_crosswalk_of_spec(
         if key not in _KEYS:
             raise error(f"{CROSSWALK_KEY}: unknown key {key!r}. {suggest_nearest(key, _KEYS)}")
         if not isinstance(value, str):
-            raise error(f"{CROSSWALK_KEY}: {key} must be a text")
+            raise error(f"{CROSSWALK_KEY}: {key} must be a string")
     file = CodeFile(folder / keys["file"], "crosswalk", error)
     return file.path, _read_regions(file, name, members, error, keys, level)
 
@@ -103,18 +102,18 @@ def read_crosswalk_of_release(
     """Read a crosswalk for the attributes of a release.
 
     Args:
-        selector: It finds the codes of the release's attributes.
+        selector: Finds the codes of the release's attributes.
         path: The file.
-        attribute: The attribute whose codes the file has. By default it is the one that a column
-            of the file is named after.
-        leaf: The column of codes, if the names of the columns do not show which one it is.
-        region: The column of regions, in the same way.
+        attribute: The attribute whose codes the file has; by default the attribute that a column
+            is named after.
+        leaf: The column of codes, if it cannot be found by its name.
+        region: The column of regions, if it cannot be found by its name.
 
     Returns:
         The regions, in the order of the file.
 
     Raises:
-        WorkloadError: The file is wrong, or its attribute is not clear.
+        WorkloadError: The file is wrong, or its attribute cannot be found.
     """
     file = CodeFile(path, "crosswalk", WorkloadError)
     domain = selector.workload.domain
@@ -124,8 +123,8 @@ def read_crosswalk_of_release(
             known = [name for name in known if name == leaf]
         if len(known) != 1:
             raise WorkloadError(
-                f"{path}: which attribute's codes are in the file? name one of "
-                f"{', '.join(map(repr, domain.names))} by --attribute, or have a column of its name"
+                f"{path}: cannot tell which attribute the codes belong to. Name it with "
+                f"--attribute: {', '.join(map(repr, domain.names))}"
             )
         (attribute,) = known
     given = {"leaf": leaf, "region": region}
@@ -153,12 +152,12 @@ def _read_regions(
     for i, (code, label) in enumerate(rows):
         cells = members.find(code)
         if len(cells) != 1:
-            why = "no value" if not cells else "a node of several levels"
-            raise error(f"{file.locate(i)}: the code is {why} of {name}")
+            why = "is not a value" if not cells else "is a node of several levels"
+            raise error(f"{file.locate(i)}: the code {why} of {name}. Correct it.")
         text = str(label)
         if text not in regions:
             if is_blank(text):
-                raise error(f"{file.locate(i)}: the region has no label that can be seen")
+                raise error(f"{file.locate(i)}: the region's label is blank. Add one.")
             regions[text], origins[text] = [], file.locate(i)
         first, last = cells.pop()
         regions[text].append((first, last + 1))
@@ -186,13 +185,13 @@ def _find_columns(
         region = region or names[names[0] == leaf]
     if leaf is None or region is None:
         raise error(
-            f"{file.path}: which of the file's {len(names)} columns have the codes of {name} and "
-            "the regions? write leaf = COLUMN and region = COLUMN"
+            f"{file.path}: cannot tell which of the {len(names)} columns have the codes of {name} "
+            "and the regions. Add leaf = COLUMN and region = COLUMN."
         )
     if leaf == region:
-        raise error(f"{file.path}: codes and regions must be two columns")
+        raise error(f"{file.path}: codes and regions must be different columns")
     if leaf != name and "leaf" not in keys and members.find(leaf):
-        raise error(f"{file.path}: the first line must name the columns, such as {name},region")
+        raise error(f"{file.path}: the first line must name the columns, for example {name},region")
     return leaf, region
 
 
@@ -201,7 +200,7 @@ def add_levels_of_regions(name: str, attribute: Attribute, given: Any, folder: P
 
     Args:
         name: The name of the attribute.
-        attribute: A tree, or categories, which become the leaves of a tree.
+        attribute: A tree, or categories, which become leaves.
         given: The value of `crosswalk`.
         folder: The folder that paths are relative to.
 
@@ -213,13 +212,13 @@ def add_levels_of_regions(name: str, attribute: Attribute, given: Any, folder: P
     """
     if not isinstance(given, Mapping) or not given or "file" in given:
         raise DomainError(
-            f"{CROSSWALK_KEY} must name the levels that regions make, such as "
+            f"{CROSSWALK_KEY} must map each new level to a file, such as "
             '{ region = "regions.csv" }'
         )
     tree = _convert_to_tree(name, attribute)
     in_query = f"{name} = {{ {CROSSWALK_KEY} = FILE }}"
     for level, file in given.items():
-        # This refuses names that no level may have, before an error of the file can hide them.
+        # Refuse invalid level names before an error in the file hides them.
         levels = (*tree.levels, level)
         Hierarchy(levels, [[name] * len(levels)])
         path, regions = _read_crosswalk_of_spec(
@@ -231,29 +230,28 @@ def add_levels_of_regions(name: str, attribute: Attribute, given: Any, folder: P
                 for code in tree.values[first:end]:
                     if code in region_of:
                         raise DomainError(
-                            f"{path}: regions share a leaf, so that they make no level; "
-                            f"use the file in a query instead, {in_query}"
+                            f"{path}: regions overlap, so they cannot be a level. Use the file "
+                            f"in a query instead: {in_query}"
                         )
                     region_of[code] = label
         if len(region_of) < tree.size:
             raise DomainError(
-                f"{path}: {tree.size - len(region_of)} of the {tree.size} leaves of "
-                f"{name} are in no region; give each leaf a region, or use the file in a query "
-                f"instead, {in_query}"
+                f"{path}: {tree.size - len(region_of)} of the {tree.size} leaves of {name} have no "
+                f"region. Give each a region, or use the file in a query instead: {in_query}"
             )
         try:
             tree = tree.with_level(level, region_of)
         except DomainError:
             raise DomainError(
-                f"{path}: its regions do not nest with the levels {list(tree.levels)}: "
-                "each must be made up of complete nodes, or lie within one node, of every level; "
-                f"use the file in a query instead, {in_query}"
+                f"{path}: its regions do not nest with the levels {list(tree.levels)}. Each region "
+                "must consist of whole nodes of every level, or lie within one. Or use the file in "
+                f"a query instead: {in_query}"
             ) from None
     return tree
 
 
 def build_region_rows(name: str, attribute: Attribute, given: Any, folder: Path) -> Factor:
-    """Build the query rows of `crosswalk = FILE`: one for each region, which counts all in it.
+    """Build the query rows of `crosswalk = FILE`: one count for each region.
 
     Args:
         name: The name of the attribute.
@@ -262,10 +260,10 @@ def build_region_rows(name: str, attribute: Attribute, given: Any, folder: Path)
         folder: The folder that paths are relative to.
 
     Returns:
-        A factor with a row for each region, labelled by it.
+        A factor with a row for each region and its label.
 
     Raises:
-        WorkloadError: If the file is wrong, or a region has the label of another set of values.
+        WorkloadError: If the file is wrong, or a region has the label of a different value.
     """
     members = ValueLookup(attribute)
     _, regions = _read_crosswalk_of_spec(given, folder, name, members, WorkloadError)
@@ -276,15 +274,15 @@ def build_region_rows(name: str, attribute: Attribute, given: Any, folder: Path)
             row[first:end] = 1.0
         if is_misnamed(members, label, row):
             raise WorkloadError(
-                f"{regions.origins[label]}: the region's label is both a value of {name} and a "
-                "row of others; rename the region"
+                f"{regions.origins[label]}: {name} has a value with the region's label, but other "
+                "members. Rename the region."
             )
     return build_labelled_factor(name, attribute, matrix, list(regions.cells))
 
 
 def _convert_to_tree(name: str, attribute: Attribute) -> Hierarchy:
-    """Return a tree as it is, and make a tree of one level from categories."""
+    """Return a tree unchanged; make a one-level tree from categories."""
     try:
         return Hierarchy.from_attribute(attribute, level=name)
     except DomainError as error:
-        raise DomainError(f"{CROSSWALK_KEY} does not fit: {error}") from None
+        raise DomainError(f"{CROSSWALK_KEY} cannot be used: {error}") from None

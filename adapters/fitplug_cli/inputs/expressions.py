@@ -1,9 +1,9 @@
-"""What `fitplug estimate` estimates: expressions, and the regions in which it does so.
+"""Expressions and regions for `fitplug estimate`.
 
-A file of expressions is a CSV with the columns name and expression, or a text with one on a line.
-The wrong file may be given, for instance the records themselves. Errors therefore name a line and
-never quote it. Regions are the cells of an attribute, the nodes of a level of a tree, or the
-regions of a crosswalk.
+A file of expressions is a CSV file with columns name and expression, or a text file with one
+expression per line. Someone may name the confidential data by mistake, so errors give a line and
+never quote it. Regions are the cells of an attribute, the nodes of a tree's level, or the regions
+of a crosswalk.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from fitplug_cli.inputs.crosswalks import Regions, read_crosswalk_of_release
 
 
 class NamedExpression(NamedTuple):
-    """An expression that is to be estimated.
+    """An expression to estimate.
 
     Attributes:
         name: Its name in the results.
         text: The expression.
-        where: The file and the line it is from; None if it is an argument of the command.
+        where: Its file and line; None for an argument of the command.
     """
 
     name: str
@@ -34,22 +34,22 @@ class NamedExpression(NamedTuple):
     where: str | None = None
 
     def explain_error(self, error: str) -> str:
-        """Return a message for an error of this expression, which quotes no line of a file.
+        """Explain an error of this expression without quoting a file.
 
         Args:
-            error: The message of the error, which may quote the expression.
+            error: The message, which may quote the expression.
 
         Returns:
-            The same message for an argument. For an expression of a file, its line and the position
-            of the error.
+            The message itself for an argument; for an expression from a file, only its line and
+            the position of the error.
         """
         if self.where is None:
             return error
         at = re.search(r".* at (column [0-9]+)", error)
         return (
-            f"{self.where} is not an expression on this release"
-            + (f": it is wrong from {at[1]} on" if at else "")
-            + "; give it as an argument to be told why"
+            f"{self.where} is not a valid expression on this release"
+            + (f": error at {at[1]}" if at else "")
+            + ". Give it as an argument to see why."
         )
 
 
@@ -57,29 +57,29 @@ def collect_expressions(expressions: Sequence[str], table: Path | None) -> list[
     """Collect the expressions of the arguments, and those of a file.
 
     Args:
-        expressions: Expressions; each is its own name.
-        table: A CSV with the columns name and expression if its suffix is .csv. Otherwise a text
-            with a line "name: expression" or "expression" for each, in which empty lines and lines
-            that begin with # are skipped.
+        expressions: Expressions, each its own name.
+        table: A .csv file with columns name and expression, or a text file with a line
+            "name: expression" or "expression" for each. Empty lines and lines that begin with #
+            are skipped.
 
     Returns:
-        The expressions; one that is given twice by the same name is in the list once.
+        The expressions, without repetitions.
 
     Raises:
-        InputError: If there is no expression, the file cannot be read, or two expressions have
-            one name.
+        InputError: If there is no expression, the file cannot be read, or two expressions share a
+            name.
     """
     by_name = {text: NamedExpression(text, text) for text in expressions}
     for expression in [] if table is None else _read_table(table):
         if not expression.text:
-            raise InputError(f"{expression.where} has no expression; write one")
+            raise InputError(f"{expression.where} has no expression. Add one.")
         if by_name.setdefault(expression.name, expression).text != expression.text:
             raise InputError(
-                f"{expression.where}: its name has another expression; give each its own name"
+                f"{expression.where}: the name is already used. Give each expression its own name."
             )
     if not by_name:
         raise InputError(
-            'nothing to estimate: give an expression such as "total", or a table of them by --from'
+            'Nothing to estimate. Give an expression such as "total", or a file with --from.'
         )
     return list(by_name.values())
 
@@ -87,11 +87,11 @@ def collect_expressions(expressions: Sequence[str], table: Path | None) -> list[
 def _read_table(path: Path) -> Iterator[NamedExpression]:
     what = "file of expressions"
     if path.suffix.lower() != ".csv":
-        yield from _parse_lines(path, read_text(path, what, "a text", InputError))
+        yield from _parse_lines(path, read_text(path, what, "a text file", InputError))
         return
     file = CodeFile(path, what, InputError)
     if sorted(file.names) != ["expression", "name"]:
-        raise InputError(f"{path}: the first line of the table must be: name,expression")
+        raise InputError(f"{path}: the first line must be: name,expression")
     for i, row in file.iterate_rows():
         yield NamedExpression(row["name"].strip(), row["expression"].strip(), file.locate(i))
 
@@ -103,7 +103,7 @@ def _parse_lines(path: Path, text: str) -> Iterator[NamedExpression]:
             continue
         where = f"{path}: line {number}"
         name, colon, expression = content.partition(":")
-        # A colon within the quotes of a group's name does not end the name of an expression.
+        # A colon inside a quoted group name does not end the expression's name.
         if not colon or "'" in name or '"' in name:
             yield NamedExpression(content, content, where)
         else:
@@ -111,10 +111,10 @@ def _parse_lines(path: Path, text: str) -> Iterator[NamedExpression]:
 
 
 class RegionOptions(NamedTuple):
-    """The options that name the regions.
+    """The options that define the regions.
 
     Attributes:
-        by: An attribute, a level of a tree, or the path of a crosswalk.
+        by: An attribute, a tree's level, or the path of a crosswalk.
         attribute: The attribute whose codes the crosswalk has; None to find it.
         leaf: The crosswalk's column of codes; None to find it.
         region: The crosswalk's column of regions; None to find it.
@@ -129,7 +129,7 @@ class RegionOptions(NamedTuple):
 def read_region_options(
     by: str | None, attribute: str | None, leaf: str | None, region: str | None
 ) -> RegionOptions | None:
-    """Make the options of --by, --attribute, --leaf and --region; None if there are none.
+    """Collect --by, --attribute, --leaf and --region; None if none is given.
 
     Raises:
         InputError: Columns are named without a crosswalk.
@@ -137,18 +137,17 @@ def read_region_options(
     if by is not None:
         return RegionOptions(by, attribute, leaf, region)
     if attribute or leaf or region:
-        raise InputError("--attribute, --leaf and --region say what --by has; give --by FILE too")
+        raise InputError("--attribute, --leaf and --region describe a file. Add --by FILE.")
     return None
 
 
 def find_regions(selector: Selector, options: RegionOptions) -> Regions:
-    """Find the cells of each region, in the order of the cells or of the file.
+    """Find the cells of each region, in the order of the cells or the file.
 
-    The name of an attribute or of a level comes before a file of the same name.
+    An attribute or level takes precedence over a file of the same name.
 
     Raises:
-        InputError: Nothing has the name, several trees have such a level, or the crosswalk is
-            wrong.
+        InputError: The name is unknown, several trees have the level, or the crosswalk is wrong.
     """
     domain, by = selector.workload.domain, options.by
     named = [by] if by in domain else [name for name in domain.names if by in domain[name].levels]
@@ -157,19 +156,19 @@ def find_regions(selector: Selector, options: RegionOptions) -> Regions:
         if not path.suffix and not path.exists():
             levels = [level for name in domain.names for level in domain[name].levels]
             raise WorkloadError(
-                f"--by: {by!r} is neither an attribute of the release, nor a level of one, nor "
-                f"a file of codes and regions. {suggest_nearest(by, [*domain.names, *levels])}"
+                f"--by: {by!r} is not an attribute or level of the release, nor a file of codes "
+                f"and regions. {suggest_nearest(by, [*domain.names, *levels])}"
             )
         return read_crosswalk_of_release(selector, path, *options[1:])
     if options.attribute or options.leaf or options.region:
         raise InputError(
-            f"--attribute, --leaf and --region describe a file, and --by names {named[0]!r} of "
-            f"the release; leave them out, or write ./{by} for a file"
+            f"--attribute, --leaf and --region describe a file, but --by names {named[0]!r} of the "
+            f"release. Remove them, or write ./{by} for a file."
         )
     if len(named) > 1:
         raise InputError(
-            f"--by: {by!r} is a level of {', '.join(map(repr, named))}; "
-            "give a crosswalk of the one that is meant"
+            f"--by: {by!r} is a level of {', '.join(map(repr, named))}. Use a crosswalk for one "
+            "of them."
         )
     attribute = domain[named[0]]
     if by in domain:

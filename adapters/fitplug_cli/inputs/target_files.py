@@ -1,17 +1,17 @@
-"""Target files: CSV tables that say how accurate each number must be.
+"""Target files: CSV tables of how accurate each number must be.
 
     group,SEX,AGEP,moe,confidence
     pyramid,,,30,0.90
     pyramid,2,0..17,12,0.90
 
-A row sets the target of the queries whose labels it names. Labels are those of the release's
-tables. An empty cell, or a missing column, stands for all labels. If several rows set the target of
-one query, the row that names the most labels counts. Exactly one of the columns variance, std and
-moe is needed, and moe may have a confidence. Rows for other groups of the spec are skipped; without
-a column "group", all rows are for the group that names the file.
+A row sets the target of the queries whose labels it names, written as in the release's tables. An
+empty cell or missing column means all labels. If several rows apply to a query, the row that names
+the most labels counts. Exactly one of the columns variance, std and moe is needed; moe may have a
+confidence. Rows for other groups are skipped; without a column "group", all rows are for the group
+that names the file.
 
-The wrong file may be given, for instance the records themselves. Errors therefore name lines and
-columns, and what the spec knows, and never quote a line.
+Someone may name the confidential data by mistake, so errors give lines and columns and never quote
+the file.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _Row:
         number: Its number in the file, from 0.
         amount: The variance, std or moe.
         confidence: The confidence of a moe; None for other targets.
-        labels: The label it names of each attribute; attributes it does not name are missing.
+        labels: Its label of each attribute that it names.
     """
 
     number: int
@@ -66,13 +66,12 @@ def read_targets(
     Args:
         path: The file.
         name: The name of the group.
-        factors: What the group asks of each attribute, for `fitplug.queries`.
+        factors: The group's query on each attribute, for `fitplug.queries`.
         domain: The domain.
         groups: The names of all groups of the spec; a row for any other group is an error.
 
     Returns:
-        Keywords for `fitplug.queries`: an array of targets of the group's shape, and the confidence
-        of a moe.
+        Keywords for `fitplug.queries`: targets in the group's shape, and the confidence of a moe.
 
     Raises:
         WorkloadError: If the file is wrong, two rows disagree, or a query has no target.
@@ -85,8 +84,8 @@ def read_targets(
     shape = tuple(f.rows for f in bound)
     positions = [_index_labels(f, domain) for f in bound]
     amounts, confidences = np.full(shape, np.nan), np.full(shape, np.nan)
-    numbers, named = np.zeros(shape, dtype=np.int64), np.full(shape, -1)  # of the row that counts
-    conflicts = np.full(shape, -1)  # the number of a row that names as many labels
+    numbers, named = np.zeros(shape, dtype=np.int64), np.full(shape, -1)  # of the row that applies
+    conflicts = np.full(shape, -1)  # the number of another row with as many labels
     for row in sorted(rows, key=lambda row: len(row.labels)):
         at = tuple(
             _find_row(file, row, f, known) for f, known in zip(bound, positions, strict=True)
@@ -101,8 +100,8 @@ def read_targets(
         first = np.flatnonzero(conflicts >= 0)[0]
         one, other = (file.locate_row(int(n.flat[first])) for n in (conflicts, numbers))
         raise WorkloadError(
-            f"{path}: {one} and {other} give the same query of {name!r} different targets; keep "
-            "one, or name more in one of them"
+            f"{path}: {one} and {other} give a query of {name!r} different targets. Remove one, "
+            "or name more labels in one."
         )
     if (named < 0).any():
         missing = np.argwhere(named < 0)[0]
@@ -111,20 +110,22 @@ def read_targets(
             f"{f.attribute} = {label}" for f, label in zip(bound, labels, strict=True)
         )
         raise WorkloadError(
-            f"{path}: no line gives the target of {name!r}" + (f" at {query}" if query else "")
+            f"{path}: a query of {name!r} has no target"
+            + (f": {query}" if query else "")
+            + ". Add a line for it."
         )
     return _build_keywords(kind, amounts, confidences)
 
 
 def _build_keywords(kind: str, amounts: Any, confidences: Any) -> dict[str, Any]:
-    """Build the keywords of `fitplug.queries`; moes of several confidences become stds."""
+    """Build the keywords of `fitplug.queries`; moes at several confidences become stds."""
     if kind != "moe":
         return {kind: amounts}
     levels = np.unique(confidences)
     if len(levels) == 1:
         return {"moe": amounts, "confidence": float(levels[0])}
     quantiles = np.vectorize(two_sided_quantile, otypes=[float])(confidences)
-    # Rounded down, so that no std is above its target.
+    # Rounded down, so that no std exceeds its target.
     return {"std": amounts / quantiles * (1 - 2.0**-50)}
 
 
@@ -135,22 +136,22 @@ def _read_rows(
     path, columns = file.path, file.names
     kinds = [kind for kind in _KINDS if kind in columns]
     if len(kinds) != 1:
-        raise WorkloadError(f"{path}: needs exactly one of the columns {', '.join(_KINDS)}")
+        raise WorkloadError(f"{path} must have exactly one of the columns {', '.join(_KINDS)}")
     by_group = "group" in columns
     for number, column in enumerate(columns, 1):
-        # In a file with a column "group", a column may be an attribute of another group.
+        # With a column "group", columns may be attributes of other groups.
         known = (*_COLUMNS, *(domain.names if by_group else attributes))
         if column not in known:
             whose = "the domain" if by_group else repr(name)
             raise WorkloadError(
-                f"{path}: the name of column {number} is no attribute of {whose}. "
+                f"{path}: the name of column {number} is not an attribute of {whose}. "
                 f"{suggest_nearest(column, known)}"
             )
     rows = []
     for number, cells in file.iterate_rows():
         if by_group and cells["group"] not in groups:
             raise WorkloadError(
-                f"{file.locate(number)}: its group is not a query group of the spec. "
+                f"{file.locate(number)}: the spec has no such query group. "
                 f"{suggest_nearest(cells['group'], groups)}"
             )
         if not by_group or cells["group"] == name:
@@ -164,21 +165,23 @@ def _parse_row(
     where = file.locate(number)
     amount = _parse_number(where, kind, cells[kind])
     if not 0 < amount < float("inf"):
-        raise WorkloadError(f"{where}: {kind} must be finite, greater than zero")
+        raise WorkloadError(f"{where}: {kind} must be finite and above zero")
     confidence = None
     if kind != "moe" and cells.get("confidence"):
-        raise WorkloadError(f"{where}: confidence belongs to moe, not to {kind}; leave it empty")
+        raise WorkloadError(f"{where}: confidence is for moe, not {kind}. Leave it empty.")
     if kind == "moe":
         given = cells.get("confidence")
         confidence = _parse_number(where, "confidence", given) if given else DEFAULT_CONFIDENCE
         try:
             check_confidence(confidence)
         except WorkloadError:
-            raise WorkloadError(f"{where}: confidence must lie strictly between 0 and 1") from None
+            raise WorkloadError(f"{where}: confidence must be above 0 and below 1") from None
     labels = {name: cells[name] for name in attributes if cells.get(name)}
     for column, cell in cells.items():
         if cell and column not in (*_COLUMNS, *attributes):
-            raise WorkloadError(f"{where}: the group has no attribute {column!r}; leave it empty")
+            raise WorkloadError(
+                f"{where}: the group has no attribute {column!r}. Leave the cell empty."
+            )
     return _Row(number, amount, confidence, labels)
 
 
@@ -186,11 +189,11 @@ def _parse_number(where: str, column: str, text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise WorkloadError(f"{where}: {column} is no number") from None
+        raise WorkloadError(f"{where}: {column} must be a number") from None
 
 
 def _index_labels(f: Factor, domain: Domain) -> dict[str, int]:
-    """Return the row of a factor for each label; a prefix also has the label of its last cell."""
+    """Map each label to its row of a factor; a prefix is also known by its last cell."""
     attribute = domain[f.attribute]
     labels = f.labels(attribute)
     positions = {str(label): i for i, label in enumerate(labels)}
@@ -205,13 +208,13 @@ def _index_labels(f: Factor, domain: Domain) -> dict[str, int]:
 
 
 def _find_row(file: CodeFile, row: _Row, f: Factor, known: Mapping[str, int]) -> Any:
-    """Return the index of the factor's rows that a row of the file sets: one of them, or all."""
+    """Return which of the factor's rows a row of the file sets: one, or all."""
     label = row.labels.get(f.attribute)
     if label is None:
         return slice(None)
     if label not in known:
         raise WorkloadError(
-            f"{file.locate(row.number)}: its {f.attribute} is not a row of the group. "
+            f"{file.locate(row.number)}: the group has no row with this {f.attribute}. "
             f"{suggest_nearest(label, list(known))}"
         )
     return known[label]

@@ -1,7 +1,7 @@
-"""What commands print and write: the console, messages, JSON records, reports, and files.
+"""What commands print and write: console output, JSON records, reports and files.
 
-Modules that few commands need are imported by themselves, as what they need takes long to import:
-`estimate_tables`, `release_record`, and those of a plan's report, `facts`, `terminal` and `page`.
+Modules with slow imports are not imported here: `estimate_tables`, `release_record`, and those of a
+plan's report, `facts`, `terminal` and `page`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The consoles: results go to the standard output, progress and warnings to the standard error."""
+"""Console output: results on standard output, progress and warnings on standard error."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from rich.text import Text
 
 
 class _Console(Console):
-    """A console that prints text as it is, and breaks long lines only on a terminal."""
+    """A console that prints text without markup and wraps lines only on a terminal."""
 
     def __init__(self, *, stderr: bool = False) -> None:
-        # Names of groups and paths may have brackets.
+        # Names of groups and paths may contain brackets.
         super().__init__(stderr=stderr, highlight=False, markup=False, emoji=False)
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """Print text, wrapped between words if this is a terminal."""
+        """Print text, wrapped on a terminal."""
         super().print(*objects, **{"soft_wrap": not self.is_terminal} | options)
 
     def on_broken_pipe(self) -> None:
-        """Raise BrokenPipeError, which `main` explains; rich would exit without a message."""
+        """Raise BrokenPipeError, which `main` explains; rich would exit silently."""
         raise BrokenPipeError
 
 
@@ -45,22 +45,22 @@ out = _Console()
 err = _Console(stderr=True)
 
 _MOST_COLUMNS = 10_000
-"""The largest number of characters of a line where there is no terminal that it must fit."""
+"""The longest line without a terminal."""
 
 _LABEL_WIDTH = 12
-"""The width of the labels of facts, the same for all, so that facts printed apart line up."""
+"""The width of the labels of facts, so that facts printed separately line up."""
 
 _LONG_STEP = 1.0
-"""Seconds after which the bar of a finished step stays on the screen."""
+"""The progress bar of a step that took at least this many seconds stays on the screen."""
 
 
 def set_up_output(*, quiet: bool, as_json: bool, verbose: bool = False) -> None:
-    """Decide what is printed from now on.
+    """Choose what is printed from now on.
 
     Args:
-        quiet: Whether nothing but errors is printed.
-        as_json: Whether the standard output is left to one JSON object.
-        verbose: Whether the log is printed on the standard error.
+        quiet: Whether to print nothing but errors.
+        as_json: Whether standard output is reserved for one JSON object.
+        verbose: Whether to log to standard error.
     """
     out.quiet, err.quiet = quiet or as_json, quiet
     if verbose:
@@ -72,23 +72,23 @@ def set_up_output(*, quiet: bool, as_json: bool, verbose: bool = False) -> None:
 
 
 def print_json(record: Mapping[str, Any], *, ascii_only: bool = False) -> None:
-    """Print a record as JSON on the standard output, even if the consoles are quiet.
+    """Print a record as JSON on standard output, even if the consoles are quiet.
 
     Args:
         record: The record.
-        ascii_only: Whether other characters than ASCII are escaped.
+        ascii_only: Whether to escape non-ASCII characters.
     """
     json.dump(record, sys.stdout, indent=2, ensure_ascii=ascii_only)
     sys.stdout.write("\n")
 
 
 def warn(text: str) -> None:
-    """Print a warning on the standard error, with its first word in colour on a terminal."""
+    """Print a warning on standard error, its first word in colour on a terminal."""
     err.print(Text.assemble(("warning:", "bold yellow"), f" {text}"))
 
 
 def print_facts(*facts: tuple[str, str]) -> None:
-    """Print facts, each with a label, as two columns that line up with other facts."""
+    """Print facts as two aligned columns, labels and texts."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(min_width=_LABEL_WIDTH, no_wrap=True)
     grid.add_column(overflow="fold")
@@ -98,10 +98,7 @@ def print_facts(*facts: tuple[str, str]) -> None:
 
 
 def print_table(table: Table) -> None:
-    """Print a table on the standard output.
-
-    Where there is no terminal that it must fit, no line is broken or padded.
-    """
+    """Print a table on standard output, without wrapping or padding unless on a terminal."""
     if out.is_terminal or out.quiet:
         out.print(table)
         return
@@ -112,19 +109,19 @@ def print_table(table: Table) -> None:
 
 
 class ProgressBar:
-    """One line of progress on the standard error."""
+    """One line of progress on standard error."""
 
     def __init__(self, progress: Progress, what: str) -> None:
-        """Add a line to a display of rich that says what is being done."""
+        """Add a line for the step `what`."""
         self._progress = progress
         self._task = progress.add_task(what, total=None, note="")
 
     def show(self, share: float | None, note: str = "") -> None:
-        """Show how far the work is.
+        """Update the bar.
 
         Args:
-            share: The share that is done, from 0 to 1; None while it cannot be known.
-            note: A text beside the bar.
+            share: The share done, from 0 to 1; None if unknown.
+            note: Text next to the bar.
         """
         if share is None:
             self._progress.update(self._task, note=note)
@@ -134,13 +131,13 @@ class ProgressBar:
 
 @contextmanager
 def open_progress_bar(what: str) -> Iterator[ProgressBar]:
-    """Show a progress bar while the block runs, if the standard error is a terminal.
+    """Show a progress bar while the block runs, if standard error is a terminal.
 
     Args:
         what: What the block does, in a word.
 
     Yields:
-        The bar. It is full after the block, and stays on the screen if that took a while.
+        The bar, which stays on the screen after a long block.
     """
     shown = err.is_terminal and not err.quiet
     progress = Progress(
@@ -166,11 +163,11 @@ def open_progress_bar(what: str) -> Iterator[ProgressBar]:
 
 
 def make_gap_reporter(bar: ProgressBar, tolerance: float) -> Callable[[int, float], None]:
-    """Make the `progress` of a design, which shows how far the gap has come down.
+    """Make the `progress` function of a design, which shows how far the gap has shrunk.
 
     Args:
-        bar: The bar to show it on; its share is linear in the logarithm of the gap.
-        tolerance: The gap at which the design is finished.
+        bar: The bar; its share is linear in the logarithm of the gap.
+        tolerance: The gap at which the design ends.
 
     Returns:
         A function of the iteration and the gap.

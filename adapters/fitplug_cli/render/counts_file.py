@@ -1,8 +1,7 @@
-"""Files of exact counts, which `fitplug count` writes and `fitplug release` reads.
+"""Files of exact counts, written by `fitplug count` and read by `fitplug release`.
 
-The files are confidential: only their owner may read them. They hold the seal of the counts and its
-nonce. A file that was edited is therefore refused, and the counts that are read are known to be
-those that were written.
+The files are confidential: only their owner may read them. They contain the seal of the counts and
+its nonce, so an edited file is refused.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _FORMAT = 2
 
 
 def write_counts(path: Path, tables: Tables) -> None:
-    """Write exact counts into a file that only this user may read.
+    """Write exact counts to a file that only this user may read.
 
     Raises:
         WriteError: If the file cannot be written.
@@ -49,16 +48,16 @@ def write_counts(path: Path, tables: Tables) -> None:
 
 
 def read_counts(path: Path) -> Tables:
-    """Read exact counts, and check the seal they were written with.
+    """Read exact counts and check their seal.
 
     Args:
         path: A file by `write_counts`.
 
     Raises:
-        TablesError: If the file is missing or damaged, was edited, or is of another version.
+        TablesError: If the file is missing, damaged, edited or of another version.
     """
     if not path.is_file():
-        raise TablesError(f"{path}: there is no such counts file; make it with: fitplug count")
+        raise TablesError(f"{path}: no such counts file. Create it with `fitplug count`.")
     try:
         with path.open("rb") as file:
             header, arrays = read_archive(file, _list_shapes)
@@ -72,13 +71,11 @@ def read_counts(path: Path) -> Tables:
             copy=False,
         )
         if tables.seal != header["seal"]:
-            raise TablesError("the counts were edited after they were counted; count again")
+            raise TablesError("the counts were edited. Count again.")
     except TablesError as error:
         raise TablesError(f"{path}: {error}") from None
-    except Exception:  # zip, NumPy and JSON each raise their own kinds on damage
-        raise TablesError(
-            f"{path}: this is not a counts file, or it is damaged; count again"
-        ) from None
+    except Exception:  # zip, NumPy and JSON raise different errors on damage
+        raise TablesError(f"{path} is damaged, or not a counts file. Count again.") from None
     return tables
 
 
@@ -87,8 +84,8 @@ def _build_domain(header: dict[str, Any]) -> Domain:
 
 
 def _list_shapes(header: dict[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Return the shape of each array by the header. Raises TablesError for another format."""
+    """Return the shape of each array from the header; raise TablesError for another format."""
     if header.get("format") != _FORMAT:
-        raise TablesError("this counts file is of another version of fitplug; count again")
+        raise TablesError("this counts file is from another version of fitplug. Count again.")
     domain = _build_domain(header)
     return {f"table{i}": domain.shape_of(names) for i, names in enumerate(header["tables"])}

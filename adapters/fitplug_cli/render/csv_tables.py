@@ -1,10 +1,10 @@
-"""CSV tables, whose texts may be protected from spreadsheets that would run them as formulas.
+"""CSV tables, with optional protection from text that spreadsheets run as formulas.
 
-A cell that begins with one of = + - @, a tab or a line end may be run as a formula by the program
-that opens the file (OWASP, "CSV injection"). An apostrophe before it makes it a text.
+A spreadsheet may run a cell that begins with = + - @, a tab or a line end as a formula (OWASP, "CSV
+injection"). An apostrophe in front makes it text.
 
-Numbers are rounded to the decimals that are meaningful given the std, the same number of decimals
-in all columns of a table. The Parquet tables have all digits.
+Numbers are rounded to decimals that are meaningful given the std, the same for all columns of a
+table. The Parquet tables have all digits.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from fitplug.releases import MEASURES, RESULT_COLUMNS
 from fitplug.workload import QueryGroup, Workload
 
 DIGITS = 4
-"""The number of digits of a table's smallest std; all numbers have as many decimals as it."""
+"""Digits of a table's smallest std; all its numbers have the same number of decimals."""
 
 _MOST_DECIMALS = 15
 
 _MOST_NAMED = 3
 
-# The characters in full width count too, as some programs fold them, and so do characters after
-# spaces or after characters that are not seen.
+# Full-width characters count, because some programs fold them, and so do characters after spaces or
+# invisible characters.
 _BEGINS = r"[\s\x00-\x1f\u200b-\u200f\u2060\ufeff]*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n]"
-# A program may split lines at other separators than commas, so that a cell begins after each.
+# Programs may split lines at separators other than commas, so a cell may begin after each.
 _CELL_STARTS = re.compile(rf"(?:^|(?<=[,;\t\r\n|'\"]))(?={_BEGINS})")
 _NUMBER = r"[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
 _NUMBERS = re.compile(rf"{_NUMBER}(?:\.\.{_NUMBER})?")
@@ -46,7 +46,7 @@ def write_csv(path: Path | BinaryIO, table: Any, *, spreadsheet_safe: bool = Fal
     Args:
         path: The file, or its path.
         table: The table.
-        spreadsheet_safe: Whether texts that begin as formulas do get an apostrophe.
+        spreadsheet_safe: Whether text that looks like a formula gets an apostrophe.
 
     Raises:
         OSError: If the file cannot be written.
@@ -59,7 +59,7 @@ def write_csv(path: Path | BinaryIO, table: Any, *, spreadsheet_safe: bool = Fal
 
 
 _NUMBER_BYTES = 16
-"""About the bytes of a rounded number and its comma, for counts of up to ten digits."""
+"""Approximate bytes of a rounded number and its comma, for counts of up to ten digits."""
 
 
 def estimate_csv_size(domain: Domain, group: QueryGroup) -> int:
@@ -72,10 +72,10 @@ def estimate_csv_size(domain: Domain, group: QueryGroup) -> int:
 
 
 def count_table_decimals(stds: npt.ArrayLike, digits: int = DIGITS) -> int:
-    """Return the number of decimals that show so many digits of the smallest std above zero.
+    """Return the number of decimals that show `digits` digits of the smallest std above zero.
 
     Returns:
-        The number of decimals, the largest one if no std is above zero.
+        The number of decimals; the largest allowed one if no std is above zero.
     """
     stds = np.asarray(stds)
     least = stds[stds > 0].min(initial=np.inf)
@@ -83,7 +83,7 @@ def count_table_decimals(stds: npt.ArrayLike, digits: int = DIGITS) -> int:
 
 
 def count_decimals(std: float, digits: int, most: int) -> int:
-    """Return the number of decimals that show so many digits of a std.
+    """Return the number of decimals that show `digits` digits of a std.
 
     Args:
         std: The std, which must be positive.
@@ -96,7 +96,7 @@ def count_decimals(std: float, digits: int, most: int) -> int:
 
 
 def _round_measures(table: Any) -> Any:
-    """Round the columns of MEASURES in an Arrow table, if it has a std."""
+    """Round the columns of MEASURES in an Arrow table that has a std."""
     if "std" not in table.column_names:
         return table
     decimals = count_table_decimals(table["std"].to_numpy())
@@ -111,18 +111,13 @@ def _round_measures(table: Any) -> Any:
 def neutralise(text: str) -> str:
     """Put an apostrophe wherever a spreadsheet might begin a formula.
 
-    Numbers, and intervals of numbers such as -5..-1, stay as they are, because they compute
-    nothing.
+    Numbers and intervals such as -5..-1 are unchanged, because they are harmless.
     """
     return text if _NUMBERS.fullmatch(text) else _CELL_STARTS.sub("'", text)
 
 
 def neutralise_record(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Neutralise the texts among the values of a record.
-
-    Returns:
-        The record in which each text has its apostrophes.
-    """
+    """Neutralise the strings among the values of a record."""
     return {
         name: neutralise(value) if isinstance(value, str) else value
         for name, value in record.items()
@@ -130,12 +125,12 @@ def neutralise_record(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def find_formula_warning(workload: Workload) -> str | None:
-    """Find the names and labels of a workload's tables that spreadsheets may run as formulas.
+    """Warn of names and labels of a workload's tables that spreadsheets may run as formulas.
 
-    Labels are public, as they are those of the domain.
+    Labels come from the domain and are public.
 
     Returns:
-        A sentence that names them and says what to do; None if there are none.
+        The warning; None if there is nothing to warn of.
     """
     by_attribute: dict[str, list[str]] = {}
     for group in workload.groups:
@@ -152,20 +147,20 @@ def find_formula_warning(workload: Workload) -> str | None:
         return None
     shown = ", ".join(named[:_MOST_NAMED]) + (", ..." if len(named) > _MOST_NAMED else "")
     return (
-        f"spreadsheets may take labels of {shown} for formulas when they open the CSV tables; "
-        "write [output] spreadsheet_safe = true to put an apostrophe before them"
+        f"Spreadsheets may run labels of {shown} in the CSV tables as formulas. Set [output] "
+        "spreadsheet_safe = true to put an apostrophe before them."
     )
 
 
 def _name_some(texts: list[str]) -> str:
-    """List the first few texts, and the number of the others."""
+    """List the first few texts and the number of others."""
     more = len(texts) - _MOST_NAMED
     named = ", ".join(map(repr, texts[:_MOST_NAMED]))
     return named if more <= 0 else f"{named} and {more:,} more"
 
 
 def _neutralise_column(column: Any) -> Any:
-    """Neutralise the texts of an Arrow column; each distinct text is looked at once."""
+    """Neutralise the strings of an Arrow column, each distinct string once."""
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
         return column
     codes = column.combine_chunks().dictionary_encode()

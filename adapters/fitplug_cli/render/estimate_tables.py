@@ -1,4 +1,4 @@
-"""Estimates of expressions, printed as a table or JSON, and written as CSV or Parquet."""
+"""Estimates of expressions as a printed table, JSON, CSV or Parquet."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fitplug_cli.render.csv_tables import count_decimals, write_csv
 Array: TypeAlias = npt.NDArray[np.float64]
 
 _DIGITS = 3
-"""The digits of the std that people read; the other numbers have as many decimals."""
+"""Digits of a printed std; the other numbers of a row have the same decimals."""
 
 _MOST_DECIMALS = 12
 
@@ -38,14 +38,14 @@ class Estimates:
         expressions: The expression of each estimate (k,).
         region_column: The name of the column of regions; None without regions.
         regions: The region of each estimate (k,), empty without regions.
-        results: The columns of MEASURES (k,): nan for a ratio whose denominator is too near to
-            zero. A margin of error is the distance to the farther end of an interval; an end
-            without a bound is infinite.
-        approximate: Which estimates are ratios, or formulas, whose stds are approximate (k,).
+        results: The columns of MEASURES (k,); nan for a ratio whose denominator is too close to
+            zero. A margin of error is the distance to the farther end of the interval; an
+            unbounded end is infinite.
+        approximate: Which estimates are ratios or formulas with approximate stds (k,).
         confidence: The confidence of the intervals.
-        simultaneous: Whether all intervals hold together with this confidence.
-        population: Which records the estimates are about; see `Release.population`.
-        is_of_all_rows: Whether these are all rows, so that the population is no news.
+        simultaneous: Whether all intervals hold jointly at this confidence.
+        population: Which rows were counted; see `Release.population`.
+        is_of_all_rows: Whether all rows were counted, so the population need not be shown.
     """
 
     expressions: Sequence[NamedExpression]
@@ -60,9 +60,9 @@ class Estimates:
 
     @property
     def columns(self) -> dict[str, Any]:
-        """The columns (k,) of a table: first the labels, then the results.
+        """The columns (k,) of a table: labels, then results.
 
-        With regions, the labels leave out the text of the expression, which may be long.
+        With regions, the expression itself is left out, because it may be long.
         """
         labels: dict[str, Any] = {}
         if self.region_column is not None:
@@ -79,50 +79,52 @@ class Estimates:
 
 
 def check_estimates_target(path: Path | None, *, spreadsheet_safe: bool) -> None:
-    """Check, before estimates are computed, that they can be written to a file.
+    """Check, before estimates are computed, that the output options are valid.
 
     Args:
-        path: The file; None if they are only printed.
-        spreadsheet_safe: Whether texts that begin as formulas shall get an apostrophe.
+        path: The file; None to print.
+        spreadsheet_safe: Whether text that looks like a formula gets an apostrophe.
 
     Raises:
         InputError: If the file cannot be written, or has another format.
     """
     if spreadsheet_safe and (path is None or path.suffix.lower() in PARQUET_SUFFIXES):
-        raise InputError("--spreadsheet-safe is of CSV; give --output FILE.csv")
+        raise InputError("--spreadsheet-safe needs --output FILE.csv")
     if path is None:
         return
     if path.suffix.lower() not in (".csv", *PARQUET_SUFFIXES):
-        raise InputError(f"{path}: estimates are written as CSV or Parquet; end it in .csv")
+        raise InputError(
+            f"{path}: estimates are written as CSV or Parquet. Use a name that ends in .csv."
+        )
     check_target(path, _check_has_estimates)
 
 
 def _check_has_estimates(path: Path) -> None:
-    """Raise InputError for a file that has no estimates, which therefore must not be replaced."""
+    """Raise InputError for a file without estimates, which must not be replaced."""
     names = CodeFile(path, "file of estimates", InputError).names
     if not {"name", "estimate", "std"} <= set(names):
-        raise InputError(f"{path}: these are no estimates")
+        raise InputError(f"{path} does not contain estimates")
 
 
 def write_estimates(path: Path, estimates: Estimates, *, spreadsheet_safe: bool = False) -> None:
     """Write a table with a row for each estimate.
 
     Args:
-        path: The file. A CSV has rounded numbers, and Parquet has all digits.
+        path: The file. CSV has rounded numbers, Parquet all digits.
         estimates: The estimates.
-        spreadsheet_safe: Whether texts that begin as formulas get an apostrophe, in CSV.
+        spreadsheet_safe: Whether text in CSV that looks like a formula gets an apostrophe.
 
     Raises:
         WriteError: If the file cannot be written. An earlier file is then unchanged.
     """
     table = pa.table(estimates.columns)
-    # Estimates are public: they have the permissions that other programs give their files.
+    # Estimates are public, so they get the usual permissions.
     with replace_file(path, 0o666 & ~_read_umask()) as partial:
         if path.suffix.lower() in PARQUET_SUFFIXES:
             pa.parquet.write_table(table, partial)
         else:
             write_csv(partial, table, spreadsheet_safe=spreadsheet_safe)
-    err.print(f"{len(estimates.expressions):,} estimates written: {path}")
+    err.print(f"{len(estimates.expressions):,} estimates written to {path}")
 
 
 def _read_umask() -> int:
@@ -132,7 +134,7 @@ def _read_umask() -> int:
 
 
 def _iterate_rows(estimates: Estimates) -> Iterator[dict[str, Any]]:
-    """Yield the labels and results of each estimate; None stands for a result without a value."""
+    """Yield the labels and results of each estimate; None for a missing result."""
     columns = {
         ("value" if name == "estimate" else name): c for name, c in estimates.columns.items()
     }
@@ -157,7 +159,7 @@ def print_estimates_as_json(estimates: Estimates) -> None:
 
 
 def print_estimates(estimates: Estimates) -> None:
-    """Print a table of the estimates, with the digits that are meaningful given the std."""
+    """Print a table of the estimates with meaningful digits."""
     table = Table(box=None)
     if estimates.region_column is not None:
         table.add_column(estimates.region_column, overflow="fold")
@@ -182,19 +184,16 @@ def print_estimates(estimates: Estimates) -> None:
             ]
         table.add_row(*labels, *numbers)
     print_table(table)
-    each = "all intervals together" if estimates.simultaneous else "each interval"
-    out.print(f"{each} at {100 * estimates.confidence:g}% confidence; the std is that of the noise")
+    each = "All intervals together hold" if estimates.simultaneous else "Each interval holds"
+    out.print(f"{each} at {100 * estimates.confidence:g}% confidence.")
     if estimates.approximate.any():
-        out.print("approximate: ratios, whose std is that of the delta method")
+        out.print("approximate: the std of a ratio is computed by the delta method")
     if np.isinf(estimates.results["upper"]).any():
-        out.print(
-            "- in place of a margin: the denominator is within its own margin of error of zero, so "
-            "that the ratio has no bounds"
-        )
+        out.print("- as a margin: the interval is unbounded, because the denominator may be zero")
     if any_without_value:
         out.print(
-            "-: ratios whose denominator is less than 3 stds from zero, or quantiles of no rows; "
-            "ask for the counts separately"
+            "- as a value: the denominator is less than 3 stds from zero, or a quantile has no "
+            "rows. Estimate the counts separately."
         )
     if not estimates.is_of_all_rows:
         out.print(estimates.population)

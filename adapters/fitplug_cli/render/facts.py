@@ -1,4 +1,4 @@
-"""The facts that a report of a plan shows, computed once and from the plan alone."""
+"""The facts of a plan's report, computed from the plan alone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fitplug_cli.render.record_limits import Limit, compare_limits
 
 def format_percent(share: float) -> str:
     """Format a share as a percentage with one decimal."""
-    return f"{100 * share:.1f}\N{NO-BREAK SPACE}%"
+    return f"{share:.1%}"
 
 
 def format_factor(value: float) -> str:
@@ -34,57 +34,63 @@ def format_factor(value: float) -> str:
 Progress = Callable[[float, str], object]
 
 RELAXED = 1.1
-"""The factor by which the report relaxes a group's std, to show what that saves."""
+"""The report shows what this factor on a group's std saves."""
 
 DELTAS = tuple(10.0**-k for k in range(3, 13))
 """The deltas at which the report shows epsilon."""
 
 _BINDING = 1 - 1e-3
-"""A query is at its target if its variance is at least this share of the target."""
+"""A query is at its target if its variance is at least this share of it."""
 
 _SLACK = 0.01
-"""A cell has something left for more counts if its slack is above this share of twice rho."""
+"""A cell has room for more counts if its unused budget exceeds this share of twice rho."""
 
 _EVEN = 1 - 5e-4
-"""Costs are even if the least cost of a cell, over the largest, is shown as 100.0 %."""
+"""Costs are even if the smallest cost of a cell rounds to 100.0% of the largest."""
 
 _MOST_CELLS = 512
-"""The report computes the matrix mechanism up to this number of cells; it takes some seconds."""
+"""The report computes the matrix mechanism for at most this many cells, in a few seconds."""
 
-_USUAL: tuple[tuple[str, str, Callable[..., Any], dict[str, str]], ...] = (
-    ("IP", "noise on every cell", baselines.input_perturbation, {}),
-    ("GM", "the same noise on every answer", baselines.gaussian, {}),
-    ("HM", "hierarchical: trees over ordered attributes", baselines.hierarchical, {}),
-    ("CA", "least total variance", baselines.matrix_mechanism, {"weights": "none"}),
-    (
-        "wCA-I",
-        "least total of variances over targets squared",
-        baselines.matrix_mechanism,
-        {"weights": "inverse_squared"},
+
+@dataclass(frozen=True)
+class _Mechanism:
+    """A mechanism to compare a plan with.
+
+    Attributes:
+        name: Its name.
+        compute: A function of `fitplug.baselines`.
+        weights: The weights of the matrix mechanism; None for other mechanisms.
+        needs_one_unit: Whether it compares variances of different answers, which must then be in
+            the same units. Dividing variances by their targets removes the units.
+    """
+
+    name: str
+    compute: Callable[..., Any]
+    weights: str | None = None
+    needs_one_unit: bool = False
+
+
+_MECHANISMS = (
+    _Mechanism("independent noise per cell", baselines.input_perturbation),
+    _Mechanism("Gaussian mechanism, equal noise", baselines.gaussian, None, True),
+    _Mechanism("hierarchical mechanism", baselines.hierarchical),
+    _Mechanism("matrix mechanism", baselines.matrix_mechanism, "none", True),
+    _Mechanism(
+        "matrix mechanism, weights 1/target^2", baselines.matrix_mechanism, "inverse_squared", True
     ),
-    (
-        "wCA-II",
-        "least total of variances over targets",
-        baselines.matrix_mechanism,
-        {"weights": "inverse"},
-    ),
+    _Mechanism("matrix mechanism, weights 1/target", baselines.matrix_mechanism, "inverse"),
 )
-
-
-_OF_ONE_QUANTITY = ("GM", "CA", "wCA-I")
-"""Mechanisms that compare variances of different answers, which must be in the same units. Those
-that weigh variances by their targets do not depend on units."""
 
 
 @dataclass(frozen=True)
 class Group(GroupRow):
-    """What the targets of a group are, what it gets, and what it costs.
+    """The targets of a group, what it gets, and what it costs.
 
     Attributes:
         binding: The number of its queries that are at their targets.
         price: Its price, see `fitplug.plan.summary`; None if there is none.
-        saves: The largest share of rho that is saved if every std of the group is RELAXED times as
-            large; None if there is no price.
+        saves: An upper estimate of the share of rho saved if every std of the group is multiplied
+            by RELAXED; None without a price.
     """
 
     binding: int
@@ -94,7 +100,7 @@ class Group(GroupRow):
 
 @dataclass(frozen=True)
 class FreeCounts:
-    """Counts by one attribute that could be added at no cost, each with noise of its own.
+    """Counts by one attribute that could be added at no cost, with independent noise.
 
     Attributes:
         attribute: The attribute.
@@ -113,16 +119,14 @@ class FreeCounts:
 
 @dataclass(frozen=True)
 class UsualMechanism:
-    """A usual mechanism, to compare the plan with.
+    """A common mechanism to compare the plan with.
 
     Attributes:
-        short: Its short name, by the paper.
-        name: What it is.
-        factor: The rho with which it meets every target, over the plan's; None if not known.
-        why: Why the factor is not known.
+        name: Its name.
+        factor: The rho with which it meets every target, over the plan's; None if unknown.
+        why: Why the factor is unknown.
     """
 
-    short: str
     name: str
     factor: float | None
     why: str = ""
@@ -130,16 +134,15 @@ class UsualMechanism:
 
 @dataclass(frozen=True, eq=False)
 class Facts:
-    """The facts of a plan, with its cost for all records of one person.
+    """The facts of a plan, with its cost for all rows of a person.
 
     Attributes:
         plan: The plan.
-        delta: The delta at which epsilon is given.
+        delta: The delta at which epsilon is reported.
         groups: The groups of queries.
-        usual_mechanisms: The usual mechanisms.
-        about: What the publisher says of the release.
-        limited: Whether counting enforces the unit of privacy or nothing does; None for a plan
-            without a spec.
+        usual_mechanisms: Common mechanisms for comparison.
+        about: The publisher's description of the release.
+        limited: Whether counting enforces the unit of privacy; None for a plan without a spec.
         rows: How rows are weighted and filtered (`Tables.rows`).
     """
 
@@ -153,7 +156,7 @@ class Facts:
 
     @property
     def population(self) -> str:
-        """Which rows the answers would be about; empty for a plan without a spec."""
+        """Which rows would be counted; empty for a plan without a spec."""
         if self.limited is None:
             return ""
         return describe_planned_population(
@@ -162,105 +165,102 @@ class Facts:
 
     @property
     def neighbours(self) -> str:
-        """A sentence that says in what neighbouring data sets differ."""
+        """A sentence on how neighbouring datasets differ."""
         unit = self.plan.unit
         apart = self.plan.bound_unit.apart
-        changed = f"all records of one person, at most {self.plan.unit.records:,}{apart}"
+        changed = f"all rows of one person, at most {self.plan.unit.records:,}{apart}"
         if not isinstance(unit, ReplaceOne):
             return f"Neighbouring datasets differ by {changed}."
         fixed = f", which keep their {list_names(unit.within)}" if unit.within else ""
         return (
-            f"Neighbouring datasets differ by the values of {changed}{fixed}; the number of "
-            "records is the same and public."
+            f"Neighbouring datasets differ by the values of {changed}{fixed}. The number of rows "
+            "is public."
         )
 
     @cached_property
     def rho(self) -> float:
-        """The rho that is charged for all records of one person."""
+        """The rho charged for all rows of a person."""
         return compute_rho(self.plan)
 
     def epsilon(self, delta: float) -> float:
-        """Return epsilon for all records of one person at a delta."""
+        """Return epsilon for all rows of a person at a delta."""
         return self.plan.epsilon(delta)
 
     @cached_property
     def limits(self) -> tuple[Limit, ...]:
-        """What other limits on the records of a person cost, with the same noise."""
+        """What other limits on rows per person cost with the same noise."""
         return compare_limits(self.plan, self.delta)
 
     @cached_property
     def profile(self) -> npt.NDArray[np.float64]:
-        """The squared privacy cost of each cell told apart, over the largest, in falling order."""
+        """The squared privacy cost of each distinct cell over the largest, in falling order."""
         profile = self.plan.profile().ravel()
         return np.asarray(np.sort(profile / profile.max())[::-1])
 
     @property
     def even_note(self) -> str | None:
-        """Why a chart of the profile would show nothing; None if it shows something."""
+        """Why there is no chart of the profile; None if there is one."""
         structure = self.plan.structure
         if structure.asymmetric and not structure.profile_attributes:
-            return (
-                "A plan of the product family tells no cells apart: a record costs rho "
-                "wherever it lies, as far as this plan can say."
-            )
+            return "This plan bounds the cost of every cell by rho and does not compute it by cell."
         if self.profile[-1] < _EVEN:
             return None
         if self.plan.unit.records == 1:
-            return "Every cell costs the same: a record costs rho wherever it lies."
-        return "Every cell costs the same: the costliest person with a record in it costs rho."
+            return "Every cell costs the same: rho."
+        return "Every cell costs the same: its costliest person costs rho."
 
     @property
     def measure_note(self) -> str:
-        """Where a record lies that measures divide between cells; empty without measures."""
+        """How the cells of measures are charged; empty without measures."""
         if not self.plan.workload.measure_rules:
             return ""
         return (
-            "The cells of a measure are its bounds, between which a record is divided by its "
-            "value: no value costs more than the costlier bound."
+            "A row's value counts partly at each bound of its measure, so no value costs more "
+            "than a bound does."
         )
 
     @property
     def price_note(self) -> str:
-        """A caveat on the prices of this plan, or why there are none; may be empty."""
+        """A caveat on this plan's prices, or why there are none; may be empty."""
         if self.groups[0].price is None:
             return (
-                "A plan with a weight on the total squared error has no prices: its cost is no "
-                "function of the targets alone."
+                "A plan with a weight on the total squared error has no prices, because its cost "
+                "depends on more than the targets."
             )
         if self.plan.gap <= NEGLIGIBLE_GAP:
             return ""
         return (
-            f"This plan is {describe_gap(self.plan)}, and the least itself is not known: what a "
-            "relaxation saves at most includes what a better plan for the same targets might save."
+            f"This plan is {describe_gap(self.plan)}. Upper limits on savings include what a "
+            "better plan for the same targets might save."
         )
 
     @property
     def nothing_free_note(self) -> str:
-        """Why no further count is free, where cells cost different amounts."""
+        """Why no further count is free although cells cost different amounts."""
         if self.plan.unit.is_of_records:
-            return "Hardly anything is left: no further count by one attribute is free."
+            return "The unused budget is too small for further counts by one attribute."
         return (
-            "No further count is free in this unit of privacy: what a cell has left says nothing "
-            "of what a person changes in other cells."
+            "No further count is free in this unit of privacy, because a person's other rows may "
+            "change other cells."
         )
 
     @cached_property
     def free_counts(self) -> tuple[FreeCounts, ...]:
-        """The free counts by each attribute; each is free for itself, and not all together."""
+        """The free counts by each attribute. Each is free alone, not all together."""
         plan = self.plan
         if not plan.unit.is_of_records:
-            return ()  # what a cell has left says nothing of a person with records in other cells
+            return ()  # a person may also have rows in other cells
         slack = plan.unused_budget()
         counts: list[FreeCounts] = []
         if slack.ndim != len(plan.domain.names):  # more attributes than an array has axes
             return ()
         for name in plan.structure.profile_attributes:
             if plan.domain[name].quantities:
-                continue  # no query counts the records at a bound of a measure
+                continue  # no query counts rows at a bound of a measure
             axis = plan.domain.names.index(name)
             others = tuple(i for i in range(slack.ndim) if i != axis)
             left = slack.min(axis=others)
-            # All k records of a person may be in one cell: its count costs k^2 over its variance.
+            # All k rows of a person may be in one cell, whose count costs k^2 over its variance.
             k = plan.structure.changes
             stds = k / np.sqrt(left[left > _SLACK * plan.privacy_cost**2])
             if len(stds):
@@ -284,18 +284,18 @@ def collect_facts(
 
     Args:
         plan: The plan.
-        delta: The delta at which epsilon is given.
-        limited: Whether counting enforces the unit of privacy or nothing does.
+        delta: The delta at which epsilon is reported.
+        limited: Whether counting enforces the unit of privacy.
         rows: How rows are weighted and filtered.
-        about: What the publisher says of the release.
-        compare: Whether the plan is compared with the usual mechanisms, which may take seconds.
-        progress: A function that is called with the share that is done, and what is being done.
+        about: The publisher's description of the release.
+        compare: Whether to compare the plan with other mechanisms, which may take seconds.
+        progress: A function of the share done and the current step.
     """
     report = progress or (lambda share, what: None)
     usual = []
-    for i, (short, name, mechanism, keywords) in enumerate(_USUAL if compare else ()):
-        report(i / len(_USUAL), name)
-        usual.append(_compare_usual(plan, short, name, mechanism, keywords))
+    for i, mechanism in enumerate(_MECHANISMS if compare else ()):
+        report(i / len(_MECHANISMS), mechanism.name)
+        usual.append(_compare_usual(plan, mechanism))
     groups = _collect_groups(plan)
     return Facts(plan, delta, groups, tuple(usual), about or About(), limited, rows)
 
@@ -317,29 +317,26 @@ def _collect_groups(plan: Plan) -> tuple[Group, ...]:
     return tuple(groups)
 
 
-def _compare_usual(
-    plan: Plan, short: str, name: str, mechanism: Callable[..., Any], keywords: dict[str, str]
-) -> UsualMechanism:
-    """Compute the rho of a usual mechanism over the plan's."""
-    structure = plan.structure
+def _compare_usual(plan: Plan, mechanism: _Mechanism) -> UsualMechanism:
+    """Compute the rho of a mechanism over the plan's."""
+    structure, name = plan.structure, mechanism.name
     if not plan.unit.is_of_records:
-        return UsualMechanism(short, name, None, "not computed for this unit of privacy")
-    if short in _OF_ONE_QUANTITY and len(set(plan.workload.groups.list_quantities())) > 1:
-        return UsualMechanism(short, name, None, "its answers must be in the same units")
-    # Their costs are of one record.
+        return UsualMechanism(name, None, "not computed for this unit of privacy")
+    if mechanism.needs_one_unit and len(set(plan.workload.groups.list_quantities())) > 1:
+        return UsualMechanism(name, None, "needs answers in the same units")
+    # Baselines cost the change of one row.
     privacy_cost = plan.privacy_cost / structure.changes
+    keywords = {} if mechanism.weights is None else {"weights": mechanism.weights}
     if keywords and (not structure.holds_optimum or structure.cells > _MOST_CELLS):
-        return UsualMechanism(
-            short, name, None, f"not computed above {_MOST_CELLS} cells told apart"
-        )
+        return UsualMechanism(name, None, f"not computed above {_MOST_CELLS} distinct cells")
     try:
-        variances = mechanism(plan.workload, privacy_cost, **keywords)
+        variances = mechanism.compute(plan.workload, privacy_cost, **keywords)
     except WorkloadError:
-        return UsualMechanism(short, name, None, "too many cells and queries to write down")
+        return UsualMechanism(name, None, "too many cells and queries")
     except DesignError:
-        return UsualMechanism(short, name, None, "not found to six digits")
+        return UsualMechanism(name, None, "not found to six digits")
     worst = max(
         float((variances[group] / (plan.scale * plan.targets[group])).max())
         for group in plan.workload.names
     )
-    return UsualMechanism(short, name, worst if math.isfinite(worst) else None)
+    return UsualMechanism(name, worst if math.isfinite(worst) else None)

@@ -1,7 +1,4 @@
-"""The JSON records that commands print with --json, and the costs that every command reports.
-
-Their amounts have all digits.
-"""
+"""JSON records that commands print with --json, with all digits."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from fitplug.plan import Plan, describe_public_totals
 
 
 def compute_rho(plan: Plan) -> float:
-    """Compute the rho that is charged for one person in the plan's unit of privacy, rounded up."""
+    """Compute the rho charged for a person in the plan's unit of privacy, rounded up."""
     from fitplug_opendp.noise_source import compute_charged_rho
 
     return compute_charged_rho(plan)
@@ -43,11 +40,7 @@ def build_plan_record(plan: Plan, delta: float) -> dict[str, Any]:
 
 
 def build_measures_record(plan: Plan) -> dict[str, Any]:
-    """Build the record of the measures of a plan, and of what no margin of error covers.
-
-    Returns:
-        The record, which is empty without measures.
-    """
+    """Build the record of a plan's measures and of rules no margin of error covers, if any."""
     rules, domain = plan.workload.measure_rules, plan.domain
     if not rules:
         return {}
@@ -59,7 +52,7 @@ def build_measures_record(plan: Plan) -> dict[str, Any]:
 
 
 def build_preview_record(preview: Preview) -> dict[str, Any]:
-    """Build the record of what a count would read; its number of rows has one digit."""
+    """Build the record of a preview, with the number of rows to one digit."""
     names = ("files", "format", "left_out", "rows_are", "tasks", "threads", "cells", "memory")
     # The exact number of rows is confidential.
     rows = None if preview.rows is None else int(float(f"{preview.rows:.1g}"))
@@ -67,11 +60,7 @@ def build_preview_record(preview: Preview) -> dict[str, Any]:
 
 
 def build_ledger_record(ledger: Ledger | None) -> dict[str, Any] | None:
-    """Build the record of a ledger.
-
-    Returns:
-        Its budget in rho and what is left; None without a ledger.
-    """
+    """Build the record of a ledger's budget in rho; None without a ledger."""
     if ledger is None:
         return None
     return {

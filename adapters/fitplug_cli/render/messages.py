@@ -1,4 +1,4 @@
-"""Messages of the commands, for people: the plan, the rows, the charge and the release."""
+"""Printed messages about plans, previews, charges and releases."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ if TYPE_CHECKING:
     from fitplug_opendp.release_request import ReleaseState
 
 _MOST_VALUES = 3
-"""The largest number of a filter's values that a message names; others are only counted."""
+"""A message names at most this many values of a filter."""
 
 
 def print_plan(plan: Plan, delta: float, *, full: bool = False) -> None:
-    """Print what a plan costs, and what each group of queries gets.
+    """Print what a plan costs and what each group of queries gets.
 
     Args:
         plan: The plan.
         delta: The delta at which epsilon is shown.
-        full: Whether to print also how rho adds up and which counts are needed.
+        full: Whether to also print how rho adds up and which counts are needed.
     """
     if plan.gap > plan.tolerance:
         warn(plan.status)
@@ -67,7 +67,7 @@ def print_plan(plan: Plan, delta: float, *, full: bool = False) -> None:
 
 
 def _list_details(plan: Plan) -> list[tuple[str, str]]:
-    """List how rho adds up over the rows of a person, and which counts a plan needs."""
+    """List how rho adds up over a person's rows, the lower bound, and the counts needed."""
     details = []
     if (k := plan.structure.changes) > 1:
         rho_of_record = ceil_float(plan.rho_exact * plan.compare_records(1) ** 2)
@@ -78,7 +78,7 @@ def _list_details(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _print_groups(plan: Plan) -> None:
-    """Print a table of the groups: their targets, and the std that they get."""
+    """Print a table of the groups with their targets and achieved stds."""
     listed = plan.group_rows()
     quantity = ["quantity"] if has_sums(listed) else []
     table = Table("group", "queries", *quantity, "target", "achieved std", "% of target", box=None)
@@ -91,7 +91,7 @@ def _print_groups(plan: Plan) -> None:
 
 
 def print_row_rules(spec: Spec) -> None:
-    """Print the weights and filters of the rows, if there are any."""
+    """Print how rows are weighted and filtered, if they are."""
     data = spec.data
     rules = describe_rows(data.weight, make_filters(data.where), _MOST_VALUES)
     if rules is not None:
@@ -99,13 +99,13 @@ def print_row_rules(spec: Spec) -> None:
 
 
 def print_preview(preview: Preview, plan: Plan) -> None:
-    """Print what a count would read, and how much memory it would take."""
-    rows = "not known before they are read"
+    """Print what a count would read and how much memory it would need."""
+    rows = "unknown before reading"
     if (rounded := build_preview_record(preview)["rows"]) is not None:
-        rows = f"about {rounded:,}, by the files' footers"
+        rows = f"about {rounded:,} (from the files' footers)"
     files = f"{preview.files:,} {preview.format}"
     if preview.left_out:
-        files += f"; {preview.left_out:,} more lie in folders that where leaves out"
+        files += f"; {preview.left_out:,} more in folders that where excludes"
     print_facts(
         ("files", files),
         ("rows", rows),
@@ -119,10 +119,10 @@ def print_preview(preview: Preview, plan: Plan) -> None:
     if preview.counts:
         names = " or ".join(f"weight = {json.dumps(n, ensure_ascii=False)}" for n in preview.counts)
         out.print(
-            f"If rows are aggregates, name the column of counts in [data]: {names}. Never name a "
-            "survey's sampling weight: there one person is one row."
+            f"If each row stands for several records, set [data] {names}. Never use a survey's "
+            "sampling weight: there, each row is one person."
         )
-    out.print("Nothing was counted, written or charged.")
+    out.print("Nothing was counted or charged.")
 
 
 def warn_of_release(spec: Spec, plan: Plan) -> None:
@@ -144,22 +144,22 @@ def warn_of_formulas(workload: Workload) -> None:
 def print_release(
     published: PublishedRelease, ledger: Ledger | None, directory: Path | str, state: ReleaseState
 ) -> None:
-    """Print what a release assumes of persons, what it was charged, and where it is.
+    """Print what a release assumes about people, its charge, and its folder.
 
     Args:
         published: The release and its folder.
         ledger: The ledger; None if the spec says `ledger = false`.
         directory: The folder that the spec names.
-        state: How far an earlier run had come with this release.
+        state: The state of this release before the run.
     """
     release = published.release
     if state == "published":
-        text = f"done already, nothing was charged or drawn: {published.output}"
+        text = f"{published.output} (already done; nothing was charged or drawn)"
         print_facts(("release", text))
         return
     answers = f"{release.plan.workload.query_count:,} answers"
     if state == "drawn":
-        answers += ", drawn by an earlier run: the data was not counted again"
+        answers += ", drawn by an earlier run; the data was not counted again"
     print_facts(
         ("people", describe_people(release)),
         *_describe_charge(ledger, release, state),
@@ -172,33 +172,33 @@ def print_release(
         earlier = read_release_record(LocalPlace(published.earlier))
         if "rho" in earlier and earlier.get("ledger_entry") is None:
             warn(
-                f"The earlier release cost rho = {format_up(earlier['rho'])}, which no ledger has. "
-                "Enter it with Ledger.charge in Python."
+                f"The earlier release cost rho = {format_up(earlier['rho'])}, which is in no "
+                "ledger. Enter it with Ledger.charge in Python."
             )
 
 
 def describe_people(release: Release) -> str:
-    """Say in a few words what a release assumes of persons, or which of their rows it is about."""
+    """Describe what a release assumes about people's rows, or which of them it counts."""
     most, apart = release.plan.unit.records, release.plan.bound_unit.apart
     if release.limited == "enforced":
-        return f"the tables are about {name_population(most, 'enforced', apart)}, not all rows"
+        return f"the tables count {name_population(most, 'enforced', apart)}, not all rows"
     return describe_assumption(most, apart=apart, rows=release.rows)
 
 
 def _describe_charge(
     ledger: Ledger | None, release: Release, state: ReleaseState
 ) -> list[tuple[str, str]]:
-    """Describe what a release was charged, and what the ledger has left."""
+    """Describe the charge of a release and what the ledger has left."""
     if ledger is None:
-        charge = f"none, by ledger = false: rho = {format_up(release.rho)} is charged nowhere"
+        charge = f"none (ledger = false): rho = {format_up(release.rho)} was not charged"
         return [("ledger", charge)]
     entry = release.entry
     assert entry is not None
     charge = f"rho = {format_up(ceil_float(entry.rho))} charged"
     if entry.covered_by is not None:
-        charge = f"covered by the charge {entry.covered_by}"
+        charge = f"covered by charge {entry.covered_by}"
     if state != "new":
-        charge += f" before, as number {entry.id}, and nothing now"
+        charge += f" earlier (charge {entry.id}), nothing now"
     new = " (new)" if state == "new" and len(ledger.entries()) == 1 else ""
     left = f"{format_down(ledger.remaining)} of {format_down(ledger.total)} left"
     return [("ledger", f"{ledger.path}{new}: {charge}, {left}")]

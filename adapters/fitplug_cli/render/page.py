@@ -1,6 +1,6 @@
-"""The report of a plan as one HTML page with plots, which needs no other file and no network.
+"""A plan's report as one self-contained HTML page with plots.
 
-Texts in a plot stay texts, and its colours are distinct for people who are colour-blind.
+Text in plots stays text, and the colours suit colour-blind readers.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from fitplug_cli.render.record_limits import explain_limits
 
 
 def render_page(facts: Facts, warning: str | None = None) -> str:
-    """Render the report of a plan as a page.
+    """Render a plan's report as a page.
 
     Args:
         facts: The facts of the plan.
-        warning: A warning that the page shows, if there is one.
+        warning: A warning to show, if any.
 
     Raises:
         ImportError: If a library is missing; the message names the extra to install.
@@ -44,7 +44,8 @@ def render_page(facts: Facts, warning: str | None = None) -> str:
         import matplotlib  # noqa: F401
     except ImportError:
         raise ImportError(
-            'a page needs matplotlib and jinja2; install them with: pip install "fitplug[plot]"'
+            "A report page needs matplotlib and jinja2. Install them with: "
+            'pip install "fitplug[plot]"'
         ) from None
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("fitplug_cli.render", "."),
@@ -92,7 +93,7 @@ def _draw_plots(facts: Facts) -> dict[str, Any]:
 
 
 _WIDTH = 5.0
-"""The width in inches; texts stay readable where a narrow page shrinks the plot."""
+"""The width in inches, at which text stays readable when a narrow page shrinks the plot."""
 
 
 def draw_curve(facts: Facts) -> str:
@@ -131,15 +132,15 @@ def draw_profile(facts: Facts) -> str:
             linewidth=0,
         )  # fmt: skip
         axes.set(
-            xlim=(0, 100), ylim=(0, 100), xlabel="cells told apart, the costliest first (%)",
+            xlim=(0, 100), ylim=(0, 100), xlabel="cells, costliest first (%)",
             ylabel="privacy cost (% of rho)",
         )  # fmt: skip
         return _write_svg(figure)
 
 
 def draw_usual(facts: Facts) -> str:
-    """Draw the rho of the usual mechanisms over the plan's, and return the SVG."""
-    usual = [(u.short, u.factor) for u in facts.usual_mechanisms if u.factor is not None]
+    """Draw the rho of other mechanisms over the plan's, and return the SVG."""
+    usual = [(u.name, u.factor) for u in facts.usual_mechanisms if u.factor is not None]
     names, factors = ["this plan", *(n for n, _ in usual)], [1.0, *(f for _, f in usual)]
     labels = [f"{format_factor(f)}x" for f in factors]
     return _draw_bars(names, factors, labels, GREY, first=BLUE, log=True)
@@ -161,7 +162,7 @@ def _draw_bars(
         axes.barh(positions, np.array(values) - left, left=left, color=colours, height=0.68)
         for position, value, label in zip(positions, values, labels, strict=True):
             axes.annotate(label, (value, position), (4, 0), textcoords="offset points", va="center")
-        axes.set_yticks(positions, [shorten(name, 24) for name in names])
+        axes.set_yticks(positions, [shorten(name, 36) for name in names])
         axes.tick_params(left=False)
         if log:
             axes.set_xscale("log")
@@ -175,9 +176,9 @@ def _draw_bars(
 
 
 def _write_svg(figure: Any) -> str:
-    """Return the <svg> element of a figure, which is as wide as the page lets it be.
+    """Return the <svg> element of a figure, scaled to the page.
 
-    It is hidden from screen readers, which read the table beside it instead.
+    Screen readers skip it and read the table instead.
     """
     text = io.StringIO()
     figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})

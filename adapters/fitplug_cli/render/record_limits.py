@@ -1,4 +1,4 @@
-"""Limits on the records of a person: what each costs, and what it leaves out."""
+"""Limits on rows per person: what each costs, and how to learn what it leaves out."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from fitplug.workload import AddRemove
 from fitplug_cli.render.json_records import compute_rho
 
 _SHOWN = (1, 2, 3, 5, 10)
-"""The numbers of records of a person whose cost a report shows, and the plan's own number."""
+"""Rows per person whose cost a report shows, next to the plan's limit."""
 
 
 @dataclass(frozen=True)
 class Limit:
-    """What a limit on the records of a person costs.
+    """What a limit on rows per person costs.
 
     Attributes:
-        records: The largest number of records of a person.
+        records: The largest number of rows per person.
         rho: The rho of all of them with the plan's noise, rounded up.
         epsilon: The epsilon of all of them.
-        std_factor: The factor by which every std changes if rho stays that of the plan's unit.
+        std_factor: The factor on every std that keeps the plan's rho.
     """
 
     records: int
@@ -34,15 +34,13 @@ class Limit:
 
 
 def compare_limits(plan: Plan, delta: float) -> tuple[Limit, ...]:
-    """Compute what other limits than the plan's own would cost.
+    """Compute what other limits on rows per person would cost with the plan's noise.
 
-    Only the plan is needed, since k records of a person cost k^2 times the rho of one. This does
-    not hold where a unit of privacy keeps the records of a person apart: there a plan for another
-    number is another plan, and none is shown.
+    k rows of a person cost k^2 times the rho of one. This does not hold for units that keep a
+    person's rows in different cells or periods; they need a new design.
 
     Returns:
-        The limits, the smallest first; the plan's own is among them. None if the unit keeps
-        records apart.
+        The limits in increasing order, including the plan's; empty for such units.
     """
     if keeps_records_apart(plan):
         return ()
@@ -51,7 +49,7 @@ def compare_limits(plan: Plan, delta: float) -> tuple[Limit, ...]:
 
 
 def _price_limit(plan: Plan, delta: float, records: int) -> Limit:
-    """Compute what a limit costs with the plan's noise."""
+    """Compute the cost of a limit with the plan's noise."""
     ratio = Fraction(records, plan.unit.records)
     rho = compute_rho(plan) if ratio == 1 else ceil_float(plan.rho_exact * ratio**2)
     privacy_cost = ceil_float(Fraction(plan.privacy_cost) * ratio)
@@ -64,7 +62,7 @@ def _price_limit(plan: Plan, delta: float, records: int) -> Limit:
 
 
 def keeps_records_apart(plan: Plan) -> bool:
-    """Return whether a person's records are in different cells or periods in the plan's unit."""
+    """Return whether the plan's unit keeps a person's rows in different cells or periods."""
     return isinstance(plan.unit, AddRemove) and not plan.unit.is_of_records
 
 
@@ -73,28 +71,25 @@ def explain_limits(plan: Plan, population: str, limited: Limited | None) -> tupl
 
     Args:
         plan: The plan.
-        population: Which rows the answers would be about; empty if that is not known.
-        limited: Whether counting enforces the unit of privacy or nothing does; None if not known.
+        population: Which rows would be counted; empty if unknown.
+        limited: Whether counting enforces the unit of privacy; None if unknown.
 
     Returns:
-        Sentences that say which records the answers are about, and how to learn what is left out.
+        Sentences on which rows are counted, and how to learn what is left out.
     """
     sentences = [population] if population else []
     if keeps_records_apart(plan):
         sentences.append(
-            f"The plan is for {plan.unit}. What another number of records costs is the rho of "
-            "another plan: change the unit of privacy and design again."
+            f"The plan is for {plan.unit}. For another number of rows, change the unit of privacy "
+            "and design again."
         )
     sentences.append(
-        "With [data] person, counting keeps no more rows of a person than the unit of privacy "
-        "allows; without it, fitplug does not check how many rows a person has. A smaller number "
-        "costs less privacy and leaves out more rows of persons with many. No std and no interval "
-        "shows how many."
+        "A lower limit costs less privacy but leaves out more rows. No margin of error covers the "
+        "rows left out. [data] person makes counting enforce the limit."
     )
     if limited != "declared":
         sentences.append(
-            "A private estimate of the records left out is bought by a second release: the total "
-            "with a large limit K and a coarse std costs rho = K^2 / (2 std^2). The command "
-            "fitplug truncation compares the two."
+            "To estimate how many are left out, release the total with a large limit K and a "
+            "coarse std, for rho = K^2 / (2 std^2), and run `fitplug truncation`."
         )
     return tuple(sentences)

@@ -1,7 +1,4 @@
-"""The files that the command line adds to the folder of a release.
-
-These are a CSV beside each Parquet table, what ran as entries of release.json, and the review.
-"""
+"""Files that the command line adds to a release folder: CSV tables, release.json, the review."""
 
 from __future__ import annotations
 
@@ -33,13 +30,13 @@ from fitplug_cli.render.csv_tables import estimate_csv_size, write_csv
 from fitplug_cli.render.json_records import build_measures_record
 from fitplug_opendp.noise_source import find_check
 
-_RECORD = "release.json"
+RECORD = "release.json"
 
 _LIBRARIES = ("opendp", "dask", "pyarrow")
 
 
 def list_versions() -> dict[str, str]:
-    """Return the version of Python and of each library that a release is made with, by name."""
+    """Return the versions of Python and of the libraries behind a release."""
     return list_core_versions() | {name: version(name) for name in _LIBRARIES}
 
 
@@ -48,27 +45,25 @@ def check_release_folder(directory: Path, others: Mapping[str, Path]) -> None:
 
     Args:
         directory: The folder, which need not exist.
-        others: Paths that must neither contain the folder nor lie in it, by what they are.
+        others: Paths that must not contain the folder or be inside it, by what they are.
 
     Raises:
         InputError: If the folder cannot be written, or overlaps with another path.
     """
     try:
-        directory.exists()  # this raises OSError for an invalid name
+        directory.exists()  # raises OSError for an invalid name
         parent = directory.absolute().parent
         while not parent.exists():
             parent = parent.parent
     except OSError:
-        raise InputError(f"{directory} cannot be a folder; name another [output] path") from None
+        raise InputError(f"{directory} is not a valid folder name. Change [output] path.") from None
     if not parent.is_dir() or not os.access(parent, os.W_OK):
-        raise InputError(f"{directory} cannot be written; name another [output] path")
+        raise InputError(f"{directory} is not writable. Change [output] path.")
     here = directory.resolve()
     for what, path in others.items():
         there = path.resolve()
         if here in (there, *there.parents) or there in here.parents:
-            raise InputError(
-                f"{directory} overlaps with {what}, {path}; name another [output] path"
-            )
+            raise InputError(f"{directory} overlaps with {what}, {path}. Change [output] path.")
 
 
 @dataclass(frozen=True)
@@ -77,10 +72,10 @@ class ReleaseFiles:
 
     Attributes:
         confidence: The confidence of the intervals of groups that do not name one.
-        delta: The delta at which epsilon is given.
-        review: A function that makes the review of the release.
-        spreadsheet_safe: Whether texts of CSV tables that begin as formulas do get an apostrophe.
-        has_csv: Whether there is a CSV of each table.
+        delta: The delta at which epsilon is reported.
+        review: A function that reviews the release.
+        spreadsheet_safe: Whether text in CSV that looks like a formula gets an apostrophe.
+        has_csv: Whether to write a CSV of each table.
     """
 
     confidence: float
@@ -95,7 +90,7 @@ class ReleaseFiles:
         return sum(estimate_csv_size(plan.domain, group) for group in groups)
 
     def describe(self, release: Release) -> dict[str, Any]:
-        """Return the entries of release.json: what ran."""
+        """Return the entries of release.json."""
         return describe_release(release, self.confidence, self.delta) | {
             "versions": list_versions()
         }
@@ -159,21 +154,21 @@ def describe_release(release: Release, confidence: float, delta: float) -> dict[
 
 
 def _describe_neighbours(plan: Plan) -> str:
-    """Describe which data sets are neighbours."""
+    """Describe neighbouring datasets."""
     if plan.unit.is_of_records:
         return "add or remove one record; rho is for all records of one person"
     return f"{plan.bound_unit}; rho is for all records of one person"
 
 
 def _describe_check(plan: Plan) -> dict[str, Any]:
-    """Describe what the check before the charge has compared, if this process has drawn."""
+    """Describe the sensitivity check before the charge, if this process drew the noise."""
     check = find_check(plan)
     if check is None:
         return {}
     return {
         "sensitivity_check": {
-            "meaning": "answers of neighbouring data sets were computed as for the release, and "
-            "the largest squared distance between them was compared with what is charged",
+            "meaning": "largest squared distance between answers on neighbouring datasets, "
+            "computed as for the release, compared with the distance charged for",
             "cells": check.cells,
             "neighbours": check.neighbours,
             "all_neighbours": check.is_complete,
@@ -184,7 +179,7 @@ def _describe_check(plan: Plan) -> dict[str, Any]:
 
 
 def _describe_public_totals(release: Release) -> dict[str, Any]:
-    """Describe the exact totals of a release, which its unit of privacy does not protect."""
+    """Describe exact totals, which the unit of privacy does not protect."""
     totals = release.public_totals
     if totals is None:
         return {}
@@ -192,8 +187,8 @@ def _describe_public_totals(release: Release) -> dict[str, Any]:
     return {
         "public_totals": {
             "protected": False,
-            "meaning": "exact numbers of counted records, published without noise: the unit of "
-            "privacy does not protect them",
+            "meaning": "exact numbers of counted records without noise, which the unit of privacy "
+            "does not protect",
             "attributes": list(names or ()),
             "counts": totals.tolist(),
         }
@@ -204,12 +199,12 @@ def read_release_record(folder: Place) -> dict[str, Any]:
     """Read release.json of a release.
 
     Returns:
-        What it says, and the folder; only the folder if there is no file that can be read, as in
-        releases that were published without the command line.
+        Its content and the folder; only the folder if there is no readable file, as in releases
+        that were not made by the command line.
     """
     record: Any = None
     with suppress(OSError, ValueError):
-        record = json.loads(folder.read(_RECORD))
+        record = json.loads(folder.read(RECORD))
     return {"folder": str(folder), **(record if isinstance(record, dict) else {})}
 
 
@@ -217,7 +212,7 @@ YAML, MARKDOWN = "review.yaml", "review.md"
 
 
 class _Dumper(yaml.SafeDumper):
-    """It writes texts of several lines as blocks, which the registry wants."""
+    """A dumper that writes multi-line strings as blocks, as the registry requires."""
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:

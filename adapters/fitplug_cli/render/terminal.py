@@ -1,4 +1,4 @@
-"""The report of a plan in a terminal, with the same facts as the page, and as a JSON record."""
+"""A plan's report on the terminal and as a JSON record."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
-from fitplug.display import format_up
+from fitplug.display import format_delta, format_up
 from fitplug.plan import LARGEST_FACTOR, Relaxation
 from fitplug_cli.render import build_plan_record, out, print_facts, print_plan, print_table
 from fitplug_cli.render.facts import DELTAS, RELAXED, Facts, format_factor
@@ -21,7 +21,7 @@ def print_report(facts: Facts, *, full: bool) -> None:
 
     Args:
         facts: The facts of the plan.
-        full: Whether everything is printed that the page shows, except for the plots.
+        full: Whether to print all content of the page except plots.
     """
     print_plan(facts.plan, facts.delta, full=full)
     _print_prices(facts)
@@ -43,7 +43,7 @@ def print_relaxation(relaxation: Relaxation, most: float) -> None:
 
     Args:
         relaxation: The relaxation.
-        most: The rho that the targets may then cost at most, for all records of one person.
+        most: The largest rho, for all rows of a person.
     """
     out.print(f"To cost at most rho = {most:g}, multiply every std and moe by")
     out.print(f"  {relaxation.proportional:.4g}")
@@ -59,9 +59,9 @@ def _print_prices(facts: Facts) -> None:
         return
     table = _make_table(
         "group",
-        "price of its targets",
-        f"saving if std +{RELAXED - 1:.0%} (estimated upper limit)",
-        "answers at their target",
+        "share of rho",
+        f"saving if std +{RELAXED - 1:.0%}*",
+        "answers at target",
     )
     for group in facts.groups:
         assert group.price is not None
@@ -69,6 +69,7 @@ def _print_prices(facts: Facts) -> None:
         tight = f"{group.binding:,} of {group.queries:,}"
         table.add_row(group.name, f"{group.price:.1%}", f"{group.saves:.1%}", tight)
     print_table(table)
+    out.print(" * estimated upper limit")
     if facts.price_note:
         out.print(facts.price_note)
 
@@ -84,8 +85,8 @@ def _print_limits_table(facts: Facts) -> None:
     table = _make_table(
         "rows per person",
         "rho",
-        f"epsilon at delta {facts.delta:g}",
-        "every std, to keep this plan's rho",
+        f"epsilon at delta {format_delta(facts.delta)}",
+        "std at this plan's rho",
     )
     for limit in facts.limits:
         note = " (this plan)" if limit.records == facts.plan.unit.records else ""
@@ -112,13 +113,13 @@ def _print_slack(facts: Facts) -> None:
         return
     cost = facts.profile
     out.print(
-        f"of the cells told apart, {len(cost):,}, the least costs {cost[-1]:.1%} of rho and the "
-        f"mean {cost.mean():.1%}"
+        f"Cost by cell ({len(cost):,} distinct cells): at least {cost[-1]:.1%} of rho, on average "
+        f"{cost.mean():.1%}."
     )
     for free in facts.free_counts:
         out.print(
-            f"free beside it: {free.cells:,} of the {free.of:,} counts by {free.attribute}, with a "
-            f"std of {_format_interval(free.least_std, free.largest_std)}"
+            f"Free in addition: {free.cells:,} of the {free.of:,} counts by {free.attribute}, with "
+            f"std {_format_interval(free.least_std, free.largest_std)}."
         )
 
 
@@ -128,10 +129,10 @@ def _format_interval(least: float, most: float) -> str:
 
 
 def _print_usual_mechanisms(facts: Facts) -> None:
-    table = _make_table("usual mechanism", "what it is", "rho over this plan's")
+    table = _make_table("mechanism", "rho / this plan's")
     for usual in facts.usual_mechanisms:
         needs = usual.why or "-" if usual.factor is None else format_factor(usual.factor)
-        table.add_row(usual.short, usual.name, needs)
+        table.add_row(usual.name, needs)
     print_table(table)
 
 
@@ -140,11 +141,11 @@ def _make_table(*columns: str) -> Table:
 
 
 def build_report_record(facts: Facts, relaxation: Relaxation | None) -> dict[str, Any]:
-    """Build the record of everything that a report shows.
+    """Build the record of a report.
 
     Args:
         facts: The facts of the plan.
-        relaxation: How to relax the targets, if the report says so.
+        relaxation: How to relax the targets, if they cost too much.
     """
     record = build_plan_record(facts.plan, facts.delta)
     cost = facts.profile

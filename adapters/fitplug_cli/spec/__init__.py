@@ -1,4 +1,4 @@
-"""Spec files: TOML files that are one to one with the Python contract, read and checked."""
+"""Spec files: TOML files that mirror the Python interface, read and checked."""
 
 from __future__ import annotations
 

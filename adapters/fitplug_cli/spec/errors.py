@@ -1,6 +1,6 @@
-"""The errors of spec files, and TOML files that are read with errors that never quote them.
+"""Reading TOML files, and errors of spec files.
 
-The file may be another one than was meant, for instance the records themselves.
+Someone may name the confidential data by mistake, so errors of reading never quote a file.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from fitplug_cli.files import read_text
 from fitplug_cli.spec.sections import Document
 
 UNDECIDED = "?"
-"""What `fitplug init` writes in place of a value that only the author of a spec knows."""
+"""The placeholder of `fitplug init` for a value that only the author of a spec knows."""
 
 
 HOW_TO_WRITE_UNIT = (
-    "write unit = { records = K } if a person may have up to K of the rows, such as "
-    "{ records = 1 } if each row is another person. K rows cost K^2 times the rho of one row"
+    "Write { records = 1 } if every row is a different person, or { records = K } if a person may "
+    "have up to K rows. K rows cost K^2 times the rho of one row"
 )
-"""The remedy for a spec without a unit of privacy, which no default can be right for."""
+"""How to fix a spec without a unit of privacy, which has no default."""
 
 HOW_TO_WRITE_LEDGER = (
     "Add [ledger] with a path and the whole budget for these people, rho. If no ledger is to add "
@@ -44,9 +44,9 @@ def explain_validation(error: ValidationError) -> str:
     """Explain the first error of a spec that does not have the form of a Document.
 
     Returns:
-        One sentence that names the key, and says how to correct it.
+        A message that names the key and how to correct it.
     """
-    # A misspelt key is also a missing key. The misspelling tells the user more.
+    # A misspelt key is also a missing key; the misspelling is more helpful.
     errors = sorted(error.errors(include_url=False), key=lambda e: e["type"] != "extra_forbidden")
     first = errors[0]
     keys = [str(key) for key in first["loc"]]
@@ -56,37 +56,37 @@ def explain_validation(error: ValidationError) -> str:
         known = _list_keys(section) if section and len(keys) > 1 else list(Document.model_fields)
         return f"unknown key {where}. {suggest_nearest(keys[-1], known)}"
     if keys[0] == "privacy" and (first["type"] == "missing" or keys[1:] == ["unit"]):
-        return f"[privacy] unit {_find_unit_fault(first)}: {HOW_TO_WRITE_UNIT}"
+        return f"[privacy] unit {_find_unit_fault(first)}. {HOW_TO_WRITE_UNIT}"
     if keys == ["ledger"]:
         fault = "is missing" if first["type"] == "missing" else "must be a table, or false"
         return f"[ledger] {fault}. {HOW_TO_WRITE_LEDGER}"
     if first["type"] == "missing":
-        return f"{where} is missing; add it"
+        return f"{where} is missing. Add it."
     if keys[0] == "query" and len(keys) < 3:
-        return f"{where} must be a list of tables; write [[query]] before each"
+        return f"{where} must be a list of tables. Write [[query]] before each."
     if keys == ["domain"] and first["type"] == "too_short":
-        return f'{where} is empty; write what values each attribute has, such as SEX = ["1", "2"]'
+        return f'{where} is empty. List each attribute with its values, such as SEX = ["1", "2"]'
     if section and first["type"] in ("model_type", "dict_type", "model_attributes_type"):
         return f"{where} must be a table, with keys such as: {', '.join(_list_keys(section))}"
     if first["type"] == "string_pattern_mismatch":
-        return f"{where} = {first['input']!r} must not have a null character"
+        return f"{where} = {first['input']!r} must not contain a null character"
     message = first["msg"].removeprefix("Input ").rstrip(".")
-    if keys[:2] == ["data", "storage_options"]:  # the value may hold credentials
+    if keys[:2] == ["data", "storage_options"]:  # the value may contain credentials
         return f"{where} {message}"
-    hint = "; remove the quotes" if is_quoted_number(first["input"]) else ""
+    hint = ". Remove the quotes." if is_quoted_number(first["input"]) else ""
     return f"{where} = {first['input']!r} {message}{hint}"
 
 
 def _find_unit_fault(error: ErrorDetails) -> str:
-    """Say what is wrong with a unit of privacy that is no table."""
+    """Describe what is wrong with a unit of privacy that is not a table."""
     if error["type"] == "missing":
-        return "is missing, and nothing is assumed"
+        return "is missing"
     given = error["input"]
-    return "is not decided yet" if given == UNDECIDED else f"= {given!r} must be a table"
+    return "is still open" if given == UNDECIDED else f"= {given!r} must be a table"
 
 
 def is_quoted_number(value: object) -> bool:
-    """Return whether a value of a spec is a text that only spells a number."""
+    """Return whether a value of a spec is a number in quotes."""
     return isinstance(value, str) and re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", value) is not None
 
 
@@ -103,32 +103,32 @@ else:
 __all__ = ["read_toml", "tomllib"]
 
 _AMOUNTS = ("privacy", "rho"), ("privacy", "max_rho"), ("ledger", "rho")
-"""The keys that a float would round."""
+"""Keys whose decimals a float would round."""
 
 _EXPLANATIONS = {
-    "Cannot declare": "a table is there twice",
-    "Cannot mutate": "a table is there twice",
-    "Cannot overwrite a value": "a key is there twice",
-    "Cannot redefine": "a table is there twice",
-    "Duplicate": "a key is there twice",
+    "Cannot declare": "a table appears twice",
+    "Cannot mutate": "a table appears twice",
+    "Cannot overwrite a value": "a key appears twice",
+    "Cannot redefine": "a table appears twice",
+    "Duplicate": "a key appears twice",
     "Expected '='": "a key needs = and a value",
     "Expected ']'": "a table needs ] after its name",
     "Expected ']]'": "a table needs ]] after its name",
-    "Expected newline": "the line goes on after its value",
-    "Invalid date": "this is not a date or time",
-    "Invalid initial character": "this is not a key",
-    "Invalid statement": "this is neither a key nor a table",
-    "Invalid value": "this is not a value; strings go in quotes",
+    "Expected newline": "the line continues after its value",
+    "Invalid date": "not a date or time",
+    "Invalid initial character": "not a key",
+    "Invalid statement": "not a key or a table",
+    "Invalid value": "not a value (strings need quotes)",
     "Unclosed array": "a list needs ]",
     "Unclosed inline table": "a table needs }",
-    "Unescaped": "a \\ in a string is written twice",
-    "Unterminated string": "a string needs its second quote",
+    "Unescaped": "write \\\\ for a \\ in a string",
+    "Unterminated string": "a string needs its closing quote",
 }
-"""What each error of the parser means, by how its message begins."""
+"""Explanations of the parser's errors, by how their messages begin."""
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file. The amounts of rho are decimals, exactly as they are written.
+    """Read a TOML file; amounts of rho stay decimals, exactly as written.
 
     Raises:
         SpecError: If the file cannot be read or is not valid TOML.
@@ -137,9 +137,11 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         tables, exact = tomllib.loads(text), tomllib.loads(text, parse_float=Decimal)
     except tomllib.TOMLDecodeError as error:
-        raise SpecError(f"{path}: is not valid TOML: {_explain(str(error), text)}") from None
-    except (ValueError, RecursionError):  # numbers of thousands of digits, lists in lists
-        raise SpecError(f"{path}: is not valid TOML") from None
+        raise SpecError(
+            f"{path}: not valid TOML: {_explain(str(error), text)}. Correct the file."
+        ) from None
+    except (ValueError, RecursionError):  # numbers with thousands of digits, deep nesting
+        raise SpecError(f"{path}: not valid TOML. Correct the file.") from None
     for section, key in _AMOUNTS:
         table = exact.get(section)
         if isinstance(table, dict) and isinstance(table.get(key), Decimal):
@@ -148,10 +150,10 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def _explain(error: str, content: str) -> str:
-    """Explain a message of the parser in words that do not quote the file."""
+    """Explain a message of the parser without quoting the file."""
     position = re.search(r"\(at (line ([0-9]+), column ([0-9]+)|end of document)\)$", error)
     known = (text for start, text in _EXPLANATIONS.items() if error.startswith(start))
-    explained = next(known, "it cannot be read")
+    explained = next(known, "unreadable")
     if position is None:
         return explained
     hint = ""
@@ -159,5 +161,5 @@ def _explain(error: str, content: str) -> str:
         line = content.split("\n")[int(position[2]) - 1]
         column = int(position[3])
         if re.fullmatch("[0-9],[0-9]", line[column - 2 : column + 1]):
-            hint = "; numbers have a decimal point, not a comma"
+            hint = " (numbers need a decimal point, not a comma)"
     return f"{explained}, at {position[1]}{hint}"

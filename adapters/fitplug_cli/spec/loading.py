@@ -1,4 +1,4 @@
-"""Loading of spec files: their sections are checked, and their queries become a workload."""
+"""Loading spec files: checking their sections and building their workload."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ from fitplug_cli.spec.sections import (
 )
 
 TARGET_KEYS = ("variance", "std", "moe", "confidence", "simultaneous")
-"""The keys that give the target of a group."""
+"""The keys of a group's target."""
 
 
 def build_group(
@@ -83,10 +83,7 @@ def build_group(
             continue
         if key not in domain:
             known = ("name", TARGETS_KEY, *TARGET_KEYS, *domain.names)
-            raise WorkloadError(
-                f"{where}: {key!r} is neither an attribute of the domain nor a key of a query. "
-                f"{suggest_nearest(key, known)}"
-            )
+            raise WorkloadError(f"{where}: unknown key {key!r}. {suggest_nearest(key, known)}")
         try:
             factors[key] = _build_factor(key, value, domain, folder)
         except WorkloadError as error:
@@ -94,13 +91,13 @@ def build_group(
     target = {key: entry[key] for key in TARGET_KEYS if key in entry}
     for key, value in target.items():
         if is_quoted_number(value):
-            raise WorkloadError(f"{where}: {key} = {value!r} is a text; remove the quotes")
+            raise WorkloadError(f"{where}: {key} = {value!r} is text. Remove the quotes.")
     if TARGETS_KEY in entry:
         file = entry[TARGETS_KEY]
         if target or not isinstance(file, str) or not isinstance(name, str):
             raise WorkloadError(
-                f"{where}: targets must be the path of a CSV file, the group must have a name, and "
-                f"none of {', '.join(TARGET_KEYS)} goes with it"
+                f"{where}: targets must be the path of a CSV file, for a group with a name and "
+                f"without {', '.join(TARGET_KEYS)}"
             )
         target = read_targets(folder / file, name, factors, domain, names)
     try:
@@ -110,11 +107,11 @@ def build_group(
 
 
 def name_place(message: str, where: str = "[[query]]") -> str:
-    """Name the place of a query as a spec does, in a message that begins with it.
+    """Rewrite the place of a query at the start of a message as a spec writes it.
 
     Args:
-        message: A message of the core, which calls the place "query 'NAME'".
-        where: What the place is called if it is not known by a name.
+        message: A message of the core, which writes "query 'NAME'".
+        where: The place of a query without a name.
     """
     if message.startswith(("query '", 'query "')):
         return f"[[query]] {message.removeprefix('query ')}"
@@ -122,7 +119,7 @@ def name_place(message: str, where: str = "[[query]]") -> str:
 
 
 def _build_factor(name: str, value: Any, domain: Domain, folder: Path) -> Any:
-    """Turn the value of an attribute's key into what `fitplug.queries` takes."""
+    """Convert the value of an attribute's key for `fitplug.queries`."""
     if isinstance(value, Mapping):
         kinds = ("ranges", "rows", CROSSWALK_KEY)
         for key in value:
@@ -130,7 +127,7 @@ def _build_factor(name: str, value: Any, domain: Domain, folder: Path) -> Any:
                 raise WorkloadError(f"unknown key {key!r}. {suggest_nearest(key, kinds)}")
         if len(value) != 1:
             keys = " and ".join(value) or "{}"
-            raise WorkloadError(f"{keys} is not a query. Write one of {', '.join(kinds)}")
+            raise WorkloadError(f"{keys} is not a query. Write one of {', '.join(kinds)}.")
         if "ranges" in value:
             return ranges(value["ranges"])
         if "rows" in value:
@@ -138,36 +135,36 @@ def _build_factor(name: str, value: Any, domain: Domain, folder: Path) -> Any:
         return build_region_rows(name, domain[name], value[CROSSWALK_KEY], folder)
     if isinstance(value, list) and value and all(isinstance(entry, str) for entry in value):
         raise WorkloadError(
-            'a list here is a matrix of numbers; to ask for every value write "identity", and for '
-            "sets of values { rows = { LABEL = [VALUE, ...] } }"
+            'a list is a matrix of numbers. To count every value write "identity"; to count sets '
+            "of values write { rows = { LABEL = [VALUE, ...] } }."
         )
     levels, quantities = domain[name].levels, domain[name].quantities
     if value == "mean" and "mean" not in levels:
         raise WorkloadError(
-            '"mean" is not a query. A mean is a sum divided by a count: write "sum" for a measure, '
-            'and use fitplug estimate "a / b" on the release'
+            '"mean" is not a query. Ask for the "sum" of a measure and a count, then divide them '
+            'with fitplug estimate "a / b".'
         )
     if value == "sum" and "sum" not in (*levels, *quantities):
         raise WorkloadError(
-            '"sum" is asked of a measure only; write one in [domain] as '
+            '"sum" needs a measure. Write in [domain] '
             f"{name} = {{ measure = [low, high], unit = ... }}"
         )
-    return value  # the name of a kind, or the rows of a matrix
+    return value  # the name of a kind, or a matrix
 
 
 _RESERVED = {"name", "group", TARGETS_KEY, *TARGET_KEYS, *RESULT_COLUMNS}
-"""Names that no attribute may have, as they are keys of a query or columns of a table."""
+"""Names of keys and result columns, which no attribute may have."""
 
 
 @dataclass(frozen=True)
 class Spec:
-    """A spec file that was checked. The paths in it are relative to the file.
+    """A checked spec file. Its paths are relative to the file.
 
     Attributes:
         path: The file.
         workload: The workload of its [domain] and its [[query]] tables.
         unit: The unit of privacy that plans are designed for.
-        source: What [data] says the data are.
+        source: The data as [data] describes them.
         data, privacy, ledger, output, about, design: The sections of these names; ledger is None
             if the spec says `ledger = false`.
     """
@@ -199,7 +196,7 @@ class Spec:
 
     @property
     def key_file(self) -> str | None:
-        """The file of the key of encrypted counts; None for one in the account of the user."""
+        """The key file of encrypted counts; None for one in the user's home folder."""
         named = self.output.key_file
         return named if named is None or is_url(named) else str(self.resolve(named))
 
@@ -210,17 +207,16 @@ class Spec:
 
 
 def load_spec(path: Path) -> Spec:
-    """Read and check a spec file, and the public files that it names.
+    """Read and check a spec file and the public files that it names.
 
     Raises:
-        SpecError: If anything is wrong: one sentence with the file, the key, the value and the
-            remedy.
+        SpecError: If anything is wrong. The message names the file, the key and the fix.
     """
     tables = read_toml(path)
     if not tables.keys() & Document.model_fields.keys():
         raise SpecError(
             f"{path} is not a spec: it has none of the sections "
-            f"{', '.join(Document.model_fields)}; fitplug init makes one"
+            f"{', '.join(Document.model_fields)}. Create one with `fitplug init`."
         )
     try:
         document = Document.model_validate(tables)
@@ -242,7 +238,7 @@ def _name_key(key: str) -> Iterator[None]:
 
 
 def _build_spec(path: Path, document: Document) -> Spec:
-    """Build the spec of a document whose keys have the right types. Errors do not name the file."""
+    """Build the spec of a document; errors do not name the file."""
     folder, data, privacy = path.parent, document.data, document.privacy
     with _name_key("[domain]"):
         check_files_are_public(document.domain, folder, data.local_path)
@@ -250,12 +246,11 @@ def _build_spec(path: Path, document: Document) -> Spec:
         for name in domain.names:
             if name in _RESERVED:
                 raise SpecError(
-                    f"attribute {name!r} has the name of a key or a result column; rename the "
-                    "column"
+                    f"attribute {name!r} has the name of a key or result column. Rename the column."
                 )
     if privacy.rho is not None and privacy.max_rho is not None:
         raise SpecError(
-            "[privacy] has both rho and max_rho; give rho to spend it, or max_rho to stay below it"
+            "[privacy] has both rho and max_rho. Give rho to spend it, or max_rho as a limit."
         )
     if document.ledger is not None:
         with _name_key("[ledger]"):
@@ -284,9 +279,9 @@ def _check_budget(ledger: LedgerSection) -> None:
     """Raise FitplugError unless the budget is given once."""
     given = [name for name in ("rho", "epsilon", "delta") if ledger.amount[name] is not None]
     if not given:
-        raise SpecError("rho is missing; add it, or epsilon and delta, the whole budget")
+        raise SpecError("rho is missing. Add the total budget: rho, or epsilon and delta.")
     if given not in (["rho"], ["epsilon", "delta"]):
-        raise SpecError(f"has {' and '.join(given)}; give rho alone, or epsilon and delta")
+        raise SpecError(f"has {' and '.join(given)}. Give rho alone, or epsilon and delta.")
     _ = ledger.exact_total
 
 
@@ -308,7 +303,7 @@ def _build_workload(folder: Path, document: Document, domain: Domain) -> Workloa
 
 
 def _find_wrong_query(domain: Domain, groups: Sequence[UnboundQueryGroup]) -> str:
-    """Find the place of the first group that goes with the domain in no workload."""
+    """Find the place of the first group that does not fit the domain."""
     for number, group in enumerate(groups, 1):
         try:
             Workload(domain, [group])
@@ -318,9 +313,9 @@ def _find_wrong_query(domain: Domain, groups: Sequence[UnboundQueryGroup]) -> st
 
 
 def _build_source(folder: Path, data: DataSection) -> Source:
-    """Build what [data] says the data are; its path is relative to the folder of the spec.
+    """Build the source that [data] describes; its path is relative to the spec's folder.
 
-    Only the brackets and stars of [data] path make a glob, not those of the spec's folder.
+    Brackets and stars are a glob in [data] path, but not in the name of the spec's folder.
 
     Raises:
         FitplugError: A key has a wrong value.
@@ -338,7 +333,7 @@ def _build_source(folder: Path, data: DataSection) -> Source:
     elif data.table == "iceberg":
         table = IcebergTable(location, data.version)
     elif data.version is not None:
-        raise SpecError('version is for tables: add table = "delta" or "iceberg", or leave it out')
+        raise SpecError('version needs table = "delta" or "iceberg". Add it, or remove version.')
     return Source(
         table,
         where=data.where,
@@ -351,30 +346,29 @@ def _build_source(folder: Path, data: DataSection) -> Source:
 
 
 def _check_rows(source: Source, workload: Workload) -> None:
-    """Raise FitplugError for columns of [data] that cannot be used with the workload."""
+    """Raise FitplugError for columns of [data] that conflict with the workload."""
     for name in source.person_columns:
         if name in workload.attributes:
             raise SpecError(
-                f"person = {name!r} identifies persons, so no query may name it; leave it out "
-                "of the queries or name another column of persons"
+                f"person = {name!r} identifies people, so no query may use it. Remove it from "
+                "the queries, or name another column."
             )
     check_weight(source.weight, source.filters, workload.attributes, source.person_columns)
 
 
 def _read_unit(document: Document, source: Source, workload: Workload) -> Unit:
-    """Read the unit of privacy, and check that it goes with [domain] and [data]."""
+    """Read the unit of privacy and check it against [domain] and [data]."""
     unit, person = read_unit(document.privacy.unit), source.person_columns
     unit.check_domain(workload.domain)
     if person and isinstance(unit, ReplaceOne) and unit.within:
         raise SpecError(
-            f"the row that is kept of a person ({name_person(person)}) may be at other values of "
-            f"{' and '.join(unit.within)} after another one is replaced, and their totals are "
-            "exact; leave out person, or write { replace_one = [] }"
+            f"with a person ({name_person(person)}), replacing a row may change the exact totals "
+            f"of {' and '.join(unit.within)}. Remove person, or write {{ replace_one = [] }}."
         )
     once_per = unit.once_per if isinstance(unit, AddRemove) else None
     if person and once_per not in (None, *workload.attributes):
         raise SpecError(
-            f"once_per = {once_per!r} is an attribute that no query names, so counting cannot keep "
-            "one record for each of its values; name it in a query, or leave out once_per"
+            f"no query uses once_per = {once_per!r}, so counting cannot keep one row for each of "
+            "its values. Use it in a query, or remove once_per."
         )
     return unit

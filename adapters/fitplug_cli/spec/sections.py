@@ -1,4 +1,4 @@
-"""The sections of a spec file, with the keys that each may have."""
+"""The sections of a spec file and their keys."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Positive: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 def _read_amount(value: Any, check: Callable[[Any], float]) -> Fraction | None:
-    """Read an amount exactly, once a float near to it has passed the check."""
+    """Read an amount exactly, after its float has passed the check."""
     check(float(value) if type(value) is Decimal else value)
     return read_exact_number(value)
 
@@ -31,10 +31,10 @@ _AMOUNT = core_schema.no_info_wrap_validator_function(
     _read_amount, core_schema.float_schema(gt=0, allow_inf_nan=False, strict=True)
 )
 Amount: TypeAlias = Annotated[Fraction, GetPydanticSchema(lambda *_: _AMOUNT)]
-"""A budget or a cost in rho, exactly as it is written."""
+"""A budget or a cost in rho, exactly as written."""
 Probability: TypeAlias = Annotated[float, Field(gt=0, lt=1)]
 Location: TypeAlias = Annotated[str, Field(min_length=1, pattern=r"^[^\x00]*$")]
-"""A path or a URL, which has no null character."""
+"""A path or a URL without null characters."""
 
 
 class _Section(BaseModel):
@@ -42,24 +42,22 @@ class _Section(BaseModel):
 
 
 class DataSection(_Section):
-    """[data]: the rows, and how they are understood.
+    """[data]: the rows and how to read them.
 
     Attributes:
         path: The path or URL of the rows.
-        table: The kind of the table at the path, if its log or manifests say what is in it.
+        table: The table format at the path: "delta", "iceberg", or None for plain files.
         version: The version of a Delta table, or the snapshot of an Iceberg table; None for the
             current one.
-        zone: The time zone whose days times with a zone fall on.
-        missing: For each column that some files lack, the value that all rows of such files have;
-            the text "" is null.
-        cluster: The address of a Dask scheduler whose workers count, or the scheduler file (.json)
-            that holds it.
-        person: The column that identifies persons, or the columns that do so together. Counting
-            keeps no more rows of each person than the unit of privacy allows. Without it, nothing
-            checks how many rows a person has.
-        storage_options: How the store of a URL is reached, such as credentials.
-        weight: The column that says how many records each row stands for.
-        where: For each column that filters rows, the values of rows that are counted.
+        zone: The time zone that decides on which day a time with a zone falls.
+        missing: For each column that some files lack, the value of their rows; "" is null.
+        cluster: The address of a Dask scheduler whose workers count, or its scheduler file (.json).
+        person: The column, or the columns together, that identify people. Counting keeps at most
+            as many rows of each as the unit of privacy allows. Without it, fitplug does not check
+            the number of rows.
+        storage_options: Options of the store of a URL, such as credentials.
+        weight: The column of how many records each row stands for.
+        where: For each column that filters rows, the values to count.
     """
 
     path: Location
@@ -81,15 +79,15 @@ class DataSection(_Section):
 
 
 class PrivacySection(_Section):
-    """[privacy]: who is protected, and the privacy cost for all rows of a person together.
+    """[privacy]: the unit of privacy, and the cost for all rows of a person together.
 
     Without rho and max_rho, the release costs the least rho that meets every target.
 
     Attributes:
-        unit: The unit of privacy, as `fitplug.workload.read_unit` reads it. It has no default: only
-            the publisher knows how many rows a person may have.
+        unit: The unit of privacy, for `fitplug.workload.read_unit`. It has no default: only the
+            publisher knows how many rows a person may have.
         rho: The rho to spend.
-        max_rho: The rho that the targets may cost at most.
+        max_rho: The largest rho that the targets may cost.
         delta: The delta at which epsilon is reported.
     """
 
@@ -100,14 +98,14 @@ class PrivacySection(_Section):
 
 
 class LedgerSection(_Section):
-    """[ledger]: the file, and the total budget for the people, by rho or by epsilon and delta.
+    """[ledger]: the file and the total budget, as rho or as epsilon and delta.
 
     Attributes:
         path: The file.
         rho: The budget in rho of zCDP.
         epsilon: The budget at `delta`.
         delta: The delta of `epsilon`.
-        any_noise: Whether a budget in epsilon is also for charges with other than Gaussian noise.
+        any_noise: Whether a budget in epsilon also allows charges for other than Gaussian noise.
     """
 
     path: Location
@@ -124,7 +122,7 @@ class LedgerSection(_Section):
 
     @property
     def exact_total(self) -> Fraction:
-        """The total budget in rho, as the ledger keeps it.
+        """The total budget in rho, as in the ledger.
 
         Raises:
             BudgetError: If a number is out of range.
@@ -139,18 +137,18 @@ _MOST_VALUES = 2**24
 
 
 class OutputSection(_Section):
-    """[output]: where and how the release is written.
+    """[output]: where and how to write the release.
 
     Attributes:
         path: The folder of the release.
-        confidence: The confidence of the intervals of groups that do not name one.
-        spreadsheet_safe: Whether CSV tables have an apostrophe before texts that begin as formulas
-            do.
-        parts: Whether the release is made and written in parts, on the workers of [data] cluster
-            if there is one; None if `is_in_parts` decides it.
-        storage_options: How the store of a URL is reached, such as credentials.
-        key_file: The file of the key of exact counts that are kept encrypted, of a series or
-            a release in parts; None for one in the account of the user.
+        confidence: The confidence of intervals of groups without their own.
+        spreadsheet_safe: Whether CSV tables have an apostrophe before text that looks like a
+            formula.
+        parts: Whether to make and write the release in parts, on the workers of [data] cluster if
+            there is one; None to let `is_in_parts` decide.
+        storage_options: Options of the store of a URL, such as credentials.
+        key_file: The key file of encrypted exact counts, for a series or a release in parts; None
+            for one in the user's home folder.
     """
 
     path: Location = "release/"
@@ -162,7 +160,7 @@ class OutputSection(_Section):
 
     @property
     def is_url(self) -> bool:
-        """Whether the path is the URL of a store."""
+        """Whether the path is a URL."""
         return "://" in self.path
 
     def is_in_parts(self, plan: Plan) -> bool:
@@ -178,7 +176,7 @@ class OutputSection(_Section):
 
 
 class AboutSection(_Section):
-    """[about]: what only the publisher knows of the release, for reviewers; see `fitplug.About`."""
+    """[about]: information from the publisher for reviewers; see `fitplug.About`."""
 
     name: str | None = None
     curators: list[str] = []
@@ -197,13 +195,13 @@ class AboutSection(_Section):
 
     @property
     def about(self) -> About:
-        """The same as an object of the core."""
+        """The section as a `fitplug.About`."""
         lists = {"curators": tuple(self.curators), "authors": tuple(self.authors)}
         return About(**{**self.model_dump(), **lists})
 
 
 class DesignSection(_Section):
-    """[design]: what the optimizer minimises, and when it may stop; see `fitplug.design`."""
+    """[design]: what the optimizer minimises and when it stops; see `fitplug.design`."""
 
     tolerance: float = Field(default=2e-4, ge=1e-9, lt=1)
     max_iterations: int = Field(default=2000, ge=1)
