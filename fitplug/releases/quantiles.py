@@ -44,6 +44,10 @@ _STDS_AT_ONCE = 32
 class Quantile:
     """A quantile of an ordered attribute, with an interval for its exact value.
 
+    Example:
+        >>> release.quantile("age", 0.5)  # doctest: +SKIP
+        Quantile(0.5: 38, 95% interval 37 to 39)
+
     Attributes:
         q: Which quantile, such as 0.5 for the median.
         value: The estimate: a value of the attribute; for bins, a number within a bin, as if rows

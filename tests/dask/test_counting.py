@@ -281,7 +281,7 @@ def test_the_default_progress_shows_no_number_of_rows(
     fpd.count(tmp_path, (DOMAIN, [("sex",)]), progress=True)
     out, err = capfd.readouterr()
     assert not out
-    assert err.endswith("100 %\n")
+    assert err.endswith("100%\n")
     assert "987" not in err
 
 

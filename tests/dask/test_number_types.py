@@ -117,5 +117,5 @@ def test_lists_of_several_types_are_refused(attribute: Any, values: list[Any]) -
 
 def test_decimals_are_no_integers_in_silence() -> None:
     domain = fp.Domain({"x": fp.Integers(0, 9)})
-    with pytest.raises(fp.DataError, match="holds Decimal"):
+    with pytest.raises(fp.DataError, match="has Decimal"):
         fp.Tables.from_records(domain, {"x": [Decimal(5)]}, [("x",)])

@@ -142,7 +142,7 @@ FAULTS: dict[str, tuple[Callable[[Restored], object], str]] = {
     "staged, damaged": (lambda f: flip(stage_only(f)), "may hold what was drawn"),
     "staged, of other counts": (
         lambda f: rewrite_seal(stage_only(f), f),
-        "its counts are different",
+        "not those that its answers were drawn from",
     ),
     "staged, counts gone": (
         lambda f: (stage_only(f), (f.hidden / "counts-00001").unlink()),

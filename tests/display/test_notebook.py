@@ -150,7 +150,7 @@ def test_a_plot_of_a_release(release, name):
         drawn = np.concatenate([bar[0].get_ydata() for bar in axes.containers])
         np.testing.assert_allclose(np.sort(drawn), np.sort(release.estimates[name].ravel()))
     confidence = release.plan.workload[name].target.confidence or 0.95
-    assert any(f"{100 * confidence:g} %" in text for text in texts(figure))
+    assert any(f"{100 * confidence:g}%" in text for text in texts(figure))
 
 
 @pytest.mark.parametrize("ages", [2, 10, 61])

@@ -146,7 +146,7 @@ def test_places_that_would_replace_files_are_refused(tmp_path, monkeypatch):
     with pytest.raises(fp.InputError, match="hard links"):
         LocalPlace(tmp_path).check_exclusive()
     assert not list(tmp_path.iterdir())
-    with pytest.raises(fp.InputError, match="http:// is no store"):
+    with pytest.raises(fp.InputError, match="cannot write to http://"):
         open_place("http://example.org/folder")
     monkeypatch.setattr(os, "link", os.replace)
     with pytest.raises(fp.InputError, match="two different draws"):

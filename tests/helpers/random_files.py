@@ -169,7 +169,7 @@ def write_files(rng: random.Random, folder: Path, names: Sequence[str]) -> Any:
             arrow_type = rng.choice(KINDS[name].types)
             values = draw_values(rng, name, rows, arrow_type)
             columns[name] = pa.array(values, arrow_type)
-            cells.append([KINDS[name]._find_cell(value) for value in values])
+            cells.append([KINDS[name].find_cell(value) for value in values])
         for cell in zip(*cells, strict=True):
             expected[cell] += -1 not in cell
         order = rng.sample(list(columns), len(columns))

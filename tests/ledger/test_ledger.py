@@ -290,7 +290,7 @@ def test_a_key_is_charged_once(path: Path) -> None:
 @pytest.mark.parametrize("other", [2.0, math.nextafter(0.1, 1), Fraction(0.1)])
 def test_another_total(path: Path, other: float | Fraction) -> None:
     Ledger(path, 0.1).charge(0.01, what="x")
-    refused(path, other, "rho = 0.1,", f"not {other}", "Name another file")
+    refused(path, other, "rho = 0.1,", f"not {other}", "ame another file")
     assert Ledger(path, 0.1).spent == 0.01
 
 
@@ -480,7 +480,7 @@ def test_a_database_of_something_else_is_left_alone(path: Path) -> None:
     database.close()
     before = path.read_bytes()
     for rho in (None, 1.0):
-        refused(path, rho, "not a ledger", "Name another file")
+        refused(path, rho, "not a ledger", "ame another file")
     assert path.read_bytes() == before
     assert names_in(path.parent) == ["budget.db"]
 
@@ -573,7 +573,7 @@ def test_a_truncated_file(path: Path) -> None:
     assert len(whole) > 5 * 4096
     for size in (1, 50, 100, 4095, 4096, 2 * 4096, len(whole) // 2, len(whole) - 4096):
         path.write_bytes(whole[:size])
-        refused(path, 1.0, "Restore it from a copy")
+        refused(path, 1.0, "estore it from a copy")
     path.write_bytes(whole)
     assert Ledger(path).spent == pytest.approx(0.4)
 
@@ -644,11 +644,11 @@ def test_paths_that_cannot_be_a_ledger(tmp_path: Path) -> None:
     refused(tmp_path, 1.0, "is a folder")
     refused(tmp_path / "missing" / "budget.db", 1.0, "Create the folder first")
     (tmp_path / "file").write_text("x")
-    refused(tmp_path / "file" / "budget.db", 1.0, "Name another file")
-    refused(tmp_path / ("x" * 300), 1.0, "Name another file")
-    refused(tmp_path / "a\0b", 1.0, "Name another file")
+    refused(tmp_path / "file" / "budget.db", 1.0, "ame another file")
+    refused(tmp_path / ("x" * 300), 1.0, "ame another file")
+    refused(tmp_path / "a\0b", 1.0, "ame another file")
     (tmp_path / "loop").symlink_to("loop")
-    refused(tmp_path / "loop", 1.0, "Name another file")
+    refused(tmp_path / "loop", 1.0, "ame another file")
     (tmp_path / "dangling").symlink_to("nowhere")
     refused(tmp_path / "dangling", 1.0, "cannot be opened")
     os.mkfifo(tmp_path / "pipe")  # opening it would wait for ever

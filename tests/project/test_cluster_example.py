@@ -89,5 +89,5 @@ def test_an_address_where_nothing_answers_is_one_sentence(folder, monkeypatch):
     monkeypatch.setattr(clusters, "_CONNECT_SECONDS", 0.2)
     path = folder / "examples" / "cluster" / "release.toml"
     path.write_text(path.read_text().replace("8786", free_port()))
-    with pytest.raises(FitplugError, match=r"\[data\] cluster = .*no Dask scheduler answers"):
+    with pytest.raises(FitplugError, match=r"\[data\] cluster = .*no Dask scheduler answered"):
         counts.count_tables(load_spec(path), None)

@@ -86,13 +86,13 @@ def test_counts_limited_by_another_column_are_refused(tmp_path: Path) -> None:
     assert fitplug("count", spec, "--output", counts).code == 0
     assert read_counts(counts).person == "visit"
     for other, said in (
-        (SPEC.format(person="patient"), "by 'patient'"),
+        (SPEC.format(person="patient"), "counts with person = 'patient'"),
         (SPEC.replace('person = "{person}"', "").format(), "not by person"),
     ):
         spec.write_text(other)
         ran = fitplug("release", spec, "--counts", counts)
         assert ran.code == 2
-        assert "limited by 'visit', and" in ran.err
+        assert "was counted with person = 'visit'" in ran.err
         assert said in ran.err
     assert not (tmp_path / "b.db").exists()
 
@@ -138,7 +138,7 @@ def test_a_review_shows_the_noise_that_was_drawn() -> None:
     louder = Release(FIRST, np.zeros(FIRST.strategy.size, np.int64), FIRST.rho / 4, noise_scale=2.0)
     said = fp.review(louder)["deployment"]
     justified = said["implementation"]["justification"]
-    assert "| 10 | 400 % |" in justified
+    assert "| 10 | 400% |" in justified
     assert "multiplied by 2" in justified
     assert format_up(FIRST.rho / 4) in said["implementation"]["mechanisms"]
 

@@ -403,7 +403,7 @@ class TestPublish:
         assert ledger.spent == made.rho
         with pytest.raises(fp.KeyTaken, match="never drawn again"):
             fp.release(PLAN, TABLES, ledger=ledger, key="k")
-        with pytest.raises(fp.KeyTaken, match="begun in memory, and this is"):
+        with pytest.raises(fp.KeyTaken, match="begun in memory, but this release is"):
             fp.release(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
         assert len(ledger.entries()) == 1
 

@@ -318,7 +318,7 @@ def test_reports_tell_what_each_limit_costs() -> None:
     limits = collect_facts(seven).limits
     assert [limit.records for limit in limits][-2:] == [7, 10]
     page = " ".join(render_page(told).split())
-    assert "How many rows per person" in page
+    assert "<h2>Rows per person</h2>" in page
     assert "Counting will keep at most 3 rows per person, and no row without an identifier." in page
     assert "3 (this plan)" in page
 

@@ -113,7 +113,7 @@ def test_every_figure_is_the_plans(plan, records):
     rho = plan.rho_exact
     assert rho == of_one * records**2
     assert Fraction(released.rho) >= rho
-    told = [Fraction(n) for n in re.findall(r"(?:rho|epsilon) = (\d+\.\d+(?:e-\d+)?)",
+    told = [Fraction(n) for n in re.findall(r"(?:(?:rho|epsilon) =|rho of one row,) (\d+\.\d+(?:e-\d+)?)",
                                             loss["privacy_parameters_details"])]  # fmt: skip
     exact = [rho, *([of_one] if records > 1 else [])]
     exact += [Fraction(released.epsilon(1e-6))]
@@ -203,7 +203,10 @@ def test_what_only_the_publisher_knows_is_said_or_asked_for():
     assert said["basic"]["publication_date"] == "2026-01-02"
     assert said["basic"]["data_product_sector"] == "Government"
     assert said["privacy_loss"]["privacy_unit"] == "household"
-    assert "one household added or removed" in said["privacy_loss"]["privacy_unit_details"]
+    assert (
+        "all rows of one household, added or removed"
+        in said["privacy_loss"]["privacy_unit_details"]
+    )
     assert said["administrative"]["registry_authors"] == ["A", "B"]
 
 

@@ -278,7 +278,7 @@ class TestProgress:
         plan = design(prefix(32), tolerance=1e-8, solver=solver, progress=stop)
         assert [iteration for iteration, _ in seen] == [1, 2, 3, 4]
         assert plan.gap > 1e-8
-        assert "stopped" in plan.status
+        assert "interrupted" in plan.status
         assert (plan.variances["queries"] <= 1.0).all()
         plan.verify()
 

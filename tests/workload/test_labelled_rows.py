@@ -63,7 +63,7 @@ def test_rows_are_those_of_the_matrix(name, asked, expected):
 @pytest.mark.parametrize(
     ("name", "asked", "says"),
     [
-        ("COUNTY", {"x": ["15002"]}, "row 'x': COUNTY has no value '15002'. Did you mean"),
+        ("COUNTY", {"x": ["15002"]}, "row 'x': COUNTY has no value '15002'. Known: '15001'"),
         (
             "COUNTY",
             {"x": [1, 0, 0, 1]},
