@@ -87,7 +87,7 @@ def test_counts_limited_by_another_column_are_refused(tmp_path: Path) -> None:
     assert read_counts(counts).person == "visit"
     for other, said in (
         (SPEC.format(person="patient"), "counts with person = 'patient'"),
-        (SPEC.replace('person = "{person}"', "").format(), "not by person"),
+        (SPEC.replace('person = "{person}"', "").format(), "counts without [data] person"),
     ):
         spec.write_text(other)
         ran = fitplug("release", spec, "--counts", counts)

@@ -113,8 +113,8 @@ def test_every_figure_is_the_plans(plan, records):
     rho = plan.rho_exact
     assert rho == of_one * records**2
     assert Fraction(released.rho) >= rho
-    told = [Fraction(n) for n in re.findall(r"(?:(?:rho|epsilon) =|rho of one row,) (\d+\.\d+(?:e-\d+)?)",
-                                            loss["privacy_parameters_details"])]  # fmt: skip
+    number = r"(?:(?:rho|epsilon) =|rho of one row,) (\d+\.\d+(?:e-\d+)?)"
+    told = [Fraction(n) for n in re.findall(number, loss["privacy_parameters_details"])]
     exact = [rho, *([of_one] if records > 1 else [])]
     exact += [Fraction(released.epsilon(1e-6))]
     assert len(told) == len(exact)
