@@ -724,13 +724,13 @@ COUNTS_EDITS = {
     "no tables": (lambda h, a: h.update(tables=[]), ("counts.npz",)),
     "tables a number": (lambda h, a: h.update(tables=5), ("counts.npz",)),
     "domain a string": (lambda h, a: h.update(domain="x"), ("counts.npz",)),
-    "an earlier format": (lambda h, a: h.pop("format"), ("another version", "count again")),
+    "an earlier format": (lambda h, a: h.pop("format"), ("another version", "Count again")),
     "no seal": (lambda h, a: h.pop("seal"), ("counts.npz",)),
     "no nonce": (lambda h, a: h.pop("nonce"), ("counts.npz",)),
     "a short nonce": (lambda h, a: h.update(nonce=h["nonce"][2:]), ("nonce",)),
     "another nonce": (lambda h, a: h.update(nonce="00" * 32), ("edited",)),
     "a record more": (lambda h, a: [t[..., :1].__iadd__(1) for t in a.values()], ("counts.npz",)),
-    "fewer records": (lambda h, a: h.update(unit={"records": 1}), ("edited", "count again")),
+    "fewer records": (lambda h, a: h.update(unit={"records": 1}), ("edited", "Count again")),
     "a person": (lambda h, a: h.update(person="ID"), ("edited",)),
 }  # fmt: skip
 

@@ -236,5 +236,5 @@ path = "out/"
     for arguments in (("begin", spec, "--key", "k"), ("add", spec, 1), ("close", spec)):
         ran = fitplug("series", *arguments)
         assert ran.code != 0
-        assert "budget.db is missing, and" in ran.err, ran
+        assert "budget.db is missing, but" in ran.err, ran
     assert not (tmp_path / "budget.db").exists()

@@ -22,9 +22,11 @@ from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.numeric import FloatArray, IntArray
 from fitplug.solve import place_poles
 
-_LEAST_EIGENVALUE, _LEAST_SHARE = 1e-10, 3e-3
+_LEAST_EIGENVALUE, _LEAST_SHARE, _LEAST_POLE = 1e-10, 1e-7, 1e-19
 """Relative to the largest: smaller eigenvalues of N add next to nothing to the trace. Where N has
-very many, such as are below the second number over the square of their number."""
+very many, such as are below the second number over the square of their number: with 3e-3 there,
+half a percent of the trace was missing for the pyramids of 3,145 counties. Below the third number
+a posterior variance cannot be distinguished from the prior one."""
 
 
 def evaluate_tree_bound(
@@ -222,7 +224,7 @@ class _BlockGradient:
 
 def _place_poles(largest: float, n: int, error: float) -> tuple[FloatArray, FloatArray]:
     """Place the poles for n eigenvalues up to the largest: tau and omega."""
-    least = min(_LEAST_EIGENVALUE, _LEAST_SHARE / n**2) * largest
+    least = min(_LEAST_EIGENVALUE, max(_LEAST_SHARE / n**2, _LEAST_POLE)) * largest
     poles = place_poles(np.array([least]), np.array([largest]), error)
     return poles.tau[0], poles.omega[0]
 
