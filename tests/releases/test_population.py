@@ -384,8 +384,8 @@ def test_the_command_line_says_it_everywhere(tmp_path: Path) -> None:
     assert fitplug("run", coarse).code == 0
     lost = fitplug("truncation", tmp_path / "release", tmp_path / "rows")
     assert lost.code == 0, lost.err
-    assert "lost by the limit of 3" in lost.out
-    assert "the domain of AGE" in lost.out
+    assert "with at most 3 per person" in lost.out
+    assert "The domains of AGE differ" in lost.out
     told = fitplug("truncation", tmp_path / "release", tmp_path / "rows", "--json").out
     record = json.loads(told)
     assert abs(record["lost"]["value"] - (TRUE_ALL - TRUE_KEPT)) < 6 * record["lost"]["std"]
