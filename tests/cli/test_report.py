@@ -393,11 +393,11 @@ def test_nothing_is_clipped_in_a_browser(name, width, tmp_path):
 def test_a_chart_that_says_nothing_is_left_out():
     flat = collect_facts(PLANS["example"]())
     assert flat.even_note is not None
-    assert "in per cent of rho\n(filled)" not in render_page(flat)
+    assert "privacy cost (% of rho)" not in render_page(flat)
     assert "Every cell costs the same" in render_page(flat)
     uneven = collect_facts(PLANS["cells that cost less"]())
     assert uneven.even_note is None
-    assert "in per cent of rho\n(filled)" in render_page(uneven)
+    assert "privacy cost (% of rho)" in render_page(uneven)
     tree = collect_facts(WIDE["a tree"]())
     assert isinstance(tree.plan.structure, TreeStructure)
     assert "tells no cells apart" not in render_page(tree)
