@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import isotonic_regression
 
-from fitplug.domain import Attribute
+from fitplug.domain import Attribute, Bins
 from fitplug.errors import WorkloadError, suggest_nearest
 from fitplug.expressions import Expressions, Runs, Terms
 from fitplug.numeric import AnyArray, BoolArray, FloatArray, IntArray
@@ -242,7 +242,7 @@ class _CumulativeCounts:
         k = int(crossed[0])
         begin = self._first if not k else int(self.cuts[k - 1]) + 1
         low, high = _name_ends(self._attribute, begin, int(self.cuts[k]))
-        if not self._attribute.is_half_open:
+        if not isinstance(self._attribute, Bins):
             return high if begin < int(self.cuts[k]) else low
         below = -q * self.values[-1] if not k else float(monotone[k - 1])
         share = -below / (float(monotone[k]) - below)
@@ -309,8 +309,7 @@ def _is_one_answer(terms: Terms) -> bool:
 
 def _name_ends(attribute: Attribute, first: int, last: int) -> tuple[Any, Any]:
     """Return the least and the largest value of a run of cells."""
-    if attribute.is_half_open:
-        edges: Sequence[float] = getattr(attribute, "edges")  # noqa: B009 - Bins alone are half open
-        return edges[first], edges[last + 1]
+    if isinstance(attribute, Bins):
+        return attribute.edges[first], attribute.edges[last + 1]
     values = attribute.column_values()
     return values[first], values[last]
