@@ -3,8 +3,8 @@
 Programs write one number in several ways: 7 and, in a column with nulls, 7.0; 007 where leading
 zeros were kept; 1e+05 for 100000 in R. Taken for several persons, one person would keep several
 times as many rows as the unit of privacy allows. So a whole number is the same identifier however
-it is written, and blanks at either end do not count. Text that is empty or blank identifies nobody. All other text
-is compared byte by byte: A7 and a7 are two persons.
+it is written, and blanks at either end do not count. Text that is empty or blank identifies nobody.
+All other text is compared byte by byte: A7 and a7 are two persons.
 
 The identifiers that may need another spelling are found by their first and last bytes, as most need
 none.
