@@ -159,14 +159,14 @@ def _check_release(release: Release) -> None:
     for name in plan.workload.attributes:
         if plan.domain[name].quantities:
             raise WorkloadError(
-                f"synthetic records are not made with the measure {name!r}, as each record is "
-                "divided between two cells of it; ask for it in fp.Bins"
+                f"cannot make synthetic rows with the measure {name!r}: each row is divided "
+                "between two of its cells. Use fp.Bins for it."
             )
     if plan.structure.public_attributes:
         raise WorkloadError(
-            f"the totals of each {', '.join(plan.structure.public_attributes)} are public in this "
-            f"unit of privacy ({plan.unit}), and mbi takes no exact measurements but that of the "
-            "number of all records; use fp.ReplaceOne() or fp.AddRemove()"
+            f"the totals of each {', '.join(plan.structure.public_attributes)} are public for "
+            f"this unit of privacy ({plan.unit}), but mbi accepts no exact measurement except "
+            "the number of all rows. Use fp.ReplaceOne() or fp.AddRemove()."
         )
 
 
@@ -174,7 +174,7 @@ def _check_total(total: float) -> float:
     """Raise WorkloadError unless a number of records is positive and finite."""
     is_number = isinstance(total, (int, float, np.integer, np.floating))
     if not is_number or isinstance(total, bool) or not 0 < total < math.inf:
-        raise WorkloadError(f"total {total!r} is not a positive number of records")
+        raise WorkloadError(f"total {total!r} is not a positive number of rows")
     return float(total)
 
 
@@ -189,14 +189,14 @@ def _find_total(release: Release) -> float:
     coefficients = _count_everybody(release.plan.workload)
     if coefficients is None:
         raise WorkloadError(
-            "no group counts all records, and synthetic records need their number: give total=, "
-            "or add fp.total to the workload"
+            "synthetic rows need the number of all rows, but no query counts it. Give total=, "
+            "or add fp.total to the workload."
         )
     estimate = release.estimate(coefficients).value
     if estimate <= 0:
         raise WorkloadError(
-            f"the estimated number of records is {estimate:.6g}, so there are no synthetic "
-            "records; give total= if it is publicly known"
+            f"the estimated number of rows is {estimate:.6g}, so no synthetic rows can be "
+            "made. Give total= if the number is public."
         )
     return float(estimate)
 

@@ -26,15 +26,17 @@ def check_agency(agency: str) -> None:
     """Raise InputError unless a text identifies an agency."""
     if not _AGENCY.fullmatch(agency):
         raise InputError(
-            f"agency = {agency!r} is no identifier of SDMX; write letters, digits, _ and -, with a "
-            "letter first, such as ISTAT"
+            f"agency = {agency!r} is not an SDMX identifier. Use letters, digits, _ and -, "
+            "starting with a letter, such as ISTAT."
         )
 
 
 def check_version(version: str) -> None:
     """Raise InputError unless a text is a version of a structure."""
     if not _VERSION.fullmatch(version):
-        raise InputError(f"version = {version!r} is no version of SDMX; write one such as 1.0.0")
+        raise InputError(
+            f"version = {version!r} is not an SDMX version. Use a version such as 1.0.0."
+        )
 
 
 def name_codes(labels: Sequence[str]) -> list[str]:

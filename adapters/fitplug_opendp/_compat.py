@@ -30,7 +30,7 @@ def import_opendp() -> ModuleType:
         import opendp.prelude as dp
     except ImportError:
         raise ImportError(
-            'fitplug_opendp needs OpenDP; install it with: pip install "fitplug[opendp]"'
+            'OpenDP is not installed. Install it with: pip install "fitplug[opendp]"'
         ) from None
     return dp
 
@@ -118,7 +118,7 @@ def register_constructor(name: str, constructor: Callable[..., Any]) -> None:
         return
     registered, _ = constructors[name]
     if not (registered.__doc__ or "").startswith(str(constructor.__doc__)):
-        raise ValueError(f"another {name!r} is registered in OpenDP's Context API")
+        raise ValueError(f"OpenDP's Context API has a different {name!r} already")
 
 
 def add_frame_method(name: str, method: Callable[..., Any]) -> None:
@@ -137,7 +137,7 @@ def add_frame_method(name: str, method: Callable[..., Any]) -> None:
 
     present = getattr(LazyFrameQuery, name, method)
     if present is not method:
-        raise ValueError(f"queries on LazyFrames have another {name!r} already")
+        raise ValueError(f"OpenDP's queries on LazyFrames have a different {name!r} already")
     setattr(LazyFrameQuery, name, method)
 
 

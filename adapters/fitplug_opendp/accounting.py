@@ -31,14 +31,14 @@ def dp_event(plan: Plan) -> Any:
     """
     if not isinstance(plan.unit, AddRemove):
         raise BudgetError(
-            f"the plan's unit of privacy ({plan.unit}) is not one of records added or removed, "
-            "which the event is for; release the plan with fitplug.release"
+            f"dp_event needs a unit of added or removed rows, not the plan's ({plan.unit}). "
+            "Release the plan with fitplug.release."
         )
     try:
         import dp_accounting
     except ImportError:
         raise ImportError(
-            'dp_event needs dp_accounting; install it with: pip install "fitplug[accounting]"'
+            'dp_accounting is not installed. Install it with: pip install "fitplug[accounting]"'
         ) from None
     ratio = Fraction(plan.noise_std) / Fraction(plan.strategy.sensitivity)
     return dp_accounting.GaussianDpEvent(floor_float(ratio))

@@ -101,7 +101,9 @@ def preflight(context: Any, measurement: Any) -> None:
         ("output measure", context.accountant.output_measure, measurement.output_measure),
     ):
         if theirs != ours:
-            raise ValueError(f"the measurement's {what} is {ours}, the context's is {theirs}")
+            raise ValueError(
+                f"the {what} of the measurement is {ours}, but the context has {theirs}"
+            )
     costs = _make_exact(measurement.map(context.d_in))
     if context.d_mids is not None:
         left = _make_exact(context.d_mids[0]) if context.d_mids else [Fraction(0)] * len(costs)
@@ -121,7 +123,8 @@ def preflight(context: Any, measurement: Any) -> None:
         if cost > rest:
             shown = [", ".join(f"{float(v):.6g}" for v in amounts) for amounts in (costs, left)]
             raise OverBudget(
-                f"a privacy loss of {shown[0]} is over budget: the context has {shown[1]} left",
+                f"over budget: the query costs a privacy loss of {shown[0]}, but the context "
+                f"has {shown[1]} left",
                 requested=float(cost),
                 remaining=float(rest),
             )

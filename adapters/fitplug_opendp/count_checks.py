@@ -37,8 +37,8 @@ class CountedRows:
         return cls(tables.rows, find_limit(tables))
 
     def __str__(self) -> str:
-        limited = ", limited by person" if self.limited == "enforced" else ""
-        return f"{self.rows or 'rows that are one record each'}{limited}"
+        limited = ", limited per person" if self.limited == "enforced" else ""
+        return f"{self.rows or 'all rows, one record each'}{limited}"
 
 
 ALL_ROWS = CountedRows(None, "declared")
@@ -73,21 +73,20 @@ def check_space(domain: object, metric: object) -> None:
 
     if not isinstance(domain, Domain):
         raise ValueError(
-            f"the input domain must be a domain of OpenDP, not {describe_type(domain)}; "
-            f"{advise_counting(domain)}, for which fitplug_opendp.tables_domain(plan) is the domain"
+            f"the input domain must be an OpenDP domain, not {describe_type(domain)}. "
+            f"{advise_counting(domain)} The domain of these counts is "
+            "fitplug_opendp.tables_domain(plan)."
         )
     if not isinstance(metric, Metric):
-        raise ValueError(
-            f"the input metric must be a metric of OpenDP, not {describe_type(metric)}"
-        )
+        raise ValueError(f"the input metric must be an OpenDP metric, not {describe_type(metric)}")
 
 
 def check_are_tables(tables: object) -> None:
     """Raise TablesError unless the value is Tables; for frames and records it says how to count."""
     if not isinstance(tables, Tables):
         raise TablesError(
-            f"tables must be fitplug.Tables, exact counts, not {describe_type(tables)}; "
-            + advise_counting(tables)
+            "the tables must be exact counts in a fitplug.Tables, not "
+            f"{describe_type(tables)}. " + advise_counting(tables)
         )
 
 
@@ -101,8 +100,8 @@ def check_tables(plan: Plan, tables: Tables) -> None:
         for name in names:
             if name not in tables.domain or tables.domain[name] != plan.domain[name]:
                 raise TablesError(
-                    f"the tables do not match the plan: their attribute {name!r} is missing or "
-                    "has other cells; count them again with this plan"
+                    f"the tables do not match the plan: attribute {name!r} is missing or has "
+                    "other cells. Count again with this plan."
                 )
     for names in plan.tables:
         tables.marginal(names)
@@ -119,14 +118,14 @@ def advise_counting(value: Any) -> str:
     """Write the clause that says how to count what was given in the place of exact counts."""
     if hasattr(value, "collect") and hasattr(value, "collect_schema"):
         return (
-            "count it by fitplug.Tables.from_records(plan.domain, frame.collect(), plan.tables), "
-            "or in OpenDP on its lazyframe_domain"
+            "Count with fitplug.Tables.from_records(plan.domain, frame.collect(), "
+            "plan.tables), or use OpenDP's lazyframe_domain."
         )
     if hasattr(value, "columns") or hasattr(value, "column_names") or hasattr(value, "keys"):
-        return "count it by fitplug.Tables.from_records(plan.domain, records, plan.tables)"
+        return "Count with fitplug.Tables.from_records(plan.domain, records, plan.tables)."
     if isinstance(value, str) or hasattr(value, "__fspath__"):
-        return "count it by fitplug.count(path, plan)"
-    return "count the records by fitplug.Tables.from_records(plan.domain, records, plan.tables)"
+        return "Count with fitplug.count(path, plan)."
+    return "Count with fitplug.Tables.from_records(plan.domain, records, plan.tables)."
 
 
 def check_limit(plan: Plan, tables: Tables) -> None:
@@ -167,9 +166,10 @@ def check_declared(plan: Plan, *, is_enforced: bool) -> None:
     for name, _ in unit.cells or ():
         if plan.domain[name].null_code != OUTSIDE:
             raise TablesError(
-                f"the plan is for {unit.unit}, and one cell of {name!r} takes all values that are "
-                "not listed, in which a person may have several records: count with person=..., "
-                f"which keeps no two of them in one cell, or leave out other of {name!r}"
+                f"the unit of privacy ({unit.unit}) allows at most one row per person in each "
+                f"cell, but a person may have several rows in the cell of {name!r} for all "
+                "other values. Count with person=..., which limits these too, or remove "
+                f"`other` from {name!r}."
             )
 
 
@@ -186,9 +186,8 @@ def check_enforced(unit: BoundUnit, tables: Tables) -> None:
     enforced, plain = tables.unit, unit.unit
     if enforced is not None and isinstance(plain, ReplaceOne) and plain.within:
         raise TablesError(
-            "the tables were limited by person, and which row of a person was kept may depend on "
-            f"more than the unit of privacy of the plan ({plain}) makes public; count again "
-            "without person"
+            "the count limited the rows per person, and which rows it chose may depend on more "
+            f"than the unit of privacy ({plain}) makes public. Count again without person."
         )
     if enforced is None or enforced.records == 1:
         return
@@ -196,8 +195,8 @@ def check_enforced(unit: BoundUnit, tables: Tables) -> None:
     bound = BoundUnit.bind(enforced, tables.domain, counted)
     if unit.count_changes(bound) != 1:
         raise TablesError(
-            f"the tables were counted for another unit of privacy ({bound}) than that of the "
-            f"plan ({unit}); count again with the plan, or design it for unit={enforced!r}"
+            f"the tables were counted for another unit of privacy ({bound}) than the plan's "
+            f"({unit}). Count again with the plan, or design it for unit={enforced!r}."
         )
 
 
@@ -213,9 +212,9 @@ def check_replaced_rows(plan: Plan, rows: str | None) -> None:
     """
     if isinstance(plan.unit, ReplaceOne) and rows is not None:
         raise TablesError(
-            f"in the tables, {rows}; the plan's unit of privacy ({plan.unit}) protects "
-            "neither whether a row passes a filter nor its weight: count all rows as one record "
-            "each, or design the plan for fp.AddRemove(records=2), which covers a replacement"
+            f"the counts use weights or a filter ({rows}), which the plan's unit of privacy "
+            f"({plan.unit}) does not protect. Count all rows, one record each, or design the "
+            "plan for fp.AddRemove(records=2), which also covers replaced rows."
         )
 
 
@@ -224,9 +223,9 @@ def _check_outside_attributes(plan: Plan, tables: Tables) -> None:
     for name in list_outside_attributes(plan, tables):
         if name not in plan.domain or plan.domain[name] != tables.domain[name]:
             raise TablesError(
-                f"the tables leave out records by their values of {name!r}, which the plan's "
-                f"domain does not have with these cells; the plan's unit of privacy ({plan.unit}) "
-                "does not protect whether a record is counted: count again with the plan"
+                f"rows outside the cells of {name!r} were not counted, and the plan's domain "
+                f"does not have these cells. The unit of privacy ({plan.unit}) does not "
+                "protect whether a row is counted. Count again with the plan."
             )
 
 
@@ -234,6 +233,6 @@ def check_is_enforced(limited: Limited | None, is_enforced: bool) -> None:
     """Raise TablesError if the charge counts on a limit that the count did not enforce."""
     if is_enforced and limited != "enforced":
         raise TablesError(
-            "the release is to be of records that a count limited by person, and these counts "
-            "do not say so; count again with person"
+            "the release needs counts with limited rows per person, but these were not "
+            "limited. Count again with person."
         )

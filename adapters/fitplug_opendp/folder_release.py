@@ -109,7 +109,10 @@ class FolderPublication(Publication[C, PublishedRelease]):
         check_replaced_rows(request.plan, request.rows.rows)
         check_declared(request.plan, is_enforced=request.is_enforced)
         if not executor.is_resumed and not output.list_local():
-            raise InputError(f"{output} is in a store, which takes releases in parts only")
+            raise InputError(
+                f"{output} is in a store, where a release must be written in parts. Release "
+                "with parts, or name a local folder."
+            )
         noise_source = NoiseSource.from_plan(request.plan)
         made = cls(
             ledger=request.ledger,
@@ -150,8 +153,8 @@ class FolderPublication(Publication[C, PublishedRelease]):
         begun_at = self.output.locate(stage)
         if self.is_resumed and begun_at != self.output:
             raise KeyTaken(
-                f"number {charge.entry.id} of the ledger {ledger.path} is a release into "
-                f"{stage.output}: nothing was charged; finish it there, or give another key",
+                f"charge {charge.entry.id} of the ledger {ledger.path} is a release into "
+                f"{stage.output}. Nothing was charged. Finish that release, or use another key.",
                 number=charge.entry.id,
             )
         if stage.state == "charged":
@@ -217,7 +220,7 @@ class FolderPublication(Publication[C, PublishedRelease]):
         if stage is None or first == self.output:
             return
         check_charges_are_known(ledger, first.place)
-        first.check_not_damaged(f"where number {stage.entry} of the ledger {ledger.path} was begun")
+        first.check_not_damaged(f"where charge {stage.entry} of the ledger {ledger.path} started")
 
     def _check_not_taken(self) -> None:
         """Raise InputError if the output has another release that is not to be moved aside."""
@@ -241,7 +244,7 @@ class FolderPublication(Publication[C, PublishedRelease]):
         assert self.ledger is not None
         plan_file = self._locate_plan(self.ledger)
         try:
-            with report_write_errors(plan_file, "nothing was charged; make it writable"):
+            with report_write_errors(plan_file, "Nothing was charged. Make its folder writable."):
                 self.plan.save(plan_file)
             return charges.begin(self.ledger_request, counts.published_seal, seal=counts.seal)
         except BaseException:

@@ -49,12 +49,12 @@ def make_noise(plan: Plan, scale: float = 1.0) -> Any:
     """
     if not isinstance(scale, (int, float)) or not 0 < scale < math.inf:
         # OpenDP accepts a scale of 0, and then releases the exact answers.
-        raise BudgetError(f"scale = {scale!r} must be a finite number greater than zero")
+        raise BudgetError(f"scale = {scale!r} must be a finite number greater than 0")
     dp = import_opendp()
     std = plan.noise_std * scale
     if not LEAST_NOISE <= std <= LARGEST_NOISE:
         raise BudgetError(
-            f"scale = {scale!r} leaves next to no noise, or more than 64-bit integers hold"
+            f"scale = {scale!r} means almost no noise, or noise beyond 64-bit integers"
         )
     return make_gaussian(dp, plan.strategy.size, std)
 

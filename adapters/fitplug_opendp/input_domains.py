@@ -45,15 +45,14 @@ def check_unit_is_measurable(unit: Unit) -> None:
     if isinstance(unit, ReplaceOne):
         if unit.within:
             raise BudgetError(
-                f"a plan for the unit of privacy ({unit}) is no measurement of OpenDP, where a "
-                "record that is replaced may change all its values; design the plan for "
-                "fp.ReplaceOne()"
+                f"OpenDP has no metric for the unit of privacy ({unit}): a replaced row may "
+                "change all its values there. Design the plan for fp.ReplaceOne()."
             )
     elif not unit.is_of_records:
         raise BudgetError(
-            f"a plan for the unit of privacy ({unit}) is no measurement of OpenDP, whose distances "
-            "count records wherever they are: under symmetric_distance() design the plan for "
-            f"fp.AddRemove(records={unit.records})"
+            f"OpenDP has no metric for the unit of privacy ({unit}): it counts rows, whichever "
+            "cells they are in. Use symmetric_distance() and design the plan for "
+            f"fp.AddRemove(records={unit.records})."
         )
 
 
@@ -67,13 +66,13 @@ def check_metric_of_tables(unit: Unit, metric: Any) -> None:
     if isinstance(unit, ReplaceOne):
         if not is_replacement(metric):
             raise ValueError(
-                "Tables need change_one_distance() as their metric for a plan of the unit of "
-                f"privacy ({unit}), not {metric}: there d_in is the number of records replaced"
+                f"for the unit of privacy {unit}, Tables need the metric "
+                f"change_one_distance(), not {metric}. Its d_in is the number of replaced rows."
             )
     elif metric != import_opendp().symmetric_distance():
         raise ValueError(
-            f"Tables need symmetric_distance() as their metric, not {metric}: "
-            "there d_in is the number of records added or removed"
+            f"Tables need the metric symmetric_distance(), not {metric}. Its d_in is the "
+            "number of added or removed rows."
         )
 
 
@@ -154,7 +153,7 @@ def tables_domain(plan: Plan, *more: Plan) -> Any:
     plans = (plan, *more)
     for other in more:
         if other.domain != plan.domain:
-            raise ValueError("the plans are of different domains; use one domain for all of them")
+            raise ValueError("the plans have different domains. Use one domain for all plans.")
     needed = select_largest_sets(names for each in plans for names in each.tables)
     descriptor = TablesDescriptor(plan.domain, needed)
     return import_opendp().user_domain(
@@ -182,14 +181,14 @@ def make_answers_from_tables(
     check_metric_of_tables(plan.unit, metric)
     if not descriptor.allows(plan):
         raise ValueError(
-            "the input domain's tables do not hold what the plan needs; "
-            "make it by tables_domain(plan)"
+            "the input domain's tables lack counts that the plan needs. Make the domain with "
+            "tables_domain(plan)."
         )
 
     def answer(tables: Any) -> IntVector:
         if tables not in descriptor:
             raise TablesError(
-                "the data is not fitplug.Tables of the measurement's input domain; "
+                "the data must be a fitplug.Tables of the measurement's input domain. "
                 + advise_counting(tables)
             )
         return plan.strategy.answer_exactly(tables.marginal)
@@ -216,19 +215,19 @@ def make_answers_from_counts(domain: Any, metric: Any, plan: Plan) -> AnswerFunc
     dp = import_opendp()
     if not any(metric == dp.l1_distance(T=T) for T in _COUNT_TYPES):
         raise ValueError(
-            f'a count vector needs l1_distance(T="i64") as its metric, not {metric}: '
-            "there d_in is the number of records added or removed"
+            f'a vector of counts needs the metric l1_distance(T="i64"), not {metric}. Its d_in '
+            "is the number of added or removed rows."
         )
     if isinstance(plan.unit, ReplaceOne):
         raise ValueError(
-            "no distance between vectors of counts is a number of records replaced; run the plan "
-            "on fitplug_opendp.tables_domain(plan) under change_one_distance(), or on a LazyFrame"
+            "no metric on vectors of counts measures replaced rows. Use "
+            "fitplug_opendp.tables_domain(plan) with change_one_distance(), or a LazyFrame."
         )
     if plan.structure.shares > 1:
         raise ValueError(
-            "a vector of counts holds no sums, which the plan asks of measures "
-            f"({', '.join(_list_measures(plan.domain, plan.workload.attributes))}); run the plan "
-            "on fitplug_opendp.tables_domain(plan) under symmetric_distance(), or on a LazyFrame"
+            "a vector of counts has no sums, but the plan needs sums of "
+            f"{', '.join(_list_measures(plan.domain, plan.workload.attributes))}. Use "
+            "fitplug_opendp.tables_domain(plan) with symmetric_distance(), or a LazyFrame."
         )
     attributes = _find_vector_attributes(domain, plan)
 
@@ -236,9 +235,9 @@ def make_answers_from_counts(domain: Any, metric: Any, plan: Plan) -> AnswerFunc
         vector = np.asarray(counts, dtype=np.int64)
         if len(vector) not in attributes:
             raise TablesError(
-                f"the vector must hold {' or '.join(map(str, attributes))} counts; if it has one "
-                "more from then_count_by_categories, that is its null cell: set "
-                "null_category=False there, or give the attribute a cell for other values"
+                f"the vector must have {' or '.join(map(str, attributes))} counts. If "
+                "then_count_by_categories adds a null cell, set null_category=False there, or "
+                "give the attribute a cell for other values."
             )
         names = attributes[len(vector)]
         # Sums that 64 bits might not hold are taken in Python integers.
@@ -280,8 +279,8 @@ def _find_vector_attributes(domain: Any, plan: Plan) -> dict[int, AttributeSet]:
             return attributes_by_size
     wanted = f'vector_domain(atom_domain(T="i64"), size={used_cells})'
     raise ValueError(
-        f"the plan counts {used_cells} cells and needs {wanted}, or one of "
-        f"{', '.join(T for T in _COUNT_TYPES if T != 'i64')}, not {domain}"
+        f"the plan has {used_cells} cells. Use {wanted}, or one of "
+        f"{', '.join(T for T in _COUNT_TYPES if T != 'i64')}, not {domain}."
     )
 
 

@@ -31,7 +31,7 @@ from fitplug_opendp.folder_release import FolderPublication
 KEY_BYTES = 32
 
 _KIND, _FORMAT = "key of fitplug, CONFIDENTIAL", 1
-_ELSEWHERE = "name a file elsewhere by key_file (in a spec, [output] key_file)"
+_ELSEWHERE = "Set key_file (in a spec, [output] key_file) to a file elsewhere."
 
 
 @dataclass(frozen=True, repr=False)
@@ -79,15 +79,14 @@ class KeyFile:
         if named is None:
             path = _find_account_folder(subject) / f"{name or owner}.key"
         elif is_url(named):
-            raise InputError(f"key_file {named} is in a store; name a file on a file system")
+            raise InputError(f"key_file {named} is in a store. Name a local file.")
         else:
             path = Path(named).absolute()
         for folder in beside:
             if _is_together(path, folder):
                 raise InputError(
-                    f"the key of {subject} cannot be {path}: one backup would hold it together "
-                    f"with the exact counts that it opens, which are beside or in {folder}; "
-                    f"{_ELSEWHERE}"
+                    f"the key of {subject} cannot be in {path}: a backup of this place would "
+                    f"hold the key and the encrypted exact counts in {folder}. {_ELSEWHERE}"
                 )
         return cls(path, subject, owner, named is not None)
 
@@ -108,7 +107,10 @@ class KeyFile:
             place.create(self.path.name, json.dumps(content, indent=1).encode() + b"\n")
         secret = self.find()  # whoever was first has decided
         if secret is None:
-            raise FitplugError(f"the key of {self.subject} was removed from {self.path}; run again")
+            raise FitplugError(
+                f"the key of {self.subject} was removed from {self.path} by another process. "
+                "Run again."
+            )
         return secret
 
     def check_writable(self) -> None:
@@ -132,18 +134,17 @@ class KeyFile:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            raise self._make_error(error, "make it readable") from None
+            raise self._make_error(error, "Make it readable.") from None
         except (ValueError, TypeError, KeyError):
             is_known, owner, decoded = False, "", b""
         if not is_known or len(decoded) != KEY_BYTES:
             raise InputError(
-                f"{self.path} is damaged or no key of fitplug; put the key of {self.subject} back, "
-                "or name another file by key_file"
+                f"{self.path} is damaged or not a fitplug key. Restore the key of "
+                f"{self.subject}, or set key_file to another file."
             )
         if owner != self.owner:
             raise InputError(
-                f"{self.path} is the key of something else than {self.subject}; name another file "
-                "by key_file"
+                f"{self.path} is not the key of {self.subject}. Set key_file to another file."
             )
         return decoded
 
@@ -160,8 +161,8 @@ class KeyFile:
         secret = self.find()
         if secret is None:
             raise InputError(
-                f"the key of {self.subject} is not in {self.path}; put the file back, or name the "
-                f"one that it was begun with by key_file: {loss}"
+                f"the key of {self.subject} is missing from {self.path}. Restore the file, or "
+                f"set key_file to the file that was used at the start. {loss}"
             )
         return secret
 
@@ -177,7 +178,7 @@ class KeyFile:
             self.path.unlink(missing_ok=True)
         except OSError:
             warnings.warn(
-                f"the key {self.path} is of no use any more, and cannot be removed; remove it",
+                f"cannot remove the key {self.path}, which is no longer needed. Remove it.",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -193,14 +194,14 @@ class KeyFile:
             if not self.is_named:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             elif not folder.is_dir():
-                raise InputError(f"key_file {self.path} has no folder to be in; make it first")
+                raise InputError(f"the folder of key_file {self.path} does not exist. Create it.")
             yield LocalPlace(folder, 0o600)
         except OSError as error:
             raise self._make_error(error, _ELSEWHERE) from None
 
     def _make_error(self, error: OSError, remedy: str) -> FitplugError:
-        why = (error.strerror or "it cannot be read or written").lower()
-        return FitplugError(f"the key of {self.subject}, {self.path}: {why}; {remedy}")
+        why = (error.strerror or "cannot be read or written").lower()
+        return FitplugError(f"the key of {self.subject}, {self.path}: {why}. {remedy}")
 
 
 def derive_key(secret: bytes, purpose: str) -> bytes:
@@ -215,7 +216,7 @@ def _find_account_folder(subject: str) -> Path:
         home = state if state.is_absolute() else Path.home() / ".local" / "state"
     except RuntimeError:
         raise FitplugError(
-            f"the key of {subject} has no place, as this user has no home folder; {_ELSEWHERE}"
+            f"no place for the key of {subject}: this user has no home folder. {_ELSEWHERE}"
         ) from None
     return home / "fitplug" / "keys"
 
@@ -291,8 +292,8 @@ class RunSecret:
                 secret = key_file.find()
         elif release.charged_seal is not None:
             secret = key_file.read(
-                "without it nobody can tell whether counts are those that were charged for, so "
-                "only another release, with another key of the ledger, can be made"
+                "Without the key, fitplug cannot check that the counts are the ones charged "
+                "for; then only a new release, with a new ledger key, is possible."
             )
         else:
             secret = key_file.keep()

@@ -45,8 +45,8 @@ def upper_records(bounds: Sequence[Any]) -> int:
     products = [min(groups[key]) * min(per_group[key]) for key in groups.keys() & per_group.keys()]
     if not products:
         raise ValueError(
-            "no Bound limits the records of one person; give one with per_group, and with "
-            "num_groups if it has by"
+            "no Bound limits the rows per person. Give a Bound with per_group, and with "
+            "num_groups if it has by."
         )
     return min(products)
 
@@ -86,8 +86,8 @@ def count_frame(plan: Plan, schema: Mapping[str, Any], frame: Any) -> Tables:
         data = None
     if data is None or any(data.schema[name] != schema[name] for name in names):
         raise DataError(
-            "the LazyFrame cannot be read, or it does not have the columns of the measurement's "
-            "input domain; collect it first and check it against the domain"
+            "cannot read the LazyFrame, or a column of the input domain is missing. Collect it "
+            "first and check its columns."
         )
     codes = {name: encode_column(plan.domain[name], data[name]) for name in names}
     return Tables.from_codes(
@@ -233,9 +233,9 @@ def _check_metric(dp: Any, metric: Any) -> None:
     )
     if metric not in known:
         raise ValueError(
-            f"a LazyFrame is counted under {', '.join(map(str, known))}, not {metric}; "
-            "where people are told apart by an identifier, bound the records of each first, by "
-            f'truncate_per_group in make_stable_lazyframe(..., MO="{_FRAME_METRIC}")'
+            f"a LazyFrame needs one of the metrics {', '.join(map(str, known))}, not {metric}. "
+            "If rows have a person identifier, limit the rows per person first, with "
+            f'truncate_per_group in make_stable_lazyframe(..., MO="{_FRAME_METRIC}").'
         )
 
 
@@ -245,9 +245,9 @@ def _check_replacements(plan: Plan, metric: Any) -> None:
     strict = plan.domain.list_names_without_other(plan.workload.attributes)
     if strict:
         raise ValueError(
-            f"a row whose {strict[0]!r} is outside the domain is not counted, so a row that is "
-            "replaced may change the number of records, which is public in the plan's unit of "
-            "privacy; give the attribute a cell for other values"
+            f"rows with {strict[0]!r} outside the domain are not counted, so replacing a row "
+            "may change the number of counted rows, which is public for this unit of privacy. "
+            "Give the attribute a cell for other values."
         )
 
 
@@ -275,5 +275,6 @@ def _check_column(name: str, attribute: Attribute, schema: Mapping[str, Any]) ->
     }
     if not fits[wanted]:
         raise ValueError(
-            f"column {name!r} holds {dtype}, but the plan's domain expects {TYPE_NAMES[wanted]}"
+            f"column {name!r} has the type {dtype}, but the plan's domain needs "
+            f"{TYPE_NAMES[wanted]}"
         )

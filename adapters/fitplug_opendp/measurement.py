@@ -80,7 +80,7 @@ def make_fitness_for_use(
 
     def upper_distance(d_in: int) -> float:
         if d_in < 0:
-            raise ValueError("d_in must not be negative")
+            raise ValueError("d_in must be at least 0")
         return upper_sensitivity(plan, d_in)
 
     def make_release(answers: Any) -> Release:

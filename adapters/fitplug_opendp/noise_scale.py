@@ -50,7 +50,7 @@ class UnscaledMeasurement(PartialChain):  # type: ignore[misc]
         step = math.ulp(1.0)
         while not _is_within_loss(chain := self(scale), d_in, d_out, output_measure):
             if step > _STEP_LIMIT:
-                raise BudgetError(f"no scale of the noise meets a privacy loss of {d_out}")
+                raise BudgetError(f"no noise scale has a privacy loss of at most {d_out}")
             scale *= 1 + step
             step *= 2
         chain.param = scale
@@ -73,11 +73,11 @@ def _find_rho(d_out: Any, measure: Any) -> float:
         rho = _find_rho_at(*d_out)
     else:
         raise BudgetError(
-            f"Gaussian noise has no finite loss in {measure}; "
-            "give the context rho=, or epsilon= with delta="
+            f"Gaussian noise has no finite loss in {measure}. Give the context rho=, or "
+            "epsilon= and delta=."
         )
     if not 0 < rho < math.inf:
-        raise BudgetError(f"a privacy loss of {d_out} must be finite and greater than zero")
+        raise BudgetError(f"the privacy loss {d_out} must be finite and greater than 0")
     return float(rho)
 
 

@@ -134,8 +134,8 @@ def _check_once(run: str, noise_std: float) -> None:
 
 
 CLAMPED = (
-    "some answers are as large as 64-bit integers hold, so estimates of this release may be far "
-    "too small: count fewer records, or design a plan of fewer or smaller tables"
+    "some answers reached the limit of 64-bit integers, so estimates of this release may be "
+    "far too small. Count fewer rows, or design a plan with fewer or smaller tables."
 )
 """The warning about clamped answers. It is decided from the noisy answers alone, so that it costs
 no privacy; see `fitplug.families.base.answers.may_be_clamped`.

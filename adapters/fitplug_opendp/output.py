@@ -163,14 +163,16 @@ class Output:
             _check_is_movable(self.place.path)
             return
         aside = (
-            "with a ledger, which counts each draw, --replace (replace=True) keeps that one beside "
-            "it under another name"
+            "With a ledger, --replace (replace=True) makes another release and keeps the old "
+            "one under another name."
             if isinstance(self.place, LocalPlace)
-            else "--replace (replace=True) is not for stores, where no folder can be moved"
+            else (
+                "--replace (replace=True) does not work in a store, where folders cannot be moved."
+            )
         )
         raise InputError(
-            f"{self} holds a release already, and another draw costs its rho again. Use that "
-            f"release, or name another folder; {aside}"
+            f"{self} already holds a release, and another release costs its rho again. Use the "
+            f"existing release, or name another folder. {aside}"
         )
 
     def check_not_damaged(self, why: str) -> None:
@@ -186,8 +188,9 @@ class Output:
             path = self.place.path
             if path.is_dir() and any(path.iterdir()):
                 raise InputError(
-                    f"{path}, {why}, holds files that may be its release, damaged; put the release "
-                    "back there, or move the files away if they are something else"
+                    f"{path}, {why}, holds files that may be a damaged copy of its release. "
+                    "Restore the release there, or move the files away if they are something "
+                    "else."
                 )
 
     def check_writable(self, staging: Staging, tables: Collection[str], run: str) -> None:
@@ -202,7 +205,7 @@ class Output:
             InputError: A store has something else here.
             FitplugError: Nothing can be written here.
         """
-        with report_write_errors(str(self), "nothing was charged; name another place"):
+        with report_write_errors(str(self), "Nothing was charged. Name another place."):
             if isinstance(self.place, LocalPlace):
                 _check_length(self.place.path)
             elif not staging.is_marked():
@@ -226,13 +229,13 @@ class Output:
             return
         needed = estimate_size(plan) + more
         above = next(folder for folder in self.place.path.parents if folder.exists())
-        with report_write_errors(self.place.path, "nothing was charged; name another place"):
+        with report_write_errors(self.place.path, "Nothing was charged. Name another place."):
             size, _, free = shutil.disk_usage(above)
         if size and free < needed:
             raise FitplugError(
-                f"{self} needs about {needed / 1e6:,.1f} MB for the files of the "
-                f"release, and its file system has {free / 1e6:,.1f} MB free: nothing was charged; "
-                "make room or name another place"
+                f"the release in {self} needs about {needed / 1e6:,.1f} MB, but the file "
+                f"system has only {free / 1e6:,.1f} MB free. Nothing was charged. Free "
+                "some space, or name another place."
             )
 
     def stage(self, label: str, cut: str, run: str | None = None) -> Staging:
@@ -281,8 +284,8 @@ class Output:
         there = self.list_complete(label)  # another process may have removed them
         if digest is None and there:
             raise InputError(
-                f"{there[0].place} is damaged, and may hold what was drawn; put the folder back, "
-                "or remove it if nobody can have read it"
+                f"{there[0].place} is damaged and may hold answers that were drawn. Restore "
+                "the folder, or remove it if nobody can have read it."
             )
         return None
 
@@ -322,7 +325,7 @@ class Output:
             try:
                 self.check_not_taken(replace=replace, digest=staged.digest)
             except InputError as error:  # another release came there since the first check
-                raise FitplugError(f"{error}; {RETRY}") from None
+                raise FitplugError(f"{str(error).rstrip('.')}. {RETRY}") from None
             earlier = set_aside(path, (path / PLAN).stat().st_mtime)
             if read_digest(earlier) == staged.digest:  # another process put it there in between
                 earlier.replace(path)
@@ -355,8 +358,8 @@ class Output:
         folders = (self.place, *map(self.place.join, (ANSWER_PARTS, *tables)))
         if self._is_marked() or any(folder.list_sizes() for folder in folders):
             raise InputError(
-                f"{self} holds files that are no finished release of this charge; name another "
-                f"folder, or remove them and {MARK}"
+                f"{self} holds files that are not a finished release of this charge. Name "
+                f"another folder, or remove them and {MARK}."
             )
 
     def _is_marked(self) -> bool:
@@ -371,10 +374,10 @@ class Output:
 def _check_is_movable(directory: Path) -> None:
     """Raise InputError if no folder can be moved to a path."""
     if directory.exists() and not directory.is_dir():
-        raise InputError(f"{directory} is a file; name another folder for the release")
+        raise InputError(f"{directory} is a file. Name another folder for the release.")
     if directory.is_symlink() or directory.is_mount():
         what = "a link" if directory.is_symlink() else "a mount point"
-        raise InputError(f"{directory} is {what}; name a folder of its own, such as one inside it")
+        raise InputError(f"{directory} is {what}. Name an ordinary folder, such as one inside it.")
 
 
 def _check_is_free(directory: Path) -> None:
@@ -382,7 +385,7 @@ def _check_is_free(directory: Path) -> None:
     _check_is_movable(directory)
     if directory.is_dir() and any(directory.iterdir()):
         raise InputError(
-            f"{directory} holds files that are no fitplug release; name another folder"
+            f"{directory} holds files that are not a fitplug release. Name another folder."
         )
 
 

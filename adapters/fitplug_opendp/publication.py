@@ -147,9 +147,9 @@ class Publication(ABC, Generic[C, R]):
                 is_explained = type(error) is not FitplugError or RETRY in str(error)
                 if current.charge is None or is_explained:
                     raise
-                raise FitplugError(f"{error}; {RETRY}") from None
-            why = (error.strerror or "it cannot be written").lower()
-        raise FitplugError(f"{self}: {why}; {RETRY}")
+                raise FitplugError(f"{str(error).rstrip('.')}. {RETRY}") from None
+            why = (error.strerror or "cannot be written").lower()
+        raise FitplugError(f"{self}: {why}. {RETRY}")
 
     def finish(self) -> R:
         """Publish the answers that are drawn, or find them published."""

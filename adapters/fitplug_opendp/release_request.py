@@ -59,11 +59,11 @@ class ReleaseRequest:
 
     def __post_init__(self) -> None:
         if self.ledger is None and (self.key is not None or self.again or self.replace):
-            raise BudgetError(
-                "key, again and replace are for releases that a ledger counts: give the ledger"
-            )
+            raise BudgetError("key, again and replace work only with a ledger. Give the ledger.")
         if self.key is not None and self.again:
-            raise BudgetError("again is for releases without a key: give another draw another key")
+            raise BudgetError(
+                "again works only without a key. For another release, use another key."
+            )
 
     @property
     def is_enforced(self) -> bool:
@@ -108,7 +108,7 @@ def find_charge(ledger: Ledger | None, request: ChargeRequest) -> StagedCharge |
         return ReleaseCharges(ledger).find(request)
     if request.covered_by is not None:
         raise BudgetError(
-            f"covered_by = {request.covered_by!r} names a charge of a ledger: give the ledger"
+            f"covered_by = {request.covered_by!r} names a charge in a ledger. Give the ledger."
         )
     return None
 
@@ -125,9 +125,8 @@ def check_rows(charge: StagedCharge, ledger: Ledger, release: Release, rows: Cou
     if rows == drawn_from:
         return
     raise KeyTaken(
-        f"{_describe(charge, ledger)} was drawn from {drawn_from}, and this release is of {rows}: "
-        "nothing was charged; ask for what was drawn to finish it, or give another release "
-        "another key",
+        f"{_describe(charge, ledger)} is for {drawn_from}, but this release is of {rows}. "
+        "Nothing was charged. Use the same rows to finish that release, or use another key.",
         number=charge.entry.id,
     )
 
@@ -137,14 +136,14 @@ def make_lost_answers_error(charge: StagedCharge, ledger: Ledger) -> FitplugErro
     stage = charge.stage
     if stage.output is None:
         return KeyTaken(
-            f"{_describe(charge, ledger)} was drawn in the memory of a process at "
-            f"{stage.time[:19]}, and noise is never drawn again; give another key",
+            f"{_describe(charge, ledger)} was released in the memory of a process at "
+            f"{stage.time[:19]}, and fitplug never draws the same noise again. Use another key.",
             number=charge.entry.id,
         )
     return FitplugError(
-        f"{_describe(charge, ledger)} was drawn at {stage.time[:19]}, but its staged answers are "
-        f"gone from beside {stage.output}, or damaged; put them back, or ask for another draw with "
-        "a new key"
+        f"{_describe(charge, ledger)} was drawn at {stage.time[:19]}, but its staged answers "
+        f"next to {stage.output} are missing or damaged. Restore them, or make another release "
+        "with a new key."
     )
 
 
@@ -152,12 +151,12 @@ def make_lost_folder_error(charge: StagedCharge, ledger: Ledger) -> FitplugError
     """Make the error for a published release that its folder does not hold any more."""
     output = charge.stage.output
     return FitplugError(
-        f"{_describe(charge, ledger)} was published in {output} at {charge.stage.time[:19]}, which "
-        "does not hold it any more; look where it was moved to, as --replace moves releases to "
-        f"{Path(str(output)).name}-<time>, or ask for another draw with a new key"
+        f"{_describe(charge, ledger)} was published in {output} at {charge.stage.time[:19]}, "
+        "but it is no longer there. If --replace moved it, look for "
+        f"{Path(str(output)).name}-<time>. Otherwise make another release with a new key."
     )
 
 
 def _describe(charge: StagedCharge, ledger: Ledger) -> str:
     """Return a charge, as the subject of a sentence."""
-    return f"number {charge.entry.id} of the ledger {ledger.path}"
+    return f"charge {charge.entry.id} of the ledger {ledger.path}"

@@ -125,9 +125,9 @@ class MemoryPublication(Publication[WholeTables, Release]):
         """Make the error for a key whose noise was drawn already."""
         assert self.ledger is not None
         return KeyTaken(
-            f"the ledger {self.ledger.path} has the release under the key {entry.key!r} as drawn "
-            f"already, at {entry.time}: nothing more was charged, and its noise is never drawn "
-            "again; give another release another key",
+            f"the ledger {self.ledger.path} shows that the release with key {entry.key!r} was "
+            f"drawn at {entry.time}. Nothing more was charged, and fitplug never draws the "
+            "same noise again. Use another key.",
             number=entry.id,
         )
 
@@ -152,4 +152,4 @@ class MemoryPublication(Publication[WholeTables, Release]):
         return replace(staged.release, answers=np.asarray(staged.release.answers))
 
     def _read_published(self) -> Release:
-        raise AssertionError("a release in memory is never published")
+        raise AssertionError("a release in memory cannot be published")

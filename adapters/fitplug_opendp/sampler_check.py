@@ -95,10 +95,10 @@ def judge_noise(noise: IntVector, noise_std: float, false_alarm: float = FALSE_A
     what, least = min(p_values, key=lambda p_value: p_value[1])
     if least * len(p_values) <= false_alarm:
         raise SamplerError(
-            f"OpenDP's sampler fails the test of its noise, of standard deviation {noise_std:.6g}: "
-            f"correct noise would show {what} as they were found with a probability of {least:.1e} "
-            "at most; nothing was drawn or charged now; install another version of OpenDP, or find "
-            "what is wrong with this machine's source of random numbers"
+            f"OpenDP's sampler fails a test of its noise (standard deviation {noise_std:.6g}): "
+            f"with correct noise, {what} would look like this with a probability of at most "
+            f"{least:.1e}. Nothing was drawn or charged. Install another version of OpenDP, or "
+            "check this machine's source of random numbers."
         )
 
 

@@ -40,7 +40,7 @@ from fitplug.releases import (
     read_manifest,
 )
 
-RETRY = "the release is not finished: run the same again, which charges nothing more"
+RETRY = "The release is not finished. Run it again; nothing more will be charged."
 """What to do after a failure that follows the charge."""
 
 
@@ -50,8 +50,8 @@ def report_write_errors(directory: Path | str, remedy: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        why = (error.strerror or "it cannot be written").lower()
-        raise FitplugError(f"{directory}: {why}; {remedy}") from None
+        why = (error.strerror or "cannot be written").lower()
+        raise FitplugError(f"{directory}: {why}. {remedy}") from None
 
 
 def encode_path(path: str | os.PathLike[str]) -> str:
@@ -143,9 +143,9 @@ def check_charges_are_known(ledger: Ledger, place: Place, labels: Collection[str
     if unknown is not None:
         what, number = unknown
         raise LedgerError(
-            f"{what} charged as number {number}, which the ledger {ledger.path} does not have, as "
-            "it is an older copy or another ledger: nothing was charged or drawn; put back the "
-            "newest copy of the ledger that was charged, or name another folder"
+            f"{what} charged as number {number}, but the ledger {ledger.path} does not have "
+            "this charge: it is an older copy or another ledger. Nothing was charged or drawn. "
+            "Restore the newest copy of the ledger that was charged, or name another folder."
         )
 
 
@@ -187,7 +187,9 @@ def _list_staged(place: Place) -> list[str]:
     """List the labels of charged answers that are staged beside a local release folder."""
     if not isinstance(place, LocalPlace) or not place.path.parent.is_dir():
         return []
-    with report_write_errors(place.path, "nothing was charged; make what is beside it readable"):
+    with report_write_errors(
+        place.path, "Nothing was charged. Make the folder around it readable."
+    ):
         names = [path.name for path in place.path.parent.iterdir()]
     prefix = f".{place.path.name}."
     matches = (
@@ -229,8 +231,9 @@ class Staging:
             self.place.create(MARK, self.mark.encode())
         if not self.is_marked():
             raise InputError(
-                f"{self.output} has an unfinished release of another charge, or of another version "
-                "of fitplug; finish that one with what it was begun with, or name another folder"
+                f"{self.output} has an unfinished release of another charge, or from another "
+                "version of fitplug. Finish that release with its ledger and version, or name "
+                "another folder."
             )
 
     def is_marked(self) -> bool:
@@ -248,8 +251,8 @@ class Staging:
         """
         if not self.is_marked():
             raise FitplugError(
-                f"{self.place} is not there, as this worker sees it, so it cannot add a part to "
-                "the release; give an output that all workers share, under the same path"
+                f"this worker cannot see {self.place}. Name an output folder that all workers "
+                "see under the same path."
             )
 
     def list_missing(self, parts: int) -> frozenset[int]:

@@ -93,9 +93,9 @@ def analyse_structure(
     if is_large.any():
         group = workload.groups[int(np.argmax(is_large))]
         raise WorkloadError(
-            f"query {group.name!r} has {group.size} answers, of {', '.join(group.attributes)}; "
-            f"up to {MAX_ANSWERS} can be released: use fewer attributes together, or "
-            + suggest_fewer_cells(workload.domain, group.attributes)
+            f"query {group.name!r} has {group.size} answers, over "
+            f"{', '.join(group.attributes)}. The limit is {MAX_ANSWERS}. Use fewer attributes "
+            "together, or " + suggest_fewer_cells(workload.domain, group.attributes) + "."
         )
     if isinstance(unit, ReplaceOne):
         return _build_pairs(workload, unit, family, tree)
@@ -151,8 +151,8 @@ def _build_persons(
             tree = (name, *(() if name in varying else ("merged",)))
         elif name and unit.distinct:
             raise WorkloadError(
-                f"hierarchies of this size are not designed for in the unit of privacy {unit}; "
-                "give once_per, or records alone"
+                "fitplug cannot design hierarchies of this size for the unit of privacy "
+                f"{unit}. Use AddRemove with once_per, or with records only."
             )
     if not tree:
         return _check_size(persons)
@@ -166,13 +166,13 @@ def _check_measures(workload: Workload, unit: Unit) -> None:
     shares = domain.count_shares(measures)
     if shares > MOST_SHARES:
         raise WorkloadError(
-            f"the measures {', '.join(measures)} have {shares:,} units together (their numbers are "
-            f"multiplied), and up to {MOST_SHARES:,} can be designed for; give them larger units"
+            f"the measures {', '.join(measures)} have {shares:,} units together (the product "
+            f"of their units). The limit is {MOST_SHARES:,}. Give them larger units."
         )
     if measures and isinstance(unit, AddRemove) and unit.distinct:
         raise WorkloadError(
-            f"records with the measure {measures[0]} are divided over two cells, so that no two "
-            "are in distinct cells; give records alone, or once_per"
+            f"rows with the measure {measures[0]} are divided between two cells, so "
+            "distinct=True does not work. Use records only, or once_per."
         )
 
 
@@ -353,14 +353,14 @@ def _find_subsets(
         group = groups[largest]
         name = repr(group.name) if len(group.name) < 60 else list_names(group.attributes)
         raise WorkloadError(
-            f"query {name} is a table of {counts[largest]} attributes; up to {MAX_TABLE} can be "
-            "designed for, ask tables of fewer attributes together"
+            f"query {name} is a table of {counts[largest]} attributes. The limit is "
+            f"{MAX_TABLE}. Use fewer attributes together."
         )
     pairs = int((2**counts).sum())
     if pairs > MAX_PAIRS:
         raise WorkloadError(
-            f"the workload's tables hold {pairs} tables of fewer attributes, and up to {MAX_PAIRS} "
-            "can be designed for; ask fewer tables, or of fewer attributes"
+            f"the tables contain {pairs} tables of fewer attributes. The limit is {MAX_PAIRS}. "
+            "Use fewer tables, or tables of fewer attributes."
         )
     sets = pad_sets(counts, used)
     return find_subsets(domain.shape_of(tuple(attributes)), sets)

@@ -211,7 +211,9 @@ class CellPairs:
         fits = fits and labels.shape == (len(cells), 2, self.free)
         fits = fits and 0 <= int(cells.min()) <= int(cells.max()) < len(self.regions)
         if not fits or np.diff(self.regions[cells], axis=1).any():
-            raise ValueError("the differences are not pairs of cells between which a record moves")
+            raise ValueError(
+                "the differences are not between pairs of cells that a row can move between"
+            )
 
 
 def find_pairs(W: FloatArray, regions: IntArray, free: int) -> CellPairs:

@@ -166,7 +166,7 @@ class RecordSets:
             periods = np.where(cells < 0, -1 - np.arange(k), person.periods[cells])
             fits = bool((np.diff(np.sort(periods, axis=1), axis=1) > 0).all())
         if not fits:
-            raise ValueError("the differences are not sets of records that one person may have")
+            raise ValueError("the differences are not sets of rows that one person can have")
 
 
 def list_single_records(person: PersonRecords) -> RecordSets:

@@ -757,7 +757,7 @@ def test_wrong_counts(ready, change, says, begun):
 def test_the_number_of_records_refuses_nothing(ready):
     """Whether there are more than the plan holds would be told for nothing, at any number."""
     edit(ready / "counts.npz", far_too_many, seal=True)
-    with pytest.warns(RuntimeWarning, match="as large as 64-bit integers hold"):
+    with pytest.warns(RuntimeWarning, match="reached the limit of 64-bit integers"):
         ran = fitplug(*release(ready))
     assert ran.code == 0
     assert len(fp.Ledger(ready / "budget.db").entries()) == 1

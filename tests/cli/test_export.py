@@ -55,7 +55,7 @@ def test_a_folder_on_disk_is_enough(stored, tmp_path):
     [
         (["--format", "xlsx"], "Unknown --format 'xlsx'. Use sdmx-csv or frictionless."),
         (["--format", "sdmx-csv"], "belong to an agency. Give its identifier as --agency."),
-        (["--format", "sdmx-csv", "--agency", "1 2"], "is no identifier of SDMX"),
+        (["--format", "sdmx-csv", "--agency", "1 2"], "is not an SDMX identifier"),
         (["--format", "frictionless", "--agency", "X"], "need --format sdmx-csv"),
         (["--format", "frictionless", "--confidence", "2"], "confidence"),
     ],

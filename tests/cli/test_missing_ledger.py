@@ -63,7 +63,7 @@ def test_without_a_ledger_no_plan_is_drawn_twice_into_a_place(tmp_path, parts):
     before = tree(tmp_path)
     for command in (["run", spec], ["release", spec, "--counts", counts]):
         for option, says in {
-            "": "holds a release already",
+            "": "already holds a release",
             "--replace": "--replace needs a [ledger], which records how often",
             "--again": "--again needs a [ledger]",
         }.items():
@@ -79,7 +79,7 @@ def test_publish_replaces_nothing_without_a_ledger(tmp_path):
     tables = fp.Tables(domain, {("a",): [3, 4]})
     fp.release(plan, tables, tmp_path / "out")
     before = tree(tmp_path)
-    for again, says in (({}, "holds a release already"), ({"replace": True}, "give the ledger")):
+    for again, says in (({}, "already holds a release"), ({"replace": True}, "Give the ledger")):
         with pytest.raises(fp.errors.InputError, match=says):
             fp.release(plan, tables, tmp_path / "out", **again)
         assert tree(tmp_path) == before

@@ -39,7 +39,7 @@ def test_another_draw_moves_the_earlier_release_aside(tmp_path):
     first = fp.Release.load(tmp_path / "release").answers[:]
     refused = fitplug("run", spec, "--again")
     assert refused.code == 2
-    assert "--replace (replace=True) keeps that one beside it" in refused.err
+    assert "--replace (replace=True) makes another release and keeps the old one" in refused.err
     ran = fitplug("run", spec, "--again", "--replace")
     assert ran.code == 0, ran.err
     (earlier,) = tmp_path.glob("release-*")

@@ -401,7 +401,7 @@ def test_totals_within_do_not_depend_on_the_row_that_a_person_keeps(tmp_path: Pa
         }
         first, second = (count_rows(f, (DOMAIN, plan.tables), **options) for f in (before, after))
         moved += (first.marginal(("site",)) != second.marginal(("site",))).any()
-        with pytest.raises(TablesError, match="count again without person"):
+        with pytest.raises(TablesError, match="Count again without person"):
             fp.release(plan, first)
     assert moved
     with pytest.raises(BudgetError, match="count without person"):

@@ -51,7 +51,7 @@ def test_a_key_beside_the_counts_is_refused_before_anything_is_written(
     root: Path, keys: Path, kind: str, place: str
 ) -> None:
     (root / "data" / "link").symlink_to(root / "data")
-    with pytest.raises(InputError, match=r"one backup would hold it .* elsewhere by key_file"):
+    with pytest.raises(InputError, match=r"a backup of this place .* to a file elsewhere"):
         keep_counts(kind, root, root / place)
     check_nothing(root)
 
@@ -67,19 +67,19 @@ def test_an_account_in_the_output_is_refused(
     if where == "data":
         keep_counts(kind, root, None)
         return
-    with pytest.raises(InputError, match="one backup would hold it"):
+    with pytest.raises(InputError, match="a backup of this place would hold"):
         keep_counts(kind, root, None)
     check_nothing(root)
 
 
 @KINDS
 def test_other_places_of_the_key(root: Path, keys: Path, kind: str) -> None:
-    with pytest.raises(InputError, match="has no folder to be in; make it first"):
+    with pytest.raises(InputError, match="does not exist"):
         keep_counts(kind, root, root / "not mounted" / "k")
     with pytest.raises(InputError, match="is in a store"):
         keep_counts(kind, root, "s3://bucket/k")
     (root / "k").write_text("my own notes")
-    with pytest.raises(InputError, match="is damaged or no key of fitplug"):
+    with pytest.raises(InputError, match="is damaged or not a fitplug key"):
         keep_counts(kind, root, root / "k")
     assert (root / "k").read_text() == "my own notes"
     other = KeyFile.locate(root / "k2", "something", "another owner", beside=())
@@ -147,7 +147,7 @@ def test_a_series_is_continued_from_another_account_with_a_named_key(
     series.release(1, TABLES)
     monkeypatch.setenv("XDG_STATE_HOME", str(root / "other"))
     entries = ledger.entries()
-    with pytest.raises(InputError, match=r"is not in .*other.* or name the one that it was begun"):
+    with pytest.raises(InputError, match=r"is missing from .*other.* or set key_file to the file"):
         fp.open_series(out, ledger=ledger).release(2, TABLES)
     assert ledger.entries() == entries
     shared = series.key_file.rename(root / "shared.key")
@@ -185,7 +185,7 @@ key_file = "data/k"
 """
     )
     refused = fitplug("series", "begin", spec, "--key", "a")
-    assert (refused.code, "elsewhere by key_file" in refused.err) == (2, True), refused
+    assert (refused.code, "to a file elsewhere" in refused.err) == (2, True), refused
     assert not (root / "budget.db").exists()
     spec.write_text(spec.read_text().replace("data/k", "data/keys/k"))
     begun = fitplug("series", "begin", spec, "--key", "a")

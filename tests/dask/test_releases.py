@@ -298,7 +298,7 @@ class TestResuming:
             release_source(PLAN, other, tmp_path / "out", ledger=ledger, key="a")
         with pytest.raises(fp.KeyTaken, match="begun in parts"):
             fp.release(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="a")
-        with pytest.raises(fp.KeyTaken, match="finish it there"):
+        with pytest.raises(fp.KeyTaken, match="Finish that release"):
             release_source(PLAN, TABLES, tmp_path / "elsewhere", ledger=ledger, key="a")
         assert len(audit.read()) == before
         assert ledger.spent == PLAN.rho
@@ -312,11 +312,11 @@ class TestResuming:
         (key_file,) = keys.iterdir()
         key_file.rename(tmp_path / "moved.key")
         drawn = audit.read()
-        with pytest.raises(InputError, match=f"is not in {key_file}; put the file back, or name"):
+        with pytest.raises(InputError, match=f"is not in {key_file}. Restore the file, or set"):
             release_source(PLAN, TABLES, tmp_path / "out", ledger=ledger)
         assert audit.read() == drawn
         assert not list(keys.iterdir())
-        with pytest.raises(InputError, match="one backup would hold it together"):
+        with pytest.raises(InputError, match="a backup of this place would hold"):
             release_source(
                 PLAN, TABLES, tmp_path / "out", ledger=ledger, key_file=tmp_path / "moved.key"
             )
@@ -496,12 +496,12 @@ def test_into_a_store(ledger, audit, monkeypatch):
             patch.setattr(executor, "write_answers_part", fail_after(4, FULL))
             with pytest.raises(FitplugError, match="no space left"):
                 release_source(PLAN, TABLES, url, ledger=ledger)
-        with pytest.raises(InputError, match="no finished release"):
+        with pytest.raises(InputError, match="not a finished release"):
             release_source(PLAN, TABLES, url)
         release_source(PLAN, TABLES, url, ledger=ledger)
         check_drawn_once(url, audit)
         assert list_states(ledger) == ["published"]
-        with pytest.raises(InputError, match="holds a release already"):
+        with pytest.raises(InputError, match="already holds a release"):
             release_source(PLAN, TABLES, url)
     finally:
         open_place(f"memory://{os.getpid()}").remove_all()
@@ -533,11 +533,11 @@ def test_on_a_cluster_of_processes(tmp_path, ledger):
         _, draws = check_drawn_once(tmp_path / "out", audit)
         assert draws == len(released.answers.parts)
         client.run(halve_noise, workers=[next(iter(client.nthreads()))])
-        with pytest.raises(FitplugError, match="sampler fails the test"):
+        with pytest.raises(FitplugError, match="sampler fails a test"):
             release_source(PLAN, TABLES, tmp_path / "other", key="b", **keywords)
         assert len(ledger.entries()) == 1
         (tmp_path / "out").rename(tmp_path / "moved")
-        with pytest.raises(FitplugError, match="does not hold it any more"):
+        with pytest.raises(FitplugError, match="no longer there"):
             release_source(PLAN, TABLES, tmp_path / "out", key="a", **keywords)
 
 
@@ -591,7 +591,7 @@ def test_a_store_keeps_the_mark_of_a_run_that_nobody_will_finish(ledger, monkeyp
             with pytest.raises(FitplugError, match="no space left"):
                 release_source(PLAN, TABLES, url)
         assert not open_place(url).join("answers").list_sizes()
-        with pytest.raises(InputError, match="name another folder, or remove them and"):
+        with pytest.raises(InputError, match="Name another folder, or remove them and"):
             release_source(PLAN, TABLES, url, ledger=ledger)
         assert not ledger.entries()
     finally:

@@ -139,7 +139,7 @@ FAULTS: dict[str, tuple[Callable[[Restored], object], str]] = {
     "counts damaged": (lambda f: flip(f.hidden / "counts-00001"), "newest copy back.*damaged"),
     "all counts gone": (lambda f: shutil.rmtree(f.hidden), "newest copy back.*missing"),
     "key gone": (move_key, "newest copy back.*is not in"),
-    "staged, damaged": (lambda f: flip(stage_only(f)), "may hold what was drawn"),
+    "staged, damaged": (lambda f: flip(stage_only(f)), "may hold answers that were drawn"),
     "staged, of other counts": (
         lambda f: rewrite_seal(stage_only(f), f),
         "not those that its answers were drawn from",

@@ -434,7 +434,7 @@ def test_a_process_describes_what_it_counts_with() -> None:
     ("there", "said"),
     [
         ({"fitplug": "2"}, ["another fitplug"]),
-        ({"fitplug": None}, ["no fitplug"]),
+        ({"fitplug": None}, ["not a fitplug"]),
         ({"NumPy": "1.26.4"}, ["NumPy 1.26.4, not 2.4.6"]),
         ({"NumPy": None}, ["no NumPy"]),
         ({"compiled loops": ".so 2"}, ["another compiled loops"]),

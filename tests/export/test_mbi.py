@@ -223,11 +223,11 @@ def test_without_the_number_of_records() -> None:
         plan = fp.design(fp.Workload(domain, [fp.queries({"a": kind}, std=1.0)]))
         answers = np.zeros(plan.strategy.size, dtype=np.int64)
         release = fp.Release(plan=plan, answers=answers, rho=plan.rho)
-        with pytest.raises(fp.WorkloadError, match="give total="):
+        with pytest.raises(fp.WorkloadError, match="Give total="):
             fpe.to_mbi(release)
         assert fpe.to_mbi(release, total=5).total == 5.0
         for wrong in (0, -1, float("nan"), float("inf"), True, "5"):
-            with pytest.raises(fp.WorkloadError, match="not a positive number of records"):
+            with pytest.raises(fp.WorkloadError, match="not a positive number of rows"):
                 fpe.to_mbi(release, total=wrong)  # type: ignore[arg-type]
     plan = fp.design(fp.Workload(domain, [fp.marginal("a", std=1.0)]))
     answers = np.full(plan.strategy.size, -(10**6))

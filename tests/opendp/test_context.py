@@ -72,7 +72,7 @@ class TestRegister:
         assert fitted(queried.query(rho=0.1, delta=0.0)).map(1) == pytest.approx((0.1, 0))
 
     def test_pure_epsilon_is_refused_in_words(self):
-        with pytest.raises(fp.BudgetError, match="epsilon= with delta="):
+        with pytest.raises(fp.BudgetError, match="epsilon= and delta="):
             context(dp.loss_of(epsilon=1.0)).query(epsilon=0.5).fitness_for_use(PLAN).resolve()
 
     def test_a_scale_that_is_given_is_kept(self):

@@ -287,7 +287,7 @@ class TestRelease:
         counts = np.zeros(self.DOMAIN.shape, dtype=int)
         counts[0, 0, 0] = min(self.PLAN.strategy.max_records * records + 1, 2**53)
         ledger = fp.Ledger(tmp_path / "budget.db", rho=1e9)
-        with pytest.warns(RuntimeWarning, match="as large as 64-bit integers hold"):
+        with pytest.warns(RuntimeWarning, match="reached the limit of 64-bit integers"):
             release = fp.release(self.PLAN, tables_for(self.PLAN, counts), ledger=ledger)
         assert len(ledger.entries()) == 1
         assert np.abs(release.answers).max() <= 2**62 + 64 * self.PLAN.noise_std

@@ -116,7 +116,7 @@ class TestSpaces:
     def test_other_units_are_refused(self):
         unit = fp.AddRemove(2, once_per="sex")
         plan = fp.design(fp.Workload(DOMAIN, GROUPS[1:]), tolerance=0.1, unit=unit)
-        with pytest.raises(fp.BudgetError, match="no measurement of OpenDP"):
+        with pytest.raises(fp.BudgetError, match="OpenDP has no metric"):
             fpo.make_fitness_for_use(*space(plan), plan)
 
     def test_other_bounds_are_another_domain(self):
@@ -126,7 +126,7 @@ class TestSpaces:
         assert fpo.tables_domain(PLAN) != fpo.tables_domain(other)
         assert fpo.tables_domain(PLAN).member(TABLES)
         assert not fpo.tables_domain(other).member(TABLES)
-        with pytest.raises(ValueError, match="do not hold what the plan needs"):
+        with pytest.raises(ValueError, match="lack counts that the plan needs"):
             fpo.make_fitness_for_use(*space(other), PLAN)
         with pytest.raises(fp.TablesError, match="'pay' is missing or has other cells"):
             fp.release(other, TABLES)

@@ -109,7 +109,7 @@ def test_a_wrong_sampler_is_caught(monkeypatch, name, std):
         std = 5.0
     replace_sampler(monkeypatch, WRONG[name])
     for _ in range(3):
-        with pytest.raises(SamplerError, match="fails the test"):
+        with pytest.raises(SamplerError, match="fails a test"):
             check_sampler(std)
 
 

@@ -143,9 +143,9 @@ class TestTables:
         assert fpo.tables_domain(PLAN) != fpo.tables_domain(SEX)
         assert fpo.tables_domain(PLAN).member(TABLES)
         assert not fpo.tables_domain(other).member(TABLES)
-        with pytest.raises(ValueError, match="do not hold what the plan needs"):
+        with pytest.raises(ValueError, match="lack counts that the plan needs"):
             fpo.make_fitness_for_use(*self.space(SEX), PLAN)
-        with pytest.raises(ValueError, match="do not hold what the plan needs"):
+        with pytest.raises(ValueError, match="lack counts that the plan needs"):
             fpo.make_fitness_for_use(*self.space(other), PLAN)
         with pytest.raises(ValueError, match="different domains"):
             fpo.tables_domain(PLAN, other)

@@ -135,7 +135,7 @@ class TestForgedPlans:
         sets = self.plan.structure.sets
         cells = sets.cells.copy()
         cells[-1] = [1, 1, -1]
-        with pytest.raises(PlanError, match="not sets of records"):
+        with pytest.raises(PlanError, match="not sets of rows"):
             self.name_differences(cells, sets.labels).verify()
 
     def test_regions_that_are_none_prove_nothing(self):
@@ -143,7 +143,7 @@ class TestForgedPlans:
         for wrong in (-1, 3):
             labels = sets.labels.copy()
             labels[-1, 0] = wrong
-            with pytest.raises(PlanError, match="not sets of records"):
+            with pytest.raises(PlanError, match="not sets of rows"):
                 self.name_differences(sets.cells, labels).verify()
 
     def test_a_bound_needs_the_differences_that_prove_it(self):

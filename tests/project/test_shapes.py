@@ -86,12 +86,12 @@ def refuse_persons_within(shape: Shape) -> str | None:
 def refuse_distances(shape: Shape) -> str | None:
     unit = shape.plan.unit
     is_plain = unit == fp.ReplaceOne() or unit.is_of_records
-    return None if is_plain else "is no measurement of OpenDP"
+    return None if is_plain else "OpenDP has no metric"
 
 
 def refuse_vectors(shape: Shape) -> str | None:
     if shape.plan.unit == fp.ReplaceOne():
-        return "no distance between vectors"
+        return "no metric on vectors"
     domain, names = shape.plan.domain, shape.plan.workload.attributes
     has_sums = any(isinstance(domain[name], fp.Measure) for name in names)
     return refuse_distances(shape) or ("holds no sums" if has_sums else None)

@@ -346,7 +346,7 @@ class TestPublish:
                 fp.release(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
         (staged,) = tmp_path.glob(".out.*.parts")
         aside = staged.rename(tmp_path / "aside")
-        with pytest.raises(fp.FitplugError, match="staged answers are gone"):
+        with pytest.raises(fp.FitplugError, match="are missing or damaged"):
             fp.release(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
         aside.rename(staged)
         fp.release(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
@@ -367,13 +367,13 @@ class TestPublish:
         paid = fp.release(PLAN, TABLES, tmp_path / "out", ledger=ledger)
         assert ledger.spent == paid.rho
         assert unpaid.exists()
-        with pytest.raises(fp.InputError, match="holds a release already"):
+        with pytest.raises(fp.InputError, match="already holds a release"):
             fp.release(PLAN, TABLES, tmp_path / "out")
 
     def test_the_folder_gone_is_told(self, tmp_path, ledger):
         fp.release(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
         (tmp_path / "out").rename(tmp_path / "elsewhere")
-        with pytest.raises(fp.FitplugError, match="which does not hold it any more"):
+        with pytest.raises(fp.FitplugError, match="but it is no longer there"):
             fp.release(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
         assert len(ledger.entries()) == 1
 
