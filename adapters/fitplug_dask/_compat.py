@@ -155,7 +155,7 @@ def spawn_on_worker_loop(worker: Any, operation: Callable[[], Awaitable[None]]) 
         try:
             await operation()
         except Exception as error:  # its words may quote what it worked with
-            _LOG.warning("a task in the background of a worker failed (%s)", type(error).__name__)
+            _LOG.warning("a background task of a worker failed (%s)", type(error).__name__)
 
     def start() -> None:
         group = worker._ongoing_background_tasks

@@ -140,19 +140,19 @@ def _find_unit(plan: Wanted, unit: Unit | None, person: str | Sequence[str] | No
             many rows of a person are counted.
     """
     if isinstance(plan, Plan) and unit not in (None, plan.unit):
-        raise BudgetError(f"the plan has another unit of privacy ({plan.unit}). Leave out unit")
+        raise BudgetError(f"the plan has another unit of privacy ({plan.unit}). Leave out unit.")
     if person is None:
         if unit is not None:
             raise BudgetError(
-                "unit limits the rows of each person. Name the column that identifies persons, "
-                'fp.Source(..., person="...")'
+                "unit limits the rows per person, so fitplug must know the persons. Name their "
+                'column: fp.Source(..., person="...").'
             )
         return None
     chosen = plan.unit if isinstance(plan, Plan) else unit
     if chosen is None:
         raise BudgetError(
-            f"person = {person!r} does not say how many rows of a person to count. Give a unit of "
-            "privacy, such as unit=fp.AddRemove(records=3)"
+            f"person = {person!r} identifies persons, but nothing limits their rows. Give a "
+            "unit of privacy, such as unit=fp.AddRemove(records=3)."
         )
     return chosen
 
@@ -227,8 +227,8 @@ def _find_checked_files(source: Source, job: Job, runner: Runner) -> tuple[Check
     lacking, looked_at = sample_checksums(files)
     if lacking:
         _LOG.info(
-            "%d of %d Parquet files that were looked at have pages without checksums, in which "
-            "damage may not be noticed",
+            "%d of %d inspected Parquet files have pages without checksums, so damage in them "
+            "may go unnoticed",
             lacking,
             looked_at,
         )
@@ -244,8 +244,8 @@ def _make_selection(
     if not person or limit is None:
         if key is not None:
             raise BudgetError(
-                "person_key chooses the rows of each person. Give a source with person, or "
-                "leave out the key"
+                "person_key chooses which rows of a person are counted, but the source has no "
+                "person. Give person, or leave out the key."
             )
         return None
     selection = Selection.create(person, limit.records, key, find_record_groups(limit, job))

@@ -37,8 +37,8 @@ def check_encryption(subject: str) -> None:
     """
     if not can_encrypt():
         raise InputError(
-            f"{subject} cannot be kept: exact counts are written encrypted only, for which the "
-            'package cryptography is missing; install it with: pip install "fitplug[dask]"'
+            f"cannot store {subject}: exact counts must be encrypted, and the package "
+            'cryptography is not installed. Install it with: pip install "fitplug[dask]"'
         )
 
 
@@ -101,7 +101,7 @@ class RandomCipher:
         """Return the message. Raise ValueError if it was changed or is another one."""
         view = memoryview(encrypted)
         if len(view) < NONCE_BYTES + TAG_BYTES:
-            raise ValueError("what was encrypted was cut")
+            raise ValueError("the encrypted data are incomplete")
         return _decrypt(self._aes, bytes(view[:NONCE_BYTES]), view[NONCE_BYTES:], context)
 
 
@@ -167,5 +167,5 @@ def _decrypt(aes: Any, nonce: bytes, encrypted: Any, context: bytes) -> bytes:
     with contextlib.suppress(InvalidTag):
         message = aes.decrypt(nonce, encrypted, context)
     if message is None:
-        raise ValueError("what was encrypted was changed, or is of another key")
+        raise ValueError("the encrypted data were changed or have another key")
     return message

@@ -51,8 +51,8 @@ try:
     )
 except ImportError:
     raise ImportError(
-        "the compiled loops of fitplug_dask are missing; install fitplug again, from a wheel or "
-        "where there is a C compiler"
+        "the compiled loops of fitplug_dask are missing. Install fitplug again, from a wheel "
+        "or with a C compiler."
     ) from None
 
 __all__ = [

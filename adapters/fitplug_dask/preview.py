@@ -56,7 +56,7 @@ def list_columns(source: Source | Any, *, header: bool = False) -> Mapping[str, 
 
     files = find_files(Source.of(source))
     if not files:
-        raise DataError("the table has no files, so nothing says which columns it has")
+        raise DataError("the table has no files, so its columns are unknown")
     first = files[0]
     _, file_header = read_source_header(first)
     schema = file_header.schema
@@ -64,16 +64,16 @@ def list_columns(source: Source | Any, *, header: bool = False) -> Mapping[str, 
         for separator, called in ((";", "semicolons"), ("\t", "tabs")):
             if separator in names[0]:
                 raise DataError(
-                    f"{first.path} seems to have {called} between its values; write it with commas"
+                    f"{first.path} seems to have {called} between its values. Write it with commas."
                 )
     names = list(schema.names)
     if first.format in TEXT_FORMATS and names[:1] == [""]:
         del names[0]  # the numbers of the rows, as R and pandas write them
     if first.format in TEXT_FORMATS and not header and not can_name_columns(names):
         raise DataError(
-            f"the first line of {first.path} holds numbers, dates, empty or repeated values, so it "
-            "seems to be a record and not the names of the columns; write these in front of it, or "
-            "say --header (in Python header=True) if it is the header"
+            f"the first line of {first.path} has numbers, dates, empty or repeated values, so "
+            "it looks like a row and not like column names. Write the column names above it, "
+            "or use --header (header=True in Python) if it is the header."
         )
     columns = {
         name: TEXT if first.format in TEXT_FORMATS else classify_type(arrow_type) or str(arrow_type)
@@ -143,8 +143,8 @@ def _describe_rows(source: Source) -> str:
     if person := source.person_columns:
         column = "column" if len(person) == 1 else "columns"
         record += (
-            f" of the person in {column} {name_person(person)}, of whom no more are counted than "
-            "the limit; a row without an identifier is not counted"
+            f" of the person in {column} {name_person(person)}; rows beyond the limit per "
+            "person and rows without an identifier are not counted"
         )
     said = describe_rows(source.weight, source.filters, _FILTER_VALUES)
     if source.weight is not None and said is not None:

@@ -73,13 +73,13 @@ class Request:
             return True
         if not whole:
             need, allowed, cells = _TABLE_BYTES * cells, here, cells
-        advice = "without a person they are counted in shards; or " if whole else ""
+        advice = "Count without a person, which counts in shards, or use" if whole else "Use"
         where = "a worker" if whole and self.runner.client is not None else "this process"
         raise TablesError(
-            f"the tables to count hold {cells:,} cells, and counting them would take about "
-            f"{need / 2**30:,.1f} GiB where {allowed / 2**30:,.1f} GiB of the memory of "
-            f"{where} are allowed; {advice}use fewer attributes per table or coarser ones, fewer "
-            "threads a worker, or a release into a folder: fitplug.release(plan, data, folder)"
+            f"the tables have {cells:,} cells, and counting them would take about "
+            f"{need / 2**30:,.1f} GiB, but {where} may use only {allowed / 2**30:,.1f} GiB "
+            f"of its memory. {advice} fewer or coarser attributes per table, fewer threads "
+            "per worker, or a release into a folder: fitplug.release(plan, data, folder)."
         )
 
     def estimate_memory(self, *, sharded: bool = False) -> int:
@@ -139,12 +139,12 @@ def list_tables(wanted: Wanted) -> tuple[Domain, list[AttributeSet]]:
     for table in tables:
         given = (table,) if isinstance(table, str) else tuple(table)
         if len(set(given)) != len(given):
-            raise TablesError(f"table {given} names an attribute twice; name it once")
+            raise TablesError(f"table {given} names an attribute twice. Name it once.")
         ordered = domain.ordered(given)
         if ordered not in names:
             names.append(ordered)
     if not names:
-        raise TablesError("no table is wanted; name at least one attribute set")
+        raise TablesError("no tables are given. Name at least one set of attributes.")
     return domain, names
 
 
@@ -153,8 +153,8 @@ def check_person(person: Sequence[str], used: Container[str]) -> None:
     for name in person:
         if name in used:
             raise DomainError(
-                f"{name!r} identifies persons, so it cannot be counted too; "
-                "leave it out of the queries or name another column of persons"
+                f"{name!r} identifies persons, so it cannot be counted as well. Leave it out "
+                "of the queries, or name another column of persons."
             )
 
 
@@ -177,8 +177,8 @@ def prepare_rules(job: Job, source: Source) -> ColumnRules:
     for name, value in given.items():
         if name in source.person_columns:
             raise DomainError(
-                f"missing cannot give a value for {name!r}, which identifies persons: the rows of "
-                "a file without it would all be one person's"
+                f"missing cannot give a value for {name!r}, which identifies persons: all rows "
+                "of a file without it would belong to one person. Leave it out of missing."
             )
         if name not in encoders:
             raise DomainError(
@@ -187,8 +187,8 @@ def prepare_rules(job: Job, source: Source) -> ColumnRules:
             )
         if value is not None and not _is_value(value, encoders[name], job.attributes.get(name)):
             raise DomainError(
-                f"missing gives {name!r} the value {value!r}, which the domain does not have; "
-                "give one of its values, or None for null"
+                f"missing gives {name!r} the value {value!r}, which the domain does not have. "
+                "Give one of its values, or None for null."
             )
     return ColumnRules(source.zone, given)
 
@@ -213,7 +213,7 @@ def check_client(client: Any) -> None:
     if not (hasattr(client, "submit") and hasattr(client, "nthreads")):
         raise TypeError(f"client must be a dask.distributed Client, not {type(client).__name__}")
     if getattr(client, "asynchronous", False):
-        raise TypeError("client must be a synchronous Client, made with asynchronous=False")
+        raise TypeError("client must be a synchronous Client. Create it with asynchronous=False.")
 
 
 def check_files(
@@ -294,8 +294,8 @@ def _check_is_shared(sources: Sequence[SourceFile]) -> None:
     for file in sources:
         if file.format is Format.STREAM:
             raise DataError(
-                f"{file.path} can be read by this process only; leave out the client, or write "
-                "the rows as Parquet files where the workers see them"
+                f"only this process can read {file.path}. Leave out the client, or write the "
+                "rows as Parquet files that all workers see."
             )
 
 
@@ -310,5 +310,6 @@ def check_libraries() -> None:
         missing = False
     if missing:
         raise ImportError(
-            'counting needs dask and pyarrow; install them with: pip install "fitplug[dask]"'
+            "dask or pyarrow is not installed, and counting needs both. Install them with: pip "
+            'install "fitplug[dask]"'
         )

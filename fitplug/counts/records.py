@@ -345,7 +345,7 @@ def _measure_columns(columns: Any, needed: Sequence[str]) -> set[int]:
     given = read_column_names(columns)
     for name in needed:
         if name not in given:
-            raise DataError(f"there is no column {name!r}. {suggest_column(name, given)}")
+            raise DataError(f"unknown column {name!r}. {suggest_column(name, given)}")
     if not needed and given:
         return {count_values("the first column", columns[given[0]])}
     return {count_values(f"column {name!r}", columns[name]) for name in needed}

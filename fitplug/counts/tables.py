@@ -100,7 +100,7 @@ class Tables(Mapping[AttributeSet, Counts]):
             self._counts[canonical] = frozen
         if not self._counts:
             raise TablesError(
-                "there are no tables. Give an array of counts for at least one set of attributes."
+                "no tables are given. Give an array of counts for at least one set of attributes."
             )
         check_one_histogram(domain, self._counts)
         # Drawn now, and not with the seal, so that copies and pickles of these tables share it.
@@ -241,7 +241,7 @@ class Tables(Mapping[AttributeSet, Counts]):
         names = (key,) if isinstance(key, str) else tuple(key)
         canonical = tuple(n for n in self.domain.names if n in names)
         if len(canonical) != len(names) or canonical not in self._counts:
-            raise KeyError(f"there is no table {names}. Known: {list(self._counts)}")
+            raise KeyError(f"unknown table {names}. Known tables: {list(self._counts)}")
         return self._counts[canonical].transpose([canonical.index(n) for n in names])
 
     def __iter__(self) -> Iterator[AttributeSet]:
@@ -269,7 +269,7 @@ class Tables(Mapping[AttributeSet, Counts]):
         table = self._find_table(names)
         if table is None:
             raise TablesError(
-                f"the plan needs the table {names}, but there are only "
+                f"the plan needs the table {names}, but the counts have only "
                 + ", ".join(map(str, self._counts))
                 + ". Count again with the plan."
             )

@@ -235,7 +235,7 @@ class Evaluation:
         ]
         lines += [
             "",
-            "optimum's std: that of the plan if it spends the privacy cost of the strategy",
+            "optimum's std: the plan's std at the strategy's privacy cost",
         ]
         return "\n".join(lines)
 

@@ -359,7 +359,7 @@ def _find_subsets(
     pairs = int((2**counts).sum())
     if pairs > MAX_PAIRS:
         raise WorkloadError(
-            f"the tables contain {pairs} tables of fewer attributes. The limit is {MAX_PAIRS}. "
+            f"the tables have {pairs} marginal tables together. The limit is {MAX_PAIRS}. "
             "Use fewer tables, or tables of fewer attributes."
         )
     sets = pad_sets(counts, used)

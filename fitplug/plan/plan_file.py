@@ -135,7 +135,7 @@ def read_plan(path: str | PathLike[str], kind: type[AnyPlan]) -> tuple[AnyPlan, 
         with guard_linear_algebra():
             verify_on_reading(plan)
         if plan_digest(plan) != digest:
-            raise PlanError("it has parts that no plan has, or is not written as fitplug writes it")
+            raise PlanError("it has unknown fields, or fitplug did not write it")
     except PlanError as error:
         raise PlanError(f"{path}: {error}. Design the plan again.") from None
     except Exception:  # entries that are missing or of another type raise errors of many kinds

@@ -58,7 +58,7 @@ def check_form(plan: PlanRecord) -> None:
     if not LEAST_TOLERANCE <= plan.tolerance < 1 or plan.iterations < 0:
         raise PlanError("the tolerance or the number of iterations is out of range")
     if plan.ended not in get_args(Ended):
-        raise PlanError("the way the design ended is missing")
+        raise PlanError("the status of the design is missing")
     if type(plan.frame) is not Frame:
         raise PlanError("the frame of the dual weights does not belong to the structure")
     certifier = find_family(structure).certifier

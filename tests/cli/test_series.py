@@ -99,7 +99,7 @@ def test_what_is_refused(tmp_path, spec):
         spec.write_text(SPEC)
 
     begin = ("begin", spec, "--key", "k")
-    refuse(2, "no folder of a series", "add", spec, 1)
+    refuse(2, "not the folder of a series", "add", spec, 1)
     refuse(2, "--key", "begin", spec)
     periods = 'periods = "MONTH"'
     refuse(2, "cannot be drawn period by period", *begin, change=(periods, ""))
@@ -110,7 +110,7 @@ def test_what_is_refused(tmp_path, spec):
     refuse(3, "over budget", *begin, change=("rho = 10.0", "rho = 0.001"))
     assert not (tmp_path / "budget.db").exists()
     assert fitplug(*("series", *begin)).code == 0
-    refuse(2, "is the next one", "add", spec, 2)
+    refuse(2, "the next period is", "add", spec, 2)
     refuse(2, "has other queries", "add", spec, 1, change=("std = 4.0", "std = 5.0"))
     add_month(tmp_path, 1, 10)
     assert fitplug("series", "add", spec, 1).code == 0

@@ -223,11 +223,11 @@ def test_what_are_no_weights(weights: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "error", "says"),
     [
-        ({"weights": "people"}, DataError, "there is no column 'people'"),
+        ({"weights": "people"}, DataError, "unknown column 'people'"),
         ({"weights": [1, 2, 3]}, DataError, "different lengths"),
         ({"weights": "sex"}, DomainError, "is also an attribute of the queries"),
         ({"weights": "pop", "where": {"pop": 1}}, DomainError, "where cannot use 'pop'"),
-        ({"where": {"levle": "040"}}, DataError, "there is no column 'levle'"),
+        ({"where": {"levle": "040"}}, DataError, "unknown column 'levle'"),
         (
             {"where": {"level": 40}},
             DataError,

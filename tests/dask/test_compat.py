@@ -134,7 +134,7 @@ def test_what_runs_in_the_background_of_a_worker_is_held_and_ends_with_it(
         assert not ended.is_set()
     assert ended.is_set()
     _compat.spawn_on_worker_loop(worker, stay)  # which does nothing, as the worker is closed
-    assert "in the background of a worker failed (ValueError)" in caplog.text
+    assert "background task of a worker failed (ValueError)" in caplog.text
     assert "a secret" not in caplog.text
     assert "never" not in caplog.text  # awaited, or retrieved
 

@@ -287,12 +287,12 @@ def test_what_was_kept_of_a_person_is_a_unit(unit: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "error", "says"),
     [
-        ({"unit": fp.AddRemove(3)}, BudgetError, "Name the column that identifies persons"),
-        ({"person": "id"}, BudgetError, "does not say how many rows of a person to count"),
+        ({"unit": fp.AddRemove(3)}, BudgetError, "Name their column"),
+        ({"person": "id"}, BudgetError, "nothing limits their rows"),
         (
             {"unit": fp.ReplaceOne(("month",)), "person": "id"},
             BudgetError,
-            "which row of a person is kept depends on all values of the rows; count without person",
+            "which rows of a person are counted depends on all values of the rows",
         ),
         (
             {"unit": fp.AddRemove(3, once_per="site"), "person": "id"},
@@ -404,7 +404,7 @@ def test_totals_within_do_not_depend_on_the_row_that_a_person_keeps(tmp_path: Pa
         with pytest.raises(TablesError, match="Count again without person"):
             fp.release(plan, first)
     assert moved
-    with pytest.raises(BudgetError, match="count without person"):
+    with pytest.raises(BudgetError, match="Count without person"):
         fpd.count(fp.Source(before, person="id"), plan)
     assert fp.release(plan, fpd.count(before, plan)).public_totals is not None
 

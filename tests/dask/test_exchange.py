@@ -400,7 +400,7 @@ def test_a_full_disk_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(SpillFile, "_write_at", fail)
     exchange = Exchange(split, 3, 3, memory=10)
-    with pytest.raises(FitplugError, match="disk for temporary files cannot hold them"):
+    with pytest.raises(FitplugError, match="disk for temporary files is too small"):
         run_exchange(exchange, gather, range(9), client=None)
 
 
@@ -411,7 +411,7 @@ def test_without_the_package_nothing_confidential_is_written(
         raise encryption.EncryptionMissingError
 
     monkeypatch.setattr(encryption, "_load_cipher", lack)
-    with pytest.raises(FitplugError, match=r"not written to a disk without.*fitplug\[dask\]"):
+    with pytest.raises(FitplugError, match=r"only with encryption.*fitplug\[dask\]"):
         run_exchange(Exchange(split, 3, 3, memory=10), gather, range(9), client=None)
     exchange = Exchange(split, 3, 3, memory=10, confidential=False)
     assert run_exchange(exchange, gather, range(9), client=None) == expect(9, 3)

@@ -257,7 +257,7 @@ def test_a_damaged_name_in_a_schema_is_no_traceback(tmp_path: Path) -> None:
 
 def test_schemas_of_arrow_files_are_checked(tmp_path: Path) -> None:
     pf.write_feather(pa.table({"sex": [1]}), tmp_path / "a.feather")
-    assert "holds int64, but the domain expects strings" in fails(tmp_path)
+    assert "has the type int64, but the domain expects strings" in fails(tmp_path)
     assert "no column 'age'. Known: 'sex'" in fails(tmp_path, table="age")
 
 

@@ -107,7 +107,7 @@ def test_each_version_of_a_delta_table(delta: Path) -> None:
         assert_counts(fp.DeltaTable(delta, version), table.to_pyarrow_table())
         assert_counts(table, table.to_pyarrow_table())
     refuses(fp.DeltaTable(delta, 6), "has no version 6.*the latest version is 5")
-    refuses(fp.DeltaTable(delta.parent), "is no Delta table")
+    refuses(fp.DeltaTable(delta.parent), "is not a Delta table")
 
 
 def test_a_delta_table_from_its_checkpoint(delta: Path) -> None:
@@ -163,9 +163,9 @@ def test_a_deletion_vector_that_is_gone_or_damaged(tmp_path: Path) -> None:
     (vector,) = tmp_path.glob("ab/*.bin")
     content = vector.read_bytes()
     vector.write_bytes(content.replace(b"\x02\x00", b"\x03\x00"))
-    refuses(fp.DeltaTable(tmp_path), "a file of deleted rows is damaged or gone")
+    refuses(fp.DeltaTable(tmp_path), "a deletion file is damaged or missing")
     vector.unlink()
-    refuses(fp.DeltaTable(tmp_path), "a file of deleted rows is damaged or gone")
+    refuses(fp.DeltaTable(tmp_path), "a deletion file is damaged or missing")
 
 
 @pytest.mark.parametrize("mode", ["name", "id"])
@@ -226,7 +226,7 @@ def test_renamed_columns_of_delta(tmp_path: Path, mode: str) -> None:
 
 def test_a_file_of_another_size_than_the_log_says(delta: Path) -> None:
     pq.write_table(draw(7, 5), delta / lakes.list_added(delta)[-1]["path"])
-    refuses(fp.DeltaTable(delta), "does not have the size that its table says")
+    refuses(fp.DeltaTable(delta), "does not have the size that its table gives")
 
 
 def test_values_of_partitions_are_read_as_the_log_spells_them(tmp_path: Path) -> None:
@@ -283,7 +283,7 @@ def test_a_missing_library_is_one_sentence(
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
     source = fp.DeltaTable(delta) if package == "deltalake" else fp.IcebergTable("m.json")
-    refuses(source, rf'{package}, which is missing; install it: pip install "fitplug\[')
+    refuses(source, rf'{package}, which is not installed. Install it with: pip install "fitplug\[')
 
 
 # Iceberg
@@ -316,7 +316,7 @@ def test_an_iceberg_table_and_its_snapshots(iceberg: Any) -> None:
     assert_counts(fp.IcebergTable(locate(iceberg), first), before)
     refuses(fp.IcebergTable(locate(iceberg), 5), "has no snapshot 5")
     folder = Path(locate(iceberg)).parents[1]
-    refuses(fp.IcebergTable(folder), "does not say which version")
+    refuses(fp.IcebergTable(folder), "current version of the Iceberg table")
     (folder / "metadata" / "version-hint.text").write_text(Path(locate(iceberg)).name)
     assert_counts(fp.IcebergTable(folder), iceberg.scan().to_arrow())
 
@@ -438,7 +438,7 @@ def test_scans_of_iceberg(iceberg: Any) -> None:
     assert_counts(scan, scan.to_arrow())
     assert_counts(iceberg.scan(snapshot_id=first), before)
     refuses(scan, "has no column 'id'", (fp.Domain({"id": [1]}), [("id",)]))
-    refuses(iceberg.scan("age = 5"), "has a filter or a limit; leave it out, and give where=")
+    refuses(iceberg.scan("age = 5"), "has a filter or a limit")
     refuses(iceberg.scan(limit=5), "has a filter or a limit")
 
 
@@ -475,7 +475,7 @@ def test_the_folder_of_a_lake_is_refused(delta: Path, iceberg: Any, tmp_path: Pa
     for root, says in (
         (delta, "is a Delta table.*fp.DeltaTable"),
         (data, "is an Iceberg table.*fp.IcebergTable"),
-        (hudi.parent, "is a Hudi table.*Hudi is not supported"),
+        (hudi.parent, "is a Hudi table.*does not support Hudi"),
     ):
         inside = next(root.rglob("*.parquet"))
         for source in (root, inside, inside.parent, f"{root}/*", f"{root}/**/*.parquet"):

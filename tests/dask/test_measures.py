@@ -282,7 +282,7 @@ def test_folders_and_columns_that_files_lack_give_values(tmp_path: Path) -> None
 
 def test_booleans_are_no_numbers(tmp_path: Path) -> None:
     pq.write_table(pa.table({"pay": [True, None]}), tmp_path / "a.parquet")
-    with pytest.raises(DataError, match="holds bool, but the domain expects numbers"):
+    with pytest.raises(DataError, match="has the type bool, but the domain expects numbers"):
         fpd.count(tmp_path, (DOMAIN, [("pay",)]))
 
 
@@ -355,7 +355,7 @@ def test_a_person_adds_at_most_so_many_records_whatever_they_measure(
 def test_units_of_distinct_cells_are_refused(people: dict[str, pa.Array]) -> None:
     wanted = (DOMAIN, [("sex", "pay")])
     for unit, said in [
-        (fp.AddRemove(records=2, distinct=True), "no two are in distinct cells"),
+        (fp.AddRemove(records=2, distinct=True), "distinct=True does not work"),
         (fp.AddRemove(records=2, once_per="pay"), "is a measure"),
     ]:
         with pytest.raises(DomainError, match=said):

@@ -246,7 +246,7 @@ def test_partitions_are_computed_on_a_cluster(
 
 def test_a_stream_stays_in_its_process(client: Client) -> None:
     for source in (draw(), pl.from_arrow(draw()), duckdb.from_arrow(draw())):
-        with pytest.raises(DataError, match="can be read by this process only"):
+        with pytest.raises(DataError, match="only this process can read"):
             fpd.count(source, WANTED, client=client)
 
 
@@ -303,7 +303,7 @@ def test_types_and_columns_of_frames_are_checked_when_they_are_computed() -> Non
     assert "two columns 'age'" in fails(dask.delayed(pd.concat([frame, texts[["age"]]], axis=1)))
     assert "is no frame" in fails(dask.delayed(5))
     person: Any = {"person": "own", "unit": fp.AddRemove(1)}
-    assert "persons are identified by" in fails(
+    assert "person identifiers must be" in fails(
         dask.delayed(frame.dropna()[["age", "own"]].astype({"own": bool})),
         (DOMAIN, [("age",)]),
         **person,

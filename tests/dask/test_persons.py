@@ -577,21 +577,25 @@ def test_records_are_sorted_by_bucket_in_both_ways() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "says"),
     [
-        ({"unit": fp.AddRemove(2)}, BudgetError, "Name the column that identifies persons"),
-        ({"person_key": KEY}, BudgetError, "Give a source with person"),
+        ({"unit": fp.AddRemove(2)}, BudgetError, "Name their column"),
+        ({"person_key": KEY}, BudgetError, "the source has no person"),
         ({"person": "id"}, BudgetError, "'id' does not say how many rows"),
         (
             {"person": "id", "unit": fp.AddRemove(1), "person_key": b"short"},
             TypeError,
             "16 secret bytes",
         ),
-        ({"person": "age", "unit": fp.AddRemove(1)}, DomainError, "cannot be counted too"),
+        ({"person": "age", "unit": fp.AddRemove(1)}, DomainError, "cannot be counted as well"),
         (
             {"person": "idd", "unit": fp.AddRemove(1)},
             DataError,
             "no column 'idd'. Did you mean 'id'",
         ),
-        ({"person": "weight", "unit": fp.AddRemove(1)}, DataError, "holds double, but persons"),
+        (
+            {"person": "weight", "unit": fp.AddRemove(1)},
+            DataError,
+            "has the type double, but person",
+        ),
     ],
 )
 def test_what_is_refused(tmp_path: Path, options: Any, error: Any, says: str) -> None:

@@ -133,12 +133,21 @@ def published(found: Restored, name: str = "part-00000.npy") -> Path:
 
 FAULTS: dict[str, tuple[Callable[[Restored], object], str]] = {
     "damaged": (lambda f: flip(published(f)), "damaged, was edited"),
-    "without answers": (lambda f: published(f).unlink(), "is missing; put the folder back"),
-    "of other counts": (lambda f: rewrite_seal(published(f), f), "newest copy back.*not those"),
-    "counts gone": (lambda f: (f.hidden / "counts-00001").unlink(), "newest copy back.*missing"),
-    "counts damaged": (lambda f: flip(f.hidden / "counts-00001"), "newest copy back.*damaged"),
-    "all counts gone": (lambda f: shutil.rmtree(f.hidden), "newest copy back.*missing"),
-    "key gone": (move_key, "newest copy back.*is not in"),
+    "without answers": (lambda f: published(f).unlink(), "is missing. Restore the folder"),
+    "of other counts": (
+        lambda f: rewrite_seal(published(f), f),
+        "Restore the newest copy.*are not the counts",
+    ),
+    "counts gone": (
+        lambda f: (f.hidden / "counts-00001").unlink(),
+        "Restore the newest copy.*missing",
+    ),
+    "counts damaged": (
+        lambda f: flip(f.hidden / "counts-00001"),
+        "Restore the newest copy.*damaged",
+    ),
+    "all counts gone": (lambda f: shutil.rmtree(f.hidden), "Restore the newest copy.*missing"),
+    "key gone": (move_key, "Restore the newest copy.*is missing from"),
     "staged, damaged": (lambda f: flip(stage_only(f)), "may hold answers that were drawn"),
     "staged, of other counts": (
         lambda f: rewrite_seal(stage_only(f), f),
@@ -183,7 +192,7 @@ def test_a_series_that_is_over_is_read_and_not_drawn_again(
     found = Restored(tmp_path, 2 if closed else T, closed=closed)
     draws.clear()
     for act in (lambda s: s.read(), lambda s: s.release(1, OTHERS), lambda s: s.release(3, OTHERS)):
-        with pytest.raises(FitplugError, match="put its newest copy back"):
+        with pytest.raises(FitplugError, match="Restore the newest copy"):
             act(found.open())
     assert draws == []
     assert len(fp.Ledger(found.path).entries()) == 1
@@ -198,12 +207,12 @@ def test_without_the_charge_nothing_is_opened_or_begun(tmp_path: Path, draws: li
     with pytest.raises(LedgerError, match="was not charged to the ledger"):
         fp.open_series(found.out, ledger=ledger)
     for key in ("pay", "other"):
-        with pytest.raises(LedgerError, match=r"charged as number 1 of .*; put back its newest"):
+        with pytest.raises(LedgerError, match=r"with the charge 1 of .* Restore the newest"):
             fp.begin_series(PLAN, found.out, ledger=ledger, key=key)
     ledger.charge(0.1, what="something else")  # which takes the number
     with pytest.raises(LedgerError, match="was not charged to the ledger"):
         fp.open_series(found.out, ledger=ledger)
-    with pytest.raises(LedgerError, match=r"charged as number 1 of .*; put back its newest"):
+    with pytest.raises(LedgerError, match=r"with the charge 1 of .* Restore the newest"):
         fp.begin_series(PLAN, found.out, ledger=ledger, key="pay")
     assert (draws, len(ledger.entries())) == ([], 1)
 

@@ -97,7 +97,7 @@ def test_a_series_from_its_first_period_to_its_last(tmp_path, ledger, series):
     # Anybody who has the folder can read it.
     public = fp.open_series(tmp_path / "pay")
     assert np.array_equal(public.read().answers, released.answers)
-    with pytest.raises(InputError, match="opened to be read"):
+    with pytest.raises(InputError, match="opened for reading only"):
         public.close()
 
 
@@ -396,7 +396,7 @@ def test_damage_and_edits_are_refused(tmp_path, ledger, series):
     refuse(pay / "series.json", edit, "edited", reopen)
     refuse(pay / "series.json", forge, "edited", reopen)
     refuse(pay / "series.json", lambda path: path.write_text("[]"), "edited", reopen)
-    refuse(pay / "series.json", lambda path: path.unlink(), "no folder of a series", reopen)
+    refuse(pay / "series.json", lambda path: path.unlink(), "not the folder of a series", reopen)
     refuse(pay / "plan.npz", other.save, "another plan", reopen)
     refuse(pay / "plan.npz", lambda path: path.unlink(), "plan.npz is missing", reopen)
     refuse(answers, flip, "damaged, was edited", reopen)
@@ -419,7 +419,7 @@ def test_damage_and_edits_are_refused(tmp_path, ledger, series):
         (secret, lambda path: path.write_text(other_secret), "missing or damaged"),
         (secret, lambda path: path.write_bytes(b"short"), "damaged"),
         (secret, flip, "damaged"),
-        (secret, lambda path: path.unlink(), f"is not in {secret}; put the file back"),
+        (secret, lambda path: path.unlink(), f"is not in {secret}Restore the file"),
     ):
         refuse(path, damage, says, lambda: series.release(2, TABLES))
         second.unlink(missing_ok=True)
@@ -439,9 +439,9 @@ def test_other_ledgers_keys_and_plans_are_refused(tmp_path, ledger, series):
         fp.open_series(tmp_path / "pay", ledger=other)
     with pytest.raises(KeyTaken, match="is a series in"):
         fp.begin_series(PLAN, tmp_path / "elsewhere", ledger=ledger, key="pay")
-    with pytest.raises(KeyTaken, match="is not the charge of this series"):
+    with pytest.raises(KeyTaken, match="does not belong to this series"):
         fp.begin_series(PLAN, tmp_path / "pay", ledger=ledger, key="pay", confidence=0.9)
-    with pytest.raises(InputError, match="holds files already"):
+    with pytest.raises(InputError, match="already holds files"):
         fp.begin_series(
             fp.design(WORKLOAD, periods="MONTH", rho=0.1), tmp_path / "pay", ledger=ledger, key="b"
         )
@@ -451,13 +451,13 @@ def test_other_ledgers_keys_and_plans_are_refused(tmp_path, ledger, series):
         fp.begin_series(PLAN, tmp_path / "b", ledger=ledger, key="b", periods="REGION")
     second = fp.begin_series(PLAN, tmp_path / "second", ledger=ledger, key="second")
     for place in ("pay", "second"):  # each folder has its own series, of the same plan
-        with pytest.raises(InputError, match="holds files already"):
+        with pytest.raises(InputError, match="already holds files"):
             fp.begin_series(PLAN, tmp_path / place, ledger=ledger, key="third")
     with pytest.raises(InputError, match="holds another series"):
         fp.begin_series(PLAN, tmp_path / "second", ledger=ledger, key="pay")
     (tmp_path / "planned").mkdir()
     fp.design(WORKLOAD, periods="MONTH", rho=0.1).save(tmp_path / "planned" / "plan.npz")
-    with pytest.raises(InputError, match="holds another plan already"):
+    with pytest.raises(InputError, match="already holds another plan"):
         fp.begin_series(PLAN, tmp_path / "planned", ledger=ledger, key="b")
     assert second.read().drawn == 0
     with pytest.raises(InputError, match="on a file system"):
@@ -517,7 +517,7 @@ def test_the_charge_of_a_series_pays_for_no_other_release(tmp_path, ledger, seri
 
 def test_a_release_that_was_begun_is_no_series(tmp_path, ledger):
     fp.release(PLAN, TABLES, tmp_path / "pay", ledger=ledger, key="pay")
-    with pytest.raises(KeyTaken, match="is not the charge of this series"):
+    with pytest.raises(KeyTaken, match="does not belong to this series"):
         fp.begin_series(PLAN, tmp_path / "pay", ledger=ledger, key="pay")
 
 

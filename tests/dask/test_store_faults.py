@@ -179,9 +179,9 @@ def test_a_server_that_takes_requests_and_never_answers(
     begun = time.monotonic()
     with dask.config.set({"fitplug.timeout": "1s"}):
         assert fails(urls[0]) == (
-            f"{urls[0]} cannot be found now: its store failed to answer or refused the request; "
-            "check the URL (its host or bucket) and storage_options (such as the region), or try "
-            "again later"
+            f"{urls[0]}: the store did not answer or refused the request. "
+            "Check the URL (its host or bucket) and storage_options (such as the region), or try "
+            "again later."
         )
     assert time.monotonic() - begun < 3
     assert server.tell()["HEAD"] == 4
@@ -203,8 +203,8 @@ def test_what_fails_forever_is_not_damage(
 
     told = fails(server.url + name, progress=break_off)
     assert told == (
-        f"{server.url}{name} cannot be read now: its store failed to answer or broke off, again "
-        "and again; nothing is known to be wrong with the file, so count again later"
+        f"{server.url}{name} cannot be read now: its store repeatedly failed to answer. "
+        "The file itself may be fine. Count again later."
     )
     assert server.tell()["GET"] <= 100
 
@@ -228,11 +228,11 @@ def test_google_and_azure_are_asked_as_s3_is(
     assert server.tell()["HEAD"] == FILES
     server.behave(swap=5, checks_etag=False)
     assert fails(urls, storage_options=reached) == (
-        f"{urls[3]} changed while it was counted; count again when nothing writes to it"
+        f"{urls[3]} changed during the count. Count again when nothing writes to it."
     )
     server.behave(password=PASSWORD)
     assert fails(urls, storage_options=reached) == (
-        f"{urls[0]} may not be read; check the credentials in storage_options"
+        f"{urls[0]} cannot be accessed. Check the credentials in storage_options."
     )
     server.behave()
 
@@ -250,7 +250,7 @@ def test_bytes_that_arrive_and_are_wrong_are_damage(server: StoreServer, name: s
 
     told = fails(server.url + name, progress=flip)
     assert told.startswith(server.url + name)
-    assert "the file is damaged, write it again" in told
+    assert "so the file is damaged. Write it again" in told
 
 
 @pytest.mark.parametrize("etag", ["strong", "weak"])
@@ -261,9 +261,7 @@ def test_a_file_that_changes_meanwhile(
 ) -> None:
     server.behave(etag=etag, checks_etag=checks_etag, swap=swap)
     told = fails(urls)
-    assert told == (
-        f"{urls[3]} changed while it was counted; count again when nothing writes to it"
-    )
+    assert told == (f"{urls[3]} changed during the count. Count again when nothing writes to it.")
 
 
 # Access
@@ -278,7 +276,7 @@ def test_credentials_have_words_of_their_own(
     np.testing.assert_array_equal(
         fpd.count(fp.Source(urls, storage_options=options), WANTED)[JOINT], exact
     )
-    words = "may not be read; check the credentials in storage_options"
+    words = "cannot be accessed. Check the credentials in storage_options"
     wrong = {"headers": {"Authorization": PASSWORD + "x"}}
     assert fails(urls, storage_options=wrong) == f"{urls[0]} {words}"
     assert fails(urls) == f"{urls[0]} {words}"
@@ -295,7 +293,7 @@ def test_credentials_have_words_of_their_own(
 def test_a_server_of_whole_files_only(server: StoreServer, urls: list[str]) -> None:
     server.behave(ranges=False)
     assert fails(urls).startswith(
-        f"{urls[0]} cannot be read in parts: its server sends whole files only"
+        f"{urls[0]} cannot be read in parts, because its server sends whole files only"
     )
 
 
@@ -303,17 +301,17 @@ def test_folders_and_globs_are_not_listed_over_http(server: StoreServer) -> None
     server.behave()
     for source in ("people/", "people/*.parquet"):
         assert fails(server.url + source) == (
-            f"{server.url}{source} cannot be listed over HTTP; name each file by its URL"
+            f"{server.url}{source} cannot be listed over HTTP. Name each file by its URL."
         )
 
 
 def test_a_file_that_is_gone(server: StoreServer, urls: list[str]) -> None:
     missing = server.url + "people/none.parquet"
-    assert fails(missing) == f"{missing}: there is no such file or folder; check the URL"
+    assert fails(missing) == f"{missing}: the file or folder does not exist. Check the URL."
     path = server.folder / "gone.parquet"
     pq.write_table(people(1), path)
     url = server.url + path.name
-    assert "is gone since counting began" in fails(
+    assert "disappeared during the count" in fails(
         url, progress=lambda done, _: None if done else path.unlink()
     )
 

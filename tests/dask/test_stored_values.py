@@ -152,7 +152,7 @@ def test_a_zone_is_needed_and_exists(tmp_path: Path) -> None:
         pa.table({"day": pa.array([0], pa.timestamp("s", "UTC"))}), tmp_path / "a.parquet"
     )
     wanted = (fp.Domain({"day": fp.Dates("1970-01-01", "1970-12-31")}), [("day",)])
-    with pytest.raises(DataError, match="depends on where one is; say where by zone="):
+    with pytest.raises(DataError, match="depends on the zone, so give one"):
         fpd.count(tmp_path, wanted)
     with pytest.raises(DomainError, match="not a time zone"):
         fpd.count(fp.Source(tmp_path, zone="Europe/Nowhere"), wanted)
@@ -213,7 +213,7 @@ def test_a_missing_column_has_the_value_that_is_given(two_files: Path) -> None:
         ({"age": 10}, "the domain does not have"),
         ({"age": "9"}, "the domain does not have"),
         ({"agee": 9}, "which is not counted. Did you mean 'age'"),
-        ({"id": "a"}, "all be one person's"),
+        ({"id": "a"}, "belong to one person"),
     ],
 )
 def test_what_stands_for_a_missing_column_is_checked(
@@ -268,7 +268,7 @@ def test_persons_may_be_decimals(tmp_path: Path) -> None:
             again = fpd.count(fp.Source(folder, person="id"), wanted, unit=fp.AddRemove(1))
             assert again[("sex",)].tolist() == [2, 0]
         else:
-            with pytest.raises(DataError, match="store persons in one type"):
+            with pytest.raises(DataError, match="Store person identifiers as one type"):
                 fpd.count(fp.Source(folder, person="id"), wanted, unit=fp.AddRemove(1))
 
 

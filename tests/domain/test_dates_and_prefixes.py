@@ -352,7 +352,7 @@ def test_a_long_range_of_days(tmp_path: Path) -> None:
 )
 def test_columns_that_hold_no_dates(tmp_path: Path, column: Any) -> None:
     pq.write_table(pa.table({"died": column}), tmp_path / "a.parquet")
-    with pytest.raises(fp.DataError, match=r"'died' holds .*, but the domain expects dates"):
+    with pytest.raises(fp.DataError, match=r"'died' has the type .*, but the domain expects dates"):
         fpd.count(tmp_path, (DOMAIN, [("died",)]))
 
 

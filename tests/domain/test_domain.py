@@ -185,7 +185,7 @@ class TestTables:
     def test_a_missing_table_is_named(self):
         tables = fp.Tables(PEOPLE, {("sex",): [1, 2]})
         with pytest.raises(
-            fp.TablesError, match=r"needs the table \('age',\), but there are only \('sex',\)"
+            fp.TablesError, match=r"needs the table \('age',\), but the counts have only \('sex',\)"
         ):
             tables.marginal(("age",))
 

@@ -316,7 +316,7 @@ def test_parquet(tmp_path, hierarchy, column, use_dictionary):
 def test_a_column_of_another_type_is_refused(tmp_path):
     path = tmp_path / "people.parquet"
     pq.write_table(pa.table({"geo": [1, 2]}), path)
-    with pytest.raises(fp.DataError, match="holds int64, but the domain expects strings"):
+    with pytest.raises(fp.DataError, match="has the type int64, but the domain expects strings"):
         fpd.count(path, (DOMAIN, [("geo",)]))
 
 

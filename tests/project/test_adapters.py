@@ -142,5 +142,5 @@ def test_a_refused_release_in_memory_reads_no_row(tmp_path: Path) -> None:
 def test_frames_in_memory_are_counted_by_from_records() -> None:
     domain = fp.Domain({"sex": ["1", "2"]})
     plan = fp.design(fp.Workload(domain, [fp.marginal("sex", std=5.0)]))
-    with pytest.raises(fp.DataError, match=r"records in memory by fitplug\.Tables\.from_records"):
+    with pytest.raises(fp.DataError, match=r"rows in memory with fitplug\.Tables\.from_records"):
         fp.release(plan, {"sex": ["1", "2"]})

@@ -166,7 +166,7 @@ class TestIdentifiers:
         assert self.count(tmp_path) == 5
         texts = pa.array([str(i) for i in self.IDS])
         pq.write_table(pa.table({"id": texts, "s": ["1"] * 5}), tmp_path / "b.parquet")
-        with pytest.raises(DataError, match="store persons in one type"):
+        with pytest.raises(DataError, match="Store person identifiers as one type"):
             self.count(tmp_path)
 
     def test_uuids(self, tmp_path: Path) -> None:

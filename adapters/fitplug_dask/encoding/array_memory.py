@@ -144,7 +144,7 @@ def _view(
 
 def _refuse(arrow_type: Any) -> NoReturn:
     raise CheckError(
-        f"PyArrow {pa.__version__} holds an array of {arrow_type} in memory in another way than "
-        "fitplug reads it, so nothing was counted; install another version of PyArrow, or store "
-        "the column in another type"
+        f"PyArrow {pa.__version__} stores arrays of {arrow_type} in memory in a way that "
+        "fitplug cannot read. Nothing was counted. Install another version of PyArrow, or "
+        "store the column as another type."
     )

@@ -82,7 +82,7 @@ def explain_person_mismatch(arrow_type: Any, *, floats: bool = False) -> str | N
     """
     if classify_person_type(arrow_type) or (floats and pt.is_floating(arrow_type)):
         return None
-    return f"holds {arrow_type}, but persons are identified by strings or integers"
+    return f"has the type {arrow_type}, but person identifiers must be strings or integers"
 
 
 def _classify_decimal_persons(arrow_type: Any) -> str | None:
@@ -120,14 +120,14 @@ def explain_value_mismatch(
     """
     if classify_type(arrow_type) in _ACCEPTED[value_type]:
         return None
-    why = f"holds {arrow_type}, but {says} {TYPE_NAMES[value_type]}"
+    why = f"has the type {arrow_type}, but {says} {TYPE_NAMES[value_type]}"
     if value_type is not datetime.date or not is_zoned(arrow_type):
         return why
     if zone is not None:
         return None
     return (
-        f"{why}, and the day of a time with a zone depends on where one is; say where by zone= "
-        '(for instance zone="Europe/Berlin")'
+        f"{why}; the date of a time with a time zone depends on the zone, so give one, such as "
+        'zone="Europe/Berlin"'
     )
 
 
@@ -139,7 +139,7 @@ def explain_weight_mismatch(arrow_type: Any) -> str | None:
     """
     if holds_integers_only(arrow_type):
         return None
-    return f"holds {arrow_type}, but weights are {TYPE_NAMES[int]}"
+    return f"has the type {arrow_type}, but weights are {TYPE_NAMES[int]}"
 
 
 def holds_integers_only(arrow_type: Any) -> bool:

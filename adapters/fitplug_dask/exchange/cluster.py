@@ -100,8 +100,8 @@ class ClusterExchange:
             self._stays.clear()
             self._shared_plan = None
         raise FitplugError(
-            f"workers were lost {_MOST_PASSES} times while rows were exchanged; see why they end, "
-            "such as a lack of memory"
+            f"workers were lost {_MOST_PASSES} times during the exchange of rows. Check why "
+            "they end; a common cause is too little memory."
         )
 
     def _split_inputs(self) -> None:

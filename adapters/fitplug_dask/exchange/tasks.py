@@ -19,14 +19,14 @@ Fetch: TypeAlias = Callable[[int], "Mapping[int, memoryview] | Missing"]
 """Returns the packed pieces of an output by the number of their input."""
 
 _NO_ENCRYPTION = Fault(
-    "confidential rows exceed the memory that they may take, and they are not written to a disk "
-    'without encryption; install it with: pip install "fitplug[dask]", or give the workers more '
-    "memory",
+    "confidential rows exceed the memory allowed for them, and fitplug writes them to disk "
+    'only with encryption. Install it with: pip install "fitplug[dask]", or give the workers '
+    "more memory.",
     of_data=False,
 )
 _NO_DISK = Fault(
-    "rows exceed the memory that they may take, and the disk for temporary files cannot hold them; "
-    "make room there, or give the workers more memory or their temporary directory another disk",
+    "rows exceed the memory allowed for them, and the disk for temporary files is too small. "
+    "Free some space, or give the workers more memory or a temporary directory on another disk.",
     of_data=False,
 )
 
@@ -125,7 +125,7 @@ def gather_outputs(plan: ExchangePlan, outputs: Sequence[int], fetch: Fetch) -> 
     except MemoryError:
         return OUT_OF_MEMORY
     except OSError:
-        return Fault("temporary files of an exchange cannot be read; check the disk", of_data=False)
+        return Fault("cannot read temporary files of the exchange. Check the disk.", of_data=False)
     except Exception as error:
         return describe_failure(error)
 
@@ -134,7 +134,7 @@ def describe_failure(error: Exception) -> Fault:
     """Return a Fault that names the type of an error and quotes nothing of it, unless it may."""
     if isinstance(error, CheckError):
         return Fault(str(error), of_data=False)
-    return Fault(f"an exchange of rows failed ({type(error).__name__})", of_data=False)
+    return Fault(f"the exchange of rows failed ({type(error).__name__})", of_data=False)
 
 
 def group_outputs(outputs: int, groups: int) -> list[range]:

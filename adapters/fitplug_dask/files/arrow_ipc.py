@@ -51,7 +51,7 @@ def _read_stream_header(source: Any, size: int) -> Header:
     """Return the header of a stream, whose end is checked."""
     source.seek(size - len(END_OF_STREAM))
     if source.read() != END_OF_STREAM:
-        raise DamagedFileError("has no end-of-stream mark, so it may be truncated; write it again")
+        raise DamagedFileError("has no end-of-stream mark, so it may be truncated. Write it again.")
     source.seek(0)
     schema = pa.ipc.open_stream(source).schema
     return Header(schema, (guess_rows(size),), False, None)
@@ -90,7 +90,7 @@ def _read_stream(source: Any, file: CheckedFile, rows: int) -> Batches:
     for batch in pa.ipc.open_stream(source):
         yield from validate_batch(batch, file, rows)
     if source.tell() != file.size:
-        raise ValueError("bytes follow the end of the stream")
+        raise ValueError("there are bytes after the end of the stream")
 
 
 def validate_batch(batch: Any, file: CheckedFile, rows: int) -> Batches:

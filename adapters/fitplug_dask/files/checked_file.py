@@ -199,7 +199,7 @@ class Adaptation:
         if self.unchecked:
             why = explain_value_mismatch(value_type, column.type, "the count expects", self.zone)
             if name == self.weight and not (why or holds_integers_only(column.type)):
-                why = f"holds {column.type}, but weights are integers"
+                why = f"has the type {column.type}, but weights are integers"
             if why:
                 raise DamagedFileError(f"cannot be counted: column {name!r} {why}")
         return convert_values(column, value_type, self.zone)
@@ -212,7 +212,7 @@ class Adaptation:
             return spell_persons(column)
         read = convert_persons(convert_values(column, int))
         if why or classify_person_type(read.type) not in (kind, "null"):
-            why = why or f"holds {column.type}, but the table says that it holds {kind}"
+            why = why or f"has the type {column.type}, but the table declares {kind}"
             raise DamagedFileError(f"cannot be counted: column {name!r} {why}")
         return read
 
@@ -220,7 +220,7 @@ class Adaptation:
         """Return what stands for a column that is not there."""
         if name not in self.missing:
             raise DamagedFileError(
-                f"has no column {name!r}; check the spelling, or say by missing= what stands for it"
+                f"has no column {name!r}. Check the spelling, or give its value with missing=."
             )
         return pa.repeat(pa.scalar(self.missing[name]), rows)
 

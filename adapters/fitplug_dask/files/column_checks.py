@@ -105,8 +105,8 @@ def check_file(
     size, stamp = state
     if file.entry is not None and file.entry.size not in (None, size):
         raise DataError(
-            f"{file.path} does not have the size that its table says; the file is damaged or was "
-            "replaced, check the table"
+            f"{file.path} does not have the size that its table gives, so it was damaged or "
+            "replaced. Check the table."
         )
     shape = (file.keys, file.format, header.schema, header.unchecked)
     columns = wanted.checks.get(shape) if file.entry is None else None
@@ -208,14 +208,16 @@ class _ColumnCheck:
         self._check_no_folder_key(name, "persons must be identified")
         stored = self._find_stored(name)
         if stored is None:
-            raise self._make_missing_error(name, "; persons must be identified in every file")
+            raise self._make_missing_error(
+                name, " Every file needs the column that identifies persons."
+            )
         self.stored[name] = stored
         if self._schema is None:
             self._persons[name] = ""
             return None
         arrow_type = self._schema.field(stored).type
         if why := explain_person_mismatch(arrow_type):
-            raise DataError(f"{self._file.path}: column {name!r} {why}; convert the column")
+            raise DataError(f"{self._file.path}: column {name!r} {why}. Convert the column.")
         person_type = classify_person_type(arrow_type)
         assert person_type is not None
         if self._header.unchecked:
@@ -270,8 +272,8 @@ class _ColumnCheck:
         arrow_type = self._schema.field(stored).type
         if why := explain_mismatch(attribute, arrow_type, wording.expects, self._rules.zone):
             raise DataError(
-                f"{self._file.path}: column {stored!r} {why}; convert the column or change "
-                f"{wording.change}"
+                f"{self._file.path}: column {stored!r} {why}. Convert the column or change "
+                f"{wording.change}."
             )
 
     def _find_folder_key(self, name: str) -> FolderKey | None:
@@ -279,7 +281,7 @@ class _ColumnCheck:
         keys = [key for key in self._file.keys if key.name == name]
         if len(keys) > 1:
             raise DataError(
-                f"{self._file.path}: the path has two folders that set {name!r}; keep one"
+                f"{self._file.path}: the path has two folders that set {name!r}. Keep one."
             )
         return keys[0] if keys else None
 
@@ -296,7 +298,7 @@ class _ColumnCheck:
         if self._file.entry is not None:
             stored = self._find_by_entry(name)
         if stored is not None and names.count(stored) > 1:
-            raise DataError(f"{self._file.path} has two columns {stored!r}; rename or drop one")
+            raise DataError(f"{self._file.path} has two columns {stored!r}. Rename or drop one.")
         return stored if stored in names else None
 
     def _find_by_entry(self, name: str) -> str | None:
@@ -310,8 +312,8 @@ class _ColumnCheck:
         column = entry.columns[name]
         if not column.names and lacks_numbers(self._schema):
             raise DataError(
-                f"{self._file.path} does not number its columns, and the table does not name "
-                "them by a name mapping; check the table"
+                f"{self._file.path} does not number its columns, and the table has no name "
+                "mapping for them. Check the table."
             )
         return find_stored_column(self._schema, column)
 
@@ -334,8 +336,8 @@ class _ColumnCheck:
         for key in self._file.keys:
             if key.name == name:
                 raise DataError(
-                    f"folder {key.folder}: {subject} by a column {name!r} of the "
-                    "files, not by their folders; store it as a column"
+                    f"folder {key.folder}: {subject} by a column {name!r} of the files, not by "
+                    "folder names. Store it as a column."
                 )
 
     def _make_missing_error(self, name: str, advice: str = "") -> DataError:
@@ -343,7 +345,7 @@ class _ColumnCheck:
         file = self._file
         if file.format in TEXT_FORMATS:
             return DataError(
-                f"{file.path} has no column {name!r} on its first line. "
+                f"{file.path} has no column {name!r} in its first line. "
                 f"{self._suggest_header_name(name)}"
             )
         names = list(file.entry.columns) if file.entry is not None else self._schema.names
@@ -367,7 +369,7 @@ class _ColumnCheck:
             suggested = suggest_nearest(name, names)
             if suggested.startswith("Did you mean"):
                 return suggested
-        return "Check the spelling, and that this line names all columns, separated by commas."
+        return "Check the spelling, and that the first line names all columns, separated by commas."
 
 
 def _encode_folder_key(key: FolderKey, attribute: Encoder, wording: _Wording) -> int:
@@ -376,8 +378,8 @@ def _encode_folder_key(key: FolderKey, attribute: Encoder, wording: _Wording) ->
     if code is None:
         raise DataError(
             f"folder {key.folder}: {wording.expects} {describe_values(attribute)} for "
-            f"{key.name!r}, which the folder's name does not spell; rename the folder or change "
-            f"{wording.change}"
+            f"{key.name!r}, but the folder name gives another value. Rename the folder or "
+            f"change {wording.change}."
         )
     return code
 
@@ -392,6 +394,6 @@ def check_person_types(files: Sequence[CheckedFile]) -> None:
             one, path = first.setdefault(name, (kind, file.display_path))
             if one != kind:
                 raise DataError(
-                    f"{file.display_path}: column {name!r} holds {kind}, but {one} in {path}; "
-                    "store persons in one type"
+                    f"{file.display_path}: column {name!r} holds {kind}, but {one} in {path}. "
+                    "Store person identifiers as one type."
                 )

@@ -47,7 +47,7 @@ def read_gzipped_csv_header(location: Location, state: State) -> Header:
 
 def _make_header(names: Sequence[str], state: State) -> Header:
     if not names:
-        raise DamagedFileError("has no line of column names; write one")
+        raise DamagedFileError("has no line of column names. Write one.")
     schema = pa.schema([pa.field(name, pa.binary()) for name in names])
     return Header(schema, (guess_rows(state[0]),), False, None)
 
@@ -149,7 +149,7 @@ def _drop_sentinel(reader: Any, sentinel: bytes) -> Batches:
             yield previous
         previous = batch
     if previous is None or previous.column(0)[-1].as_py() != sentinel:
-        raise ValueError("the file ends within a quote")
+        raise ValueError("the file ends inside a quote")
     yield previous.slice(0, previous.num_rows - 1)
 
 

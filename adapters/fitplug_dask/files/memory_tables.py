@@ -127,10 +127,10 @@ def convert_frame(
     elif package == "pandas" and hasattr(frame, "columns"):
         names = list(frame.columns)
     else:
-        raise DamagedFileError("is no frame of pandas, Polars or Arrow; compute one")
+        raise DamagedFileError("is not a pandas, Polars or Arrow frame. Return such a frame.")
     for name in columns:
         if names.count(name) > 1:
-            raise DamagedFileError(f"has two columns {name!r}; rename or drop one")
+            raise DamagedFileError(f"has two columns {name!r}. Rename or drop one.")
     known = [name for name in columns if name in names]
     if not known:
         return pa.table({"": pa.nulls(len(frame))})

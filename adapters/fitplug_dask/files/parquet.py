@@ -33,10 +33,14 @@ from fitplug_dask.files.checked_file import (
 )
 from fitplug_dask.sources import Format, Location, State, get_request_pool, open_stored_blocks
 
-ENCRYPTED_FAULT = "is encrypted, and fitplug takes no keys; store it decrypted"
-DAMAGED_FOOTER_FAULT = "has a damaged footer; write it again"
-_ENCRYPTED_COLUMNS_FAULT = "has encrypted columns, and fitplug takes no keys; store it decrypted"
-_SUMMARY_FAULT = "only sums up other files, which hold the rows; remove it, or count those files"
+ENCRYPTED_FAULT = "is encrypted, and fitplug cannot decrypt Parquet. Store it decrypted."
+DAMAGED_FOOTER_FAULT = "has a damaged footer. Write it again."
+_ENCRYPTED_COLUMNS_FAULT = (
+    "has encrypted columns, and fitplug cannot decrypt Parquet. Store it decrypted."
+)
+_SUMMARY_FAULT = (
+    "is only a summary of other files, which hold the rows. Remove it, or count those files."
+)
 
 _INT96_UNIT = "us"  # of old timestamps: nanoseconds would wrap beyond the year 2262
 _FOOTER_ENDS = 12  # bytes: the magic ones at both ends of a file, and the length of the footer
@@ -74,7 +78,7 @@ def read_parquet_header(location: Location, state: State) -> Header:
         footer, schema = parquet.metadata, parquet.schema_arrow
     rows = tuple(footer.row_group(group).num_rows for group in range(footer.num_row_groups))
     if min(rows, default=0) < 0 or not sum(rows) == footer.num_rows <= _MOST_ROWS:
-        raise ValueError("row groups that hold other rows than the file")
+        raise ValueError("the row groups hold another number of rows than the file")
     if sum(rows) and footer.num_columns and footer.serialized_size + _FOOTER_ENDS >= state[0]:
         raise DamagedFileError(_SUMMARY_FAULT)
     travels = content is not None and len(content) <= _LARGEST_FOOTER

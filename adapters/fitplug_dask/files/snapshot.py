@@ -56,7 +56,7 @@ from fitplug_dask.sources import (
     StoreError,
 )
 
-_GONE = "does not exist; check the path"
+_GONE = "does not exist. Check the path."
 
 _READERS = 32
 """Files of a store, or of a slow file system, that are read at once."""
@@ -110,14 +110,17 @@ def describe_damage(file: CheckedFile, row_group: int, what: str = "cannot be re
     """Return a sentence that names the file and the damaged row group, and says what to do."""
     if file.format in TEXT_FORMATS:
         return (
-            f"{file.display_path} cannot be read as CSV to its end: records must have as many "
-            "values as there are column names, and quotes must close; it may be truncated, write "
-            "it again"
+            f"{file.display_path} cannot be read as CSV to its end: each row needs one value "
+            "per column, and quotes must close. The file may be truncated. Write it again."
         )
     if file.format in LIBRARY_FORMATS:
-        return f"{file.display_path} {what}; see that what makes its rows works, and count again"
+        return (
+            f"{file.display_path} {what}. Check the code that produces its rows, and count again."
+        )
     name = "row group" if file.format is Format.PARQUET else "record batch"
-    return f"{file.display_path}: {name} {row_group} {what}; the file is damaged, write it again"
+    return (
+        f"{file.display_path}: {name} {row_group} {what}, so the file is damaged. Write it again."
+    )
 
 
 _READ_HEADER: dict[Format, Callable[[Location, State], Header]] = {
@@ -143,9 +146,9 @@ _OPEN: dict[Format, Callable[[CheckedFile], AbstractContextManager[ReadRowGroup]
 # The first and the last bytes of a file of each format, and what is wrong if both are there.
 _MAGIC = {
     Format.PARQUET: (b"PAR1", b"PAR1", DAMAGED_FOOTER_FAULT),
-    Format.ARROW: (b"ARRO", b"ROW1", "has a damaged footer or schema; write it again"),
-    Format.CSV: (b"", b"", "has no readable line of column names; write one"),
-    Format.CSV_GZ: (b"\x1f\x8b", b"", "is damaged or truncated; write it again"),
+    Format.ARROW: (b"ARRO", b"ROW1", "has a damaged footer or schema. Write it again."),
+    Format.CSV: (b"", b"", "has no readable line of column names. Write one."),
+    Format.CSV_GZ: (b"\x1f\x8b", b"", "is damaged or truncated. Write it again."),
 }
 
 _NAME_WITH_ARTICLE = {
@@ -159,7 +162,7 @@ _NAME_WITH_ARTICLE = {
 def _explain_unreadable(location: Location, file_format: Format, state: State) -> str:
     """Return why no header can be read, by the file's size and its first and last four bytes."""
     if file_format in LIBRARY_FORMATS:
-        return "cannot be read; see that what makes its rows works"
+        return "cannot be read. Check the code that produces its rows."
     try:
         with location.open(sequential=False, state=state) as file:
             head = file.read(4)
@@ -174,16 +177,16 @@ def _explain_unreadable(location: Location, file_format: Format, state: State) -
         return str(error)
     start, end, fault = _MAGIC[file_format]
     if not size:
-        return "is empty (0 bytes); write it again or remove it"
+        return "is empty (0 bytes). Write it again or remove it."
     if file_format is Format.PARQUET and b"PARE" in (head, tail):
         return ENCRYPTED_FAULT
     if file_format is Format.ARROW and head == b"FEA1":
-        return "is Feather version 1; write it again as version 2"
+        return "is Feather version 1. Write it again as version 2."
     if file_format is Format.ARROW and head == END_OF_STREAM[:4]:
         return fault
     if not head.startswith(start):
-        return f"is not {_NAME_WITH_ARTICLE[file_format]} file; convert it or remove it"
-    return "is truncated; write it again" if not tail.endswith(end) else fault
+        return f"is not {_NAME_WITH_ARTICLE[file_format]} file. Convert it or remove it."
+    return "is truncated. Write it again." if not tail.endswith(end) else fault
 
 
 def take_snapshot(
@@ -261,7 +264,7 @@ def read_source_header(source: SourceFile) -> tuple[State, Header]:
     except OSError as error:
         fault = f"cannot be read: {error.strerror}"
     except ImportError:
-        fault = "cannot be opened, as a package for its store is missing; install it"
+        fault = "cannot be opened, because a package for its store is not installed. Install it."
     if fault:
         raise DataError(f"{source.path} {fault}")
     header = read_header(location, source.format, state)

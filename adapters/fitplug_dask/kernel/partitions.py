@@ -192,11 +192,13 @@ def make_empty_counts(job: Job) -> PartialCounts:
     )
 
 
-_TOO_MANY_RECORDS = Fault("the rows stand for more than 2**53 records; integers would overflow")
+_TOO_MANY_RECORDS = Fault(
+    "the rows stand for more than 2**53 records, and integers would overflow. Count fewer rows."
+)
 
 _TOO_MANY_SHARES = Fault(
-    "the rows stand for more than 2**58 shares of records; integers would overflow, so give the "
-    "measures larger units, or ask for fewer of them together"
+    "the rows stand for more than 2**58 shares of records, and integers would overflow. Give "
+    "the measures larger units, or use fewer measures together."
 )
 
 

@@ -170,21 +170,19 @@ def _attempt_reading(file: CheckedFile, read: Callable[[], T]) -> T | Fault:
         return Fault(f"{file.display_path} {error}")
     except FileNotFoundError:
         return Fault(
-            f"{file.display_path} is gone since counting began, or a worker does not see it; "
-            "every worker must see the files under the same path"
+            f"{file.display_path} disappeared during the count, or a worker does not see it. "
+            "All workers must see the files under the same path."
         )
     except OSError as error:
         # Arrow has no number for damage, which it calls an error of input, too.
         if error.errno is None:
             return _make_damage_fault(file)
-        return Fault(
-            f"{file.display_path} cannot be read any more; check the disk or store it lies on"
-        )
+        return Fault(f"{file.display_path} cannot be read any more. Check its disk or store.")
     except ImportError as error:
         package = "a package" if error.name is None else f"the package {error.name}"
         return Fault(
-            f"{file.display_path} cannot be read where {package} is missing; install it on every "
-            "worker"
+            f"{file.display_path} cannot be read, because a worker lacks {package}. Install it "
+            "on every worker."
         )
     except Exception:
         return _make_damage_fault(file)
@@ -222,7 +220,7 @@ def _read_row_groups(joiner: _BatchJoiner, file_slice: FileSlice, ahead: ReadAhe
                     else:
                         joiner.consumer.take_identical_rows(adapted.num_rows, shared)
                 if file.exact and rows != file.rows[row_group]:
-                    what = "does not hold as many rows as the footer says"
+                    what = "does not hold the number of rows that the footer gives"
                     return Fault(describe_damage(file, row_group, what))
     except (
         MemoryError,
@@ -243,10 +241,10 @@ def _read_row_groups(joiner: _BatchJoiner, file_slice: FileSlice, ahead: ReadAhe
 
 
 def _make_damage_fault(file: CheckedFile) -> Fault:
-    return Fault(f"{file.display_path} cannot be opened; the file is damaged, write it again")
+    return Fault(f"{file.display_path} cannot be opened, so the file is damaged. Write it again.")
 
 
 def _make_change_fault(file: CheckedFile) -> Fault:
     return Fault(
-        f"{file.display_path} changed while it was counted; count again when nothing writes to it"
+        f"{file.display_path} changed during the count. Count again when nothing writes to it."
     )

@@ -68,7 +68,7 @@ class RowCollector:
 
     def take_identical_rows(self, rows: int, shared: Mapping[str, int]) -> None:
         """Refuse rows that no column distinguishes: the rows of persons have one."""
-        raise AssertionError("rows of persons have a column that identifies persons")
+        raise AssertionError("rows of persons need a column that identifies persons")
 
     def collect(self) -> Rows:
         """Return all rows that were taken and may be kept."""

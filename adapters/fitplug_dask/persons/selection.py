@@ -154,7 +154,7 @@ def check_rows(rows: Rows) -> None:
         CheckError: There are more or fewer hashes than rows.
     """
     if rows.tags.ndim != 2 or rows.words.ndim != 2 or rows.tags.shape != (len(rows.words), 2):
-        _refuse("rows and the hashes of their persons differ in number")
+        _refuse("the numbers of rows and of person hashes differ")
 
 
 def check_selection(
@@ -178,17 +178,17 @@ def check_selection(
     check_rows(rows)
     is_selected = np.zeros(len(rows.tags), dtype=bool)
     if len(selected) and (selected.min() < 0 or selected.max() >= len(is_selected)):
-        _refuse("a row was kept that there is not")
+        _refuse("it chose a row that does not exist")
     is_selected[selected] = True
     if np.count_nonzero(is_selected) != len(selected):
-        _refuse("a row was kept twice")
+        _refuse("it chose a row twice")
     tags = rows.tags.compress(is_selected, axis=0)  # several times as fast as an index
     if _repeats(tags[:, 0], [tags], limit):
-        _refuse("a person keeps more rows than the limit")
+        _refuse("it chose more rows of a person than the limit")
     if groups is not None:
         identities = groups.identify_groups(rows.words.compress(is_selected, axis=0))
         if _repeats(mix_words(tags[:, 0], identities), [tags, identities], 1):
-            _refuse("a person keeps more than one row of a group")
+            _refuse("it chose more than one row of a group")
 
 
 def _repeats(numbers: npt.NDArray[np.uint64], keys: Sequence[Words], limit: int) -> bool:
@@ -215,8 +215,8 @@ def _repeats(numbers: npt.NDArray[np.uint64], keys: Sequence[Words], limit: int)
 
 def _refuse(what: str) -> NoReturn:
     raise CheckError(
-        f"the selection of each person's rows fails its own check: {what}; nothing was counted; "
-        "install fitplug and NumPy again, and report this if it remains"
+        f"the choice of each person's rows failed a check: {what}. Nothing was counted. "
+        "Install fitplug and NumPy again, and report this as a bug if it happens again."
     )
 
 
@@ -264,7 +264,7 @@ class Selection:
             TypeError: The key is not at least 16 bytes.
         """
         if key is not None and (not isinstance(key, bytes) or len(key) < KEY_BYTES):
-            raise TypeError(f"person_key must be at least {KEY_BYTES} secret bytes")
+            raise TypeError(f"a person_key must have at least {KEY_BYTES} secret bytes")
         secret = hashlib.sha256(secrets.token_bytes(32) if key is None else key).digest()
         return cls(tuple(person), records, secret[:KEY_BYTES], secret[KEY_BYTES:], groups)
 
@@ -315,9 +315,9 @@ def choose_limit(unit: Unit | None) -> AddRemove | None:
         # The row that is kept may be at other values after another row of the person was replaced,
         # and a release has the numbers of kept rows at these values without noise.
         raise BudgetError(
-            f"counting by person does not keep the unit of privacy ({unit}), because which row of "
-            "a person is kept depends on all values of the rows; count without person, or design "
-            "the plan for fp.ReplaceOne()"
+            f"counting with person does not fit the unit of privacy ({unit}), because which "
+            "rows of a person are counted depends on all values of the rows. Count without "
+            "person, or design the plan for fp.ReplaceOne()."
         )
     return None if unit is None else unit.limit
 
@@ -338,8 +338,8 @@ def find_record_groups(limit: AddRemove, job: Job) -> RecordGroups | None:
     """
     if limit.distinct and job.measures:
         raise DomainError(
-            f"records with the measure {job.measures[0]} are divided over two cells, so that no "
-            "two are in distinct cells; give records alone, or once_per"
+            f"rows with the measure {job.measures[0]} are divided between two cells, so "
+            "distinct=True does not work. Use records only, or once_per."
         )
     if limit.distinct:
         return CellGroups()
@@ -347,12 +347,12 @@ def find_record_groups(limit: AddRemove, job: Job) -> RecordGroups | None:
         return None
     if limit.once_per not in job.attributes:
         raise DomainError(
-            f"the unit of privacy is {limit}, but no table counts {limit.once_per!r}: add a query "
-            f"on it, or let the unit be AddRemove(records={limit.records})"
+            f"the unit of privacy is {limit}, but no table counts {limit.once_per!r}. Add a "
+            f"query on it, or use AddRemove(records={limit.records})."
         )
     if limit.once_per in job.measures:
         raise DomainError(
-            f"once_per names {limit.once_per!r}, which is a measure; name an attribute that "
-            "divides records into cells"
+            f"once_per names {limit.once_per!r}, which is a measure. Name an attribute that "
+            "divides rows into cells."
         )
     return AttributeGroups(Packing(job).find_field(limit.once_per))

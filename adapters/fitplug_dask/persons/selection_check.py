@@ -61,12 +61,12 @@ def check_selection_once() -> None:
     except (CheckError, MemoryError):
         raise
     except Exception as error:
-        fault = f"it ends with {type(error).__name__}"
+        fault = f"it failed with {type(error).__name__}"
     if fault is not None:
         raise CheckError(
-            f"the limit on the rows of a person fails its test on this machine: {fault}, with "
-            f"PyArrow {pa.__version__} and NumPy {np.__version__}; nothing was counted; install "
-            "other versions of these, or fitplug again"
+            "the limit on rows per person failed a test on this machine, with PyArrow "
+            f"{pa.__version__} and NumPy {np.__version__}: {fault}. Nothing was counted. "
+            "Install other versions of these, or install fitplug again."
         )
 
 
@@ -79,7 +79,7 @@ def _find_fault() -> str | None:
             siphash128(_KEY, np.frombuffer(message, np.uint8).reshape(1, -1))[0].tolist(),
         ):
             if (low.to_bytes(8, "little") + high.to_bytes(8, "little")).hex() != expected:
-                return "SipHash gives other numbers than its authors'"
+                return "SipHash does not give the published test values"
     by_year = AttributeGroups(Packing(_JOB).find_field("year"))
     cases: list[tuple[int, RecordGroups | None]]
     cases = [(1, None), (2, None), (1, CellGroups()), (1, by_year)]
@@ -90,7 +90,7 @@ def _find_fault() -> str | None:
             expected_rows = _select_plainly(persons[_FIRST:], _CELLS[_FIRST:], parts, groups)
             for kind, column in arrays:
                 if _select(selection, column) != expected_rows:
-                    return f"persons stored as {kind} keep other rows than they should"
+                    return f"it chose wrong rows of persons stored as {kind}"
     return None
 
 

@@ -208,8 +208,8 @@ class CountStore:
 
     def _make_error(self, number: int, what: str) -> InputError:
         return InputError(
-            f"{self.place}: {what} {number} of the encrypted counts is missing or damaged; remove "
-            "this folder and run the same again, which counts again and charges nothing more"
+            f"{self.place}: {what} {number} of the encrypted counts is missing or damaged. "
+            "Remove this folder and run again; fitplug counts again and charges nothing more."
         )
 
 

@@ -212,8 +212,8 @@ def draw_answers(job: ReleaseJob, part: int, pieces: Mapping[int, IntArray]) -> 
 
 
 _CUT_OTHERWISE = Fault(
-    "the answers of this release were drawn, and cut into parts, by another version of fitplug; "
-    "finish it with that version, which charges nothing more",
+    "another version of fitplug drew the answers of this release. Finish it with that version; "
+    "nothing more will be charged.",
     of_data=False,
 )
 
@@ -373,8 +373,8 @@ def check_process(place: Place, run: str, noise_std: float) -> Fault | None:
             place.read(run)
         except FileNotFoundError:
             raise FitplugError(
-                f"a worker does not see {place}; nothing was charged; give an output that all "
-                "workers share, under the same path"
+                f"a worker cannot see {place}. Nothing was charged. Name an output folder that "
+                "all workers see under the same path."
             ) from None
 
     return report_faults(check, place)

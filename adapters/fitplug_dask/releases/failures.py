@@ -39,8 +39,8 @@ def report_faults(act: Callable[[], T], place: object) -> T | Fault:
             if error.errno not in _LASTING and pause is not None:
                 time.sleep(pause)
                 continue
-            why = (error.strerror or "it cannot be read or written").lower()
-            return Fault(f"{place}: {why}; {RETRY}", of_data=False)
+            why = (error.strerror or "cannot be read or written").lower()
+            return Fault(f"{place}: {why}. {RETRY}", of_data=False)
         except FitplugError as error:  # its message names nothing that is confidential
             return Fault(str(error), of_data=False)
         except ImportError as error:

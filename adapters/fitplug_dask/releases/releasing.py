@@ -112,7 +112,7 @@ class RowCounting:
         stored = None if seal is None else self.store.find_seals(self._describe(), seal)
         if stored is None or seal is None:
             return None
-        _LOG.info("the release goes on with the counts that it was charged for")
+        _LOG.info("the release continues with the counts that were charged for")
         of_run, seals = stored
         return StoredCounts(of_run, self.release.request.rows, seal, seals)
 
@@ -135,8 +135,8 @@ class RowCounting:
                 store.remove_rows()
             seal = store.write_seals(self._describe(), seals)
         except OSError as error:
-            why = (error.strerror or "it cannot be written").lower()
-            raise FitplugError(f"{self.release.output}: {why}; {RETRY}") from None
+            why = (error.strerror or "cannot be written").lower()
+            raise FitplugError(f"{self.release.output}: {why}. {RETRY}") from None
         return StoredCounts(store, self.release.request.rows, seal, seals)
 
     def _describe(self) -> dict[str, Any]:
@@ -226,7 +226,9 @@ def make_release(
         FitplugError: As for `release`.
     """
     if key_file is not None and request.ledger is None:
-        raise InputError("key_file is for runs that are resumed: give a ledger")
+        raise InputError(
+            "key_file works only with a ledger, for releases that can be resumed. Give a ledger."
+        )
     if request.is_enforced:
         choose_limit(request.plan.unit)  # refuses a unit that no count by person keeps
     output = output.limit_requests(read_timeout())

@@ -76,7 +76,9 @@ def begin_series(
     noise_source.check_plan(answer_by_period(plan, periods))
     noise_source.check_sampler()
     try:
-        with report_write_errors(place, "nothing was charged; make room or name another place"):
+        with report_write_errors(
+            place, "Nothing was charged. Free some space, or name another place."
+        ):
             Output(LocalPlace(place)).check_room(plan, estimate_more_files(plan, periods))
             _prepare_folder(plan, place, ledger)
         _check_key_file(key_file, key, place, find_owner)
@@ -95,7 +97,7 @@ def begin_series(
     _check_charge(ledger, StagedCharge(begun.entry, stage), record, place)
     if stage.state == "published":  # another process has drawn all periods, meanwhile
         key_of_counts.remove()
-    with report_write_errors(place, "the series is charged: run the same again to finish it"):
+    with report_write_errors(place, "The series is charged. Run it again to finish it."):
         record.write(place)
     return open_series(place, ledger=ledger, key_file=key_file)
 
@@ -114,7 +116,7 @@ def _open_begun(
     if state != "published" and not (place / RECORD).is_file():
         return None
     if SeriesRecord.read(place) != record:
-        raise InputError(f"{place} holds another series; name the folder of this one")
+        raise InputError(f"{place} holds another series. Name the folder of this series.")
     if state == "charged":
         # The ledger is a copy from before it had the record, and enters it again.
         output = encode_path(place)
@@ -143,8 +145,8 @@ def open_series(
     described = plan.digest, record.key, record.time
     if entry is None or stage is None or (entry.plan_digest, entry.key, entry.time) != described:
         raise LedgerError(
-            f"the series in {place} was not charged to the ledger {ledger.path}; open it with the "
-            "ledger that it was begun with"
+            f"the series in {place} was not charged to the ledger {ledger.path}. Open it with "
+            "its first ledger."
         )
     _check_charge(ledger, StagedCharge(entry, stage), record, place)
     key = _locate_key(key_file, record.key, record.digest, place)
@@ -163,18 +165,18 @@ def _choose_periods(plan: Plan, periods: str | None) -> str:
     if periods is None and len(possible) == 1:
         return possible[0]
     if periods is None and possible:
-        raise InputError(f"give periods, one of {', '.join(possible)}")
+        raise InputError(f"periods must name one of {', '.join(possible)}")
     of = "any attribute" if periods is None else repr(periods)
     raise InputError(
-        f"the answers of this plan cannot be drawn period by period along {of}; design it with "
-        "periods= and the attribute whose cells are the periods"
+        f"the answers of this plan cannot be drawn period by period along {of}. Design it with "
+        "periods= and the attribute whose cells are the periods."
     )
 
 
 def _locate(folder: str | PathLike[str]) -> Path:
     """Return the absolute path of a folder, or raise InputError if it is in a store."""
     if is_url(folder):
-        raise InputError(f"{folder} is in a store; the folder of a series is on a file system")
+        raise InputError(f"{folder} is in a store. Name a local folder for the series.")
     return Path(folder).absolute()
 
 
@@ -188,7 +190,9 @@ def _check_can_begin(plan: Plan, folder: str | PathLike[str], ledger: object, ke
         ImportError: pyarrow is not installed.
     """
     if not isinstance(ledger, Ledger) or not isinstance(key, str):
-        raise InputError("a series needs a ledger, and a key by which the ledger knows it")
+        raise InputError(
+            "a series needs a ledger, and a key that identifies it in the ledger. Give both."
+        )
     check_encryption("a series")
     check_arrow()
     for group in plan.workload.groups:
@@ -201,14 +205,14 @@ def _check_charge(ledger: Ledger, charge: StagedCharge, record: SeriesRecord, pl
     number, stage = charge.entry.id, charge.stage
     if stage.answers != record.digest:
         raise KeyTaken(
-            f"number {number} of the ledger {ledger.path}, under the key {record.key!r}, is not "
-            "the charge of this series; give another series another key",
+            f"charge {number} of the ledger {ledger.path}, with the key {record.key!r}, does "
+            "not belong to this series. Use another key for another series.",
             number=number,
         )
     if stage.output != encode_path(place) and not (place / RECORD).is_file():
         raise KeyTaken(
-            f"number {number} of the ledger {ledger.path} is a series in {stage.output}; open it "
-            "there, or give another series another key",
+            f"charge {number} of the ledger {ledger.path} is a series in {stage.output}. Open "
+            "it there, or use another key for another series.",
             number=number,
         )
 
@@ -251,7 +255,7 @@ def _prepare_folder(plan: Plan, place: Path, ledger: Ledger) -> None:
         OSError: It cannot be written, or it has a name that is too long.
     """
     if place.is_file():
-        raise InputError(f"{place} is a file; name a folder for the series")
+        raise InputError(f"{place} is a file. Name a folder for the series.")
     place.mkdir(parents=True, exist_ok=True)
     # Names that begin with a dot are what a killed process left.
     names = {path.name for path in place.iterdir() if not path.name.startswith(".")}
@@ -261,14 +265,14 @@ def _prepare_folder(plan: Plan, place: Path, ledger: Ledger) -> None:
             (entry.id, entry.time) for entry in ledger.entries()
         }:
             raise LedgerError(
-                f"{place} holds a series that was charged as number {record.entry} of "
-                f"{record.time[:19]}, which the ledger {ledger.path} does not have; put back its "
-                "newest copy, or name a new folder for another series"
+                f"{place} holds a series with the charge {record.entry} of {record.time[:19]}, "
+                f"which the ledger {ledger.path} does not have. Restore the newest copy of the "
+                "ledger, or name a new folder for another series."
             )
     if not names <= {PLAN}:
-        raise InputError(f"{place} holds files already; name a folder that is new or empty")
+        raise InputError(f"{place} already holds files. Name a new or empty folder.")
     if PLAN in names and Plan.load(place / PLAN).digest != plan.digest:
-        raise InputError(f"{place} holds another plan already; name a folder that is new or empty")
+        raise InputError(f"{place} already holds another plan. Name a new or empty folder.")
     if PLAN not in names:
         plan.save(place / PLAN)
     # The name of the hidden folder is that long, which is found before the charge.

@@ -144,8 +144,8 @@ def take_period(plan: Plan, periods: str, index: int, tables: Tables) -> PeriodC
     for name in {name for names in wanted for name in names}:
         if name not in tables.domain or tables.domain[name] != plan.domain[name]:
             raise TablesError(
-                f"the tables do not match the plan: their attribute {name!r} is missing or has "
-                "other cells; count them again with the plan"
+                f"the tables do not match the plan: attribute {name!r} is missing or has other "
+                "cells. Count again with the plan."
             )
     check_limit(plan, tables)
     counted = [set(names) for names in tables]
@@ -153,8 +153,8 @@ def take_period(plan: Plan, periods: str, index: int, tables: Tables) -> PeriodC
         names for names in wanted if not any(set(names) <= others for others in counted)
     ]:
         raise TablesError(
-            f"the table {missing[0]} is needed; a series needs each table of its plan by "
-            f"{periods}: count (plan.domain, series.tables)"
+            f"the table {missing[0]} is missing; a series needs each table of its plan by "
+            f"{periods}. Count (plan.domain, series.tables)."
         )
     return PeriodCounts(
         counts=_take_cells(plan, periods, index, tables),
@@ -273,8 +273,8 @@ class SealedCounts:
             )
         except (FileNotFoundError, ValueError):
             raise InputError(
-                f"{self.place}: the sealed counts of period {index + 1} are missing or damaged; "
-                "put the files back: without them no later period can be drawn"
+                f"{self.place}: the sealed counts of period {index + 1} are missing or "
+                "damaged. Restore the files; without them, no later period can be drawn."
             ) from None
 
     def seal(self, index: int, counts: PeriodCounts) -> str:

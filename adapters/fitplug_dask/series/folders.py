@@ -93,8 +93,8 @@ class SeriesRecord:
         path = folder / RECORD
         if not path.is_file():
             raise InputError(
-                f"{folder} is no folder of a series: {RECORD} is missing; name the folder that "
-                "begin_series was given"
+                f"{folder} is not the folder of a series: {RECORD} is missing. Name the folder "
+                "that begin_series used."
             )
         try:
             said = json.loads(path.read_bytes())
@@ -104,7 +104,7 @@ class SeriesRecord:
         except (ValueError, TypeError, KeyError, AttributeError):
             is_known = False
         if not is_known:
-            raise InputError(f"{path} is damaged, or it was edited; put the file back")
+            raise InputError(f"{path} is damaged or was edited. Restore the file.")
         return record
 
 
@@ -116,10 +116,10 @@ def read_plan(folder: Path, record: SeriesRecord) -> Plan:
     """
     path = folder / PLAN
     if not path.is_file():
-        raise InputError(f"{folder}: {PLAN} is missing; put the file back")
+        raise InputError(f"{folder}: {PLAN} is missing. Restore the file.")
     plan = Plan.load(path)
     if plan.digest != record.plan_digest:
-        raise InputError(f"{path} is another plan than that of the series; put the file back")
+        raise InputError(f"{path} is not the plan of the series. Restore the file.")
     return plan
 
 
@@ -205,8 +205,8 @@ class PeriodFolders:
         if not folder.join(ANSWER_PARTS).list_sizes().keys() >= {MANIFEST, name_part(0)}:
             # The folder appears with its answers, so they were there.
             raise InputError(
-                f"{folder}: a file of its {ANSWER_PARTS} is missing; put the folder back, as noise "
-                "is never drawn again"
+                f"{folder}: a file of its {ANSWER_PARTS} is missing. Restore the folder; "
+                "fitplug never draws the same noise again."
             )
         return read_period_answers(folder, self.plan, self.get_period(index))
 

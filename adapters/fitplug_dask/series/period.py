@@ -123,7 +123,7 @@ class PeriodPublication(Publication[CountsSoFar, PeriodAnswers]):
         Raises:
             InputError: Their key is missing or damaged.
         """
-        secret = self.key.read("without it no later period can be drawn")
+        secret = self.key.read("Without the key, no later period can be drawn.")
         nonce = derive_key(secret, "the seals of a series")
         return SealedCounts(self.folders.hidden, nonce, self.folders.record.digest)
 
@@ -167,8 +167,8 @@ class PeriodPublication(Publication[CountsSoFar, PeriodAnswers]):
             draw = self._adopt(answers, digest)
         if draw.stage.answers != digest:
             raise FitplugError(
-                f"{self} holds other answers than the ledger has entered; put back the folder that "
-                "was released"
+                f"{self} holds other answers than the ledger records. Restore the folder that "
+                "was released."
             )
         if draw.stage.state == "drawn":
             draw = self._record_publication(draw)
@@ -192,8 +192,8 @@ class PeriodPublication(Publication[CountsSoFar, PeriodAnswers]):
             label = self.plan.domain[self.folders.record.periods].labels[self.index]
             raise FitplugError(
                 f"period {label!r} was drawn at {stage.time[:19]} into {stage.output}, and its "
-                f"answers are not in {self.folders.folder}; continue the series in the folder "
-                "where it was drawn, as noise is never drawn again"
+                f"answers are not in {self.folders.folder}. Continue the series in the folder "
+                "where the period was drawn; fitplug never draws the same noise again."
             )
         if staged is None or (stage is not None and stage.state == "drawn"):
             return replace(self, staged=staged)
@@ -213,9 +213,10 @@ class PeriodPublication(Publication[CountsSoFar, PeriodAnswers]):
             self._check_seal(answers)
         except InputError as error:
             raise FitplugError(
-                f"{self} was released, and the ledger {self.series_charge.ledger.path} does not "
-                "have it, as it is an older copy; put its newest copy back: nothing was drawn or "
-                f"entered, and it is not entered from the folder because {error}"
+                f"{self} was released, but the ledger {self.series_charge.ledger.path} does "
+                "not have it, so this is an older copy of the ledger. Nothing was drawn or "
+                "charged. Restore the newest copy. fitplug cannot restore the entry from the "
+                f"folder: {error}"
             ) from None
         draw = self._begin_draw()
         charges = ReleaseCharges(self.series_charge.ledger)
@@ -230,8 +231,8 @@ class PeriodPublication(Publication[CountsSoFar, PeriodAnswers]):
             later = self.folders.find_later(self.index)
             if later is not None:
                 raise FitplugError(
-                    f"{later} is of a later period than {self.index + 1}, which was drawn before "
-                    "it; put back its folder, or the newest copy of the ledger"
+                    f"{later} belongs to a later period, so period {self.index + 1} was drawn "
+                    "before. Restore its folder, or the newest copy of the ledger."
                 )
 
     def _check_counts(self, counts: CountsSoFar) -> None:
@@ -286,7 +287,7 @@ class PeriodPublication(Publication[CountsSoFar, PeriodAnswers]):
         published = self.folders.read(self.index)
         assert self.charge is not None
         if published is None or published[1] != self.charge.stage.answers:
-            raise FitplugError(f"{self} was removed or replaced meanwhile; run the same again")
+            raise FitplugError(f"{self} was removed or replaced by another process. Run again.")
         return published[0]
 
     def _read_staged(self, staged: StagedAnswers) -> PeriodAnswers:
@@ -329,6 +330,6 @@ def join_answers(
 
 def _make_other_counts_error(index: int) -> InputError:
     return InputError(
-        f"the sealed counts of period {index + 1} are not those that its answers were drawn from; "
-        "put the files back"
+        f"the sealed counts of period {index + 1} are not the counts its answers were drawn "
+        "from. Restore the files."
     )

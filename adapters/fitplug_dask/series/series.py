@@ -134,8 +134,8 @@ class Series:
         drawn = self._read_answers()
         if index > len(drawn):
             raise InputError(
-                f"period {self.labels[len(drawn)]!r} of {self.record.periods} is the next one; "
-                "periods are drawn in their order, and one without records is drawn too"
+                f"the next period is {self.labels[len(drawn)]!r} of {self.record.periods}. "
+                "Draw the periods in order, including periods without rows."
             )
         if index == len(drawn):
             try:
@@ -170,8 +170,8 @@ class Series:
         partial = self.read()
         if not partial.is_complete:
             raise InputError(
-                f"{partial.drawn} of {partial.period_count} periods are drawn; the release of all "
-                "is made when the last one is"
+                f"only {partial.drawn} of {partial.period_count} periods are drawn. Draw the "
+                "rest; the complete release is made after the last period."
             )
         fields = ("plan", "answers", "rho", "entry", "limited", "rows", "outside")
         return Release(**{name: getattr(partial, name) for name in fields})
@@ -205,9 +205,11 @@ class Series:
     def _check_open(self) -> SeriesCharge:
         """Return the charge, or raise InputError if no period can be drawn."""
         if self.charge is None:
-            raise InputError("the series was opened to be read; open it with its ledger to draw")
+            raise InputError(
+                "the series was opened for reading only. Open it with its ledger to draw."
+            )
         if self.charge.read().stage.state == "published":
-            raise InputError(f"the series in {self.folder} is closed; begin another one")
+            raise InputError(f"the series in {self.folder} is closed. Create another one.")
         return self.charge
 
     def _read_answers(self) -> list[PeriodAnswers]:
@@ -259,7 +261,7 @@ class Series:
     def _count(self, data: Source | Tables | Callable[[], Tables] | Any) -> Tables:
         """Count rows, and keep no more of each person than the unit of privacy says."""
         if data is None:
-            raise InputError("this period needs exact counts; give tables, or a source of rows")
+            raise InputError("this period needs exact counts. Give tables, or a source of rows.")
         if isinstance(data, Tables):
             return data
         if inspect.isfunction(data) or inspect.ismethod(data):
@@ -279,7 +281,9 @@ class Series:
     def _end(self) -> None:
         """Enter that no period will be drawn any more, and remove what is confidential."""
         if self.charge is None:
-            raise InputError("the series was opened to be read; open it with its ledger to end it")
+            raise InputError(
+                "the series was opened for reading only. Open it with its ledger to close it."
+            )
         stage = self.charge.read().stage
         if stage.state != "published":
             ReleaseCharges(self.charge.ledger).record_publication(stage, encode_path(self.folder))

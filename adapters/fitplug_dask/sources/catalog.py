@@ -43,8 +43,8 @@ Paths: TypeAlias = str | Path | Sequence[str | Path]
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 _KINDS = (
-    "a path, a list of paths, a table of Delta or Iceberg, a dask.dataframe, delayed frames, a "
-    "data set, table or reader of Arrow, a frame of Polars or a relation of DuckDB"
+    "a path, a list of paths, a Delta or Iceberg table, a dask.dataframe, delayed frames, an "
+    "Arrow data set, table or reader, a Polars frame or a DuckDB relation"
 )
 
 _FIND_TABLES: dict[tuple[str, str], Callable[[Any, Options | None], list[SourceFile]]] = {
@@ -105,8 +105,8 @@ def find_files(source: Source) -> list[SourceFile]:
             return _find_by_path(path, options)
     advice = ""
     if hasattr(path, "columns") or isinstance(path, Mapping):
-        advice = "; count records in memory by fitplug.Tables.from_records(domain, records, tables)"
-    raise DataError(f"the data must be {_KINDS}; not {_describe_type(path)}{advice}")
+        advice = ". Count rows in memory with fitplug.Tables.from_records(domain, records, tables)."
+    raise DataError(f"the data must be {_KINDS}, not {_describe_type(path)}{advice}")
 
 
 def _list_classes(kind: type) -> Iterator[tuple[str, str]]:
@@ -117,7 +117,7 @@ def _list_classes(kind: type) -> Iterator[tuple[str, str]]:
 
 def _describe_type(source: object) -> str:
     if isinstance(source, Sequence) and not isinstance(source, (str, bytes)):
-        return f"a {type(source).__name__} of other things"
+        return f"a {type(source).__name__} of other objects"
     return type(source).__name__
 
 
@@ -128,7 +128,7 @@ def _find_library_rows(find: Callable[[Any], list[SourceFile]], source: Any) -> 
     except DataError:
         raise
     except Exception:
-        fault = f"the {type(source).__name__} cannot be read; check that it can be computed"
+        fault = f"the {type(source).__name__} cannot be read. Check that it can be computed."
     raise DataError(fault)
 
 
@@ -155,7 +155,7 @@ def _find_by_path(source: Paths, options: Options | None = None) -> list[SourceF
     else:
         raise DataError(f"the data must be a path or a list of paths, not {type(source).__name__}")
     if not given:
-        raise DataError("the list of data files is empty; name at least one file or folder")
+        raise DataError("the list of data files is empty. Name at least one file or folder.")
     urls = list(dict.fromkeys(url for url in map(str, given) if is_url(url)))
     listed = partial(list_stored_files, options=options or {})
     locations = get_request_pool().map(listed, urls) if len(urls) > 1 else map(listed, urls)
@@ -203,8 +203,8 @@ def _check_each_once(files: Sequence[SourceFile]) -> None:
         for identity in _identify(file.location, resolve):
             if identity in seen:
                 raise DataError(
-                    f"{file.path} is the same file as {seen[identity].path}, named before or under "
-                    "another name (a link), so its rows would count twice; name every file once"
+                    f"{file.path} is the same file as {seen[identity].path}, by name or "
+                    "through a link, so its rows would count twice. Name every file once."
                 )
             seen[identity] = file
 
@@ -237,8 +237,8 @@ def _check_one_format(files: Sequence[SourceFile]) -> None:
         if file.format is not first.format:
             raise DataError(
                 f"the data mix {first.format.value} ({first.path}) and {file.format.value} "
-                f"({file.path}), perhaps the same rows twice; name the files of one format, for "
-                "instance by a glob"
+                f"({file.path}), which may hold the same rows twice. Name the files of one "
+                "format, for instance with a glob."
             )
 
 

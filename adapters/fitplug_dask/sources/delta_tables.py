@@ -30,7 +30,7 @@ from fitplug_dask.sources.source_files import (
 )
 from fitplug_dask.sources.stores import Options
 
-_ZONED = "is a time with a zone that partitions the table, which is not supported"
+_ZONED = "is a time with a time zone that partitions the table, which fitplug does not support"
 
 _KNOWN_FEATURES = {
     "columnMapping",
@@ -68,8 +68,8 @@ def find_delta_files(table: DeltaTable | Any, options: Options | None) -> list[S
     except Exception:  # what the package says may quote values
         pass
     raise DataError(
-        f"the log of the Delta table {shown} is damaged, or a file of deleted rows is damaged or "
-        "gone; check the table"
+        f"the log of the Delta table {shown} is damaged, or a deletion file is damaged or "
+        "missing. Check the table."
     )
 
 
@@ -82,8 +82,8 @@ def _open(root: str, version: int | None, options: Options | None) -> Any:
         deltalake = None
     if deltalake is None:
         raise DataError(
-            f"the Delta table {shown} is read by the package deltalake, which is missing; install "
-            'it: pip install "fitplug[delta]"'
+            f"the Delta table {shown} needs the package deltalake, which is not installed. "
+            'Install it with: pip install "fitplug[delta]"'
         )
     storage = dict(_translate_options(root, options or {})) if is_url(root) else None
     path = root if is_url(root) else locate(root, None).path
@@ -94,17 +94,17 @@ def _open(root: str, version: int | None, options: Options | None) -> Any:
     if unsupported:
         raise _make_feature_error(shown, [unsupported[1]])
     fault = (
-        f"the log of the Delta table {shown} is damaged or cannot be reached; check the table, and "
-        "storage_options if it is in a store"
+        f"the log of the Delta table {shown} is damaged or cannot be reached. Check the table, "
+        "and storage_options if it is in a store."
     )
     with suppress(Exception):
         if not deltalake.DeltaTable.is_deltatable(path, storage_options=storage):
-            fault = f"{shown} is no Delta table: it has no _delta_log; check the path"
+            fault = f"{shown} is not a Delta table: it has no _delta_log. Check the path."
         elif version is not None:
             latest = deltalake.DeltaTable(path, storage_options=storage).version()
             fault = (
-                f"{shown} has no version {version}, or its log is incomplete; the latest version "
-                f"is {latest}"
+                f"{shown} has no version {version}, or its log is incomplete. The latest "
+                f"version is {latest}."
             )
     raise DataError(fault)
 
@@ -130,8 +130,8 @@ def _check_features(shown: str, protocol: Any) -> None:
 
 def _make_feature_error(shown: str, features: list[str]) -> DataError:
     return DataError(
-        f"the Delta table {shown} uses {', '.join(features)}, which is not supported; "
-        "write a copy of it as plain Parquet"
+        f"the Delta table {shown} uses {', '.join(features)}, which fitplug does not support. "
+        "Write a copy of it as plain Parquet."
     )
 
 
@@ -164,7 +164,7 @@ def _read_files(root: str, opened: Any, options: Options | None) -> Iterator[Sou
         shown = redact_url(path) if is_url(path) else location.path
         yield SourceFile(shown, keys, location, Format.PARQUET, entry)
     if vectors:
-        raise ValueError("a deletion vector is of no file of the table")
+        raise ValueError("a deletion vector does not belong to a file of the table")
 
 
 def _find_stored(described: Mapping[str, Any], mode: str) -> StoredColumn:

@@ -71,12 +71,12 @@ def list_local_files(given: str, find_lake: FindLake = find_lake_above) -> list[
     if is_folder:
         files = list(_walk_folder(given, ()))
         if not files:
-            raise DataError(f"the folder {given} holds no {SUFFIX_LIST} file; check the path")
+            raise DataError(f"the folder {given} holds no {SUFFIX_LIST} file. Check the path.")
         return files
     if exists:
         return [given]
     if not glob.has_magic(given):
-        raise DataError(f"{given} does not exist; check the path")
+        raise DataError(f"{given} does not exist. Check the path.")
     files = []
     for match in _match_pattern(given):
         if Path(match).is_dir():
@@ -86,7 +86,7 @@ def list_local_files(given: str, find_lake: FindLake = find_lake_above) -> list[
         elif is_stray(match):
             raise DataError(describe_stray(match))
     if not files:
-        raise DataError(f"{given} matches no {SUFFIX_LIST} file; check the pattern")
+        raise DataError(f"{given} matches no {SUFFIX_LIST} file. Check the pattern.")
     return files
 
 
@@ -166,26 +166,25 @@ def list_stored_files(url: str, options: Options) -> list[Location]:
     """
     displayed = redact_url(url)
     if "::" in url:
-        raise DataError(f"{displayed} chains file systems; give a plain URL")
+        raise DataError(f"{displayed} chains file systems. Give a plain URL.")
     try:
         return guard_secrets(lambda: _list_locations(url, options))
     except DataError as error:
         fault = f"{displayed}{error}"
     except ImportError:
         package = _find_package(url.partition("://")[0])
-        fault = f"{displayed} cannot be opened: {package}; install it, or use a local copy"
+        fault = f"{displayed} cannot be opened: {package}. Install it, or use a local copy."
     except FileNotFoundError:
-        fault = f"{displayed}: there is no such file or folder; check the URL"
+        fault = f"{displayed}: the file or folder does not exist. Check the URL."
     except UnansweredError:
         fault = (
-            f"{displayed} cannot be found now: its store failed to answer or refused the request; "
-            "check the URL (its host or bucket) and storage_options (such as the region), or try "
-            "again later"
+            f"{displayed}: the store did not answer or refused the request. Check the URL (its "
+            "host or bucket) and storage_options (such as the region), or try again later."
         )
     except AccessError as error:
         fault = f"{displayed} {error}"
     except StoreError as error:
-        why = f"cannot be listed ({error.raised}); check the URL and storage_options"
+        why = f"cannot be listed ({error.raised}). Check the URL and storage_options."
         fault = f"{displayed} {why if error.raised else error}"
     raise DataError(fault)
 
@@ -203,7 +202,7 @@ def _list_locations(url: str, options: Options) -> list[Location]:
     files = _list_states(store, path, is_folder=url.endswith("/"))
     if not files:
         what = "matches" if glob.has_magic(path) else "holds"
-        raise DataError(f" {what} no {SUFFIX_LIST} file; check the URL")
+        raise DataError(f" {what} no {SUFFIX_LIST} file. Check the URL.")
     return [Location(store.make_url(name), options, files[name]) for name in sorted(files)]
 
 
@@ -215,7 +214,7 @@ def _list_states(store: Store, path: str, *, is_folder: bool) -> States:
     is_pattern = glob.has_magic(path)
     if not store.has_listings:
         if is_pattern or is_folder:
-            raise StoreError("cannot be listed over HTTP; name each file by its URL")
+            raise StoreError("cannot be listed over HTTP. Name each file by its URL.")
         raise FileNotFoundError
     if is_pattern:
         return _list_matches(store, path, only_folders=is_folder)

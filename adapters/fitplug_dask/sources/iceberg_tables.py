@@ -33,7 +33,7 @@ from fitplug_dask.sources.stores import Options
 _SPELLED_TYPES = ("boolean", "int", "long", "string")
 _READERS = 16
 _FRAME_BYTES, _VECTOR_MAGIC = 4, b"\xd1\xd3\x39\x64"
-_COPY = "which is not supported; write a copy of it as plain Parquet"
+_COPY = "which fitplug does not support. Write a copy of it as plain Parquet."
 
 Positions = npt.NDArray[np.int64]
 
@@ -78,20 +78,20 @@ def find_iceberg_files(table: IcebergTable | Any, options: Options | None) -> li
     else:
         scan = table.scan() if hasattr(table, "scan") else table
         shown = redact_url(scan.table_metadata.location)
-    fault = "cannot be read, or its metadata are damaged; check the table"
+    fault = "cannot be read, or its metadata are damaged. Check the table."
     try:
         return _read_files(shown, scan, options)
     except DataError:
         raise
     except Exception as error:  # what the package says may quote values
         if "equality deletes" in str(error):
-            fault = f"deletes rows by equal values, {_COPY}"
+            fault = f"has equality deletes, {_COPY}"
     raise DataError(f"the Iceberg table {shown} {fault}")
 
 
 def _open(shown: str, path: str, snapshot_id: int | None, options: Options | None) -> Any:
     """Return the scan of a table that the path of its metadata names."""
-    fault = f"the Iceberg table {shown} cannot be read, or is damaged; check the path"
+    fault = f"the Iceberg table {shown} cannot be read, or is damaged. Check the path."
     try:
         from pyiceberg.serializers import FromInputFile
         from pyiceberg.table import DataScan
@@ -101,8 +101,8 @@ def _open(shown: str, path: str, snapshot_id: int | None, options: Options | Non
         return DataScan(table_metadata=metadata, io=files, snapshot_id=snapshot_id)
     except ImportError:
         fault = (
-            f"the Iceberg table {shown} is read by the package pyiceberg, which is missing; "
-            'install it: pip install "fitplug[iceberg]"'
+            f"the Iceberg table {shown} needs the package pyiceberg, which is not installed. "
+            'Install it with: pip install "fitplug[iceberg]"'
         )
     except Exception:  # what the package or a store's client says may hold credentials
         pass
@@ -122,9 +122,8 @@ def _find_metadata(given: str, options: Options | None) -> str:
         pass
     if not hint:
         raise DataError(
-            f"{redact_url(given)} does not say which version of an Iceberg table is the current "
-            "one; name its file ....metadata.json, or give the table that a catalog of pyiceberg "
-            "loads"
+            f"the current version of the Iceberg table {redact_url(given)} is unknown. Name "
+            "its ....metadata.json file, or give the table that a pyiceberg catalog loads."
         )
     name = hint if hint.endswith(".json") else f"{'v' * hint.isdecimal()}{hint}.metadata.json"
     return f"{folder}/{name}"
@@ -137,12 +136,12 @@ def _read_files(shown: str, scan: Any, options: Options | None) -> list[SourceFi
     metadata = scan.table_metadata
     if scan.snapshot_id is not None and metadata.snapshot_by_id(scan.snapshot_id) is None:
         raise DataError(
-            f"the Iceberg table {shown} has no snapshot {scan.snapshot_id}; check its history"
+            f"the Iceberg table {shown} has no snapshot {scan.snapshot_id}. Check its history."
         )
     if scan.row_filter != AlwaysTrue() or scan.limit is not None:
         raise DataError(
-            f"the scan of the Iceberg table {shown} has a filter or a limit; leave it out, and "
-            "give where= to count some rows"
+            f"the scan of the Iceberg table {shown} has a filter or a limit. Leave it out, and "
+            "use where= to count only some rows."
         )
     tasks = list(scan.plan_files())
     for file in (one for task in tasks for one in (task.file, *task.delete_files)):
@@ -172,7 +171,7 @@ def _check_file(shown: str, file: Any) -> None:
     is_vector = kind == "puffin" and file.content != 0
     fault = None
     if kind != "parquet" and not is_vector:
-        fault = f"has files of {kind}"
+        fault = f"has {kind} files"
     elif file.key_metadata is not None:
         fault = "has encrypted files"
     if fault:
@@ -183,7 +182,7 @@ def _list_columns(metadata: Any, fields: Sequence[Any]) -> dict[str, StoredColum
     """Return the columns of a schema, by name."""
     mapping = metadata.name_mapping()
     names = {one.field_id: tuple(one.names) for one in (mapping.root if mapping else ())}
-    default = "is missing there, and has a default, which is not supported"
+    default = "is missing in this file and has a default, which fitplug does not support"
     return {
         field.name: StoredColumn(
             names.get(field.field_id, ()),
@@ -216,7 +215,12 @@ def _share_partition(
         if column.field_id in shared and column.field_id in plain:
             filled[name] = column._replace(shared=(spell_value(shared[column.field_id]),))
         elif column.field_id in shared:
-            filled[name] = column._replace(absent="is missing there, and its partition gives it")
+            filled[name] = column._replace(
+                absent=(
+                    "is missing in this file, and only its partition gives the value, which "
+                    "fitplug does not support"
+                )
+            )
     return filled
 
 
@@ -226,7 +230,7 @@ def _join_positions(deletions: Sequence[Positions], rows: int) -> bytes | None:
     if not len(positions):
         return None
     if positions.min() < 0 or positions.max() >= rows:
-        raise ValueError("a deleted row lies beyond the end of its file")
+        raise ValueError("a deleted row is beyond the end of its file")
     deleted = np.zeros(positions.max() + 1, dtype=bool)
     deleted[positions] = True
     return pack_rows(deleted)
@@ -237,7 +241,7 @@ def _read_deletes(files: Any, delete: Any) -> dict[str, Positions]:
     with files.new_input(delete.file_path).open() as file:
         content: bytes = file.read()
     if len(content) != delete.file_size_in_bytes:
-        raise ValueError("the file of deletes does not have the size that its table says")
+        raise ValueError("the deletion file does not have the size that its table gives")
     if content[:4] == b"PFA1":
         return read_vectors(content)
     return read_positions(content, delete.record_count)
@@ -261,12 +265,12 @@ def read_vectors(content: bytes) -> dict[str, Positions]:
         framed = content[blob.offset : blob.offset + blob.length]
         vector, checksum = framed[_FRAME_BYTES:-_FRAME_BYTES], framed[-_FRAME_BYTES:]
         if int.from_bytes(framed[:_FRAME_BYTES], "big") != len(vector):
-            raise ValueError("the deletion vector has another length")
+            raise ValueError("the deletion vector has the wrong length")
         if int.from_bytes(checksum, "big") != zlib.crc32(vector) or vector[:4] != _VECTOR_MAGIC:
-            raise ValueError("the deletion vector has another checksum")
+            raise ValueError("the deletion vector has the wrong checksum")
         positions = np.asarray(BitMap64.deserialize(vector[4:]).to_array()).astype(np.int64)
         if len(positions) != int(blob.properties["cardinality"]):
-            raise ValueError("the deletion vector has another number of rows")
+            raise ValueError("the deletion vector has the wrong number of rows")
         vectors[blob.properties["referenced-data-file"]] = positions
     return vectors
 
@@ -286,7 +290,7 @@ def read_positions(content: bytes, rows: int) -> dict[str, Positions]:
     with pq.ParquetFile(io.BytesIO(content), page_checksum_verification=True) as parquet:
         table = parquet.read(["file_path", "pos"], use_threads=False)
     if len(table) != rows or table["file_path"].null_count or table["pos"].null_count:
-        raise ValueError("the file holds other rows than its table says")
+        raise ValueError("the deletion file holds other rows than its table lists")
     grouped = table.group_by("file_path", use_threads=False).aggregate([("pos", "list")])
     lists = (each.values.to_numpy().astype(np.int64) for each in grouped["pos_list"])
     return dict(zip(grouped["file_path"].to_pylist(), lists, strict=True))

@@ -86,15 +86,15 @@ _DELTA, _HUDI, _ICEBERG = "_delta_log", ".hoodie", "metadata"
 _ICEBERG_FILE = ".metadata.json"
 
 _NAME_IT = {
-    "a Delta table": "give the table, as fp.DeltaTable(path)",
-    "an Iceberg table": "give the table, as fp.IcebergTable(path of its ....metadata.json)",
-    "a Hudi table": "Hudi is not supported, so write a copy of it as plain Parquet",
+    "a Delta table": "Give the table as fp.DeltaTable(path).",
+    "an Iceberg table": "Give the table as fp.IcebergTable(path of its ....metadata.json).",
+    "a Hudi table": "fitplug does not support Hudi. Write a copy of the table as plain Parquet.",
 }
 
 
 def describe_lake(kind: str) -> str:
     """Return why a table of a lake is not read as a folder of files, and what to do."""
-    return f"{kind}, whose files also hold deleted or replaced rows; {_NAME_IT[kind]}"
+    return f"{kind}, whose files may also hold deleted or replaced rows. {_NAME_IT[kind]}"
 
 
 def find_local_lake(folder: Path, names: Collection[str]) -> str | None:
@@ -166,8 +166,8 @@ def is_stray(path: str) -> bool:
 def describe_stray(path: str) -> str:
     """Return the sentence about a file that would be passed over, and what to do."""
     return (
-        f"{path} would be passed over, as its suffix is not one of {', '.join(SUFFIXES)}; rename "
-        "it, move it away, or name the files to read by a glob"
+        f"{path} would be ignored, because its suffix is not one of {', '.join(SUFFIXES)}. "
+        "Rename it, move it away, or name the files with a glob."
     )
 
 

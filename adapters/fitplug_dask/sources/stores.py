@@ -63,7 +63,7 @@ class StoreError(Exception):
     """
 
     def __init__(
-        self, fault: str = "cannot be read; check the URL and storage_options", raised: str = ""
+        self, fault: str = "cannot be read. Check the URL and storage_options.", raised: str = ""
     ) -> None:
         super().__init__(fault)
         self.raised = raised
@@ -73,14 +73,14 @@ class AccessError(StoreError):
     """The store refuses the credentials, or there are none."""
 
     def __init__(self) -> None:
-        super().__init__("may not be read; check the credentials in storage_options")
+        super().__init__("cannot be accessed. Check the credentials in storage_options.")
 
 
 class ChangedError(StoreError):
     """The store holds another content than that of the snapshot."""
 
     def __init__(self) -> None:
-        super().__init__("changed while it was counted; count again when nothing writes to it")
+        super().__init__("changed during the count. Count again when nothing writes to it.")
 
 
 class UnansweredError(StoreError):
@@ -88,8 +88,8 @@ class UnansweredError(StoreError):
 
     def __init__(self) -> None:
         super().__init__(
-            "cannot be read now: its store failed to answer or broke off, again and again; "
-            "nothing is known to be wrong with the file, so count again later"
+            "cannot be read now: its store repeatedly failed to answer. The file itself may be "
+            "fine. Count again later."
         )
 
 
@@ -102,7 +102,7 @@ class RangesError(StoreError):
 
     def __init__(self) -> None:
         super().__init__(
-            "cannot be read in parts: its server sends whole files only; use a local copy"
+            "cannot be read in parts, because its server sends whole files only. Use a local copy."
         )
 
 
@@ -138,7 +138,7 @@ def guard_secrets(act: Callable[[], T]) -> T:
 def _classify_error(error: Exception) -> Exception:
     """Return the error that says what an exception of a store's client means."""
     if isinstance(error, ImportError):
-        return ImportError("a package for this store is missing")
+        return ImportError("a package for this store is not installed")
     if isinstance(error, FileNotFoundError):
         return FileNotFoundError("the store does not have the file")
     if isinstance(error, PermissionError):
@@ -291,7 +291,7 @@ class FileSystemStore:
 
     def _describe(self, path: str, described: Mapping[str, Any]) -> State:
         if described["size"] is None:
-            raise StoreError("has no size that its store tells; use a local copy")
+            raise StoreError("has an unknown size: its store does not give one. Use a local copy.")
         fields = [
             f"{name}={described[name]}" for name in _STAMP_FIELDS if described.get(name) is not None
         ]

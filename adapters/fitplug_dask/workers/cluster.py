@@ -231,8 +231,8 @@ class ClusterRunner(Runner):
         while pending:
             if time.monotonic() > end:
                 raise FitplugError(
-                    f"{next(iter(pending))} did not finish a task within {seconds:g} s; see why "
-                    "this worker is slow, or end it"
+                    f"{next(iter(pending))} did not finish a task within {seconds:g} s. Check "
+                    "why this worker is slow, or stop it."
                 )
             for address in [a for a, future in pending.items() if future.done()]:
                 gather = partial(self.client.gather, [pending[address]])
@@ -329,8 +329,8 @@ class ClusterRunner(Runner):
         # A worker that came later and has no fitplug fails when it reads a task.
         inspect_workers(self.client, self._packages)
         raise FitplugError(
-            f"the cluster could not finish counting ({failed}); check that its workers run, have "
-            'memory to spare and the same version of "fitplug[dask]", and run the same again'
+            f"the cluster could not finish counting ({failed}). Check that its workers run, "
+            'have free memory and the same version of "fitplug[dask]". Then run again.'
         )
 
 
@@ -350,9 +350,9 @@ def open_runner(client: Any, packages: tuple[str, ...] = COUNTING_PACKAGES) -> R
 @lru_cache(maxsize=1)
 def _warn_once() -> None:
     warnings.warn(
-        "the workers of this cluster are on several hosts and have no TLS: whoever reaches their "
-        "ports can read counts and run code there; set up TLS as Dask's documentation describes, "
-        "or keep the network private",
+        "the workers of this cluster are on several hosts without TLS, so anyone who reaches "
+        "their ports can read counts and run code there. Set up TLS as Dask's documentation "
+        "describes, or keep the network private.",
         UserWarning,
         stacklevel=2,
     )

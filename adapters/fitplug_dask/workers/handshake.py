@@ -85,8 +85,8 @@ def describe_refusal(differences: dict[str, list[str]]) -> str:
     named = [f"{worker}: {'; '.join(said)}" for worker, said in sorted(differences.items())]
     count = "a worker" if len(named) == 1 else f"{len(named)} workers"
     return (
-        f"{count} must not count, as not all of the code is that of this process; install the "
-        f'same version of "fitplug[dask]" and its libraries there, and restart the worker: '
+        f"{count} cannot count, because its code differs from this process's code. Install the "
+        'same version of "fitplug[dask]" and its libraries there, and restart the worker: '
         f"{join_names(named, ' | ')}"
     )
 
@@ -122,7 +122,7 @@ _DIGESTS = dict(_digest_code())
 
 _POLL_SECONDS = 0.2
 _ROUNDS = 5
-_NO_IMPORT = "it cannot import fitplug_dask of this version"
+_NO_IMPORT = "it cannot import this version of fitplug_dask"
 
 
 def inspect_workers(client: Any, packages: tuple[str, ...]) -> dict[str, WorkerState]:
@@ -147,8 +147,9 @@ def inspect_workers(client: Any, packages: tuple[str, ...]) -> dict[str, WorkerS
         left = end - time.monotonic()
         if left <= 0:
             raise FitplugError(
-                f"for {_ROUNDS * limit:g} s, all workers left before fitplug could inspect them; "
-                "let the cluster keep a worker, for example by cluster.adapt(minimum=1)"
+                f"for {_ROUNDS * limit:g} s, all workers left before fitplug could inspect "
+                "them. Let the cluster keep a worker, for example with "
+                "cluster.adapt(minimum=1)."
             )
         # Each request has its own limit. This one is for the whole, where workers come often.
         workers, answers = ask(client, partial(_visit_all, client, packages, limit), left)
@@ -166,9 +167,8 @@ def inspect_workers(client: Any, packages: tuple[str, ...]) -> dict[str, WorkerS
     silent = sorted(worker for worker, answer in answers.items() if answer is None)
     if silent:
         raise FitplugError(
-            f"the cluster has workers that do not answer within {limit:g} s "
-            f"({join_names(silent)}); end them, or allow more time by the setting fitplug.timeout "
-            "of Dask"
+            f"some workers did not answer within {limit:g} s ({join_names(silent)}). Stop "
+            "them, or raise Dask's setting fitplug.timeout."
         )
     return workers
 
@@ -179,9 +179,8 @@ def _await_worker(client: Any, limit: float) -> None:
     while not list_workers(client):
         if time.monotonic() > end:
             raise FitplugError(
-                f"the cluster has no worker, and none came within {limit:g} s; start workers that "
-                "connect to this scheduler, or allow more time by the setting fitplug.timeout of "
-                "Dask"
+                f"no worker joined the cluster within {limit:g} s. Start workers that connect "
+                "to this scheduler, or raise Dask's setting fitplug.timeout."
             )
         time.sleep(_POLL_SECONDS)
 

@@ -46,7 +46,10 @@ def read_timeout() -> float:
     except (TypeError, ValueError, KeyError):
         seconds = 0.0
     if not 0 < seconds < float("inf"):
-        raise InputError(f'the setting fitplug.timeout of Dask is {setting!r}; set it to "60s"')
+        raise InputError(
+            f"Dask's setting fitplug.timeout is {setting!r}, which is not a time above 0. Set "
+            'it to "60s", for example.'
+        )
     return seconds
 
 
@@ -61,8 +64,8 @@ def read_rows_per_task() -> int | None:
         return None
     if isinstance(setting, bool) or not isinstance(setting, int) or setting < 1:
         raise InputError(
-            f"the setting fitplug.rows-per-task of Dask is {setting!r}; set it to a whole number "
-            "of rows, 1 or more"
+            f"Dask's setting fitplug.rows-per-task is {setting!r}. Set it to a whole number of "
+            "rows, 1 or more."
         )
     return setting
 
@@ -90,8 +93,8 @@ def ask(client: Any, request: Callable[[], Awaitable[T]], seconds: float | None 
         failed = type(error).__name__
     within = f" within {limit:g} s" if failed == "TimeoutError" else ""
     raise FitplugError(
-        f"the cluster does not answer{within} ({failed}); check that its scheduler runs and that "
-        "this client is connected to it, and run the same again"
+        f"the cluster does not answer{within} ({failed}). Check that its scheduler runs and "
+        "that this client is connected to it. Then run again."
     )
 
 
@@ -131,18 +134,18 @@ class WorkerWatch:
             self._idle_since = now
         elif now - self._idle_since > read_timeout():
             raise FitplugError(
-                f"the cluster has had {why} for {read_timeout():g} s, so counting could not "
-                f"finish; {remedy} and count again"
+                f"for {read_timeout():g} s, the cluster had {why}, so counting could not "
+                f"finish. {remedy} and count again."
             )
 
     def _find_obstacle(self) -> tuple[str, str]:
         """Return why no task can run now, and what to do; empty texts if one can."""
         workers = list_workers(self._client).values()
         if not workers:
-            return "no worker", "start workers"
+            return "no worker", "Start workers"
         # Dask pauses a worker at 80 % of its memory; the tasks that it runs go on.
         if all(worker.is_paused and not worker.is_busy for worker in workers):
-            return "only workers that Dask paused for want of memory", "give them more memory"
+            return "only workers that Dask paused because of low memory", "Give them more memory"
         return "", ""
 
 

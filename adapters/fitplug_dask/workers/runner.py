@@ -51,7 +51,7 @@ class CheckError(FitplugError):
 
 
 OUT_OF_MEMORY = Fault(
-    "counting ran out of memory; use fewer workers, or fewer or coarser attributes", of_data=False
+    "counting ran out of memory. Use fewer workers, or fewer or coarser attributes.", of_data=False
 )
 
 
