@@ -38,7 +38,7 @@ class CountedRows:
 
     def __str__(self) -> str:
         limited = ", limited per person" if self.limited == "enforced" else ""
-        return f"{self.rows or 'all rows, one record each'}{limited}"
+        return f"{self.rows or 'each row is one record'}{limited}"
 
 
 ALL_ROWS = CountedRows(None, "declared")

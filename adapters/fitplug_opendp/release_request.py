@@ -125,8 +125,9 @@ def check_rows(charge: StagedCharge, ledger: Ledger, release: Release, rows: Cou
     if rows == drawn_from:
         return
     raise KeyTaken(
-        f"{_describe(charge, ledger)} is for {drawn_from}, but this release is of {rows}. "
-        "Nothing was charged. Use the same rows to finish that release, or use another key.",
+        f"{_describe(charge, ledger)} was drawn from other rows ({drawn_from}) than this release "
+        f"uses ({rows}). Nothing was charged. Use the same rows to finish that release, or use "
+        "another key.",
         number=charge.entry.id,
     )
 

@@ -394,7 +394,7 @@ def test_a_package_that_reading_misses_is_named_and_is_no_damage(
     path = tmp_path / f"people.{kind}"
     write = pq.write_table if kind == "parquet" else pa.csv.write_csv
     write(pa.table({"sex": ["1"]}), str(path))
-    with pytest.raises(fp.DataError, match="cannot be read where the package pandas is missing"):
+    with pytest.raises(fp.DataError, match="because a worker lacks the package pandas"):
         fpd.count(path, (fp.Domain({"sex": ["1", "2"]}), [("sex",)]))
 
 

@@ -297,7 +297,7 @@ def test_what_was_kept_of_a_person_is_a_unit(unit: Any) -> None:
         (
             {"unit": fp.AddRemove(3, once_per="site"), "person": "id"},
             DomainError,
-            "no table counts 'site': add a query on it, or let the unit be AddRemove",
+            "no table counts 'site'. Add a query on it, or use AddRemove",
         ),
         (
             {"unit": fp.AddRemove(3, once_per="year"), "person": "id"},

@@ -400,7 +400,7 @@ def test_equality_deletes_of_iceberg_are_refused(iceberg: Any, tmp_path: Path) -
     delete = lakes.describe_delete(path, "values", 2, equality_ids=[number])
     metadata = lakes.commit_iceberg_deletes(iceberg, tmp_path, delete)
     for source in (fp.IcebergTable(metadata), StaticTable.from_metadata(metadata.as_uri())):
-        refuses(source, "deletes rows by equal values, which is not supported; write a copy")
+        refuses(source, "has equality deletes, which fitplug does not support. Write a copy")
 
 
 def test_deletion_vectors_of_iceberg(iceberg: Any, tmp_path: Path) -> None:

@@ -157,7 +157,7 @@ FAULTS: dict[str, tuple[Callable[[Restored], object], str]] = {
         lambda f: (stage_only(f), (f.hidden / "counts-00001").unlink()),
         "period 1 are missing or damaged",
     ),
-    "lost": (lose, "is of a later period than 1"),
+    "lost": (lose, "belongs to a later period, so period 1"),
 }
 
 

@@ -146,14 +146,14 @@ def test_an_object_that_is_replaced_meanwhile(folder: Path, s3: S3Server) -> Non
             s3.put(folder / "bucket/p/state=02/a.parquet", "q/state=01/a.parquet")
 
     assert fails("s3://bucket/q", storage_options=s3.options, progress=replace) == (
-        "s3://bucket/q/state=01/a.parquet changed while it was counted; "
-        "count again when nothing writes to it"
+        "s3://bucket/q/state=01/a.parquet changed during the count. "
+        "Count again when nothing writes to it."
     )
 
 
 def test_what_is_not_there(moto: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     assert fails("s3://bucket/none", storage_options=moto) == (
-        "s3://bucket/none: there is no such file or folder; check the URL"
+        "s3://bucket/none: the file or folder does not exist. Check the URL."
     )
     assert "Check the URL (its host or bucket)" in fails("s3://none/none", storage_options=moto)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
@@ -163,7 +163,7 @@ def test_what_is_not_there(moto: dict[str, Any], monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
     nobody = {"endpoint_url": moto["endpoint_url"]}
     assert fails("s3://bucket/p", storage_options=nobody) == (
-        "s3://bucket/p may not be read; check the credentials in storage_options"
+        "s3://bucket/p cannot be accessed. Check the credentials in storage_options."
     )
 
 

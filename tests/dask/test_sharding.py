@@ -164,7 +164,9 @@ def test_slabs_cover_each_table_once_and_are_small() -> None:
         covered[slab.names][slab.index] += 1
         assert covered[slab.names][slab.index].size <= 990
     assert all((cells == 1).all() for cells in covered.values())
-    with pytest.raises(TablesError, match="200 cells for each of 'place', and a task may hold 99"):
+    with pytest.raises(
+        TablesError, match="200 cells for each of 'place', but a task can hold only 99"
+    ):
         cut_slabs(DOMAIN, [("sex", "age", "place")], 99)
     assert choose_slab_cells(24 * 8000, 8) == 1000
     assert choose_slab_cells(0, 8) == 1

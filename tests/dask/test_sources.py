@@ -132,10 +132,10 @@ def test_sources_that_mean_no_file(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     assert (
         fails(tmp_path / "none.parquet")
-        == f"{tmp_path}/none.parquet does not exist; check the path"
+        == f"{tmp_path}/none.parquet does not exist. Check the path"
     )
     assert "matches no .parquet, .parq, " in fails(f"{tmp_path}/*.parquet")
-    assert "or .csv.gz file; check the path" in fails(tmp_path / "empty")
+    assert "or .csv.gz file. Check the path" in fails(tmp_path / "empty")
     assert "list of data files is empty" in fails([])
     assert "not int" in fails(3)
 
@@ -560,7 +560,7 @@ def test_a_summary_of_other_files_is_refused(tmp_path: Path) -> None:
     wanted = (fp.Domain({"y": fp.Integers(0, 2)}), [()])
     assert fpd.count(tmp_path, wanted)[()] == 5
     summary.write_metadata_file(tmp_path / "summary.parquet")
-    with pytest.raises(DataError, match=r"summary\.parquet only sums up other files"):
+    with pytest.raises(DataError, match=r"summary\.parquet is only a summary of other files"):
         fpd.count(tmp_path, wanted)
 
 

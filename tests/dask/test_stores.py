@@ -144,7 +144,7 @@ def test_every_format_in_a_store(tmp_path: Path, memory: Any, suffix: str) -> No
 def test_urls_that_mean_no_file(memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     memory.pipe("/x/notes.txt", b"")
     assert fails("memory://none") == (
-        "memory://none: there is no such file or folder; check the URL"
+        "memory://none: the file or folder does not exist. Check the URL."
     )
     assert "holds no .parquet" in fails("memory://x")
     assert "matches no .parquet" in fails("memory://x/*")
@@ -184,7 +184,7 @@ def test_a_file_replaced_in_the_store_meanwhile(memory: Any) -> None:
             memory.pipe("/p/state=01/a.parquet", content)
 
     told = fails("memory://p", progress=replace)
-    assert told.startswith("memory:///p/state=01/a.parquet changed while it was counted")
+    assert told.startswith("memory:///p/state=01/a.parquet changed during the count")
     gone = fails("memory://p", progress=lambda done, _: done or memory.rm("/p/state=01/a.parquet"))
     assert "disappeared during the count" in gone
 
@@ -235,8 +235,8 @@ def test_credentials_are_in_no_error_key_or_log(
         fails(url.replace("a.parquet", "b.parquet"), storage_options=options),
         fails(url, storage_options=options, client=client, progress=lambda *_: Store.store.clear()),
     ]
-    assert told[0] == "vault://b/state=01/a.parquet may not be read; check the credentials in " + (
-        "storage_options"
+    assert told[0] == (
+        "vault://b/state=01/a.parquet cannot be accessed. Check the credentials in storage_options."
     )
     logs = f"{client.get_worker_logs()} {client.get_scheduler_logs()} {capfd.readouterr()}"
     assert SECRET not in f"{told} {keys} {logs} {Location(url, options)!r}"

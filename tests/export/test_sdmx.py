@@ -165,10 +165,10 @@ def test_no_seal_is_written(tmp_path):
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"agency": "1X"}, "agency = '1X' is no identifier of SDMX"),
+        ({"agency": "1X"}, "agency = '1X' is not an SDMX identifier"),
         ({"agency": "A B"}, "is not an SDMX identifier"),
         ({"agency": ""}, "is not an SDMX identifier"),
-        ({"agency": "A", "version": "1"}, "version = '1' is no version of SDMX"),
+        ({"agency": "A", "version": "1"}, "version = '1' is not an SDMX version"),
         ({"agency": "A", "version": "01.0.0"}, "is not an SDMX version"),
         ({"agency": "A", "confidence": 1.5}, "confidence"),
     ],

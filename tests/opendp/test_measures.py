@@ -98,12 +98,12 @@ class TestSpaces:
     @pytest.mark.parametrize("size", [PLAN.workload.cell_count, DOMAIN.size, None])
     def test_a_vector_of_counts_holds_no_sums(self, size):
         vector = dp.vector_domain(dp.atom_domain(T="i64"), size=size), dp.l1_distance(T="i64")
-        with pytest.raises(ValueError, match=r"no sums.* \(pay, hours\).*tables_domain"):
+        with pytest.raises(ValueError, match=r"no sums.* pay, hours. .*tables_domain"):
             fpo.make_fitness_for_use(*vector, PLAN)
 
     def test_nor_does_one_of_a_domain_with_measures_hold_counts(self):
         vector = dp.vector_domain(dp.atom_domain(T="i64"), size=DOMAIN.size)
-        with pytest.raises(ValueError, match="needs vector_domain"):
+        with pytest.raises(ValueError, match="Use vector_domain"):
             fpo.make_fitness_for_use(vector, dp.l1_distance(T="i64"), PEOPLE)
         whole = dp.vector_domain(dp.atom_domain(T="i64"), size=2), dp.l1_distance(T="i64")
         assert is_cost_of(fpo.make_fitness_for_use(*whole, PEOPLE), PEOPLE, 5, 5)
@@ -235,5 +235,5 @@ class TestLazyFrames:
         frame = pl.LazyFrame({"y": values})
         domain = fp.Domain({"y": fp.Measure(0, 10)})
         plan = fp.design(fp.Workload(domain, [fp.queries({"y": "sum"}, std=5.0)]), tolerance=0.1)
-        with pytest.raises(ValueError, match=r"column 'y' holds .* expects numbers"):
+        with pytest.raises(ValueError, match=r"column 'y' has the type .* needs numbers"):
             fpo.make_tables(dp.domain_of(frame, infer=True), dp.symmetric_distance(), plan)

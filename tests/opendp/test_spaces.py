@@ -62,7 +62,7 @@ class TestCountVectors:
         whole = np.stack([COUNTS - 1, np.ones(4, dtype=np.int64)], axis=1)
         is_exact(m(whole.ravel()))
         for size in (0, 3, 5, 9):
-            with pytest.raises(dp.OpenDPException, match="must hold 4 or 8 counts"):
+            with pytest.raises(dp.OpenDPException, match="must have 4 or 8 counts"):
                 m(np.zeros(size, dtype=np.int64))
 
     @pytest.mark.parametrize(("T", "MO"), [("i64", "i64"), ("i32", "u32"), ("u32", "i32")])
@@ -249,7 +249,7 @@ class TestUnits:
 
     def test_regions_that_no_distance_says_are_refused(self):
         plan = fp.design(EXACT.workload, unit=fp.ReplaceOne(within=("sex",)))
-        with pytest.raises(fp.BudgetError, match=r"design the plan for fp.ReplaceOne\(\)"):
+        with pytest.raises(fp.BudgetError, match=r"Design the plan for fp.ReplaceOne\(\)"):
             fpo.make_fitness_for_use(fpo.tables_domain(plan), dp.change_one_distance(), plan)
 
     @pytest.mark.parametrize(
@@ -332,8 +332,8 @@ class TestLazyFrames:
         ("data", "says"),
         [
             ({"sex": ["f"]}, "no column 'age'"),
-            ({"sex": ["f"], "age": ["old"]}, "column 'age' holds String"),
-            ({"sex": [1], "age": [1]}, "column 'sex' holds Int64"),
+            ({"sex": ["f"], "age": ["old"]}, "column 'age' has the type String"),
+            ({"sex": [1], "age": [1]}, "column 'sex' has the type Int64"),
         ],
     )
     def test_columns_that_do_not_fit_are_refused_at_once(self, data, says):

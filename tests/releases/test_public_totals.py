@@ -169,7 +169,7 @@ class TestRefusals:
         dp = pytest.importorskip("opendp.prelude")
         dp.enable_features("contrib", "honest-but-curious")
         plan = PLANS["all"]
-        with pytest.raises(ValueError, match=r"need change_one_distance\(\)"):
+        with pytest.raises(ValueError, match=r"need the metric change_one_distance\(\)"):
             fpo.make_fitness_for_use(fpo.tables_domain(plan), dp.symmetric_distance(), plan)
 
     def test_ledgers(self, tmp_path):

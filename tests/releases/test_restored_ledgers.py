@@ -250,7 +250,7 @@ def test_a_release_in_a_store(tmp_path: Path, draws: list[str], is_published: bo
             release_source(PLAN, TABLES, output, ledger=ledger, key="a")
     other = fp.Ledger(tmp_path / "b.db", rho=1.0)
     draws.clear()
-    with pytest.raises(LedgerError, match=r"number 1, which the ledger .*b.db does not have"):
+    with pytest.raises(LedgerError, match=r"number 1, but the ledger .*b.db does not have"):
         release_source(PLAN, TABLES, output, ledger=other, key="a")
     assert (draws, other.entries()) == ([], ())
 

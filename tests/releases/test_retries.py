@@ -112,9 +112,11 @@ def test_a_retry_of_other_rows_is_refused(tmp_path, ledger, monkeypatch):
     )
     publish_until(monkeypatch, "complete_folder", MEN, one, tmp_path / "m", ledger=ledger, key="k")
     for _ in range(2):  # staged, then published
-        with pytest.raises(fp.KeyTaken, match=r"is for .*01.* but this release is of .*02"):
+        with pytest.raises(
+            fp.KeyTaken, match=r"from other rows .*01.* than this release uses .*02"
+        ):
             fp.release(MEN, two, tmp_path / "m", ledger=ledger, key="k")
-        with pytest.raises(fp.KeyTaken, match="limited by person"):
+        with pytest.raises(fp.KeyTaken, match="limited per person"):
             fp.release(MEN, limited(), tmp_path / "m", ledger=ledger, key="k")
         fp.release(MEN, one, tmp_path / "m", ledger=ledger, key="k")
     assert len(ledger.entries()) == 1
@@ -153,10 +155,10 @@ def test_two_ledgers_at_one_folder_keep_apart(tmp_path, ledger, monkeypatch):
     publish_until(
         monkeypatch, "complete_folder", MEN, TABLES, tmp_path / "m", ledger=ledger, key="k"
     )
-    with pytest.raises(fp.LedgerError, match=r"number 1, which the ledger .*other.db does not"):
+    with pytest.raises(fp.LedgerError, match=r"number 1, but the ledger .*other.db does not"):
         fp.release(MEN, TABLES, tmp_path / "m", ledger=other, key="k")
     fp.release(MEN, TABLES, tmp_path / "m", ledger=ledger, key="k")
-    with pytest.raises(fp.LedgerError, match=r"number 1, which the ledger .*other.db does not"):
+    with pytest.raises(fp.LedgerError, match=r"number 1, but the ledger .*other.db does not"):
         fp.release(MEN, TABLES, tmp_path / "m", ledger=other, key="k", replace=True)
     assert other.entries() == ()
     fp.release(MEN, TABLES, tmp_path / "m", ledger=ledger, key="l", replace=True)
@@ -168,7 +170,7 @@ def test_places_that_no_folder_can_be_moved_to(tmp_path, ledger):
     (tmp_path / "link").symlink_to("real")
     (tmp_path / "dangling").symlink_to("nothing")
     for name in ("link", "dangling"):
-        with pytest.raises(fp.InputError, match="is a link; name a folder of its own"):
+        with pytest.raises(fp.InputError, match="is a link"):
             fp.release(MEN, TABLES, tmp_path / name, ledger=ledger)
     with pytest.raises(fp.InputError, match="is a mount point"):
         fp.release(MEN, TABLES, "/proc", ledger=ledger)
@@ -202,7 +204,7 @@ def test_who_comes_second_finds_the_release(tmp_path, ledger):
     third = prepare(tmp_path / "m", ledger, "k", CountedRows.from_tables(limited()))
     first, second = (one.publish(lambda: WholeTables(MEN, TABLES)).release for one in asked)
     np.testing.assert_array_equal(first.answers, second.answers)
-    with pytest.raises(fp.KeyTaken, match="limited by person"):
+    with pytest.raises(fp.KeyTaken, match="limited per person"):
         third.publish(lambda: WholeTables(MEN, limited()))
     assert len(ledger.entries()) == 1
 

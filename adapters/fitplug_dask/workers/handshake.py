@@ -70,7 +70,7 @@ def list_differences(here: Code, there: Code) -> list[str]:
         if present is None:
             said.append(f"no {name}")
         elif present != wanted and name in _DIGESTS:
-            said.append(f"another {name}")
+            said.append(f"different {name}")
         elif present != wanted:
             said.append(f"{name} {present}, not {wanted}")
     return said
