@@ -8,7 +8,7 @@ Each comparison gives a p-value that is proven, not asymptotic (see
 `fitplug_opendp.discrete_gaussian`). The test fails if one of its m p-values is below 1e-9 / m, so
 the probability that it fails for a correct sampler is at most 1e-9.
 
-It notices noise whose standard deviation is off by 10 %, a mean that is off by a tenth of the
+It notices noise whose standard deviation is off by 10%, a mean that is off by a tenth of the
 standard deviation, noise that is always even or a multiple of another small number, a clip at 2.5
 standard deviations, and noise that is 0, constant or drawn twice. It cannot notice what differs by
 less, or a sampler that is correct now and not later.

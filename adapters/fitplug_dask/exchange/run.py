@@ -28,7 +28,7 @@ Gather: TypeAlias = Callable[[Any, int, Mapping[int, Any]], Any]
 MEMORY_SHARE = 0.2
 """The fraction of the memory of a process that pieces may take, and tasks together may take.
 
-Both together stay well below where a worker pauses (80 %).
+Both together stay well below where a worker pauses (80%).
 """
 
 _GROUPS_PER_THREAD = 3

@@ -143,7 +143,7 @@ class WorkerWatch:
         workers = list_workers(self._client).values()
         if not workers:
             return "no worker", "Start workers"
-        # Dask pauses a worker at 80 % of its memory; the tasks that it runs go on.
+        # Dask pauses a worker at 80% of its memory; the tasks that it runs go on.
         if all(worker.is_paused and not worker.is_busy for worker in workers):
             return "only workers that Dask paused because of low memory", "Give them more memory"
         return "", ""

@@ -234,7 +234,7 @@ def average_weights(structure: TreeStructure, p: FloatArray) -> FloatArray:
 
     Below each node of the last depth at which cells are told apart, the weights of the total are
     divided among its cells on all leaves as they are on average. Their sum stays what it is. The
-    best bound of averages is nearly that of all weights: 0.1 % was the most that was seen lost.
+    best bound of averages is nearly that of all weights: 0.1% was the most that was seen lost.
 
     Args:
         structure: The structure.
