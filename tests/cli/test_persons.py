@@ -119,7 +119,7 @@ def test_a_column_of_persons_that_a_csv_has_by_another_name(tmp_path: Path) -> N
         data.write_text(f"{header}\n1,2,3\n")
         ran = fitplug("count", spec)
         assert ran.code == 2
-        assert f"a.csv has no column 'PERSN' on its first line. {says}\n" in ran.err
+        assert f"a.csv has no column 'PERSN' in its first line. {says}\n" in ran.err
         assert "NUMBER" not in ran.err
 
 

@@ -346,7 +346,7 @@ def test_a_depot_returns_what_it_was_given_and_its_file_is_encrypted(
     assert (SECRET in content) is not confidential
     if confidential:
         file._write_at(5, memoryview(bytes([content[5] ^ 1])))
-        with pytest.raises(ValueError, match="was changed"):
+        with pytest.raises(ValueError, match="were changed"):
             read_all(small, 4)
 
 
@@ -355,7 +355,7 @@ def test_messages_are_read_in_no_other_place() -> None:
     one, other = file.append(b"x" * 100, b"one"), file.append(b"y" * 100, b"other")
     assert bytes(file.read(one, b"one")) == b"x" * 100
     for place, context in [(one, b"other"), (other._replace(position=one.position), b"other")]:
-        with pytest.raises(ValueError, match="was changed"):
+        with pytest.raises(ValueError, match="were changed"):
             file.read(place, context)
 
 
@@ -429,5 +429,5 @@ def test_a_cipher_is_aes_gcm() -> None:
     assert first != second
     assert encryption.RandomCipher(bytes(32)).decrypt(first, b"a") == SECRET
     for other, context in [(bytes(32), b"b"), (b"k" * 32, b"a")]:
-        with pytest.raises(ValueError, match="was changed"):
+        with pytest.raises(ValueError, match="were changed"):
             encryption.RandomCipher(other).decrypt(first, context)

@@ -159,7 +159,7 @@ CSV_FAULTS = {
     "many": ("sex,y\n1,2\n1,2,3\n", "cannot be read as CSV"),
     "open quote": ('sex,y\n1,"2\n1,2\n2,1\n', "quotes must close"),
     "open quote in one column": ('sex\n1\n"2\n1\n', "quotes must close"),
-    "cut within the last line": ("sex,y\n1,2\n1", "it may be truncated"),
+    "cut within the last line": ("sex,y\n1,2\n1", "may be truncated"),
     "cut within a quote": ('sex,y\n1,2\n1,"2', "quotes must close"),
     "no names": ("\n\n", "has no line of column names"),
     "empty": ("", ""),
@@ -238,14 +238,14 @@ def test_arrow_offsets_and_indices_are_checked_before_use(tmp_path: Path) -> Non
     at = content.index(np.arange(101, dtype="<i4").tobytes())
     content[at + 40 : at + 44] = b"\xff\xff\xff\x7f"
     path.write_bytes(bytes(content))
-    assert "record batch 0 cannot be read; the file is damaged" in fails(path)
+    assert "record batch 0 cannot be read, so the file is damaged" in fails(path)
     coded = pa.array(["1", "2"] * 50).dictionary_encode()
     pf.write_feather(pa.table({"sex": coded}), path, "uncompressed")
     content = bytearray(path.read_bytes())
     at = content.index(np.array([0, 1] * 50, dtype="<i4").tobytes())
     content[at + 40 : at + 44] = b"\x09\x00\x00\x00"
     path.write_bytes(bytes(content))
-    assert "record batch 0 cannot be read; the file is damaged" in fails(path)
+    assert "record batch 0 cannot be read, so the file is damaged" in fails(path)
 
 
 def test_a_damaged_name_in_a_schema_is_no_traceback(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_each_version_of_a_delta_table(delta: Path) -> None:
         table = deltalake.DeltaTable(delta, version=version)
         assert_counts(fp.DeltaTable(delta, version), table.to_pyarrow_table())
         assert_counts(table, table.to_pyarrow_table())
-    refuses(fp.DeltaTable(delta, 6), "has no version 6.*the latest version is 5")
+    refuses(fp.DeltaTable(delta, 6), "has no version 6.*The latest version is 5")
     refuses(fp.DeltaTable(delta.parent), "is not a Delta table")
 
 
@@ -221,7 +221,7 @@ def test_renamed_columns_of_delta(tmp_path: Path, mode: str) -> None:
     first.write_text("".join(json.dumps(action) + "\n" for action in actions))
     assert_counts(fp.DeltaTable(tmp_path), table)
     lakes.commit_delta(tmp_path, lakes.describe_feature("columnMapping", "newFeature"))
-    refuses(fp.DeltaTable(tmp_path), "uses newFeature, which is not supported")
+    refuses(fp.DeltaTable(tmp_path), "uses newFeature, which fitplug does not support")
 
 
 def test_a_file_of_another_size_than_the_log_says(delta: Path) -> None:

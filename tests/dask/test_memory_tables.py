@@ -301,7 +301,7 @@ def test_types_and_columns_of_frames_are_checked_when_they_are_computed() -> Non
     weights = frame.assign(n=frame["n"] / 2)
     assert "weights are integers" in fails(dask.delayed(weights), (DOMAIN, [("age",)]), weight="n")
     assert "two columns 'age'" in fails(dask.delayed(pd.concat([frame, texts[["age"]]], axis=1)))
-    assert "is no frame" in fails(dask.delayed(5))
+    assert "is not a pandas, Polars or Arrow frame" in fails(dask.delayed(5))
     person: Any = {"person": "own", "unit": fp.AddRemove(1)}
     assert "person identifiers must be" in fails(
         dask.delayed(frame.dropna()[["age", "own"]].astype({"own": bool})),

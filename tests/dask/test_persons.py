@@ -579,7 +579,7 @@ def test_records_are_sorted_by_bucket_in_both_ways() -> None:
     [
         ({"unit": fp.AddRemove(2)}, BudgetError, "Name their column"),
         ({"person_key": KEY}, BudgetError, "the source has no person"),
-        ({"person": "id"}, BudgetError, "'id' does not say how many rows"),
+        ({"person": "id"}, BudgetError, "'id' identifies persons, but nothing limits"),
         (
             {"person": "id", "unit": fp.AddRemove(1), "person_key": b"short"},
             TypeError,

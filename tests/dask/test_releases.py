@@ -312,7 +312,7 @@ class TestResuming:
         (key_file,) = keys.iterdir()
         key_file.rename(tmp_path / "moved.key")
         drawn = audit.read()
-        with pytest.raises(InputError, match=f"is not in {key_file}. Restore the file, or set"):
+        with pytest.raises(InputError, match=f"is missing from {key_file}"):
             release_source(PLAN, TABLES, tmp_path / "out", ledger=ledger)
         assert audit.read() == drawn
         assert not list(keys.iterdir())

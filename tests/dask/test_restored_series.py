@@ -151,7 +151,7 @@ FAULTS: dict[str, tuple[Callable[[Restored], object], str]] = {
     "staged, damaged": (lambda f: flip(stage_only(f)), "may hold answers that were drawn"),
     "staged, of other counts": (
         lambda f: rewrite_seal(stage_only(f), f),
-        "not those that its answers were drawn from",
+        "not the counts its answers were drawn from",
     ),
     "staged, counts gone": (
         lambda f: (stage_only(f), (f.hidden / "counts-00001").unlink()),

@@ -172,7 +172,7 @@ def test_the_answers_of_a_period_use_no_later_counts():
 
 
 def test_periods_are_drawn_in_their_order(series):
-    with pytest.raises(InputError, match="period '1' of MONTH is the next one"):
+    with pytest.raises(InputError, match="the next period is '1' of MONTH"):
         series.release(2, TABLES)
     series.release("1", TABLES)
     for unknown in (0, T + 1, "13", None, 1.5, [1], b"1"):
@@ -201,7 +201,7 @@ def test_periods_of_other_kinds_and_tables(tmp_path, ledger):
     assert set(series.tables) <= {("DAY", "A"), ("DAY", "B"), ("DAY", "A", "B")}
     x = np.random.default_rng(0).poisson(50, (3, 2, 3))
     yearly = fp.Tables(domain, {("A", "B"): x.sum(axis=0), ("DAY", "B"): x.sum(axis=1)})
-    with pytest.raises(TablesError, match="by DAY: count"):
+    with pytest.raises(TablesError, match="by DAY"):
         series.release("2024-01-01", yearly)
     tables = fp.Tables(domain, {("DAY", "A", "B"): x})
     for day in (date(2024, 1, 1), "2024-01-02", date(2024, 1, 3)):
@@ -273,7 +273,7 @@ def test_sealed_counts_are_kept_and_not_those_of_a_later_try(tmp_path, series, m
 
     with monkeypatch.context() as patched:
         patched.setattr(period, "draw_part", fail)
-        with pytest.raises(FitplugError, match="no space left on device; the release is not fin"):
+        with pytest.raises(FitplugError, match="no space left on device"):
             series.release(1, TABLES)
     assert series.read().drawn == 0
     other = fp.Tables(DOMAIN, {("REGION", "MONTH"): X + 100_000})
@@ -397,7 +397,7 @@ def test_damage_and_edits_are_refused(tmp_path, ledger, series):
     refuse(pay / "series.json", forge, "edited", reopen)
     refuse(pay / "series.json", lambda path: path.write_text("[]"), "edited", reopen)
     refuse(pay / "series.json", lambda path: path.unlink(), "not the folder of a series", reopen)
-    refuse(pay / "plan.npz", other.save, "another plan", reopen)
+    refuse(pay / "plan.npz", other.save, "is not the plan of the series", reopen)
     refuse(pay / "plan.npz", lambda path: path.unlink(), "plan.npz is missing", reopen)
     refuse(answers, flip, "damaged, was edited", reopen)
     refuse(
@@ -466,7 +466,7 @@ def test_other_ledgers_keys_and_plans_are_refused(tmp_path, ledger, series):
     with pytest.raises(InputError, match="already holds another plan"):
         fp.begin_series(PLAN, tmp_path / "planned", ledger=ledger, key="b")
     assert second.read().drawn == 0
-    with pytest.raises(InputError, match="on a file system"):
+    with pytest.raises(InputError, match="Name a local folder"):
         fp.begin_series(PLAN, "s3://bucket/pay", ledger=ledger, key="b")
     with pytest.raises(FitplugError, match="name too long; nothing was charged"):
         fp.begin_series(PLAN, tmp_path / ("a" * 240), ledger=ledger, key="b")

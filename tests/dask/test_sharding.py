@@ -198,7 +198,7 @@ def test_what_must_be_whole_is_refused_with_a_way_out(
     with pytest.raises(TablesError, match="Count without a person"):
         fpd.count(fp.Source(people, person="id"), (DOMAIN, TABLES), unit=fp.AddRemove(1))
     monkeypatch.setattr(requests, "_TABLE_BYTES", 100)
-    with pytest.raises(TablesError, match=r"150,004 cells.* of this process are allowed"):
+    with pytest.raises(TablesError, match=r"150,004 cells.* but this process may use"):
         fpd.count(people, (DOMAIN, TABLES))
 
 

@@ -276,7 +276,7 @@ def test_credentials_have_words_of_their_own(
     np.testing.assert_array_equal(
         fpd.count(fp.Source(urls, storage_options=options), WANTED)[JOINT], exact
     )
-    words = "cannot be accessed. Check the credentials in storage_options"
+    words = "cannot be accessed. Check the credentials in storage_options."
     wrong = {"headers": {"Authorization": PASSWORD + "x"}}
     assert fails(urls, storage_options=wrong) == f"{urls[0]} {words}"
     assert fails(urls) == f"{urls[0]} {words}"

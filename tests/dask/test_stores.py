@@ -278,7 +278,7 @@ def test_a_survey_reads_no_row(
     assert told.threads >= 1
     assert told.memory > 2**20
     assert "1800" not in f"{told} {told!r}"
-    with pytest.raises(DataError, match="no such file"):
+    with pytest.raises(DataError, match="does not exist"):
         fpd.preview("memory://none", WANTED)
     assert not read
     fpd.count("memory://p", WANTED)

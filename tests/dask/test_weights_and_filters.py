@@ -473,7 +473,7 @@ def test_one_person_more_changes_only_its_own_rows(tmp_path: Path, seed: int) ->
         ({"weight": "share"}, DataError, "'share' has the type double, but weights are integers"),
         ({"weight": "level"}, DataError, "'level' has the type string, but weights are integers"),
         ({"weight": "flag"}, DataError, "'flag' has the type bool, but weights are integers"),
-        ({"weight": "money"}, DataError, "holds decimal128.*but weights are integers"),
+        ({"weight": "money"}, DataError, "has the type decimal128.*but weights are integers"),
         ({"weight": "age"}, DomainError, "is also an attribute of the queries"),
         ({"weight": ""}, DomainError, "must be the name of a column"),
         ({"weight": "pop", "where": {"pop": 1}}, DomainError, "where cannot use 'pop'"),
@@ -487,11 +487,15 @@ def test_one_person_more_changes_only_its_own_rows(tmp_path: Path, seed: int) ->
         (
             {"where": {"level": 40}},
             DataError,
-            "has the type string, but where gives integers; .* where",
+            "has the type string, but where gives integers.* where",
         ),
         ({"where": {"code": "7"}}, DataError, "has the type int64, but where gives strings"),
         ({"where": {"share": "1"}}, DataError, "has the type double, but where gives strings"),
-        ({"where": {"day": "2020-01-01"}}, DataError, "holds date32.*but where gives strings"),
+        (
+            {"where": {"day": "2020-01-01"}},
+            DataError,
+            "has the type date32.*but where gives strings",
+        ),
         ({"where": {"state": 1}}, DataError, "folder .*state=x: where gives integers for 'state'"),
         ({"where": {"level": []}}, DomainError, "no value of 'level'"),
     ],
@@ -517,7 +521,7 @@ def test_what_is_refused_before_any_row_is_read(
 def test_a_missing_column_of_csv_quotes_nothing(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(f"sex,age,race,{TEXT}\n1,1,a,{NUMBER}\n")
     for options in ({"weight": "pop"}, {"where": {"level": "040"}}):
-        with pytest.raises(DataError, match=r"has no column '(pop|level)' on its") as caught:
+        with pytest.raises(DataError, match=r"has no column '(pop|level)' in its") as caught:
             count_rows(tmp_path, WANTED, **options)  # type: ignore[arg-type]
         assert not secrets_in(told_by(caught.value))
 

@@ -215,7 +215,7 @@ class TestTables:
             assert tables[("race", "age")][i].sum() == expected
 
     def test_from_records_names_the_column(self):
-        with pytest.raises(fp.DataError, match="no column 'age'"):
+        with pytest.raises(fp.DataError, match="unknown column 'age'"):
             fp.Tables.from_records(PEOPLE, {"sex": ["1"]}, [("age",)])
         with pytest.raises(fp.DataError, match=r"column .age.*expects integers"):
             fp.Tables.from_records(PEOPLE, {"age": [1.5]}, [("age",)])

@@ -123,7 +123,7 @@ def test_one_release_of_tables_or_rows_in_memory_or_a_folder(tmp_path: Path) -> 
         assert released.entry is not None
         assert released.entry.key == key
         if folder is None:
-            with pytest.raises(fp.KeyTaken, match="as drawn already"):
+            with pytest.raises(fp.KeyTaken, match="was drawn at"):
                 fp.release(plan, data, ledger=ledger, key=key)
         else:
             again = fp.release(plan, data, folder, ledger=ledger, key=key)

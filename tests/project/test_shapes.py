@@ -94,7 +94,7 @@ def refuse_vectors(shape: Shape) -> str | None:
         return "no metric on vectors"
     domain, names = shape.plan.domain, shape.plan.workload.attributes
     has_sums = any(isinstance(domain[name], fp.Measure) for name in names)
-    return refuse_distances(shape) or ("holds no sums" if has_sums else None)
+    return refuse_distances(shape) or ("has no sums" if has_sums else None)
 
 
 def refuse_frames(shape: Shape) -> str | None:
