@@ -12,14 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from fitplug.domain.attribute import (
-    Attribute,
-    Category,
-    Codes,
-    SpecForm,
-    describe_wrong_type,
-    widen_to_int64,
-)
+from fitplug.domain.attribute import Attribute, Category, Codes, describe_wrong_type, widen_to_int64
 from fitplug.domain.label_array import (
     LabelArray,
     LabelIndex,
@@ -27,6 +20,7 @@ from fitplug.domain.label_array import (
     compute_checksum,
     make_label_array,
 )
+from fitplug.domain.spec_form import SpecForm
 from fitplug.domain.texts import Texts
 from fitplug.errors import DataError, DomainError
 from fitplug.numeric import AnyArray, freeze

@@ -19,13 +19,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from fitplug.domain.attribute import (
-    Attribute,
-    Codes,
-    SpecForm,
-    describe_wrong_type,
-    read_ends,
-)
+from fitplug.domain.attribute import Attribute, Codes, describe_wrong_type
+from fitplug.domain.spec_form import SpecForm, read_ends
 from fitplug.errors import DataError, DomainError
 from fitplug.numeric import AnyArray, BoolArray, IntArray, frozen_property
 

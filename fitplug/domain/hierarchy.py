@@ -14,7 +14,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from fitplug.domain.attribute import Attribute, Category, SpecForm, make_level_error, suggest_name
+from fitplug.domain.attribute import Attribute, Category, make_level_error, suggest_name
 from fitplug.domain.categories import Categories
 from fitplug.domain.label_array import (
     LabelArray,
@@ -27,6 +27,7 @@ from fitplug.domain.leaf_columns import (
     read_leaves,
     read_level_names,
 )
+from fitplug.domain.spec_form import SpecForm
 from fitplug.domain.tree_nodes import (
     LevelNodes,
     find_runs,

@@ -25,13 +25,12 @@ from fitplug.domain.attribute import (
     OUTSIDE,
     Attribute,
     Codes,
-    SpecForm,
     describe_wrong_type,
-    read_ends,
     to_float,
     widen_to_int64,
 )
 from fitplug.domain.dates import Dates
+from fitplug.domain.spec_form import SpecForm, read_ends
 from fitplug.errors import DataError, DomainError
 from fitplug.numeric import AnyArray, FloatArray, IntArray
 

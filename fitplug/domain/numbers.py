@@ -16,13 +16,12 @@ import numpy.typing as npt
 from fitplug.domain.attribute import (
     Attribute,
     Codes,
-    SpecForm,
     describe_wrong_type,
-    read_ends,
     suggest_name,
     to_float,
     widen_to_int64,
 )
+from fitplug.domain.spec_form import SpecForm, read_ends
 from fitplug.errors import DataError, DomainError
 
 
