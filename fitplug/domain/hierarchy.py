@@ -83,7 +83,7 @@ class Hierarchy(Categories):
     """
 
     offered: ClassVar[tuple[str, ...]] = (
-        *("labels", "size", "levels", "labels_at"),
+        *("labels", "other", "size", "levels", "labels_at"),
         *("from_attribute", "from_columns", "with_level"),
     )
     levels: tuple[str, ...]

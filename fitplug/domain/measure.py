@@ -69,7 +69,7 @@ class Measure(Attribute):
             dates, or are not a multiple of the unit apart, of at most 2**25 units.
     """
 
-    offered: ClassVar[tuple[str, ...]] = (*Attribute.offered, "low", "high", "unit", "other")
+    offered: ClassVar[tuple[str, ...]] = (*Attribute.offered, "low", "high", "unit")
     low: Bound
     high: Bound
     unit: int | float
