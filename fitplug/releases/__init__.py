@@ -14,6 +14,7 @@ from fitplug.releases.answer_parts import (
 )
 from fitplug.releases.combination import estimate_read
 from fitplug.releases.combined_numbers import Approximation, Estimate, Estimates, Ratio
+from fitplug.releases.coverage import CoverageRow
 from fitplug.releases.folder import (
     MoreFiles,
     complete_folder,
@@ -82,6 +83,7 @@ __all__ = [
     "About",
     "AnswersPart",
     "Approximation",
+    "CoverageRow",
     "DisplayTables",
     "Estimate",
     "Estimates",
