@@ -73,7 +73,9 @@ class Request:
             return True
         if not whole:
             need, allowed, cells = _TABLE_BYTES * cells, here, cells
-        advice = "Count without a person, which counts in shards, or use" if whole else "Use"
+        advice = (
+            "Count without person and coverage, which counts in shards, or use" if whole else "Use"
+        )
         where = "a worker" if whole and self.runner.client is not None else "this process"
         raise TablesError(
             f"the tables have {cells:,} cells, and counting them would take about "
