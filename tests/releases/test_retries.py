@@ -186,7 +186,7 @@ def test_a_long_name_is_found_before_the_charge(tmp_path, ledger):
         except fp.FitplugError as error:
             told.append(str(error))
     assert told
-    assert all("nothing was charged" in error for error in told)
+    assert all("Nothing was charged" in error for error in told)
     assert all(stage.state == "published" for stage in ledger.stages().values())
 
 
