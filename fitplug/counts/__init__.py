@@ -2,6 +2,7 @@
 
 from fitplug.counts.columns import can_name_columns, suggest_column
 from fitplug.counts.consistency import AttributeSet, Counts, sum_out
+from fitplug.counts.outside import OutsideCounts
 from fitplug.counts.records import (
     WEIGHT,
     Filters,
@@ -21,6 +22,7 @@ __all__ = [
     "DeltaTable",
     "Filters",
     "IcebergTable",
+    "OutsideCounts",
     "Preview",
     "Source",
     "Tables",
