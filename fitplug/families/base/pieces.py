@@ -213,6 +213,17 @@ def cut_evenly(length: int, most: int) -> list[tuple[int, int]]:
     return list(itertools.pairwise(ends))
 
 
+def join_sizes(sizes: Sequence[int], most: int) -> list[tuple[int, int]]:
+    """Join what follows each other to ranges, as long as they have no more than `most` numbers."""
+    ends, total = [0], 0
+    for i, size in enumerate(sizes):
+        if i > ends[-1] and total + size > most:
+            ends.append(i)
+            total = 0
+        total += size
+    return list(itertools.pairwise([*ends, len(sizes)])) if sizes else []
+
+
 def cut_table(domain: Domain, names: tuple[str, ...], along: str | None, most: int) -> list[Slab]:
     """Cut a table of more than `most` cells into slabs along an attribute.
 

@@ -23,7 +23,7 @@ import numpy as np
 from fitplug.families.base.basis import Reading
 from fitplug.families.base.block_sets import BlockSet, BlockSetIntegers
 from fitplug.families.base.parted_strategy import PartedStrategy
-from fitplug.families.base.pieces import PART, check_unit, cut_evenly
+from fitplug.families.base.pieces import PART, check_unit, cut_evenly, join_sizes
 from fitplug.families.base.structure import Structure
 from fitplug.numeric import IntArray
 
@@ -250,18 +250,12 @@ class BlockCut(PartedStrategy):
 
     def _cut_blocks(self) -> tuple[BlockPart, ...]:
         parts: list[BlockPart] = []
-        first, total, together = 0, 0, min(self.most, PART)
-        for k, block in enumerate(self.blocks):
-            cut = self.find_cut(block.attributes) if block.size > self.most else None
-            if k > first and (cut is not None or total + block.size > together):
-                parts.append(BlockPart(first, k, None))
-                first, total = k, 0
-            total += block.size
-            if cut is not None:
-                parts += self._cut_columns(k)
-                first, total = k + 1, 0
-        if first < len(self.blocks):
-            parts.append(BlockPart(first, len(self.blocks), None))
+        sizes = [block.size for block in self.blocks]
+        for first, last in join_sizes(sizes, min(self.most, PART)):
+            if sizes[first] > self.most and self.blocks[first].attributes:
+                parts += self._cut_columns(first)
+            else:
+                parts.append(BlockPart(first, last, None))
         return tuple(parts)
 
     def _cut_columns(self, k: int) -> list[BlockPart]:

@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from fitplug.families.base.parted_strategy import PartedStrategy
-from fitplug.families.base.pieces import PART, check_unit, cut_evenly
+from fitplug.families.base.pieces import PART, check_unit, cut_evenly, join_sizes
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.unfolded_tree import (
     BranchRanges,
@@ -122,7 +122,8 @@ class TreeCut(PartedStrategy):
             for block, names in zip(self.blocks, list_block_tables(structure), strict=True)
         }
         segments = [one for block in self.blocks for one in self._cut_block(block)]
-        self.parts = _join_segments(segments, min(most, PART))
+        joined = join_sizes([one.size for one in segments], min(most, PART))
+        self.parts = tuple(tuple(segments[first:last]) for first, last in joined)
         self._paths: tuple[tuple[int, int], SlabPaths] | None = None
         self._branches_of_nodes: dict[tuple[int, int, int], BranchRanges] = {}
         self._branches_of_ranks: dict[tuple[int, int], BranchRanges] = {}
@@ -368,19 +369,6 @@ class TreeCut(PartedStrategy):
                     segments.append(Segment(block, first, last, start, stop, size))
             first = last
         return segments
-
-
-def _join_segments(segments: list[Segment], most: int) -> tuple[tuple[Segment, ...], ...]:
-    """Join segments that follow each other, as long as they have no more than `most` answers."""
-    parts: list[list[Segment]] = []
-    total = 0
-    for one in segments:
-        if not parts or total + one.size > most:
-            parts.append([])
-            total = 0
-        parts[-1].append(one)
-        total += one.size
-    return tuple(map(tuple, parts))
 
 
 def invert_lists(lists: Sequence[Sequence[int]], count: int) -> list[list[int]]:
