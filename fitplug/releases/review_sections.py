@@ -249,11 +249,29 @@ def _describe_preprocessing(release: Release, about: About) -> str:
     values = f"\n\n{escape_cell(' '.join(rules))}\n\n" if rules else " "
     outside = describe_rows_outside(release.plan, release.limited)
     left_out = f"In no table: {escape_cell(outside)}." if outside else "Every row is in the tables."
+    left_out += _describe_coverage(release)
     return (
         f"{about.preprocessing or ask_publisher('preprocessing')}\n\n"
         f"{_describe_rows(release)}{limit}{left_out}{values}The "
         "noise depends only on the targets and was "
         "chosen before any row was read: nothing is tuned on the data."
+    )
+
+
+def _describe_coverage(release: Release) -> str:
+    """Say how many rows are in no table, if the release has coverage."""
+    rows = release.coverage()
+    if not rows:
+        return ""
+    listed = [
+        f"{escape_cell(row.attribute or 'any of them')}: {row.records.value + 0.0:,.0f} rows "
+        f"(std {row.records.std:,.1f})"
+        for row in (rows if len(rows) > 2 else rows[:1])
+    ]
+    return (
+        f" Their numbers are released with noise of the same sigma, by attribute: "
+        f"{'; '.join(listed)}. They cost nothing more, because no row is both in the tables and in "
+        "none."
     )
 
 
