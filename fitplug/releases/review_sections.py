@@ -315,6 +315,7 @@ def _describe_mechanisms(release: Release, versions: Mapping[str, str]) -> str:
             make_table(columns, rows) + _describe_rest(rest, scale),
             f"Sensitivity is to {changed}. sigma has the same unit: the integer answers before "
             f"they are scaled back to counts.{_describe_shares(release)}",
+            *_describe_coverage_answers(release),
             f"Noise is drawn once, by the discrete Gaussian sampler of {library}.",
             "**Floating point.** Counts, answers and noise are integers, and the sampler is exact: "
             "no floating-point number is used before the noise is added. rho is a rational number "
@@ -325,6 +326,18 @@ def _describe_mechanisms(release: Release, versions: Mapping[str, str]) -> str:
             *_describe_software(versions),
         ]
     )
+
+
+def _describe_coverage_answers(release: Release) -> list[str]:
+    """Describe the answers about rows in no table, in no paragraph or in one."""
+    coverage = release.plan.coverage
+    if coverage is None:
+        return []
+    return [
+        f"**Coverage.** {coverage.size} more answers count rows in no table, with noise of the "
+        "same sigma. No row changes both these answers and those of the table above, and none "
+        "changes these by more than the plan's sensitivity, so rho covers both."
+    ]
 
 
 def _describe_software(versions: Mapping[str, str]) -> list[str]:
