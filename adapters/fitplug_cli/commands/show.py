@@ -28,6 +28,7 @@ from fitplug_cli.render import (
     set_up_output,
 )
 from fitplug_cli.render.csv_tables import count_table_decimals, write_csv
+from fitplug_cli.render.messages import describe_not_counted
 
 _DELTA = 1e-9
 
@@ -73,8 +74,7 @@ def show(
         return
     cost = format_rho(release.rho, release.epsilon(_DELTA), _DELTA)
     facts = [("privacy cost", cost), ("unit", str(release.plan.unit))]
-    if outside := describe_rows_outside(release.plan, release.limited):
-        facts.append(("not counted", outside))
+    facts.append(describe_not_counted(release.plan, release.limited))
     print_facts(*facts)
     print_coverage(release, confidence or DEFAULT_CONFIDENCE)
     for name in names:

@@ -22,6 +22,7 @@ from fitplug.plan import (
     has_sums,
 )
 from fitplug.releases import (
+    Limited,
     Ratio,
     Release,
     describe_assumption,
@@ -62,11 +63,15 @@ def print_plan(plan: Plan, delta: float, *, full: bool = False) -> None:
         facts += _list_details(plan)
     print_facts(*(fact for fact in facts if fact[1]))
     _print_groups(plan)
-    everything = "no rows: every attribute has a cell for other values"
-    not_counted = ("not counted", describe_rows_outside(plan) or everything)
-    print_facts(not_counted, *_describe_coverage(plan))
+    print_facts(describe_not_counted(plan), *_describe_coverage(plan))
     for rule in plan.workload.measure_rules:
         out.print(rule)
+
+
+def describe_not_counted(plan: Plan, limited: Limited | None = None) -> tuple[str, str]:
+    """Describe by rule which rows are in no table, as a fact; see `describe_rows_outside`."""
+    nothing = "no rows: every attribute has a cell for other values"
+    return "not counted", describe_rows_outside(plan, limited) or nothing
 
 
 def _describe_coverage(plan: Plan) -> list[tuple[str, str]]:
