@@ -22,7 +22,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from fitplug.domain import suggest_fewer_cells
+from fitplug.domain import get_codec, suggest_fewer_cells
 from fitplug.errors import BudgetError, DesignError, WorkloadError, suggest_nearest
 from fitplug.families import MAX_ENTRIES
 from fitplug.numeric import FloatArray, guard_linear_algebra, to_positions
@@ -236,7 +236,7 @@ def _compute_tree_covariance(workload: Workload, name: str) -> FloatArray:
     attribute = workload.domain[name]
     n = attribute.size
     _check_size(f"pairs of cells of {name}", n * n)
-    if not attribute.is_ordered:
+    if not get_codec(attribute).is_ordered:
         return np.eye(n)
     b = choose_branching_factor(n)
     h = _compute_height(n, b)

@@ -20,7 +20,7 @@ from fitplug.counts.consistency import (
 )
 from fitplug.counts.records import Where, encode_records
 from fitplug.counts.seals import NONCE_BYTES, draw_nonce, seal_counts
-from fitplug.domain import OUTSIDE, Domain
+from fitplug.domain import OUTSIDE, Domain, get_codec, list_measures
 from fitplug.errors import TablesError, suggest_nearest
 from fitplug.numeric import freeze, read_array, to_positions
 from fitplug.workload import AddRemove
@@ -318,7 +318,7 @@ def _count_table(
     Raises:
         TablesError: If the table would hold more than 2**58 shares.
     """
-    measures = [name for name in names if domain[name].quantities]
+    measures = list_measures(domain, names)
     check_shares(domain, names, n if weights is None else int(weights.sum()))
     cells, strides, size = np.zeros(n, dtype=np.int64), {}, 1
     for name in reversed(names):
@@ -329,7 +329,7 @@ def _count_table(
     shape = domain.shape_of(names)
     if not measures:
         return _count_cells(cells, size, weights).reshape(shape)
-    shares = {name: domain[name].count_shares(codes[name]) for name in measures}
+    shares = {name: get_codec(domain[name]).count_shares(codes[name]) for name in measures}
     counts = np.zeros(size, dtype=np.int64)
     for corner in np.ndindex(*domain.shape_of(measures)):
         shares_of_row = np.ones(n, dtype=np.int64) if weights is None else weights

@@ -3,14 +3,16 @@
 An attribute divides values into cells 0..size-1. A value outside the domain, or null, has no cell
 (code -1), unless one cell of the attribute takes all other values.
 
-A new kind of attribute is a subclass of `Attribute` with an entry in `domain.KINDS`.
+A new kind of attribute is a subclass of `Attribute`, which users see, and one of `Codec`, which the rooms
+ask, with an entry in `domain.KINDS`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import math
-from abc import ABCMeta, abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeAlias
@@ -18,48 +20,9 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from fitplug.domain.spec_form import SpecForm
 from fitplug.errors import DataError, DomainError, quote, suggest_nearest
 from fitplug.numeric import AnyArray, FloatArray, IntArray
-
-
-@dataclass(frozen=True)
-class SpecForm:
-    """The keys of a table in a spec file that describes an attribute of one kind.
-
-    Attributes:
-        example: The table as a message shows it.
-        names: Keys that tell this kind from the others; any of them is enough to tell.
-        required: Keys that must be there.
-        optional: Other keys that may be there.
-    """
-
-    example: str
-    names: tuple[str, ...]
-    required: tuple[str, ...] = ()
-    optional: tuple[str, ...] = ()
-
-    def check(self, spec: Mapping[str, Any]) -> None:
-        """Refuse a table with unknown keys, or without required ones.
-
-        Raises:
-            DomainError: For such a table.
-        """
-        allowed = sorted({*self.names, *self.required, *self.optional})
-        for key in spec:
-            if key not in allowed:
-                raise DomainError(f"unknown key {key!r}. {suggest_nearest(key, allowed)}")
-        for key in self.required:
-            if key not in spec:
-                raise DomainError(f"{key!r} is missing. Write {self.example}")
-
-
-def read_ends(spec: Mapping[str, Any], key: str, described: str) -> tuple[Any, Any]:
-    """Read the two ends of a range, `key = [first, last]`; `described` says what they are."""
-    ends = spec[key]
-    if not isinstance(ends, list) or len(ends) != 2:
-        raise DomainError(f"{key} = {ends!r} must be two {described}")
-    return ends[0], ends[1]
-
 
 OUTSIDE = -1
 """The code of a value that has no cell."""
@@ -84,7 +47,7 @@ Category: TypeAlias = str | int | bool
 
 
 class Encoder(Protocol):
-    """What turns the values of a column into codes: every attribute, and the weights of rows."""
+    """What turns the values of a column into codes: a codec, and the weights of rows."""
 
     @property
     def code_count(self) -> int:
@@ -100,7 +63,7 @@ class Encoder(Protocol):
 
     @property
     def integer_span(self) -> tuple[int, int] | None:
-        """See `Attribute.integer_span`."""
+        """See `Codec.integer_span`."""
 
     def codes(self, values: npt.ArrayLike) -> Codes:
         """Compute the codes (n,) of `values` (n,)."""
@@ -109,41 +72,14 @@ class Encoder(Protocol):
         """Compute the codes (n,) of `numbers` (n,), as columns of files store the values."""
 
 
-class AttributeType(ABCMeta):
-    """The type of kinds of attributes: completion shows what users need, as for their instances."""
-
-    offered: tuple[str, ...]
-
-    def __dir__(cls) -> list[str]:
-        return [*(name for name in super().__dir__() if name.startswith("__")), *cls.offered]
-
-
-class Attribute(metaclass=AttributeType):
+@dataclass(frozen=True)
+class Attribute(ABC):
     """One attribute of a domain: its cells, and the values that they stand for.
 
     Kinds of attributes are frozen dataclasses, so that two attributes with the same content are
-    equal and have the same hash. The methods below are what other rooms ask of an attribute; none
-    of them asks for its kind.
-
-    Attributes:
-        _spec_form: How a spec file writes attributes of this kind.
-        is_ordered: Whether neighbouring cells hold neighbouring values, so that sums over
-            neighbours are of use. Categories are not ordered, although ranges may name them.
-        is_half_open: Whether ranges and comparisons name edges between cells rather than cells.
-            The upper edge of a range is then outside it.
-        levels: Names of the levels of a tree, the coarsest first. Other attributes have none.
-        offered: What completion shows. The other names are for the rooms of fitplug.
+    equal and have the same hash. They hold what a user gave and may ask for. What the rooms of
+    fitplug ask is in their codec.
     """
-
-    offered: ClassVar[tuple[str, ...]] = ("labels", "size")
-
-    _spec_form: ClassVar[SpecForm]
-    is_ordered: ClassVar[bool] = False
-    is_half_open: ClassVar[bool] = False
-    levels: tuple[str, ...] = ()
-
-    def __dir__(self) -> list[str]:
-        return dir(type(self))
 
     @property
     @abstractmethod
@@ -154,6 +90,57 @@ class Attribute(metaclass=AttributeType):
     @abstractmethod
     def labels(self) -> tuple[str, ...]:
         """The text that stands for each cell, in the order of the cells."""
+
+    @property
+    @abstractmethod
+    def _codec(self) -> Codec:
+        """See `get_codec`."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What is computed from the fields takes more room than they do, and is computed again.
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+
+def get_codec(attribute: Attribute) -> Codec:
+    """Return what the rooms of fitplug ask of an attribute; it is made once per attribute."""
+    return attribute._codec
+
+
+class Codec(ABC):
+    """Encodes the values of an attribute as cells, and names cells by values.
+
+    The methods are what the rooms of fitplug ask of an attribute; none of them asks for its kind.
+
+    Attributes:
+        attribute: The attribute.
+        spec_form: How a spec file writes attributes of this kind.
+        is_ordered: Whether neighbouring cells hold neighbouring values, so that sums over
+            neighbours are of use. Categories are not ordered, although ranges may name them.
+        is_half_open: Whether ranges and comparisons name edges between cells rather than cells.
+            The upper edge of a range is then outside it.
+        levels: Names of the levels of a tree, the coarsest first. Other attributes have none.
+    """
+
+    spec_form: ClassVar[SpecForm]
+    is_ordered: ClassVar[bool] = False
+    is_half_open: ClassVar[bool] = False
+    levels: tuple[str, ...] = ()
+
+    def __init__(self, attribute: Attribute) -> None:
+        self.attribute = attribute
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return get_codec, (self.attribute,)
+
+    @property
+    def size(self) -> int:
+        """Number of cells."""
+        return self.attribute.size
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The text that stands for each cell, in the order of the cells."""
+        return self.attribute.labels
 
     @property
     @abstractmethod
@@ -236,7 +223,7 @@ class Attribute(metaclass=AttributeType):
             None if there is no such value or edge.
         """
 
-    def _find_cell(self, value: Any) -> int | None:
+    def find_cell(self, value: Any) -> int | None:
         """Find the cell that a value, or the text that tables show for it, names.
 
         Args:
@@ -245,9 +232,9 @@ class Attribute(metaclass=AttributeType):
         Returns:
             The cell, or None if the attribute has no such value.
         """
-        return self.find_end(self._parse(str(value)) if isinstance(value, str) else value)
+        return self.find_end(self.parse(str(value)) if isinstance(value, str) else value)
 
-    def _parse(self, text: str) -> Any:
+    def parse(self, text: str) -> Any:
         """Convert the text of an expression to the value that it spells, as `find_end` takes it.
 
         Args:
@@ -258,7 +245,7 @@ class Attribute(metaclass=AttributeType):
         """
         return text
 
-    def _suggest(self, value: Any, *, end: bool = False) -> str:
+    def suggest(self, value: Any, *, end: bool = False) -> str:
         """Suggest a value that exists, after one that does not.
 
         Args:
@@ -364,7 +351,7 @@ class Attribute(metaclass=AttributeType):
         """Make the attribute that a table of a spec file describes.
 
         Args:
-            spec: A table that has the keys which `_spec_form` requires, and no unknown key.
+            spec: A table that has the keys which `spec_form` requires, and no unknown key.
 
         Raises:
             DomainError: If the table describes no attribute.

@@ -16,8 +16,8 @@ from fitplug.domain.attribute import (
     OUTSIDE,
     Attribute,
     Category,
+    Codec,
     Codes,
-    SpecForm,
     describe_wrong_type,
     widen_to_int64,
 )
@@ -28,6 +28,7 @@ from fitplug.domain.label_array import (
     compute_checksum,
     make_label_array,
 )
+from fitplug.domain.spec_form import SpecForm
 from fitplug.domain.texts import Texts
 from fitplug.errors import DataError, DomainError
 from fitplug.numeric import AnyArray, freeze
@@ -56,12 +57,8 @@ class Categories(Attribute):
         other: The label of the cell that takes all other values, or None.
     """
 
-    offered: ClassVar[tuple[str, ...]] = (*Attribute.offered, "values", "other")
     _value_array: LabelArray
     other: str | None
-    _spec_form: ClassVar[SpecForm] = SpecForm(
-        "{ categories = [...], other = '...' }", names=("categories",), optional=("other",)
-    )
 
     def __init__(self, values: Sequence[Category] | AnyArray, other: str | None = None) -> None:
         if isinstance(values, np.ndarray) and values.ndim == 1:
@@ -87,10 +84,6 @@ class Categories(Attribute):
         """Set the fields to values that were checked."""
         object.__setattr__(self, "_value_array", values)
         object.__setattr__(self, "other", other)
-
-    def __getstate__(self) -> dict[str, Any]:
-        # What is computed from the fields takes more room than they do, and is computed again.
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -132,6 +125,23 @@ class Categories(Attribute):
     def labels(self) -> tuple[str, ...]:
         """The values as text, in the order given, and `other` after them."""
         return (*map(str, self.values), *(() if self.other is None else (self.other,)))
+
+    @cached_property
+    def _codec(self) -> CategoriesCodec:
+        return CategoriesCodec(self)
+
+
+class CategoriesCodec(Codec):
+    """What the rooms of fitplug ask of `Categories`."""
+
+    attribute: Categories
+    spec_form: ClassVar[SpecForm] = SpecForm(
+        "{ categories = [...], other = '...' }", names=("categories",), optional=("other",)
+    )
+
+    def __init__(self, attribute: Categories) -> None:
+        super().__init__(attribute)
+        self._value_array, self.other = attribute._value_array, attribute.other
 
     @property
     def value_type(self) -> type:
@@ -236,7 +246,7 @@ class Categories(Attribute):
             return self._cell_of[value]
         return self.size - 1 if self.other is not None and value == self.other else None
 
-    def _parse(self, text: str) -> Any:
+    def parse(self, text: str) -> Any:
         """Convert a label to the value that it stands for. Booleans may be written in any case, as
         other programs write "true".
         """
@@ -253,14 +263,16 @@ class Categories(Attribute):
     @property
     def ends(self) -> tuple[Category, Category]:
         """The value or label of the first and of the last cell."""
-        named = self.values if self.other is None else (*self.values, self.other)
+        named = (
+            self.attribute.values if self.other is None else (*self.attribute.values, self.other)
+        )
         return named[0], named[-1]
 
     def column_values(self) -> Sequence[Any]:
         """List what a column of a table shows for each cell: the values or, if `other` is one of
         the cells, the labels, so that the column has one type.
         """
-        return self.values if self.other is None else self.labels
+        return self.attribute.values if self.other is None else self.labels
 
     def remedy(self, names: str) -> str:
         """Say that fewer categories are fewer cells."""
@@ -269,13 +281,13 @@ class Categories(Attribute):
     def spec(self) -> Any:
         """Describe the attribute as a spec file writes it."""
         if self.other is None:
-            return list(self.values)
-        return {"categories": list(self.values), "other": self.other}
+            return list(self.attribute.values)
+        return {"categories": list(self.attribute.values), "other": self.other}
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Categories:
         """Make the attribute of a table such as `{ categories = ["1", "2"], other = "Other" }`."""
-        return cls(spec["categories"], other=spec.get("other"))
+        return Categories(spec["categories"], other=spec.get("other"))
 
 
 def _check_values(values: Sequence[Category]) -> None:
@@ -313,14 +325,7 @@ class CodePrefix(Categories):
         DomainError: If there is no code, or a code is not a string or shorter than `length`.
     """
 
-    offered: ClassVar[tuple[str, ...]] = (*Attribute.offered, "values", "length")
     length: int
-    _spec_form: ClassVar[SpecForm] = SpecForm(
-        "{ prefix = length, categories = [...] }",
-        names=("prefix",),
-        required=("categories",),
-        optional=("other",),
-    )
 
     def __init__(self, codes: Sequence[str], length: int, other: str | None = None) -> None:
         if type(length) is not int or length < 1:
@@ -334,6 +339,29 @@ class CodePrefix(Categories):
                 raise DomainError(f"code {code!r} is shorter than the prefix length {length}")
         super().__init__(list(dict.fromkeys(code[:length] for code in codes)), other)
         object.__setattr__(self, "length", length)
+
+    def _describe_rest(self) -> Any:
+        return self.length
+
+    @cached_property
+    def _codec(self) -> CodePrefixCodec:
+        return CodePrefixCodec(self)
+
+
+class CodePrefixCodec(CategoriesCodec):
+    """What the rooms of fitplug ask of `CodePrefix`."""
+
+    attribute: CodePrefix
+    spec_form: ClassVar[SpecForm] = SpecForm(
+        "{ prefix = length, categories = [...] }",
+        names=("prefix",),
+        required=("categories",),
+        optional=("other",),
+    )
+
+    def __init__(self, attribute: CodePrefix) -> None:
+        super().__init__(attribute)
+        self.length = attribute.length
 
     def codes(self, values: npt.ArrayLike) -> Codes:
         """Compute the codes of strings by their first characters.
@@ -361,19 +389,19 @@ class CodePrefix(Categories):
             return self.codes(np.array([*texts.tolist("surrogateescape"), None], dtype=object)[:-1])
         return super().codes_of_texts(texts.cut_prefixes(self.length))
 
-    def _describe_rest(self) -> Any:
-        return self.length
-
     def remedy(self, names: str) -> str:
         """Say that shorter prefixes are fewer, as long as there are shorter ones."""
         return f"{'shorter' if self.length > 1 else 'fewer'} prefixes of {names}"
 
     def spec(self) -> Any:
         """Describe the attribute as a spec file writes it."""
-        categories: dict[str, Any] = {"prefix": self.length, "categories": list(self.values)}
+        categories: dict[str, Any] = {
+            "prefix": self.length,
+            "categories": list(self.attribute.values),
+        }
         return categories if self.other is None else {**categories, "other": self.other}
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> CodePrefix:
         """Make the attribute of a table such as `{ prefix = 2, categories = ["01", "02"] }`."""
-        return cls(spec["categories"], spec["prefix"], other=spec.get("other"))
+        return CodePrefix(spec["categories"], spec["prefix"], other=spec.get("other"))

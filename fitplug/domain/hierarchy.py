@@ -14,8 +14,8 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from fitplug.domain.attribute import Attribute, Category, SpecForm, make_level_error, suggest_name
-from fitplug.domain.categories import Categories
+from fitplug.domain.attribute import Attribute, Category, make_level_error, suggest_name
+from fitplug.domain.categories import Categories, CategoriesCodec
 from fitplug.domain.label_array import (
     LabelArray,
     are_equal,
@@ -27,6 +27,7 @@ from fitplug.domain.leaf_columns import (
     read_leaves,
     read_level_names,
 )
+from fitplug.domain.spec_form import SpecForm
 from fitplug.domain.tree_nodes import (
     LevelNodes,
     find_runs,
@@ -79,18 +80,8 @@ class Hierarchy(Categories):
         _coarser: The nodes of each level but the finest, whose nodes are the leaves.
     """
 
-    offered: ClassVar[tuple[str, ...]] = (
-        *("labels", "size", "levels", "labels_at"),
-        *("from_attribute", "from_columns", "with_level"),
-    )
     levels: tuple[str, ...]
     _coarser: tuple[LevelNodes, ...]
-    _spec_form: ClassVar[SpecForm] = SpecForm(
-        "{ levels = [...], leaves = [...] }",
-        names=("levels", "leaves"),
-        required=("levels",),
-        optional=("nodes",),
-    )
 
     def __init__(
         self, levels: Sequence[str] | Mapping[str, int], leaves: Sequence[Any] | AnyArray
@@ -185,58 +176,20 @@ class Hierarchy(Categories):
         depth = self.levels.index(level) + 1
         return name_nodes([self._find_nodes(level) for level in self.levels[:depth]])
 
-    def intervals(self, level: str) -> IntArray:
-        """Compute the first and last cell of each node of a level.
-
-        Args:
-            level: One of `levels`.
-
-        Returns:
-            A row for each node, in the order of the cells, shape (nodes, 2).
-
-        Raises:
-            DomainError: If there is no such level.
-        """
-        first = self._find_nodes(level).first
-        return np.stack([first, np.append(first[1:], self.size) - 1], axis=1).astype(np.int64)
-
-    def named_at(self, level: str) -> tuple[Category, ...]:
-        """List what a column of a table shows for each node of a level.
+    def labels_at(self, level: str) -> tuple[str, ...]:
+        """List the label of each node of a level.
 
         Args:
             level: One of `levels`.
 
         Returns:
             The label of each node or, if another node of the level has the same label, its path,
-            such as "01/001", shape (nodes,). Integers stay integers if no node needs its path.
+            such as "01/001", shape (nodes,).
 
         Raises:
             DomainError: If there is no such level.
         """
-        self._find_nodes(level)
-        return tuple(self._name(level).tolist())
-
-    def named_between(self, level: str, start: int, stop: int) -> list[Any]:
-        """List what a column shows for some nodes of a level, without a text for all of them."""
-        self._find_nodes(level)
-        named: list[Any] = self._name(level).take(np.arange(start, stop)).tolist()
-        return named
-
-    def _suggest(self, value: Any, *, end: bool = False) -> str:
-        """Name the node of any level whose label is nearest to an unknown one."""
-        small = [
-            level for level in self.levels if len(self._find_nodes(level).first) <= _MOST_SUGGESTED
-        ]
-        names = dict.fromkeys(label for level in small for label in self.labels_at(level))
-        if not names:
-            names = dict.fromkeys(map(str, self._find_nodes(self.levels[0]).labels.tolist()))
-        return suggest_name(value, list(names))
-
-    def remedy(self, names: str) -> str:
-        """Say that a tree without its finest level has fewer leaves."""
-        if len(self.levels) > 1:
-            return f"a tree {names} that ends at {self.levels[-2]}"
-        return f"fewer leaves of {names}"
+        return self._codec.labels_at(level)
 
     @classmethod
     def from_attribute(cls, attribute: Attribute, level: str) -> Hierarchy:
@@ -305,6 +258,83 @@ class Hierarchy(Categories):
         numbers = np.searchsorted(first, np.arange(self.size), side="right")
         return np.asarray(numbers, dtype=np.int64)
 
+    @cached_property
+    def _codec(self) -> HierarchyCodec:
+        return HierarchyCodec(self)
+
+
+class HierarchyCodec(CategoriesCodec):
+    """What the rooms of fitplug ask of `Hierarchy`."""
+
+    attribute: Hierarchy
+    spec_form: ClassVar[SpecForm] = SpecForm(
+        "{ levels = [...], leaves = [...] }",
+        names=("levels", "leaves"),
+        required=("levels",),
+        optional=("nodes",),
+    )
+
+    def __init__(self, attribute: Hierarchy) -> None:
+        super().__init__(attribute)
+        self.levels = attribute.levels
+
+    def intervals(self, level: str) -> IntArray:
+        """Compute the first and last cell of each node of a level.
+
+        Args:
+            level: One of `levels`.
+
+        Returns:
+            A row for each node, in the order of the cells, shape (nodes, 2).
+
+        Raises:
+            DomainError: If there is no such level.
+        """
+        first = self.attribute._find_nodes(level).first
+        return np.stack([first, np.append(first[1:], self.size) - 1], axis=1).astype(np.int64)
+
+    def named_at(self, level: str) -> tuple[Category, ...]:
+        """List what a column of a table shows for each node of a level.
+
+        Args:
+            level: One of `levels`.
+
+        Returns:
+            The label of each node or, if another node of the level has the same label, its path,
+            such as "01/001", shape (nodes,). Integers stay integers if no node needs its path.
+
+        Raises:
+            DomainError: If there is no such level.
+        """
+        self.attribute._find_nodes(level)
+        return tuple(self.attribute._name(level).tolist())
+
+    def named_between(self, level: str, start: int, stop: int) -> list[Any]:
+        """List what a column shows for some nodes of a level, without a text for all of them."""
+        self.attribute._find_nodes(level)
+        named: list[Any] = self.attribute._name(level).take(np.arange(start, stop)).tolist()
+        return named
+
+    def suggest(self, value: Any, *, end: bool = False) -> str:
+        """Name the node of any level whose label is nearest to an unknown one."""
+        small = [
+            level
+            for level in self.levels
+            if len(self.attribute._find_nodes(level).first) <= _MOST_SUGGESTED
+        ]
+        names = dict.fromkeys(label for level in small for label in self.labels_at(level))
+        if not names:
+            names = dict.fromkeys(
+                map(str, self.attribute._find_nodes(self.levels[0]).labels.tolist())
+            )
+        return suggest_name(value, list(names))
+
+    def remedy(self, names: str) -> str:
+        """Say that a tree without its finest level has fewer leaves."""
+        if len(self.levels) > 1:
+            return f"a tree {names} that ends at {self.levels[-2]}"
+        return f"fewer leaves of {names}"
+
     def spec(self) -> Any:
         """Describe the attribute as a spec file writes it.
 
@@ -312,9 +342,9 @@ class Hierarchy(Categories):
         which `from_spec` reads, too.
         """
         if self.size > MOST_LISTED:
-            nodes = [self._find_nodes(level) for level in self.levels]
+            nodes = [self.attribute._find_nodes(level) for level in self.levels]
             return {"levels": list(self.levels), "nodes": pack_tree(nodes, self.size)}
-        columns = [self._spread(level).tolist() for level in self.levels]
+        columns = [self.attribute._spread(level).tolist() for level in self.levels]
         return {"levels": list(self.levels), "leaves": list(map(list, zip(*columns, strict=True)))}
 
     @classmethod
@@ -322,12 +352,12 @@ class Hierarchy(Categories):
         """Make the attribute of a table such as `{ levels = ["a"], leaves = [["1"], ["2"]] }`."""
         if "nodes" not in spec:
             if "leaves" not in spec:
-                raise DomainError(f"'leaves' is missing. Write {cls._spec_form.example}")
-            return cls(spec["levels"], spec["leaves"])
+                raise DomainError(f"'leaves' is missing. Write {cls.spec_form.example}")
+            return Hierarchy(spec["levels"], spec["leaves"])
         if "leaves" in spec:
             raise DomainError("a hierarchy takes leaves or nodes, not both")
         names = read_level_names(spec["levels"])
-        made = cls.__new__(cls)
+        made = Hierarchy.__new__(Hierarchy)
         runs = unpack_tree(spec["nodes"], len(names))
         _check_codes(runs[-1].labels)
         made._build(names, runs)

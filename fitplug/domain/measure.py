@@ -24,14 +24,15 @@ from fitplug.domain.attribute import (
     MOST_NUMBER,
     OUTSIDE,
     Attribute,
+    Codec,
     Codes,
-    SpecForm,
     describe_wrong_type,
-    read_ends,
     to_float,
     widen_to_int64,
 )
 from fitplug.domain.dates import Dates
+from fitplug.domain.days import EPOCH
+from fitplug.domain.spec_form import SpecForm, read_ends
 from fitplug.errors import DataError, DomainError
 from fitplug.numeric import AnyArray, FloatArray, IntArray
 
@@ -70,14 +71,10 @@ class Measure(Attribute):
             dates, or are not a multiple of the unit apart, of at most 2**25 units.
     """
 
-    offered: ClassVar[tuple[str, ...]] = (*Attribute.offered, "low", "high", "unit", "other")
     low: Bound
     high: Bound
     unit: int | float
     other: str | None
-    _spec_form: ClassVar[SpecForm] = SpecForm(
-        "{ measure = [low, high], unit = 1 }", names=("measure",), optional=("unit", "other")
-    )
 
     def __init__(
         self, low: Bound | str, high: Bound | str, unit: int | float = 1, other: str | None = None
@@ -91,7 +88,7 @@ class Measure(Attribute):
         object.__setattr__(self, "high", ends[1])
         object.__setattr__(self, "unit", unit)
         object.__setattr__(self, "other", other)
-        first, last = self._ends
+        first, last = self._codec.bounds
         if last <= first:
             raise DomainError(
                 f"the measure's lower bound {low} must be below its upper bound {high}"
@@ -102,26 +99,6 @@ class Measure(Attribute):
                 f"the bounds {low} and {high} must be a whole number of units apart (unit {unit}), "
                 f"at most {MOST_SHARES:,}. Move a bound or choose another unit."
             )
-
-    @cached_property
-    def _ends(self) -> tuple[Fraction, Fraction]:
-        """Both bounds as exact numbers; dates as days since 1970-01-01."""
-        if isinstance(self.low, datetime.date):
-            assert isinstance(self.high, datetime.date)
-            first, last = Dates(self.low, max(self.low, self.high)).days
-            return Fraction(first), Fraction(last if self.high >= self.low else first)
-        assert not isinstance(self.high, datetime.date)
-        return _read_exactly(self.low), _read_exactly(self.high)
-
-    @property
-    def scale(self) -> tuple[Fraction, Fraction, Fraction]:
-        """Both bounds and the unit as exact numbers; dates as days since 1970-01-01."""
-        return (*self._ends, _read_exactly(self.unit))
-
-    @property
-    def value_type(self) -> type:
-        """Type of the values that a column must hold: dates if the bounds are dates."""
-        return datetime.date if isinstance(self.low, datetime.date) else float
 
     @property
     def size(self) -> int:
@@ -135,9 +112,50 @@ class Measure(Attribute):
         return bounds if self.other is None else (*bounds, self.other)
 
     @cached_property
+    def _codec(self) -> MeasureCodec:
+        return MeasureCodec(self)
+
+
+class MeasureCodec(Codec):
+    """What the rooms of fitplug ask of `Measure`."""
+
+    attribute: Measure
+    spec_form: ClassVar[SpecForm] = SpecForm(
+        "{ measure = [low, high], unit = 1 }", names=("measure",), optional=("unit", "other")
+    )
+
+    def __init__(self, attribute: Measure) -> None:
+        super().__init__(attribute)
+        self.low, self.high, self.unit, self.other = (
+            attribute.low,
+            attribute.high,
+            attribute.unit,
+            attribute.other,
+        )
+
+    @cached_property
+    def bounds(self) -> tuple[Fraction, Fraction]:
+        """Both bounds as exact numbers; dates as days since 1970-01-01."""
+        if isinstance(self.low, datetime.date):
+            assert isinstance(self.high, datetime.date)
+            return Fraction(self.low.toordinal() - EPOCH), Fraction(self.high.toordinal() - EPOCH)
+        assert not isinstance(self.high, datetime.date)
+        return _read_exactly(self.low), _read_exactly(self.high)
+
+    @property
+    def scale(self) -> tuple[Fraction, Fraction, Fraction]:
+        """Both bounds and the unit as exact numbers; dates as days since 1970-01-01."""
+        return (*self.bounds, _read_exactly(self.unit))
+
+    @property
+    def value_type(self) -> type:
+        """Type of the values that a column must hold: dates if the bounds are dates."""
+        return datetime.date if isinstance(self.low, datetime.date) else float
+
+    @cached_property
     def shares(self) -> int:
         """The number of units between the bounds: the shares that a record is divided into."""
-        first, last = self._ends
+        first, last = self.bounds
         return int((last - first) / _read_exactly(self.unit))
 
     @property
@@ -153,13 +171,13 @@ class Measure(Attribute):
     @property
     def integer_span(self) -> tuple[int, int]:
         """The integers next to both bounds, from which on all values are clamped."""
-        first, last = self._ends
+        first, last = self.bounds
         return math.floor(first), math.ceil(last)
 
     @property
     def quantities(self) -> Mapping[str, FloatArray]:
         """What queries may ask: "sum", and "count" if records without a value have a cell."""
-        first, last = map(float, self._ends)
+        first, last = map(float, self.bounds)
         if self.other is None:
             return {"sum": np.array([first, last])}
         return {"sum": np.array([first, last, 0.0]), "count": np.array([1.0, 1.0, 0.0])}
@@ -219,7 +237,7 @@ class Measure(Attribute):
         Returns:
             As `codes` returns.
         """
-        first, last = self._ends
+        first, last = self.bounds
         unit = _read_exactly(self.unit)
         if numbers.dtype.kind in "iu":
             numbers = np.clip(widen_to_int64(numbers), -MOST_NUMBER, MOST_NUMBER)
@@ -236,7 +254,7 @@ class Measure(Attribute):
 
     def _encode_dates(self, values: npt.ArrayLike) -> Codes:
         """Compute the distances of dates from `low`."""
-        wide = Dates(datetime.date.min, datetime.date.max)
+        wide = Dates(datetime.date.min, datetime.date.max)._codec
         cells = wide.codes(values)
         codes = self.codes_of_numbers(cells + wide.days[0])
         return np.where(cells < 0, self.null_code, codes)
@@ -261,11 +279,11 @@ class Measure(Attribute):
         """Return None: no range or comparison of a measure is a query."""
         return None
 
-    def _find_cell(self, value: Any) -> int | None:
+    def find_cell(self, value: Any) -> int | None:
         """Find the cell with a label; see `labels`."""
         return self.labels.index(value) if value in self.labels else None
 
-    def _suggest(self, value: Any, *, end: bool = False) -> str:
+    def suggest(self, value: Any, *, end: bool = False) -> str:
         """Say what queries may ask of a measure."""
         return "A measure has a 'sum' and no values to select."
 
@@ -283,7 +301,7 @@ class Measure(Attribute):
     def from_spec(cls, spec: Mapping[str, Any]) -> Measure:
         """Make the attribute of a table such as `{ measure = [0, 200000], unit = 100 }`."""
         low, high = read_ends(spec, "measure", "numbers or dates, [low, high]")
-        return cls(low, high, unit=spec.get("unit", 1), other=spec.get("other"))
+        return Measure(low, high, unit=spec.get("unit", 1), other=spec.get("other"))
 
 
 def _read_bounds(low: Any, high: Any) -> tuple[Any, Any]:

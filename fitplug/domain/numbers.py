@@ -16,14 +16,14 @@ import numpy.typing as npt
 from fitplug.domain.attribute import (
     OUTSIDE,
     Attribute,
+    Codec,
     Codes,
-    SpecForm,
     describe_wrong_type,
-    read_ends,
     suggest_name,
     to_float,
     widen_to_int64,
 )
+from fitplug.domain.spec_form import SpecForm, read_ends
 from fitplug.errors import DataError, DomainError
 from fitplug.numeric import IntArray
 
@@ -42,12 +42,8 @@ class Integers(Attribute):
         DomainError: If the range is empty, or an end is not an integer below 2**62 in size.
     """
 
-    offered: ClassVar[tuple[str, ...]] = (*Attribute.offered, "low", "high")
     low: int
     high: int
-    _spec_form: ClassVar[SpecForm] = SpecForm("{ integers = [low, high] }", names=("integers",))
-    value_type: ClassVar[type] = int
-    is_ordered: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         for end in (self.low, self.high):
@@ -70,6 +66,23 @@ class Integers(Attribute):
     def labels(self) -> tuple[str, ...]:
         """The integers as text, in increasing order."""
         return tuple(str(v) for v in range(self.low, self.high + 1))
+
+    @cached_property
+    def _codec(self) -> IntegersCodec:
+        return IntegersCodec(self)
+
+
+class IntegersCodec(Codec):
+    """What the rooms of fitplug ask of `Integers`."""
+
+    attribute: Integers
+    spec_form: ClassVar[SpecForm] = SpecForm("{ integers = [low, high] }", names=("integers",))
+    value_type: ClassVar[type] = int
+    is_ordered: ClassVar[bool] = True
+
+    def __init__(self, attribute: Integers) -> None:
+        super().__init__(attribute)
+        self.low, self.high = attribute.low, attribute.high
 
     @property
     def integer_span(self) -> tuple[int, int] | None:
@@ -115,11 +128,11 @@ class Integers(Attribute):
             return value - self.low
         return None
 
-    def _parse(self, text: str) -> Any:
+    def parse(self, text: str) -> Any:
         """Convert decimal digits, after a minus sign or none, to an integer."""
         return int(text) if re.fullmatch(r"-?\d{1,20}", text) else None
 
-    def _suggest(self, value: Any, *, end: bool = False) -> str:
+    def suggest(self, value: Any, *, end: bool = False) -> str:
         """Name the two ends of the range, after an integer outside it."""
         return f"Its values are {self.low} to {self.high}."
 
@@ -143,7 +156,7 @@ class Integers(Attribute):
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Integers:
         """Make the attribute of a table such as `{ integers = [0, 115] }`."""
-        return cls(*read_ends(spec, "integers", "numbers, [low, high]"))
+        return Integers(*read_ends(spec, "integers", "numbers, [low, high]"))
 
 
 @dataclass(frozen=True, init=False)
@@ -162,12 +175,7 @@ class Bins(Attribute):
         DomainError: If the edges do not increase, or are not such numbers.
     """
 
-    offered: ClassVar[tuple[str, ...]] = (*Attribute.offered, "edges")
     edges: tuple[float, ...]
-    _spec_form: ClassVar[SpecForm] = SpecForm("{ bins = [...] }", names=("bins",))
-    value_type: ClassVar[type] = float
-    is_ordered: ClassVar[bool] = True
-    is_half_open: ClassVar[bool] = True
 
     def __init__(self, edges: Sequence[float]) -> None:
         if isinstance(edges, str) or not isinstance(edges, Sequence):
@@ -191,6 +199,24 @@ class Bins(Attribute):
     def labels(self) -> tuple[str, ...]:
         """The intervals as text, such as "[0, 10000)", in increasing order."""
         return tuple(f"[{a}, {b})" for a, b in itertools.pairwise(self.edges))
+
+    @cached_property
+    def _codec(self) -> BinsCodec:
+        return BinsCodec(self)
+
+
+class BinsCodec(Codec):
+    """What the rooms of fitplug ask of `Bins`."""
+
+    attribute: Bins
+    spec_form: ClassVar[SpecForm] = SpecForm("{ bins = [...] }", names=("bins",))
+    value_type: ClassVar[type] = float
+    is_ordered: ClassVar[bool] = True
+    is_half_open: ClassVar[bool] = True
+
+    def __init__(self, attribute: Bins) -> None:
+        super().__init__(attribute)
+        self.edges = attribute.edges
 
     @cached_property
     def _cell_of_label(self) -> dict[str, int]:
@@ -229,18 +255,18 @@ class Bins(Attribute):
         """Find the cell that starts at an edge; `size` for the last edge, None for no edge."""
         return self.edges.index(value) if value in self.edges else None
 
-    def _find_cell(self, value: Any) -> int | None:
+    def find_cell(self, value: Any) -> int | None:
         """Find the cell with a label such as "[0, 10000)"; numbers name edges and no cell."""
         return self._cell_of_label.get(value) if isinstance(value, str) else None
 
-    def _parse(self, text: str) -> Any:
+    def parse(self, text: str) -> Any:
         """Convert text to the number that it spells, which may be an edge."""
         try:
             return float(text)
         except ValueError:
             return None
 
-    def _suggest(self, value: Any, *, end: bool = False) -> str:
+    def suggest(self, value: Any, *, end: bool = False) -> str:
         """Name the labels, or the edges that ends of ranges may be, nearest to an unknown one."""
         return suggest_name(value, [f"{edge:g}" for edge in self.edges] if end else self.labels)
 
@@ -264,4 +290,4 @@ class Bins(Attribute):
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Bins:
         """Make the attribute of a table such as `{ bins = [0, 10000, 50000] }`."""
-        return cls(spec["bins"])
+        return Bins(spec["bins"])

@@ -263,12 +263,12 @@ class _RowLookup:
 
     def __init__(self, values: ValueLookup, factor: Factor) -> None:
         self.factor = factor
-        self._values, self._attribute = values, values.attribute
+        self._values, self._codec = values, values.codec
 
     @cached_property
     def rows(self) -> dict[str, int]:
         """The positions of the rows, by their labels."""
-        labels = map(str, self.factor.labels(self._attribute))
+        labels = map(str, self.factor.labels(self._codec.attribute))
         return {label: row for row, label in enumerate(labels)}
 
     @cached_property
@@ -300,9 +300,9 @@ class _RowLookup:
 
     def _find_ordered_cells(self, condition: Condition) -> Runs:
         """Find the cells below or above a value."""
-        attribute, name = self._attribute, self.factor.attribute
+        codec, name = self._codec, self.factor.attribute
         (value,), comparison = condition.values, condition.comparison
-        if attribute.levels:
+        if codec.levels:
             raise WorkloadError(
                 f"{condition}: the nodes of {name} have no order. Use = or in [...]."
             )
@@ -311,7 +311,7 @@ class _RowLookup:
             raise WorkloadError(
                 f"{condition}: {self._values.describe_unknown(value, name, end=True)}"
             )
-        if attribute.is_half_open and comparison in ("<=", ">"):
+        if codec.is_half_open and comparison in ("<=", ">"):
             use = {"<=": "<", ">": ">="}[comparison]
             raise WorkloadError(
                 f"{condition}: bins are half open, [from, to). Use {write_value(name)} {use} "
@@ -328,7 +328,7 @@ class _RowLookup:
             first, last = self._intervals[self.rows[value]].tolist()
             intervals.add((first, last))
         # Codes may repeat from level to level: the level of the rows comes first, then the coarser.
-        if not self._attribute.levels:
+        if not self._codec.levels:
             intervals |= self._values.find(value)
         elif not intervals:
             intervals.update(self._values.nodes.get(value, [])[:1])

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import isotonic_regression
 
-from fitplug.domain import Attribute, Bins
+from fitplug.domain import Attribute, Bins, get_codec
 from fitplug.errors import WorkloadError, suggest_nearest
 from fitplug.expressions import Expressions, Runs, Terms
 from fitplug.numeric import AnyArray, BoolArray, FloatArray, IntArray
@@ -271,7 +271,7 @@ def _find_attribute(release: NoisyAnswers, terms: Terms, of: str | None) -> str:
     ordered = [
         name
         for name in domain.names
-        if domain[name].is_ordered
+        if get_codec(domain[name]).is_ordered
         and all(any(f.attribute == name and f.rows > 1 for f in g.factors) for g in groups)
     ]
     if of is not None:
@@ -311,5 +311,5 @@ def _name_ends(attribute: Attribute, first: int, last: int) -> tuple[Any, Any]:
     """Return the least and the largest value of a run of cells."""
     if isinstance(attribute, Bins):
         return attribute.edges[first], attribute.edges[last + 1]
-    values = attribute.column_values()
+    values = get_codec(attribute).column_values()
     return values[first], values[last]

@@ -26,7 +26,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from fitplug.domain import Domain
+from fitplug.domain import Domain, list_measures
 from fitplug.errors import BudgetError, DomainError
 from fitplug.numeric import is_positive_integer
 
@@ -196,11 +196,10 @@ class ReplaceOne:
 
 def _check_attributes(key: str, names: Sequence[str], domain: Domain) -> None:
     """Raise DomainError if a name is not an attribute of a domain, or a measure."""
-    for name in domain.ordered(names):
-        if domain[name].quantities:
-            raise DomainError(
-                f"{key} names the measure {name!r}. Name an attribute that divides rows into cells."
-            )
+    for name in list_measures(domain, domain.ordered(names)):
+        raise DomainError(
+            f"{key} names the measure {name!r}. Name an attribute that divides rows into cells."
+        )
 
 
 Unit: TypeAlias = AddRemove | ReplaceOne
@@ -272,7 +271,7 @@ class BoundUnit:
             names = domain.names
         elif unit.once_per is not None:
             names = (unit.once_per,)
-        elif measures := [name for name in names if domain[name].quantities]:
+        elif measures := list_measures(domain, names):
             raise DomainError(
                 f"distinct does not apply with the measure {measures[0]}, because each row is "
                 "divided between two cells. Use records alone, or once_per."

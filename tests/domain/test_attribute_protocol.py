@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,8 +14,9 @@ import pytest
 
 import fitplug as fp
 from fitplug.domain import domain as domains
-from fitplug.domain.attribute import OUTSIDE, TYPE_NAMES, Attribute, SpecForm
+from fitplug.domain.attribute import OUTSIDE, TYPE_NAMES, Attribute, Codec, get_codec
 from fitplug.domain.domain import suggest_fewer_cells
+from fitplug.domain.spec_form import SpecForm
 from fitplug.domain.value_lookup import ValueLookup
 from fitplug.expressions.parser import parse
 
@@ -42,10 +44,11 @@ def attribute(request: pytest.FixtureRequest) -> Attribute:
 
 
 def test_labels_and_values_are_those_of_the_cells(attribute: Attribute) -> None:
+    codec = get_codec(attribute)
     cells = list(range(attribute.size))
-    assert len(set(attribute.labels)) == len(attribute.column_values()) == attribute.size
-    assert [attribute._find_cell(label) for label in attribute.labels] == cells
-    assert list(map(str, attribute.column_values())) == list(attribute.labels)
+    assert len(set(attribute.labels)) == len(codec.column_values()) == attribute.size
+    assert [codec.find_cell(label) for label in attribute.labels] == cells
+    assert list(map(str, codec.column_values())) == list(attribute.labels)
     lookup = ValueLookup(attribute)
     assert [lookup.find(label) for label in attribute.labels] == [{(c, c)} for c in cells]
     for unknown in ("no such value", None, 99, 1.5, datetime.date(1900, 1, 1)):
@@ -53,55 +56,61 @@ def test_labels_and_values_are_those_of_the_cells(attribute: Attribute) -> None:
 
 
 def test_runs_are_named_by_their_ends(attribute: Attribute) -> None:
+    codec = get_codec(attribute)
     single = np.stack([np.arange(attribute.size)] * 2, axis=1)
-    assert attribute.label_runs(single) == list(attribute.labels)
-    (everything,) = attribute.label_runs(np.array([[0, attribute.size - 1]]))
-    first, last = map(str, attribute.ends)
+    assert codec.label_runs(single) == list(attribute.labels)
+    (everything,) = codec.label_runs(np.array([[0, attribute.size - 1]]))
+    first, last = map(str, codec.ends)
     assert first in everything
     assert last in everything
 
 
 def test_ranges_reach_from_end_to_end(attribute: Attribute) -> None:
-    cells = [attribute.find_end(end) for end in attribute.ends]
-    assert cells == [0, attribute.size - 1 + attribute.is_half_open]
-    assert attribute.find_end("no such value") is None
-    everything = fp.queries({"a": fp.ranges([attribute.ends])}, std=1.0)
+    codec = get_codec(attribute)
+    cells = [codec.find_end(end) for end in codec.ends]
+    assert cells == [0, attribute.size - 1 + codec.is_half_open]
+    assert codec.find_end("no such value") is None
+    everything = fp.queries({"a": fp.ranges([codec.ends])}, std=1.0)
     workload = fp.Workload(fp.Domain({"a": attribute}), [everything])
     np.testing.assert_array_equal(workload.matrix(), np.ones((1, attribute.size)))
 
 
 def test_codes_of_nulls_and_types(attribute: Attribute) -> None:
-    assert attribute.value_type in TYPE_NAMES
-    assert attribute.codes(np.array([None], dtype=object)).tolist() == [attribute.null_code]
-    assert attribute.null_code in (OUTSIDE, attribute.size - 1)
-    assert attribute.codes([]).tolist() == []
+    codec = get_codec(attribute)
+    assert codec.value_type in TYPE_NAMES
+    assert codec.codes(np.array([None], dtype=object)).tolist() == [codec.null_code]
+    assert codec.null_code in (OUTSIDE, attribute.size - 1)
+    assert codec.codes([]).tolist() == []
 
 
 def test_integers_beyond_the_span_have_the_code_of_its_ends(attribute: Attribute) -> None:
-    span = attribute.integer_span
-    assert (span is None) == (attribute.value_type not in (int, datetime.date))
+    codec = get_codec(attribute)
+    span = codec.integer_span
+    assert (span is None) == (codec.value_type not in (int, datetime.date))
     if span is not None:
         low, high = span
-        ends = attribute.codes_of_numbers(np.array([low, high]))
+        ends = codec.codes_of_numbers(np.array([low, high]))
         for step in (1, 5, 1000):
-            beyond = attribute.codes_of_numbers(np.array([low - step, high + step]))
+            beyond = codec.codes_of_numbers(np.array([low - step, high + step]))
             np.testing.assert_array_equal(beyond, ends)
-        inside = attribute.codes_of_numbers(np.arange(low, high + 1))
-        expected = attribute.size - (attribute.null_code != OUTSIDE)
-        assert len(set(inside.tolist()) - {attribute.null_code}) == expected
+        inside = codec.codes_of_numbers(np.arange(low, high + 1))
+        expected = attribute.size - (codec.null_code != OUTSIDE)
+        assert len(set(inside.tolist()) - {codec.null_code}) == expected
 
 
 def test_levels_are_those_of_trees(attribute: Attribute) -> None:
-    assert bool(attribute.levels) == isinstance(attribute, fp.Hierarchy)
-    for level in attribute.levels:
-        assert len(attribute.intervals(level)) == len(attribute.labels_at(level))
-    for ask in (attribute.intervals, attribute.labels_at, attribute.named_at):
+    codec = get_codec(attribute)
+    assert bool(codec.levels) == isinstance(attribute, fp.Hierarchy)
+    for level in codec.levels:
+        assert len(codec.intervals(level)) == len(codec.labels_at(level))
+    for ask in (codec.intervals, codec.labels_at, codec.named_at):
         with pytest.raises(fp.DomainError, match="there is no level 'village'"):
             ask("village")
 
 
 def test_specs_are_read_by_the_kind_that_wrote_them(attribute: Attribute) -> None:
-    again = domains.make_attribute(attribute.spec())
+    codec = get_codec(attribute)
+    again = domains.make_attribute(codec.spec())
     assert again == attribute
     assert type(again) is type(attribute)
     assert domains.make_attribute(attribute) is attribute
@@ -111,7 +120,7 @@ def test_a_message_shows_every_kind() -> None:
     with pytest.raises(fp.DomainError, match="5 is not an attribute") as caught:
         domains.make_attribute(5)
     for kind in domains.KINDS:
-        assert kind._spec_form.example in str(caught.value)
+        assert kind.spec_form.example in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -138,9 +147,6 @@ class Angles(Attribute):
     """A kind that no room knows: angles from 0 in equal steps, ordered."""
 
     steps: int
-    _spec_form: ClassVar[SpecForm] = SpecForm("{ angles = steps }", names=("angles",))
-    value_type: ClassVar[type] = int
-    is_ordered: ClassVar[bool] = True
 
     @property
     def size(self) -> int:
@@ -150,8 +156,19 @@ class Angles(Attribute):
     def labels(self) -> tuple[str, ...]:
         return tuple(f"{360 * step // self.steps}°" for step in range(self.steps))
 
+    @cached_property
+    def _codec(self) -> AnglesCodec:
+        return AnglesCodec(self)
+
+
+class AnglesCodec(Codec):
+    attribute: Angles
+    spec_form: ClassVar[SpecForm] = SpecForm("{ angles = steps }", names=("angles",))
+    value_type: ClassVar[type] = int
+    is_ordered: ClassVar[bool] = True
+
     def codes(self, values: Any) -> Any:
-        return np.asarray(values) % 360 * self.steps // 360
+        return np.asarray(values) % 360 * self.size // 360
 
     def find_end(self, value: Any) -> int | None:
         return self.labels.index(value) if value in self.labels else None
@@ -160,17 +177,17 @@ class Angles(Attribute):
         return f"fewer angles of {names}"
 
     def spec(self) -> Any:
-        return {"angles": self.steps}
+        return {"angles": self.size}
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Angles:
-        return cls(spec["angles"])
+        return Angles(spec["angles"])
 
 
-def test_a_new_kind_is_one_class_and_its_registration(
+def test_a_new_kind_is_two_classes_and_their_registration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(domains, "KINDS", (*domains.KINDS, Angles))
+    monkeypatch.setattr(domains, "KINDS", (*domains.KINDS, AnglesCodec))
     domain = fp.Domain({"sex": ["1", "2"], "angle": Angles(4)})
     assert fp.Domain.from_spec(domain.spec()) == domain
     with pytest.raises(fp.DomainError, match=r"unknown key 'angel'. Did you mean 'angles'"):

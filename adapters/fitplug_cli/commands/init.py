@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fitplug.domain import Domain
+from fitplug.domain import Domain, get_codec
 from fitplug.errors import DomainError, InputError
 from fitplug_cli.files import PUBLIC, check_parent_folder, replace_file
 from fitplug_cli.inputs import Codebook, read_codebook
@@ -273,7 +273,7 @@ def _check_spec(measure: dict[str, Any], least: int = 1) -> dict[str, Any] | Non
         made = Domain.from_spec({"measure": measure})["measure"]
     except DomainError:
         return None
-    return measure if made.shares >= least else None
+    return measure if get_codec(made).shares >= least else None
 
 
 def _write_unknown(name: str, kind: str) -> str:
