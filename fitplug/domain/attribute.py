@@ -3,8 +3,8 @@
 An attribute divides values into cells 0..size-1. A value outside the domain, or null, has no cell
 (code -1), unless one cell of the attribute takes all other values.
 
-A new kind of attribute is a subclass of `Attribute`, which users see, and one of `Codec`, which the rooms
-ask, with an entry in `domain.KINDS`.
+A new kind of attribute is a subclass of `Attribute`, which users see, and one of `Codec`, which the
+rooms ask, with an entry in `domain.KINDS`.
 """
 
 from __future__ import annotations
