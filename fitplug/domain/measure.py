@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -82,12 +82,11 @@ class Measure(Attribute):
         ends = _read_bounds(low, high)
         if type(unit) not in (int, float) or not 0 < unit < MOST_NUMBER:
             raise DomainError(f"unit = {unit!r} must be a positive number below 2**53")
-        if other is not None and (not isinstance(other, str) or other in map(str, ends)):
-            raise DomainError(f"other = {other!r} must be a string that is not one of the bounds")
         object.__setattr__(self, "low", ends[0])
         object.__setattr__(self, "high", ends[1])
         object.__setattr__(self, "unit", unit)
         object.__setattr__(self, "other", other)
+        self._check_other()
         first, last = self._codec.bounds
         if last <= first:
             raise DomainError(
@@ -101,15 +100,9 @@ class Measure(Attribute):
             )
 
     @property
-    def size(self) -> int:
-        """Number of cells."""
-        return len(self.labels)
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """Both bounds, and the label of records without a value if they have a cell."""
-        bounds = str(self.low), str(self.high)
-        return bounds if self.other is None else (*bounds, self.other)
+    def values(self) -> Sequence[str]:
+        """Both bounds as text."""
+        return str(self.low), str(self.high)
 
     @cached_property
     def _codec(self) -> MeasureCodec:
@@ -121,17 +114,12 @@ class MeasureCodec(Codec):
 
     attribute: Measure
     spec_form: ClassVar[SpecForm] = SpecForm(
-        "{ measure = [low, high], unit = 1 }", names=("measure",), optional=("unit", "other")
+        "{ measure = [low, high], unit = 1 }", names=("measure",), optional=("unit",)
     )
 
     def __init__(self, attribute: Measure) -> None:
         super().__init__(attribute)
-        self.low, self.high, self.unit, self.other = (
-            attribute.low,
-            attribute.high,
-            attribute.unit,
-            attribute.other,
-        )
+        self.low, self.high, self.unit = attribute.low, attribute.high, attribute.unit
 
     @cached_property
     def bounds(self) -> tuple[Fraction, Fraction]:
@@ -279,9 +267,9 @@ class MeasureCodec(Codec):
         """Return None: no range or comparison of a measure is a query."""
         return None
 
-    def find_cell(self, value: Any) -> int | None:
-        """Find the cell with a label; see `labels`."""
-        return self.labels.index(value) if value in self.labels else None
+    def find_value(self, value: Any) -> int | None:
+        """Find the cell of a bound by its text."""
+        return self.values.index(value) if value in self.values else None
 
     def suggest(self, value: Any, *, end: bool = False) -> str:
         """Say what queries may ask of a measure."""
@@ -294,8 +282,7 @@ class MeasureCodec(Codec):
     def spec(self) -> Any:
         """Describe the attribute as a spec file writes it."""
         ends = [e.isoformat() if isinstance(e, datetime.date) else e for e in (self.low, self.high)]
-        rest = {} if self.other is None else {"other": self.other}
-        return {"measure": ends, "unit": self.unit, **rest}
+        return {"measure": ends, "unit": self.unit, **self._spec_of_other()}
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Measure:
