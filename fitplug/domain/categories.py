@@ -12,14 +12,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from fitplug.domain.attribute import (
-    Attribute,
-    Category,
-    Codec,
-    Codes,
-    describe_wrong_type,
-    widen_to_int64,
-)
+from fitplug.domain.attribute import Attribute, Category, Codec
+from fitplug.domain.encoder import Codes, describe_wrong_type, widen_to_int64
 from fitplug.domain.label_array import (
     LabelArray,
     LabelIndex,
@@ -304,8 +298,8 @@ class CodePrefix(Categories):
                 raise DomainError(f"code {code!r} must be a string")
             if len(code) < length:
                 raise DomainError(f"code {code!r} is shorter than the prefix length {length}")
-        super().__init__(list(dict.fromkeys(code[:length] for code in codes)), other)
         object.__setattr__(self, "length", length)
+        super().__init__(list(dict.fromkeys(code[:length] for code in codes)), other)
 
     def _describe_rest(self) -> Any:
         return self.length

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from fitplug.domain.attribute import Attribute, Codec, Codes, describe_wrong_type
+from fitplug.domain.attribute import Attribute, Codec
 from fitplug.domain.days import (
     BLANKS,
     EPOCH,
@@ -23,6 +23,7 @@ from fitplug.domain.days import (
     parse_date,
     parse_day,
 )
+from fitplug.domain.encoder import Codes, describe_wrong_type
 from fitplug.domain.spec_form import SpecForm, read_ends
 from fitplug.errors import DataError, DomainError
 from fitplug.numeric import AnyArray, IntArray, frozen_property

@@ -14,9 +14,10 @@ from functools import cached_property
 from typing import Any
 
 from fitplug.display import MOST_GROUPS, make_section, make_table
-from fitplug.domain.attribute import OUTSIDE, Attribute, Category, Codec, get_codec
+from fitplug.domain.attribute import Attribute, Category, Codec, get_codec
 from fitplug.domain.categories import Categories, CategoriesCodec, CodePrefixCodec
 from fitplug.domain.dates import DatesCodec
+from fitplug.domain.encoder import OUTSIDE
 from fitplug.domain.hierarchy import HierarchyCodec
 from fitplug.domain.measure import MeasureCodec
 from fitplug.domain.numbers import BinsCodec, IntegersCodec

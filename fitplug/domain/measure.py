@@ -20,18 +20,17 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fitplug.domain.attribute import (
+from fitplug.domain.attribute import Attribute, Codec
+from fitplug.domain.dates import Dates
+from fitplug.domain.days import EPOCH
+from fitplug.domain.encoder import (
     MOST_NUMBER,
     OUTSIDE,
-    Attribute,
-    Codec,
     Codes,
     describe_wrong_type,
     to_float,
     widen_to_int64,
 )
-from fitplug.domain.dates import Dates
-from fitplug.domain.days import EPOCH
 from fitplug.domain.spec_form import SpecForm, read_ends
 from fitplug.errors import DataError, DomainError
 from fitplug.numeric import AnyArray, FloatArray, IntArray

@@ -13,15 +13,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from fitplug.domain.attribute import (
-    Attribute,
-    Codec,
-    Codes,
-    describe_wrong_type,
-    suggest_name,
-    to_float,
-    widen_to_int64,
-)
+from fitplug.domain.attribute import Attribute, Codec, suggest_name
+from fitplug.domain.encoder import Codes, describe_wrong_type, to_float, widen_to_int64
 from fitplug.domain.spec_form import SpecForm, read_ends
 from fitplug.errors import DataError, DomainError
 

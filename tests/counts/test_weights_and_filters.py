@@ -24,7 +24,7 @@ from fitplug.counts.records import (
     make_filters,
 )
 from fitplug.domain import get_codec
-from fitplug.domain.attribute import OUTSIDE
+from fitplug.domain.encoder import OUTSIDE
 from fitplug.errors import DataError, DomainError, InputError, TablesError
 
 DOMAIN = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 3)})

@@ -14,8 +14,9 @@ import pytest
 
 import fitplug as fp
 from fitplug.domain import domain as domains
-from fitplug.domain.attribute import OUTSIDE, TYPE_NAMES, Attribute, Codec, get_codec
+from fitplug.domain.attribute import Attribute, Codec, get_codec
 from fitplug.domain.domain import suggest_fewer_cells
+from fitplug.domain.encoder import OUTSIDE, TYPE_NAMES
 from fitplug.domain.spec_form import SpecForm
 from fitplug.domain.value_lookup import ValueLookup
 from fitplug.expressions.parser import parse
