@@ -186,6 +186,7 @@ class Angles(Attribute):
     """A kind that no room knows: angles from 0 in equal steps, ordered."""
 
     steps: int
+    other: str | None = None
 
     @property
     def values(self) -> tuple[str, ...]:
