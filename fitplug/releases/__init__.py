@@ -12,6 +12,7 @@ from fitplug.releases.answer_parts import (
 )
 from fitplug.releases.combination import estimate_read
 from fitplug.releases.combined_numbers import Approximation, Estimate, Estimates, Ratio
+from fitplug.releases.coverage import CoverageRow
 from fitplug.releases.folder import (
     MoreFiles,
     complete_folder,
@@ -81,6 +82,7 @@ __all__ = [
     "About",
     "AnswersPart",
     "Approximation",
+    "CoverageRow",
     "DisplayTables",
     "Estimate",
     "Estimates",
