@@ -30,11 +30,12 @@ from fitplug.releases.answer_parts import (
     ANSWER_PARTS,
     AnswersPart,
     PartedAnswers,
+    Stride,
+    describe_place,
     encode_part,
     write_answers_part,
 )
 from fitplug.releases.noisy_answers import LIMITS, NoisyAnswers
-from fitplug.releases.strides import Stride, describe_place
 from fitplug.workload import Workload, read_bound_unit
 
 PLAN, MANIFEST = "plan.npz", "manifest.json"
