@@ -531,7 +531,7 @@ def edit(path: Path, statement: str) -> None:
         "DELETE FROM budget",
         "DELETE FROM entry WHERE id = 2",  # the newest
         "DELETE FROM entry",
-        "INSERT INTO entry SELECT 3, time, rho, rho_exact, what, key, plan_digest, output,"
+        "INSERT INTO entry SELECT 3, time, rho, rho_exact, what, key, plan_digest, folder,"
         " covered_by, profile, unit, noise_std, noise_answers, chain FROM entry WHERE id = 2",
         "UPDATE entry SET time = '2020-01-01' WHERE id = 2",
         "UPDATE entry SET what = 'y' WHERE id = 1",
