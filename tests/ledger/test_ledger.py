@@ -537,7 +537,7 @@ def edit(path: Path, statement: str) -> None:
         "UPDATE entry SET what = 'y' WHERE id = 1",
         "UPDATE entry SET key = 'y' WHERE id = 2",
         "UPDATE entry SET plan_digest = 'y' WHERE id = 2",
-        "UPDATE entry SET output = 'y' WHERE id = 2",
+        "UPDATE entry SET folder = 'y' WHERE id = 2",
         "UPDATE entry SET covered_by = 1, rho = 0, rho_exact = '0/1' WHERE id = 2",
         "UPDATE entry SET chain = 'y' WHERE id = 2",
         "UPDATE entry SET unit = '{\"records\": 2}' WHERE id = 2",
