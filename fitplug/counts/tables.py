@@ -38,10 +38,10 @@ class Tables(Mapping[AttributeSet, Counts]):
     Args:
         domain: The domain of the counts.
         tables: An integer array by the names of the attributes that are its axes. With measures
-            among them it counts shares: a record has the product of the measures' `shares`.
-        unit: The unit of privacy that the count enforced: it kept no more records of a person than
+            among them it counts shares: a row has the product of the measures' `shares`.
+        unit: The unit of privacy that the count enforced: it kept no more rows of a person than
             this says, with `distinct` over all attributes of these tables together, and with
-            `once_per` also in a cell of other values. None if it kept all records.
+            `once_per` also in a cell of other values. None if it kept all rows.
         person: The column, or columns, that identified persons, if any did.
         rows: How rows were understood, in words, if they were weighted or filtered. Public.
         copy: Whether to copy the arrays. False saves time and memory if they will not be changed.
@@ -131,7 +131,7 @@ class Tables(Mapping[AttributeSet, Counts]):
         `unit`, `person` and `rows`.
 
         Tables that were written and read back, copied or pickled keep the seal. A new count has
-        another one, even of the same records. The seal may be published: it is SHA-256 over 32
+        another one, even of the same rows. The seal may be published: it is SHA-256 over 32
         random bytes that stay secret, so it tells nothing about what else it is computed from.
         """
         description = {
@@ -156,9 +156,9 @@ class Tables(Mapping[AttributeSet, Counts]):
         weights: str | npt.ArrayLike | None = None,
         where: Where | None = None,
     ) -> Tables:
-        """Count records that are held in memory.
+        """Count rows that are held in memory.
 
-        A record outside the domain on any attribute that any of the tables uses is left out of all
+        A row outside the domain on any attribute that any of the tables uses is left out of all
         tables.
 
         Args:
@@ -202,17 +202,17 @@ class Tables(Mapping[AttributeSet, Counts]):
         weights: Counts | None = None,
         rows: str | None = None,
     ) -> Tables:
-        """Count records whose cells are known.
+        """Count rows whose cells are known.
 
-        A record with the code -1 on any attribute that any of the tables uses is left out of all
+        A row with the code -1 on any attribute that any of the tables uses is left out of all
         tables.
 
         Args:
             domain: The domain of the counts.
-            codes: The codes (records,) on each attribute that the tables use, -1 for outside.
+            codes: The codes (rows,) on each attribute that the tables use, -1 for outside.
             tables: The attribute sets to count.
-            records: The number of records or, if there are weights, of rows.
-            weights: The number of records (records,) that each row stands for, if not one.
+            records: The number of rows.
+            weights: The number of records (rows,) that each row stands for, if not one.
             rows: How rows were understood, as for `Tables`.
 
         Raises:

@@ -63,7 +63,7 @@ def design(
         workload: The query groups and their targets.
         unit: The unit of privacy: what one person's presence changes. All that the plan says of
             privacy is for one person in this unit. `fp.AddRemove(records=k)` protects persons
-            with up to k records each.
+            with up to k rows each.
         periods: The attribute whose cells are periods of time, in their order, for a release that
             is drawn period by period as data arrive (`fitplug.begin_series`). The plan costs
             the same as without, up to rounding: drawing so loses nothing. It needs the optimum

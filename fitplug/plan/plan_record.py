@@ -112,7 +112,7 @@ class PlanRecord:
         return BoundUnit.bind(self.unit, self.domain, self.workload.attributes)
 
     def compare_records(self, records: int) -> Fraction:
-        """Compute Delta of a person with so many records anywhere, over Delta in the unit."""
+        """Compute Delta of a person with so many rows anywhere, over Delta in the unit."""
         return Fraction(records, self.structure.changes)
 
     @property
@@ -151,7 +151,7 @@ class PlanRecord:
     def overstatement(self) -> float:
         """How far the privacy cost may be above the truth at most, relatively; 0 if it is exact.
 
-        It is a bound for persons whose records can lie in too many ways to try all of them.
+        It is a bound for persons whose rows can lie in too many ways to try all of them.
         """
         return self.strategy.upper_overstatement()
 
@@ -294,7 +294,7 @@ class PlanRecord:
             family, which distinguishes no cells.
 
         Raises:
-            BudgetError: The unit is not one of records added or removed, anywhere. A difference
+            BudgetError: The unit is not one of rows added or removed, anywhere. A difference
                 then has several cells, and what each of them has left says nothing of it.
         """
         if not self.unit.is_of_records:

@@ -253,10 +253,10 @@ class NoisyAnswers:
 
     @property
     def public_totals(self) -> IntArray | None:
-        """The exact numbers of counted records that the unit of privacy makes public.
+        """The exact numbers of counted rows that the unit of privacy makes public.
 
         They are not protected: whoever reads the release knows them exactly. They have an axis for
-        each of `plan.structure.public_attributes`, and none if only the number of all records is
+        each of `plan.structure.public_attributes`, and none if only the number of all rows is
         public. None if nothing is public.
         """
         structure = self.plan.structure
@@ -272,7 +272,7 @@ class NoisyAnswers:
         return ceil_float(Fraction(self.plan.privacy_cost) / Fraction(self.noise_scale))
 
     def epsilon(self, delta: float) -> float:
-        """Compute epsilon at a delta, for the records that `privacy_cost` is of.
+        """Compute epsilon at a delta, for the rows that `privacy_cost` is of.
 
         Args:
             delta: The delta of (epsilon, delta) differential privacy.
@@ -298,7 +298,7 @@ class NoisyAnswers:
 
     @property
     def population(self) -> str:
-        """Sentences that say which records the estimates and their intervals are about, and what
+        """Sentences that say which rows the estimates and their intervals are about, and what
         becomes of the values of measures.
         """
         described = describe_population(

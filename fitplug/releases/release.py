@@ -325,7 +325,7 @@ class Release(NoisyAnswers):
         Raises:
             WorkloadError: There are too many cells, no such histogram has the totals, or the
                 release is large and no group lists all cells, or other totals are given than the
-                number of all records.
+                number of all rows.
         """
         return make_nonnegative(self, totals or {})
 
