@@ -1,14 +1,6 @@
 """Domains: which attributes there are, and which cells each has."""
 
-from fitplug.domain.attribute import (
-    OUTSIDE,
-    TYPE_NAMES,
-    Attribute,
-    Codec,
-    Codes,
-    Encoder,
-    get_codec,
-)
+from fitplug.domain.attribute import Attribute, Codec, get_codec
 from fitplug.domain.categories import Categories, CategoriesCodec, CodePrefix
 from fitplug.domain.dates import Dates, DatesCodec
 from fitplug.domain.days import BLANKS, EPOCH, find_day, find_days, parse_day, parse_moment
@@ -19,6 +11,7 @@ from fitplug.domain.domain import (
     name_label_column,
     suggest_fewer_cells,
 )
+from fitplug.domain.encoder import OUTSIDE, TYPE_NAMES, Codes, Encoder
 from fitplug.domain.hierarchy import Hierarchy
 from fitplug.domain.measure import MOST_SHARES, Measure, MeasureCodec
 from fitplug.domain.numbers import Bins, Integers

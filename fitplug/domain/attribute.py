@@ -1,7 +1,7 @@
 """Attributes: the protocol that every kind of attribute follows.
 
-An attribute divides values into cells 0..size-1. A value outside the domain, or null, has no cell
-(code -1), unless one cell of the attribute takes all other values.
+An attribute divides values into cells. Null, and every value outside the domain, has no cell (code
+-1), unless the attribute has `other`: then one more cell, the last, takes all of them.
 
 A new kind of attribute is a subclass of `Attribute`, which users see, and one of `Codec`, which the
 rooms ask, with an entry in `domain.KINDS`.
@@ -10,95 +10,70 @@ rooms ask, with an entry in `domain.KINDS`.
 from __future__ import annotations
 
 import dataclasses
-import datetime
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from fitplug.domain.encoder import OUTSIDE, Codes
 from fitplug.domain.spec_form import SpecForm
-from fitplug.errors import DataError, DomainError, quote, suggest_nearest
+from fitplug.errors import DomainError, quote, suggest_nearest
 from fitplug.numeric import AnyArray, FloatArray, IntArray
 
-OUTSIDE = -1
-"""The code of a value that has no cell."""
-
-TYPE_NAMES: dict[type, str] = {
-    str: "strings",
-    int: "integers",
-    bool: "booleans",
-    float: "numbers",
-    datetime.date: "dates",
-}
-"""How messages call the values of each type that an attribute may expect."""
-
-MOST_NUMBER = 2**53
-"""Edges and bounds are below this, and up to it floats hold all integers."""
-
 _MOST_NAMES = 8
-
-Codes: TypeAlias = IntArray
 
 Category: TypeAlias = str | int | bool
 
 
-class Encoder(Protocol):
-    """What turns the values of a column into codes: a codec, and the weights of rows."""
-
-    @property
-    def code_count(self) -> int:
-        """Number of different codes from 0 that values may have."""
-
-    @property
-    def value_type(self) -> type:
-        """Type of the values that a column must hold, one of TYPE_NAMES."""
-
-    @property
-    def null_code(self) -> int:
-        """Code of null."""
-
-    @property
-    def integer_span(self) -> tuple[int, int] | None:
-        """See `Codec.integer_span`."""
-
-    def codes(self, values: npt.ArrayLike) -> Codes:
-        """Compute the codes (n,) of `values` (n,)."""
-
-    def codes_of_numbers(self, numbers: AnyArray) -> Codes:
-        """Compute the codes (n,) of `numbers` (n,), as columns of files store the values."""
-
-
-@dataclass(frozen=True)
 class Attribute(ABC):
     """One attribute of a domain: its cells, and the values that they stand for.
 
     Kinds of attributes are frozen dataclasses, so that two attributes with the same content are
     equal and have the same hash. They hold what a user gave and may ask for. What the rooms of
     fitplug ask is in their codec.
+
+    Attributes:
+        other: Label of the last cell, which takes null and all values that have no cell, or None.
     """
 
-    @property
-    @abstractmethod
-    def size(self) -> int:
-        """Number of cells."""
+    other: str | None
 
     @property
     @abstractmethod
+    def values(self) -> Sequence[Any]:
+        """What a column of a table shows for each cell that stands for values, without `other`."""
+
+    @property
+    def size(self) -> int:
+        """Number of cells."""
+        return self._value_count + (self.other is not None)
+
+    @property
     def labels(self) -> tuple[str, ...]:
-        """The text that stands for each cell, in the order of the cells."""
+        """The text that stands for each cell, in the order of the cells; `other` is the last."""
+        return (*map(str, self.values), *(() if self.other is None else (self.other,)))
+
+    @property
+    def _value_count(self) -> int:
+        return len(self.values)
 
     @property
     @abstractmethod
     def _codec(self) -> Codec:
         """See `get_codec`."""
 
+    def _check_other(self) -> None:
+        """Raise DomainError unless `other` is None or a text that names no value."""
+        if self.other is None:
+            return
+        if type(self.other) is not str or self._codec.names_value(self.other):
+            raise DomainError(f"other = {self.other!r} must be a string that is not a value")
+
     def __getstate__(self) -> dict[str, Any]:
         # What is computed from the fields takes more room than they do, and is computed again.
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}  # type: ignore[arg-type]
 
 
 def get_codec(attribute: Attribute) -> Codec:
@@ -113,6 +88,7 @@ class Codec(ABC):
 
     Attributes:
         attribute: The attribute.
+        other: See `Attribute`.
         spec_form: How a spec file writes attributes of this kind.
         is_ordered: Whether neighbouring cells hold neighbouring values, so that sums over
             neighbours are of use. Categories are not ordered, although ranges may name them.
@@ -127,10 +103,20 @@ class Codec(ABC):
     levels: tuple[str, ...] = ()
 
     def __init__(self, attribute: Attribute) -> None:
-        self.attribute = attribute
+        self.attribute, self.other = attribute, attribute.other
 
     def __reduce__(self) -> tuple[Any, ...]:
         return get_codec, (self.attribute,)
+
+    @property
+    def values(self) -> Sequence[Any]:
+        """What a column of a table shows for each cell that stands for values, (value_count,)."""
+        return self.attribute.values
+
+    @property
+    def value_count(self) -> int:
+        """Number of cells that stand for values: all cells but that of `other`."""
+        return self.attribute._value_count
 
     @property
     def size(self) -> int:
@@ -139,7 +125,7 @@ class Codec(ABC):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The text that stands for each cell, in the order of the cells."""
+        """The text that stands for each cell, in the order of the cells; `other` is the last."""
         return self.attribute.labels
 
     @property
@@ -154,8 +140,8 @@ class Codec(ABC):
 
     @property
     def null_code(self) -> int:
-        """Code of null: -1, unless a cell takes all other values."""
-        return OUTSIDE
+        """Code of null, and of values that have no cell: -1, or the last cell if it has `other`."""
+        return OUTSIDE if self.other is None else self.size - 1
 
     @property
     def shares(self) -> int:
@@ -194,7 +180,7 @@ class Codec(ABC):
             values: Values of `value_type` and nulls, shape (n,).
 
         Returns:
-            The cells (n,), -1 for values that have none.
+            The cells (n,), `null_code` for null and for values that have none.
 
         Raises:
             DataError: If a value has another type. The message names types and no value.
@@ -207,7 +193,7 @@ class Codec(ABC):
             numbers: Numbers or booleans, shape (n,); for dates, days since 1970-01-01.
 
         Returns:
-            The cells (n,), -1 for numbers that have none.
+            The cells (n,), `null_code` for numbers that have none.
         """
         return self.codes(numbers)
 
@@ -219,12 +205,12 @@ class Codec(ABC):
             value: A value of the attribute. If the attribute is half open, one of its edges.
 
         Returns:
-            The cell of the value, or the cell that starts at the edge; `size` for the last edge.
-            None if there is no such value or edge.
+            The cell of the value, or the cell that starts at the edge; `value_count` for the last
+            edge. None if there is no such value or edge, also for `other`.
         """
 
     def find_cell(self, value: Any) -> int | None:
-        """Find the cell that a value, or the text that tables show for it, names.
+        """Find the cell that a value, the text that tables show for it, or `other` names.
 
         Args:
             value: A value of the attribute, or text.
@@ -232,6 +218,14 @@ class Codec(ABC):
         Returns:
             The cell, or None if the attribute has no such value.
         """
+        return self.size - 1 if self.is_other(value) else self.find_value(value)
+
+    def is_other(self, value: Any) -> bool:
+        """Tell whether a value of a query is the label `other`."""
+        return self.other is not None and type(value) is str and value == self.other
+
+    def find_value(self, value: Any) -> int | None:
+        """Find the cell of a value, which is not `other`; see `find_cell`."""
         return self.find_end(self.parse(str(value)) if isinstance(value, str) else value)
 
     def parse(self, text: str) -> Any:
@@ -271,15 +265,17 @@ class Codec(ABC):
     @property
     def ends(self) -> tuple[Any, Any]:
         """The first and the last value, or edge, that a range may name."""
-        return self.labels[0], self.labels[-1]
+        named = self.values or (self.other,)
+        return named[0], named[-1]
 
     def column_values(self) -> Sequence[Any]:
         """List what a column of a table shows for each cell.
 
         Returns:
-            The values themselves for integers and booleans, otherwise text, shape (size,).
+            The values themselves for integers and booleans, if there is no `other`, so that the
+            column has one type; otherwise text, shape (size,).
         """
-        return self.labels
+        return self.values if self.other is None else self.labels
 
     def label_runs(self, intervals: IntArray) -> list[str]:
         """Name runs of neighbouring cells.
@@ -288,10 +284,20 @@ class Codec(ABC):
             intervals: First and last cell of each run, shape (n, 2).
 
         Returns:
-            A label for each run, such as "18..64".
+            A label for each run, such as "18..64", or "65..99 or missing".
         """
-        labels = self.labels
-        return [labels[a] if a == b else f"{labels[a]}..{labels[b]}" for a, b in intervals]
+        last = self.value_count - 1
+        named = []
+        for a, b in intervals.tolist():
+            parts = [self._label_run(a, min(b, last))] if a <= last else []
+            parts += [str(self.other)] if b > last else []
+            named.append(" or ".join(parts))
+        return named
+
+    def _label_run(self, first: int, last: int) -> str:
+        """Name a run of neighbouring cells that stand for values."""
+        values = self.values
+        return f"{values[first]}" if first == last else f"{values[first]}..{values[last]}"
 
     def intervals(self, level: str) -> IntArray:
         """Compute the first and last cell of each node of a level, shape (nodes, 2).
@@ -345,6 +351,13 @@ class Codec(ABC):
     def spec(self) -> Any:
         """Describe the attribute as a spec file writes it; plans and their digests hold this."""
 
+    def _spec_of_other(self) -> dict[str, str]:
+        return {} if self.other is None else {"other": self.other}
+
+    def names_value(self, text: str) -> bool:
+        """Tell whether a text names a value or an end of a range."""
+        return self.find_value(text) is not None or self.find_end(self.parse(text)) is not None
+
     @classmethod
     @abstractmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Attribute:
@@ -370,31 +383,3 @@ def suggest_name(value: Any, names: Sequence[str]) -> str:
         shown = ", ".join(map(quote, names[:_MOST_NAMES]))
         return f"Known: {shown} and {len(names) - _MOST_NAMES} more."
     return hint
-
-
-def widen_to_int64(array: AnyArray) -> Codes:
-    """Convert integers to int64; integers that do not fit become the largest one that does."""
-    # Comparing or subtracting narrow or unsigned integers wraps silently.
-    if array.dtype == np.uint64:
-        return np.minimum(array, np.uint64(2**63 - 1)).astype(np.int64)
-    return array.astype(np.int64)
-
-
-def to_float(value: Any) -> float:
-    """Convert a number or null; larger integers become MOST_NUMBER, which is beyond all bounds.
-
-    Raises:
-        DataError: The value has another type.
-    """
-    if value is None or value != value:
-        return math.nan
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-        raise DataError(describe_wrong_type(float, type(value).__name__))
-    if isinstance(value, np.floating):
-        return float(value)
-    return float(max(-MOST_NUMBER, min(MOST_NUMBER, value)))
-
-
-def describe_wrong_type(expected: type, actual: str) -> str:
-    """Say why a column cannot be coded, without a word about its values."""
-    return f"the domain expects {TYPE_NAMES[expected]}, but the column has {actual}"

@@ -12,15 +12,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from fitplug.domain.attribute import (
-    OUTSIDE,
-    Attribute,
-    Category,
-    Codec,
-    Codes,
-    describe_wrong_type,
-    widen_to_int64,
-)
+from fitplug.domain.attribute import Attribute, Category, Codec
+from fitplug.domain.encoder import Codes, describe_wrong_type, widen_to_int64
 from fitplug.domain.label_array import (
     LabelArray,
     LabelIndex,
@@ -74,11 +67,8 @@ class Categories(Attribute):
                 + ", ".join(sorted(t.__name__ for t in types))
             )
         _check_values(values)
-        if other is not None and (not isinstance(other, str) or other in {str(v) for v in values}):
-            raise DomainError(
-                f"other = {other!r} must be a string that is not one of the categories"
-            )
         self._set_values(make_label_array(values), other)
+        self._check_other()
 
     def _set_values(self, values: LabelArray, other: str | None = None) -> None:
         """Set the fields to values that were checked."""
@@ -117,14 +107,9 @@ class Categories(Attribute):
         return tuple(self._value_array.tolist())
 
     @property
-    def size(self) -> int:
-        """Number of cells."""
-        return len(self._value_array) + (self.other is not None)
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The values as text, in the order given, and `other` after them."""
-        return (*map(str, self.values), *(() if self.other is None else (self.other,)))
+    def _value_count(self) -> int:
+        """Number of values."""
+        return len(self._value_array)
 
     @cached_property
     def _codec(self) -> CategoriesCodec:
@@ -136,12 +121,12 @@ class CategoriesCodec(Codec):
 
     attribute: Categories
     spec_form: ClassVar[SpecForm] = SpecForm(
-        "{ categories = [...], other = '...' }", names=("categories",), optional=("other",)
+        "{ categories = [...], other = '...' }", names=("categories",)
     )
 
     def __init__(self, attribute: Categories) -> None:
         super().__init__(attribute)
-        self._value_array, self.other = attribute._value_array, attribute.other
+        self._value_array = attribute._value_array
 
     @property
     def value_type(self) -> type:
@@ -149,11 +134,6 @@ class CategoriesCodec(Codec):
         if isinstance(self._value_array, Texts):
             return str
         return bool if self._value_array.dtype.kind == "b" else int
-
-    @property
-    def null_code(self) -> int:
-        """Code of null: the last cell if there is one for other values, otherwise -1."""
-        return OUTSIDE if self.other is None else self.size - 1
 
     @property
     def integer_span(self) -> tuple[int, int] | None:
@@ -169,8 +149,7 @@ class CategoriesCodec(Codec):
             values: Values of `value_type` and nulls, shape (n,).
 
         Returns:
-            The cells (n,). A value that is not a category, and null, has the last cell if there is
-            one for other values, otherwise -1.
+            The cells (n,), `null_code` for a value that is not a category and for null.
 
         Raises:
             DataError: If a value has another type and is not null.
@@ -241,17 +220,13 @@ class CategoriesCodec(Codec):
         return self._find(make_label_array(values))
 
     def find_end(self, value: Any) -> int | None:
-        """Find the cell of a value, or of the label of other values; None for anything else."""
-        if type(value) is self.value_type and value in self._cell_of:
-            return self._cell_of[value]
-        return self.size - 1 if self.other is not None and value == self.other else None
+        """Find the cell of a value; None for anything else."""
+        return self._cell_of.get(value) if type(value) is self.value_type else None
 
     def parse(self, text: str) -> Any:
         """Convert a label to the value that it stands for. Booleans may be written in any case, as
         other programs write "true".
         """
-        if text == self.other:
-            return text
         if self.value_type is int and re.fullmatch(r"-?\d{1,20}", text):
             number = int(text)
             return number if str(number) == text else text
@@ -260,20 +235,6 @@ class CategoriesCodec(Codec):
             return text.title() if value not in self._cell_of else value
         return text
 
-    @property
-    def ends(self) -> tuple[Category, Category]:
-        """The value or label of the first and of the last cell."""
-        named = (
-            self.attribute.values if self.other is None else (*self.attribute.values, self.other)
-        )
-        return named[0], named[-1]
-
-    def column_values(self) -> Sequence[Any]:
-        """List what a column of a table shows for each cell: the values or, if `other` is one of
-        the cells, the labels, so that the column has one type.
-        """
-        return self.attribute.values if self.other is None else self.labels
-
     def remedy(self, names: str) -> str:
         """Say that fewer categories are fewer cells."""
         return f"fewer categories of {names}"
@@ -281,8 +242,8 @@ class CategoriesCodec(Codec):
     def spec(self) -> Any:
         """Describe the attribute as a spec file writes it."""
         if self.other is None:
-            return list(self.attribute.values)
-        return {"categories": list(self.attribute.values), "other": self.other}
+            return list(self.values)
+        return {"categories": list(self.values), **self._spec_of_other()}
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Categories:
@@ -337,8 +298,8 @@ class CodePrefix(Categories):
                 raise DomainError(f"code {code!r} must be a string")
             if len(code) < length:
                 raise DomainError(f"code {code!r} is shorter than the prefix length {length}")
-        super().__init__(list(dict.fromkeys(code[:length] for code in codes)), other)
         object.__setattr__(self, "length", length)
+        super().__init__(list(dict.fromkeys(code[:length] for code in codes)), other)
 
     def _describe_rest(self) -> Any:
         return self.length
@@ -356,7 +317,6 @@ class CodePrefixCodec(CategoriesCodec):
         "{ prefix = length, categories = [...] }",
         names=("prefix",),
         required=("categories",),
-        optional=("other",),
     )
 
     def __init__(self, attribute: CodePrefix) -> None:
@@ -370,8 +330,7 @@ class CodePrefixCodec(CategoriesCodec):
             values: Strings and nulls, shape (n,).
 
         Returns:
-            The cells (n,). A string with another prefix, and null, has the last cell if there is
-            one for other values, otherwise -1.
+            The cells (n,), `null_code` for a string with another prefix and for null.
 
         Raises:
             DataError: If a value is neither null nor a string.
@@ -395,11 +354,8 @@ class CodePrefixCodec(CategoriesCodec):
 
     def spec(self) -> Any:
         """Describe the attribute as a spec file writes it."""
-        categories: dict[str, Any] = {
-            "prefix": self.length,
-            "categories": list(self.attribute.values),
-        }
-        return categories if self.other is None else {**categories, "other": self.other}
+        categories = list(self.values)
+        return {"prefix": self.length, "categories": categories, **self._spec_of_other()}
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> CodePrefix:

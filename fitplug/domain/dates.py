@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -12,13 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from fitplug.domain.attribute import (
-    OUTSIDE,
-    Attribute,
-    Codec,
-    Codes,
-    describe_wrong_type,
-)
+from fitplug.domain.attribute import Attribute, Codec
 from fitplug.domain.days import (
     BLANKS,
     EPOCH,
@@ -29,6 +23,7 @@ from fitplug.domain.days import (
     parse_date,
     parse_day,
 )
+from fitplug.domain.encoder import Codes, describe_wrong_type
 from fitplug.domain.spec_form import SpecForm, read_ends
 from fitplug.errors import DataError, DomainError
 from fitplug.numeric import AnyArray, IntArray, frozen_property
@@ -54,7 +49,7 @@ class Dates(Attribute):
 
         fp.Dates("1920-01-01", "2020-12-31", by="year")
 
-    Records hold dates, times without a zone, which count as their date, or text such as 2020-12-31,
+    Rows hold dates, times without a zone, which count as their date, or text such as 2020-12-31,
     2020/12/31, 31.12.2020 or 2020-12-31T23:59:59. By month, text may also be 2020-12, and by year
     2020. A text with an offset, such as 2020-12-31T23:59:59Z, counts as the date that it shows.
     Other days, times of years before 1 or after 9999, and text of another form, such as 12/31/2020,
@@ -68,18 +63,25 @@ class Dates(Attribute):
         last: The last day, included in the domain. It must end a period. A label means the last day
             of it.
         by: The period of a cell: "day", "month" or "year".
+        other: Label of one more cell, the last, which takes null and everything that is outside. It
+            is in no prefix or range, unless the range names it.
 
     Raises:
-        DomainError: If there is no such day, if there is no day between the ends, or if they cut a
-            period apart.
+        DomainError: If there is no such day, if there is no day between the ends, if they cut a
+            period apart, or if `other` names a period.
     """
 
     first: datetime.date
     last: datetime.date
     by: str
+    other: str | None
 
     def __init__(
-        self, first: datetime.date | str, last: datetime.date | str, by: str = "day"
+        self,
+        first: datetime.date | str,
+        last: datetime.date | str,
+        by: str = "day",
+        other: str | None = None,
     ) -> None:
         if by not in _NUMPY_UNITS:
             raise DomainError(f"by = {by!r} must be 'day', 'month' or 'year'")
@@ -99,14 +101,16 @@ class Dates(Attribute):
         object.__setattr__(self, "first", ends[0])
         object.__setattr__(self, "last", ends[1])
         object.__setattr__(self, "by", by)
+        object.__setattr__(self, "other", other)
+        self._check_other()
 
     @property
-    def size(self) -> int:
-        """Number of cells."""
+    def _value_count(self) -> int:
+        """Number of periods."""
         return len(self._codec.periods)
 
     @property
-    def labels(self) -> tuple[str, ...]:
+    def values(self) -> Sequence[Any]:
         """The periods as ISO 8601 writes them, in their order."""
         return tuple(map(str, self._codec.periods))
 
@@ -137,7 +141,7 @@ class DatesCodec(Codec):
 
     @frozen_property
     def periods(self) -> npt.NDArray[np.datetime64]:
-        """The day, month or year of each cell, shape (size,)."""
+        """The day, month or year of each cell, shape (value_count,)."""
         unit = f"M8[{_NUMPY_UNITS[self.by]}]"
         first, last = (np.datetime64(end, "D").astype(unit) for end in (self.first, self.last))
         return np.arange(first, last + _STEPS[self.by])
@@ -156,7 +160,7 @@ class DatesCodec(Codec):
                 as none of them should become a date silently.
 
         Returns:
-            The cells (n,), -1 for other days, for text that is not a date and for null.
+            The cells (n,), `null_code` for other days, for text that is no date and for null.
 
         Raises:
             DataError: If a value has another type, or is a time of a zone.
@@ -185,7 +189,7 @@ class DatesCodec(Codec):
             numbers: Integers, shape (n,).
 
         Returns:
-            The cells (n,), -1 for other days.
+            The cells (n,), `null_code` for other days.
         """
         return self.codes_of_days(numbers)
 
@@ -196,21 +200,21 @@ class DatesCodec(Codec):
             days: Days since 1970-01-01, shape (n,).
 
         Returns:
-            The cells (n,), -1 for days outside.
+            The cells (n,), `null_code` for days outside.
         """
         first, last = self.days
         inside = (days >= first) & (days <= last)
         near = np.where(inside, days, first).astype("M8[D]")
         cells = near.astype(self.periods.dtype) - self.periods[0]
-        return np.where(inside, cells.astype(np.int64), OUTSIDE)
+        return np.where(inside, cells.astype(np.int64), self.null_code)
 
     @cached_property
     def _cell_of(self) -> dict[Any, int]:
-        cells: dict[Any, int] = {label: cell for cell, label in enumerate(self.labels)}
+        cells: dict[Any, int] = {label: cell for cell, label in enumerate(self.values)}
         if self.by == "day":
             cells |= {day: cell for cell, day in enumerate(self.periods.tolist())}
         if self.by == "year":
-            cells |= {int(label): cell for cell, label in enumerate(self.labels)}
+            cells |= {int(label): cell for cell, label in enumerate(self.values)}
         return cells
 
     def find_end(self, value: Any) -> int | None:
@@ -224,13 +228,14 @@ class DatesCodec(Codec):
 
     def spec(self) -> Any:
         """Describe the attribute as a spec file writes it."""
-        return {"dates": [self.first.isoformat(), self.last.isoformat()], "by": self.by}
+        ends = [self.first.isoformat(), self.last.isoformat()]
+        return {"dates": ends, "by": self.by, **self._spec_of_other()}
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Dates:
         """Make the attribute of a table such as `{ dates = ["1920-01-01", "2020-12-31"] }`."""
         first, last = read_ends(spec, "dates", "dates, [first, last]")
-        return Dates(first, last, by=spec.get("by", "day"))
+        return Dates(first, last, by=spec.get("by", "day"), other=spec.get("other"))
 
 
 def _parse_label(text: str, by: str) -> datetime.date | None:

@@ -14,9 +14,10 @@ from functools import cached_property
 from typing import Any
 
 from fitplug.display import MOST_GROUPS, make_section, make_table
-from fitplug.domain.attribute import OUTSIDE, Attribute, Category, Codec, get_codec
+from fitplug.domain.attribute import Attribute, Category, Codec, get_codec
 from fitplug.domain.categories import Categories, CategoriesCodec, CodePrefixCodec
 from fitplug.domain.dates import DatesCodec
+from fitplug.domain.encoder import OUTSIDE
 from fitplug.domain.hierarchy import HierarchyCodec
 from fitplug.domain.measure import MeasureCodec
 from fitplug.domain.numbers import BinsCodec, IntegersCodec
@@ -29,8 +30,8 @@ class Domain:
 
         fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 115)})
 
-    A domain is public: give the values that there may be, never those that the records hold.
-    A record with a value outside, on an attribute that a workload uses, is left out of all tables.
+    A domain is public: give the values that there may be, never those that the rows hold.
+    A row with a value outside, on an attribute that a workload uses, is left out of all tables.
 
     Args:
         attributes: The attribute of each name, or a list of values for categories.
@@ -181,7 +182,7 @@ class Domain:
     def list_names_without_other(self, names: Collection[str]) -> tuple[str, ...]:
         """List those of the attributes that have no cell for other values and null.
 
-        A record with another value on one of them is left out of the tables that use it.
+        A row with another value on one of them is left out of the tables that use it.
 
         Args:
             names: Names of attributes of the domain.
@@ -224,7 +225,7 @@ class Domain:
         return tuple(self[name].size for name in names)
 
     def count_shares(self, names: Iterable[str]) -> int:
-        """Count the shares that a table over these attributes counts of each record.
+        """Count the shares that a table over these attributes counts of each row.
 
         Args:
             names: Names of attributes.

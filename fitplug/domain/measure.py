@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -20,18 +20,17 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fitplug.domain.attribute import (
+from fitplug.domain.attribute import Attribute, Codec
+from fitplug.domain.dates import Dates
+from fitplug.domain.days import EPOCH
+from fitplug.domain.encoder import (
     MOST_NUMBER,
     OUTSIDE,
-    Attribute,
-    Codec,
     Codes,
     describe_wrong_type,
     to_float,
     widen_to_int64,
 )
-from fitplug.domain.dates import Dates
-from fitplug.domain.days import EPOCH
 from fitplug.domain.spec_form import SpecForm, read_ends
 from fitplug.errors import DataError, DomainError
 from fitplug.numeric import AnyArray, FloatArray, IntArray
@@ -45,7 +44,7 @@ Bound: TypeAlias = int | float | datetime.date
 
 @dataclass(frozen=True, init=False)
 class Measure(Attribute):
-    """A bounded quantity of each record, whose sums queries ask for.
+    """A bounded quantity of each row, whose sums queries ask for.
 
         fp.Measure(0, 200_000, unit=100)
 
@@ -54,7 +53,7 @@ class Measure(Attribute):
     and rounding change is not an error of the noise, and no margin of error covers it.
 
     Queries ask for a measure as "sum", in its own units, or sum it out: as "total", or by not
-    naming it, which counts records. Bounds that are dates make the days since 1970-01-01 the
+    naming it, which counts rows. Bounds that are dates make the days since 1970-01-01 the
     values, and days the units.
 
     Args:
@@ -62,9 +61,9 @@ class Measure(Attribute):
         high: The largest value, included in the domain.
         unit: What values are rounded to; high - low is a multiple of it. A number is read as the
             decimal that Python shows for it.
-        other: Label of one more cell, which takes the records whose value is null or no number.
-            They count nothing in "sum", and one in "total"; "count" counts the records that have
-            a value. Without it such records are outside.
+        other: Label of one more cell, which takes the rows whose value is null or no number.
+            They count nothing in "sum", and one in "total"; "count" counts the rows that have
+            a value. Without it such rows are outside.
 
     Raises:
         DomainError: If the bounds do not increase, are not finite numbers below 2**53 in size or no
@@ -82,12 +81,11 @@ class Measure(Attribute):
         ends = _read_bounds(low, high)
         if type(unit) not in (int, float) or not 0 < unit < MOST_NUMBER:
             raise DomainError(f"unit = {unit!r} must be a positive number below 2**53")
-        if other is not None and (not isinstance(other, str) or other in map(str, ends)):
-            raise DomainError(f"other = {other!r} must be a string that is not one of the bounds")
         object.__setattr__(self, "low", ends[0])
         object.__setattr__(self, "high", ends[1])
         object.__setattr__(self, "unit", unit)
         object.__setattr__(self, "other", other)
+        self._check_other()
         first, last = self._codec.bounds
         if last <= first:
             raise DomainError(
@@ -101,15 +99,9 @@ class Measure(Attribute):
             )
 
     @property
-    def size(self) -> int:
-        """Number of cells."""
-        return len(self.labels)
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """Both bounds, and the label of records without a value if they have a cell."""
-        bounds = str(self.low), str(self.high)
-        return bounds if self.other is None else (*bounds, self.other)
+    def values(self) -> Sequence[str]:
+        """Both bounds as text."""
+        return str(self.low), str(self.high)
 
     @cached_property
     def _codec(self) -> MeasureCodec:
@@ -121,17 +113,12 @@ class MeasureCodec(Codec):
 
     attribute: Measure
     spec_form: ClassVar[SpecForm] = SpecForm(
-        "{ measure = [low, high], unit = 1 }", names=("measure",), optional=("unit", "other")
+        "{ measure = [low, high], unit = 1 }", names=("measure",), optional=("unit",)
     )
 
     def __init__(self, attribute: Measure) -> None:
         super().__init__(attribute)
-        self.low, self.high, self.unit, self.other = (
-            attribute.low,
-            attribute.high,
-            attribute.unit,
-            attribute.other,
-        )
+        self.low, self.high, self.unit = attribute.low, attribute.high, attribute.unit
 
     @cached_property
     def bounds(self) -> tuple[Fraction, Fraction]:
@@ -279,9 +266,9 @@ class MeasureCodec(Codec):
         """Return None: no range or comparison of a measure is a query."""
         return None
 
-    def find_cell(self, value: Any) -> int | None:
-        """Find the cell with a label; see `labels`."""
-        return self.labels.index(value) if value in self.labels else None
+    def find_value(self, value: Any) -> int | None:
+        """Find the cell of a bound by its text."""
+        return self.values.index(value) if value in self.values else None
 
     def suggest(self, value: Any, *, end: bool = False) -> str:
         """Say what queries may ask of a measure."""
@@ -294,8 +281,7 @@ class MeasureCodec(Codec):
     def spec(self) -> Any:
         """Describe the attribute as a spec file writes it."""
         ends = [e.isoformat() if isinstance(e, datetime.date) else e for e in (self.low, self.high)]
-        rest = {} if self.other is None else {"other": self.other}
-        return {"measure": ends, "unit": self.unit, **rest}
+        return {"measure": ends, "unit": self.unit, **self._spec_of_other()}
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Measure:

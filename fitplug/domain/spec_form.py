@@ -17,7 +17,7 @@ class SpecForm:
         example: The table as a message shows it.
         names: Keys that tell this kind from the others; any of them is enough to tell.
         required: Keys that must be there.
-        optional: Other keys that may be there.
+        optional: Other keys that may be there, besides `other`, which every kind has.
     """
 
     example: str
@@ -31,7 +31,7 @@ class SpecForm:
         Raises:
             DomainError: For such a table.
         """
-        allowed = sorted({*self.names, *self.required, *self.optional})
+        allowed = sorted({*self.names, *self.required, *self.optional, "other"})
         for key in spec:
             if key not in allowed:
                 raise DomainError(f"unknown key {key!r}. {suggest_nearest(key, allowed)}")

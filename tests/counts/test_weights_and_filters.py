@@ -24,7 +24,7 @@ from fitplug.counts.records import (
     make_filters,
 )
 from fitplug.domain import get_codec
-from fitplug.domain.attribute import OUTSIDE
+from fitplug.domain.encoder import OUTSIDE
 from fitplug.errors import DataError, DomainError, InputError, TablesError
 
 DOMAIN = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 3)})
@@ -320,7 +320,7 @@ def test_a_seal_is_of_how_rows_were_understood() -> None:
     weighted = fp.Tables.from_records(DOMAIN, columns, [("sex",)], weights="pop")
     assert plain["sex"].tolist() == weighted["sex"].tolist()
     again = [
-        fp.Tables(DOMAIN, dict(tables), rows=rows, nonce=plain.nonce).seal
+        fp.Tables(DOMAIN, dict(tables), rows=rows, outside=plain.outside, nonce=plain.nonce).seal
         for tables, rows in ((plain, None), (weighted, weighted.rows), (weighted, None))
     ]
     assert again[0] == again[2] == plain.seal

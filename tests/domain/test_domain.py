@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import fitplug as fp
 from fitplug.domain import get_codec
-from fitplug.domain.attribute import OUTSIDE
+from fitplug.domain.encoder import OUTSIDE
 
 PEOPLE = fp.Domain(
     {

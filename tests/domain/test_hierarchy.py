@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.domain import get_codec
-from fitplug.domain.attribute import OUTSIDE
+from fitplug.domain.encoder import OUTSIDE
 from fitplug.workload.factors import build_factor
 from fitplug_cli.spec import SpecError, load_spec
 
