@@ -186,6 +186,11 @@ class Tables(Mapping[AttributeSet, Counts]):
             DataError: If a column is missing, or its values have another type or number.
             DomainError: If the weights or filters are not valid, or an attribute is unknown.
             TablesError: If the rows stand for more than 2**53 records.
+
+        Example:
+            >>> rows = {"sex": ["1", "2", "2"], "age": [0, 3, 9]}
+            >>> fp.Tables.from_records(domain, rows, [("sex",)])["sex"].tolist()
+            [1, 2]
         """
         tables = list(tables)
         used = domain.ordered(tuple({name for names in tables for name in names}))
@@ -225,6 +230,11 @@ class Tables(Mapping[AttributeSet, Counts]):
 
         Raises:
             TablesError: If the rows stand for more than 2**53 records.
+
+        Example:
+            >>> codes = {"sex": np.array([0, 1, 1])}
+            >>> fp.Tables.from_codes(domain, codes, [("sex",)], 3)["sex"].tolist()
+            [1, 2]
         """
         wanted = [domain.ordered(tuple(names)) for names in tables]
         inside = np.ones(records, dtype=bool)
@@ -273,6 +283,10 @@ class Tables(Mapping[AttributeSet, Counts]):
 
         Raises:
             TablesError: If no table has all these attributes.
+
+        Example:
+            >>> tables.marginal(("sex",)).tolist()
+            [4000, 4000]
         """
         names = tuple(names)
         table = self._find_table(names)

@@ -174,6 +174,10 @@ class Domain:
 
         Raises:
             DomainError: If an attribute is unknown.
+
+        Example:
+            >>> domain.ordered(["age", "sex"])
+            ('sex', 'age')
         """
         for name in names:
             self[name]
@@ -236,7 +240,12 @@ class Domain:
         return math.prod(get_codec(self[name]).shares for name in names)
 
     def spec(self) -> dict[str, Any]:
-        """Describe the domain as the [domain] table of a spec file does; `from_spec` reads it."""
+        """Describe the domain as the [domain] table of a spec file does; `from_spec` reads it.
+
+        Example:
+            >>> domain.spec()
+            {'sex': ['1', '2'], 'age': {'integers': [0, 3]}}
+        """
         return {name: get_codec(attribute).spec() for name, attribute in self.attributes}
 
     @classmethod
@@ -254,6 +263,10 @@ class Domain:
 
         Raises:
             DomainError: If an entry describes no attribute.
+
+        Example:
+            >>> fp.Domain.from_spec({"sex": ["1", "2"], "age": {"integers": [0, 3]}}) == domain
+            True
         """
         attributes: dict[str, Attribute] = {}
         labels = dict(value_labels or {})

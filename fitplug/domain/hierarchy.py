@@ -197,6 +197,10 @@ class Hierarchy(Categories):
 
         Raises:
             DomainError: If there is no such level.
+
+        Example:
+            >>> fp.Hierarchy({"state": 2, "county": 5}, ["01001", "02001"]).labels_at("state")
+            ('01', '02')
         """
         return self._codec.labels_at(level)
 
@@ -210,6 +214,10 @@ class Hierarchy(Categories):
 
         Raises:
             DomainError: If the attribute is of another kind.
+
+        Example:
+            >>> fp.Hierarchy.from_attribute(fp.Categories(["01", "02"]), "county").levels
+            ('county',)
         """
         if isinstance(attribute, Hierarchy):
             return attribute
@@ -231,6 +239,12 @@ class Hierarchy(Categories):
 
         Raises:
             DomainError: If a leaf has no region, or the regions do not nest with the levels.
+
+        Example:
+            >>> counties = fp.Hierarchy(["county"], [["01"], ["02"], ["03"]])
+            >>> tree = counties.with_level("region", {"01": "north", "02": "south", "03": "north"})
+            >>> tree.levels, tree.labels
+            (('region', 'county'), ('01', '03', '02'))
         """
         missing = [leaf for leaf in self.values if leaf not in region_of]
         if missing:

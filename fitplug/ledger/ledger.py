@@ -176,6 +176,10 @@ class Ledger:
 
         Raises:
             LedgerError: The file cannot be read, or is damaged.
+
+        Example:
+            >>> ledger.stages()
+            {}
         """
         with self._file.open_transaction() as database:
             return rows.read_all(database)[2]
@@ -185,6 +189,9 @@ class Ledger:
 
         Raises:
             FitplugError: As for `charge`.
+
+        Example:
+            >>> ledger.check(0.5)
         """
         check_fits(self._file, check_amount(rho), self.statement()[0], noise)
 
@@ -315,6 +322,11 @@ class Ledger:
             LedgerError: There is no such charge, the key was used before, or the file cannot be
                 written.
             BudgetError: There are too many cells.
+
+        Example:
+            >>> ledger.charge_covered(
+            ...     extra, covered_by="2024", what="one more table"
+            ... )  # doctest: +SKIP
         """
         request = ChargeRequest(plan, Fraction(0), what, key, covered_by, folder=folder)
         return charge_covered(self._file, request)

@@ -231,11 +231,9 @@ class PlanRecord:
             BudgetError: delta does not lie between 0 and 1.
 
         Example:
-            >>> import fitplug as fp
-            >>> domain = fp.Domain({"AGE": 10})
-            >>> plan = fp.design(fp.Workload(domain, [fp.total(std=10)]))
-            >>> f"{plan.epsilon(1e-9):.3f}"
-            '0.550'
+            >>> total = fp.Workload(domain, [fp.total(std=10)])
+            >>> f"{fp.design(total, unit=fp.AddRemove()).epsilon(1e-9):.3f}"
+            '0.535'
         """
         return epsilon_at(self.privacy_cost, delta, self.noise.loss)
 

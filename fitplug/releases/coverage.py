@@ -20,6 +20,7 @@ _MOST_ENTRIES = 10**6
 class CoverageRow:
     """Rows in no table. `Release.coverage` makes it.
 
+        release = fp.release(plan, tables)  # of a plan with coverage
         for row in release.coverage():
             print(row.attribute, row.records.value, row.share.interval())
 

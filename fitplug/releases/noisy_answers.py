@@ -287,6 +287,10 @@ class NoisyAnswers:
 
         Raises:
             BudgetError: delta is out of range.
+
+        Example:
+            >>> 0.5 < release.epsilon(1e-9) < 5
+            True
         """
         noise = DiscreteNoise(self.noise_std, self.plan.answer_count)
         return epsilon_at(self.privacy_cost, delta, noise.loss)
@@ -372,6 +376,11 @@ class NoisyAnswers:
         Raises:
             WorkloadError: The confidence is out of range.
             KeyError: There is no such group.
+
+        Example:
+            >>> lower, upper = release.interval("total", 0.95)
+            >>> lower.size
+            1
         """
         group = self.plan.workload[name]
         stds = np.sqrt(self.variances[name])
