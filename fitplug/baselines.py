@@ -1,6 +1,6 @@
 """Baselines: the variances that the usual mechanisms achieve at the same privacy cost.
 
-Each function takes a workload and a privacy cost Delta, where Delta^2 = 2 rho for one record added
+Each function takes a workload and a privacy cost Delta, where Delta^2 = 2 rho for one row added
 or removed. It returns the variance of every answer, like `Plan.variances`. All mechanisms are
 unbiased and add real-valued Gaussian noise that costs exactly Delta. A mechanism with the strategy
 matrix A, whose columns are a_i, measures A x + z, where the entries of z have the variance

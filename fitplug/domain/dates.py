@@ -49,7 +49,7 @@ class Dates(Attribute):
 
         fp.Dates("1920-01-01", "2020-12-31", by="year")
 
-    Records hold dates, times without a zone, which count as their date, or text such as 2020-12-31,
+    Rows hold dates, times without a zone, which count as their date, or text such as 2020-12-31,
     2020/12/31, 31.12.2020 or 2020-12-31T23:59:59. By month, text may also be 2020-12, and by year
     2020. A text with an offset, such as 2020-12-31T23:59:59Z, counts as the date that it shows.
     Other days, times of years before 1 or after 9999, and text of another form, such as 12/31/2020,

@@ -30,8 +30,8 @@ class Domain:
 
         fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 115)})
 
-    A domain is public: give the values that there may be, never those that the records hold.
-    A record with a value outside, on an attribute that a workload uses, is left out of all tables.
+    A domain is public: give the values that there may be, never those that the rows hold.
+    A row with a value outside, on an attribute that a workload uses, is left out of all tables.
 
     Args:
         attributes: The attribute of each name, or a list of values for categories.
@@ -174,6 +174,10 @@ class Domain:
 
         Raises:
             DomainError: If an attribute is unknown.
+
+        Example:
+            >>> domain.ordered(["age", "sex"])
+            ('sex', 'age')
         """
         for name in names:
             self[name]
@@ -182,7 +186,7 @@ class Domain:
     def list_names_without_other(self, names: Collection[str]) -> tuple[str, ...]:
         """List those of the attributes that have no cell for other values and null.
 
-        A record with another value on one of them is left out of the tables that use it.
+        A row with another value on one of them is left out of the tables that use it.
 
         Args:
             names: Names of attributes of the domain.
@@ -225,7 +229,7 @@ class Domain:
         return tuple(self[name].size for name in names)
 
     def count_shares(self, names: Iterable[str]) -> int:
-        """Count the shares that a table over these attributes counts of each record.
+        """Count the shares that a table over these attributes counts of each row.
 
         Args:
             names: Names of attributes.
@@ -236,7 +240,12 @@ class Domain:
         return math.prod(get_codec(self[name]).shares for name in names)
 
     def spec(self) -> dict[str, Any]:
-        """Describe the domain as the [domain] table of a spec file does; `from_spec` reads it."""
+        """Describe the domain as the [domain] table of a spec file does; `from_spec` reads it.
+
+        Example:
+            >>> domain.spec()
+            {'sex': ['1', '2'], 'age': {'integers': [0, 3]}}
+        """
         return {name: get_codec(attribute).spec() for name, attribute in self.attributes}
 
     @classmethod
@@ -254,6 +263,10 @@ class Domain:
 
         Raises:
             DomainError: If an entry describes no attribute.
+
+        Example:
+            >>> fp.Domain.from_spec({"sex": ["1", "2"], "age": {"integers": [0, 3]}}) == domain
+            True
         """
         attributes: dict[str, Attribute] = {}
         labels = dict(value_labels or {})

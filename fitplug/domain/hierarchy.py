@@ -68,7 +68,7 @@ class Hierarchy(Categories):
         levels: Names of the levels, the coarsest first. Or a mapping from the name of each level to
             the length of its prefix, if every code starts with the codes of what it lies in.
         leaves: For each leaf the list of its labels, one per level; or an array of labels, shape
-            (leaves, levels). The last label is the code of the leaf, which records hold; two leaves
+            (leaves, levels). The last label is the code of the leaf, which rows hold; two leaves
             may not have the same code. The labels of a level are all str or all int. If `levels`
             has lengths of prefixes, the codes alone, as a list or an array (leaves,).
         other: Label of one more leaf, the last, which takes null and every other value. Each level
@@ -197,6 +197,10 @@ class Hierarchy(Categories):
 
         Raises:
             DomainError: If there is no such level.
+
+        Example:
+            >>> fp.Hierarchy({"state": 2, "county": 5}, ["01001", "02001"]).labels_at("state")
+            ('01', '02')
         """
         return self._codec.labels_at(level)
 
@@ -210,6 +214,10 @@ class Hierarchy(Categories):
 
         Raises:
             DomainError: If the attribute is of another kind.
+
+        Example:
+            >>> fp.Hierarchy.from_attribute(fp.Categories(["01", "02"]), "county").levels
+            ('county',)
         """
         if isinstance(attribute, Hierarchy):
             return attribute
@@ -231,6 +239,12 @@ class Hierarchy(Categories):
 
         Raises:
             DomainError: If a leaf has no region, or the regions do not nest with the levels.
+
+        Example:
+            >>> counties = fp.Hierarchy(["county"], [["01"], ["02"], ["03"]])
+            >>> tree = counties.with_level("region", {"01": "north", "02": "south", "03": "north"})
+            >>> tree.levels, tree.labels
+            (('region', 'county'), ('01', '03', '02'))
         """
         missing = [leaf for leaf in self.values if leaf not in region_of]
         if missing:

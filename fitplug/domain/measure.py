@@ -44,7 +44,7 @@ Bound: TypeAlias = int | float | datetime.date
 
 @dataclass(frozen=True, init=False)
 class Measure(Attribute):
-    """A bounded quantity of each record, whose sums queries ask for.
+    """A bounded quantity of each row, whose sums queries ask for.
 
         fp.Measure(0, 200_000, unit=100)
 
@@ -53,7 +53,7 @@ class Measure(Attribute):
     and rounding change is not an error of the noise, and no margin of error covers it.
 
     Queries ask for a measure as "sum", in its own units, or sum it out: as "total", or by not
-    naming it, which counts records. Bounds that are dates make the days since 1970-01-01 the
+    naming it, which counts rows. Bounds that are dates make the days since 1970-01-01 the
     values, and days the units.
 
     Args:
@@ -61,9 +61,9 @@ class Measure(Attribute):
         high: The largest value, included in the domain.
         unit: What values are rounded to; high - low is a multiple of it. A number is read as the
             decimal that Python shows for it.
-        other: Label of one more cell, which takes the records whose value is null or no number.
-            They count nothing in "sum", and one in "total"; "count" counts the records that have
-            a value. Without it such records are outside.
+        other: Label of one more cell, which takes the rows whose value is null or no number.
+            They count nothing in "sum", and one in "total"; "count" counts the rows that have
+            a value. Without it such rows are outside.
 
     Raises:
         DomainError: If the bounds do not increase, are not finite numbers below 2**53 in size or no

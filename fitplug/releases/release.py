@@ -78,6 +78,10 @@ class Release(NoisyAnswers):
 
         Raises:
             WorkloadError: As for `estimate`.
+
+        Example:
+            >>> release.estimate_all({"adults": '"sex x age"[age >= 2]'}).values.shape
+            (1,)
         """
         return estimate_all(self, asked)
 
@@ -95,6 +99,10 @@ class Release(NoisyAnswers):
 
         Raises:
             WorkloadError: A combination cannot be read; it is raised when that one is reached.
+
+        Example:
+            >>> sum(1 for _ in release.estimate_each(["total", '"sex x age"[sex = 1]']))
+            2
         """
         return estimate_each(self, asked)
 
@@ -165,11 +173,11 @@ class Release(NoisyAnswers):
         return found[0] if isinstance(q, (int, float)) else found
 
     def coverage(self) -> list[CoverageRow]:
-        """Estimate how many records are in no table, because a value is outside the domain.
+        """Estimate how many rows are in no table, because a value is outside the domain.
 
         Returns:
-            A row for each attribute by whose values records are left out, then one for all
-            records in no table; none if the plan was designed without `coverage=True`. A record
+            A row for each attribute by whose values rows are left out, then one for all
+            rows in no table; none if the plan was designed without `coverage=True`. A row
             with values outside several attributes is in the row of each.
         """
         return estimate_coverage(self)
@@ -194,6 +202,10 @@ class Release(NoisyAnswers):
             KeyError: There is no such group.
             WorkloadError: The confidence is out of range, or an attribute has the name of a result
                 column.
+
+        Example:
+            >>> release.to_arrow("sex x age").num_rows
+            8
         """
         return tables.make_arrow(*self._make_table(name, confidence, simultaneous))
 
@@ -236,6 +248,11 @@ class Release(NoisyAnswers):
             InputError: The folder is not empty.
             ImportError: pyarrow is not installed.
             OSError: The folder cannot be written.
+
+        Example:
+            >>> release.save(folder / "release")
+            >>> (folder / "release").is_dir()
+            True
         """
         check_confidence(confidence)
         with rescue_answers(self, location):
@@ -259,6 +276,11 @@ class Release(NoisyAnswers):
             InputError: The folder is incomplete, damaged or was edited.
             PlanError: The plan is damaged.
             ImportError: pyarrow is not installed.
+
+        Example:
+            >>> release.save(folder / "copy")
+            >>> fp.Release.load(folder / "copy").plan.digest == release.plan.digest
+            True
         """
         release = cls(**read_folder(location)[0])
         if not is_of_one_part(release):
@@ -293,6 +315,9 @@ class Release(NoisyAnswers):
             InputError: A part is missing, damaged or was edited, or a table does not say what the
                 answers do; the message names the file.
             OSError: A part cannot be read.
+
+        Example:
+            >>> release.verify()
         """
         verify_parts(self, sample, seed)
 
@@ -312,6 +337,10 @@ class Release(NoisyAnswers):
             ImportError: pyarrow is not installed.
             KeyError: There is no such group.
             InputError: A part is missing, damaged or was edited.
+
+        Example:
+            >>> [table.num_rows for table in release.iter_tables("sex x age")]
+            [8]
         """
         if self.parted_tables is None:
             yield self.to_arrow(name)
@@ -336,7 +365,11 @@ class Release(NoisyAnswers):
         Raises:
             WorkloadError: There are too many cells, no such histogram has the totals, or the
                 release is large and no group lists all cells, or other totals are given than the
-                number of all records.
+                number of all rows.
+
+        Example:
+            >>> bool((release.nonnegative().estimates["sex x age"] >= 0).all())
+            True
         """
         return make_nonnegative(self, totals or {})
 
@@ -353,6 +386,10 @@ class Release(NoisyAnswers):
 
         Raises:
             WorkloadError: As for `nonnegative`, or no rounding has the totals.
+
+        Example:
+            >>> release.integers().estimates["sex x age"].shape
+            (2, 4)
         """
         return make_integers(self, totals or {})
 
