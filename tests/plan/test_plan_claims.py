@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from fitplug.families.product.shape.pairs import ProductPairStructure
 from scipy.sparse import issparse
 
 import fitplug as fp
@@ -27,7 +28,6 @@ from fitplug.families.blocks.shape.matrices import MatrixStructure, PersonStruct
 from fitplug.families.blocks.shape.moves import MoveStructure
 from fitplug.families.blocks.shape.pairs import PairStructure
 from fitplug.families.chain.shape import ChainStructure
-from fitplug.families.product.shape.pairs import ProductPairStructure
 from fitplug.families.product.shape.products import ProductStructure
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.pairs import TreePairStructure
