@@ -78,10 +78,6 @@ class Release(NoisyAnswers):
 
         Raises:
             WorkloadError: As for `estimate`.
-
-        Example:
-            >>> release.estimate_all({"adults": '"sex x age"[age >= 2]'}).values.shape
-            (1,)
         """
         return estimate_all(self, asked)
 
@@ -99,10 +95,6 @@ class Release(NoisyAnswers):
 
         Raises:
             WorkloadError: A combination cannot be read; it is raised when that one is reached.
-
-        Example:
-            >>> sum(1 for _ in release.estimate_each(["total", '"sex x age"[sex = 1]']))
-            2
         """
         return estimate_each(self, asked)
 
@@ -202,10 +194,6 @@ class Release(NoisyAnswers):
             KeyError: There is no such group.
             WorkloadError: The confidence is out of range, or an attribute has the name of a result
                 column.
-
-        Example:
-            >>> release.to_arrow("sex x age").num_rows
-            8
         """
         return tables.make_arrow(*self._make_table(name, confidence, simultaneous))
 
@@ -248,11 +236,6 @@ class Release(NoisyAnswers):
             InputError: The folder is not empty.
             ImportError: pyarrow is not installed.
             OSError: The folder cannot be written.
-
-        Example:
-            >>> release.save(folder / "release")
-            >>> (folder / "release").is_dir()
-            True
         """
         check_confidence(confidence)
         with rescue_answers(self, location):
@@ -276,11 +259,6 @@ class Release(NoisyAnswers):
             InputError: The folder is incomplete, damaged or was edited.
             PlanError: The plan is damaged.
             ImportError: pyarrow is not installed.
-
-        Example:
-            >>> release.save(folder / "copy")
-            >>> fp.Release.load(folder / "copy").plan.digest == release.plan.digest
-            True
         """
         release = cls(**read_folder(location)[0])
         if not is_of_one_part(release):
@@ -315,9 +293,6 @@ class Release(NoisyAnswers):
             InputError: A part is missing, damaged or was edited, or a table does not say what the
                 answers do; the message names the file.
             OSError: A part cannot be read.
-
-        Example:
-            >>> release.verify()
         """
         verify_parts(self, sample, seed)
 
@@ -337,10 +312,6 @@ class Release(NoisyAnswers):
             ImportError: pyarrow is not installed.
             KeyError: There is no such group.
             InputError: A part is missing, damaged or was edited.
-
-        Example:
-            >>> [table.num_rows for table in release.iter_tables("sex x age")]
-            [8]
         """
         if self.parted_tables is None:
             yield self.to_arrow(name)
@@ -366,10 +337,6 @@ class Release(NoisyAnswers):
             WorkloadError: There are too many cells, no such histogram has the totals, or the
                 release is large and no group lists all cells, or other totals are given than the
                 number of all rows.
-
-        Example:
-            >>> bool((release.nonnegative().estimates["sex x age"] >= 0).all())
-            True
         """
         return make_nonnegative(self, totals or {})
 
@@ -386,10 +353,6 @@ class Release(NoisyAnswers):
 
         Raises:
             WorkloadError: As for `nonnegative`, or no rounding has the totals.
-
-        Example:
-            >>> release.integers().estimates["sex x age"].shape
-            (2, 4)
         """
         return make_integers(self, totals or {})
 
