@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from fitplug.families.product.shape.pairs import ProductPairStructure
 from scipy.sparse import issparse
 
 import fitplug as fp
@@ -28,7 +27,7 @@ from fitplug.families.blocks.shape.matrices import MatrixStructure, PersonStruct
 from fitplug.families.blocks.shape.moves import MoveStructure
 from fitplug.families.blocks.shape.pairs import PairStructure
 from fitplug.families.chain.shape import ChainStructure
-from fitplug.families.product.shape.products import ProductStructure
+from fitplug.families.product.shape.products import ProductPairStructure, ProductStructure
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.pairs import TreePairStructure
 from fitplug.families.tree.shape.persons import PersonTreeStructure
