@@ -287,7 +287,7 @@ class _RowLookup:
         """Say that no row counts null and other values, if that is so by the kind of query."""
         if self.factor.kind not in ("prefix", "all_ranges") or not self.factor.left_out:
             return ""
-        return f" None of them counts {write_value(str(self._attribute.other))}."
+        return f" None of them counts {write_value(str(self._codec.other))}."
 
     def find_cells(self, clause: Clause) -> Runs:
         """Find the cells for which a clause holds."""
@@ -314,7 +314,7 @@ class _RowLookup:
             raise WorkloadError(
                 f"{condition}: the nodes of {name} have no order. Use = or in [...]."
             )
-        if attribute.is_other(value):
+        if codec.is_other(value):
             raise WorkloadError(f"{condition}: {value!r} is neither above nor below. Use =.")
         at = self._values.find_end(value)
         if at is None:

@@ -265,9 +265,9 @@ def _read_whole(reader: Expressions, asked: str, within: Mapping[str, Runs]) -> 
     """Read a sum of all rows, or of those with a value where the groups count no others."""
     domain = reader.selector.workload.domain
     valued = {
-        name: [(0, domain[name].value_count)]
+        name: [(0, get_codec(domain[name]).value_count)]
         for name in domain.names
-        if domain[name].is_ordered and domain[name].other is not None
+        if get_codec(domain[name]).is_ordered and domain[name].other is not None
     }
     try:
         return _read_sum(reader, asked, within)
