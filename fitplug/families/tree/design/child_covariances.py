@@ -16,11 +16,26 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fitplug.families.tree.design.charges import Charges, DepthRows
 from fitplug.families.tree.design.sibling_covariance import SiblingCovariances, solve_siblings
 from fitplug.numeric import FloatArray
 
 _RIDGE = 1e-12
 """The weight of directions that no query asks for, relative to the others."""
+
+
+@dataclass(frozen=True, eq=False)
+class NodeCovariances:
+    """What is known of the covariances of some nodes, of shape (...).
+
+    Attributes:
+        variances: Of their children's rows, shape (..., M).
+        matrices: The covariances over their children's classes, shape (..., r, r); None where the
+            variances are all that is needed.
+    """
+
+    variances: FloatArray
+    matrices: FloatArray | None = None
 
 
 class ChildCovariances(ABC):
@@ -31,14 +46,14 @@ class ChildCovariances(ABC):
 
     @abstractmethod
     def solve(
-        self, P: FloatArray, K: FloatArray, T: FloatArray, factor: FloatArray | None = None
+        self, P: FloatArray, K: Charges, T: NodeCovariances, factor: FloatArray | None = None
     ) -> ChildCovariances:
         """Find the covariances that cost least, nearly.
 
         Args:
             P: Weights in the profile of each child's classes of dense cells, shape (b, k, r).
-            K: Weights of each child's covariance, shape (b, k, r, r).
-            T: The covariances of the nodes over these classes, shape (b, r, r).
+            K: What each child's covariance is charged.
+            T: What is known of the b nodes.
             factor: F where the weights in the profile are F diag(P) F', shape (r, r); None for 1.
 
         Returns:
@@ -46,12 +61,17 @@ class ChildCovariances(ABC):
         """
 
     @abstractmethod
-    def collect(self, K: FloatArray) -> FloatArray:
-        """Collect what the covariances of the nodes cost, (b, r, r), from K (b, k, r, r)."""
+    def collect(self, K: Charges) -> FloatArray:
+        """Collect what the covariances of the nodes are charged through their children.
+
+        Returns:
+            The weights of the children's rows, (b, M), or matrices, (b, r, r), where the charge
+            has no such form.
+        """
 
     @abstractmethod
-    def spread(self, T: FloatArray) -> FloatArray:
-        """Compute the covariance of each child, (b, k, r, r), from those of the nodes."""
+    def spread(self, T: NodeCovariances, rows: DepthRows) -> NodeCovariances:
+        """Spread the covariances of the nodes to their children, of shape (b, k)."""
 
     @abstractmethod
     def add_profile(self) -> FloatArray:
@@ -73,16 +93,18 @@ class IdenticalCovariances(ChildCovariances):
     precisions: FloatArray
 
     def solve(
-        self, P: FloatArray, K: FloatArray, T: FloatArray, factor: FloatArray | None = None
+        self, P: FloatArray, K: Charges, T: NodeCovariances, factor: FloatArray | None = None
     ) -> IdenticalCovariances:
-        return IdenticalCovariances(self.counts, *find_mean(P[:, 0], K[:, 0], factor))
+        charge = K.add_matrices(np.ones((len(P), 1)))
+        return IdenticalCovariances(self.counts, *find_mean(P[:, 0], charge, factor))
 
-    def collect(self, K: FloatArray) -> FloatArray:
-        return np.asarray(K[:, 0] / self.counts[:, None, None] ** 2)
+    def collect(self, K: Charges) -> FloatArray:
+        return K.add(self.counts[:, None] ** -2.0)
 
-    def spread(self, T: FloatArray) -> FloatArray:
-        k = self.counts[:, None, None]
-        return np.asarray(T / k**2 + (1 - 1 / k) * self.covariances)[:, None]
+    def spread(self, T: NodeCovariances, rows: DepthRows) -> NodeCovariances:
+        k = self.counts[:, None]
+        added = (1 - 1 / k) * rows.compute_variances(self.covariances)
+        return NodeCovariances((T.variances / k**2 + added)[:, None])
 
     def add_profile(self) -> FloatArray:
         profiles = (1 - 1 / self.counts)[:, None] * get_diagonals(self.precisions)
@@ -104,35 +126,32 @@ class KroneckerCovariances(ChildCovariances):
     precisions: FloatArray
 
     def solve(
-        self, P: FloatArray, K: FloatArray, T: FloatArray, factor: FloatArray | None = None
+        self, P: FloatArray, K: Charges, T: NodeCovariances, factor: FloatArray | None = None
     ) -> KroneckerCovariances:
         precisions = self.precisions
         if factor is not None:
             precisions = factor.T @ precisions @ factor
-        kappa = np.einsum("bkij,bij->bk", K, self.covariances)
+        kappa = K.charge_alike(self.covariances)
         siblings = solve_siblings(
-            np.einsum("bkc,bc->bk", P, get_diagonals(precisions)),
+            (P @ get_diagonals(precisions)[:, :, None])[:, :, 0],
             kappa,
-            np.einsum("bkij,bij->b", K, T) / kappa.sum(axis=1),
+            (K.add(np.ones_like(kappa)) * T.variances).sum(axis=1) / kappa.sum(axis=1),
             self.siblings,
         )
-        if T.shape[1] == 1:  # X has the scale of Y
+        if P.shape[2] == 1:  # X has the scale of Y
             return KroneckerCovariances(siblings, self.covariances, self.precisions)
         mean = find_mean(
-            np.einsum("bk,bkc->bc", siblings.profiles, P),
-            np.einsum("bk,bkij->bij", siblings.variances, K),
-            factor,
+            (siblings.profiles[:, None] @ P)[:, 0], K.add_matrices(siblings.variances), factor
         )
         return KroneckerCovariances(siblings, *mean)
 
-    def collect(self, K: FloatArray) -> FloatArray:
-        u = self.siblings.references
-        return np.einsum("bk,bkij->bij", u * u, K)
+    def collect(self, K: Charges) -> FloatArray:
+        return K.add(self.siblings.references**2)
 
-    def spread(self, T: FloatArray) -> FloatArray:
-        X = self.siblings
-        u, variances = X.references[:, :, None, None], X.variances[:, :, None, None]
-        return np.asarray(u * u * T[:, None] + variances * self.covariances[:, None])
+    def spread(self, T: NodeCovariances, rows: DepthRows) -> NodeCovariances:
+        X, added = self.siblings, rows.compute_variances(self.covariances)
+        u, variances = X.references[:, :, None], X.variances[:, :, None]
+        return NodeCovariances(u * u * T.variances[:, None] + variances * added[:, None])
 
     def add_profile(self) -> FloatArray:
         diagonals = get_diagonals(self.precisions)[:, None]
@@ -181,9 +200,13 @@ class SplitCovariances(ChildCovariances):
         )
 
     def solve(
-        self, P: FloatArray, K: FloatArray, T: FloatArray, factor: FloatArray | None = None
+        self, P: FloatArray, K: Charges, T: NodeCovariances, factor: FloatArray | None = None
     ) -> SplitCovariances:
         assert factor is None
+        assert T.matrices is not None
+        return self._solve(P, K.build_matrices(), T.matrices)
+
+    def _solve(self, P: FloatArray, K: FloatArray, T: FloatArray) -> SplitCovariances:
         e, f = self.total, self.directions
         along = np.einsum("bkij,bi,bj->bk", K, f, f)
         s_total = np.einsum("i,bij,j->b", e, T, e)
@@ -215,17 +238,25 @@ class SplitCovariances(ChildCovariances):
             multipliers=multipliers,
         )
 
-    def collect(self, K: FloatArray) -> FloatArray:
+    def collect(self, K: Charges) -> FloatArray:
         # The sum of U_j'K_j U_j.
-        u, w = self.siblings.references, self.totals.references
-        first = np.einsum("bk,bkij->bij", u * u, K)
-        mixed = np.einsum("bk,bkij,bj->bi", u * (w - u), K, self.directions)
-        last = np.einsum("bk,bkij,bi,bj->b", (w - u) ** 2, K, self.directions, self.directions)
+        u, w, f = self.siblings.references, self.totals.references, self.directions
+        matrices = K.build_matrices()
+        first = np.einsum("bk,bkij->bij", u * u, matrices)
+        mixed = np.einsum("bk,bkij,bj->bi", u * (w - u), matrices, f)
+        last = np.einsum("bk,bkij,bi,bj->b", (w - u) ** 2, matrices, f, f)
         e = self.total
         outer = mixed[:, :, None] * e + e[:, None] * mixed[:, None, :]
         return np.asarray(first + outer + last[:, None, None] * np.outer(e, e))
 
-    def spread(self, T: FloatArray) -> FloatArray:
+    def spread(self, T: NodeCovariances, rows: DepthRows) -> NodeCovariances:
+        assert T.matrices is not None
+        S = self._spread(T.matrices)
+        b, k, r, _ = S.shape
+        variances = rows.compute_variances(S.reshape(b * k, r, r)).reshape(b, k, -1)
+        return NodeCovariances(variances, S)
+
+    def _spread(self, T: FloatArray) -> FloatArray:
         e, f = self.total, self.directions
         u, w = self.siblings.references, self.totals.references
         towards = T @ e
