@@ -2,8 +2,9 @@
 
 The covariance of a node is charged for what is asked of it and, through the references of its
 children, of the nodes below. All of this is L'diag(w)L with one matrix L for a depth, so that only
-w differs between its nodes. The variances L S L' are what the charge needs of a covariance S.
+w differs between its nodes, and of a covariance S it needs the variances, the diagonal of L S L'.
 So a node takes numbers for each row, and matrices are needed only for the means over its children.
+Where totals are split off, a vector for each node is added.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from fitplug.families.tree.shape.blocks import GroupPart
-from fitplug.numeric import FloatArray
+from fitplug.numeric import FloatArray, IntArray
 from fitplug.workload import CellClasses
 
 
@@ -53,38 +54,43 @@ class DepthRows:
 
 @dataclass(frozen=True, eq=False)
 class Charges:
-    """What the covariances of k children of b nodes are charged: K = L'diag(w)L + R.
+    """What covariances are charged: K = L'diag(w)L + m e' + e m' for each.
 
     Attributes:
         rows: L.
-        weights: w, shape (b, k, M).
-        rest: R, shape (b, k, r, r); None for 0.
+        weights: w, shape (..., M).
+        mixed: m, shape (..., r); None for 0.
+        total: e, the classes whose total is split off the others, shape (r,).
     """
 
     rows: DepthRows
     weights: FloatArray
-    rest: FloatArray | None = None
+    mixed: FloatArray | None = None
+    total: FloatArray | None = None
 
-    def charge_alike(self, S: FloatArray) -> FloatArray:
-        """Compute tr(K S) of each child for covariances S of the nodes, (b, r, r): (b, k)."""
+    def take(self, at: IntArray) -> Charges:
+        """Take the charges of some nodes."""
+        mixed = None if self.mixed is None else self.mixed[at]
+        return Charges(self.rows, self.weights[at], mixed, self.total)
+
+    def add_traces(self, S: FloatArray) -> FloatArray:
+        """Compute tr(K S), (b, k), for charges (b, k) and S (b, r, r) with S e = 0 or m = 0."""
         variances = self.rows.compute_variances(S)
         return np.asarray((self.weights @ variances[:, :, None])[:, :, 0])
 
-    def add(self, multiples: FloatArray) -> FloatArray:
-        """Add up the children's weights w times multiples (b, k), shape (b, M)."""
-        return np.asarray((multiples[:, None] @ self.weights)[:, 0])
-
-    def add_matrices(self, multiples: FloatArray) -> FloatArray:
-        """Add up the children's L'diag(w)L times multiples (b, k), shape (b, r, r)."""
-        return self.rows.charge(self.add(multiples))
+    def add(self, multiples: FloatArray) -> Charges:
+        """Add up charges (b, k) times multiples (b, k), shape (b,)."""
+        weights = np.asarray((multiples[:, None] @ self.weights)[:, 0])
+        mixed = None if self.mixed is None else (multiples[:, None] @ self.mixed)[:, 0]
+        return Charges(self.rows, weights, mixed, self.total)
 
     def build_matrices(self) -> FloatArray:
-        """Build K, shape (b, k, r, r)."""
-        b, k, M = self.weights.shape
-        K = self.rows.charge(self.weights.reshape(b * k, M)).reshape(
-            b, k, *[self.rows.L.shape[1]] * 2
-        )
-        return K if self.rest is None else np.asarray(K + self.rest)
+        """Build K of charges (b,), shape (b, r, r)."""
+        K = self.rows.charge(self.weights)
+        if self.mixed is not None and self.total is not None:
+            outer = self.mixed[:, :, None] * self.total
+            K = K + outer + outer.swapaxes(1, 2)
+        return K
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,16 +26,16 @@ _RIDGE = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class NodeCovariances:
-    """What is known of the covariances of some nodes, of shape (...).
+    """What is known of the covariances S of some nodes.
 
     Attributes:
-        variances: Of their children's rows, shape (..., M).
-        matrices: The covariances over their children's classes, shape (..., r, r); None where the
-            variances are all that is needed.
+        variances: Of their children's rows, the diagonals of L S L', shape (..., M).
+        towards: S e with the total over the classes that are split off, over their children's
+            classes, shape (..., r); None where none is.
     """
 
     variances: FloatArray
-    matrices: FloatArray | None = None
+    towards: FloatArray | None = None
 
 
 class ChildCovariances(ABC):
@@ -61,13 +61,8 @@ class ChildCovariances(ABC):
         """
 
     @abstractmethod
-    def collect(self, K: Charges) -> FloatArray:
-        """Collect what the covariances of the nodes are charged through their children.
-
-        Returns:
-            The weights of the children's rows, (b, M), or matrices, (b, r, r), where the charge
-            has no such form.
-        """
+    def collect(self, K: Charges) -> Charges:
+        """Collect what the covariances of the nodes are charged through their children, (b,)."""
 
     @abstractmethod
     def spread(self, T: NodeCovariances, rows: DepthRows) -> NodeCovariances:
@@ -95,10 +90,10 @@ class IdenticalCovariances(ChildCovariances):
     def solve(
         self, P: FloatArray, K: Charges, T: NodeCovariances, factor: FloatArray | None = None
     ) -> IdenticalCovariances:
-        charge = K.add_matrices(np.ones((len(P), 1)))
+        charge = K.add(np.ones((len(P), 1))).build_matrices()
         return IdenticalCovariances(self.counts, *find_mean(P[:, 0], charge, factor))
 
-    def collect(self, K: Charges) -> FloatArray:
+    def collect(self, K: Charges) -> Charges:
         return K.add(self.counts[:, None] ** -2.0)
 
     def spread(self, T: NodeCovariances, rows: DepthRows) -> NodeCovariances:
@@ -131,21 +126,20 @@ class KroneckerCovariances(ChildCovariances):
         precisions = self.precisions
         if factor is not None:
             precisions = factor.T @ precisions @ factor
-        kappa = K.charge_alike(self.covariances)
+        kappa = K.add_traces(self.covariances)
         siblings = solve_siblings(
             (P @ get_diagonals(precisions)[:, :, None])[:, :, 0],
             kappa,
-            (K.add(np.ones_like(kappa)) * T.variances).sum(axis=1) / kappa.sum(axis=1),
+            (K.weights.sum(axis=1) * T.variances).sum(axis=1) / kappa.sum(axis=1),
             self.siblings,
         )
         if P.shape[2] == 1:  # X has the scale of Y
             return KroneckerCovariances(siblings, self.covariances, self.precisions)
-        mean = find_mean(
-            (siblings.profiles[:, None] @ P)[:, 0], K.add_matrices(siblings.variances), factor
-        )
+        charge = K.add(siblings.variances).build_matrices()
+        mean = find_mean((siblings.profiles[:, None] @ P)[:, 0], charge, factor)
         return KroneckerCovariances(siblings, *mean)
 
-    def collect(self, K: Charges) -> FloatArray:
+    def collect(self, K: Charges) -> Charges:
         return K.add(self.siblings.references**2)
 
     def spread(self, T: NodeCovariances, rows: DepthRows) -> NodeCovariances:
@@ -203,28 +197,25 @@ class SplitCovariances(ChildCovariances):
         self, P: FloatArray, K: Charges, T: NodeCovariances, factor: FloatArray | None = None
     ) -> SplitCovariances:
         assert factor is None
-        assert T.matrices is not None
-        return self._solve(P, K.build_matrices(), T.matrices)
-
-    def _solve(self, P: FloatArray, K: FloatArray, T: FloatArray) -> SplitCovariances:
+        assert T.towards is not None
         e, f = self.total, self.directions
-        along = np.einsum("bkij,bi,bj->bk", K, f, f)
-        s_total = np.einsum("i,bij,j->b", e, T, e)
+        L, along = self._find_along(K)
+        s_total = T.towards @ e
         totals = solve_siblings(P @ e, along, s_total, self.totals)
-        rest = T - f[:, :, None] * (e @ T)[:, None, :]
-        rest = rest - (rest @ e)[:, :, None] * f[:, None, :]
-        kappa = np.einsum("bkij,bij->bk", K, self.covariances)
+        # The variances of what is left of the rows, l - (l f) e'.
+        left = T.variances - 2 * L * (T.towards @ K.rows.L.T) + L**2 * s_total[:, None]
+        kappa = K.add_traces(self.covariances)
         siblings = solve_siblings(
-            np.einsum("bkc,bc->bk", P, get_diagonals(self.precisions)),
+            (P @ get_diagonals(self.precisions)[:, :, None])[:, :, 0],
             kappa,
-            np.einsum("bkij,bij->b", K, rest) / kappa.sum(axis=1),
+            (K.weights.sum(axis=1) * left).sum(axis=1) / kappa.sum(axis=1),
             self.siblings,
         )
         difference = totals.references - siblings.references
-        P1 = np.einsum("bk,bkc->bc", siblings.profiles, P)
-        K1 = np.einsum("bk,bkij->bij", siblings.variances, K)
+        K1 = K.add(siblings.variances).build_matrices()
         M = totals.variances + difference**2 * s_total[:, None]
         omega = (M * along).sum(axis=1) / np.einsum("bij,bi,bj->b", K1, f, f)
+        P1 = (siblings.profiles[:, None] @ P)[:, 0]
         mean, inverse, multipliers = _find_constrained_mean(P1, K1, e, omega, self.multipliers)
         image = mean @ e
         size = image @ e
@@ -238,38 +229,41 @@ class SplitCovariances(ChildCovariances):
             multipliers=multipliers,
         )
 
-    def collect(self, K: Charges) -> FloatArray:
-        # The sum of U_j'K_j U_j.
-        u, w, f = self.siblings.references, self.totals.references, self.directions
-        matrices = K.build_matrices()
-        first = np.einsum("bk,bkij->bij", u * u, matrices)
-        mixed = np.einsum("bk,bkij,bj->bi", u * (w - u), matrices, f)
-        last = np.einsum("bk,bkij,bi,bj->b", (w - u) ** 2, matrices, f, f)
-        e = self.total
-        outer = mixed[:, :, None] * e + e[:, None] * mixed[:, None, :]
-        return np.asarray(first + outer + last[:, None, None] * np.outer(e, e))
+    def collect(self, K: Charges) -> Charges:
+        # The sum of U_j'K_j U_j, where K_j f = L'diag(w)L f + m + (m'f) e.
+        (L, along), e = self._find_along(K), self.total
+        u, w = self.siblings.references, self.totals.references
+        same, cross = K.add(u * u), K.add(u * (w - u))
+        mixed = (cross.weights * L) @ K.rows.L
+        mixed += ((w - u) ** 2 * along).sum(axis=1, keepdims=True) / 2 * e
+        if same.mixed is not None and cross.mixed is not None:
+            mixed += same.mixed + cross.mixed
+            mixed += (cross.mixed * self.directions).sum(axis=1, keepdims=True) * e
+        return Charges(K.rows, same.weights, mixed, e)
 
     def spread(self, T: NodeCovariances, rows: DepthRows) -> NodeCovariances:
-        assert T.matrices is not None
-        S = self._spread(T.matrices)
-        b, k, r, _ = S.shape
-        variances = rows.compute_variances(S.reshape(b * k, r, r)).reshape(b, k, -1)
-        return NodeCovariances(variances, S)
-
-    def _spread(self, T: FloatArray) -> FloatArray:
-        e, f = self.total, self.directions
+        assert T.towards is not None
         u, w = self.siblings.references, self.totals.references
-        towards = T @ e
-        mixed = _multiply_outer(towards, f)
-        mixed = mixed + mixed.transpose(0, 2, 1)
-        along = _multiply_outer(f, f)
-        level = (towards @ e)[:, None] * (w - u) ** 2 + self.totals.variances
-        return np.asarray(
-            (u * u)[:, :, None, None] * T[:, None]
-            + (u * (w - u))[:, :, None, None] * mixed[:, None]
-            + level[:, :, None, None] * along[:, None]
-            + self.siblings.variances[:, :, None, None] * self.covariances[:, None]
-        )
+        size = (T.towards @ self.total)[:, None]
+        along, towards = self.directions @ rows.L.T, T.towards @ rows.L.T
+        level = size * (w - u) ** 2 + self.totals.variances
+        added = rows.compute_variances(self.covariances)
+        variances = (u * u)[:, :, None] * T.variances[:, None]
+        variances += (2 * u * (w - u))[:, :, None] * (along * towards)[:, None]
+        variances += level[:, :, None] * (along**2)[:, None]
+        variances += self.siblings.variances[:, :, None] * added[:, None]
+        level = size * w * (w - u) + self.totals.variances
+        of_children = (u * w)[:, :, None] * T.towards[:, None]
+        of_children += level[:, :, None] * self.directions[:, None]
+        return NodeCovariances(variances, of_children)
+
+    def _find_along(self, K: Charges) -> tuple[FloatArray, FloatArray]:
+        """Find L f of each node, (b, M), and f'K f of each child, (b, k)."""
+        L = self.directions @ K.rows.L.T
+        along = (K.weights @ (L**2)[:, :, None])[:, :, 0]
+        if K.mixed is not None:
+            along = along + 2 * (K.mixed @ self.directions[:, :, None])[:, :, 0]
+        return L, along
 
     def add_profile(self) -> FloatArray:
         diagonals = get_diagonals(self.precisions)[:, None]

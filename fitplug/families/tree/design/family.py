@@ -11,7 +11,7 @@ profile is handed in as `Prices`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -99,6 +99,15 @@ class TreeFamily:
         """Make what the first sweep starts from: every node is spread evenly over its children."""
         return tuple(self._make_even(step) for step in self.steps)
 
+    def estimate_work(self) -> float:
+        """Estimate the operations of a sweep: those of means of matrices, and of sums of rows."""
+        work, sizes = 0.0, [at_depth.size for at_depth in self.classes]
+        for parents, r in [(1, sizes[0])] + [(len(s.parents), sizes[s.depth]) for s in self.steps]:
+            work += parents * r**2 * (13.0 * r + 300.0) if r > 1 else 0.0
+        for nodes, rows in zip(self.nodes, self._rows, strict=True):
+            work += 100.0 * len(nodes) * rows.count
+        return work
+
     def split_totals(self, before: Sequence[ChildCovariances]) -> tuple[ChildCovariances, ...]:
         """Make the family larger where only totals are asked further down.
 
@@ -113,7 +122,7 @@ class TreeFamily:
         for step, covariances in zip(self.steps, before, strict=True):
             classes = self.classes[step.depth]
             if isinstance(covariances, KroneckerCovariances) and finest.size == 1 < classes.size:
-                total = (finest.of_cell[classes.first] == 0).astype(np.float64)
+                total = self._find_total(step.depth)
                 split.append(SplitCovariances.split(covariances, total))
             else:
                 split.append(covariances)
@@ -139,35 +148,34 @@ class TreeFamily:
         """
         P: Sequence[FloatArray] = prices.by_depth
         factors = prices.factors or [None] * len(self.classes)
-        weights, rest = self._collect_charges(start, rows)
-        K0 = Charges(self._rows[0], weights[0][None], rest.get(0)).build_matrices()[0]
+        charges = self._collect_charges(start, rows)
+        K0 = charges[0].build_matrices()
         if prices.find_root is None:
             S0, precision = find_mean(P[0], K0, factors[0])
         else:
             S0, precision = (values[None] for values in prices.find_root(P[0][0], K0[0]))
-        variances = [np.zeros_like(values) for values in weights]
+        variances = [np.zeros_like(of_depth.weights) for of_depth in charges]
         variances[0] = self._rows[0].compute_variances(S0)
-        S = {0: S0}  # of depths whose nodes' totals are split off their other classes
+        towards = self._make_mixed(start)
+        if 0 in towards:
+            towards[0] = S0 @ self._find_total(0)
         D = len(self.classes[0].of_cell)
         g = [np.zeros((len(nodes), D)) for nodes in self.nodes]
         g[0] = self._expand(0, get_diagonals(precision))
         steps = []
         for step, before in zip(self.steps, start, strict=True):
             at, above = self._places[step.children], self._places[step.parents]
-            below = self._rows[step.depth]
-            K = Charges(below, weights[step.depth][at], _take(rest.get(step.depth), at))
-            covariance = None
+            below, K = self._rows[step.depth], charges[step.depth].take(at)
+            T = NodeCovariances(variances[step.parent_depth][above, : below.count])
             if isinstance(before, SplitCovariances):
-                covariance = self._restrict(step, S[step.parent_depth][above])
-            T = NodeCovariances(variances[step.parent_depth][above, : below.count], covariance)
+                merged = self._merge(step, towards[step.parent_depth][above])
+                T = replace(T, towards=merged)
             solved = before.solve(P[step.depth][at], K, T, factors[step.depth])
             steps.append(solved)
             spread = solved.spread(T, below)
             variances[step.depth][at] = spread.variances
-            if spread.matrices is not None:
-                r = self.classes[step.depth].size
-                S.setdefault(step.depth, np.zeros((len(self.nodes[step.depth]), r, r)))
-                S[step.depth][at] = spread.matrices
+            if spread.towards is not None and step.depth in towards:
+                towards[step.depth][at] = spread.towards
             values = self._expand(step.depth, solved.add_profile())
             g[step.depth][at] = g[step.parent_depth][above][:, None] + values
         return Sweep(
@@ -217,37 +225,46 @@ class TreeFamily:
 
     def _collect_charges(
         self, start: Sequence[ChildCovariances], rows: FloatArray
-    ) -> tuple[list[FloatArray], dict[int, FloatArray]]:
-        """Collect what the covariance of each node costs.
-
-        Returns:
-            By depth, the weights of its rows, (nodes, M), and where the charge has more than these,
-            the rest, (nodes, r, r).
-        """
+    ) -> list[Charges]:
+        """Collect what the covariance of each node is charged, by depth, (nodes,)."""
         weights = [
             np.zeros((len(nodes), of_depth.count))
             for nodes, of_depth in zip(self.nodes, self._rows, strict=True)
         ]
-        rest: dict[int, FloatArray] = {}
         for part, by_depth, of_part in zip(
             self._parts, self._part_nodes, self._part_rows, strict=True
         ):
             q = of_part.weigh(part.multiple * rows[part.rows].reshape(len(part.level.nodes), -1))
             for some in by_depth:
                 _add_at(weights[some.depth][:, of_part.at], some.places, q[some.chosen])
+        mixed = self._make_mixed(start)
+        charges = [
+            Charges(of_depth, values, mixed.get(depth), self._find_total(depth))
+            for depth, (of_depth, values) in enumerate(zip(self._rows, weights, strict=True))
+        ]
         for step, before in zip(reversed(self.steps), reversed(start), strict=True):
-            at, above = self._places[step.children], self._places[step.parents]
-            below = self._rows[step.depth]
-            K = Charges(below, weights[step.depth][at], _take(rest.get(step.depth), at))
-            collected = before.collect(K)
-            if collected.ndim == 2:
-                _add_at(weights[step.parent_depth][:, : below.count], above, collected)
-                continue
-            if (F := self._find_merging(step)) is not None:
-                collected = F.T @ collected @ F
-            nodes, r = len(self.nodes[step.parent_depth]), self.classes[step.parent_depth].size
-            _add_at(rest.setdefault(step.parent_depth, np.zeros((nodes, r, r))), above, collected)
-        return weights, rest
+            above = self._places[step.parents]
+            collected = before.collect(charges[step.depth].take(self._places[step.children]))
+            columns = weights[step.parent_depth][:, : self._rows[step.depth].count]
+            _add_at(columns, above, collected.weights)
+            if collected.mixed is not None:
+                F = self._find_merging(step)
+                more = collected.mixed if F is None else collected.mixed @ F
+                _add_at(mixed[step.parent_depth], above, more)
+        return charges
+
+    def _make_mixed(self, start: Sequence[ChildCovariances]) -> dict[int, FloatArray]:
+        """Make room for a vector of each node of depths whose totals are split off, (nodes, r)."""
+        depths = {
+            step.parent_depth
+            for step, before in zip(self.steps, start, strict=True)
+            if isinstance(before, SplitCovariances)
+        }
+        return {d: np.zeros((len(self.nodes[d]), self.classes[d].size)) for d in depths}
+
+    def _find_total(self, depth: int) -> FloatArray:
+        """Find which classes of a depth are in the first class of the last depth, shape (r,)."""
+        return (self.classes[-1].of_cell[self.classes[depth].first] == 0).astype(np.float64)
 
     def _find_merging(self, step: TreeStep) -> FloatArray | None:
         """Find F (r below, r above), which sums classes of the nodes to those of their children."""
@@ -257,10 +274,10 @@ class TreeFamily:
             return None
         return (np.arange(below.size)[:, None] == merged).astype(np.float64)
 
-    def _restrict(self, step: TreeStep, S: FloatArray) -> FloatArray:
-        """Restrict covariances (b, r, r) of nodes to the classes of their children."""
+    def _merge(self, step: TreeStep, values: FloatArray) -> FloatArray:
+        """Sum values (b, r) of nodes to the classes of their children."""
         F = self._find_merging(step)
-        return S if F is None else np.asarray(F @ S @ F.T)
+        return values if F is None else np.asarray(values @ F.T)
 
     def _expand(self, depth: int, values: FloatArray) -> FloatArray:
         """Expand values of the classes of a depth, (..., r), to the dense cells, (..., D)."""
@@ -310,8 +327,3 @@ def _add_at(values: FloatArray, at: IntArray, more: FloatArray) -> None:
         values += more  # without a copy of all entries
     else:
         values[at] += more
-
-
-def _take(values: FloatArray | None, at: IntArray) -> FloatArray | None:
-    """Take some entries, if there are values."""
-    return None if values is None else np.asarray(values[at])
