@@ -149,16 +149,18 @@ class TreeFamily:
         P: Sequence[FloatArray] = prices.by_depth
         factors = prices.factors or [None] * len(self.classes)
         charges = self._collect_charges(start, rows)
-        K0 = charges[0].build_matrices()
+        charge = charges[0].build_matrices()
         if prices.find_root is None:
-            S0, precision = find_mean(P[0], K0, factors[0])
+            covariance, precision = find_mean(P[0], charge, factors[0])
         else:
-            S0, precision = (values[None] for values in prices.find_root(P[0][0], K0[0]))
+            covariance, precision = (
+                values[None] for values in prices.find_root(P[0][0], charge[0])
+            )
         variances = [np.zeros_like(of_depth.weights) for of_depth in charges]
-        variances[0] = self._rows[0].compute_variances(S0)
+        variances[0] = self._rows[0].compute_variances(covariance)
         towards = self._make_mixed(start)
         if 0 in towards:
-            towards[0] = S0 @ self._find_total(0)
+            towards[0] = covariance @ self._find_total(0)
         D = len(self.classes[0].of_cell)
         g = [np.zeros((len(nodes), D)) for nodes in self.nodes]
         g[0] = self._expand(0, get_diagonals(precision))
@@ -180,7 +182,7 @@ class TreeFamily:
             g[step.depth][at] = g[step.parent_depth][above][:, None] + values
         return Sweep(
             steps=tuple(steps),
-            root=(S0[0], precision[0]),
+            root=(covariance[0], precision[0]),
             variances=self._take_variances(variances),
             profile=self._spread_profile(g),
         )
