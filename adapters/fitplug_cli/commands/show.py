@@ -20,6 +20,7 @@ from fitplug.workload import check_confidence
 from fitplug_cli.options import JsonOption, QuietOption
 from fitplug_cli.render import out, print_facts, print_json, print_table, set_up_output
 from fitplug_cli.render.csv_tables import count_table_decimals, write_csv
+from fitplug_cli.render.messages import describe_not_counted
 
 _DELTA = 1e-9
 
@@ -65,8 +66,7 @@ def show(
         return
     cost = format_rho(release.rho, release.epsilon(_DELTA), _DELTA)
     facts = [("privacy cost", cost), ("unit", str(release.plan.unit))]
-    if outside := describe_rows_outside(release.plan, release.limited):
-        facts.append(("not counted", outside))
+    facts.append(describe_not_counted(release.plan, release.limited))
     print_facts(*facts)
     for name in names:
         _print_group(release, name, confidence, None if table is not None else _MOST_ROWS)

@@ -21,6 +21,7 @@ from fitplug.plan import (
     has_sums,
 )
 from fitplug.releases import (
+    Limited,
     Release,
     describe_assumption,
     describe_rows_outside,
@@ -60,10 +61,15 @@ def print_plan(plan: Plan, delta: float, *, full: bool = False) -> None:
         facts += _list_details(plan)
     print_facts(*(fact for fact in facts if fact[1]))
     _print_groups(plan)
-    everything = "no rows: every attribute has a cell for other values"
-    print_facts(("not counted", describe_rows_outside(plan) or everything))
+    print_facts(describe_not_counted(plan))
     for rule in plan.workload.measure_rules:
         out.print(rule)
+
+
+def describe_not_counted(plan: Plan, limited: Limited | None = None) -> tuple[str, str]:
+    """Describe by rule which rows are in no table, as a fact; see `describe_rows_outside`."""
+    nothing = "no rows: every attribute has a cell for other values"
+    return "not counted", describe_rows_outside(plan, limited) or nothing
 
 
 def _list_details(plan: Plan) -> list[tuple[str, str]]:
