@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fitplug.counts import Tables
-from fitplug.domain import OUTSIDE
+from fitplug.domain import OUTSIDE, get_codec
 from fitplug.errors import TablesError
 from fitplug.plan import Plan
 from fitplug.releases import Limited
@@ -180,7 +180,7 @@ def check_declared(plan: Plan, *, is_enforced: bool) -> None:
     if is_enforced or not isinstance(unit.unit, AddRemove):
         return
     for name, _ in unit.cells or ():
-        if plan.domain[name].null_code != OUTSIDE:
+        if get_codec(plan.domain[name]).null_code != OUTSIDE:
             raise TablesError(
                 f"the unit of privacy ({unit.unit}) allows at most one row per person in each "
                 f"cell, but a person may have several rows in the cell of {name!r} for all "

@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug.counts import AttributeSet, Tables
-from fitplug.domain import Domain
+from fitplug.domain import Domain, list_measures
 from fitplug.errors import BudgetError, TablesError
 from fitplug.numeric import find_largest_entry
 from fitplug.plan import Plan
@@ -226,7 +226,7 @@ def make_answers_from_counts(domain: Any, metric: Any, plan: Plan) -> AnswerFunc
     if plan.structure.shares > 1:
         raise ValueError(
             "a vector of counts has no sums, but the plan needs sums of "
-            f"{', '.join(_list_measures(plan.domain, plan.workload.attributes))}. Use "
+            f"{', '.join(list_measures(plan.domain, plan.workload.attributes))}. Use "
             "fitplug_opendp.tables_domain(plan) with symmetric_distance(), or a LazyFrame."
         )
     attributes = _find_vector_attributes(domain, plan)
@@ -269,7 +269,7 @@ def _find_vector_attributes(domain: Any, plan: Plan) -> dict[int, AttributeSet]:
     if isinstance(domain, VectorDomain) and domain.carrier_type in carriers:
         attributes_by_size: dict[int, AttributeSet] = {}
         # Vectors of measures would not hold counts of records, and their distances no records.
-        whole = [] if _list_measures(plan.domain, plan.domain.names) else [plan.domain.names]
+        whole = [] if list_measures(plan.domain, plan.domain.names) else [plan.domain.names]
         for names in (plan.workload.attributes, *whole):
             size = math.prod(plan.domain.shape_of(names))
             # OpenDP's own counting transformations do not say how long their vectors are.
@@ -282,11 +282,6 @@ def _find_vector_attributes(domain: Any, plan: Plan) -> dict[int, AttributeSet]:
         f"the plan has {used_cells} cells. Use {wanted}, or one of "
         f"{', '.join(T for T in _COUNT_TYPES if T != 'i64')}, not {domain}."
     )
-
-
-def _list_measures(domain: Domain, names: AttributeSet) -> list[str]:
-    """List the measures among some attributes."""
-    return [name for name in names if domain[name].quantities]
 
 
 def _holds_all(present: tuple[AttributeSet, ...], needed: tuple[AttributeSet, ...]) -> bool:

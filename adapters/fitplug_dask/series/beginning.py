@@ -92,7 +92,7 @@ def begin_series(
     key_of_counts.keep()
     # From now on nobody can take the charge for that of a release that is drawn at once.
     stage = ReleaseCharges(ledger).record_draw(
-        begun.entry, record.digest, counts=record.digest, output=output
+        begun.entry, record.digest, counts=record.digest, folder=output
     )
     _check_charge(ledger, StagedCharge(begun.entry, stage), record, place)
     if stage.state == "published":  # another process has drawn all periods, meanwhile
@@ -121,7 +121,7 @@ def _open_begun(
         # The ledger is a copy from before it had the record, and enters it again.
         output = encode_path(place)
         ReleaseCharges(ledger).record_draw(
-            charge.entry, record.digest, counts=record.digest, output=output
+            charge.entry, record.digest, counts=record.digest, folder=output
         )
     return open_series(place, ledger=ledger, key_file=key_file)
 
@@ -215,9 +215,9 @@ def _check_charge(ledger: Ledger, charge: StagedCharge, record: SeriesRecord, pl
             "not belong to this series. Use another key for another series.",
             number=number,
         )
-    if stage.output != encode_path(place) and not (place / RECORD).is_file():
+    if stage.folder != encode_path(place) and not (place / RECORD).is_file():
         raise KeyTaken(
-            f"charge {number} of the ledger {ledger.path} is a series in {stage.output}. Open "
+            f"charge {number} of the ledger {ledger.path} is a series in {stage.folder}. Open "
             "it there, or use another key for another series.",
             number=number,
         )
