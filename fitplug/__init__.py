@@ -31,6 +31,7 @@ from fitplug.privacy import DiscreteNoise
 from fitplug.releases import (
     About,
     Approximation,
+    CoverageRow,
     DisplayTables,
     Estimate,
     Estimates,
@@ -64,6 +65,7 @@ __all__ = [
     "BudgetError",
     "Categories",
     "CodePrefix",
+    "CoverageRow",
     "DataError",
     "Dates",
     "DeltaTable",

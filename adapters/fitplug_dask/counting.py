@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from fitplug.counts import Source, Tables, check_weight
+from fitplug.counts import MAX_RECORDS, OutsideCounts, Source, Tables, check_weight
 from fitplug.display import Progress, Report, accumulate, choose_report
 from fitplug.errors import BudgetError
 from fitplug.plan import Plan
@@ -65,12 +66,20 @@ def count(
     source = Source.of(source)
     request = prepare_request(domain, names, client, source)
     job, runner = request.job, request.runner
+    if isinstance(plan, Plan) and plan.coverage is not None:
+        if source.person is not None:
+            raise BudgetError(
+                "the plan has coverage, and the source has person, which does not limit the rows "
+                "in no table. Leave out person, or design without coverage"
+            )
+        job = replace(job, outside=plan.coverage.names)
     check_weight(job.weight, job.filters, job.attributes, source.person_columns)
     limit = choose_limit(_find_unit(plan, unit, source.person))
     selection = _make_selection(source.person_columns, limit, person_key, job)
-    sharded = request.choose_sharding(whole=selection is not None)
+    sharded = request.choose_sharding(whole=selection is not None or bool(job.outside))
     files = _find_checked_files(source, job, runner)
 
+    outside = None
     start = time.perf_counter()
     if sharded:
         tables = count_tables(domain, names, job, files, runner, report)
@@ -81,13 +90,16 @@ def count(
         else:
             partitions = cut_partitions(files, job.total_cells, runner.threads)
             counted = count_partitions(job, partitions, runner, report)
-        joints = dict(zip(job.joints, counted.counts, strict=True))
+        joints = dict(zip(job.joints, counted.counts, strict=False))
+        if job.outside:
+            numbers = [min(number, MAX_RECORDS) for number in counted.counts[-1].tolist()]
+            outside = OutsideCounts(job.outside, tuple(numbers[:-1]), numbers[-1])
         tables = sum_to_tables(domain, joints, names)
     # Nothing of how many rows there are: that is as confidential as the counts.
     seconds = time.perf_counter() - start
     _LOG.info("counted %d tables from %d files in %.1f s", len(tables), len(files), seconds)
     if selection is None or limit is None:
-        return Tables(domain, tables, rows=source.rows, copy=False)
+        return Tables(domain, tables, rows=source.rows, outside=outside, copy=False)
     return Tables(
         domain,
         tables,

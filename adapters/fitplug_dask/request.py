@@ -73,7 +73,7 @@ class Request:
             return True
         if not whole:
             need, allowed, cells = _TABLE_BYTES * cells, here, cells
-        advice = "without a person they are counted in shards; or " if whole else ""
+        advice = "without a person and coverage they are counted in shards; or " if whole else ""
         where = "a worker" if whole and self.runner.client is not None else "this process"
         raise TablesError(
             f"the tables to count hold {cells:,} cells, and counting them would take about "

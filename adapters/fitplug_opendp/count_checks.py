@@ -106,6 +106,22 @@ def check_tables(plan: Plan, tables: Tables) -> None:
                 )
     for names in plan.tables:
         tables.marginal(names)
+    if plan.coverage is not None:
+        _check_outside_counts(plan.coverage.names, tables)
+
+
+def _check_outside_counts(names: tuple[str, ...], tables: Tables) -> None:
+    """Raise TablesError unless tables have the numbers of rows in no table, by these attributes."""
+    if tables.unit is not None:
+        raise TablesError(
+            "the tables were limited by person, which does not limit the rows in no table, and the "
+            "plan has coverage: count without person, or design without coverage"
+        )
+    if tables.outside is None or tables.outside.names != names:
+        raise TablesError(
+            "the plan has coverage, and the tables do not have the number of rows in no table by "
+            f"{', '.join(names)}: count them again with this plan"
+        )
 
 
 def describe_type(value: Any) -> str:

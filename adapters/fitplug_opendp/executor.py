@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from fitplug.counts import Tables
+from fitplug.counts import OutsideCounts, Tables
 from fitplug.plan import Plan
 from fitplug.releases import AnswersPart, Release, TablePart, write_parts, write_tables
 from fitplug_opendp.count_checks import (
@@ -36,10 +36,12 @@ class ExactCounts(ABC):
         rows: The rows that they were counted from.
         seal: Their seal under a nonce that is kept until the release is published, so that the
             same counts have the same seal in each run; None if no run resumes another.
+        outside: The numbers of records in no table; None if they were not counted.
     """
 
     rows: CountedRows
     seal: str | None = None
+    outside: OutsideCounts | None = None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
@@ -129,6 +131,7 @@ class WholeTables(ExactCounts):
 
     def __init__(self, plan: Plan, tables: Tables) -> None:
         self.tables, self.rows, self._plan = tables, CountedRows.from_tables(tables), plan
+        self.outside = tables.outside
 
     @cached_property
     def answers(self) -> IntVector:

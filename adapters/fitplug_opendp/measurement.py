@@ -58,7 +58,7 @@ def make_fitness_for_use(
         context's privacy unit has.
 
     Raises:
-        ValueError: The domain, the size or the metric is another one.
+        ValueError: The domain, the size or the metric is another one, or the plan has coverage.
         BudgetError: The scale is not positive and finite, or the plan is for a unit of privacy of
             which OpenDP's distances do not say what it costs.
         PlanError: A claim of the plan does not hold, or its answers cost more than it claims.
@@ -69,6 +69,11 @@ def make_fitness_for_use(
     dp.assert_features("contrib", "honest-but-curious")
     if not isinstance(plan, Plan):
         raise ValueError(f"plan must be a fitplug.Plan, not {type(plan).__name__}")
+    if plan.has_coverage:
+        raise ValueError(
+            "the plan has coverage, which measurements do not have; design it without coverage, or "
+            "release it by fitplug.release(plan, tables)"
+        )
     check_unit_is_measurable(plan.unit)
     check_space(input_domain, input_metric)
     if _is_frame_domain(input_domain):

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from fitplug.counts import Tables
+from fitplug.counts import OutsideCounts, Tables
 from fitplug.families import may_be_clamped
 from fitplug.ledger import CellCosts, Entry
 from fitplug.numeric import ceil_float
@@ -232,6 +232,7 @@ class NoiseSource:
         seal: str | None,
         outside: tuple[str, ...],
         entry: Entry | None,
+        coverage: IntVector | None = None,
     ) -> Release:
         """Make the release without its answers.
 
@@ -240,6 +241,7 @@ class NoiseSource:
             seal: The seal of the exact counts, if the release has it.
             outside: Attributes without use in the plan by which the count left records out.
             entry: The charge in the ledger; None if none was charged.
+            coverage: The noisy answers about records in no table.
         """
         return Release(
             plan=self.plan,
@@ -250,7 +252,29 @@ class NoiseSource:
             rows=rows.rows,
             seal=seal,
             outside=outside,
+            coverage_answers=coverage,
         )
+
+    def draw_coverage(self, outside: OutsideCounts | None, run: str) -> IntVector | None:
+        """Draw the noise of the answers about records in no table, after a test of the sampler.
+
+        The caller must have charged the ledger, if there is one, and must see to it that no other
+        draw of these answers is ever published.
+
+        Args:
+            outside: The exact numbers of these records.
+            run: What distinguishes this run from others.
+
+        Returns:
+            The noisy answers; None if the plan has no coverage.
+        """
+        coverage = self.plan.coverage
+        if coverage is None:
+            return None
+        assert outside is not None  # checked with the counts
+        assert outside.names == coverage.names
+        exact = coverage.answer_exactly(outside.by_attribute, outside.in_no_table)
+        return draw_part(exact, self.plan.noise_std, run)
 
 
 def compute_exact_answers(plan: Plan, tables: Tables) -> IntVector:

@@ -232,12 +232,17 @@ class Publication(ABC, Generic[C, R]):
         return replace(entered, staged=None).find_staged()
 
     def _describe(self, counts: C) -> Release:
-        """Make the release without its answers."""
+        """Make the release without its answers, but with those about records in no table.
+
+        A manifest is durable as a whole or not at all, and so are these answers, which nobody sees
+        before.
+        """
         return self.noise_source.describe(
             counts.rows,
             counts.published_seal,
             counts.list_outside_attributes(self.plan),
             self._get_entry(),
+            self.noise_source.draw_coverage(counts.outside, self.run),
         )
 
     def _get_entry(self) -> Entry | None:

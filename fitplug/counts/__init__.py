@@ -1,7 +1,8 @@
 """Counts: exact tables of records. They are confidential."""
 
 from fitplug.counts.columns import can_name_columns, suggest_column
-from fitplug.counts.consistency import AttributeSet, Counts, sum_out
+from fitplug.counts.consistency import MAX_RECORDS, AttributeSet, Counts, sum_out
+from fitplug.counts.outside import OutsideCounts
 from fitplug.counts.records import (
     WEIGHT,
     Filters,
@@ -15,12 +16,14 @@ from fitplug.counts.source import DeltaTable, IcebergTable, Preview, Source, nam
 from fitplug.counts.tables import Tables
 
 __all__ = [
+    "MAX_RECORDS",
     "WEIGHT",
     "AttributeSet",
     "Counts",
     "DeltaTable",
     "Filters",
     "IcebergTable",
+    "OutsideCounts",
     "Preview",
     "Source",
     "Tables",

@@ -100,23 +100,23 @@ class ChosenDays(Dates):
     """Single days of the calendar. Days between them are outside.
 
     Args:
-        values: The days, at least one.
+        chosen: The days, at least one.
     """
 
-    values: tuple[datetime.date, ...]
+    chosen: tuple[datetime.date, ...]
 
-    def __init__(self, values: Sequence[datetime.date]) -> None:
-        super().__init__(min(values), max(values))
-        object.__setattr__(self, "values", tuple(values))
+    def __init__(self, chosen: Sequence[datetime.date]) -> None:
+        super().__init__(min(chosen), max(chosen))
+        object.__setattr__(self, "chosen", tuple(chosen))
 
     def codes_of_days(self, days: IntArray) -> Codes:
         """Compute the codes (n,) of days since 1970-01-01 (n,), -1 for days that are not chosen."""
-        chosen = np.array(self.values, dtype="M8[D]").astype(np.int64)
+        chosen = np.array(self.chosen, dtype="M8[D]").astype(np.int64)
         return np.where(np.isin(days, chosen), super().codes_of_days(days), OUTSIDE)
 
     def spec(self) -> Any:
         """Describe the days."""
-        return {"days": [day.isoformat() for day in self.values]}
+        return {"days": [day.isoformat() for day in self.chosen]}
 
 
 Filters: TypeAlias = Mapping[str, Categories | ChosenDays]
@@ -223,11 +223,15 @@ def describe_rows(weight: str | None, filters: Filters, most: int | None = None)
         parts.append(f"{_STANDS_FOR}{_quote_name(weight)} records")
     if filters:
         conditions = [
-            f"{_quote_name(name)} is {_list_values(attribute.values, most)}"
+            f"{_quote_name(name)} is {_list_values(_list_chosen(attribute), most)}"
             for name, attribute in filters.items()
         ]
         parts.append(f"only rows where {' and '.join(conditions)} are counted")
     return "; ".join(parts) or None
+
+
+def _list_chosen(attribute: Categories | ChosenDays) -> Sequence[Value]:
+    return attribute.chosen if isinstance(attribute, ChosenDays) else attribute.values
 
 
 def is_weighted(rows: str | None) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -18,6 +19,7 @@ from fitplug.counts.consistency import (
     check_shares,
     sum_out,
 )
+from fitplug.counts.outside import OutsideCounts
 from fitplug.counts.records import Where, encode_records
 from fitplug.counts.seals import NONCE_BYTES, draw_nonce, seal_counts
 from fitplug.domain import OUTSIDE, Domain
@@ -44,6 +46,8 @@ class Tables(Mapping[AttributeSet, Counts]):
             `once_per` also in a cell of other values. None if it kept all records.
         person: The column, or columns, that identified persons, if any did.
         rows: How rows were understood, in words, if they were weighted or filtered. Public.
+        outside: The numbers of records in no table, which plans with coverage need; None if they
+            were not counted. Confidential.
         copy: Whether to copy the arrays. False saves time and memory if they will not be changed.
         nonce: The nonce of tables that were written and are read back, which keeps their seal. New
             tables draw one.
@@ -58,6 +62,7 @@ class Tables(Mapping[AttributeSet, Counts]):
         unit: The unit of privacy that the count enforced, or None.
         person: The column, or tuple of columns, that identified persons, or None.
         rows: How rows were understood, or None.
+        outside: The numbers of records in no table, or None.
     """
 
     def __init__(
@@ -68,6 +73,7 @@ class Tables(Mapping[AttributeSet, Counts]):
         unit: AddRemove | None = None,
         person: str | Sequence[str] | None = None,
         rows: str | None = None,
+        outside: OutsideCounts | None = None,
         copy: bool = True,
         nonce: bytes | None = None,
     ) -> None:
@@ -87,6 +93,7 @@ class Tables(Mapping[AttributeSet, Counts]):
         self.unit = unit
         self.person = person if person is None or isinstance(person, str) else tuple(person)
         self.rows = rows
+        self.outside = outside
         self._counts: dict[AttributeSet, Counts] = {}
         for key, value in tables.items():
             names = (key,) if isinstance(key, str) else tuple(key)
@@ -139,6 +146,7 @@ class Tables(Mapping[AttributeSet, Counts]):
             "unit": None if self.unit is None else self.unit.to_spec(),
             "person": self.person,
             "rows": self.rows,
+            "outside": None if self.outside is None else dataclasses.astuple(self.outside),
         }
         return seal_counts(self._nonce, description, self._counts)
 
@@ -223,6 +231,7 @@ class Tables(Mapping[AttributeSet, Counts]):
         used = {name for names in wanted for name in names}
         for name in used:
             inside &= codes[name] != OUTSIDE
+        outside = OutsideCounts.from_codes(domain, codes, tuple(used), weights)
         row_weights = None if weights is None else weights[inside]
         # Before they are added up as integers, and in floating point, which cannot wrap.
         if row_weights is not None and row_weights.sum(dtype=np.float64) > MAX_RECORDS:
@@ -235,7 +244,7 @@ class Tables(Mapping[AttributeSet, Counts]):
         counted = {
             names: _count_table(domain, names, row_codes, n, row_weights) for names in wanted
         }
-        return cls(domain, counted, rows=rows)
+        return cls(domain, counted, rows=rows, outside=outside)
 
     def __getitem__(self, key: Sequence[str]) -> Counts:
         names = (key,) if isinstance(key, str) else tuple(key)

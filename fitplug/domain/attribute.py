@@ -1,7 +1,7 @@
 """Attributes: the protocol that every kind of attribute follows.
 
-An attribute divides values into cells 0..size-1. A value outside the domain, or null, has no cell
-(code -1), unless one cell of the attribute takes all other values.
+An attribute divides values into cells. Null, and every value outside the domain, has no cell (code
+-1), unless the attribute has `other`: then one more cell, the last, takes all of them.
 
 A new kind of attribute is a subclass of `Attribute` with an entry in `domain.KINDS`.
 """
@@ -12,54 +12,14 @@ import datetime
 import math
 from abc import ABCMeta, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from fitplug.domain.spec_form import SpecForm
 from fitplug.errors import DataError, DomainError, quote, suggest_nearest
 from fitplug.numeric import AnyArray, FloatArray, IntArray
-
-
-@dataclass(frozen=True)
-class SpecForm:
-    """The keys of a table in a spec file that describes an attribute of one kind.
-
-    Attributes:
-        example: The table as a message shows it.
-        names: Keys that tell this kind from the others; any of them is enough to tell.
-        required: Keys that must be there.
-        optional: Other keys that may be there.
-    """
-
-    example: str
-    names: tuple[str, ...]
-    required: tuple[str, ...] = ()
-    optional: tuple[str, ...] = ()
-
-    def check(self, spec: Mapping[str, Any]) -> None:
-        """Refuse a table with unknown keys, or without required ones.
-
-        Raises:
-            DomainError: For such a table.
-        """
-        allowed = sorted({*self.names, *self.required, *self.optional})
-        for key in spec:
-            if key not in allowed:
-                raise DomainError(f"unknown key {key!r}. {suggest_nearest(key, allowed)}")
-        for key in self.required:
-            if key not in spec:
-                raise DomainError(f"{key!r} is missing. Write {self.example}")
-
-
-def read_ends(spec: Mapping[str, Any], key: str, described: str) -> tuple[Any, Any]:
-    """Read the two ends of a range, `key = [first, last]`; `described` says what they are."""
-    ends = spec[key]
-    if not isinstance(ends, list) or len(ends) != 2:
-        raise DomainError(f"{key} = {ends!r} must be two {described}")
-    return ends[0], ends[1]
-
 
 OUTSIDE = -1
 """The code of a value that has no cell."""
@@ -132,28 +92,40 @@ class Attribute(metaclass=AttributeType):
         is_half_open: Whether ranges and comparisons name edges between cells rather than cells.
             The upper edge of a range is then outside it.
         levels: Names of the levels of a tree, the coarsest first. Other attributes have none.
+        other: Label of the last cell, which takes null and all values that have no cell, or None.
         offered: What completion shows. The other names are for the rooms of fitplug.
     """
 
-    offered: ClassVar[tuple[str, ...]] = ("labels", "size")
+    offered: ClassVar[tuple[str, ...]] = ("labels", "other", "size")
 
     _spec_form: ClassVar[SpecForm]
     is_ordered: ClassVar[bool] = False
     is_half_open: ClassVar[bool] = False
     levels: tuple[str, ...] = ()
+    other: str | None = None
 
     def __dir__(self) -> list[str]:
         return dir(type(self))
 
     @property
     @abstractmethod
-    def size(self) -> int:
-        """Number of cells."""
+    def values(self) -> Sequence[Any]:
+        """What a column of a table shows for each cell that stands for values, (value_count,)."""
 
     @property
-    @abstractmethod
+    def value_count(self) -> int:
+        """Number of cells that stand for values: all cells but that of `other`."""
+        return len(self.values)
+
+    @property
+    def size(self) -> int:
+        """Number of cells."""
+        return self.value_count + (self.other is not None)
+
+    @property
     def labels(self) -> tuple[str, ...]:
-        """The text that stands for each cell, in the order of the cells."""
+        """The text that stands for each cell, in the order of the cells; `other` is the last."""
+        return (*map(str, self.values), *(() if self.other is None else (self.other,)))
 
     @property
     @abstractmethod
@@ -167,8 +139,8 @@ class Attribute(metaclass=AttributeType):
 
     @property
     def null_code(self) -> int:
-        """Code of null: -1, unless a cell takes all other values."""
-        return OUTSIDE
+        """Code of null, and of values that have no cell: -1, or the last cell if it has `other`."""
+        return OUTSIDE if self.other is None else self.size - 1
 
     @property
     def shares(self) -> int:
@@ -207,7 +179,7 @@ class Attribute(metaclass=AttributeType):
             values: Values of `value_type` and nulls, shape (n,).
 
         Returns:
-            The cells (n,), -1 for values that have none.
+            The cells (n,), `null_code` for null and for values that have none.
 
         Raises:
             DataError: If a value has another type. The message names types and no value.
@@ -220,7 +192,7 @@ class Attribute(metaclass=AttributeType):
             numbers: Numbers or booleans, shape (n,); for dates, days since 1970-01-01.
 
         Returns:
-            The cells (n,), -1 for numbers that have none.
+            The cells (n,), `null_code` for numbers that have none.
         """
         return self.codes(numbers)
 
@@ -232,12 +204,12 @@ class Attribute(metaclass=AttributeType):
             value: A value of the attribute. If the attribute is half open, one of its edges.
 
         Returns:
-            The cell of the value, or the cell that starts at the edge; `size` for the last edge.
-            None if there is no such value or edge.
+            The cell of the value, or the cell that starts at the edge; `value_count` for the last
+            edge. None if there is no such value or edge, also for `other`.
         """
 
     def _find_cell(self, value: Any) -> int | None:
-        """Find the cell that a value, or the text that tables show for it, names.
+        """Find the cell that a value, the text that tables show for it, or `other` names.
 
         Args:
             value: A value of the attribute, or text.
@@ -245,6 +217,14 @@ class Attribute(metaclass=AttributeType):
         Returns:
             The cell, or None if the attribute has no such value.
         """
+        return self.size - 1 if self.is_other(value) else self._find_value(value)
+
+    def is_other(self, value: Any) -> bool:
+        """Tell whether a value of a query is the label `other`."""
+        return self.other is not None and type(value) is str and value == self.other
+
+    def _find_value(self, value: Any) -> int | None:
+        """Find the cell of a value, which is not `other`; see `_find_cell`."""
         return self.find_end(self._parse(str(value)) if isinstance(value, str) else value)
 
     def _parse(self, text: str) -> Any:
@@ -284,15 +264,17 @@ class Attribute(metaclass=AttributeType):
     @property
     def ends(self) -> tuple[Any, Any]:
         """The first and the last value, or edge, that a range may name."""
-        return self.labels[0], self.labels[-1]
+        named = self.values or (self.other,)
+        return named[0], named[-1]
 
     def column_values(self) -> Sequence[Any]:
         """List what a column of a table shows for each cell.
 
         Returns:
-            The values themselves for integers and booleans, otherwise text, shape (size,).
+            The values themselves for integers and booleans, if there is no `other`, so that the
+            column has one type; otherwise text, shape (size,).
         """
-        return self.labels
+        return self.values if self.other is None else self.labels
 
     def label_runs(self, intervals: IntArray) -> list[str]:
         """Name runs of neighbouring cells.
@@ -301,10 +283,20 @@ class Attribute(metaclass=AttributeType):
             intervals: First and last cell of each run, shape (n, 2).
 
         Returns:
-            A label for each run, such as "18..64".
+            A label for each run, such as "18..64", or "65..99 or missing".
         """
-        labels = self.labels
-        return [labels[a] if a == b else f"{labels[a]}..{labels[b]}" for a, b in intervals]
+        last = self.value_count - 1
+        named = []
+        for a, b in intervals.tolist():
+            parts = [self._label_run(a, min(b, last))] if a <= last else []
+            parts += [str(self.other)] if b > last else []
+            named.append(" or ".join(parts))
+        return named
+
+    def _label_run(self, first: int, last: int) -> str:
+        """Name a run of neighbouring cells that stand for values."""
+        values = self.values
+        return f"{values[first]}" if first == last else f"{values[first]}..{values[last]}"
 
     def intervals(self, level: str) -> IntArray:
         """Compute the first and last cell of each node of a level, shape (nodes, 2).
@@ -357,6 +349,20 @@ class Attribute(metaclass=AttributeType):
     @abstractmethod
     def spec(self) -> Any:
         """Describe the attribute as a spec file writes it; plans and their digests hold this."""
+
+    def _spec_of_other(self) -> dict[str, str]:
+        return {} if self.other is None else {"other": self.other}
+
+    def _check_other(self) -> None:
+        """Raise DomainError unless `other` is None or a text that names no value."""
+        if self.other is None:
+            return
+        if type(self.other) is not str or self._names_value(self.other):
+            raise DomainError(f"other = {self.other!r} must be a string that is not a value")
+
+    def _names_value(self, text: str) -> bool:
+        """Tell whether a text names a value or an end of a range."""
+        return self._find_value(text) is not None or self.find_end(self._parse(text)) is not None
 
     @classmethod
     @abstractmethod

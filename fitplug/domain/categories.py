@@ -12,15 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from fitplug.domain.attribute import (
-    OUTSIDE,
-    Attribute,
-    Category,
-    Codes,
-    SpecForm,
-    describe_wrong_type,
-    widen_to_int64,
-)
+from fitplug.domain.attribute import Attribute, Category, Codes, describe_wrong_type, widen_to_int64
 from fitplug.domain.label_array import (
     LabelArray,
     LabelIndex,
@@ -28,6 +20,7 @@ from fitplug.domain.label_array import (
     compute_checksum,
     make_label_array,
 )
+from fitplug.domain.spec_form import SpecForm
 from fitplug.domain.texts import Texts
 from fitplug.errors import DataError, DomainError
 from fitplug.numeric import AnyArray, freeze
@@ -56,11 +49,11 @@ class Categories(Attribute):
         other: The label of the cell that takes all other values, or None.
     """
 
-    offered: ClassVar[tuple[str, ...]] = (*Attribute.offered, "values", "other")
+    offered: ClassVar[tuple[str, ...]] = (*Attribute.offered, "values")
     _value_array: LabelArray
     other: str | None
     _spec_form: ClassVar[SpecForm] = SpecForm(
-        "{ categories = [...], other = '...' }", names=("categories",), optional=("other",)
+        "{ categories = [...], other = '...' }", names=("categories",)
     )
 
     def __init__(self, values: Sequence[Category] | AnyArray, other: str | None = None) -> None:
@@ -77,11 +70,8 @@ class Categories(Attribute):
                 + ", ".join(sorted(t.__name__ for t in types))
             )
         _check_values(values)
-        if other is not None and (not isinstance(other, str) or other in {str(v) for v in values}):
-            raise DomainError(
-                f"other = {other!r} must be a string that is not one of the categories"
-            )
         self._set_values(make_label_array(values), other)
+        self._check_other()
 
     def _set_values(self, values: LabelArray, other: str | None = None) -> None:
         """Set the fields to values that were checked."""
@@ -124,14 +114,9 @@ class Categories(Attribute):
         return tuple(self._value_array.tolist())
 
     @property
-    def size(self) -> int:
-        """Number of cells."""
-        return len(self._value_array) + (self.other is not None)
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The values as text, in the order given, and `other` after them."""
-        return (*map(str, self.values), *(() if self.other is None else (self.other,)))
+    def value_count(self) -> int:
+        """Number of values."""
+        return len(self._value_array)
 
     @property
     def value_type(self) -> type:
@@ -139,11 +124,6 @@ class Categories(Attribute):
         if isinstance(self._value_array, Texts):
             return str
         return bool if self._value_array.dtype.kind == "b" else int
-
-    @property
-    def null_code(self) -> int:
-        """Code of null: the last cell if there is one for other values, otherwise -1."""
-        return OUTSIDE if self.other is None else self.size - 1
 
     @property
     def integer_span(self) -> tuple[int, int] | None:
@@ -159,8 +139,7 @@ class Categories(Attribute):
             values: Values of `value_type` and nulls, shape (n,).
 
         Returns:
-            The cells (n,). A value that is not a category, and null, has the last cell if there is
-            one for other values, otherwise -1.
+            The cells (n,), `null_code` for a value that is not a category and for null.
 
         Raises:
             DataError: If a value has another type and is not null.
@@ -231,17 +210,13 @@ class Categories(Attribute):
         return self._find(make_label_array(values))
 
     def find_end(self, value: Any) -> int | None:
-        """Find the cell of a value, or of the label of other values; None for anything else."""
-        if type(value) is self.value_type and value in self._cell_of:
-            return self._cell_of[value]
-        return self.size - 1 if self.other is not None and value == self.other else None
+        """Find the cell of a value; None for anything else."""
+        return self._cell_of.get(value) if type(value) is self.value_type else None
 
     def _parse(self, text: str) -> Any:
         """Convert a label to the value that it stands for. Booleans may be written in any case, as
         other programs write "true".
         """
-        if text == self.other:
-            return text
         if self.value_type is int and re.fullmatch(r"-?\d{1,20}", text):
             number = int(text)
             return number if str(number) == text else text
@@ -249,18 +224,6 @@ class Categories(Attribute):
             value = _BOOLEANS.get(text.title())
             return text.title() if value not in self._cell_of else value
         return text
-
-    @property
-    def ends(self) -> tuple[Category, Category]:
-        """The value or label of the first and of the last cell."""
-        named = self.values if self.other is None else (*self.values, self.other)
-        return named[0], named[-1]
-
-    def column_values(self) -> Sequence[Any]:
-        """List what a column of a table shows for each cell: the values or, if `other` is one of
-        the cells, the labels, so that the column has one type.
-        """
-        return self.values if self.other is None else self.labels
 
     def remedy(self, names: str) -> str:
         """Say that fewer categories are fewer cells."""
@@ -270,7 +233,7 @@ class Categories(Attribute):
         """Describe the attribute as a spec file writes it."""
         if self.other is None:
             return list(self.values)
-        return {"categories": list(self.values), "other": self.other}
+        return {"categories": list(self.values), **self._spec_of_other()}
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Categories:
@@ -319,7 +282,6 @@ class CodePrefix(Categories):
         "{ prefix = length, categories = [...] }",
         names=("prefix",),
         required=("categories",),
-        optional=("other",),
     )
 
     def __init__(self, codes: Sequence[str], length: int, other: str | None = None) -> None:
@@ -342,8 +304,7 @@ class CodePrefix(Categories):
             values: Strings and nulls, shape (n,).
 
         Returns:
-            The cells (n,). A string with another prefix, and null, has the last cell if there is
-            one for other values, otherwise -1.
+            The cells (n,), `null_code` for a string with another prefix and for null.
 
         Raises:
             DataError: If a value is neither null nor a string.
@@ -370,8 +331,8 @@ class CodePrefix(Categories):
 
     def spec(self) -> Any:
         """Describe the attribute as a spec file writes it."""
-        categories: dict[str, Any] = {"prefix": self.length, "categories": list(self.values)}
-        return categories if self.other is None else {**categories, "other": self.other}
+        categories = list(self.values)
+        return {"prefix": self.length, "categories": categories, **self._spec_of_other()}
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> CodePrefix:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import datetime
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -19,14 +19,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from fitplug.domain.attribute import (
-    OUTSIDE,
-    Attribute,
-    Codes,
-    SpecForm,
-    describe_wrong_type,
-    read_ends,
-)
+from fitplug.domain.attribute import Attribute, Codes, describe_wrong_type
+from fitplug.domain.spec_form import SpecForm, read_ends
 from fitplug.errors import DataError, DomainError
 from fitplug.numeric import AnyArray, BoolArray, IntArray, frozen_property
 
@@ -206,16 +200,19 @@ class Dates(Attribute):
         last: The last day, included in the domain. It must end a period. A label means the last day
             of it.
         by: The period of a cell: "day", "month" or "year".
+        other: Label of one more cell, the last, which takes null and everything that is outside. It
+            is in no prefix or range, unless the range names it.
 
     Raises:
-        DomainError: If there is no such day, if there is no day between the ends, or if they cut a
-            period apart.
+        DomainError: If there is no such day, if there is no day between the ends, if they cut a
+            period apart, or if `other` names a period.
     """
 
     offered: ClassVar[tuple[str, ...]] = (*Attribute.offered, "first", "last", "by")
     first: datetime.date
     last: datetime.date
     by: str
+    other: str | None
     _spec_form: ClassVar[SpecForm] = SpecForm(
         "{ dates = [first, last], by = 'year' }", names=("dates",), optional=("by",)
     )
@@ -223,7 +220,11 @@ class Dates(Attribute):
     is_ordered: ClassVar[bool] = True
 
     def __init__(
-        self, first: datetime.date | str, last: datetime.date | str, by: str = "day"
+        self,
+        first: datetime.date | str,
+        last: datetime.date | str,
+        by: str = "day",
+        other: str | None = None,
     ) -> None:
         if by not in _NUMPY_UNITS:
             raise DomainError(f"by = {by!r} must be 'day', 'month' or 'year'")
@@ -243,6 +244,8 @@ class Dates(Attribute):
         object.__setattr__(self, "first", ends[0])
         object.__setattr__(self, "last", ends[1])
         object.__setattr__(self, "by", by)
+        object.__setattr__(self, "other", other)
+        self._check_other()
 
     @property
     def days(self) -> tuple[int, int]:
@@ -257,12 +260,12 @@ class Dates(Attribute):
         return np.arange(first, last + _STEPS[self.by])
 
     @property
-    def size(self) -> int:
-        """Number of cells."""
+    def value_count(self) -> int:
+        """Number of periods."""
         return len(self._periods)
 
     @property
-    def labels(self) -> tuple[str, ...]:
+    def values(self) -> Sequence[Any]:
         """The periods as ISO 8601 writes them, in their order."""
         return tuple(map(str, self._periods))
 
@@ -280,7 +283,7 @@ class Dates(Attribute):
                 as none of them should become a date silently.
 
         Returns:
-            The cells (n,), -1 for other days, for text that is not a date and for null.
+            The cells (n,), `null_code` for other days, for text that is no date and for null.
 
         Raises:
             DataError: If a value has another type, or is a time of a zone.
@@ -309,7 +312,7 @@ class Dates(Attribute):
             numbers: Integers, shape (n,).
 
         Returns:
-            The cells (n,), -1 for other days.
+            The cells (n,), `null_code` for other days.
         """
         return self.codes_of_days(numbers)
 
@@ -320,21 +323,21 @@ class Dates(Attribute):
             days: Days since 1970-01-01, shape (n,).
 
         Returns:
-            The cells (n,), -1 for days outside.
+            The cells (n,), `null_code` for days outside.
         """
         first, last = self.days
         inside = (days >= first) & (days <= last)
         near = np.where(inside, days, first).astype("M8[D]")
         cells = near.astype(self._periods.dtype) - self._periods[0]
-        return np.where(inside, cells.astype(np.int64), OUTSIDE)
+        return np.where(inside, cells.astype(np.int64), self.null_code)
 
     @cached_property
     def _cell_of(self) -> dict[Any, int]:
-        cells: dict[Any, int] = {label: cell for cell, label in enumerate(self.labels)}
+        cells: dict[Any, int] = {label: cell for cell, label in enumerate(self.values)}
         if self.by == "day":
             cells |= {day: cell for cell, day in enumerate(self._periods.tolist())}
         if self.by == "year":
-            cells |= {int(label): cell for cell, label in enumerate(self.labels)}
+            cells |= {int(label): cell for cell, label in enumerate(self.values)}
         return cells
 
     def find_end(self, value: Any) -> int | None:
@@ -348,13 +351,14 @@ class Dates(Attribute):
 
     def spec(self) -> Any:
         """Describe the attribute as a spec file writes it."""
-        return {"dates": [self.first.isoformat(), self.last.isoformat()], "by": self.by}
+        ends = [self.first.isoformat(), self.last.isoformat()]
+        return {"dates": ends, "by": self.by, **self._spec_of_other()}
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Dates:
         """Make the attribute of a table such as `{ dates = ["1920-01-01", "2020-12-31"] }`."""
         first, last = read_ends(spec, "dates", "dates, [first, last]")
-        return cls(first, last, by=spec.get("by", "day"))
+        return cls(first, last, by=spec.get("by", "day"), other=spec.get("other"))
 
 
 def _parse_label(text: str, by: str) -> datetime.date | None:

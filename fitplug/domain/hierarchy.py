@@ -14,7 +14,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from fitplug.domain.attribute import Attribute, Category, SpecForm, make_level_error, suggest_name
+from fitplug.domain.attribute import Attribute, Category, make_level_error, suggest_name
 from fitplug.domain.categories import Categories
 from fitplug.domain.label_array import (
     LabelArray,
@@ -27,6 +27,7 @@ from fitplug.domain.leaf_columns import (
     read_leaves,
     read_level_names,
 )
+from fitplug.domain.spec_form import SpecForm
 from fitplug.domain.tree_nodes import (
     LevelNodes,
     find_runs,
@@ -70,9 +71,11 @@ class Hierarchy(Categories):
             (leaves, levels). The last label is the code of the leaf, which records hold; two leaves
             may not have the same code. The labels of a level are all str or all int. If `levels`
             has lengths of prefixes, the codes alone, as a list or an array (leaves,).
+        other: Label of one more leaf, the last, which takes null and every other value. Each level
+            has one more node of this name, which holds this leaf alone.
 
     Raises:
-        DomainError: If the paths make no such tree.
+        DomainError: If the paths make no such tree, or `other` names a node.
 
     Attributes:
         levels: Names of the levels, the coarsest first.
@@ -80,7 +83,7 @@ class Hierarchy(Categories):
     """
 
     offered: ClassVar[tuple[str, ...]] = (
-        *("labels", "size", "levels", "labels_at"),
+        *("labels", "other", "size", "levels", "labels_at"),
         *("from_attribute", "from_columns", "with_level"),
     )
     levels: tuple[str, ...]
@@ -93,15 +96,18 @@ class Hierarchy(Categories):
     )
 
     def __init__(
-        self, levels: Sequence[str] | Mapping[str, int], leaves: Sequence[Any] | AnyArray
+        self,
+        levels: Sequence[str] | Mapping[str, int],
+        leaves: Sequence[Any] | AnyArray,
+        other: str | None = None,
     ) -> None:
         names = read_level_names(levels)
         columns = read_leaves(names, levels, leaves)
         _check_codes(columns[-1])
-        self._build(names, find_runs(columns))
+        self._build(names, find_runs(columns), other)
 
     @classmethod
-    def from_columns(cls, columns: Any) -> Hierarchy:
+    def from_columns(cls, columns: Any, other: str | None = None) -> Hierarchy:
         """Make a tree from a table that has a row for each leaf and a column for each level.
 
             fp.Hierarchy.from_columns({"region": ["north", "south"], "city": ["Ulm", "Rom"]})
@@ -111,6 +117,7 @@ class Hierarchy(Categories):
                 mapping from names to lists, arrays or columns of pandas, Polars or Arrow, each
                 (leaves,); or a frame of pandas or Polars, or an Arrow table. The codes of the
                 leaves come last.
+            other: Label of one more leaf; see `Hierarchy`.
 
         Raises:
             DomainError: If the columns make no tree; see `Hierarchy`.
@@ -120,13 +127,13 @@ class Hierarchy(Categories):
         labels = read_columns(given)
         _check_codes(labels[-1])
         made = cls.__new__(cls)
-        made._build(names, find_runs(labels))
+        made._build(names, find_runs(labels), other)
         return made
 
-    def _build(self, names: tuple[str, ...], runs: Sequence[LevelNodes]) -> None:
+    def _build(self, names: tuple[str, ...], runs: Sequence[LevelNodes], other: str | None) -> None:
         """Set the fields to a tree with these runs of leaves, each with a path of its own."""
         nodes = freeze(group_runs(runs))
-        self._set_values(nodes[-1].labels)
+        self._set_values(nodes[-1].labels, other)
         object.__setattr__(self, "levels", names)
         object.__setattr__(self, "_coarser", nodes[:-1])
         for name in names[:-1]:
@@ -135,6 +142,11 @@ class Hierarchy(Categories):
                     f"two nodes of level {name!r} would have the same name {twice!r}. Use labels "
                     "without '/'."
                 )
+        self._check_other()
+
+    def _names_value(self, text: str) -> bool:
+        """Tell whether a text names a node of any level."""
+        return any(text in map(str, self._name(level).tolist()) for level in self.levels)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
@@ -145,6 +157,7 @@ class Hierarchy(Categories):
             return NotImplemented
         return (
             self.levels == other.levels
+            and self.other == other.other
             and are_equal(self._value_array, other._value_array)
             and all(
                 np.array_equal(mine.first, theirs.first) and are_equal(mine.labels, theirs.labels)
@@ -153,33 +166,34 @@ class Hierarchy(Categories):
         )
 
     def __hash__(self) -> int:
-        return hash((self.levels, self._checksum))
+        return hash((self.levels, self.other, self._checksum))
 
     def __repr__(self) -> str:
-        return f"Hierarchy({' > '.join(self.levels)}, {self.size} leaves)"
+        other = "" if self.other is None else f", other={self.other!r}"
+        return f"Hierarchy({' > '.join(self.levels)}, {self.value_count} leaves{other})"
 
     @cached_property
     def leaves(self) -> tuple[Path, ...]:
-        """The path of each leaf, in the order of the cells, shape (leaves,)."""
+        """The path of each leaf but `other`, in the order of the cells, shape (leaves,)."""
         columns = [self._spread(level).tolist() for level in self.levels]
         return tuple(zip(*columns, strict=True))
 
     def _spread(self, level: str) -> LabelArray:
-        """Return the label that each leaf has on a level, (leaves,)."""
+        """Return the label that each leaf but `other` has on a level, (leaves,)."""
         nodes = self._find_nodes(level)
-        counts = np.diff(np.append(nodes.first, self.size))
+        counts = np.diff(np.append(nodes.first, self.value_count))
         return nodes.labels.take(np.repeat(np.arange(len(counts)), counts))
 
     def _find_nodes(self, level: str) -> LevelNodes:
-        """Return the nodes of a level, or raise DomainError if there is no such level."""
+        """Return the nodes of a level without `other`, or raise DomainError for another level."""
         if level not in self.levels:
             raise make_level_error(level, self.levels)
         if level == self.levels[-1]:
-            return LevelNodes(np.arange(self.size), self._value_array)
+            return LevelNodes(np.arange(self.value_count), self._value_array)
         return self._coarser[self.levels.index(level)]
 
     def _name(self, level: str) -> LabelArray:
-        """Return what a column of a table shows for each node of a level."""
+        """Return what a column of a table shows for each node of a level but `other`."""
         if level == self.levels[-1]:  # whose labels are all different
             return self._value_array
         depth = self.levels.index(level) + 1
@@ -192,12 +206,14 @@ class Hierarchy(Categories):
             level: One of `levels`.
 
         Returns:
-            A row for each node, in the order of the cells, shape (nodes, 2).
+            A row for each node, in the order of the cells, shape (nodes, 2); `other` is the last.
 
         Raises:
             DomainError: If there is no such level.
         """
         first = self._find_nodes(level).first
+        if self.other is not None:
+            first = np.append(first, self.value_count)
         return np.stack([first, np.append(first[1:], self.size) - 1], axis=1).astype(np.int64)
 
     def named_at(self, level: str) -> tuple[Category, ...]:
@@ -208,19 +224,21 @@ class Hierarchy(Categories):
 
         Returns:
             The label of each node or, if another node of the level has the same label, its path,
-            such as "01/001", shape (nodes,). Integers stay integers if no node needs its path.
+            such as "01/001", shape (nodes,). Integers stay integers if no node needs its path and
+            there is no `other`, which is the last.
 
         Raises:
             DomainError: If there is no such level.
         """
-        self._find_nodes(level)
-        return tuple(self._name(level).tolist())
+        return tuple(self.named_between(level, 0, len(self._find_nodes(level).first) + 1))
 
     def named_between(self, level: str, start: int, stop: int) -> list[Any]:
         """List what a column shows for some nodes of a level, without a text for all of them."""
-        self._find_nodes(level)
-        named: list[Any] = self._name(level).take(np.arange(start, stop)).tolist()
-        return named
+        count = len(self._find_nodes(level).first)
+        named: list[Any] = self._name(level).take(np.arange(start, min(stop, count))).tolist()
+        if self.other is None:
+            return named
+        return [*map(str, named), *([self.other] if start <= count < stop else [])]
 
     def _suggest(self, value: Any, *, end: bool = False) -> str:
         """Name the node of any level whose label is nearest to an unknown one."""
@@ -247,19 +265,14 @@ class Hierarchy(Categories):
             level: The name of the level of the categories.
 
         Raises:
-            DomainError: If the attribute is of another kind, or has a cell for other values.
+            DomainError: If the attribute is of another kind.
         """
         if isinstance(attribute, Hierarchy):
             return attribute
         # A prefix has no levels: the codes of records are longer than its values.
         if not isinstance(attribute, Categories) or type(attribute) is not Categories:
             raise DomainError("only categories and hierarchies can have levels")
-        if attribute.other is not None:
-            raise DomainError(
-                f"the cell {attribute.other!r} of other values belongs to no node of a level. "
-                "Remove other, or the levels."
-            )
-        return cls.from_columns({level: attribute._value_array})
+        return cls.from_columns({level: attribute._value_array}, attribute.other)
 
     def with_level(self, level: str, region_of: Mapping[Any, Category]) -> Hierarchy:
         """Make the tree that has one level more, whose nodes are regions.
@@ -278,7 +291,8 @@ class Hierarchy(Categories):
         missing = [leaf for leaf in self.values if leaf not in region_of]
         if missing:
             raise DomainError(
-                f"{len(missing)} of {self.size} leaves have no {level}, for example {missing[0]!r}"
+                f"{len(missing)} of {self.value_count} leaves have no {level}, for example "
+                f"{missing[0]!r}"
             )
         regions = read_columns({level: [region_of[leaf] for leaf in self.values]})[0]
         # Two leaves are in one node, or one region, if their numbers are equal.
@@ -291,7 +305,7 @@ class Hierarchy(Categories):
             if nodes_are_complete and _count_pairs(coarser, number) == len(np.unique(number)):
                 levels = read_level_names([*self.levels[:place], level, *self.levels[place:]])
                 labels = [*columns[:place], regions, *columns[place:]]
-                return Hierarchy.from_columns(dict(zip(levels, labels, strict=True)))
+                return Hierarchy.from_columns(dict(zip(levels, labels, strict=True)), self.other)
         raise DomainError(
             f"the nodes of {level!r} do not nest with the levels {', '.join(self.levels)}: on "
             "every level, each node must consist of complete nodes or lie within one node"
@@ -300,9 +314,9 @@ class Hierarchy(Categories):
     def _number_nodes(self, place: int) -> IntArray:
         """Return the number of each leaf's node on a level, (leaves,); above all is one node."""
         if place < 0:
-            return np.zeros(self.size, dtype=np.int64)
+            return np.zeros(self.value_count, dtype=np.int64)
         first = self._find_nodes(self.levels[place]).first
-        numbers = np.searchsorted(first, np.arange(self.size), side="right")
+        numbers = np.searchsorted(first, np.arange(self.value_count), side="right")
         return np.asarray(numbers, dtype=np.int64)
 
     def spec(self) -> Any:
@@ -311,11 +325,14 @@ class Hierarchy(Categories):
         The leaves are listed if there are not many. Otherwise the nodes of each level are listed,
         which `from_spec` reads, too.
         """
-        if self.size > MOST_LISTED:
+        spec: dict[str, Any] = {"levels": list(self.levels)}
+        if self.value_count > MOST_LISTED:
             nodes = [self._find_nodes(level) for level in self.levels]
-            return {"levels": list(self.levels), "nodes": pack_tree(nodes, self.size)}
-        columns = [self._spread(level).tolist() for level in self.levels]
-        return {"levels": list(self.levels), "leaves": list(map(list, zip(*columns, strict=True)))}
+            spec["nodes"] = pack_tree(nodes, self.value_count)
+        else:
+            columns = [self._spread(level).tolist() for level in self.levels]
+            spec["leaves"] = list(map(list, zip(*columns, strict=True)))
+        return spec | self._spec_of_other()
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Hierarchy:
@@ -323,14 +340,14 @@ class Hierarchy(Categories):
         if "nodes" not in spec:
             if "leaves" not in spec:
                 raise DomainError(f"'leaves' is missing. Write {cls._spec_form.example}")
-            return cls(spec["levels"], spec["leaves"])
+            return cls(spec["levels"], spec["leaves"], spec.get("other"))
         if "leaves" in spec:
             raise DomainError("a hierarchy takes leaves or nodes, not both")
         names = read_level_names(spec["levels"])
         made = cls.__new__(cls)
         runs = unpack_tree(spec["nodes"], len(names))
         _check_codes(runs[-1].labels)
-        made._build(names, runs)
+        made._build(names, runs, spec.get("other"))
         return made
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -25,13 +25,12 @@ from fitplug.domain.attribute import (
     OUTSIDE,
     Attribute,
     Codes,
-    SpecForm,
     describe_wrong_type,
-    read_ends,
     to_float,
     widen_to_int64,
 )
 from fitplug.domain.dates import Dates
+from fitplug.domain.spec_form import SpecForm, read_ends
 from fitplug.errors import DataError, DomainError
 from fitplug.numeric import AnyArray, FloatArray, IntArray
 
@@ -70,13 +69,13 @@ class Measure(Attribute):
             dates, or are not a multiple of the unit apart, of at most 2**25 units.
     """
 
-    offered: ClassVar[tuple[str, ...]] = (*Attribute.offered, "low", "high", "unit", "other")
+    offered: ClassVar[tuple[str, ...]] = (*Attribute.offered, "low", "high", "unit")
     low: Bound
     high: Bound
     unit: int | float
     other: str | None
     _spec_form: ClassVar[SpecForm] = SpecForm(
-        "{ measure = [low, high], unit = 1 }", names=("measure",), optional=("unit", "other")
+        "{ measure = [low, high], unit = 1 }", names=("measure",), optional=("unit",)
     )
 
     def __init__(
@@ -85,12 +84,11 @@ class Measure(Attribute):
         ends = _read_bounds(low, high)
         if type(unit) not in (int, float) or not 0 < unit < MOST_NUMBER:
             raise DomainError(f"unit = {unit!r} must be a positive number below 2**53")
-        if other is not None and (not isinstance(other, str) or other in map(str, ends)):
-            raise DomainError(f"other = {other!r} must be a string that is not one of the bounds")
         object.__setattr__(self, "low", ends[0])
         object.__setattr__(self, "high", ends[1])
         object.__setattr__(self, "unit", unit)
         object.__setattr__(self, "other", other)
+        self._check_other()
         first, last = self._ends
         if last <= first:
             raise DomainError(
@@ -124,15 +122,9 @@ class Measure(Attribute):
         return datetime.date if isinstance(self.low, datetime.date) else float
 
     @property
-    def size(self) -> int:
-        """Number of cells."""
-        return len(self.labels)
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """Both bounds, and the label of records without a value if they have a cell."""
-        bounds = str(self.low), str(self.high)
-        return bounds if self.other is None else (*bounds, self.other)
+    def values(self) -> Sequence[str]:
+        """Both bounds as text."""
+        return str(self.low), str(self.high)
 
     @cached_property
     def shares(self) -> int:
@@ -261,9 +253,9 @@ class Measure(Attribute):
         """Return None: no range or comparison of a measure is a query."""
         return None
 
-    def _find_cell(self, value: Any) -> int | None:
-        """Find the cell with a label; see `labels`."""
-        return self.labels.index(value) if value in self.labels else None
+    def _find_value(self, value: Any) -> int | None:
+        """Find the cell of a bound by its text."""
+        return self.values.index(value) if value in self.values else None
 
     def _suggest(self, value: Any, *, end: bool = False) -> str:
         """Say what queries may ask of a measure."""
@@ -276,8 +268,7 @@ class Measure(Attribute):
     def spec(self) -> Any:
         """Describe the attribute as a spec file writes it."""
         ends = [e.isoformat() if isinstance(e, datetime.date) else e for e in (self.low, self.high)]
-        rest = {} if self.other is None else {"other": self.other}
-        return {"measure": ends, "unit": self.unit, **rest}
+        return {"measure": ends, "unit": self.unit, **self._spec_of_other()}
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Measure:

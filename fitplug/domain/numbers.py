@@ -14,18 +14,15 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug.domain.attribute import (
-    OUTSIDE,
     Attribute,
     Codes,
-    SpecForm,
     describe_wrong_type,
-    read_ends,
     suggest_name,
     to_float,
     widen_to_int64,
 )
+from fitplug.domain.spec_form import SpecForm, read_ends
 from fitplug.errors import DataError, DomainError
-from fitplug.numeric import IntArray
 
 
 @dataclass(frozen=True)
@@ -33,18 +30,23 @@ class Integers(Attribute):
     """The integers low..high, with a cell for each of them. Other integers are outside.
 
         fp.Integers(0, 115)
+        fp.Integers(0, 115, other="missing")
 
     Args:
         low: The smallest integer of the domain.
         high: The largest integer of the domain; it is included.
+        other: Label of one more cell, the last, which takes null and all other values. Without it,
+            these are outside. Prefixes and ranges leave this cell out, unless a range names it.
 
     Raises:
-        DomainError: If the range is empty, or an end is not an integer below 2**62 in size.
+        DomainError: If the range is empty, an end is not an integer below 2**62 in size, or `other`
+            names a value.
     """
 
     offered: ClassVar[tuple[str, ...]] = (*Attribute.offered, "low", "high")
     low: int
     high: int
+    other: str | None = None
     _spec_form: ClassVar[SpecForm] = SpecForm("{ integers = [low, high] }", names=("integers",))
     value_type: ClassVar[type] = int
     is_ordered: ClassVar[bool] = True
@@ -60,16 +62,17 @@ class Integers(Attribute):
             raise DomainError(
                 f"the integer range {self.low}..{self.high} is empty. Give the lower end first."
             )
+        self._check_other()
 
     @property
-    def size(self) -> int:
-        """Number of cells."""
+    def value_count(self) -> int:
+        """Number of integers."""
         return self.high - self.low + 1
 
     @property
-    def labels(self) -> tuple[str, ...]:
-        """The integers as text, in increasing order."""
-        return tuple(str(v) for v in range(self.low, self.high + 1))
+    def values(self) -> Sequence[int]:
+        """The integers, in increasing order."""
+        return range(self.low, self.high + 1)
 
     @property
     def integer_span(self) -> tuple[int, int] | None:
@@ -84,7 +87,7 @@ class Integers(Attribute):
                 become a cell silently.
 
         Returns:
-            The cells (n,), -1 for integers outside the range and for null.
+            The cells (n,), `null_code` for integers outside the range and for null.
 
         Raises:
             DataError: If a value is neither an integer nor null.
@@ -96,9 +99,10 @@ class Integers(Attribute):
             for value in present:
                 if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
                     raise DataError(describe_wrong_type(int, type(value).__name__))
-            codes = np.full(array.shape, OUTSIDE, dtype=np.int64)
+            outside = self.null_code
+            codes = np.full(array.shape, outside, dtype=np.int64)
             codes[~null] = [
-                v - self.low if self.low <= v <= self.high else OUTSIDE for v in map(int, present)
+                v - self.low if self.low <= v <= self.high else outside for v in map(int, present)
             ]
             return codes
         if array.dtype.kind not in "iu":
@@ -107,7 +111,7 @@ class Integers(Attribute):
             raise DataError(describe_wrong_type(int, str(array.dtype)))
         wide = widen_to_int64(array)
         inside = (wide >= self.low) & (wide <= self.high)
-        return np.where(inside, np.where(inside, wide, self.low) - self.low, OUTSIDE)
+        return np.where(inside, np.where(inside, wide, self.low) - self.low, self.null_code)
 
     def find_end(self, value: Any) -> int | None:
         """Find the cell of an integer; None for anything else, and for integers outside."""
@@ -128,22 +132,18 @@ class Integers(Attribute):
         """The smallest and the largest integer."""
         return self.low, self.high
 
-    def column_values(self) -> Sequence[int]:
-        """List the integers of all cells, in increasing order."""
-        return range(self.low, self.high + 1)
-
     def remedy(self, names: str) -> str:
         """Say that bins instead of integers have fewer cells."""
         return f"coarser bins of {names}"
 
     def spec(self) -> Any:
         """Describe the attribute as a spec file writes it."""
-        return {"integers": [self.low, self.high]}
+        return {"integers": [self.low, self.high], **self._spec_of_other()}
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Integers:
         """Make the attribute of a table such as `{ integers = [0, 115] }`."""
-        return cls(*read_ends(spec, "integers", "numbers, [low, high]"))
+        return cls(*read_ends(spec, "integers", "numbers, [low, high]"), other=spec.get("other"))
 
 
 @dataclass(frozen=True, init=False)
@@ -157,19 +157,23 @@ class Bins(Attribute):
 
     Args:
         edges: At least two finite numbers below 2**53 in size, in increasing order.
+        other: Label of one more cell, the last, which takes null, NaN and all other numbers. It is
+            in no range, unless the range names it.
 
     Raises:
-        DomainError: If the edges do not increase, or are not such numbers.
+        DomainError: If the edges do not increase, or are not such numbers; or `other` names an
+            edge or a cell.
     """
 
     offered: ClassVar[tuple[str, ...]] = (*Attribute.offered, "edges")
     edges: tuple[float, ...]
+    other: str | None
     _spec_form: ClassVar[SpecForm] = SpecForm("{ bins = [...] }", names=("bins",))
     value_type: ClassVar[type] = float
     is_ordered: ClassVar[bool] = True
     is_half_open: ClassVar[bool] = True
 
-    def __init__(self, edges: Sequence[float]) -> None:
+    def __init__(self, edges: Sequence[float], other: str | None = None) -> None:
         if isinstance(edges, str) or not isinstance(edges, Sequence):
             raise DomainError(f"bins must be a list of edges, not {edges!r}")
         for edge in edges:
@@ -181,20 +185,22 @@ class Bins(Attribute):
             if high <= low:
                 raise DomainError(f"bin edges must increase, but {high!r} follows {low!r}")
         object.__setattr__(self, "edges", tuple(edges))
+        object.__setattr__(self, "other", other)
+        self._check_other()
 
     @property
-    def size(self) -> int:
-        """Number of cells."""
+    def value_count(self) -> int:
+        """Number of intervals."""
         return len(self.edges) - 1
 
     @property
-    def labels(self) -> tuple[str, ...]:
+    def values(self) -> Sequence[str]:
         """The intervals as text, such as "[0, 10000)", in increasing order."""
         return tuple(f"[{a}, {b})" for a, b in itertools.pairwise(self.edges))
 
     @cached_property
     def _cell_of_label(self) -> dict[str, int]:
-        return {label: cell for cell, label in enumerate(self.labels)}
+        return {label: cell for cell, label in enumerate(self.values)}
 
     def codes(self, values: npt.ArrayLike) -> Codes:
         """Compute the codes of numbers.
@@ -203,7 +209,7 @@ class Bins(Attribute):
             values: Integers or floats, and nulls, shape (n,).
 
         Returns:
-            The cells (n,), -1 for numbers in no interval and for null.
+            The cells (n,), `null_code` for numbers in no interval and for null.
 
         Raises:
             DataError: If a value is neither a number nor null.
@@ -223,13 +229,14 @@ class Bins(Attribute):
             numbers = array.astype(np.float64)
         cell = np.searchsorted(np.asarray(self.edges, dtype=np.float64), numbers, side="right") - 1
         # NaN sorts last, so it falls into the same "beyond the last edge" as large values.
-        return np.where((cell >= 0) & (cell < self.size), cell, OUTSIDE).astype(np.int64)
+        inside = (cell >= 0) & (cell < self.value_count)
+        return np.where(inside, cell, self.null_code).astype(np.int64)
 
     def find_end(self, value: Any) -> int | None:
-        """Find the cell that starts at an edge; `size` for the last edge, None for no edge."""
+        """Find the cell that starts at an edge; `value_count` for the last edge, or None."""
         return self.edges.index(value) if value in self.edges else None
 
-    def _find_cell(self, value: Any) -> int | None:
+    def _find_value(self, value: Any) -> int | None:
         """Find the cell with a label such as "[0, 10000)"; numbers name edges and no cell."""
         return self._cell_of_label.get(value) if isinstance(value, str) else None
 
@@ -249,9 +256,9 @@ class Bins(Attribute):
         """The first and the last edge."""
         return self.edges[0], self.edges[-1]
 
-    def label_runs(self, intervals: IntArray) -> list[str]:
-        """Name runs of neighbouring cells by their outer edges, as one interval."""
-        return [f"[{self.edges[a]}, {self.edges[b + 1]})" for a, b in intervals]
+    def _label_run(self, first: int, last: int) -> str:
+        """Name a run of neighbouring cells by its outer edges, as one interval."""
+        return f"[{self.edges[first]}, {self.edges[last + 1]})"
 
     def remedy(self, names: str) -> str:
         """Say that coarser bins have fewer cells."""
@@ -259,9 +266,9 @@ class Bins(Attribute):
 
     def spec(self) -> Any:
         """Describe the attribute as a spec file writes it."""
-        return {"bins": list(self.edges)}
+        return {"bins": list(self.edges), **self._spec_of_other()}
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Bins:
         """Make the attribute of a table such as `{ bins = [0, 10000, 50000] }`."""
-        return cls(spec["bins"])
+        return cls(spec["bins"], other=spec.get("other"))

@@ -158,11 +158,13 @@ def _count_runs(lookup: _RowLookup, runs: Runs) -> SparseCoefficients | None:
     rows: list[int] = []
     signs: list[int] = []
     for first, end in runs:
+        if end > factor.ordered and factor.kind in ("prefix", "all_ranges"):
+            return None
         if factor.kind == "prefix":
             rows += [end - 1] if not first else [end - 1, first - 1]
             signs += [1] if not first else [1, -1]
         elif factor.kind == "all_ranges":
-            rows.append(first * factor.size - first * (first - 1) // 2 + end - 1 - first)
+            rows.append(first * factor.ordered - first * (first - 1) // 2 + end - 1 - first)
             signs.append(1)
         else:
             path = _find_path(lookup.edges, first, end)
@@ -317,8 +319,8 @@ class _RowLookup:
                 f"{condition}: bins are half open, [from, to). Use {write_value(name)} {use} "
                 f"{write_value(value)}."
             )
-        size = self.factor.size
-        holds = {"<": (0, at), "<=": (0, at + 1), ">": (at + 1, size), ">=": (at, size)}
+        stop = attribute.value_count  # the cell of all other values is neither above nor below
+        holds = {"<": (0, at), "<=": (0, at + 1), ">": (at + 1, stop), ">=": (at, stop)}
         return union([holds[comparison]])
 
     def _find_interval(self, value: str) -> tuple[int, int]:

@@ -18,8 +18,7 @@ from fitplug.families.blocks.shape.pairs import PairStructure
 from fitplug.families.chain.design.optimum import design_chain
 from fitplug.families.chain.shape import ChainStructure
 from fitplug.families.product.design.products import design_products
-from fitplug.families.product.shape.pairs import ProductPairStructure
-from fitplug.families.product.shape.products import ProductStructure
+from fitplug.families.product.shape.products import ProductPairStructure, ProductStructure
 from fitplug.families.tree.design.designs import (
     design_person_trees,
     design_tree_pairs,

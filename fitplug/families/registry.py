@@ -29,10 +29,8 @@ from fitplug.families.blocks.strategy.matrices import MatrixStrategy
 from fitplug.families.chain.certificate import ChainCertifier
 from fitplug.families.chain.shape import ChainStructure
 from fitplug.families.chain.strategy.chains import ChainStrategy
-from fitplug.families.product.certificate.pairs import ProductPairCertifier
-from fitplug.families.product.certificate.products import ProductCertifier
-from fitplug.families.product.shape.pairs import ProductPairStructure
-from fitplug.families.product.shape.products import ProductStructure
+from fitplug.families.product.certificate.products import ProductCertifier, ProductPairCertifier
+from fitplug.families.product.shape.products import ProductPairStructure, ProductStructure
 from fitplug.families.product.strategy.pairs import ProductPairStrategy
 from fitplug.families.product.strategy.products import ProductStrategy
 from fitplug.families.tree.certificate.pairs import TreePairCertifier

@@ -57,6 +57,10 @@ class CellCosts:
         Where the unit keeps a person's records apart, the costs are those of the person already,
         and `records` is 1.
         """
+        if plan.has_coverage:
+            # A record in no table costs as much as any, and may lie in a cell of another release.
+            largest = ceil_float(2 * plan.rho_exact / plan.structure.changes**2)
+            return cls(digest_domain(plan.domain), (), plan.structure.changes, np.array(largest))
         names = plan.structure.profile_attributes
         costs = plan.profile().reshape(plan.domain.shape_of(names))
         if (changes := plan.structure.changes) > 1:

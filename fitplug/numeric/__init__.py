@@ -8,11 +8,11 @@ from fitplug.numeric.arrays import (
     IntArray,
     freeze,
     frozen_property,
+    guard_linear_algebra,
     is_positive_integer,
     read_array,
     to_positions,
 )
-from fitplug.numeric.blas import guard_linear_algebra
 from fitplug.numeric.convolution import (
     convolve,
     convolve_exactly,
@@ -20,26 +20,24 @@ from fitplug.numeric.convolution import (
     correlate,
     upper_convolution_error,
 )
-from fitplug.numeric.exact import (
-    ExactNumber,
-    ceil_written,
-    find_largest_entry,
-    floor_written,
-    make_room,
-    multiply_exactly,
-    multiply_numbers,
-    read_exact_number,
-    read_python_number,
-)
 from fitplug.numeric.rounding import (
     UNIT_ROUNDOFF,
+    ExactNumber,
     ceil_float,
     ceil_sqrt,
+    ceil_written,
+    find_largest_entry,
     floor_float,
+    floor_written,
     gamma,
     invert_each_with_residual,
     invert_with_residual,
+    make_room,
+    multiply_exactly,
+    multiply_numbers,
     multiply_with_bound,
+    read_exact_number,
+    read_python_number,
     upper_inverse_norm,
     upper_norm,
     upper_solution_norms,

@@ -1,4 +1,4 @@
-"""Arrays: their types in annotations, frozen arrays, and positions that index arrays.
+"""Arrays: their types, frozen arrays, positions that index arrays, and linear algebra.
 
 The arrays of a plan cannot be changed in place. A plan's cost and variances are computed from its
 arrays once. If an array were changed after that, the release would have other noise than the
@@ -7,18 +7,24 @@ reported rho says.
 NumPy takes positions, numbers of repetitions and bins as integers of the size of a memory address.
 These have 64 bits on most machines, and 32 bits in a browser, where NumPy refuses integers of 64
 bits in their place. Numbers that are stored, multiplied or added up have 64 bits everywhere.
+
+BLAS runs on one thread, and its errors say what the user can change.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property, wraps
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import issparse
+from threadpoolctl import threadpool_limits
+
+from fitplug.errors import DesignError
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 """Floating-point numbers of 64 bits."""
@@ -123,3 +129,55 @@ def to_positions(numbers: IntArray | IndexArray) -> IndexArray:
                 f"{limits.bits} bits. Use a 64-bit machine."
             )
     return np.asarray(numbers, dtype=np.intp)
+
+
+_NOT_FINITE = ("infs or NaNs", "illegal value", "inf, nan")
+"""Texts in the ValueError of SciPy and LAPACK for numbers that overflowed. A ValueError without
+one of them is a fault of the code and is not translated.
+"""
+
+
+@contextmanager
+def guard_linear_algebra(passing: Sequence[BaseException] = ()) -> Iterator[None]:
+    """Run a block with BLAS on one thread, and translate its numerical errors.
+
+    On a busy machine the threads of BLAS wait for each other for a long time: on two cores shared
+    with other work a design of rank 2048 took 179 s with two threads and 47 s with one; on two
+    idle cores it took 31 s and 42 s.
+
+    Args:
+        passing: Errors that leave the block as they are.
+
+    Raises:
+        DesignError: The block needs more memory than there is, or numbers overflow.
+    """
+    # An underflow is not an error, whatever the calling program has set in NumPy.
+    quiet = np.errstate(divide="warn", over="warn", invalid="warn", under="ignore")
+    with threadpool_limits(1, user_api="blas"), quiet:
+        try:
+            yield
+        except (MemoryError, ArithmeticError, ValueError) as error:
+            if error in passing or not _is_numeric(error):
+                raise
+            raise DesignError(_describe_remedy(error)) from error
+
+
+def _describe_remedy(error: Exception) -> str:
+    """Say what went wrong and what the user can change."""
+    if isinstance(error, MemoryError):
+        return (
+            "there is not enough memory. Use fewer queries, fewer attributes per table or coarser "
+            "bins."
+        )
+    return (
+        "floating-point numbers are not precise enough for this workload "
+        f"({type(error).__name__}). Use targets and coefficients of more similar size, drop "
+        "queries that nearly repeat others, or split the workload into several designs."
+    )
+
+
+def _is_numeric(error: Exception) -> bool:
+    """Return whether an error says that memory or floating point was not enough."""
+    if isinstance(error, (MemoryError, ArithmeticError, np.linalg.LinAlgError)):
+        return True
+    return type(error) is ValueError and any(text in str(error) for text in _NOT_FINITE)

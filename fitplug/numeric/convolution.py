@@ -25,8 +25,7 @@ import numpy.typing as npt
 from scipy import fft
 
 from fitplug.numeric.arrays import AnyArray, FloatArray, IntArray
-from fitplug.numeric.exact import find_largest_entry
-from fitplug.numeric.rounding import UNIT_ROUNDOFF, upper_norm
+from fitplug.numeric.rounding import UNIT_ROUNDOFF, find_largest_entry, upper_norm
 
 _FACTOR = 64
 """A convolution by transforms of 2^k numbers has an error of at most _FACTOR k u |a| |b|."""

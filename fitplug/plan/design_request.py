@@ -14,6 +14,8 @@ Most arguments are independent of each other. These are not:
    arguments of rule 2.
 5. `refine` has no effect with `solver="sm2"`, with a weight on the total error, in the product
    family, in the family of trees, with a unit of rule 4, or over more than 4,096 cells.
+6. `periods` needs the optimum of rule 2, and goes neither with `ReplaceOne` nor with `coverage`,
+   which needs the unit `AddRemove(records=k)`.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ from fitplug.families import (
     read_cell_budgets,
 )
 from fitplug.numeric import UNIT_ROUNDOFF, ExactNumber, FloatArray, floor_float
+from fitplug.plan.coverage import Coverage, check_coverage
 from fitplug.plan.plan_record import LEAST_TOLERANCE
 from fitplug.privacy import DiscreteNoise, check_budget, read_rho, rho_of_budget
 from fitplug.solve import SOLVERS, GapProgress, Options, Solver
@@ -58,6 +61,7 @@ class DesignRequest:
         cell_budgets: The largest privacy cost squared of each cell, or None.
         total_error_weight: The weight lambda of the total squared error.
         tolerance: The gap of rho that is wanted, rounding to integers included.
+        coverage: Whether records in no table are counted.
         options: What the solver is told.
     """
 
@@ -68,6 +72,7 @@ class DesignRequest:
     cell_budgets: CellBudgets | None
     total_error_weight: float
     tolerance: float
+    coverage: bool
     options: Options
 
     @property
@@ -116,7 +121,8 @@ class DesignRequest:
         if self.rho is None or self.epsilon_delta is None:
             return self.rho
         noise_std = strategy.sensitivity / math.sqrt(2 * self.rho) * (1 - 2 * UNIT_ROUNDOFF)
-        noise = DiscreteNoise(noise_std, strategy.size)
+        of_coverage = Coverage.from_strategy(strategy).size if self.coverage else 0
+        noise = DiscreteNoise(noise_std, strategy.size + of_coverage)
         return min(self.rho, rho_of_budget(*self.epsilon_delta, noise.loss))
 
     def build_objective(self, structure: Structure) -> Objective:
@@ -164,13 +170,14 @@ def check_request(
     solver: Solver,
     refine: bool,
     max_iterations: int,
+    coverage: bool,
     progress: GapProgress | None,
 ) -> DesignRequest:
     """Check the arguments of `fitplug.design`, whose docstring describes them.
 
     Raises:
         BudgetError: A number is out of range, or rule 1 of this module is broken.
-        InputError: `refine`, `progress` or `solver` is of the wrong kind.
+        InputError: `refine`, `coverage`, `progress` or `solver` is of the wrong kind.
     """
     budget = _read_budget(rho, epsilon, delta)
     if not isinstance(tolerance, Real) or not LEAST_TOLERANCE <= tolerance < 1:
@@ -180,6 +187,8 @@ def check_request(
         raise BudgetError(f"max_iterations = {max_iterations!r} must be an integer of at least 1")
     if not isinstance(refine, (bool, np.bool_)):
         raise InputError(f"refine = {refine!r} must be True or False")
+    if not isinstance(coverage, (bool, np.bool_)):
+        raise InputError(f"coverage = {coverage!r} must be True or False")
     if progress is not None and not callable(progress):
         raise InputError(
             f"progress = {progress!r} must be a function of the iterations and the gap"
@@ -206,6 +215,7 @@ def check_request(
             None if cell_budgets is None else read_cell_budgets(workload.domain, cell_budgets)
         ),
         tolerance=tolerance,
+        coverage=bool(coverage),
         options=options,
     )
     if request.unit_shapes_structure and (needing := request.list_arguments_for_optimum()):
@@ -215,6 +225,13 @@ def check_request(
         )
     if periods is not None:
         _check_periods(periods, workload, unit)
+    if coverage:
+        check_coverage(workload, unit)
+        if periods is not None:
+            raise BudgetError(
+                "coverage cannot be combined with periods: a row outside the domain may be in no "
+                "period. Leave one of them out."
+            )
     return request
 
 

@@ -47,6 +47,7 @@ def design(
     solver: Solver = "dual",
     refine: bool = True,
     max_iterations: int = 2000,
+    coverage: bool = False,
     progress: GapProgress | None = None,
 ) -> Plan:
     """Find the mechanism of least privacy cost that meets every target (the paper's Problem 1).
@@ -90,6 +91,10 @@ def design(
             the total error, in the product family, for trees, or over more than 4,096 cells.
         max_iterations: The most iterations of each solve. Queries that share no cells are solved
             separately.
+        coverage: Whether releases also have noisy numbers of the records that are in no table, by
+            the attribute whose value is outside the domain; see `fitplug.Release.coverage`. They
+            cost nothing more, because no record is both in the tables and in none. It needs
+            `fp.AddRemove(records=k)` and cannot be combined with `periods`.
         progress: A function that is called with the number of iterations and the gap of rho so
             far. If it returns True, the best plan so far is returned. What it raises passes
             through.
@@ -121,6 +126,7 @@ def design(
         solver=solver,
         refine=refine,
         max_iterations=max_iterations,
+        coverage=coverage,
         progress=progress,
     )
     raised: list[BaseException] = []
@@ -194,6 +200,7 @@ def _design_structure(request: DesignRequest, structure: Structure) -> Plan:
         tolerance=request.tolerance,
         iterations=designed.iterations,
         ended=designed.ended,
+        has_coverage=request.coverage,
     )
 
 

@@ -86,6 +86,8 @@ def describe_plan(plan: PlanRecord) -> tuple[Header, Arrays]:
         "tiers.p": plan.weights.p,
         "tiers.q": plan.weights.q,
     }
+    if plan.has_coverage:
+        header["coverage"] = True
     if plan.objective.budgets is not None:
         arrays["budgets"] = plan.objective.budgets
     return header, arrays
@@ -131,6 +133,7 @@ def read_plan(path: str | PathLike[str], kind: type[AnyPlan]) -> tuple[AnyPlan, 
             tolerance=float(header["tolerance"]),
             iterations=int(header["iterations"]),
             ended=header["ended"],
+            has_coverage=header.get("coverage", False),
         )
         with guard_linear_algebra():
             verify_on_reading(plan)

@@ -38,6 +38,7 @@ from fitplug.numeric import (
     guard_linear_algebra,
     read_exact_number,
 )
+from fitplug.plan.coverage import Coverage
 from fitplug.privacy import DiscreteNoise, delta_at, epsilon_at
 from fitplug.workload import (
     ArraysByGroup,
@@ -73,6 +74,7 @@ class PlanRecord:
         `NO_FRAME` for other structures. weights: The dual weights of the further tiers; see
         `tiers`. tolerance: The gap of rho that was asked for. iterations: The
         iterations that it made. ended: Why it ended.
+        has_coverage: Whether releases have noisy numbers of the records in no table.
     """
 
     workload: Workload
@@ -88,6 +90,7 @@ class PlanRecord:
     tolerance: float
     iterations: int
     ended: Ended
+    has_coverage: bool = False
 
     def __post_init__(self) -> None:
         freeze(self)
@@ -200,7 +203,17 @@ class PlanRecord:
     @cached_property
     def noise(self) -> DiscreteNoise:
         """The noise of a release: that on each of its integer answers."""
-        return DiscreteNoise(self.noise_std, self.strategy.size)
+        return DiscreteNoise(self.noise_std, self.answer_count)
+
+    @cached_property
+    def coverage(self) -> Coverage | None:
+        """The answers about records in no table; None if the plan has none."""
+        return Coverage.from_strategy(self.strategy) if self.has_coverage else None
+
+    @property
+    def answer_count(self) -> int:
+        """The number of integer answers that get noise, of coverage too."""
+        return self.strategy.size + (0 if self.coverage is None else self.coverage.size)
 
     def epsilon(self, delta: float) -> float:
         """Compute epsilon at delta for one person in the unit of privacy.
@@ -295,8 +308,14 @@ class PlanRecord:
 
         Raises:
             BudgetError: The unit is not one of records added or removed, anywhere. A difference
-                then has several cells, and what each of them has left says nothing of it.
+                then has several cells, and what each of them has left says nothing of it. Or the
+                plan has coverage, and nothing is left for records in no table.
         """
+        if self.has_coverage:
+            raise BudgetError(
+                "plans with coverage have no unused budget: a row in no table costs all of it, and "
+                "another release may count it. Design without coverage."
+            )
         if not self.unit.is_of_records:
             raise BudgetError(
                 f"plans for this unit of privacy ({self.unit}) have no unused budget per cell. "

@@ -15,7 +15,7 @@ from typing import get_args
 import numpy as np
 
 from fitplug.certify import Ended, Tiers
-from fitplug.errors import DesignError, PlanError
+from fitplug.errors import BudgetError, DesignError, PlanError
 from fitplug.families import (
     FEWEST_RECORDS,
     LARGEST_NOISE,
@@ -61,6 +61,8 @@ def check_form(plan: PlanRecord) -> None:
         raise PlanError("the way the design ended is missing")
     if type(plan.frame) is not Frame:
         raise PlanError("the frame of the dual weights does not belong to the structure")
+    if type(plan.has_coverage) is not bool:
+        raise PlanError("coverage is neither there nor left out")
     certifier = find_family(structure).certifier
     certifier.check_form(structure, plan.objective, plan.frame)
     _check_objective(plan.objective, d)
@@ -87,6 +89,13 @@ def check_privacy(plan: PlanRecord) -> None:
         raise PlanError("the privacy profile differs from the plan's claim")
     if not np.array_equal(plan.weights.of_cell < 0, above == 0):
         raise PlanError("the tiers leave out cells that have a cost")
+    try:
+        coverage = plan.coverage
+    except BudgetError as error:
+        raise PlanError(str(error)) from None
+    # k records in no table, or some there and some in the tables, cost no more than k in the tables
+    if coverage and coverage.sensitivity_squared * plan.structure.changes**2 > exact:
+        raise PlanError("rows in no table cost more than the plan claims")
     budgets = plan.objective.budgets
     if budgets is not None and not (strategy.upper_profile(plan.noise_std) <= budgets).all():
         raise PlanError("the privacy profile exceeds the cell budgets")

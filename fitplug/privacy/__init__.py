@@ -5,14 +5,17 @@ margins for rounding are in docs/theory/privacy.md; equations (Z1), (Z2), ... ar
 page.
 """
 
-from fitplug.privacy.budgets import (
+from fitplug.privacy.conversions import (
     check_budget,
     check_delta,
     check_epsilon,
+    delta_at,
+    epsilon_at,
     read_rho,
+    rho_at,
+    rho_of_budget,
 )
-from fitplug.privacy.conversions import delta_at, epsilon_at, rho_at, rho_of_budget
-from fitplug.privacy.discrete_noise import CONTINUOUS, USUAL, CurveLoss, DiscreteNoise
+from fitplug.privacy.curves import CONTINUOUS, USUAL, CurveLoss, DiscreteNoise
 
 __all__ = [
     "CONTINUOUS",

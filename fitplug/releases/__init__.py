@@ -5,13 +5,16 @@ from fitplug.releases.answer_parts import (
     ANSWER_PARTS,
     AnswersPart,
     PartedAnswers,
+    Stride,
     WrittenPart,
+    describe_place,
     find_answers_part,
     name_part,
     write_answers_part,
 )
 from fitplug.releases.combination import estimate_read
 from fitplug.releases.combined_numbers import Approximation, Estimate, Estimates, Ratio
+from fitplug.releases.coverage import CoverageRow
 from fitplug.releases.folder import (
     MoreFiles,
     complete_folder,
@@ -57,7 +60,6 @@ from fitplug.releases.quantiles import (
 from fitplug.releases.release import Release
 from fitplug.releases.review_texts import About, format_markdown
 from fitplug.releases.reviews import review
-from fitplug.releases.strides import Stride, describe_place
 from fitplug.releases.table_parts import TablePart, write_table_part
 from fitplug.releases.tables import (
     MEASURES,
@@ -81,6 +83,7 @@ __all__ = [
     "About",
     "AnswersPart",
     "Approximation",
+    "CoverageRow",
     "DisplayTables",
     "Estimate",
     "Estimates",

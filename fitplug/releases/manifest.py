@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import operator
 import platform
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,11 +30,12 @@ from fitplug.releases.answer_parts import (
     ANSWER_PARTS,
     AnswersPart,
     PartedAnswers,
+    Stride,
+    describe_place,
     encode_part,
     write_answers_part,
 )
 from fitplug.releases.noisy_answers import LIMITS, NoisyAnswers
-from fitplug.releases.strides import Stride, describe_place
 from fitplug.workload import Workload, read_bound_unit
 
 PLAN, MANIFEST = "plan.npz", "manifest.json"
@@ -319,6 +321,7 @@ def _describe_fields(release: NoisyAnswers) -> Header:
         "rows": release.rows,
         "counts": release.seal,
         "outside": list(release.outside) or None,
+        "coverage": None if (noisy := release.coverage_answers) is None else noisy.tolist(),
     }
     return header | {key: value for key, value in optional.items() if value is not None}
 
@@ -362,6 +365,11 @@ def _parse_fields(plan: Plan, header: Header) -> dict[str, Any]:
     entry = _read_entry(header["entry"])
     if entry is not None and entry.plan_digest != plan.digest:
         raise PlanError("a charge for another plan")
+    coverage = header.get("coverage")
+    if coverage is not None:
+        coverage = np.array([operator.index(answer) for answer in coverage], dtype=np.int64)
+    if (0 if coverage is None else coverage.size) != plan.answer_count - plan.strategy.size:
+        raise PlanError("coverage of another plan")
     return {
         "plan": plan,
         "rho": rho,
@@ -371,4 +379,5 @@ def _parse_fields(plan: Plan, header: Header) -> dict[str, Any]:
         "rows": header.get("rows"),
         "seal": header.get("counts"),
         "outside": tuple(map(str, header.get("outside", ()))),
+        "coverage_answers": coverage,
     }

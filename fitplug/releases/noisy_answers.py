@@ -232,6 +232,8 @@ class NoisyAnswers:
             `Tables.seal`.
         outside: The attributes that the plan does not use and by whose values the counts left
             records out, because they were made for other queries too.
+        coverage_answers: The noisy answers about records in no table, of the shape that
+            `plan.coverage` says; None if the plan has no coverage.
         tables: The tables of a folder in parts, from which estimates are read; None for a release
             whose estimates are computed from its answers.
     """
@@ -245,11 +247,14 @@ class NoisyAnswers:
     rows: str | None = None
     seal: str | None = None
     outside: tuple[str, ...] = ()
+    coverage_answers: IntArray | None = None
     tables: TablesInParts | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.answers, np.ndarray):
             freeze(self.answers)
+        if self.coverage_answers is not None:
+            freeze(self.coverage_answers)
 
     @property
     def public_totals(self) -> IntArray | None:
@@ -283,7 +288,7 @@ class NoisyAnswers:
         Raises:
             BudgetError: delta is out of range.
         """
-        noise = DiscreteNoise(self.noise_std, self.plan.strategy.size)
+        noise = DiscreteNoise(self.noise_std, self.plan.answer_count)
         return epsilon_at(self.privacy_cost, delta, noise.loss)
 
     @property

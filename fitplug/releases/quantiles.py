@@ -1,7 +1,7 @@
 """Quantiles of ordered attributes from released counts, with intervals that cover.
 
-With F_j the number of rows up to cell j, N the number of all rows and T_j = F_j - q N, the
-q-quantile is the first cell j whose T_j is at least zero. Each T_j is a linear combination of
+With F_j the number of rows up to cell j, N the number of all rows with a value and T_j = F_j - q N,
+the q-quantile is the first cell j whose T_j is at least zero. Each T_j is a linear combination of
 released answers, so the estimate has an exact standard deviation s_j. The interval begins at the
 first cell with T_j >= -z s_j, and ends after the last one with T_j <= z s_j. It fails at its lower
 end only if T_j < -z s_j at the quantile, and at its upper end only if T > z s at the cell before,
@@ -167,7 +167,7 @@ class _CumulativeCounts:
         name = _find_attribute(release, whole, of)
         self._release, self._attribute = release, release.plan.domain[name]
         ends = _list_ends(release, whole, name)
-        outer = within.get(name, [(0, self._attribute.size)])
+        outer = within.get(name, [(0, self._attribute.value_count)])
         if len(outer) > 1:
             raise WorkloadError(f"Select neighbouring values of {name!r}, whose quantiles you ask.")
         (first, stop), read = outer[0], []
@@ -292,7 +292,7 @@ def _find_attribute(release: NoisyAnswers, terms: Terms, of: str | None) -> str:
 def _list_ends(release: NoisyAnswers, terms: Terms, attribute: str) -> IntArray:
     """List the cells up to which the rows of every group may count, in order."""
     domain = release.plan.domain
-    ends = np.arange(domain[attribute].size)
+    ends = np.arange(domain[attribute].value_count)
     for name in terms:
         (factor,) = [f for f in release.plan.workload[name].factors if f.attribute == attribute]
         if factor.array is not None:

@@ -16,6 +16,7 @@ from fitplug.releases import tables
 from fitplug.releases.adjusted import DisplayTables, make_integers, make_nonnegative
 from fitplug.releases.combination import estimate, estimate_all, estimate_each
 from fitplug.releases.combined_numbers import Estimate, EstimatedNumber, Estimates
+from fitplug.releases.coverage import CoverageRow, estimate_coverage
 from fitplug.releases.folder import read_folder, write_folder
 from fitplug.releases.linear_combinations import CombinationLike
 from fitplug.releases.noisy_answers import NoisyAnswers, name_population
@@ -162,6 +163,16 @@ class Release(NoisyAnswers):
             simultaneous=simultaneous,
         )
         return found[0] if isinstance(q, (int, float)) else found
+
+    def coverage(self) -> list[CoverageRow]:
+        """Estimate how many records are in no table, because a value is outside the domain.
+
+        Returns:
+            A row for each attribute by whose values records are left out, then one for all
+            records in no table; none if the plan was designed without `coverage=True`. A record
+            with values outside several attributes is in the row of each.
+        """
+        return estimate_coverage(self)
 
     def to_arrow(
         self, name: str, *, confidence: float | None = None, simultaneous: bool | None = None

@@ -146,10 +146,10 @@ def _describe_domain(plan: Plan) -> str:
     """Describe the attributes that are counted, and what happens to other values."""
     used = plan.domain.ordered(tuple({name for names in plan.tables for name in names}))
     lines = [f"* {escape_cell(name)}: {_describe_values(plan.domain[name])}" for name in used]
-    measures = ", unless its line here states otherwise" if plan.workload.measure_rules else ""
     return (
         "Tables with any number of rows and these attributes. A row with another value, or none, "
-        f"in one of them is left out of all counts{measures}.\n\n" + "\n".join(lines)
+        "in one of them is left out of all counts, unless its line here states otherwise.\n\n"
+        + "\n".join(lines)
     )
 
 
@@ -159,7 +159,9 @@ def _describe_values(attribute: Attribute) -> str:
         return f"a measure; a value {escape_cell(attribute.rule)}"
     spec = Domain({"a": attribute}).spec()["a"]
     kind = next(iter(spec)) if isinstance(spec, Mapping) else "categories"
-    return f"{attribute.size:,} cells ({kind})"
+    other = attribute.other
+    takes = "" if other is None else f"; {escape_cell(other)} counts all other values and none"
+    return f"{attribute.size:,} cells ({kind}{takes})"
 
 
 def _describe_composition(

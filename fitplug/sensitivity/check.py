@@ -13,6 +13,8 @@ the squared distances of the answers with what the plan is charged for:
   between these are measured.
 * Of very large plans two records are measured, as each takes as long as all answers of a release.
 
+The answers of coverage are compared for records in no table, which no cell of A stands for.
+
 Persons with several records are searched record by record, from the costliest columns on, where
 they are too many. A search, and a sample, can miss a difference that costs too much. What they find
 is exact.
@@ -21,12 +23,13 @@ is exact.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
 
 from fitplug.numeric import IntArray
+from fitplug.plan import Plan
 from fitplug.sensitivity.columns import AnswerPath, choose_cells, make_plan_error, read_columns
 from fitplug.sensitivity.differences import measure_differences, sum_squares
 from fitplug.workload import ReplaceOne
@@ -78,11 +81,31 @@ def check_sensitivity(path: AnswerPath) -> SensitivityCheck:
     """
     check = _check_large(path) if path.work > _LARGE_WORK else _check_columns(path)
     most = path.plan.strategy.sensitivity_squared
+    outside_squared = _measure_coverage(path.plan)
+    check = replace(check, largest_squared=max(check.largest_squared, outside_squared))
     if check.largest_squared > most:
         times = float(Fraction(check.largest_squared, most)) if most else math.inf
         what = f"{_UNPROTECTED}: two neighbouring data sets cost {times:.6g} times the stated rho"
         raise make_plan_error(path.plan, what)
     return check
+
+
+def _measure_coverage(plan: Plan) -> int:
+    """Measure how far a person's records in no table move the answers of coverage, squared, exact.
+
+    The records have values outside one attribute, or outside the first few.
+    """
+    coverage, squares = plan.coverage, [0]
+    if coverage is None:
+        return 0
+    d, k = len(coverage.names), plan.unit.records
+    patterns = [np.arange(d) == a for a in range(d)] + [np.arange(d) <= a for a in range(d)]
+    # Other records are present: the answers must be linear.
+    before = coverage.answer_exactly([1] * d, 1)
+    for pattern in patterns:
+        after = coverage.answer_exactly((1 + k * pattern).tolist(), 1 + k)
+        squares += sum_squares((after - before)[:, None])
+    return int(max(squares))
 
 
 def _check_columns(path: AnswerPath) -> SensitivityCheck:

@@ -46,7 +46,8 @@ def ranges(bounds: Sequence[Sequence[Any]]) -> Ranges:
     Args:
         bounds: One (low, high) per range, in the attribute's own values. Both ends belong to the
             range. For Bins the two are edges, and the range is the cells between them. For
-            Categories the range goes from the first to the second in the order of the domain.
+            Categories the range goes from the first to the second in the order of the domain. The
+            cell of `other` is in a range whose high end is its label, such as (65, "missing").
 
     Raises:
         WorkloadError: `bounds` is not a list of pairs.
@@ -76,6 +77,8 @@ class Factor:
         cells: Shape (rows, 2): the first and the last cell of each row, for ranges and levels.
         array: Shape (rows, size): the matrix, for the kind "matrix" and for measures.
         names: The labels of the rows of `array`, if they have labels.
+        left_out: The number of last cells that "prefix" and "all_ranges" leave out: 1 if the last
+            cell takes null and all other values.
     """
 
     attribute: str
@@ -84,14 +87,22 @@ class Factor:
     cells: IntArray | None = None
     array: FloatArray | None = None
     names: tuple[str, ...] | None = None
+    left_out: int = 0
+
+    @property
+    def ordered(self) -> int:
+        """The number of cells that "prefix" and "all_ranges" run over."""
+        return self.size - self.left_out
 
     @property
     def rows(self) -> int:
         """The number of rows."""
-        if self.kind == "identity" or self.kind == "prefix":
+        if self.kind == "identity":
             return self.size
+        if self.kind == "prefix":
+            return self.ordered
         if self.kind == "all_ranges":
-            return self.size * (self.size + 1) // 2
+            return self.ordered * (self.ordered + 1) // 2
         if self.kind == "total":
             return 1
         stored = self.cells if self.array is None else self.array
@@ -112,13 +123,13 @@ class Factor:
         Raises:
             WorkloadError: The factor has a matrix instead.
         """
+        if self.kind == "all_ranges":
+            return np.asarray(np.stack(np.triu_indices(self.ordered), axis=1), dtype=np.int64)
         cell = np.arange(self.size, dtype=np.int64)
         if self.kind == "identity":
             return np.stack([cell, cell], axis=1)
         if self.kind == "prefix":
-            return np.stack([np.zeros_like(cell), cell], axis=1)
-        if self.kind == "all_ranges":
-            return np.asarray(np.stack(np.triu_indices(self.size), axis=1), dtype=np.int64)
+            return np.stack([np.zeros_like(cell), cell], axis=1)[: self.ordered]
         if self.kind == "total":
             return np.array([[0, self.size - 1]], dtype=np.int64)
         if self.cells is None:
@@ -187,10 +198,11 @@ class Factor:
 
     def labels_between(self, attribute: Attribute, start: int, stop: int) -> list[Any]:
         """List the labels of some rows, from `start` to before `stop`; see `labels`."""
+        level = attribute.levels[-1] if attribute.levels and self.kind == "identity" else self.kind
+        if level in attribute.levels:
+            return attribute.named_between(level, start, stop)
         if self.kind == "identity":
             return list(attribute.column_values()[start:stop])
-        if self.kind in attribute.levels:
-            return attribute.named_between(self.kind, start, stop)
         return self.labels(attribute)[start:stop]
 
 
@@ -258,7 +270,11 @@ def _build_named_factor(name: str, attribute: Attribute, kind: str) -> Factor:
         hint = suggest_nearest(kind, (*NAMED, *levels))
         raise WorkloadError(f"{name} = {kind!r} is not a kind of query. {hint}")
     # The finest level is the identity, for which the optimizer has a faster way.
-    return Factor(name, "identity" if kind in levels else kind, attribute.size)
+    kind = "identity" if kind in levels else kind
+    left_out = attribute.size - attribute.value_count
+    if kind in ("prefix", "all_ranges") and not attribute.value_count:
+        raise WorkloadError(f"{name} = {kind!r} has no rows, as {name} has no values in order.")
+    return Factor(name, kind, attribute.size, left_out=left_out)
 
 
 def build_interval_factor(name: str, attribute: Attribute, cells: Any) -> Factor:
@@ -342,8 +358,8 @@ def read_matrix(name: str, given: Any, cells: int | None = None) -> FloatArray:
 
 def _find_interval(name: str, attribute: Attribute, pair: tuple[Any, Any]) -> tuple[int, int]:
     """Find the first and last cell of a range, or raise WorkloadError."""
-    low, high = (attribute.find_end(value) for value in pair)
-    for value, cell in zip(pair, (low, high), strict=True):
+    ends = [attribute.size - 1 if attribute.is_other(v) else attribute.find_end(v) for v in pair]
+    for value, cell in zip(pair, ends, strict=True):
         if cell is None:
             first, last = attribute.ends
             what = "an edge of" if attribute.is_half_open else "in the domain of"
@@ -351,9 +367,8 @@ def _find_interval(name: str, attribute: Attribute, pair: tuple[Any, Any]) -> tu
                 f"{name}: range {list(pair)}: {value!r} is not {what} {name}. Use values from "
                 f"{first} to {last}."
             )
-    assert low is not None
-    assert high is not None
-    if attribute.is_half_open:
+    low, high = (cell for cell in ends if cell is not None)
+    if attribute.is_half_open and not attribute.is_other(pair[1]):
         high -= 1
     if low > high:
         raise WorkloadError(f"{name}: range {list(pair)} is empty. Give the lower end first.")

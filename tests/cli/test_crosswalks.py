@@ -269,7 +269,6 @@ def test_what_takes_no_levels(place):
     for domain, says in {
         f"GEOID = {{ integers = [0, 3], {walk} }}": "categories and hierarchies",
         f"GEOID = {{ prefix = 1, categories = ['1'], {walk} }}": "categories and hierarchies",
-        f"GEOID = {{ categories = ['1'], other = 'x', {walk} }}": "cell 'x' of other values",
     }.items():
         refused(place, domain, '"identity"', says)
 

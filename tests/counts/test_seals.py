@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import fitplug as fp
+from fitplug.counts import OutsideCounts
 from fitplug_cli.render import read_counts, write_counts
 
 DOMAIN = fp.Domain(
@@ -35,7 +36,7 @@ def test_a_seal_is_a_digest_of_nonce_header_and_counts():
     tables = counted(unit=fp.AddRemove(2), person="ID")
     said = {"domain": list(DOMAIN.spec().items()), "unit": {"records": 2}, "person": "ID"}
     header = {
-        "said": said | {"rows": None},
+        "said": said | {"rows": None, "outside": None},
         "tables": [[[], []], [["sex", "age"], [2, 4]]],
     }
     text = json.dumps(header, sort_keys=True).encode()
@@ -59,6 +60,8 @@ def test_the_seal_is_of_all_that_is_said():
         {"unit": fp.AddRemove(9)},
         {"unit": fp.AddRemove(1)},
         {"person": "ID"},
+        {"outside": OutsideCounts(("sex", "age"), (2, 1), 2)},
+        {"outside": OutsideCounts(("sex", "age"), (2, 1), 3)},
         {"tables": more},
         {"tables": {("sex", "age"): COUNTS}},
         {"tables": {("age", "race"): np.ones((4, 3), dtype=int)}},
@@ -92,11 +95,13 @@ def test_copies_keep_seal_and_nonce_and_cannot_be_written(again, early):
         assert not same[key].flags.writeable
 
 
-def test_counts_files_keep_the_seal(tmp_path):
-    tables = counted(unit=fp.AddRemove(3), person="ID")
+@pytest.mark.parametrize("outside", [None, OutsideCounts(("sex", "age"), (2, 1), 3)])
+def test_counts_files_keep_the_seal(tmp_path, outside):
+    tables = counted(unit=fp.AddRemove(3), person="ID", outside=outside)
     write_counts(tmp_path / "counts.npz", tables)
     same = read_counts(tmp_path / "counts.npz")
     assert (same.seal, same.nonce) == (tables.seal, tables.nonce)
+    assert same.outside == outside
     write_counts(tmp_path / "again.npz", same)
     assert read_counts(tmp_path / "again.npz").seal == tables.seal
 
@@ -113,3 +118,23 @@ def test_the_nonce_is_never_shown():
 def test_wrong_nonces_are_refused(nonce):
     with pytest.raises(fp.TablesError, match="32 bytes"):
         counted(nonce=nonce)
+
+
+@pytest.mark.parametrize(
+    ("by_attribute", "in_no_table"),
+    [((1,), 1), ((2, 1), 1), ((2, 1), 4), ((-1, 1), 1), ((1.0, 1), 1), ((0, 2**60), 2**60)],
+)
+def test_numbers_of_no_records_are_refused(by_attribute, in_no_table):
+    with pytest.raises(fp.TablesError, match="rows in no table"):
+        OutsideCounts(("sex", "age"), by_attribute, in_no_table)
+
+
+def test_numbers_of_records_in_no_table_are_never_shown_and_never_raise():
+    weights = np.array([2**40, 2**40, 7])
+    for repeats, clamped in ((1, False), (2**14, True)):
+        codes = {"sex": np.tile([-1, 0, -1], repeats), "age": np.tile([-1, -1, 2], repeats)}
+        found = OutsideCounts.from_codes(DOMAIN, codes, ("sex", "age"), np.tile(weights, repeats))
+        expected = ((2**40 + 7, 2**41), 2**41 + 7)
+        assert clamped or (found.by_attribute, found.in_no_table) == expected
+        assert not clamped or found.in_no_table == 2**53
+        assert str(found.in_no_table) not in repr(found)

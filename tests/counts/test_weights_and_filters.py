@@ -319,7 +319,7 @@ def test_a_seal_is_of_how_rows_were_understood() -> None:
     weighted = fp.Tables.from_records(DOMAIN, columns, [("sex",)], weights="pop")
     assert plain["sex"].tolist() == weighted["sex"].tolist()
     again = [
-        fp.Tables(DOMAIN, dict(tables), rows=rows, nonce=plain.nonce).seal
+        fp.Tables(DOMAIN, dict(tables), rows=rows, outside=plain.outside, nonce=plain.nonce).seal
         for tables, rows in ((plain, None), (weighted, weighted.rows), (weighted, None))
     ]
     assert again[0] == again[2] == plain.seal

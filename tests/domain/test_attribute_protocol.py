@@ -13,8 +13,9 @@ import pytest
 
 import fitplug as fp
 from fitplug.domain import domain as domains
-from fitplug.domain.attribute import OUTSIDE, TYPE_NAMES, Attribute, SpecForm
+from fitplug.domain.attribute import OUTSIDE, TYPE_NAMES, Attribute
 from fitplug.domain.domain import suggest_fewer_cells
+from fitplug.domain.spec_form import SpecForm
 from fitplug.domain.value_lookup import ValueLookup
 from fitplug.expressions.parser import parse
 
@@ -33,6 +34,13 @@ ATTRIBUTES: dict[str, Attribute] = {
     "years": fp.Dates("1969-01-01", "1971-12-31", "year"),
     "prefixes": fp.CodePrefix(["01001", "02"], 2, other="else"),
     "tree": fp.Hierarchy(["state", "county", "tract"], TREE),
+    "integers and others": fp.Integers(-2, 5, other="missing"),
+    "bins and others": fp.Bins([0, 2.5, 10], other="missing"),
+    "days and others": fp.Dates("2020-02-27", "2020-03-02", other="missing"),
+    "months and others": fp.Dates("2019-12-01", "2020-02-29", "month", other="missing"),
+    "years and others": fp.Dates("1969-01-01", "1971-12-31", "year", other="missing"),
+    "tree and others": fp.Hierarchy(["state", "county", "tract"], TREE, other="missing"),
+    "tree of integers and others": fp.Hierarchy(["a", "b"], [[1, 11], [2, 21]], other="missing"),
 }
 
 
@@ -44,6 +52,7 @@ def attribute(request: pytest.FixtureRequest) -> Attribute:
 def test_labels_and_values_are_those_of_the_cells(attribute: Attribute) -> None:
     cells = list(range(attribute.size))
     assert len(set(attribute.labels)) == len(attribute.column_values()) == attribute.size
+    assert len(attribute.values) == attribute.value_count
     assert [attribute._find_cell(label) for label in attribute.labels] == cells
     assert list(map(str, attribute.column_values())) == list(attribute.labels)
     lookup = ValueLookup(attribute)
@@ -63,11 +72,37 @@ def test_runs_are_named_by_their_ends(attribute: Attribute) -> None:
 
 def test_ranges_reach_from_end_to_end(attribute: Attribute) -> None:
     cells = [attribute.find_end(end) for end in attribute.ends]
-    assert cells == [0, attribute.size - 1 + attribute.is_half_open]
+    assert cells == [0, attribute.value_count - 1 + attribute.is_half_open]
     assert attribute.find_end("no such value") is None
-    everything = fp.queries({"a": fp.ranges([attribute.ends])}, std=1.0)
-    workload = fp.Workload(fp.Domain({"a": attribute}), [everything])
-    np.testing.assert_array_equal(workload.matrix(), np.ones((1, attribute.size)))
+    assert attribute.other is None or attribute.find_end(attribute.other) is None
+    is_value = np.arange(attribute.size) < attribute.value_count
+    bounds, rows = [attribute.ends], [is_value]
+    if attribute.other is not None:
+        bounds += [(attribute.ends[0], attribute.other), (attribute.other, attribute.other)]
+        rows += [np.ones(attribute.size), ~is_value]
+    asked = fp.queries({"a": fp.ranges(bounds)}, std=1.0)
+    workload = fp.Workload(fp.Domain({"a": attribute}), [asked])
+    np.testing.assert_array_equal(workload.matrix(), np.array(rows, dtype=np.float64))
+    labels = workload.groups[0].factors[0].labels(attribute)
+    if attribute.other is not None:
+        assert labels[1:] == [f"{labels[0]} or {attribute.other}", attribute.other]
+
+
+@pytest.mark.parametrize("kind", ["prefix", "all_ranges"])
+def test_ordered_queries_leave_out_other_values(attribute: Attribute, kind: str) -> None:
+    n = attribute.value_count
+    factor = (
+        fp.Workload(fp.Domain({"a": attribute}), [fp.queries({"a": kind}, std=1.0)])
+        .groups[0]
+        .factors[0]
+    )
+    matrix = factor.matrix()
+    whole = np.tril(np.ones((n, n)))
+    if kind == "all_ranges":
+        whole = np.array([[a <= c <= b for c in range(n)] for a in range(n) for b in range(a, n)])
+    np.testing.assert_array_equal(matrix[:, :n], whole)
+    assert not matrix[:, n:].any()
+    assert len(factor.labels(attribute)) == factor.rows == len(matrix)
 
 
 def test_codes_of_nulls_and_types(attribute: Attribute) -> None:
@@ -119,7 +154,6 @@ def test_a_message_shows_every_kind() -> None:
     [
         (fp.Integers(0, 1), "only categories and hierarchies can have levels"),
         (fp.CodePrefix(["01"], 2), "only categories and hierarchies can have levels"),
-        (fp.Categories(["1"], other="x"), "the cell 'x' of other values"),
     ],
 )
 def test_some_attributes_cannot_have_levels(attribute: Attribute, says: str) -> None:
@@ -131,6 +165,11 @@ def test_categories_and_trees_can_have_levels() -> None:
     flat = fp.Hierarchy.from_attribute(fp.Categories(["b", "a"]), "place")
     assert flat == fp.Hierarchy(["place"], [["b"], ["a"]])
     assert fp.Hierarchy.from_attribute(flat, "other") is flat
+    others = fp.Hierarchy.from_attribute(fp.Categories(["b", "a"], other="c"), "place")
+    assert others == fp.Hierarchy(["place"], [["b"], ["a"]], other="c") != flat
+    regions = others.with_level("region", {"b": 1, "a": 2})
+    assert regions.named_at("region") == ("1", "2", "c")
+    assert regions.intervals("region").tolist() == [[0, 0], [1, 1], [2, 2]]
 
 
 @dataclass(frozen=True)
@@ -143,11 +182,7 @@ class Angles(Attribute):
     is_ordered: ClassVar[bool] = True
 
     @property
-    def size(self) -> int:
-        return self.steps
-
-    @property
-    def labels(self) -> tuple[str, ...]:
+    def values(self) -> tuple[str, ...]:
         return tuple(f"{360 * step // self.steps}°" for step in range(self.steps))
 
     def codes(self, values: Any) -> Any:

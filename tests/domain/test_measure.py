@@ -147,7 +147,7 @@ def test_specs_are_read_back(measure):
         ((0, 10, -1), "positive number"),
         ((0, 10, float("nan")), "positive number"),
         ((0, 10, True), "positive number"),
-        ((0, 10, 1, "10"), "= '10' must be a string that is not one of the bounds"),
+        ((0, 10, 1, "10"), "= '10' must be a string that is not a value"),
         ((0, 10, 1, 5), "must be a string"),
     ],
 )

@@ -13,8 +13,13 @@ from hypothesis import strategies as st
 import fitplug as fp
 from fitplug.families.base.mechanism import SATURATION
 from fitplug.families.blocks.strategy.matrices import sum_column_squares
-from fitplug.numeric.exact import multiply_exactly
-from fitplug.numeric.rounding import ceil_float, ceil_sqrt, floor_float, upper_solution_norms
+from fitplug.numeric.rounding import (
+    ceil_float,
+    ceil_sqrt,
+    floor_float,
+    multiply_exactly,
+    upper_solution_norms,
+)
 from tests.helpers.exact import full_strategy, least_variance, rationals, solve_left
 from tests.helpers.workloads import small
 

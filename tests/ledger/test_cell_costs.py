@@ -69,6 +69,20 @@ def at_every_cell(plans: Sequence[fp.Plan]) -> dict[tuple[int, ...], Fraction]:
     return {cell: sum((Fraction(float(w[cell])) for w in whole), Fraction(0)) for cell in cells}
 
 
+def test_a_charge_and_a_release_with_coverage_leave_nothing(ledger: fp.Ledger) -> None:
+    """A record in no table of one of them costs its rho, and may be in a cell of the other."""
+    covering = plan(YOUNG, ALL, coverage=True)
+    charge(ledger, covering)
+    with pytest.raises(fp.OverBudget):
+        ledger.check_covered(SECOND, covered_by="first")
+    charge(ledger, FIRST, "plain")
+    ledger.check_covered(SECOND, covered_by="plain")
+    second = plan(OLD, cell_budgets=FIRST.unused_budget(), coverage=True)
+    assert second.rho == SECOND.rho
+    with pytest.raises(fp.OverBudget):
+        ledger.check_covered(second, covered_by="plain")
+
+
 def test_the_slack_pays_for_a_second_and_refuses_a_third(ledger: fp.Ledger) -> None:
     first = charge(ledger, FIRST)
     spent = ledger.spent

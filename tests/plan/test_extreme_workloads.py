@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import fitplug as fp
 from fitplug import baselines
 from fitplug.errors import DesignError, FitplugError
-from fitplug.numeric.blas import guard_linear_algebra
+from fitplug.numeric.arrays import guard_linear_algebra
 from fitplug.plan.summary import price_groups as prices
 
 exponents = st.one_of(

@@ -82,15 +82,15 @@ def test_only_public_names_are_offered(package):
 @pytest.mark.parametrize(
     ("attribute", "offered"),
     [
-        (fp.Integers(0, 9), "high labels low size"),
-        (fp.Bins([0, 1]), "edges labels size"),
+        (fp.Integers(0, 9), "high labels low other size"),
+        (fp.Bins([0, 1]), "edges labels other size"),
         (fp.Categories(["a"]), "labels other size values"),
-        (fp.CodePrefix(["a"], 1), "labels length size values"),
-        (fp.Dates("2024-01-01", "2024-12-31"), "by first labels last size"),
+        (fp.CodePrefix(["a"], 1), "labels length other size values"),
+        (fp.Dates("2024-01-01", "2024-12-31"), "by first labels last other size"),
         (fp.Measure(0, 9, unit=1), "high labels low other size unit"),
         (
             fp.Hierarchy(["a", "b"], [["x", "y"]]),
-            "from_attribute from_columns labels labels_at levels size with_level",
+            "from_attribute from_columns labels labels_at levels other size with_level",
         ),
     ],
     ids=lambda value: type(value).__name__,

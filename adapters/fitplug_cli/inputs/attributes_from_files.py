@@ -154,7 +154,7 @@ def _label_tree(tree: Hierarchy, given: Any, file: CodeFile, codes: Sequence[Cod
 
 def _build_tree(name: str, given: Mapping[str, Any], folder: Path) -> tuple[Hierarchy, Labels]:
     """Build a tree from a codebook, or from a list of leaves, and its labels."""
-    _check_keys(given, ("levels", CODEBOOK_KEY, COLUMN_KEY, LABEL_KEY, "leaves"))
+    _check_keys(given, ("levels", CODEBOOK_KEY, COLUMN_KEY, LABEL_KEY, "leaves", "other"))
     if CODEBOOK_KEY in given and "leaves" in given:
         raise DomainError(
             "a tree takes its leaves from codebook or leaves, not both. Give one of them."
@@ -190,14 +190,17 @@ def _build_tree(name: str, given: Mapping[str, Any], folder: Path) -> tuple[Hier
                 _check_sizes(labels, locate)
     if isinstance(levels, Mapping):
         _check_lengths(levels, codes, locate)
+    other = given.get("other")
     try:
         if isinstance(levels, Mapping):
-            tree = Hierarchy(levels, codes)
+            tree = Hierarchy(levels, codes, other)
         else:
-            tree = Hierarchy.from_columns(dict(zip(levels, [*ancestors, codes], strict=True)))
+            columns = dict(zip(levels, [*ancestors, codes], strict=True))
+            tree = Hierarchy.from_columns(columns, other)
     except DomainError:
         raise DomainError(
-            "two nodes of one level would have the same label. Use labels without '/'."
+            "two nodes of one level would have the same label. Use labels without '/'"
+            + ("." if other is None else f", and a text for other that is no node, not {other!r}.")
         ) from None
     return tree, _label_tree(tree, given[LABEL_KEY], file, codes) if LABEL_KEY in given else {}
 

@@ -93,11 +93,9 @@ def fill_in_entry(name: str, value: Any, folder: Path) -> tuple[Any, Labels]:
         ) from None
     if "other" not in value:
         return entries[name], labels
-    if isinstance(entries[name], dict) and "measure" in entries[name]:
-        return entries[name] | {"other": value["other"]}, labels
-    if not isinstance(entries[name], list):
-        raise DomainError("other needs a list of values, or bounds with a unit. Remove it.")
-    return {"categories": entries[name], "other": value["other"]}, labels
+    entry = entries[name]
+    described = {"categories": entry} if isinstance(entry, list) else entry
+    return {**described, "other": value["other"]}, labels
 
 
 def read_codebook(path: Path) -> Codebook:

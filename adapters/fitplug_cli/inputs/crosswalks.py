@@ -234,9 +234,10 @@ def add_levels_of_regions(name: str, attribute: Attribute, given: Any, folder: P
                             f"in a query instead: {in_query}"
                         )
                     region_of[code] = label
-        if len(region_of) < tree.size:
+        leaves = tree.value_count
+        if len(region_of) < leaves:
             raise DomainError(
-                f"{path}: {tree.size - len(region_of)} of the {tree.size} leaves of {name} have no "
+                f"{path}: {leaves - len(region_of)} of the {leaves} leaves of {name} have no "
                 f"region. Give each a region, or use the file in a query instead: {in_query}"
             )
         try:

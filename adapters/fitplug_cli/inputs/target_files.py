@@ -202,8 +202,7 @@ def _index_labels(f: Factor, domain: Domain) -> dict[str, int]:
         str(label).lower(): i for i, label in enumerate(labels) if isinstance(label, bool)
     }
     if f.kind == "prefix":
-        ends = Factor(f.attribute, "identity", f.size).labels(attribute)
-        positions |= {str(label): i for i, label in enumerate(ends)}
+        positions |= {str(label): i for i, label in enumerate(attribute.values)}
     return positions
 
 

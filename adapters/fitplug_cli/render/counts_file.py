@@ -6,20 +6,21 @@ its nonce, so an edited file is refused.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fitplug.counts import Tables
+from fitplug.counts import OutsideCounts, Tables
 from fitplug.domain import Domain
 from fitplug.errors import TablesError
 from fitplug.files import read_archive
 from fitplug.workload import AddRemove
 from fitplug_cli.files import replace_file
 
-_FORMAT = 2
+_FORMAT = 3
 
 
 def write_counts(path: Path, tables: Tables) -> None:
@@ -39,6 +40,7 @@ def write_counts(path: Path, tables: Tables) -> None:
             "unit": None if tables.unit is None else tables.unit.to_spec(),
             "person": tables.person,
             "rows": tables.rows,
+            "outside": None if tables.outside is None else dataclasses.asdict(tables.outside),
         }
     )
     arrays = {f"table{i}": tables[key] for i, key in enumerate(tables)}
@@ -67,6 +69,7 @@ def read_counts(path: Path) -> Tables:
             unit=None if header["unit"] is None else AddRemove(**header["unit"]),
             person=header["person"],
             rows=header["rows"],
+            outside=_read_outside(header["outside"]),
             nonce=bytes.fromhex(header["nonce"]),
             copy=False,
         )
@@ -77,6 +80,13 @@ def read_counts(path: Path) -> Tables:
     except Exception:  # zip, NumPy and JSON raise different errors on damage
         raise TablesError(f"{path} is damaged, or not a counts file. Count again.") from None
     return tables
+
+
+def _read_outside(header: dict[str, Any] | None) -> OutsideCounts | None:
+    if header is None:
+        return None
+    names, counts = tuple(header["names"]), tuple(header["by_attribute"])
+    return OutsideCounts(names, counts, header["in_no_table"])
 
 
 def _build_domain(header: dict[str, Any]) -> Domain:

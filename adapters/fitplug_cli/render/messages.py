@@ -60,8 +60,8 @@ def print_plan(plan: Plan, delta: float, *, full: bool = False) -> None:
         facts += _list_details(plan)
     print_facts(*(fact for fact in facts if fact[1]))
     _print_groups(plan)
-    if outside := describe_rows_outside(plan):
-        print_facts(("not counted", outside))
+    everything = "no rows: every attribute has a cell for other values"
+    print_facts(("not counted", describe_rows_outside(plan) or everything))
     for rule in plan.workload.measure_rules:
         out.print(rule)
 

@@ -19,12 +19,14 @@ class Job:
         joints: The attribute sets of the joint tables, as `choose_joint_tables` orders them.
         weight: The column that says how many records a row stands for, None if each is one.
         filters: What rows must hold to be counted.
+        outside: The attributes by which records in no table are counted; empty if they are not.
     """
 
     attributes: dict[str, Attribute]
     joints: tuple[tuple[str, ...], ...]
     weight: str | None = None
     filters: Filters = field(default_factory=dict)
+    outside: tuple[str, ...] = ()
 
     def count_cells(self, joint: Sequence[str]) -> int:
         """Return the number of cells of a joint table."""

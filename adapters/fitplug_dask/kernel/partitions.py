@@ -141,7 +141,8 @@ class PartialCounts:
     """The joint tables over some of the rows. They are confidential, and so is their repr.
 
     Attributes:
-        counts: The counts (cells,) of each joint table.
+        counts: The counts (cells,) of each joint table; and then, if they are counted, of records
+            in no table, by attribute and in all.
         shares: The most shares that one of them counts of each record.
     """
 
@@ -187,9 +188,10 @@ def _scatter(positions: npt.NDArray[Any], counts: npt.NDArray[Any], cells: int) 
 
 def make_empty_counts(job: Job) -> PartialCounts:
     """Return the joint tables of no rows."""
-    return PartialCounts(
-        tuple(np.zeros(job.count_cells(joint), np.int64) for joint in job.joints), job.shares
-    )
+    sizes = [job.count_cells(joint) for joint in job.joints]
+    if job.outside:
+        sizes.append(len(job.outside) + 1)
+    return PartialCounts(tuple(np.zeros(size, np.int64) for size in sizes), job.shares)
 
 
 _TOO_MANY_RECORDS = Fault("the rows stand for more than 2**53 records; integers would overflow")

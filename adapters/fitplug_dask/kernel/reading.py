@@ -18,6 +18,7 @@ from fitplug_dask.files import (
 )
 from fitplug_dask.kernel.counters import JointCounters
 from fitplug_dask.kernel.joint_tables import Job
+from fitplug_dask.kernel.outside_counter import OutsideCounter, TableAndOutsideCounters
 from fitplug_dask.kernel.partitions import (
     FileSlice,
     PartialCounts,
@@ -50,13 +51,16 @@ def count_partition(job: Job, partition: Partition) -> PartialCounts | Fault:
         counters = JointCounters(
             job.attributes, job.joints, partition.max_rows, job.weight, job.filters
         )
+        outside = OutsideCounter(job) if job.outside else None
     except MemoryError:
         return OUT_OF_MEMORY
-    if fault := read_partition(counters, partition):
+    consumer = counters if outside is None else TableAndOutsideCounters(counters, outside)
+    if fault := read_partition(consumer, partition, takes_outside=outside is not None):
         return fault
     if counters.is_full:
         return choose_overflow_fault(job.shares)
-    return PartialCounts(tuple(counters.counters), job.shares)
+    of_outside = () if outside is None else (outside.counts,)
+    return PartialCounts((*counters.counters, *of_outside), job.shares)
 
 
 class _BatchJoiner:
@@ -92,9 +96,18 @@ class _BatchJoiner:
                 self.consumer.take_batch(batch, self._columns, self._shared)
 
 
-def read_partition(consumer: RowConsumer, partition: Partition) -> Fault | None:
-    """Give all rows of a partition to a consumer, or return why that failed."""
-    slices = [part for part in partition.slices if not _is_outside(part.file)]
+def read_partition(
+    consumer: RowConsumer, partition: Partition, *, takes_outside: bool = False
+) -> Fault | None:
+    """Give all rows of a partition to a consumer, or return why that failed.
+
+    Args:
+        consumer: The consumer.
+        partition: The partition.
+        takes_outside: Whether the consumer takes the rows of files, too, whose folders put all
+            their rows outside the domain.
+    """
+    slices = [part for part in partition.slices if takes_outside or not _is_outside(part.file)]
     asked = [part for part in slices if ReadAhead.reads(part.file)]
     joiner = _BatchJoiner(consumer)
     with ReadAhead((part.file, group) for part in asked for group in part.row_groups) as ahead:

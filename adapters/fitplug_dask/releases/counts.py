@@ -326,13 +326,14 @@ class TableCounts(SplitCounts):
             nonce: The nonce of the seal.
         """
         self._tables = tables
-        self.rows = CountedRows.from_tables(tables)
+        self.rows, self.outside = CountedRows.from_tables(tables), tables.outside
         self.seal = Tables(
             tables.domain,
             dict(tables),
             unit=tables.unit,
             person=tables.person,
             rows=tables.rows,
+            outside=tables.outside,
             copy=False,
             nonce=nonce,
         ).seal

@@ -93,6 +93,11 @@ class RowCounting:
             keywords["person_key"] = self.secret.person_key
         if not self._is_in_slabs():
             return TableCounts(count(self.source, request.plan, **keywords), self.secret.nonce)
+        if request.plan.has_coverage:
+            raise InputError(
+                "coverage needs tables of at most 2^24 cells together; design the plan of "
+                f"{self.release} without coverage, or ask for smaller tables"
+            )
         check_encryption("counts of so many cells")
         charged = self._find_charged()
         return self._count_slabs(self.source, keywords) if charged is None else charged

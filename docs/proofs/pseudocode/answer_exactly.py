@@ -249,7 +249,7 @@ class BlockSetIntegers:
         return np.asarray(np.clip(y, -SATURATION, SATURATION).ravel(), dtype=np.int64)  # `\label{line:clip}`
 
 
-# fitplug.numeric.exact
+# fitplug.numeric.rounding
 
 
 def find_largest_entry(a):

@@ -6,6 +6,8 @@ def make_fitness_for_use(input_domain, input_metric, plan, scale=1.0):
     dp.assert_features("contrib", "honest-but-curious")  # `\label{line:features}`
     if not isinstance(plan, Plan):
         raise ValueError(...)
+    if plan.has_coverage:
+        raise ValueError(...)
     check_unit_is_measurable(plan.unit)  # `\label{line:unit}`
     check_space(input_domain, input_metric)
     if _is_frame_domain(input_domain):

@@ -173,6 +173,7 @@ class Tables:
         used = {name for names in wanted for name in names}
         for name in used:
             inside &= codes[name] != OUTSIDE  # `\label{line:inside}`
+        outside = OutsideCounts.from_codes(domain, codes, tuple(used), weights)
         row_weights = None if weights is None else weights[inside]
         if row_weights is not None and row_weights.sum(dtype=np.float64) > MAX_RECORDS:
             raise TablesError(...)
@@ -182,7 +183,7 @@ class Tables:
             names: _count_table(domain, names, row_codes, n, row_weights)
             for names in wanted
         }
-        return cls(domain, counted, rows=rows)
+        return cls(domain, counted, rows=rows, outside=outside)
 
 
 def _count_table(domain, names, codes, n, weights):

@@ -19,7 +19,7 @@ from fitplug.families.product.certificate import factor_pinching as pinch
 from fitplug.families.product.certificate import gram_matrices as grams_module
 from fitplug.families.product.certificate import product_bound as pinched
 from fitplug.families.product.certificate.gram_matrices import GramTerms, place_terms
-from fitplug.families.product.certificate.splits import Split, plan_splits
+from fitplug.families.product.certificate.product_duals import Split, plan_splits
 from fitplug.families.product.design import bound_ascent as ascent
 from fitplug.families.product.design.cell_ascent import ascend_cells, couple_totals
 from fitplug.families.product.design.products import find_member

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 import fitplug as fp
 from fitplug.families import Objective, analyse_structure, certify_bound
 from fitplug.families.blocks.shape import pairs as pair_blocks
-from fitplug.families.product.certificate.pairs import ProductPairCertifier, pack_pair_duals
 from fitplug.families.product.certificate.product_duals import PairWeights
-from fitplug.families.product.shape.pairs import ProductPairStructure
+from fitplug.families.product.certificate.products import ProductPairCertifier, pack_pair_duals
+from fitplug.families.product.shape.products import ProductPairStructure
 from fitplug.files import write_with_digest
 from tests.helpers.brute_force import cost_by_brute_force
 from tests.helpers.dense_pairs import list_differences, list_pairs

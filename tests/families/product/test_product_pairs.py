@@ -15,12 +15,12 @@ from fitplug.families.base.attribute_matrices import DenseMatrix
 from fitplug.families.base.family import build_strategy
 from fitplug.families.blocks.shape import pairs as blocks
 from fitplug.families.designs import find_design
-from fitplug.families.product.certificate.pairs import ProductPairCertifier
 from fitplug.families.product.certificate.product_bound import lower_product_cost
-from fitplug.families.product.shape import pairs
-from fitplug.families.product.shape.pairs import ProductPairStructure
+from fitplug.families.product.certificate.products import ProductPairCertifier
+from fitplug.families.product.shape import products as shape
+from fitplug.families.product.shape.products import ProductPairStructure
 from fitplug.families.product.strategy import pairs as strategies
-from fitplug.families.product.strategy.triple_covers import cover_triples
+from fitplug.families.product.strategy.pairs import cover_triples
 from fitplug.families.product.strategy.variants import VariantMatrix
 from fitplug.solve import Options
 
@@ -117,7 +117,7 @@ def change(matrix, rng: np.random.Generator, size: int):
 
 @pytest.mark.parametrize("unit", UNITS, ids=str)
 def test_few_triples_stand_for_those_of_all_pairs(unit, monkeypatch):
-    monkeypatch.setattr(pairs, "MOST_PAIRS", 0)
+    monkeypatch.setattr(shape, "MOST_PAIRS", 0)
     draft = find_design(split(WORKLOAD, unit), Objective(), OPTIONS, 1e-2)
     assert not any(matrix.grades for matrix in draft.strategy.attribute_matrices)
     stated, truth = draft.strategy.sensitivity_squared, draft.strategy.upper_overstatement()

@@ -65,6 +65,9 @@ _TARGET = 0.99
 _ROUNDING = 1e-9
 """By how much a cost is larger than one that was found, relatively, if it is not rounding."""
 
+_SEARCHES = 8
+"""The single records from which a costly person is searched. More of them find the same ones."""
+
 _NEW_SHARE = 0.1
 """The part of all weight that new differences begin with."""
 
@@ -284,7 +287,7 @@ class PersonProblem(ColumnProblem[PersonStructure, RecordProducts]):
     def find_costly(
         self, costs: RecordProducts, sets: RecordSets, p: FloatArray, upper: float
     ) -> RecordSets:
-        costly = find_costly_differences(costs, max(8, 2 * self.structure.person.period_count))
+        costly = find_costly_differences(costs, _SEARCHES)
         reached = math.sqrt(costs.compute_costs(costly.append(sets)).max())
         if reached < upper and (missed := find_missed_differences(costs)) is not None:
             return costly.append(missed)

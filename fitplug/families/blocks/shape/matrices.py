@@ -152,7 +152,7 @@ class PersonStructure(MatrixStructure):
     def __str__(self) -> str:
         return f"{super().__str__()}; persons with up to {self.person.most:,} records"
 
-    @cached_property
+    @frozen_property
     def person(self) -> PersonRecords:
         """Which records a person may have."""
         return find_person_records(self, self.unit)

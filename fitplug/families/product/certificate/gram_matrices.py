@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from fitplug.families.product.certificate.factor_pinching import UNDERFLOW
-from fitplug.families.product.certificate.splits import Split
+from fitplug.families.product.certificate.product_duals import Split
 from fitplug.families.product.shape.batches import BatchedGroups
 from fitplug.numeric import (
     AnyArray,

@@ -4,11 +4,15 @@ See `fitplug.families.product.certificate.product_bound`. Both p and q are produ
 are stored one after another. p holds the weights of the cells of each attribute. q holds the
 weights of the groups, and then the weights of the rows of each distinct factor. A symmetric
 attribute has one number in each.
+
+Where neighbours replace a record, the weights of cells in p are followed by the sides of the
+attributes that are not symmetric and along which a record may move, and by the shares of its moves.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,9 +22,9 @@ from fitplug.families.product.certificate.product_bound import (
     lower_product_cost,
     share_product_weight,
 )
-from fitplug.families.product.certificate.product_duals import ProductDuals
-from fitplug.families.product.shape.products import ProductStructure
-from fitplug.numeric import UNIT_ROUNDOFF, FloatArray
+from fitplug.families.product.certificate.product_duals import PairWeights, ProductDuals
+from fitplug.families.product.shape.products import ProductPairStructure, ProductStructure
+from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, IntArray
 
 
 class ProductCertifier(Certifier[ProductStructure]):
@@ -77,3 +81,35 @@ def _count_numbers(structure: ProductStructure) -> tuple[list[int], list[int]]:
     cells = [1 if one else n for one, n in zip(batched.symmetric, structure.sizes, strict=True)]
     counts = [len(structure.workload.groups), *(distinct.count for distinct in batched.factors)]
     return cells, counts
+
+
+class ProductPairCertifier(ProductCertifier):
+    """The certificate of `ProductPairStructure`, for the plain objective."""
+
+    def count_duals(self, structure: ProductStructure) -> tuple[int, int]:
+        assert isinstance(structure, ProductPairStructure)
+        p, q = super().count_duals(structure)
+        return p + int(_count_sides(structure).sum()) + len(structure.moves), q
+
+    def unpack(self, structure: ProductStructure, duals: Duals) -> ProductDuals:
+        assert isinstance(structure, ProductPairStructure)
+        sizes = _count_sides(structure)
+        ends = np.cumsum([*sizes, len(structure.moves)])
+        first = len(duals.p) - int(ends[-1])
+        *sides, shares = np.split(duals.p[first:], ends[:-1])
+        unpacked = unpack_duals(structure, duals._replace(p=duals.p[:first]))
+        return replace(unpacked, pairs=PairWeights(structure.moves, shares, tuple(sides)))
+
+
+def pack_pair_duals(duals: ProductDuals) -> Duals:
+    """Put the factors of product weights one after another, as plans have them."""
+    assert duals.pairs is not None
+    packed = pack_duals(duals)
+    parts = packed.p, *duals.pairs.sides, duals.pairs.shares
+    return packed._replace(p=np.concatenate(parts))
+
+
+def _count_sides(structure: ProductPairStructure) -> IntArray:
+    """Count the sides of each attribute, shape (attributes,)."""
+    moved = structure.moves.any(axis=0) & ~np.array(structure.batched.symmetric)
+    return np.where(moved, np.array(structure.sizes, dtype=np.int64), 0)

@@ -25,8 +25,7 @@ from fitplug.families.product.certificate.product_bound import (
     lower_product_cost,
     scale_duals,
 )
-from fitplug.families.product.certificate.product_duals import ProductDuals
-from fitplug.families.product.certificate.splits import plan_splits
+from fitplug.families.product.certificate.product_duals import ProductDuals, plan_splits
 from fitplug.families.product.design.cell_ascent import (
     ascend_cells,
     couple_totals,

@@ -11,7 +11,7 @@ from fitplug.families.base.attribute_matrices import AttributeMatrix, DenseMatri
 from fitplug.families.base.contrasts import build_contrasts
 from fitplug.families.product.design.attribute_covariance import AttributeCovariance
 from fitplug.families.product.design.dense_covariance import DenseCovariance
-from fitplug.families.product.shape.pairs import ProductPairStructure
+from fitplug.families.product.shape.products import ProductPairStructure
 from fitplug.families.product.strategy.variants import VariantMatrix
 from fitplug.numeric import BoolArray, FloatArray, IntArray
 

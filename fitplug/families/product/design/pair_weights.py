@@ -35,7 +35,7 @@ from fitplug.families.product.design.pair_profiles import (
     list_pair_products,
 )
 from fitplug.families.product.design.scales import Profiles, Scales, VarianceMatrix, optimise_scales
-from fitplug.families.product.shape.pairs import ProductPairStructure
+from fitplug.families.product.shape.products import ProductPairStructure
 from fitplug.numeric import BoolArray, FloatArray, IntArray
 from fitplug.solve import mix_with_uniform
 

@@ -1,20 +1,196 @@
-"""The designs of the product family: its best known member, and a bound on all covariances."""
+"""The designs of the product family: its best known member in integers, and a bound.
+
+The coefficients of the answers of block A are products of entries of the matrices of A's
+attributes, and an answer has 64 bits. A table of more attributes leaves fewer bits for each of
+them. The scales are optimised anew for the rounded matrices. What rounding costs is part of the
+plan's gap. See docs/theory/integer-mechanism.md.
+"""
 
 from __future__ import annotations
 
-from fitplug.families.base.family import PRODUCT_BOUND_MARGIN, Design
+import math
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+import numpy as np
+
+from fitplug.errors import DesignError
+from fitplug.families.base.attribute_matrices import AttributeMatrix
+from fitplug.families.base.basis import Basis
+from fitplug.families.base.block_sets import BlockSet
+from fitplug.families.base.family import (
+    LEAST_RECORDS,
+    PRODUCT_BOUND_MARGIN,
+    Design,
+    add_claim_margins,
+    build_strategy,
+)
+from fitplug.families.base.mechanism import SATURATION
 from fitplug.families.base.objective import Objective
-from fitplug.families.product.certificate.pairs import pack_pair_duals
-from fitplug.families.product.certificate.products import pack_duals
+from fitplug.families.base.strategy import IntegerStrategy
+from fitplug.families.base.structure import Structure
+from fitplug.families.product.certificate.products import pack_duals, pack_pair_duals
 from fitplug.families.product.design.bound_ascent import ascend_product_bound
 from fitplug.families.product.design.cell_weights import CellWeights
 from fitplug.families.product.design.descent import DifferenceWeights, descend_product_family
 from fitplug.families.product.design.members import FamilyMember, optimise_attributes
 from fitplug.families.product.design.pair_weights import PairShares
-from fitplug.families.product.design.rounding import round_member
-from fitplug.families.product.shape.pairs import ProductPairStructure
-from fitplug.families.product.shape.products import ProductStructure
+from fitplug.families.product.design.scales import (
+    build_extreme_rows,
+    optimise_scales,
+)
+from fitplug.families.product.shape.grades import BlockScales
+from fitplug.families.product.shape.products import ProductPairStructure, ProductStructure
+from fitplug.numeric import FloatArray, IntArray, to_positions
 from fitplug.solve import GapProgress, Options
+
+_BITS = (20, 16, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4)
+"""Binary logarithms of the largest column norm of an attribute's matrix, tried in this order."""
+
+_MULTIPLES = 2_000_000
+"""The most multiples that are tried, counted for each block."""
+
+_WORSE = 2
+"""If so many numbers of bits in turn do no better than the best, still fewer bits do not either."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Rounding:
+    """Integer matrices of the attributes, a multiple of each scale (count,), and the cost."""
+
+    matrices: tuple[AttributeMatrix, ...]
+    multiples: IntArray
+    cost: float
+
+
+def round_member(
+    structure: ProductStructure,
+    member: FamilyMember,
+    *,
+    loss: float,
+) -> IntegerStrategy[Structure]:
+    """Find the best integer strategy next to a real member of the family.
+
+    Args:
+        structure: The structure of the workload.
+        member: The member of the family.
+        loss: The first strategy that costs at most (1 + loss) times as much is returned.
+
+    Returns:
+        A strategy with room for `LEAST_RECORDS` records.
+
+    Raises:
+        DesignError: If there is none.
+    """
+    batched = member.batched
+    most = SATURATION / LEAST_RECORDS / structure.shares
+    best: _Rounding | None = None
+    worse = 0
+    for bits in _BITS:
+        try:
+            matrices = _round_attributes(member, bits)
+            rounding = _round_blocks(member, matrices, most, loss)
+        except DesignError:
+            continue
+        worse += 1
+        if best is None or rounding.cost < best.cost:
+            best, worse = rounding, 0
+        elif worse == _WORSE:
+            break
+        if rounding.cost <= member.upper * (1 + loss):
+            break
+    if best is None:
+        raise DesignError(
+            "an integer strategy has no room for tables of so many attributes; ask tables of fewer"
+        )
+    blocks = make_block_set(batched.scales, best.multiples, structure.noisy_blocks)
+    return add_claim_margins(build_strategy(structure, best.matrices, (blocks,)))
+
+
+def _round_attributes(member: FamilyMember, bits: int) -> tuple[AttributeMatrix, ...]:
+    """Round the covariance of each attribute; identical ones are rounded once."""
+    known: dict[Hashable, AttributeMatrix] = {}
+    matrices: list[AttributeMatrix] = []
+    for a, covariance in enumerate(member.covariances):
+        factors = [factor for factor in member.batched.factors if factor.attribute == a]
+        key = covariance.key, *(factor.rows.tobytes() for factor in factors)
+        if key not in known:
+            known[key] = covariance.round_to_integers(factors, bits)
+        matrices.append(known[key])
+    return tuple(matrices)
+
+
+def _round_blocks(
+    member: FamilyMember,
+    matrices: tuple[AttributeMatrix, ...],
+    most: float,
+    loss: float,
+) -> _Rounding:
+    """Choose the integer multiples of the scales for the integer matrices of the attributes.
+
+    Raises:
+        DesignError: If a coefficient of an answer would be larger than `most`.
+    """
+    batched = member.batched
+    tables = [
+        matrices[factor.attribute].upper_variance_parts(factor.factor) for factor in batched.factors
+    ]
+    scales = batched.scales
+    entry = scales.multiply([_list_entries(matrix) for matrix in matrices])
+    if float(entry.max()) > most:
+        raise DesignError("no room for so many records")
+    rows = build_extreme_rows(batched, tables, loss / 10)
+    profiles = member.profiles.of_matrices(matrices)
+    best = optimise_scales(rows, profiles, tolerance=loss, near=member.scales)
+    z = best.z
+    real = np.divide(1.0, np.sqrt(z), out=np.zeros_like(z), where=z > 0)
+    room = most / float((real * entry).max())
+    M = _round_multiples(real, best.costs * real**2, room)
+    if float((M * entry).max()) > 2 * most:
+        raise DesignError("no room for so many records")
+    # Public totals answer blocks that have no cost.
+    worst = float(rows.multiply(np.where(z > 0, M**-2.0, 0.0)).max())
+    cost = math.sqrt(worst * float(profiles.multiply(M**2).max()))
+    return _Rounding(matrices, M.astype(np.int64), cost)
+
+
+def _list_entries(matrix: AttributeMatrix) -> FloatArray:
+    """List the largest entry of each grade of a matrix, shape (K,)."""
+    if matrix.grades is None:
+        return np.array([float(max(matrix.largest_entry, 1))])
+    return matrix.grades.largest_entries.astype(np.float64)
+
+
+def make_block_set(scales: BlockScales, multiples: IntArray, blocks: IntArray) -> BlockSet:
+    """Make the block set of some blocks from a multiple of each scale, shape (count,)."""
+    basis = Basis("cells", np.zeros(1, dtype=np.int64), np.ones(1))
+    if not len(scales.divided):
+        return BlockSet(blocks, basis, multiples[blocks][:, None, None])
+    ones = np.ones((len(blocks), 1, 1), dtype=np.int64)
+    by_block = scales.split(multiples)
+    return BlockSet(blocks, basis, ones, tuple(by_block[block] for block in blocks.tolist()))
+
+
+def _round_multiples(real: FloatArray, spent: FloatArray, room: float) -> FloatArray:
+    """Round a multiple of `real` (b,), at most room * real, to integers.
+
+    Of the multiples that make the smallest entry an integer, it takes the one that changes the
+    others least, weighted by what each block spends.
+    """
+    needed = real > 0
+    least = float(real[needed].min())
+    most = math.floor(room * least)
+    if most < 1:
+        return np.maximum(np.rint(real * room), 1.0)
+    tried = max(1, min(most // 2, _MULTIPLES // len(real)))
+    # One entry stands for all blocks with the same number.
+    kinds, place = np.unique(real[needed], return_inverse=True)
+    share = np.bincount(to_positions(place.ravel()), spent[needed])
+    wanted = np.arange(most - tried + 1, most + 1)[:, None] * (kinds / least)
+    off = (np.abs(np.rint(wanted) / wanted - 1) * share).sum(axis=1)
+    multiple = float(most - tried + 1 + int(off.argmin())) / least
+    return np.maximum(np.rint(real * multiple), 1.0)
+
 
 _MOST_ROWS = 20_000
 """The most rows of a group that have weights of their own in the descent for pairs of cells."""

@@ -128,7 +128,7 @@ class PersonTreeStructure(TreeStructure):
                     kinds.append(PersonKind(records, depth, frozenset(shared)))
         return tuple(kinds)
 
-    @cached_property
+    @frozen_property
     def person(self) -> PersonRecords:
         """Which records a person may have, where periods are dense cells; leaves come last."""
         in_blocks = {a for attributes in self.block_sets for a in attributes}

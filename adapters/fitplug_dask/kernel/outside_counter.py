@@ -1,0 +1,127 @@
+"""Records in no table: how many of a partition are outside the domain, by attribute."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fitplug.counts import MAX_RECORDS, WEIGHT
+from fitplug.domain import OUTSIDE
+from fitplug.numeric import BoolArray
+from fitplug_dask import loops
+from fitplug_dask.encoding import CodeReader, ColumnEncoder
+from fitplug_dask.kernel.counters import JointCounters
+from fitplug_dask.kernel.joint_tables import Job, is_measure
+
+_BLOCK_ROWS = 2**16
+
+
+class OutsideCounter:
+    """Counts the records outside each attribute, and those outside any, without errors of its own.
+
+    A number above 2^53 is clamped. A value outside the domain has a negative term, as for tables.
+    """
+
+    def __init__(self, job: Job) -> None:
+        """Prepare to read the columns of a job.
+
+        Args:
+            job: What to count; `job.outside` names the attributes.
+        """
+        self._names, self._weight = job.outside, job.weight
+        every = {name: job.attributes[name] for name in job.outside}
+        self._measures = {
+            name: CodeReader(one, _BLOCK_ROWS) for name, one in every.items() if is_measure(one)
+        }
+        self._encoders = {
+            name: ColumnEncoder(one, 0, OUTSIDE)
+            for name, one in every.items()
+            if name not in self._measures
+        }
+        self._filters = {
+            name: ColumnEncoder(wanted, 0, OUTSIDE) for name, wanted in job.filters.items()
+        }
+        self._weight_reader = CodeReader(WEIGHT, _BLOCK_ROWS)
+        self._terms = np.empty(_BLOCK_ROWS, dtype=np.int64)
+        self._totals = [0] * (len(job.outside) + 1)
+
+    @property
+    def counts(self) -> npt.NDArray[np.int64]:
+        """The records outside each attribute, and then those outside any, clamped, (d + 1,)."""
+        return np.array([min(total, MAX_RECORDS) for total in self._totals], dtype=np.int64)
+
+    def take_block(self, rows: int, columns: Mapping[str, Any], shared: Mapping[str, int]) -> None:
+        """Count the rows of a block.
+
+        Args:
+            rows: Their number n.
+            columns: Arrow arrays (n,) by name.
+            shared: The codes of the other attributes, which all rows share.
+        """
+        outside: dict[int, BoolArray] = {}
+        for number, name in enumerate(self._names):
+            if name not in columns:
+                if shared[name] == OUTSIDE:
+                    outside[number] = np.ones(rows, dtype=np.bool_)
+            elif name in self._measures:
+                outside[number] = self._measures[name].read(columns[name]) < 0
+            else:
+                negative = self._find_negative(rows, [self._encoders[name]], [columns[name]])
+                if negative is not None:
+                    outside[number] = negative
+        if not outside:
+            return
+        outside[len(self._names)] = np.logical_or.reduce(list(outside.values()))
+        filtered = [name for name in self._filters if name in columns]
+        failing = self._find_negative(
+            rows, [self._filters[name] for name in filtered], [columns[name] for name in filtered]
+        )
+        weights = None if self._weight is None else self._weight_reader.read(columns[self._weight])
+        for number, mask in outside.items():
+            chosen = mask if failing is None else mask & ~failing
+            # At most 2^16 weights of 2^40.
+            total = np.count_nonzero(chosen) if weights is None else weights[chosen].sum()
+            self._totals[number] += int(total)
+
+    def take_identical_rows(self, rows: int, shared: Mapping[str, int]) -> None:
+        """Count `rows` rows that share the codes of all attributes."""
+        outside = [shared[name] == OUTSIDE for name in self._names]
+        for number, is_outside in enumerate([*outside, any(outside)]):
+            self._totals[number] += rows * is_outside
+
+    def _find_negative(
+        self, rows: int, encoders: Sequence[ColumnEncoder], columns: Sequence[Any]
+    ) -> BoolArray | None:
+        """Find the rows (n,) that a column puts outside; None if there are none."""
+        pairs = zip(encoders, columns, strict=True)
+        lookups = [encoder.make_lookup(column) for encoder, column in pairs]
+        if not any(lookup.doubtful for lookup in lookups):
+            return None
+        terms = self._terms[:rows]
+        loops.locate(lookups, 0, terms)
+        return np.asarray(terms < 0)
+
+
+class TableAndOutsideCounters:
+    """Counts records in joint tables and, if they are in none, by attribute."""
+
+    def __init__(self, tables: JointCounters, outside: OutsideCounter) -> None:
+        self._tables, self._outside = tables, outside
+
+    def take_batch(self, batch: Any, columns: Sequence[str], shared: Mapping[str, int]) -> None:
+        """Count the rows of an Arrow batch; `shared` are codes that all of them share."""
+        if OUTSIDE not in shared.values():
+            self._tables.take_batch(batch, columns, shared)
+        for start in range(0, batch.num_rows, _BLOCK_ROWS):
+            block = batch.slice(start, _BLOCK_ROWS)
+            arrays = {name: block.column(name) for name in columns}
+            self._outside.take_block(block.num_rows, arrays, shared)
+
+    def take_identical_rows(self, rows: int, shared: Mapping[str, int]) -> None:
+        """Count `rows` rows that no column distinguishes."""
+        if OUTSIDE not in shared.values():
+            self._tables.take_identical_rows(rows, shared)
+        self._outside.take_identical_rows(rows, shared)

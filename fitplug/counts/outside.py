@@ -1,0 +1,81 @@
+"""Records in no table: how many there are, and by which attribute. Confidential: never printed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fitplug.counts.consistency import MAX_RECORDS, Counts
+from fitplug.domain import OUTSIDE, Domain
+from fitplug.errors import TablesError
+from fitplug.numeric import BoolArray
+
+
+@dataclass(frozen=True, repr=False)
+class OutsideCounts:
+    """Exact numbers of the records that are in no table. They are confidential.
+
+    Attributes:
+        names: The attributes that leave records out, in the domain's order.
+        by_attribute: For each of them, the number of records whose value is in no cell. A record
+            may be in several of these numbers.
+        in_no_table: The number of records that are in at least one of them.
+
+    Raises:
+        TablesError: The numbers cannot be of any records.
+    """
+
+    names: tuple[str, ...]
+    by_attribute: tuple[int, ...]
+    in_no_table: int
+
+    def __post_init__(self) -> None:
+        counts, most = self.by_attribute, self.in_no_table
+        fits = len(counts) == len(self.names) and all(type(n) is int for n in (*counts, most))
+        if not fits or not 0 <= most <= MAX_RECORDS or min(counts, default=0) < 0:
+            raise TablesError(
+                "the numbers of rows in no table must be integers of at least 0, one for each "
+                "attribute. Count again."
+            )
+        if not max(counts, default=0) <= most <= sum(counts):
+            raise TablesError(
+                "the numbers of rows in no table contradict each other. Count them again."
+            )
+
+    def __repr__(self) -> str:
+        return f"OutsideCounts({', '.join(map(repr, self.names))}; counts confidential)"
+
+    @classmethod
+    def from_codes(
+        cls,
+        domain: Domain,
+        codes: Mapping[str, Counts],
+        used: Sequence[str],
+        weights: Counts | None = None,
+    ) -> OutsideCounts:
+        """Count the records of rows that are in no table.
+
+        Args:
+            domain: The domain of the counts.
+            codes: The codes (n,) of the rows on each attribute, -1 for values in no cell.
+            used: The attributes that any table uses.
+            weights: The number of records (n,) that each row stands for; None if it is one.
+        """
+        names = domain.list_names_without_other(used)
+        if not names:
+            return cls((), (), 0)
+        outside = [codes[name] == OUTSIDE for name in names]
+        *counts, most = (_add_up(one, weights) for one in (*outside, np.any(outside, axis=0)))
+        return cls(names, tuple(counts), most)
+
+
+def _add_up(rows: BoolArray, weights: Counts | None) -> int:
+    """Add up the records of some rows (n,), clamped at 2^53, of which no error may tell."""
+    if weights is None:
+        return int(rows.sum())
+    chosen = weights[rows]
+    # In floating point, which cannot wrap.
+    fits = chosen.sum(dtype=np.float64) <= MAX_RECORDS
+    return min(int(chosen.sum()), MAX_RECORDS) if fits else MAX_RECORDS

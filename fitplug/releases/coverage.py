@@ -1,0 +1,97 @@
+"""Coverage of a release: how many records are in no table, by attribute, and their share."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from fitplug.releases.combination import estimate
+from fitplug.releases.combined_numbers import Estimate, Ratio
+from fitplug.releases.noisy_answers import NoisyAnswers
+from fitplug.workload import Factor, QueryGroup
+
+_MOST_ENTRIES = 10**6
+"""The most entries of a matrix whose columns are summed."""
+
+
+@dataclass(frozen=True)
+class CoverageRow:
+    """Records in no table. `Release.coverage` makes it.
+
+        for row in release.coverage():
+            print(row.attribute, row.records.value, row.share.interval())
+
+    Attributes:
+        attribute: The attribute whose value is outside the domain; None for any attribute.
+        records: The number of records. Noise may make it negative.
+        share: Their share of all records, in tables or not; None if no group adds up to the number
+            of records in the tables.
+    """
+
+    attribute: str | None
+    records: Estimate
+    share: Ratio | None
+
+
+def estimate_coverage(release: NoisyAnswers) -> list[CoverageRow]:
+    """Estimate how many records are in no table; see `Release.coverage`."""
+    coverage, answers = release.plan.coverage, release.coverage_answers
+    if coverage is None or answers is None:
+        return []
+    values = coverage.estimate(answers).tolist()
+    stds = np.sqrt(coverage.upper_variances(release.noise_std)).tolist()
+    numbers = [Estimate(value, std) for value, std in zip(values, stds, strict=True)]
+    in_no_table, in_tables = numbers[-1], _estimate_total(release)
+    # Noise of the number by attribute is (noise of an answer of its own + that of the number in no
+    # table) / 2.
+    covariances = [in_no_table.std**2 / (1 if len(answers) == 1 else 2)] * len(coverage.names)
+    rows = zip((*coverage.names, None), numbers, (*covariances, in_no_table.std**2), strict=True)
+    return [
+        CoverageRow(name, number, _divide(number, in_no_table, in_tables, covariance))
+        for name, number, covariance in rows
+    ]
+
+
+def _divide(
+    number: Estimate, in_no_table: Estimate, in_tables: Estimate | None, covariance: float
+) -> Ratio | None:
+    """Divide a number by that of all records, whose noise in the tables is independent."""
+    if in_tables is None:
+        return None
+    whole = Estimate(
+        in_tables.value + in_no_table.value, math.hypot(in_tables.std, in_no_table.std)
+    )
+    value = number.value / whole.value if whole.value > 2 * whole.std else math.nan
+    # The delta method, of x / y with the covariance of both.
+    square = number.std**2 - 2 * value * covariance + (value * whole.std) ** 2
+    std = math.sqrt(max(square, 0.0)) / whole.value if whole.value > 0 else math.nan
+    return Ratio(value, std, number, whole, covariance)
+
+
+def _estimate_total(release: NoisyAnswers) -> Estimate | None:
+    """Estimate the number of records in the tables, from the smallest group that adds up to it."""
+    groups = release.plan.workload.groups
+    for group in sorted(groups, key=lambda group: group.size):
+        if group.size > _MOST_ENTRIES:
+            return None
+        if _adds_up(group):
+            total = estimate(release, {group.name: np.ones(group.shape)})
+            assert isinstance(total, Estimate)
+            return total
+    return None
+
+
+def _adds_up(group: QueryGroup) -> bool:
+    """Return whether the answers of a group add up to the number of records in the tables."""
+    return all(map(_counts_each_once, group.factors))
+
+
+def _counts_each_once(factor: Factor) -> bool:
+    """Return whether the rows of a factor count each cell once."""
+    if factor.kind in ("identity", "total"):
+        return True
+    if factor.rows * factor.size > _MOST_ENTRIES:
+        return False
+    return bool((factor.matrix().sum(axis=0) == 1).all())
