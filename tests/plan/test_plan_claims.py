@@ -27,8 +27,7 @@ from fitplug.families.blocks.shape.matrices import MatrixStructure, PersonStruct
 from fitplug.families.blocks.shape.moves import MoveStructure
 from fitplug.families.blocks.shape.pairs import PairStructure
 from fitplug.families.chain.shape import ChainStructure
-from fitplug.families.product.shape.pairs import ProductPairStructure
-from fitplug.families.product.shape.products import ProductStructure
+from fitplug.families.product.shape.products import ProductPairStructure, ProductStructure
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.pairs import TreePairStructure
 from fitplug.families.tree.shape.persons import PersonTreeStructure
