@@ -138,7 +138,7 @@ def _select_rows(
         more = ", ..." if factor.rows > len(labels) else ""
         raise WorkloadError(
             f"it cannot count {_describe(factor, clauses, region)}. Its rows of {factor.attribute} "
-            f"are {', '.join(labels)}{more}; select whole rows."
+            f"are {', '.join(labels)}{more}; select whole rows.{lookup.describe_left_out()}"
         )
     return coefficients
 
@@ -283,6 +283,12 @@ class _RowLookup:
         """The first and last cells of the rows, shape (rows, 2)."""
         return self.factor.intervals()
 
+    def describe_left_out(self) -> str:
+        """Say that no row counts null and other values, if that is so by the kind of query."""
+        if self.factor.kind not in ("prefix", "all_ranges") or not self.factor.left_out:
+            return ""
+        return f" None of them counts {write_value(str(self._attribute.other))}."
+
     def find_cells(self, clause: Clause) -> Runs:
         """Find the cells for which a clause holds."""
         in_clause: Runs = []
@@ -308,6 +314,8 @@ class _RowLookup:
             raise WorkloadError(
                 f"{condition}: the nodes of {name} have no order. Use = or in [...]."
             )
+        if attribute.is_other(value):
+            raise WorkloadError(f"{condition}: {value!r} is neither above nor below. Use =.")
         at = self._values.find_end(value)
         if at is None:
             raise WorkloadError(

@@ -163,7 +163,7 @@ class _CumulativeCounts:
         of: str | None,
         within: dict[str, Runs],
     ) -> None:
-        whole = _read_sum(reader, asked, within)
+        whole = _read_whole(reader, asked, within)
         name = _find_attribute(release, whole, of)
         self._release, self._attribute = release, release.plan.domain[name]
         ends = _list_ends(release, whole, name)
@@ -261,6 +261,22 @@ def _read_sum(reader: Expressions, asked: str, within: Mapping[str, Runs]) -> Te
     return expression
 
 
+def _read_whole(reader: Expressions, asked: str, within: Mapping[str, Runs]) -> Terms:
+    """Read a sum of all rows, or of those with a value where the groups count no others."""
+    domain = reader.selector.workload.domain
+    valued = {
+        name: [(0, domain[name].value_count)]
+        for name in domain.names
+        if domain[name].is_ordered and domain[name].other is not None
+    }
+    try:
+        return _read_sum(reader, asked, within)
+    except WorkloadError:
+        if not valued:
+            raise
+    return _read_sum(reader, asked, {**valued, **within})
+
+
 def _find_attribute(release: NoisyAnswers, terms: Terms, of: str | None) -> str:
     """Find the attribute whose quantiles are asked for.
 
@@ -311,5 +327,5 @@ def _name_ends(attribute: Attribute, first: int, last: int) -> tuple[Any, Any]:
     """Return the least and the largest value of a run of cells."""
     if isinstance(attribute, Bins):
         return attribute.edges[first], attribute.edges[last + 1]
-    values = attribute.column_values()
+    values = attribute.values
     return values[first], values[last]

@@ -22,7 +22,7 @@ from scipy.stats import chi2
 import fitplug as fp
 from fitplug.errors import BudgetError, FitplugError, InputError, LedgerError
 from fitplug.families.base import pieces
-from fitplug.families.blocks.estimates.parts import PartedBlocks
+from fitplug.families.blocks.strategy.parts import PartedBlocks
 from fitplug.files import LocalPlace, open_place
 from fitplug_dask.releases import executor, failures, release_source
 from fitplug_dask.releases.executor import PartedExecutor

@@ -133,18 +133,18 @@ def _fits(values):
     return int(values.max()) < 2**63 and int(values.min()) >= -(2**63)
 
 
-# fitplug.families.blocks.estimates.parts
+# fitplug.families.blocks.strategy.parts
 
 
 class PartedBlocks:
     def _split_counts(self, slab, counts):
-        parts = self._cut.parts_of_table[self._cut.table_of_slab[slab]]
-        return Pieces(parts, BlockCountSplit(self._cut, slab, counts).make_piece)
+        parts = self.parts_of_table[self.table_of_slab[slab]]
+        return Pieces(parts, BlockCountSplit(self, slab, counts).make_piece)
 
     def _answer_part(self, part, pieces):
-        counts = BlockCountGathering(self._cut, part).add_pieces(pieces)
-        cut_part = self._cut.parts[part]
-        blocks = self._cut.blocks[cut_part.first : cut_part.last]
+        counts = BlockCountGathering(self, part).add_pieces(pieces)
+        cut_part = self.parts[part]
+        blocks = self.blocks[cut_part.first : cut_part.last]
         if cut_part.columns is not None:
             return self._answer_columns(blocks[0], cut_part, counts[0])
         return np.concatenate(
@@ -167,7 +167,7 @@ class BlockCountSplit:
 
     def _multiply(self, k, reading):
         structure = self._strategy.structure
-        names = self._cut.tables[self._table].names
+        names = self._cut.tables[self._table]
         attributes = [structure.block_attributes[a] for a in self._cut.blocks[k].attributes]
         return reading.multiply(sum_margin(self._counts, names, [*attributes, *reading.dense]))
 
@@ -191,16 +191,14 @@ class BlockCountGathering:
         return self._sums.totals
 
     def _add_values(self, slab, values):
-        at, number = (0, self._cut.table_of_slab[slab])
-        table = self._cut.tables[number]
-        start, stop = table.ranges[slab - table.first]
+        at, number, one = (0, self._cut.table_of_slab[slab], self._cut.slabs[slab])
         for k, reading in self._cut.list_readers(number, self._number):
             i = k - self._part.first
             shape = self._shapes[i]
             size, place = ([*shape[:-1], len(reading.rows)], [slice(None)] * (len(shape) - 1))
-            axis = self._find_range_axis(k, table.cut)
+            axis = self._find_range_axis(k, one.attribute)
             if axis is not None:
-                size[axis], place[axis] = (stop - start, slice(start, stop))
+                size[axis], place[axis] = (one.stop - one.start, slice(one.start, one.stop))
             end = at + math.prod(size)
             piece = values[at:end].reshape(size)
             target = self._sums.totals[i][tuple(place)]

@@ -13,10 +13,11 @@ memory, each table is one slab, and each group one output.
 
 from __future__ import annotations
 
+import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import TypeAlias
 
 import numpy as np
@@ -25,16 +26,18 @@ from fitplug.errors import TablesError
 from fitplug.families.base.mechanism import SATURATION, ExactTotals, pack_integers, unpack_integers
 from fitplug.families.base.pieces import (
     Latest,
-    Output,
     Pieces,
     Slab,
     check_pieces,
+    cut_groups,
+    cut_table,
     read_part_answers,
     read_slab_counts,
     sum_margin,
 )
 from fitplug.families.base.structure import Structure, list_names
 from fitplug.numeric import AnyArray, FloatArray, IntArray
+from fitplug.workload import select_largest_sets
 
 ReadCounts: TypeAlias = Callable[[tuple[str, ...]], IntArray]
 """Gives the exact counts over some attributes, in the order named. They are confidential."""
@@ -86,29 +89,54 @@ class PartedStrategy(ABC):
     Counts are in shares of their measures, answers in shares of all measures that queries use, and
     estimates are of records.
 
+    Args:
+        structure: The strategy's structure.
+        tables: The attributes whose counts give the answers of all blocks, and public totals.
+        most: The most cells of a slab, answers of a part and estimates of an output.
+
     Attributes:
         structure: The strategy's structure.
-        slabs: The pieces of exact counts that answers are made from.
+        most: The most cells of a slab, answers of a part and estimates of an output.
+        tables: The attributes of each table that is read.
+        slabs: The pieces of exact counts that answers are made from; those of a table follow each
+            other.
+        table_of_slab: The table of each slab, as an index.
+        slabs_of_table: The numbers of the slabs of each table.
         outputs: The pieces of the groups' estimates; those of a group follow each other.
-        sizes: The number of answers of each part, shape (parts,).
-        noisy_parts: The number of parts that get noise. If the unit of privacy makes totals public,
-            these are one more part, the last, without noise.
     """
 
-    def __init__(
-        self,
-        structure: Structure,
-        slabs: Sequence[Slab],
-        outputs: Sequence[Output],
-        sizes: Sequence[int],
-    ) -> None:
-        self.structure, self.slabs, self.outputs = structure, tuple(slabs), tuple(outputs)
-        self.noisy_parts = len(sizes)
-        every = list(sizes)
-        if structure.public_attributes is not None:
-            self._totals = PublicTotals(structure, self.slabs)
-            every.append(structure.public_size)
-        self.sizes: IntArray = np.array(every, dtype=np.int64)
+    def __init__(self, structure: Structure, tables: Sequence[tuple[str, ...]], most: int) -> None:
+        self.structure, self.most = structure, most
+        self.tables = select_largest_sets(tables)
+        domain = structure.workload.domain
+        by_table = [
+            cut_table(domain, names, self._find_table_attribute(names), most)
+            for names in self.tables
+        ]
+        self.slabs = tuple(itertools.chain.from_iterable(by_table))
+        self.table_of_slab = [t for t, slabs in enumerate(by_table) for _ in slabs]
+        ends = itertools.accumulate(map(len, by_table), initial=0)
+        self.slabs_of_table = list(itertools.starmap(range, itertools.pairwise(ends)))
+        self.outputs = cut_groups(structure.workload, most, self._find_group_axis)
+
+    @cached_property
+    def sizes(self) -> IntArray:
+        """The number of answers of each part, shape (parts,).
+
+        If the unit of privacy makes totals public, these are one more part, the last, without
+        noise.
+        """
+        public = [] if self.structure.public_attributes is None else [self.structure.public_size]
+        return np.array([*self._part_sizes, *public], dtype=np.int64)
+
+    @property
+    def noisy_parts(self) -> int:
+        """The number of parts that get noise."""
+        return len(self._part_sizes)
+
+    @cached_property
+    def _totals(self) -> PublicTotals:
+        return PublicTotals(self.structure, self.slabs)
 
     @property
     def released_size(self) -> int:
@@ -228,6 +256,19 @@ class PartedStrategy(ABC):
         estimates = self._estimate(output, pieces, Latest() if latest is None else latest)
         shares = self.structure.shares
         return estimates if shares == 1 else np.asarray(estimates / shares)
+
+    @abstractmethod
+    def _find_table_attribute(self, names: tuple[str, ...]) -> str | None:
+        """Find the attribute along which a table is cut; None if it cannot be cut."""
+
+    @abstractmethod
+    def _find_group_axis(self, g: int) -> int | None:
+        """Find the axis of a group's shape along which it is cut; None if it cannot be cut."""
+
+    @property
+    @abstractmethod
+    def _part_sizes(self) -> Sequence[int]:
+        """The number of answers of each part with noise."""
 
     @abstractmethod
     def _list_slabs(self, part: int) -> Sequence[int]:

@@ -6,6 +6,7 @@ See `fitplug.families.base.parted_strategy`.
 from __future__ import annotations
 
 import itertools
+import math
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
@@ -210,6 +211,37 @@ def cut_evenly(length: int, most: int) -> list[tuple[int, int]]:
     count = -(-length // max(most, 1))
     ends = [i * length // count for i in range(count + 1)]
     return list(itertools.pairwise(ends))
+
+
+def join_sizes(sizes: Sequence[int], most: int) -> list[tuple[int, int]]:
+    """Join what follows each other to ranges, as long as they have no more than `most` numbers."""
+    ends, total = [0], 0
+    for i, size in enumerate(sizes):
+        if i > ends[-1] and total + size > most:
+            ends.append(i)
+            total = 0
+        total += size
+    return list(itertools.pairwise([*ends, len(sizes)])) if sizes else []
+
+
+def cut_table(domain: Domain, names: tuple[str, ...], along: str | None, most: int) -> list[Slab]:
+    """Cut a table of more than `most` cells into slabs along an attribute.
+
+    Args:
+        domain: The domain.
+        names: The attributes of the table, in the domain's order.
+        along: The attribute; None if the table cannot be cut.
+        most: The most cells of a slab that are wished for.
+
+    Raises:
+        WorkloadError: If the smallest slab is too large.
+    """
+    size = math.prod(domain.shape_of(names))
+    n = domain[along].size if along is not None and size > most else 1
+    check_unit(size // n, f"the counts of {' x '.join(names)}", whole=size, most=most)
+    if n == 1:
+        return [Slab(names, None, 0, 0)]
+    return [Slab(names, along, *pair) for pair in cut_evenly(n, most // (size // n))]
 
 
 def cut_groups(

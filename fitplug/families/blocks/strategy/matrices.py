@@ -29,8 +29,8 @@ from fitplug.families.base.mechanism import (
 from fitplug.families.base.parted_strategy import PartedStrategy
 from fitplug.families.base.pieces import PART
 from fitplug.families.base.strategy import S
-from fitplug.families.blocks.estimates.parts import PartedBlocks
 from fitplug.families.blocks.shape.matrices import MatrixStructure
+from fitplug.families.blocks.strategy.parts import PartedBlocks
 from fitplug.numeric import (
     UNIT_ROUNDOFF,
     AnyArray,

@@ -20,7 +20,7 @@ from fitplug.families.tree.strategy.blocks import (
     list_needed,
 )
 from fitplug.families.tree.strategy.child_matrices import ChildMatrices
-from fitplug.families.tree.strategy.cuts import Segment, TreeParts
+from fitplug.families.tree.strategy.cuts import Segment, TreeCut
 from fitplug.numeric import AnyArray, IntArray, make_room, multiply_exactly
 from fitplug.workload import CellClasses, number_classes
 
@@ -100,7 +100,7 @@ _MOST_NUMBERS = 2**22
 class TreeCountSplit:
     """The pieces of a slab."""
 
-    def __init__(self, cut: TreeParts, slab: int, counts: AnyArray) -> None:
+    def __init__(self, cut: TreeCut, slab: int, counts: AnyArray) -> None:
         self._cut, self._structure = cut, cut.structure
         self._slab, self._counts = slab, counts
         self._paths = cut.find_paths(slab)
@@ -165,7 +165,7 @@ class TreeCountGathering:
         part: The number of the part.
     """
 
-    def __init__(self, cut: TreeParts, part: int) -> None:
+    def __init__(self, cut: TreeCut, part: int) -> None:
         self._cut, self._structure = cut, cut.structure
         self._part, self._segments = part, cut.parts[part]
         # By segment and kind of branches, their numbers and the index of their children's counts.

@@ -14,7 +14,8 @@ from functools import cached_property
 
 import numpy as np
 
-from fitplug.families.base.pieces import PART, Slab, check_unit, cut_evenly, cut_groups
+from fitplug.families.base.parted_strategy import PartedStrategy
+from fitplug.families.base.pieces import PART, check_unit, cut_evenly, join_sizes
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.unfolded_tree import (
     BranchRanges,
@@ -31,7 +32,6 @@ from fitplug.families.tree.strategy.blocks import (
     list_needed,
 )
 from fitplug.numeric import BoolArray, IntArray
-from fitplug.workload import select_largest_sets
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +82,7 @@ class Segment:
     size: int
 
 
-class TreeParts:
+class TreeCut(PartedStrategy):
     """The cut of a strategy of tree blocks; see the module.
 
     Args:
@@ -91,15 +91,15 @@ class TreeParts:
         most: The most cells of a slab, answers of a part and estimates of an output.
 
     Attributes:
+        strategy: The strategy.
         branches: The branches of the tree.
         blocks: The integers of each block that is measured, by the structure's block.
         answers: The answers of each of these blocks.
         table_of_block: The table that each of these blocks reads, as an index.
-        slabs: The slabs of all tables.
-        table_of_slab: The table of each slab.
-        parts: The segments of each part.
-        outputs: The outputs of all groups.
+        parts: The segments of each part with noise.
     """
+
+    structure: TreeStructure
 
     def __init__(
         self,
@@ -107,26 +107,23 @@ class TreeParts:
         tables: Sequence[tuple[str, ...]],
         most: int,
     ) -> None:
-        self.strategy, self.most = strategy, most
-        structure = self.structure = strategy.structure
+        structure = strategy.structure
+        super().__init__(structure, tables, most)
+        self.strategy = strategy
         self.branches = TreeBranches(structure.unfolded)
         self.blocks: dict[int, TreeBlock] = {
             tree_block.block: tree_block for tree_block in strategy.tree_blocks
         }
         self.answers = self._place_answers()
-        largest = select_largest_sets(tables)
         domain = structure.workload.domain
-        by_size = sorted(largest, key=lambda names: math.prod(domain.shape_of(names)))
+        by_size = sorted(self.tables, key=lambda names: math.prod(domain.shape_of(names)))
         self.table_of_block = {
-            block: largest.index(next(table for table in by_size if set(table) >= set(names)))
+            block: self.tables.index(next(table for table in by_size if set(table) >= set(names)))
             for block, names in zip(self.blocks, list_block_tables(structure), strict=True)
         }
-        cut = [(t, slab) for t, names in enumerate(largest) for slab in self._cut_table(names)]
-        self.table_of_slab = [t for t, _ in cut]
-        self.slabs = tuple(slab for _, slab in cut)
         segments = [one for block in self.blocks for one in self._cut_block(block)]
-        self.parts = _join_segments(segments, min(most, PART))
-        self.outputs = cut_groups(structure.workload, most, structure.find_tree_axis)
+        joined = join_sizes([one.size for one in segments], min(most, PART))
+        self.parts = tuple(tuple(segments[first:last]) for first, last in joined)
         self._paths: tuple[tuple[int, int], SlabPaths] | None = None
         self._branches_of_nodes: dict[tuple[int, int, int], BranchRanges] = {}
         self._branches_of_ranks: dict[tuple[int, int], BranchRanges] = {}
@@ -308,8 +305,28 @@ class TreeParts:
         """List the output's blocks that public totals answer, in part or whole."""
         return [b for b in self.list_blocks(output) if self.structure.needs_totals(b)]
 
-    def list_indices(self, part: int) -> slice | IntArray:
-        """List the indices of a part's answers; see `PartedStrategy.place`."""
+    def _find_table_attribute(self, names: tuple[str, ...]) -> str | None:
+        tree = self.structure.tree_attribute
+        return tree if tree in names else None
+
+    def _find_group_axis(self, g: int) -> int | None:
+        return self.structure.find_tree_axis(g)
+
+    @cached_property
+    def _part_sizes(self) -> list[int]:
+        return [sum(one.size for one in segments) for segments in self.parts]
+
+    def _list_slabs(self, part: int) -> Sequence[int]:
+        return self._slabs_of_part[part]
+
+    def _list_parts(self, output: int) -> Sequence[int]:
+        return self.parts_of_output[output]
+
+    @cached_property
+    def _slabs_of_part(self) -> list[list[int]]:
+        return invert_lists(self.parts_of_slab, len(self.parts))
+
+    def _place(self, part: int) -> slice | IntArray:
         segments, indices = self.parts[part], []
         start = self.answers[segments[0].block].start
         size = sum(one.size for one in segments)
@@ -335,17 +352,6 @@ class TreeParts:
             by_block[tree_block.block] = BranchAnswers(shape, start, widths, ends)
         return by_block
 
-    def _cut_table(self, names: tuple[str, ...]) -> list[Slab]:
-        domain, tree = self.structure.workload.domain, self.structure.tree_attribute
-        size = math.prod(domain.shape_of(names))
-        what = f"the counts of {' x '.join(names)}"
-        if size <= self.most or tree not in names:
-            check_unit(size, what, whole=size, most=self.most)
-            return [Slab(names, None, 0, 0)]
-        n = domain[tree].size
-        check_unit(size // n, what, whole=size, most=self.most)
-        return [Slab(names, tree, *pair) for pair in cut_evenly(n, self.most // (size // n))]
-
     def _cut_block(self, block: int) -> list[Segment]:
         answers, segments = self.answers[block], []
         R, first = answers.contrasts, 0
@@ -365,14 +371,10 @@ class TreeParts:
         return segments
 
 
-def _join_segments(segments: list[Segment], most: int) -> tuple[tuple[Segment, ...], ...]:
-    """Join segments that follow each other, as long as they have no more than `most` answers."""
-    parts: list[list[Segment]] = []
-    total = 0
-    for one in segments:
-        if not parts or total + one.size > most:
-            parts.append([])
-            total = 0
-        parts[-1].append(one)
-        total += one.size
-    return tuple(map(tuple, parts))
+def invert_lists(lists: Sequence[Sequence[int]], count: int) -> list[list[int]]:
+    """For lists of numbers below a count, list where each number is."""
+    inverse: list[list[int]] = [[] for _ in range(count)]
+    for i, numbers in enumerate(lists):
+        for number in numbers:
+            inverse[number].append(i)
+    return inverse

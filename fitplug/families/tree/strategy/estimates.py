@@ -27,7 +27,7 @@ from fitplug.families.tree.strategy.blocks import (
     find_part,
 )
 from fitplug.families.tree.strategy.child_matrices import ChildMatrices
-from fitplug.families.tree.strategy.cuts import Segment, TreeParts
+from fitplug.families.tree.strategy.cuts import Segment, TreeCut
 from fitplug.numeric import AnyArray, FloatArray, IntArray, make_room
 
 
@@ -102,7 +102,7 @@ def invert_contrasts(
 class TreeTotalsSplit:
     """The pieces of the public totals: of each block that they tell of, without its margins."""
 
-    def __init__(self, cut: TreeParts, totals: IntArray) -> None:
+    def __init__(self, cut: TreeCut, totals: IntArray) -> None:
         assert isinstance(cut.structure, TreePairStructure)
         self._cut, self._structure, self._totals = cut, cut.structure, totals
         self._sums = Latest()
@@ -166,7 +166,7 @@ class KnownSums:
         pieces: The pieces of the output, with the piece of the totals if there are any.
     """
 
-    def __init__(self, cut: TreeParts, output: int, pieces: Mapping[int, AnyArray]) -> None:
+    def __init__(self, cut: TreeCut, output: int, pieces: Mapping[int, AnyArray]) -> None:
         structure = self._structure = cut.structure
         self._of_block: dict[int, FloatArray] = {}
         blocks, at = cut.list_public_blocks(output), 0
@@ -213,7 +213,7 @@ class KnownSums:
 class TreeAnswerSplit:
     """The pieces of a part's noisy answers."""
 
-    def __init__(self, cut: TreeParts, part: int, noisy: IntArray) -> None:
+    def __init__(self, cut: TreeCut, part: int, noisy: IntArray) -> None:
         self._cut, self._segments, self._noisy = cut, cut.parts[part], noisy
 
     def make_piece(self, output: int) -> IntArray:
@@ -234,7 +234,7 @@ class TreeAnswerSplit:
 class TreeEstimation:
     """The estimates of an output, from the pieces of all parts."""
 
-    def __init__(self, cut: TreeParts, output: int, pieces: Mapping[int, AnyArray]) -> None:
+    def __init__(self, cut: TreeCut, output: int, pieces: Mapping[int, AnyArray]) -> None:
         self._cut, self._structure = cut, cut.structure
         self._number, self._output, self._pieces = output, cut.outputs[output], pieces
         self._depth = cut.find_depth(output)

@@ -42,7 +42,7 @@ from fitplug.families.tree.strategy.cost import (
     upper_tree_variances,
 )
 from fitplug.families.tree.strategy.counts import TreeCountGathering, TreeCountSplit
-from fitplug.families.tree.strategy.cuts import TreeParts
+from fitplug.families.tree.strategy.cuts import TreeCut, invert_lists
 from fitplug.families.tree.strategy.estimates import (
     TreeAnswerSplit,
     TreeEstimation,
@@ -54,68 +54,27 @@ from fitplug.numeric import AnyArray, FloatArray, IntArray, ceil_float
 from fitplug.workload import CellClasses
 
 
-class PartedTrees(PartedStrategy):
-    """The parts of a strategy of tree blocks.
-
-    Args:
-        strategy: The strategy.
-        tables: The attributes whose counts give the answers of all blocks, and public totals.
-        most: The most cells of a slab, answers of a part and estimates of an output.
-    """
-
-    def __init__(
-        self,
-        strategy: TreeIntegers[TreeStructure],
-        tables: Sequence[tuple[str, ...]],
-        most: int,
-    ) -> None:
-        self.strategy = strategy
-        self._cut = TreeParts(strategy, tables, most)
-        sizes = [sum(one.size for one in segments) for segments in self._cut.parts]
-        super().__init__(strategy.structure, self._cut.slabs, self._cut.outputs, sizes)
-
-    def _list_slabs(self, part: int) -> Sequence[int]:
-        return self._slabs_of_part[part]
-
-    def _list_parts(self, output: int) -> Sequence[int]:
-        return self._cut.parts_of_output[output]
-
-    def _place(self, part: int) -> slice | IntArray:
-        return self._cut.list_indices(part)
+class PartedTrees(TreeCut):
+    """The parts of a strategy of tree blocks."""
 
     def _split_counts(self, slab: int, counts: AnyArray) -> Pieces:
-        split = TreeCountSplit(self._cut, slab, counts)
-        return Pieces(self._cut.parts_of_slab[slab], split.make_piece)
+        return Pieces(self.parts_of_slab[slab], TreeCountSplit(self, slab, counts).make_piece)
 
     def _answer_part(self, part: int, pieces: Mapping[int, IntArray]) -> IntArray:
-        return TreeCountGathering(self._cut, part).answer(pieces)
+        return TreeCountGathering(self, part).answer(pieces)
 
     def _split_answers(self, part: int, noisy: IntArray) -> Pieces:
-        split = TreeAnswerSplit(self._cut, part, noisy)
-        return Pieces(self._outputs_of_part[part], split.make_piece)
+        return Pieces(self._outputs_of_part[part], TreeAnswerSplit(self, part, noisy).make_piece)
 
     def _split_totals(self, totals: IntArray) -> Callable[[int], FloatArray]:
-        return TreeTotalsSplit(self._cut, totals).make_piece
+        return TreeTotalsSplit(self, totals).make_piece
 
     def _estimate(self, output: int, pieces: Mapping[int, AnyArray], latest: Latest) -> FloatArray:
-        return TreeEstimation(self._cut, output, pieces).estimate(latest)
-
-    @cached_property
-    def _slabs_of_part(self) -> list[list[int]]:
-        return _invert(self._cut.parts_of_slab, self.noisy_parts)
+        return TreeEstimation(self, output, pieces).estimate(latest)
 
     @cached_property
     def _outputs_of_part(self) -> list[list[int]]:
-        return _invert(self._cut.parts_of_output, self.noisy_parts)
-
-
-def _invert(lists: Sequence[Sequence[int]], count: int) -> list[list[int]]:
-    """For lists of numbers below a count, list where each number is."""
-    inverse: list[list[int]] = [[] for _ in range(count)]
-    for i, numbers in enumerate(lists):
-        for number in numbers:
-            inverse[number].append(i)
-    return inverse
+        return invert_lists(self.parts_of_output, len(self.parts))
 
 
 def _build_rows(structure: TreeStructure) -> IntArray:

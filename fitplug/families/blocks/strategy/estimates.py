@@ -11,14 +11,14 @@ from scipy.linalg import solve_triangular
 
 from fitplug.families.base.estimates import arrange_as_group, find_references
 from fitplug.families.base.pieces import Latest, Output
-from fitplug.families.blocks.estimates.cuts import BlockPart, BlockParts, PlacedBlock
+from fitplug.families.blocks.strategy.cuts import BlockCut, BlockPart, PlacedBlock
 from fitplug.numeric import FloatArray, IntArray
 
 
 class BlockAnswerSplit:
     """The pieces of a part's noisy answers."""
 
-    def __init__(self, cut: BlockParts, part: int, noisy: IntArray) -> None:
+    def __init__(self, cut: BlockCut, part: int, noisy: IntArray) -> None:
         self._strategy, self._cut, self._noisy = cut.strategy, cut, noisy
         self._part = cut.parts[part]
         self._estimates = Latest()
@@ -89,9 +89,7 @@ class BlockAnswerSplit:
         return self._strategy.find_matrix(block.attributes[axis], block.block).invert(shaped, 0)
 
 
-def spread_column_multiples(
-    cut: BlockParts, block: PlacedBlock, part: BlockPart
-) -> IntArray | None:
+def spread_column_multiples(cut: BlockCut, block: PlacedBlock, part: BlockPart) -> IntArray | None:
     """Spread a block's multiples over the rows and columns of a part of it, (rows, columns)."""
     multiples = cut.strategy.spread_multiples(block.block)
     if multiples is None or part.columns is None:
@@ -104,7 +102,7 @@ def spread_column_multiples(
 class BlockTotalsSplit:
     """The pieces of the public totals: of each block that they tell of, without its margins."""
 
-    def __init__(self, cut: BlockParts, totals: IntArray) -> None:
+    def __init__(self, cut: BlockCut, totals: IntArray) -> None:
         self._strategy, self._cut, self._totals = cut.strategy, cut, totals
         self._sums = Latest()
 
@@ -158,7 +156,7 @@ def take_range(values: FloatArray, axis: int | None, output: Output) -> FloatArr
 class BlockEstimation:
     """The estimates of an output, from the pieces of all parts."""
 
-    def __init__(self, cut: BlockParts, output: int, pieces: Mapping[int, FloatArray]) -> None:
+    def __init__(self, cut: BlockCut, output: int, pieces: Mapping[int, FloatArray]) -> None:
         self._strategy, self._cut, self._pieces = cut.strategy, cut, pieces
         self._structure = cut.strategy.structure
         self._output = cut.outputs[output]

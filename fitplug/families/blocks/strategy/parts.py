@@ -3,30 +3,27 @@
 Matrices act on one attribute each. So where a block is cut along attribute c, a slab, which has
 few cells of c and all of the others, is multiplied by the matrices of the others, and a part, which
 has all of c and few columns of the others, by the matrix of c. Estimates go the same way back
-(`fitplug.families.blocks.estimates.answer_pieces`). What a part or a slab has completely is summed
+(`fitplug.families.blocks.strategy.estimates`). What a part or a slab has completely is summed
 or spread along c.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from fitplug.families.base.basis import Reading
-from fitplug.families.base.block_sets import BlockSetIntegers
 from fitplug.families.base.mechanism import SATURATION, ExactTotals, pack_integers, unpack_integers
-from fitplug.families.base.parted_strategy import PartedStrategy
 from fitplug.families.base.pieces import Latest, Pieces, sum_margin
-from fitplug.families.base.structure import Structure
-from fitplug.families.blocks.estimates.answer_pieces import (
+from fitplug.families.blocks.strategy.cuts import BlockCut, BlockPart, PlacedBlock
+from fitplug.families.blocks.strategy.estimates import (
     BlockAnswerSplit,
     BlockEstimation,
     BlockTotalsSplit,
     spread_column_multiples,
 )
-from fitplug.families.blocks.estimates.cuts import BlockPart, BlockParts, PlacedBlock
 from fitplug.numeric import (
     AnyArray,
     FloatArray,
@@ -40,7 +37,7 @@ from fitplug.numeric import (
 class BlockCountSplit:
     """The pieces of a slab."""
 
-    def __init__(self, cut: BlockParts, slab: int, counts: AnyArray) -> None:
+    def __init__(self, cut: BlockCut, slab: int, counts: AnyArray) -> None:
         self._strategy, self._cut, self._slab, self._counts = cut.strategy, cut, slab, counts
         self._table = cut.table_of_slab[slab]
         self._latest: tuple[int, list[AnyArray]] = (-1, [])
@@ -58,7 +55,7 @@ class BlockCountSplit:
     def _multiply(self, k: int, reading: Reading) -> AnyArray:
         """Multiply rows of a block's basis by the slab's counts, (cells, rows)."""
         structure = self._strategy.structure
-        names = self._cut.tables[self._table].names
+        names = self._cut.tables[self._table]
         attributes = [structure.block_attributes[a] for a in self._cut.blocks[k].attributes]
         return reading.multiply(sum_margin(self._counts, names, [*attributes, *reading.dense]))
 
@@ -72,11 +69,11 @@ class BlockCountSplit:
         if self._latest[0] == k:
             return self._latest[1]
         block = self._cut.blocks[k]
-        axis, table = self._cut.find_axis(block), self._cut.tables[self._table]
+        axis, slab = self._cut.find_axis(block), self._cut.slabs[self._slab]
         sizes = [self._strategy.structure.sizes[a] for a in block.attributes]
-        if table.cut == block.attributes[axis]:
-            start, stop = table.ranges[self._slab - table.first]
-            sizes[axis] = stop - start
+        names = self._cut.structure.block_attributes
+        if slab.attribute == names[block.attributes[axis]]:
+            sizes[axis] = slab.stop - slab.start
         products = []
         for _, reading in self._cut.list_readers(self._table, part):
             y = self._multiply(k, reading).reshape(*sizes, len(reading.rows))
@@ -92,7 +89,7 @@ class BlockCountSplit:
 class BlockCountGathering:
     """The counts of a part's blocks, added up slab by slab."""
 
-    def __init__(self, cut: BlockParts, part: int) -> None:
+    def __init__(self, cut: BlockCut, part: int) -> None:
         self._cut, self._part, self._number, self._shapes = cut, cut.parts[part], part, []
         for block in cut.blocks[self._part.first : self._part.last]:
             sizes = [cut.strategy.structure.sizes[a] for a in block.attributes]
@@ -118,16 +115,14 @@ class BlockCountGathering:
 
     def _add_values(self, slab: int, values: AnyArray) -> None:
         """Add what a slab has for each block."""
-        at, number = 0, self._cut.table_of_slab[slab]
-        table = self._cut.tables[number]
-        start, stop = table.ranges[slab - table.first]
+        at, number, one = 0, self._cut.table_of_slab[slab], self._cut.slabs[slab]
         for k, reading in self._cut.list_readers(number, self._number):
             i = k - self._part.first
             shape = self._shapes[i]
             size, place = [*shape[:-1], len(reading.rows)], [slice(None)] * (len(shape) - 1)
-            axis = self._find_range_axis(k, table.cut)
+            axis = self._find_range_axis(k, one.attribute)
             if axis is not None:
-                size[axis], place[axis] = stop - start, slice(start, stop)
+                size[axis], place[axis] = one.stop - one.start, slice(one.start, one.stop)
             end = at + math.prod(size)
             piece = values[at:end].reshape(size)
             target = self._sums.totals[i][tuple(place)]
@@ -137,50 +132,25 @@ class BlockCountGathering:
                 target[..., reading.rows] += piece
             at = end
 
-    def _find_range_axis(self, k: int, cut: int | None) -> int | None:
+    def _find_range_axis(self, k: int, cut: str | None) -> int | None:
         """Find the axis of a block's counts of which a slab has a range; None if it has all."""
-        block = self._cut.blocks[k]
-        if cut is None or cut not in block.attributes:
+        names = [self._cut.structure.block_attributes[a] for a in self._cut.blocks[k].attributes]
+        if cut not in names:
             return None
-        return block.attributes.index(cut) if self._part.columns is None else 0
+        return names.index(cut) if self._part.columns is None else 0
 
 
-class PartedBlocks(PartedStrategy):
-    """The parts of a strategy of block sets.
-
-    Args:
-        strategy: The strategy.
-        tables: The attributes whose counts give the answers of all blocks.
-        most: The most cells of a slab, answers of a part and estimates of an output.
-    """
-
-    def __init__(
-        self, strategy: BlockSetIntegers[Structure], tables: Sequence[tuple[str, ...]], most: int
-    ) -> None:
-        self.strategy, self._cut = strategy, BlockParts(strategy, tables, most)
-        sizes = [self._count_answers(p) for p in range(len(self._cut.parts))]
-        super().__init__(strategy.structure, self._cut.slabs, self._cut.outputs, sizes)
-
-    def _list_slabs(self, part: int) -> Sequence[int]:
-        cut_part = self._cut.parts[part]
-        tables = {t for k in range(cut_part.first, cut_part.last) for t, _ in self._cut.readings[k]}
-        return [s for t in sorted(tables) for s in self._cut.tables[t].slabs]
-
-    def _list_parts(self, output: int) -> Sequence[int]:
-        g = self.structure.workload.position(self.outputs[output].group)
-        return sorted({p for k in self._cut.list_positions(g) for p in self._cut.parts_of_block[k]})
-
-    def _place(self, part: int) -> slice | IntArray:
-        return self._cut.list_indices(part)
+class PartedBlocks(BlockCut):
+    """The parts of a strategy of block sets."""
 
     def _split_counts(self, slab: int, counts: AnyArray) -> Pieces:
-        parts = self._cut.parts_of_table[self._cut.table_of_slab[slab]]
-        return Pieces(parts, BlockCountSplit(self._cut, slab, counts).make_piece)
+        parts = self.parts_of_table[self.table_of_slab[slab]]
+        return Pieces(parts, BlockCountSplit(self, slab, counts).make_piece)
 
     def _answer_part(self, part: int, pieces: Mapping[int, IntArray]) -> IntArray:
-        counts = BlockCountGathering(self._cut, part).add_pieces(pieces)
-        cut_part = self._cut.parts[part]
-        blocks = self._cut.blocks[cut_part.first : cut_part.last]
+        counts = BlockCountGathering(self, part).add_pieces(pieces)
+        cut_part = self.parts[part]
+        blocks = self.blocks[cut_part.first : cut_part.last]
         if cut_part.columns is not None:
             return self._answer_columns(blocks[0], cut_part, counts[0])
         return np.concatenate(
@@ -191,32 +161,23 @@ class PartedBlocks(PartedStrategy):
         )
 
     def _split_answers(self, part: int, noisy: IntArray) -> Pieces:
-        split = BlockAnswerSplit(self._cut, part, noisy)
+        split = BlockAnswerSplit(self, part, noisy)
         return Pieces(split.list_outputs(), split.make_piece)
 
     def _split_totals(self, totals: IntArray) -> Callable[[int], FloatArray]:
-        return BlockTotalsSplit(self._cut, totals).make_piece
+        return BlockTotalsSplit(self, totals).make_piece
 
     def _estimate(self, output: int, pieces: Mapping[int, AnyArray], latest: Latest) -> FloatArray:
-        return BlockEstimation(self._cut, output, pieces).estimate()
-
-    def _count_answers(self, part: int) -> int:
-        """Count the answers of a part."""
-        cut_part = self._cut.parts[part]
-        first, last = self._cut.blocks[cut_part.first], self._cut.blocks[cut_part.last - 1]
-        if cut_part.columns is None:
-            return last.start + last.size - first.start
-        rows = first.shape[self._cut.find_axis(first)]
-        return rows * (cut_part.columns[1] - cut_part.columns[0]) * first.shape[-1]
+        return BlockEstimation(self, output, pieces).estimate()
 
     def _answer_columns(self, block: PlacedBlock, part: BlockPart, x: AnyArray) -> IntArray:
         """Compute the answers of columns (n_c, columns, n) of a block, clamped."""
-        largest = block.attributes[self._cut.find_axis(block)]
+        largest = block.attributes[self.find_axis(block)]
         matrix = self.strategy.find_matrix(largest, block.block)
         y = matrix.apply(make_room(x, matrix.growth), 0)
         rows, _, n = y.shape
         y = multiply_exactly(y.reshape(-1, n), block.block_set.M[block.i].T)
-        multiples = spread_column_multiples(self._cut, block, part)
+        multiples = spread_column_multiples(self, block, part)
         if multiples is not None:
             y = multiply_numbers(y, multiples.reshape(-1, 1))
         y = np.clip(y, -SATURATION, SATURATION).reshape(rows, *part.shape, n)

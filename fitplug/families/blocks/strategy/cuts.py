@@ -22,10 +22,10 @@ import numpy as np
 
 from fitplug.families.base.basis import Reading
 from fitplug.families.base.block_sets import BlockSet, BlockSetIntegers
-from fitplug.families.base.pieces import PART, Slab, check_unit, cut_evenly, cut_groups
+from fitplug.families.base.parted_strategy import PartedStrategy
+from fitplug.families.base.pieces import PART, check_unit, cut_evenly, join_sizes
 from fitplug.families.base.structure import Structure
 from fitplug.numeric import IntArray
-from fitplug.workload import select_largest_sets
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,42 +77,26 @@ class BlockPart:
     shape: tuple[int, int] = (0, 0)
 
 
-@dataclass(frozen=True, eq=False)
-class TableCut:
-    """How a table is cut.
-
-    Attributes:
-        names: Its attributes, in the domain's order.
-        cut: The attribute along which it is cut, as an index of the blocks' attributes; None for
-            a table in one slab.
-        first: The number of its first slab.
-        ranges: The range of cells of each slab; one that does not count for a table in one slab.
-    """
-
-    names: tuple[str, ...]
-    cut: int | None
-    first: int
-    ranges: tuple[tuple[int, int], ...]
-
-    @property
-    def slabs(self) -> range:
-        """The numbers of its slabs."""
-        return range(self.first, self.first + len(self.ranges))
-
-
-class BlockParts:
+class BlockCut(PartedStrategy):
     """The cut of a strategy of block sets; see the module.
 
     Args:
         strategy: The strategy.
         tables: The attributes whose counts give the answers of all blocks.
         most: The most cells of a slab, answers of a part and estimates of an output.
+
+    Attributes:
+        strategy: The strategy.
+        blocks: The blocks that are measured, in the order of their answers.
+        position: The position of each of the structure's blocks among them.
+        parts: The parts with noise.
     """
 
     def __init__(
         self, strategy: BlockSetIntegers[Structure], tables: Sequence[tuple[str, ...]], most: int
     ) -> None:
-        self.strategy, self.most = strategy, most
+        super().__init__(strategy.structure, tables, most)
+        self.strategy = strategy
         # One group's positions are asked for several times in turn.
         self._positions: tuple[int, list[int]] = (-1, [])
         subsets = strategy.structure.subsets
@@ -122,13 +106,11 @@ class BlockParts:
             for block_set, i, shape, start in strategy.list_blocks()
         ]
         self.position = {block.block: k for k, block in enumerate(self.blocks)}
-        self.tables = self._cut_tables(select_largest_sets(tables))
         self.parts = self._cut_blocks()
-        self.outputs = cut_groups(strategy.structure.workload, most, self._find_axis_of_group)
 
     def find_cut(self, attributes: Sequence[int]) -> int | None:
         """Find the largest of some attributes; None if there is none."""
-        sizes = self.strategy.structure.sizes
+        sizes = self.structure.sizes
         return max(attributes, key=lambda a: (sizes[a], a), default=None)
 
     def find_axis(self, block: PlacedBlock) -> int:
@@ -138,34 +120,15 @@ class BlockParts:
         return block.attributes.index(cut)
 
     @cached_property
-    def slabs(self) -> tuple[Slab, ...]:
-        """The slabs of all tables."""
-        names = self.strategy.structure.block_attributes
-        return tuple(
-            Slab(table.names, None, 0, 0)
-            if table.cut is None
-            else Slab(table.names, names[table.cut], start, stop)
-            for table in self.tables
-            for start, stop in table.ranges
-        )
-
-    @cached_property
-    def table_of_slab(self) -> list[int]:
-        """The table of each slab."""
-        return [t for t, table in enumerate(self.tables) for _ in table.ranges]
-
-    @cached_property
     def readings(self) -> list[tuple[tuple[int, Reading], ...]]:
         """The tables that each block reads, and what it reads from them."""
-        structure = self.strategy.structure
+        structure = self.structure
         names = structure.block_attributes
         # The smallest table is read that has what a block needs.
         of_attributes: dict[tuple[int, ...], list[int]] = {}
-        sizes = [math.prod(structure.workload.domain.shape_of(t.names)) for t in self.tables]
+        sizes = [math.prod(structure.workload.domain.shape_of(names)) for names in self.tables]
         for t in sorted(range(len(self.tables)), key=lambda t: (sizes[t], t)):
-            attributes_of_table = [
-                a for a, name in enumerate(names) if name in self.tables[t].names
-            ]
+            attributes_of_table = [a for a, name in enumerate(names) if name in self.tables[t]]
             for k in range(len(attributes_of_table) + 1):
                 for attributes in itertools.combinations(attributes_of_table, k):
                     of_attributes.setdefault(attributes, []).append(t)
@@ -176,7 +139,7 @@ class BlockParts:
                 shared = block.block_set.basis.list_readings(structure, block.block)
             holding = of_attributes[block.attributes]
             tables = (
-                next(t for t in holding if {*self.tables[t].names}.issuperset(reading.dense))
+                next(t for t in holding if {*self.tables[t]}.issuperset(reading.dense))
                 for reading in shared
             )
             readings.append(tuple(zip(tables, shared, strict=True)))
@@ -219,7 +182,7 @@ class BlockParts:
     @cached_property
     def outputs_of_group(self) -> list[range]:
         """The numbers of each group's outputs."""
-        position = self.strategy.structure.workload.positions
+        position = self.structure.workload.positions
         groups = [position[output.group] for output in self.outputs]
         ends = np.searchsorted(groups, np.arange(len(position) + 1)).tolist()
         return [range(*pair) for pair in itertools.pairwise(ends)]
@@ -228,10 +191,10 @@ class BlockParts:
     def group_cuts(self) -> list[int | None]:
         """The attribute along which each group's outputs are ranges; None for one output."""
         cuts: list[int | None] = []
+        subsets = self.structure.subsets
         for g, outputs in enumerate(self.outputs_of_group):
             is_whole = self.outputs[outputs[0]].axis is None
-            cut = None if is_whole else self._find_group_axis(g)
-            cuts.append(None if cut is None else cut[0])
+            cuts.append(None if is_whole else self.find_cut(subsets.group_attributes[g]))
         return cuts
 
     @cached_property
@@ -243,14 +206,14 @@ class BlockParts:
         """List the positions of a group's blocks that are measured, ascending."""
         latest = self._positions
         if latest[0] != group:
-            blocks = self.strategy.structure.subsets.find_blocks(group)
+            blocks = self.structure.subsets.find_blocks(group)
             positions = [self.position[block] for block in blocks if block in self.position]
             self._positions = latest = group, sorted(positions)
         return latest[1]
 
     def list_public(self, group: int) -> list[int]:
         """List the blocks of a group of which public totals tell."""
-        structure = self.strategy.structure
+        structure = self.structure
         if structure.public_attributes is None:
             return []
         blocks = structure.subsets.find_blocks(group)
@@ -263,11 +226,10 @@ class BlockParts:
             return self.find_cut(self.blocks[k].attributes)
         if cut is None:
             return None
-        (attributes,) = self.strategy.structure.subsets.list_attributes([block])
+        (attributes,) = self.structure.subsets.list_attributes([block])
         return cut if cut in attributes else None
 
-    def list_indices(self, part: int) -> slice | IntArray:
-        """List the indices of a part's answers; see `PartedStrategy.place`."""
+    def _place(self, part: int) -> slice | IntArray:
         cut_part = self.parts[part]
         block, last = self.blocks[cut_part.first], self.blocks[cut_part.last - 1]
         columns = cut_part.columns
@@ -286,39 +248,14 @@ class BlockParts:
         axis = self.find_axis(block)
         return block.shape[axis], math.prod(block.shape[axis + 1 :])
 
-    def _cut_tables(self, tables: Sequence[tuple[str, ...]]) -> tuple[TableCut, ...]:
-        structure = self.strategy.structure
-        domain, names = structure.workload.domain, structure.block_attributes
-        tables_cut: list[TableCut] = []
-        first = 0
-        for table in tables:
-            size = math.prod(domain.shape_of(table))
-            cut = self.find_cut([a for a, name in enumerate(names) if name in table])
-            if size <= self.most or cut is None:
-                table_cut = TableCut(table, None, first, ((0, 0),))
-            else:
-                n = structure.sizes[cut]
-                check_unit(size // n, _describe(table), whole=size, most=self.most)
-                ranges = cut_evenly(n, self.most // (size // n))
-                table_cut = TableCut(table, cut, first, tuple(ranges))
-            tables_cut.append(table_cut)
-            first += len(table_cut.ranges)
-        return tuple(tables_cut)
-
     def _cut_blocks(self) -> tuple[BlockPart, ...]:
         parts: list[BlockPart] = []
-        first, total, together = 0, 0, min(self.most, PART)
-        for k, block in enumerate(self.blocks):
-            cut = self.find_cut(block.attributes) if block.size > self.most else None
-            if k > first and (cut is not None or total + block.size > together):
-                parts.append(BlockPart(first, k, None))
-                first, total = k, 0
-            total += block.size
-            if cut is not None:
-                parts += self._cut_columns(k)
-                first, total = k + 1, 0
-        if first < len(self.blocks):
-            parts.append(BlockPart(first, len(self.blocks), None))
+        sizes = [block.size for block in self.blocks]
+        for first, last in join_sizes(sizes, min(self.most, PART)):
+            if sizes[first] > self.most and self.blocks[first].attributes:
+                parts += self._cut_columns(first)
+            else:
+                parts.append(BlockPart(first, last, None))
         return tuple(parts)
 
     def _cut_columns(self, k: int) -> list[BlockPart]:
@@ -328,7 +265,7 @@ class BlockParts:
         rows, stride = self._find_strides(block)
         check_unit(
             rows * n,
-            _describe(self.strategy.structure.name_attributes(block.block)),
+            f"the counts of {' x '.join(self.structure.name_attributes(block.block))}",
             whole=block.size,
             most=self.most,
         )
@@ -345,23 +282,37 @@ class BlockParts:
             for start, stop in cut_evenly(after, most)
         ]
 
-    def _find_axis_of_group(self, g: int) -> int | None:
-        """Find the axis of a group's shape along which it can be cut."""
-        cut = self._find_group_axis(g)
-        return None if cut is None else cut[1]
+    def _find_table_attribute(self, names: tuple[str, ...]) -> str | None:
+        every = self.structure.block_attributes
+        cut = self.find_cut([a for a, name in enumerate(every) if name in names])
+        return None if cut is None else every[cut]
 
-    def _find_group_axis(self, g: int) -> tuple[int, int] | None:
-        """Find the attribute along which a group can be cut, and its axis in the group's shape."""
-        structure = self.strategy.structure
-        cut = self.find_cut(structure.subsets.group_attributes[g])
+    def _find_group_axis(self, g: int) -> int | None:
+        cut = self.find_cut(self.structure.subsets.group_attributes[g])
         if cut is None:
             return None
         # A group may sum out an attribute that has a part in all blocks.
-        name = structure.block_attributes[cut]
-        axes = [f.attribute for f in structure.workload.groups[g].factors]
-        return (cut, axes.index(name)) if name in axes else None
+        name = self.structure.block_attributes[cut]
+        axes = [f.attribute for f in self.structure.workload.groups[g].factors]
+        return axes.index(name) if name in axes else None
 
+    @cached_property
+    def _part_sizes(self) -> list[int]:
+        return list(map(self._count_answers, self.parts))
 
-def _describe(names: Sequence[str]) -> str:
-    """Describe a table for people."""
-    return f"the counts of {' x '.join(names)}"
+    def _count_answers(self, part: BlockPart) -> int:
+        """Count the answers of a part."""
+        first, last = self.blocks[part.first], self.blocks[part.last - 1]
+        if part.columns is None:
+            return last.start + last.size - first.start
+        rows = first.shape[self.find_axis(first)]
+        return rows * (part.columns[1] - part.columns[0]) * first.shape[-1]
+
+    def _list_slabs(self, part: int) -> Sequence[int]:
+        cut_part = self.parts[part]
+        tables = {t for k in range(cut_part.first, cut_part.last) for t, _ in self.readings[k]}
+        return [slab for t in sorted(tables) for slab in self.slabs_of_table[t]]
+
+    def _list_parts(self, output: int) -> Sequence[int]:
+        g = self.structure.workload.position(self.outputs[output].group)
+        return sorted({p for k in self.list_positions(g) for p in self.parts_of_block[k]})

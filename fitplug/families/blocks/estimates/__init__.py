@@ -1,1 +1,0 @@
-"""From counts to answers, and from answers to estimates: in memory and in parts."""
