@@ -1,6 +1,10 @@
 """Families: which covariances a workload may have, and all that follows from one of them."""
 
-from fitplug.families.analysis import analyse_structure, find_optimum_structure
+from fitplug.families.analysis import (
+    analyse_structure,
+    find_optimum_structure,
+    find_substitute_structure,
+)
 from fitplug.families.base.dense_mechanism import (
     build_dense_covariance,
     build_dense_strategy,
@@ -69,6 +73,7 @@ __all__ = [
     "date_queries",
     "find_family",
     "find_optimum_structure",
+    "find_substitute_structure",
     "is_causal",
     "list_measured_tables",
     "list_names",

@@ -201,11 +201,24 @@ def _build_pairs(
         tree = (name, "merged")
     if tree:
         return _build_tree(workload, unit, symmetric, tree, TreePairStructure)
-    has_trees = any(find_tree_levels(workload, name) for name in asymmetric)
-    can_be_product = len(workload.attributes) > 1 and not has_trees
-    if can_be_product and (family or (family is None and not (pairs.fits or pairs.fits_named))):
+    takes_product = family or (family is None and not (pairs.fits or pairs.fits_named))
+    if takes_product and _can_be_product(pairs):
         return _build_product(pairs, ProductPairStructure)
     return _check_size(pairs)
+
+
+def _can_be_product(pairs: PairStructure) -> bool:
+    """Tell whether pairs of cells may have a product, as they may without trees."""
+    workload = pairs.workload
+    has_trees = any(find_tree_levels(workload, name) for name in pairs.asymmetric)
+    return len(workload.attributes) > 1 and not has_trees
+
+
+def find_substitute_structure(structure: Structure) -> Structure | None:
+    """Find the product for pairs of which some are named, should their design fail."""
+    if type(structure) is not PairStructure or structure.fits or not _can_be_product(structure):
+        return None
+    return _build_product(structure, ProductPairStructure)
 
 
 def _has_many_nodes(pairs: PairStructure, tree: str) -> bool:

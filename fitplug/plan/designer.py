@@ -15,6 +15,7 @@ from fitplug.families import (
     Structure,
     certify_bound,
     find_optimum_structure,
+    find_substitute_structure,
     meets_targets,
 )
 from fitplug.families.designs import find_design
@@ -156,7 +157,13 @@ def _record_errors(progress: GapProgress, raised: list[BaseException]) -> GapPro
 def _design_plan(request: DesignRequest) -> Plan:
     """Design and certify the plan for checked arguments."""
     structure = request.build_structure()
-    plan = _design_structure(request, structure)
+    try:
+        plan = _design_structure(request, structure)
+    except (DesignError, WorkloadError):
+        substitute = find_substitute_structure(structure)
+        if substitute is None:
+            raise
+        return _design_structure(request, substitute)
     if plan.privacy_cost <= plan.lower_bound * (1 + _WIDE_GAP) or plan.ended == "stopped":
         return plan
     optimum = find_optimum_structure(structure)

@@ -19,9 +19,12 @@ from fitplug.families.base.basis import Basis
 from fitplug.families.base.block_sets import BlockSet
 from fitplug.families.base.contrasts import make_contrasts
 from fitplug.families.base.family import NO_FRAME, build_strategy
+from fitplug.families.blocks.design import pairs as pairs_design
+from fitplug.families.blocks.design.pairs import PairProblem
 from fitplug.families.blocks.shape import pairs as shape
 from fitplug.families.blocks.shape.pairs import PairStructure
 from fitplug.families.designs import find_design
+from fitplug.families.product.shape.products import ProductPairStructure
 from fitplug.plan import price_groups
 from fitplug.sensitivity import AnswerPath, check_sensitivity
 from fitplug.solve import Options
@@ -348,6 +351,47 @@ class TestSomePairs:
         forged = replace(plan, strategy=replace(plan.strategy, structure=structure))
         with pytest.raises(fp.PlanError):
             forged.verify()
+
+    def test_a_product_is_taken_where_their_design_fails(self, monkeypatch):
+        def fail(*_):
+            raise fp.DesignError("no room")
+
+        monkeypatch.setattr(shape, "MOST_PAIRS", 0)
+        monkeypatch.setattr(pairs_design, "design_columns", fail)
+        domain = fp.Domain({"age": fp.Integers(0, 4), "state": ["1", "2"]})
+        groups = [fp.queries({"state": "prefix", "age": "prefix"}, std=2.0), fp.total(std=1.0)]
+        plan = fp.design(fp.Workload(domain, groups), unit=REPLACE, tolerance=0.05)
+        assert type(plan.structure) is ProductPairStructure
+        plan.verify()
+        with pytest.raises(fp.DesignError, match="no room"):
+            fp.design(prefixes(5), unit=REPLACE)  # one attribute is not a product
+
+    def test_work_grows_with_pairs_and_ends(self, monkeypatch):
+        workload, unit, _ = draw_workload(np.random.default_rng(500), 1)
+        whole = design_some(workload, unit)
+        solve, done = PairProblem.solve, []
+
+        def count(problem, sets, options, start):
+            solution = solve(problem, sets, options, start)
+            done.append((problem.estimate_work(sets), problem.search_work, solution.iterations))
+            few = sets.take(np.arange(len(sets) // 2))
+            assert problem.estimate_work(few) < done[-1][0]
+            return solution
+
+        monkeypatch.setattr(PairProblem, "solve", count)
+        design_some(workload, unit)
+        total = sum(each * iterations + search for each, search, iterations in done)
+        done.clear()
+        monkeypatch.setattr(PairProblem, "work_per_iteration", total / 4 / 2000)
+        plan = design_some(workload, unit)
+        work = [each * iterations + search for each, search, iterations in done]
+        each, search, _ = done[-1]
+        assert sum(work[:-1]) < total / 4
+        assert sum(work) <= total / 4 + each + search
+        assert plan.iterations < whole.iterations
+        assert (plan.ended, "raise max_iterations" in plan.status) == ("exhausted", True)
+        assert plan.lower_bound <= whole.privacy_cost <= plan.privacy_cost * (1 + 1e-3)
+        plan.verify()
 
     @pytest.mark.slow
     def test_targets_by_cell_of_thousands_of_cells(self):

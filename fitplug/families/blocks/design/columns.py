@@ -90,18 +90,33 @@ class ColumnProblem(ABC, Generic[N, C]):
         bound_margin: How far below the proven lower bound a plan's claim is, relatively.
         least_share: Differences of less weight than this part of the largest are left out again.
         parts: The parts of a new precision in the mixtures with the best one that are tried.
+        work_per_iteration: The most floating-point operations, on average over the iterations that
+            are allowed; searches count.
         structure: The structure.
     """
 
     bound_margin: ClassVar[float]
     least_share: ClassVar[float] = 0.0
     parts: ClassVar[tuple[float, ...]] = (1.0, 0.5, 0.2)
+    work_per_iteration: ClassVar[float] = math.inf
     structure: N
 
     @property
     def most(self) -> int:
         """The most differences that have weights."""
         return 2**62
+
+    @property
+    def search_work(self) -> float:
+        """About the floating-point operations of `find_costly`."""
+        return 0.0
+
+    def estimate_work(self, sets: RecordSets) -> float:
+        """Estimate the floating-point operations of an iteration with weights on some differences.
+
+        They are 0 where they are not limited.
+        """
+        return 0.0
 
     @abstractmethod
     def list_first(self) -> RecordSets:
@@ -159,18 +174,23 @@ def design_columns(
         DesignError: If floating point cannot evaluate the dual, or integers have no room.
     """
     start: tuple[FloatArray, FloatArray] | None = None
-    lower, upper, iterations, tolerance = 0.0, math.inf, 0, _COARSE
+    lower, upper, iterations, tolerance, work = 0.0, math.inf, 0, _COARSE, 0.0
     best: tuple[FloatArray, ...] = ()
+    most_work = problem.work_per_iteration * options.max_iterations
     sets = problem.list_first()
     for _ in range(_ROUNDS):
+        most, each = options.max_iterations - iterations, problem.estimate_work(sets)
+        if each:
+            most = min(most, int((most_work - work) / each))
         limits = replace(
             options,
             tolerance=max(tolerance, options.tolerance / 2),
-            max_iterations=max(options.max_iterations - iterations, 1),
+            max_iterations=max(most, 1),
             progress=None,
         )
         solution = problem.solve(sets, limits, start)
         iterations += solution.iterations
+        work += each * solution.iterations + problem.search_work
         if solution.lower > lower:
             lower, best_weights = solution.lower, (sets, solution.p, solution.q)
         violated = []
@@ -198,7 +218,8 @@ def design_columns(
         gap = upper / lower - 1
         is_stopped = options.progress is not None and options.progress(iterations, gap) is True
         is_close = gap <= _TARGET * options.tolerance
-        if is_close or is_stopped or iterations >= options.max_iterations:
+        is_exhausted = iterations >= options.max_iterations or work >= most_work
+        if is_close or is_stopped or is_exhausted:
             break
         weighted = np.flatnonzero(solution.p >= problem.least_share * solution.p.max())
         sets, p = sets.take(weighted), solution.p[weighted]

@@ -39,8 +39,12 @@ from fitplug.solve import (
     solve_dual,
 )
 
-_WORK, _ITERATIONS = 1.2e12, 2000
-"""The floating-point operations, about a minute of work, for so many of the allowed iterations."""
+_WORK, _ITERATIONS = 3e12, 2000
+"""The floating-point operations, less than a minute of work, if so many iterations are allowed."""
+
+_OF_PAIR, _OF_COST = 400, 2000
+"""What takes as long as a number of a pair in an iteration, which is gathered, and as a cost in a
+search, which is compared: so many floating-point operations of products of matrices."""
 
 _SOLVE = 60
 """The most iterations between two searches for pairs."""
@@ -140,6 +144,7 @@ class PairProblem(ColumnProblem[PairStructure, PairCosts]):
     generator: np.random.Generator
 
     bound_margin, least_share, parts = PRODUCT_BOUND_MARGIN, _LEAST_SHARE, (1.0,)
+    work_per_iteration = _WORK / _ITERATIONS
 
     @classmethod
     def reduce(cls, structure: PairStructure) -> PairProblem:
@@ -160,11 +165,19 @@ class PairProblem(ColumnProblem[PairStructure, PairCosts]):
         return _MOST_WEIGHTS // len(self.rows)
 
     @property
-    def work(self) -> float:
-        """About the floating-point operations of an iteration."""
+    def search_work(self) -> float:
+        pairs, width = self.structure.pairs, sum(len(block.basis) for block in self.blocks)
+        costs = float(pairs.nodes) * max(pairs.region_sizes)
+        return min(costs * (2 * width * pairs.sets + _OF_COST), 2 * _SEARCHED)
+
+    def estimate_work(self, sets: RecordSets) -> float:
+        ends = self.structure.pairs.find_ends(sets)
+        paired = len(np.unique(np.concatenate([ends.first, ends.second])))
         return sum(
-            float(len(block.basis)) ** 2 * (70 * len(block.basis) + 4 * len(block.rows))
+            float(k) ** 2 * (70 * k + 4 * len(block.rows) + 4 * paired)
+            + _OF_PAIR * float(k) * len(sets)
             for block in self.blocks
+            for k in [len(block.basis)]
         )
 
     def solve(
@@ -288,9 +301,7 @@ def design_pairs(
     problem = PairProblem.reduce(structure)
     if structure.fits:
         return _design_all_pairs(problem, objective, options, loss)
-    part = min(1.0, _WORK / (problem.work * _ITERATIONS))
-    limited = replace(options, max_iterations=max(1, int(options.max_iterations * part)))
-    return design_columns(problem, objective, limited, loss)
+    return design_columns(problem, objective, options, loss)
 
 
 def _design_all_pairs(
