@@ -249,11 +249,29 @@ def _describe_preprocessing(release: Release, about: About) -> str:
     values = f"\n\n{escape_cell(' '.join(rules))}\n\n" if rules else " "
     outside = describe_rows_outside(release.plan, release.limited)
     left_out = f"In no table: {escape_cell(outside)}." if outside else "Every row is in the tables."
+    left_out += _describe_coverage(release)
     return (
         f"{about.preprocessing or ask_publisher('preprocessing')}\n\n"
         f"{_describe_rows(release)}{limit}{left_out}{values}The "
         "noise depends only on the targets and was "
         "chosen before any row was read: nothing is tuned on the data."
+    )
+
+
+def _describe_coverage(release: Release) -> str:
+    """Say how many rows are in no table, if the release has coverage."""
+    rows = release.coverage()
+    if not rows:
+        return ""
+    listed = [
+        f"{escape_cell(row.attribute or 'any of them')}: {row.records.value + 0.0:,.0f} rows "
+        f"(std {row.records.std:,.1f})"
+        for row in (rows if len(rows) > 2 else rows[:1])
+    ]
+    return (
+        f" Their numbers are released with noise of the same sigma, by attribute: "
+        f"{'; '.join(listed)}. They cost nothing more, because no row is both in the tables and in "
+        "none."
     )
 
 
@@ -297,6 +315,7 @@ def _describe_mechanisms(release: Release, versions: Mapping[str, str]) -> str:
             make_table(columns, rows) + _describe_rest(rest, scale),
             f"Sensitivity is to {changed}. sigma has the same unit: the integer answers before "
             f"they are scaled back to counts.{_describe_shares(release)}",
+            *_describe_coverage_answers(release),
             f"Noise is drawn once, by the discrete Gaussian sampler of {library}.",
             "**Floating point.** Counts, answers and noise are integers, and the sampler is exact: "
             "no floating-point number is used before the noise is added. rho is a rational number "
@@ -307,6 +326,18 @@ def _describe_mechanisms(release: Release, versions: Mapping[str, str]) -> str:
             *_describe_software(versions),
         ]
     )
+
+
+def _describe_coverage_answers(release: Release) -> list[str]:
+    """Describe the answers about rows in no table, in no paragraph or in one."""
+    coverage = release.plan.coverage
+    if coverage is None:
+        return []
+    return [
+        f"**Coverage.** {coverage.size} more answers count rows in no table, with noise of the "
+        "same sigma. No row changes both these answers and those of the table above, and none "
+        "changes these by more than the plan's sensitivity, so rho covers both."
+    ]
 
 
 def _describe_software(versions: Mapping[str, str]) -> list[str]:

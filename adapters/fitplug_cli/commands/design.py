@@ -143,7 +143,9 @@ def _has_design_options(spec: Spec, plan: Plan) -> bool:
     weight, periods = plan.objective.weight, spec.design.periods
     if periods is not None and periods not in plan.causal_attributes:
         return False
-    return (plan.tolerance, weight) == (spec.design.tolerance, spec.design.total_error_weight)
+    options = plan.tolerance, weight, plan.has_coverage
+    asked = spec.design
+    return options == (asked.tolerance, asked.total_error_weight, asked.coverage)
 
 
 def has_queries(spec: Spec, plan: Plan) -> bool:
@@ -176,7 +178,7 @@ def load_plan(spec: Spec, path: Path) -> Plan:
             f"{path}: the plan's unit of privacy ({plan.unit}) differs from {spec.path} "
             f"({spec.unit}). Design the plan again."
         )
-    is_same = has_queries(spec, plan)
+    is_same = has_queries(spec, plan) and plan.has_coverage == spec.design.coverage
     if not is_same or not _fits_budget(spec, plan):
         what = "for another rho" if is_same else "for another spec"
         raise InputError(

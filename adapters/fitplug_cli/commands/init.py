@@ -60,6 +60,10 @@ rho = 1.0                       # the budget for these people, for all releases
 [output]
 path = "release/"
 
+[design]
+# coverage = true               # also release how many rows are in no table, at no further cost;
+#                               # not together with [data] person
+
 [about]                         # for the review of the release
 # name = "..."                  # name of the data product
 # curators = ["..."]            # who publishes it

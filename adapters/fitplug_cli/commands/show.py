@@ -16,9 +16,17 @@ from rich.table import Table
 from fitplug.display import format_rho
 from fitplug.errors import InputError, suggest_nearest
 from fitplug.releases import MEASURES, Release, choose_intervals, describe_rows_outside
-from fitplug.workload import check_confidence
+from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
 from fitplug_cli.options import JsonOption, QuietOption
-from fitplug_cli.render import out, print_facts, print_json, print_table, set_up_output
+from fitplug_cli.render import (
+    build_coverage_record,
+    out,
+    print_coverage,
+    print_facts,
+    print_json,
+    print_table,
+    set_up_output,
+)
 from fitplug_cli.render.csv_tables import count_table_decimals, write_csv
 from fitplug_cli.render.messages import describe_not_counted
 
@@ -68,6 +76,7 @@ def show(
     facts = [("privacy cost", cost), ("unit", str(release.plan.unit))]
     facts.append(describe_not_counted(release.plan, release.limited))
     print_facts(*facts)
+    print_coverage(release, confidence or DEFAULT_CONFIDENCE)
     for name in names:
         _print_group(release, name, confidence, None if table is not None else _MOST_ROWS)
     if table is None:
@@ -108,6 +117,7 @@ def _build_record(
         "unit": release.plan.unit.to_spec(),
         "population": release.population,
         "not_counted": describe_rows_outside(release.plan, release.limited),
+        **build_coverage_record(release, confidence or DEFAULT_CONFIDENCE),
         "tables": [
             {
                 "name": name,

@@ -21,11 +21,13 @@ from fitplug_cli.render.console import (
 from fitplug_cli.render.counts_file import read_counts, write_counts
 from fitplug_cli.render.csv_tables import find_formula_warning, neutralise_record
 from fitplug_cli.render.json_records import (
+    build_coverage_record,
     build_ledger_record,
     build_plan_record,
     build_preview_record,
 )
 from fitplug_cli.render.messages import (
+    print_coverage,
     print_plan,
     print_preview,
     print_release,
@@ -35,6 +37,7 @@ from fitplug_cli.render.messages import (
 
 __all__ = [
     "ProgressBar",
+    "build_coverage_record",
     "build_ledger_record",
     "build_plan_record",
     "build_preview_record",
@@ -44,6 +47,7 @@ __all__ = [
     "neutralise_record",
     "open_progress_bar",
     "out",
+    "print_coverage",
     "print_facts",
     "print_json",
     "print_plan",

@@ -237,6 +237,8 @@ class Facts:
     @property
     def nothing_free_note(self) -> str:
         """Why no further count is free although cells cost different amounts."""
+        if self.plan.has_coverage:
+            return "No further count is free, because rows in no table already cost all of rho."
         if self.plan.unit.is_of_records:
             return "The unused budget is too small for further counts by one attribute."
         return (
@@ -248,7 +250,7 @@ class Facts:
     def free_counts(self) -> tuple[FreeCounts, ...]:
         """The free counts by each attribute. Each is free alone, not all together."""
         plan = self.plan
-        if not plan.unit.is_of_records:
+        if not plan.unit.is_of_records or plan.has_coverage:
             return ()  # a person may also have rows in other cells
         slack = plan.unused_budget()
         counts: list[FreeCounts] = []

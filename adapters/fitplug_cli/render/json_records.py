@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 from fitplug.counts import Preview
 from fitplug.ledger import Ledger
 from fitplug.plan import Plan, describe_public_totals
+from fitplug.releases import Release
 
 
 def compute_rho(plan: Plan) -> float:
@@ -36,7 +38,35 @@ def build_plan_record(plan: Plan, delta: float) -> dict[str, Any]:
         "counts_needed": [list(names) for names in plan.tables],
         "groups": [dataclasses.asdict(row) for row in plan.group_rows()],
         **build_measures_record(plan),
+        **_describe_coverage(plan),
     }
+
+
+def _describe_coverage(plan: Plan) -> dict[str, Any]:
+    """Describe the answers about rows in no table, if the plan has any."""
+    if plan.coverage is None:
+        return {}
+    stds = plan.coverage.upper_variances(plan.noise_std) ** 0.5
+    return {"coverage": {"attributes": list(plan.coverage.names), "std": float(stds.max())}}
+
+
+def build_coverage_record(release: Release, confidence: float) -> dict[str, Any]:
+    """Build the record of the rows in no table, with their share of all rows, if counted."""
+    rows = []
+    for row in release.coverage():
+        record = {
+            "attribute": row.attribute,
+            "rows": row.records.value,
+            "std": row.records.std,
+            "moe": row.records.moe(confidence),
+        }
+        if row.share is not None:
+            ends = row.share.interval(confidence)
+            named = zip(("share", "lower", "upper"), (row.share.value, *ends), strict=True)
+            # JSON has no infinities, which stand for a share that nothing is known of.
+            record |= {name: end if math.isfinite(end) else None for name, end in named}
+        rows.append(record)
+    return {"coverage": rows, "coverage_confidence": confidence} if rows else {}
 
 
 def build_measures_record(plan: Plan) -> dict[str, Any]:

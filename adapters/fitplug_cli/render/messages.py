@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.table import Table
+from rich.table import Column, Table
 
 from fitplug.counts import describe_rows, make_filters
 from fitplug.display import format_down, format_std_range, format_up
@@ -22,12 +23,13 @@ from fitplug.plan import (
 )
 from fitplug.releases import (
     Limited,
+    Ratio,
     Release,
     describe_assumption,
     describe_rows_outside,
     name_population,
 )
-from fitplug.workload import Workload
+from fitplug.workload import DEFAULT_CONFIDENCE, Workload
 from fitplug_cli.render.console import out, print_facts, print_table, warn
 from fitplug_cli.render.csv_tables import find_formula_warning
 from fitplug_cli.render.json_records import build_preview_record
@@ -61,7 +63,7 @@ def print_plan(plan: Plan, delta: float, *, full: bool = False) -> None:
         facts += _list_details(plan)
     print_facts(*(fact for fact in facts if fact[1]))
     _print_groups(plan)
-    print_facts(describe_not_counted(plan))
+    print_facts(describe_not_counted(plan), *_describe_coverage(plan))
     for rule in plan.workload.measure_rules:
         out.print(rule)
 
@@ -70,6 +72,44 @@ def describe_not_counted(plan: Plan, limited: Limited | None = None) -> tuple[st
     """Describe by rule which rows are in no table, as a fact; see `describe_rows_outside`."""
     nothing = "no rows: every attribute has a cell for other values"
     return "not counted", describe_rows_outside(plan, limited) or nothing
+
+
+def _describe_coverage(plan: Plan) -> list[tuple[str, str]]:
+    """Describe how accurately rows in no table are counted, if they are."""
+    if plan.coverage is None:
+        return []
+    std = float(plan.coverage.upper_variances(plan.noise_std).max()) ** 0.5
+    return [("coverage", f"their number by attribute, std {std:.4g}, at no further cost")]
+
+
+def print_coverage(release: Release, confidence: float = DEFAULT_CONFIDENCE) -> None:
+    """Print how many rows are in no table, by attribute, if the release has coverage."""
+    rows = release.coverage()
+    if not rows:
+        return
+    table = Table(
+        "not counted: outside",
+        *(Column(name, justify="right") for name in ("rows", "moe", "share of all", "moe")),
+        title=f"coverage: intervals at {confidence:.4g}",
+        title_justify="left",
+        title_style="bold",
+        box=None,
+    )
+    for row in rows if len(rows) > 2 else rows[:1]:
+        moe = row.records.moe(confidence)
+        shares = ["unknown", ""] if row.share is None else _format_share(row.share, confidence)
+        name = row.attribute or "any of them"
+        table.add_row(name, f"{row.records.value + 0.0:,.0f}", f"{moe:,.1f}", *shares)
+    print_table(table)
+
+
+def _format_share(share: Ratio, confidence: float) -> list[str]:
+    """Format a share and its margin of error in percent, with two digits of the margin."""
+    moe = 100 * share.moe(confidence)
+    if not (math.isfinite(moe) and math.isfinite(share.value)):
+        return ["unknown", ""]
+    decimals = min(max(1 - math.floor(math.log10(moe)), 0), 6)
+    return [f"{100 * share.value + 0.0:.{decimals}f}%", f"{moe:.{decimals}f}%"]
 
 
 def _list_details(plan: Plan) -> list[tuple[str, str]]:
@@ -171,6 +211,7 @@ def print_release(
         *_describe_charge(ledger, release, state),
         ("release", f"{directory} ({answers})"),
     )
+    print_coverage(release)
     if release.public_totals is not None:
         out.print(f"{describe_public_totals(release.plan)} See public_totals in release.json.")
     if published.earlier is not None:

@@ -27,7 +27,7 @@ from fitplug.releases import (
     name_files,
 )
 from fitplug_cli.render.csv_tables import estimate_csv_size, write_csv
-from fitplug_cli.render.json_records import build_measures_record
+from fitplug_cli.render.json_records import build_coverage_record, build_measures_record
 from fitplug_opendp.noise_source import find_check
 
 RECORD = "release.json"
@@ -129,6 +129,7 @@ def describe_release(release: Release, confidence: float, delta: float) -> dict[
         "neighbours": _describe_neighbours(plan),
         **_describe_public_totals(release),
         **build_measures_record(plan),
+        **build_coverage_record(release, confidence),
         "delta": delta,
         "epsilon": release.epsilon(delta),
         "plan_digest": plan.digest,

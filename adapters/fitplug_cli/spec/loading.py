@@ -259,6 +259,11 @@ def _build_spec(path: Path, document: Document) -> Spec:
     with _name_key("[data]"):
         source = _build_source(folder, data)
         _check_rows(source, workload)
+        if source.person is not None and document.design.coverage:
+            raise SpecError(
+                "person limits the rows in the tables, but not the rows in no table, which "
+                "[design] coverage counts. Remove one of them."
+            )
     with _name_key("[privacy] unit:"):
         unit = _read_unit(document, source, workload)
     return Spec(

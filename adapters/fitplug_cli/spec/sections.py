@@ -208,6 +208,7 @@ class DesignSection(_Section):
     solver: Literal["dual", "sm2"] = "dual"
     refine: bool = True
     total_error_weight: float = Field(default=0.0, ge=0, le=LARGEST_WEIGHT)
+    coverage: bool = False
     periods: str | None = None
 
 

@@ -155,8 +155,14 @@ def _choose_periods(plan: Plan, periods: str | None) -> str:
     """Choose the attribute whose cells are the periods.
 
     Raises:
-        InputError: The answers of the plan cannot be drawn period by period along it.
+        InputError: The answers of the plan cannot be drawn period by period along it, or the plan
+            has coverage.
     """
+    if plan.has_coverage:
+        raise InputError(
+            "the plan has coverage, and a row in no table may be in no period; design it without "
+            "coverage"
+        )
     possible = plan.causal_attributes
     if periods in possible and periods is not None:
         return periods
