@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 import fitplug as fp
+from fitplug.domain import get_codec
 from fitplug.families.tree.shape.blocks import TreeStructure
 
 Counts = npt.NDArray[np.int64]
@@ -23,15 +24,32 @@ REDISTRICTING = {
 """The target variance of the total of a node, by level. Its shares have two or three times that."""
 
 
-def build_places(states: int, counties: int, tracts: int, ages: bool) -> fp.Workload:
-    """Build a tree whose nodes have at least 5, and fewer than the given number of, children."""
+def draw_places(states: int, counties: int, tracts: int) -> list[tuple[str, str, str]]:
+    """Draw tracts of a tree whose nodes have at least 5, and fewer than these, children."""
     rng = np.random.default_rng(20261121)
-    leaves = [
+    return [
         (f"s{s}", f"s{s}c{c}", f"s{s}c{c}t{t}")
         for s in range(states)
         for c in range(rng.integers(5, counties))
         for t in range(rng.integers(5, tracts))
     ]
+
+
+def divide_tracts(states: int, counties: int, tracts: int) -> list[tuple[str, str, str]]:
+    """Divide tracts unequally among counties, of which each state has equally many."""
+    rng = np.random.default_rng(1)
+    weights = rng.lognormal(0, 0.6, counties)
+    ends = np.cumsum(weights / weights.sum() * (tracts - 5 * counties)).round().astype(int)
+    numbers = 5 + np.diff(ends, prepend=0)
+    return [
+        (f"s{c * states // counties}", f"c{c}", f"c{c}t{t}")
+        for c in range(counties)
+        for t in range(numbers[c])
+    ]
+
+
+def build_places(leaves: list[tuple[str, str, str]], ages: bool) -> fp.Workload:
+    """Build tables of states, counties and tracts."""
     place = fp.Hierarchy(["state", "county", "tract"], leaves)
     groups = [
         fp.queries({"place": "tract"}, variance=4.0),
@@ -128,15 +146,18 @@ def count_free(structure: TreeStructure) -> int:
         asked, above = classes[0].size, 1
         for level, depth in structure.tree.level_depths.items():
             if depth < len(classes) and depth > 0:
-                nodes = len(place.intervals(level))
+                nodes = len(get_codec(place).intervals(level))
                 asked, above = asked + (nodes - above) * classes[depth].size, nodes
         free += asked * int(np.prod([structure.sizes[name] - 1 for name in own]))
     return free
 
 
 CASES: Mapping[str, Callable[[], fp.Workload]] = {
-    "tracts": lambda: build_places(51, 100, 80, ages=False),
-    "tracts x sex x 100 ages": lambda: build_places(20, 30, 50, ages=True),
+    "tracts": lambda: build_places(draw_places(51, 100, 80), ages=False),
+    "60 counties' tracts x sex x 100 ages": lambda: build_places(
+        divide_tracts(5, 60, 1278), ages=True
+    ),
+    "tracts x sex x 100 ages": lambda: build_places(draw_places(20, 30, 50), ages=True),
     "blocks x race x voting age": lambda: build_blocks(8),
     "counties x sex x 86 ages": build_pyramids,
     "a nation's blocks x race x voting age": build_nation,
@@ -154,7 +175,7 @@ def build_months(counties: int, year: float, *, months: int = 12) -> fp.Workload
     place = build_blocks(counties).domain["place"]
     attributes = {"place": place, "month": fp.Integers(1, months), "sex": ["1", "2"]}
     groups = []
-    for level in place.levels:
+    for level in get_codec(place).levels:
         variance = REDISTRICTING[level]
         for factor, more in ((1, {}), (2, {"sex": "identity"})):
             if more and level == "block":

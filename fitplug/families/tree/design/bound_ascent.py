@@ -3,8 +3,9 @@
 The weights of the family prove a bound that is close to the optimum where the family is. Where the
 family loses more, the bound T(p, q) = tr N^1/2 itself is ascended, by the fixed point of
 docs/theory/dual.md. Each evaluation sweeps over matrices of all dense cells at every node where
-they are told apart, so there may be time for a few steps only; the first ones gain most. Nothing
-here is proven: the certificate evaluates the bound anew.
+they are told apart, so there may be time for a few steps only; the first ones gain most. Where only
+totals are asked further down, a larger family has weights that are nearly as good, and takes less
+time. Nothing here is proven: the certificate evaluates the bound anew.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from fitplug.families.base.family import Duals
 from fitplug.families.base.objective import Objective
 from fitplug.families.tree.certificate.block_weights import average_weights
 from fitplug.families.tree.design.bound_gradient import differentiate_rows, evaluate_tree_bound
-from fitplug.families.tree.design.descent import RELAXATION
+from fitplug.families.tree.design.descent import RELAXATION, TreeMember
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.pairs import TreePairStructure
 from fitplug.numeric import FloatArray
@@ -46,6 +47,29 @@ _SLOW_STEPS = 5
 """Where so many steps raise the bound by less than a quarter of the tolerance, the ascent ends."""
 
 
+def find_proving_weights(
+    structure: TreeStructure, objective: Objective, member: TreeMember, tolerance: float
+) -> Duals:
+    """Find weights that prove nearly the best lower bound.
+
+    The weights of a larger family are hardly raised by an ascent, so that they are taken without
+    one where it takes long.
+
+    Args:
+        structure: The structure.
+        objective: The objective of the design.
+        member: The best member of the family.
+        tolerance: The relative gap between the member and the bound that ends an ascent.
+    """
+    starts = member.proving
+    if member.larger is not None:
+        if not _is_small(structure):
+            p = _average(structure, objective, member.larger.p)
+            return Duals(p, member.larger.q)
+        starts = [*starts, member.larger]
+    return ascend_tree_bound(structure, objective, starts, member.upper, tolerance)
+
+
 def ascend_tree_bound(
     structure: TreeStructure,
     objective: Objective,
@@ -68,17 +92,7 @@ def ascend_tree_bound(
     """
     if structure.cells == 1:
         return starts[0]
-    d, budgets = len(starts[0].p), objective.budgets
-    is_small = _is_small(structure)
-
-    def average(p: FloatArray) -> FloatArray:
-        # Only so are the nodes below which totals are asked evaluated as numbers.
-        if is_small:
-            return p
-        if budgets is None:
-            return average_weights(structure, p)
-        return average_weights(structure, p / budgets) * budgets
-
+    d = len(starts[0].p)
     steps, error = count_steps(structure), choose_error(tolerance)
     gaps: list[float] = []
 
@@ -86,7 +100,7 @@ def ascend_tree_bound(
         return normalise_pair(x, d)
 
     def evaluate(x: FloatArray) -> Iterate[None] | None:
-        p, q = average(np.exp(x[:d])), np.exp(x[d:])
+        p, q = _average(structure, objective, np.exp(x[:d])), np.exp(x[d:])
         try:
             value, g, h = evaluate_tree_bound(structure, objective, p, q, error)
         except np.linalg.LinAlgError:
@@ -111,7 +125,7 @@ def ascend_tree_bound(
     ]
     possible = [iterate for iterate in evaluated if iterate is not None]
     if not possible:
-        return Duals(average(starts[0].p), starts[0].q)
+        return Duals(_average(structure, objective, starts[0].p), starts[0].q)
     first = max(possible, key=lambda iterate: iterate.lower)
     solution = find_fixed_point(
         lambda x: first if x is first.x else evaluate(x),
@@ -123,7 +137,16 @@ def ascend_tree_bound(
         relaxation=RELAXATION,
     )
     best = solution.best_lower.x
-    return Duals(average(np.exp(best[:d])), np.exp(best[d:]))
+    return Duals(_average(structure, objective, np.exp(best[:d])), np.exp(best[d:]))
+
+
+def _average(structure: TreeStructure, objective: Objective, p: FloatArray) -> FloatArray:
+    """Average weights unless all nodes are evaluated as matrices, see `average_weights`."""
+    if _is_small(structure):
+        return p
+    if objective.budgets is None:
+        return average_weights(structure, p)
+    return average_weights(structure, p / objective.budgets) * objective.budgets
 
 
 def count_steps(structure: TreeStructure) -> int:

@@ -16,11 +16,26 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fitplug.families.tree.design.charges import Charges, DepthRows
 from fitplug.families.tree.design.sibling_covariance import SiblingCovariances, solve_siblings
 from fitplug.numeric import FloatArray
 
 _RIDGE = 1e-12
 """The weight of directions that no query asks for, relative to the others."""
+
+
+@dataclass(frozen=True, eq=False)
+class NodeCovariances:
+    """What is known of the covariances S of some nodes.
+
+    Attributes:
+        variances: Of their children's rows, the diagonals of L S L', shape (..., M).
+        towards: S e with the total over the classes that are split off, over their children's
+            classes, shape (..., r); None where none is.
+    """
+
+    variances: FloatArray
+    towards: FloatArray | None = None
 
 
 class ChildCovariances(ABC):
@@ -31,14 +46,14 @@ class ChildCovariances(ABC):
 
     @abstractmethod
     def solve(
-        self, P: FloatArray, K: FloatArray, T: FloatArray, factor: FloatArray | None = None
+        self, P: FloatArray, K: Charges, T: NodeCovariances, factor: FloatArray | None = None
     ) -> ChildCovariances:
         """Find the covariances that cost least, nearly.
 
         Args:
             P: Weights in the profile of each child's classes of dense cells, shape (b, k, r).
-            K: Weights of each child's covariance, shape (b, k, r, r).
-            T: The covariances of the nodes over these classes, shape (b, r, r).
+            K: What each child's covariance is charged.
+            T: What is known of the b nodes.
             factor: F where the weights in the profile are F diag(P) F', shape (r, r); None for 1.
 
         Returns:
@@ -46,12 +61,12 @@ class ChildCovariances(ABC):
         """
 
     @abstractmethod
-    def collect(self, K: FloatArray) -> FloatArray:
-        """Collect what the covariances of the nodes cost, (b, r, r), from K (b, k, r, r)."""
+    def collect(self, K: Charges) -> Charges:
+        """Collect what the covariances of the nodes are charged through their children, (b,)."""
 
     @abstractmethod
-    def spread(self, T: FloatArray) -> FloatArray:
-        """Compute the covariance of each child, (b, k, r, r), from those of the nodes."""
+    def spread(self, T: NodeCovariances, rows: DepthRows) -> NodeCovariances:
+        """Spread the covariances of the nodes to their children, of shape (b, k)."""
 
     @abstractmethod
     def add_profile(self) -> FloatArray:
@@ -73,16 +88,18 @@ class IdenticalCovariances(ChildCovariances):
     precisions: FloatArray
 
     def solve(
-        self, P: FloatArray, K: FloatArray, T: FloatArray, factor: FloatArray | None = None
+        self, P: FloatArray, K: Charges, T: NodeCovariances, factor: FloatArray | None = None
     ) -> IdenticalCovariances:
-        return IdenticalCovariances(self.counts, *find_mean(P[:, 0], K[:, 0], factor))
+        charge = K.add(np.ones((len(P), 1))).build_matrices()
+        return IdenticalCovariances(self.counts, *find_mean(P[:, 0], charge, factor))
 
-    def collect(self, K: FloatArray) -> FloatArray:
-        return np.asarray(K[:, 0] / self.counts[:, None, None] ** 2)
+    def collect(self, K: Charges) -> Charges:
+        return K.add(self.counts[:, None] ** -2.0)
 
-    def spread(self, T: FloatArray) -> FloatArray:
-        k = self.counts[:, None, None]
-        return np.asarray(T / k**2 + (1 - 1 / k) * self.covariances)[:, None]
+    def spread(self, T: NodeCovariances, rows: DepthRows) -> NodeCovariances:
+        k = self.counts[:, None]
+        added = (1 - 1 / k) * rows.compute_variances(self.covariances)
+        return NodeCovariances((T.variances / k**2 + added)[:, None])
 
     def add_profile(self) -> FloatArray:
         profiles = (1 - 1 / self.counts)[:, None] * get_diagonals(self.precisions)
@@ -104,35 +121,31 @@ class KroneckerCovariances(ChildCovariances):
     precisions: FloatArray
 
     def solve(
-        self, P: FloatArray, K: FloatArray, T: FloatArray, factor: FloatArray | None = None
+        self, P: FloatArray, K: Charges, T: NodeCovariances, factor: FloatArray | None = None
     ) -> KroneckerCovariances:
         precisions = self.precisions
         if factor is not None:
             precisions = factor.T @ precisions @ factor
-        kappa = np.einsum("bkij,bij->bk", K, self.covariances)
+        kappa = K.add_traces(self.covariances)
         siblings = solve_siblings(
-            np.einsum("bkc,bc->bk", P, get_diagonals(precisions)),
+            (P @ get_diagonals(precisions)[:, :, None])[:, :, 0],
             kappa,
-            np.einsum("bkij,bij->b", K, T) / kappa.sum(axis=1),
+            (K.weights.sum(axis=1) * T.variances).sum(axis=1) / kappa.sum(axis=1),
             self.siblings,
         )
-        if T.shape[1] == 1:  # X has the scale of Y
+        if P.shape[2] == 1:  # X has the scale of Y
             return KroneckerCovariances(siblings, self.covariances, self.precisions)
-        mean = find_mean(
-            np.einsum("bk,bkc->bc", siblings.profiles, P),
-            np.einsum("bk,bkij->bij", siblings.variances, K),
-            factor,
-        )
+        charge = K.add(siblings.variances).build_matrices()
+        mean = find_mean((siblings.profiles[:, None] @ P)[:, 0], charge, factor)
         return KroneckerCovariances(siblings, *mean)
 
-    def collect(self, K: FloatArray) -> FloatArray:
-        u = self.siblings.references
-        return np.einsum("bk,bkij->bij", u * u, K)
+    def collect(self, K: Charges) -> Charges:
+        return K.add(self.siblings.references**2)
 
-    def spread(self, T: FloatArray) -> FloatArray:
-        X = self.siblings
-        u, variances = X.references[:, :, None, None], X.variances[:, :, None, None]
-        return np.asarray(u * u * T[:, None] + variances * self.covariances[:, None])
+    def spread(self, T: NodeCovariances, rows: DepthRows) -> NodeCovariances:
+        X, added = self.siblings, rows.compute_variances(self.covariances)
+        u, variances = X.references[:, :, None], X.variances[:, :, None]
+        return NodeCovariances(u * u * T.variances[:, None] + variances * added[:, None])
 
     def add_profile(self) -> FloatArray:
         diagonals = get_diagonals(self.precisions)[:, None]
@@ -181,27 +194,28 @@ class SplitCovariances(ChildCovariances):
         )
 
     def solve(
-        self, P: FloatArray, K: FloatArray, T: FloatArray, factor: FloatArray | None = None
+        self, P: FloatArray, K: Charges, T: NodeCovariances, factor: FloatArray | None = None
     ) -> SplitCovariances:
         assert factor is None
+        assert T.towards is not None
         e, f = self.total, self.directions
-        along = np.einsum("bkij,bi,bj->bk", K, f, f)
-        s_total = np.einsum("i,bij,j->b", e, T, e)
+        L, along = self._find_along(K)
+        s_total = T.towards @ e
         totals = solve_siblings(P @ e, along, s_total, self.totals)
-        rest = T - f[:, :, None] * (e @ T)[:, None, :]
-        rest = rest - (rest @ e)[:, :, None] * f[:, None, :]
-        kappa = np.einsum("bkij,bij->bk", K, self.covariances)
+        # The variances of what is left of the rows, l - (l f) e'.
+        left = T.variances - 2 * L * (T.towards @ K.rows.L.T) + L**2 * s_total[:, None]
+        kappa = K.add_traces(self.covariances)
         siblings = solve_siblings(
-            np.einsum("bkc,bc->bk", P, get_diagonals(self.precisions)),
+            (P @ get_diagonals(self.precisions)[:, :, None])[:, :, 0],
             kappa,
-            np.einsum("bkij,bij->b", K, rest) / kappa.sum(axis=1),
+            (K.weights.sum(axis=1) * left).sum(axis=1) / kappa.sum(axis=1),
             self.siblings,
         )
         difference = totals.references - siblings.references
-        P1 = np.einsum("bk,bkc->bc", siblings.profiles, P)
-        K1 = np.einsum("bk,bkij->bij", siblings.variances, K)
+        K1 = K.add(siblings.variances).build_matrices()
         M = totals.variances + difference**2 * s_total[:, None]
         omega = (M * along).sum(axis=1) / np.einsum("bij,bi,bj->b", K1, f, f)
+        P1 = (siblings.profiles[:, None] @ P)[:, 0]
         mean, inverse, multipliers = _find_constrained_mean(P1, K1, e, omega, self.multipliers)
         image = mean @ e
         size = image @ e
@@ -215,30 +229,41 @@ class SplitCovariances(ChildCovariances):
             multipliers=multipliers,
         )
 
-    def collect(self, K: FloatArray) -> FloatArray:
-        # The sum of U_j'K_j U_j.
+    def collect(self, K: Charges) -> Charges:
+        # The sum of U_j'K_j U_j, where K_j f = L'diag(w)L f + m + (m'f) e.
+        (L, along), e = self._find_along(K), self.total
         u, w = self.siblings.references, self.totals.references
-        first = np.einsum("bk,bkij->bij", u * u, K)
-        mixed = np.einsum("bk,bkij,bj->bi", u * (w - u), K, self.directions)
-        last = np.einsum("bk,bkij,bi,bj->b", (w - u) ** 2, K, self.directions, self.directions)
-        e = self.total
-        outer = mixed[:, :, None] * e + e[:, None] * mixed[:, None, :]
-        return np.asarray(first + outer + last[:, None, None] * np.outer(e, e))
+        same, cross = K.add(u * u), K.add(u * (w - u))
+        mixed = (cross.weights * L) @ K.rows.L
+        mixed += ((w - u) ** 2 * along).sum(axis=1, keepdims=True) / 2 * e
+        if same.mixed is not None and cross.mixed is not None:
+            mixed += same.mixed + cross.mixed
+            mixed += (cross.mixed * self.directions).sum(axis=1, keepdims=True) * e
+        return Charges(K.rows, same.weights, mixed, e)
 
-    def spread(self, T: FloatArray) -> FloatArray:
-        e, f = self.total, self.directions
+    def spread(self, T: NodeCovariances, rows: DepthRows) -> NodeCovariances:
+        assert T.towards is not None
         u, w = self.siblings.references, self.totals.references
-        towards = T @ e
-        mixed = _multiply_outer(towards, f)
-        mixed = mixed + mixed.transpose(0, 2, 1)
-        along = _multiply_outer(f, f)
-        level = (towards @ e)[:, None] * (w - u) ** 2 + self.totals.variances
-        return np.asarray(
-            (u * u)[:, :, None, None] * T[:, None]
-            + (u * (w - u))[:, :, None, None] * mixed[:, None]
-            + level[:, :, None, None] * along[:, None]
-            + self.siblings.variances[:, :, None, None] * self.covariances[:, None]
-        )
+        size = (T.towards @ self.total)[:, None]
+        along, towards = self.directions @ rows.L.T, T.towards @ rows.L.T
+        level = size * (w - u) ** 2 + self.totals.variances
+        added = rows.compute_variances(self.covariances)
+        variances = (u * u)[:, :, None] * T.variances[:, None]
+        variances += (2 * u * (w - u))[:, :, None] * (along * towards)[:, None]
+        variances += level[:, :, None] * (along**2)[:, None]
+        variances += self.siblings.variances[:, :, None] * added[:, None]
+        level = size * w * (w - u) + self.totals.variances
+        of_children = (u * w)[:, :, None] * T.towards[:, None]
+        of_children += level[:, :, None] * self.directions[:, None]
+        return NodeCovariances(variances, of_children)
+
+    def _find_along(self, K: Charges) -> tuple[FloatArray, FloatArray]:
+        """Find L f of each node, (b, M), and f'K f of each child, (b, k)."""
+        L = self.directions @ K.rows.L.T
+        along = (K.weights @ (L**2)[:, :, None])[:, :, 0]
+        if K.mixed is not None:
+            along = along + 2 * (K.mixed @ self.directions[:, :, None])[:, :, 0]
+        return L, along
 
     def add_profile(self) -> FloatArray:
         diagonals = get_diagonals(self.precisions)[:, None]

@@ -11,15 +11,16 @@ profile is handed in as `Prices`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fitplug.families.tree.design.charges import Charges, find_depth_rows
 from fitplug.families.tree.design.child_covariances import (
     ChildCovariances,
     IdenticalCovariances,
     KroneckerCovariances,
+    NodeCovariances,
     SplitCovariances,
     find_mean,
     get_diagonals,
@@ -65,45 +66,18 @@ class Sweep:
 
 
 @dataclass(frozen=True, eq=False)
-class _Rows:
-    """Rows of a part whose nodes have one depth: such with one child may be above the level.
+class _PartNodes:
+    """Nodes of a part that have one depth: such with one child may be above the level.
 
     Attributes:
         depth: The depth.
-        rows: Which of the part's nodes, shape (n,).
+        chosen: Which of the part's nodes, shape (n,).
         places: The places of these nodes among those of the depth, shape (n,).
-        L: What is asked of each node's classes of dense cells, shape (rows of each node, r).
     """
 
     depth: int
-    rows: IntArray
+    chosen: IntArray
     places: IntArray
-    L: FloatArray
-
-    @cached_property
-    def _has_prefixes(self) -> bool:
-        """Whether L is lower triangular with ones: sums along it then take no matrix products."""
-        m, r = self.L.shape
-        return m == r and np.array_equal(self.L, np.tri(r))
-
-    def charge(self, q: FloatArray) -> FloatArray:
-        """Compute L'diag(q)L of each node, shape (n, r, r), for q (n, rows of each node)."""
-        if self.L.shape[1] == 1:
-            return np.asarray(q @ self.L[:, 0] ** 2)[:, None, None]
-        if self._has_prefixes:
-            at = np.arange(self.L.shape[1])
-            return np.asarray(q[:, ::-1].cumsum(axis=1)[:, ::-1][:, np.maximum(at[:, None], at)])
-        return np.asarray(self.L.T @ (q[:, :, None] * self.L))
-
-    def compute_variances(self, S: FloatArray) -> FloatArray:
-        """Compute the diagonals of L S L' of each node, for S (n, r, r)."""
-        if self.L.shape[1] == 1:
-            return np.asarray(S[:, 0] * self.L[:, 0] ** 2)
-        if self._has_prefixes:
-            # Each prefix adds a cell: twice its covariance with all before it, and its variance.
-            upto = np.einsum("nij,ij->ni", S, np.tri(S.shape[1]))
-            return np.asarray((2 * upto - get_diagonals(S)).cumsum(axis=1))
-        return np.asarray(((self.L @ S) * self.L).sum(axis=2))
 
 
 class TreeFamily:
@@ -118,11 +92,21 @@ class TreeFamily:
         for nodes in self.nodes:
             self._places[nodes] = np.arange(len(nodes))
         self._parts = structure.parts[block]
-        self._rows = [self._find_rows(part) for part in self._parts]
+        self._part_nodes = [self._find_nodes(part) for part in self._parts]
+        self._rows, self._part_rows = find_depth_rows(self.classes, self._parts)
 
     def start(self) -> tuple[ChildCovariances, ...]:
         """Make what the first sweep starts from: every node is spread evenly over its children."""
         return tuple(self._make_even(step) for step in self.steps)
+
+    def estimate_work(self) -> float:
+        """Estimate the operations of a sweep: those of means of matrices, and of sums of rows."""
+        work, sizes = 0.0, [at_depth.size for at_depth in self.classes]
+        for parents, r in [(1, sizes[0])] + [(len(s.parents), sizes[s.depth]) for s in self.steps]:
+            work += parents * r**2 * (13.0 * r + 300.0) if r > 1 else 0.0
+        for nodes, rows in zip(self.nodes, self._rows, strict=True):
+            work += 100.0 * len(nodes) * rows.count
+        return work
 
     def split_totals(self, before: Sequence[ChildCovariances]) -> tuple[ChildCovariances, ...]:
         """Make the family larger where only totals are asked further down.
@@ -138,7 +122,7 @@ class TreeFamily:
         for step, covariances in zip(self.steps, before, strict=True):
             classes = self.classes[step.depth]
             if isinstance(covariances, KroneckerCovariances) and finest.size == 1 < classes.size:
-                total = (finest.of_cell[classes.first] == 0).astype(np.float64)
+                total = self._find_total(step.depth)
                 split.append(SplitCovariances.split(covariances, total))
             else:
                 split.append(covariances)
@@ -164,28 +148,42 @@ class TreeFamily:
         """
         P: Sequence[FloatArray] = prices.by_depth
         factors = prices.factors or [None] * len(self.classes)
-        K = self._collect_weights(start, rows)
-        S = [np.zeros_like(values) for values in K]
+        charges = self._collect_charges(start, rows)
+        charge = charges[0].build_matrices()
+        if prices.find_root is None:
+            covariance, precision = find_mean(P[0], charge, factors[0])
+        else:
+            covariance, precision = (
+                values[None] for values in prices.find_root(P[0][0], charge[0])
+            )
+        variances = [np.zeros_like(of_depth.weights) for of_depth in charges]
+        variances[0] = self._rows[0].compute_variances(covariance)
+        towards = self._make_mixed(start)
+        if 0 in towards:
+            towards[0] = covariance @ self._find_total(0)
         D = len(self.classes[0].of_cell)
         g = [np.zeros((len(nodes), D)) for nodes in self.nodes]
-        if prices.find_root is None:
-            S[0], precision = find_mean(P[0], K[0], factors[0])
-        else:
-            S[0], precision = (values[None] for values in prices.find_root(P[0][0], K[0][0]))
         g[0] = self._expand(0, get_diagonals(precision))
         steps = []
         for step, before in zip(self.steps, start, strict=True):
             at, above = self._places[step.children], self._places[step.parents]
-            T = self._restrict(step, S[step.parent_depth][above])
-            solved = before.solve(P[step.depth][at], K[step.depth][at], T, factors[step.depth])
+            below, K = self._rows[step.depth], charges[step.depth].take(at)
+            T = NodeCovariances(variances[step.parent_depth][above, : below.count])
+            if isinstance(before, SplitCovariances):
+                merged = self._merge(step, towards[step.parent_depth][above])
+                T = replace(T, towards=merged)
+            solved = before.solve(P[step.depth][at], K, T, factors[step.depth])
             steps.append(solved)
-            S[step.depth][at] = solved.spread(T)
+            spread = solved.spread(T, below)
+            variances[step.depth][at] = spread.variances
+            if spread.towards is not None and step.depth in towards:
+                towards[step.depth][at] = spread.towards
             values = self._expand(step.depth, solved.add_profile())
             g[step.depth][at] = g[step.parent_depth][above][:, None] + values
         return Sweep(
             steps=tuple(steps),
-            root=(S[0][0], precision[0]),
-            variances=self._compute_variances(S),
+            root=(covariance[0], precision[0]),
+            variances=self._take_variances(variances),
             profile=self._spread_profile(g),
         )
 
@@ -218,33 +216,57 @@ class TreeFamily:
         k = step.children.shape[1]
         return KroneckerCovariances(SiblingCovariances.make_even(b, k), unit, unit)
 
-    def _find_rows(self, part: GroupPart) -> list[_Rows]:
-        """Find a part's rows by the depth of their nodes."""
+    def _find_nodes(self, part: GroupPart) -> list[_PartNodes]:
+        """Find a part's nodes by their depth."""
         depths = self._tree.depths[part.level.nodes]
         by_depth = []
         for depth in np.unique(depths).tolist():
-            rows = np.flatnonzero(depths == depth)
-            L = self.classes[depth].restrict(part.matrix)
-            by_depth.append(_Rows(depth, rows, self._places[part.level.nodes[rows]], L))
+            chosen = np.flatnonzero(depths == depth)
+            by_depth.append(_PartNodes(depth, chosen, self._places[part.level.nodes[chosen]]))
         return by_depth
 
-    def _collect_weights(
+    def _collect_charges(
         self, start: Sequence[ChildCovariances], rows: FloatArray
-    ) -> list[FloatArray]:
-        """Collect what the covariance of each node costs, by depth, (nodes, r, r)."""
-        sizes = [at_depth.size for at_depth in self.classes]
-        K = [np.zeros((len(n), r, r)) for n, r in zip(self.nodes, sizes, strict=True)]
-        for part, several in zip(self._parts, self._rows, strict=True):
-            q = part.multiple * rows[part.rows].reshape(len(part.level.nodes), -1)
-            for at_depth in several:
-                _add_at(K[at_depth.depth], at_depth.places, at_depth.charge(q[at_depth.rows]))
+    ) -> list[Charges]:
+        """Collect what the covariance of each node is charged, by depth, (nodes,)."""
+        weights = [
+            np.zeros((len(nodes), of_depth.count))
+            for nodes, of_depth in zip(self.nodes, self._rows, strict=True)
+        ]
+        for part, by_depth, of_part in zip(
+            self._parts, self._part_nodes, self._part_rows, strict=True
+        ):
+            q = of_part.weigh(part.multiple * rows[part.rows].reshape(len(part.level.nodes), -1))
+            for some in by_depth:
+                _add_at(weights[some.depth][:, of_part.at], some.places, q[some.chosen])
+        mixed = self._make_mixed(start)
+        charges = [
+            Charges(of_depth, values, mixed.get(depth), self._find_total(depth))
+            for depth, (of_depth, values) in enumerate(zip(self._rows, weights, strict=True))
+        ]
         for step, before in zip(reversed(self.steps), reversed(start), strict=True):
-            at = self._places[step.children]
-            below = before.collect(K[step.depth][at])
-            if (F := self._find_merging(step)) is not None:
-                below = F.T @ below @ F
-            _add_at(K[step.parent_depth], self._places[step.parents], below)
-        return K
+            above = self._places[step.parents]
+            collected = before.collect(charges[step.depth].take(self._places[step.children]))
+            columns = weights[step.parent_depth][:, : self._rows[step.depth].count]
+            _add_at(columns, above, collected.weights)
+            if collected.mixed is not None:
+                F = self._find_merging(step)
+                more = collected.mixed if F is None else collected.mixed @ F
+                _add_at(mixed[step.parent_depth], above, more)
+        return charges
+
+    def _make_mixed(self, start: Sequence[ChildCovariances]) -> dict[int, FloatArray]:
+        """Make room for a vector of each node of depths whose totals are split off, (nodes, r)."""
+        depths = {
+            step.parent_depth
+            for step, before in zip(self.steps, start, strict=True)
+            if isinstance(before, SplitCovariances)
+        }
+        return {d: np.zeros((len(self.nodes[d]), self.classes[d].size)) for d in depths}
+
+    def _find_total(self, depth: int) -> FloatArray:
+        """Find which classes of a depth are in the first class of the last depth, shape (r,)."""
+        return (self.classes[-1].of_cell[self.classes[depth].first] == 0).astype(np.float64)
 
     def _find_merging(self, step: TreeStep) -> FloatArray | None:
         """Find F (r below, r above), which sums classes of the nodes to those of their children."""
@@ -254,25 +276,25 @@ class TreeFamily:
             return None
         return (np.arange(below.size)[:, None] == merged).astype(np.float64)
 
-    def _restrict(self, step: TreeStep, S: FloatArray) -> FloatArray:
-        """Restrict covariances (b, r, r) of nodes to the classes of their children."""
+    def _merge(self, step: TreeStep, values: FloatArray) -> FloatArray:
+        """Sum values (b, r) of nodes to the classes of their children."""
         F = self._find_merging(step)
-        return S if F is None else np.asarray(F @ S @ F.T)
+        return values if F is None else np.asarray(values @ F.T)
 
     def _expand(self, depth: int, values: FloatArray) -> FloatArray:
         """Expand values of the classes of a depth, (..., r), to the dense cells, (..., D)."""
         of_cell = self.classes[depth].of_cell
         return np.where(of_cell >= 0, values[..., of_cell], 0.0)
 
-    def _compute_variances(self, S: Sequence[FloatArray]) -> tuple[FloatArray, ...]:
-        """Compute the variances of each part's rows from the covariances of all nodes."""
+    def _take_variances(self, of_nodes: Sequence[FloatArray]) -> tuple[FloatArray, ...]:
+        """Take the variances of each part's rows from those of all nodes."""
         variances = []
-        for part, several in zip(self._parts, self._rows, strict=True):
+        for part, by_depth, of_part in zip(
+            self._parts, self._part_nodes, self._part_rows, strict=True
+        ):
             values = np.empty((len(part.level.nodes), len(part.matrix)))
-            for at_depth in several:
-                values[at_depth.rows] = at_depth.compute_variances(
-                    S[at_depth.depth][at_depth.places]
-                )
+            for some in by_depth:
+                values[some.chosen] = of_part.take(of_nodes[some.depth][some.places])
             variances.append(values.ravel())
         return tuple(variances)
 

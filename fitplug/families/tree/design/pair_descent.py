@@ -17,7 +17,6 @@ import numpy as np
 from fitplug.families.base.family import Duals, certify_bound
 from fitplug.families.base.objective import Objective
 from fitplug.families.tree.design.bound_ascent import ascend_pair_rows, average_where_large
-from fitplug.families.tree.design.child_covariances import SplitCovariances
 from fitplug.families.tree.design.descent import (
     RELAXATION,
     Costs,
@@ -144,16 +143,6 @@ class PairDescent(TreeDescent):
         p = p.reshape(-1, cells)
         p = p - p.max(axis=0)
         return np.asarray(p - np.log(np.exp(p).sum(axis=0) * cells)).ravel()
-
-    def split_totals(self, sweeps: Sequence[Sweep]) -> bool:
-        """Make the family larger, as `TreeFamily.split_totals` does, and say if it is larger."""
-        self._start = tuple(
-            family.split_totals(sweep.steps)
-            for family, sweep in zip(self.families, sweeps, strict=True)
-        )
-        return any(
-            isinstance(covariances, SplitCovariances) for one in self._start for covariances in one
-        )
 
     def make_duals(self, x: FloatArray) -> Duals:
         """Make the dual weights of logarithms of weights."""
