@@ -25,7 +25,7 @@ from typing import Any, TypeAlias
 
 from fitplug.errors import FitplugError
 from fitplug_dask._compat import WorkerState, read_workers
-from fitplug_dask.workers.limits import ask, list_workers, read_timeout
+from fitplug_dask.workers.limits import ask, read_timeout
 
 Code: TypeAlias = dict[str, str]
 """Versions and digests by the name of what they are of."""
@@ -86,7 +86,7 @@ def describe_refusal(differences: dict[str, list[str]]) -> str:
     count = "a worker" if len(named) == 1 else f"{len(named)} workers"
     return (
         f"{count} cannot count, because its code differs from this process's code. Install the "
-        'same version of "fitplug[dask]" and its libraries there, and restart the worker: '
+        f'same version of "fitplug[dask]" and its libraries there, and restart the worker: '
         f"{join_names(named, ' | ')}"
     )
 
@@ -126,7 +126,7 @@ _NO_IMPORT = "it cannot import this version of fitplug_dask"
 
 
 def inspect_workers(client: Any, packages: tuple[str, ...]) -> dict[str, WorkerState]:
-    """Check that all workers have the code of this process, also those that come meanwhile.
+    """Check that all workers that are there have the code of this process.
 
     Args:
         client: A client of dask.distributed. Something must demand a worker meanwhile, or a
@@ -142,19 +142,27 @@ def inspect_workers(client: Any, packages: tuple[str, ...]) -> dict[str, WorkerS
     """
     limit = read_timeout()
     end = time.monotonic() + _ROUNDS * limit
+    none_since = time.monotonic()
     while True:
-        _await_worker(client, limit)
-        left = end - time.monotonic()
-        if left <= 0:
-            raise FitplugError(
-                f"for {_ROUNDS * limit:g} s, all workers left before fitplug could inspect "
-                "them. Let the cluster keep a worker, for example with "
-                "cluster.adapt(minimum=1)."
-            )
         # Each request has its own limit. This one is for the whole, where workers come often.
+        left = max(1.0, end - time.monotonic())
         workers, answers = ask(client, partial(_visit_all, client, packages, limit), left)
-        if workers:
+        if answers:
             break
+        now = time.monotonic()
+        if workers:
+            none_since = now
+        if now - none_since > limit:
+            raise FitplugError(
+                f"no worker joined the cluster within {limit:g} s. Start workers that connect to "
+                "this scheduler, or raise Dask's setting fitplug.timeout."
+            )
+        if now > end:
+            raise FitplugError(
+                f"for {_ROUNDS * limit:g} s, all workers left before fitplug could inspect them. "
+                "Let the cluster keep a worker, for example with cluster.adapt(minimum=1)."
+            )
+        time.sleep(_POLL_SECONDS)
     expected = describe_code(packages)
     differences = {
         worker: [answer] if isinstance(answer, str) else list_differences(expected, answer)
@@ -167,42 +175,27 @@ def inspect_workers(client: Any, packages: tuple[str, ...]) -> dict[str, WorkerS
     silent = sorted(worker for worker, answer in answers.items() if answer is None)
     if silent:
         raise FitplugError(
-            f"some workers did not answer within {limit:g} s ({join_names(silent)}). Stop "
-            "them, or raise Dask's setting fitplug.timeout."
+            f"some workers did not answer within {limit:g} s ({join_names(silent)}). Stop them, or "
+            "raise Dask's setting fitplug.timeout."
         )
-    return workers
-
-
-def _await_worker(client: Any, limit: float) -> None:
-    """Wait until the cluster has a worker. Raises FitplugError if none comes in time."""
-    end = time.monotonic() + limit
-    while not list_workers(client):
-        if time.monotonic() > end:
-            raise FitplugError(
-                f"no worker joined the cluster within {limit:g} s. Start workers that connect "
-                "to this scheduler, or raise Dask's setting fitplug.timeout."
-            )
-        time.sleep(_POLL_SECONDS)
+    return {worker: workers[worker] for worker in answers}
 
 
 async def _visit_all(
     client: Any, packages: tuple[str, ...], seconds: float
 ) -> tuple[dict[str, WorkerState], dict[str, Code | str | None]]:
-    """Ask all workers at once for their code, then those that came meanwhile.
+    """Ask all workers at once for their code. Those that come later are refused by their tasks.
 
     Returns:
-        The workers, and of each its code, or words that say why it is unknown, or None if it does
-        not answer.
+        The workers, and of each that did not leave its code, or words that say why it is unknown,
+        or None if it does not answer.
     """
+    workers = await asyncio.wait_for(read_workers(client), seconds)
     answers: dict[str, Code | str | None] = {}
-    while True:
-        workers = await asyncio.wait_for(read_workers(client), seconds)
-        new = [worker for worker in workers if worker not in answers]
-        if not new:
-            return workers, {worker: answers[worker] for worker in workers}
-        visits = (_visit(client, packages, worker, seconds) for worker in new)
-        for answer in await asyncio.gather(*visits):
-            answers |= answer
+    visits = (_visit(client, packages, worker, seconds) for worker in workers)
+    for answer in await asyncio.gather(*visits):
+        answers |= answer
+    return workers, answers
 
 
 async def _visit(
