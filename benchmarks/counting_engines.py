@@ -29,6 +29,7 @@ import pyarrow.parquet as pq
 
 import fitplug as fp
 import fitplug_dask as fpd
+from fitplug.domain import get_codec
 
 THREADS = 2
 DOMAIN, SKEWED = counting_data.domain(), counting_data.skewed_domain()
@@ -135,9 +136,11 @@ def bincount_files(paths: list[str], names: Names) -> np.ndarray[Any, Any]:
             column = table[name].combine_chunks()
             if name in texts:
                 entries = np.array(column.dictionary.to_pylist(), dtype=object)
-                codes = domain[name].codes(entries)[column.indices.fill_null(0).to_numpy()]
+                codes = get_codec(domain[name]).codes(entries)[
+                    column.indices.fill_null(0).to_numpy()
+                ]
             else:
-                codes = domain[name].codes(column.fill_null(0).to_numpy())
+                codes = get_codec(domain[name]).codes(column.fill_null(0).to_numpy())
             inside &= (codes >= 0) & column.is_valid().to_numpy(zero_copy_only=False)
             cells = cells * domain[name].size + codes
         counts += np.bincount(cells[inside], minlength=size)
@@ -224,10 +227,12 @@ def _scattered(groups: pa.Table, names: Names) -> np.ndarray[Any, Any]:
     for name in names:
         column = groups[name].combine_chunks()
         if name not in list_texts(names):
-            at.append(domain[name].codes(column.to_numpy()))
+            at.append(get_codec(domain[name]).codes(column.to_numpy()))
         else:
             entries = column.cast(pa.large_string()).dictionary_encode()
-            codes = domain[name].codes(np.array(entries.dictionary.to_pylist(), dtype=object))
+            codes = get_codec(domain[name]).codes(
+                np.array(entries.dictionary.to_pylist(), dtype=object)
+            )
             at.append(codes[entries.indices.to_numpy()])
     counts[tuple(at)] = groups["n"].to_numpy()
     return counts

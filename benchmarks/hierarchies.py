@@ -21,6 +21,7 @@ from markdown_table import heading, line
 
 import fitplug as fp
 import fitplug_dask as fpd
+from fitplug.domain import get_codec
 from fitplug_cli.inputs import read_domain
 
 LENGTHS = {"state": 2, "county": 5, "tract": 11, "group": 12, "block": 15}
@@ -74,7 +75,7 @@ def report_tree(codes: list[str], folder: Path) -> None:
     pq.write_table(pa.table({"block": codes}), folder / "blocks.parquet")
     entry = {"levels": LENGTHS, "codebook": "blocks.parquet"}
     _, from_codebook = measure(lambda: read_domain({"block": entry}, folder))
-    intervals = measure(lambda: [tree.intervals(level) for level in tree.levels])[1]
+    intervals = measure(lambda: [get_codec(tree).intervals(level) for level in tree.levels])[1]
     workload = fp.Workload(fp.Domain({"block": tree}), [fp.queries({"block": "state"}, std=1.0)])
     plan = fp.design(workload)
     path = folder / "plan.npz"

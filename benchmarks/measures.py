@@ -34,6 +34,7 @@ from markdown_table import heading, line
 
 import fitplug as fp
 import fitplug_dask as fpd
+from fitplug.domain import get_codec
 
 HEAD = """# Measures
 
@@ -90,7 +91,11 @@ def count_with_fitplug(files: Sequence[str], names: Sequence[str]) -> tuple[floa
     table = fpd.count(list(files), wanted)[wanted[1][0]]
     seconds = time.perf_counter() - start
     people, valued = table.sum(axis=-1), table[..., :2].sum(axis=-1)
-    return seconds, (people // INCOME.shares, valued // INCOME.shares, table[..., 1])
+    return seconds, (
+        people // get_codec(INCOME).shares,
+        valued // get_codec(INCOME).shares,
+        table[..., 1],
+    )
 
 
 def count_with_duckdb(files: Sequence[str], names: Sequence[str]) -> tuple[float, Any]:
@@ -104,7 +109,9 @@ def count_with_duckdb(files: Sequence[str], names: Sequence[str]) -> tuple[float
         start = time.perf_counter()
         groups = connection.sql(query, params=[list(files)]).to_arrow_table()
         seconds = time.perf_counter() - start
-    at = tuple(DOMAIN[name].codes(np.array(groups[name].to_pylist(), object)) for name in names)
+    at = tuple(
+        get_codec(DOMAIN[name]).codes(np.array(groups[name].to_pylist(), object)) for name in names
+    )
     found = []
     for column in ("people", "valued", "income"):
         found.append(np.zeros(DOMAIN.shape_of(names), dtype=np.int64))

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 import fitplug as fp
+from fitplug.domain import get_codec
 from fitplug.families.tree.shape.blocks import TreeStructure
 
 Counts = npt.NDArray[np.int64]
@@ -145,7 +146,7 @@ def count_free(structure: TreeStructure) -> int:
         asked, above = classes[0].size, 1
         for level, depth in structure.tree.level_depths.items():
             if depth < len(classes) and depth > 0:
-                nodes = len(place.intervals(level))
+                nodes = len(get_codec(place).intervals(level))
                 asked, above = asked + (nodes - above) * classes[depth].size, nodes
         free += asked * int(np.prod([structure.sizes[name] - 1 for name in own]))
     return free
@@ -174,7 +175,7 @@ def build_months(counties: int, year: float, *, months: int = 12) -> fp.Workload
     place = build_blocks(counties).domain["place"]
     attributes = {"place": place, "month": fp.Integers(1, months), "sex": ["1", "2"]}
     groups = []
-    for level in place.levels:
+    for level in get_codec(place).levels:
         variance = REDISTRICTING[level]
         for factor, more in ((1, {}), (2, {"sex": "identity"})):
             if more and level == "block":

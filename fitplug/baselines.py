@@ -1,6 +1,6 @@
 """Baselines: the variances that the usual mechanisms achieve at the same privacy cost.
 
-Each function takes a workload and a privacy cost Delta, where Delta^2 = 2 rho for one record added
+Each function takes a workload and a privacy cost Delta, where Delta^2 = 2 rho for one row added
 or removed. It returns the variance of every answer, like `Plan.variances`. All mechanisms are
 unbiased and add real-valued Gaussian noise that costs exactly Delta. A mechanism with the strategy
 matrix A, whose columns are a_i, measures A x + z, where the entries of z have the variance
@@ -22,7 +22,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from fitplug.domain import suggest_fewer_cells
+from fitplug.domain import get_codec, suggest_fewer_cells
 from fitplug.errors import BudgetError, DesignError, WorkloadError, suggest_nearest
 from fitplug.families import MAX_ENTRIES
 from fitplug.numeric import FloatArray, guard_linear_algebra, to_positions
@@ -236,7 +236,7 @@ def _compute_tree_covariance(workload: Workload, name: str) -> FloatArray:
     attribute = workload.domain[name]
     n = attribute.size
     _check_size(f"pairs of cells of {name}", n * n)
-    if not attribute.is_ordered:
+    if not get_codec(attribute).is_ordered:
         return np.eye(n)
     b = choose_branching_factor(n)
     h = _compute_height(n, b)

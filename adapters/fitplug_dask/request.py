@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from fitplug.counts import WEIGHT, AttributeSet, Source
-from fitplug.domain import OUTSIDE, Attribute, Domain, Encoder
+from fitplug.domain import OUTSIDE, Attribute, Domain, Encoder, get_codec
 from fitplug.errors import DataError, DomainError, TablesError, suggest_nearest
 from fitplug.plan import Plan
 from fitplug.workload import Workload
@@ -171,7 +171,8 @@ def prepare_rules(job: Job, source: Source) -> ColumnRules:
     from fitplug_dask.files import ColumnRules
 
     given = dict(source.missing or {})
-    encoders: dict[str, Encoder] = {**job.filters, **job.attributes}
+    columns: dict[str, Attribute] = {**job.filters, **job.attributes}
+    encoders: dict[str, Encoder] = {name: get_codec(one) for name, one in columns.items()}
     if job.weight is not None:
         encoders[job.weight] = WEIGHT
     for name, value in given.items():

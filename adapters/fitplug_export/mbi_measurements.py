@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from fitplug.domain import list_measures
 from fitplug.errors import WorkloadError
 from fitplug.families import list_measured_tables
 from fitplug.files import import_library
@@ -156,12 +157,11 @@ def _square_norm(matrix: FloatArray) -> float:
 def _check_release(release: Release) -> None:
     """Raise WorkloadError for what has no synthetic records, or no measurements of mbi."""
     plan = release.plan
-    for name in plan.workload.attributes:
-        if plan.domain[name].quantities:
-            raise WorkloadError(
-                f"synthetic records are not made with the measure {name!r}, as each record is "
-                "divided between two cells of it; ask for it in fp.Bins"
-            )
+    for name in list_measures(plan.domain, plan.workload.attributes):
+        raise WorkloadError(
+            f"synthetic records are not made with the measure {name!r}, as each record is "
+            "divided between two cells of it; ask for it in fp.Bins"
+        )
     if plan.structure.public_attributes:
         raise WorkloadError(
             f"the totals of each {', '.join(plan.structure.public_attributes)} are public in this "

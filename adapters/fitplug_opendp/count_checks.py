@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fitplug.counts import Tables
-from fitplug.domain import OUTSIDE
+from fitplug.domain import OUTSIDE, get_codec
 from fitplug.errors import TablesError
 from fitplug.plan import Plan
 from fitplug.releases import Limited
@@ -181,7 +181,7 @@ def check_declared(plan: Plan, *, is_enforced: bool) -> None:
     if is_enforced or not isinstance(unit.unit, AddRemove):
         return
     for name, _ in unit.cells or ():
-        if plan.domain[name].null_code != OUTSIDE:
+        if get_codec(plan.domain[name]).null_code != OUTSIDE:
             raise TablesError(
                 f"the plan is for {unit.unit}, and one cell of {name!r} takes all values that are "
                 "not listed, in which a person may have several records: count with person=..., "

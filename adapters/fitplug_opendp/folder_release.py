@@ -151,7 +151,7 @@ class FolderPublication(Publication[C, PublishedRelease]):
         if self.is_resumed and begun_at != self.output:
             raise KeyTaken(
                 f"number {charge.entry.id} of the ledger {ledger.path} is a release into "
-                f"{stage.output}: nothing was charged; finish it there, or give another key",
+                f"{stage.folder}: nothing was charged; finish it there, or give another key",
                 number=charge.entry.id,
             )
         if stage.state == "charged":
@@ -162,7 +162,7 @@ class FolderPublication(Publication[C, PublishedRelease]):
                     # paid for.
                     seal = read_folder(output.place)[0]["seal"]
                     stage = ReleaseCharges(ledger).record_draw(
-                        charge.entry, published, counts=seal, output=output.text
+                        charge.entry, published, counts=seal, folder=output.text
                     )
                     break
         if stage.state == "drawn" and self.output.locate(stage).read_digest() == stage.answers:
@@ -294,7 +294,7 @@ class FolderPublication(Publication[C, PublishedRelease]):
 
     def _locate_plan(self, ledger: Ledger) -> Path:
         """Return the file of the plan, which is there until the release is published."""
-        output = self.output.text if self.charge is None else self.charge.entry.output
+        output = self.output.text if self.charge is None else self.charge.entry.folder
         return locate_unfinished_plan(ledger, self.plan.digest, self.request.key, output)
 
     def _remove_leftovers(self, output: Output) -> None:

@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug.counts import AttributeSet, Tables
-from fitplug.domain import Domain
+from fitplug.domain import Domain, list_measures
 from fitplug.errors import BudgetError, TablesError
 from fitplug.numeric import find_largest_entry
 from fitplug.plan import Plan
@@ -227,7 +227,7 @@ def make_answers_from_counts(domain: Any, metric: Any, plan: Plan) -> AnswerFunc
     if plan.structure.shares > 1:
         raise ValueError(
             "a vector of counts holds no sums, which the plan asks of measures "
-            f"({', '.join(_list_measures(plan.domain, plan.workload.attributes))}); run the plan "
+            f"({', '.join(list_measures(plan.domain, plan.workload.attributes))}); run the plan "
             "on fitplug_opendp.tables_domain(plan) under symmetric_distance(), or on a LazyFrame"
         )
     attributes = _find_vector_attributes(domain, plan)
@@ -270,7 +270,7 @@ def _find_vector_attributes(domain: Any, plan: Plan) -> dict[int, AttributeSet]:
     if isinstance(domain, VectorDomain) and domain.carrier_type in carriers:
         attributes_by_size: dict[int, AttributeSet] = {}
         # Vectors of measures would not hold counts of records, and their distances no records.
-        whole = [] if _list_measures(plan.domain, plan.domain.names) else [plan.domain.names]
+        whole = [] if list_measures(plan.domain, plan.domain.names) else [plan.domain.names]
         for names in (plan.workload.attributes, *whole):
             size = math.prod(plan.domain.shape_of(names))
             # OpenDP's own counting transformations do not say how long their vectors are.
@@ -283,11 +283,6 @@ def _find_vector_attributes(domain: Any, plan: Plan) -> dict[int, AttributeSet]:
         f"the plan counts {used_cells} cells and needs {wanted}, or one of "
         f"{', '.join(T for T in _COUNT_TYPES if T != 'i64')}, not {domain}"
     )
-
-
-def _list_measures(domain: Domain, names: AttributeSet) -> list[str]:
-    """List the measures among some attributes."""
-    return [name for name in names if domain[name].quantities]
 
 
 def _holds_all(present: tuple[AttributeSet, ...], needed: tuple[AttributeSet, ...]) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug.counts import Tables, can_name_columns, suggest_column
-from fitplug.domain import TYPE_NAMES, Attribute, find_days
+from fitplug.domain import TYPE_NAMES, Attribute, Codec, find_days, get_codec
 from fitplug.errors import DataError, suggest_nearest
 from fitplug.plan import Plan
 from fitplug.workload import ReplaceOne
@@ -89,17 +89,17 @@ def count_frame(plan: Plan, schema: Mapping[str, Any], frame: Any) -> Tables:
             "the LazyFrame cannot be read, or it does not have the columns of the measurement's "
             "input domain; collect it first and check it against the domain"
         )
-    codes = {name: encode_column(plan.domain[name], data[name]) for name in names}
+    codes = {name: encode_column(get_codec(plan.domain[name]), data[name]) for name in names}
     return Tables.from_codes(
         plan.domain, codes, plan.tables, data.height if names else int(data.item())
     )
 
 
-def encode_column(attribute: Attribute, column: Any) -> npt.NDArray[np.int64]:
+def encode_column(codec: Codec, column: Any) -> npt.NDArray[np.int64]:
     """Find the code of each value of a Polars series.
 
     Args:
-        attribute: The attribute, whose codes are numbered from 0.
+        codec: The codec of an attribute.
         column: A series (n,) of a type that the attribute accepts.
 
     Returns:
@@ -107,15 +107,15 @@ def encode_column(attribute: Attribute, column: Any) -> npt.NDArray[np.int64]:
     """
     import polars as pl
 
-    if attribute.value_type is str or column.dtype == pl.String:
-        return _encode_texts(attribute, column.cast(pl.String))
+    if codec.value_type is str or column.dtype == pl.String:
+        return _encode_texts(codec, column.cast(pl.String))
     missing = column.is_null().to_numpy()
-    if attribute.value_type is datetime.date:
+    if codec.value_type is datetime.date:
         filled, are_days = _find_days(column)
         missing = missing | ~are_days
     else:
         filled = column.fill_null(False if column.dtype == pl.Boolean else 0).to_numpy()
-    return np.where(missing, attribute.null_code, attribute.codes_of_numbers(filled))
+    return np.where(missing, codec.null_code, codec.codes_of_numbers(filled))
 
 
 def _find_days(column: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
@@ -131,12 +131,12 @@ def _find_days(column: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_
     return find_days(ticks, getattr(column.dtype, "time_unit", "D"))
 
 
-def _encode_texts(attribute: Attribute, texts: Any) -> npt.NDArray[np.int64]:
+def _encode_texts(codec: Codec, texts: Any) -> npt.NDArray[np.int64]:
     """Find the cells (n,) of a series (n,) of text; each different text is looked up once."""
     import polars as pl
 
     different = texts.drop_nulls().unique()
-    codes = attribute.codes(np.array([*different.to_list(), None], dtype=object))
+    codes = codec.codes(np.array([*different.to_list(), None], dtype=object))
     # The cast to an Enum gives the index of each text among the different ones.
     indices = texts.cast(pl.Enum(different)).to_physical().cast(pl.Int64)
     cells: npt.NDArray[np.int64] = codes[indices.fill_null(len(different)).to_numpy()]
@@ -263,7 +263,7 @@ def _check_column(name: str, attribute: Attribute, schema: Mapping[str, Any]) ->
             else suggest_column(name, schema)
         )
         raise ValueError(f"the input domain has no column {name!r}. {suggestion}")
-    dtype, wanted = schema[name], attribute.value_type
+    dtype, wanted = schema[name], get_codec(attribute).value_type
     fits = {
         str: dtype in (pl.String, pl.Categorical, pl.Enum),
         int: dtype.is_integer(),

@@ -79,9 +79,9 @@ class Output:
 
     def locate(self, stage: Stage | None) -> Output:
         """Return the output that a stage names, which an earlier try may have chosen."""
-        if stage is None or stage.output is None or stage.output == self.text:
+        if stage is None or stage.folder is None or stage.folder == self.text:
             return self
-        return Output.open(stage.output)
+        return Output.open(stage.folder)
 
     def limit_requests(self, seconds: float) -> Output:
         """Return this output, where a request to a store takes at most so long in all attempts."""

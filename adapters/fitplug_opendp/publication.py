@@ -222,7 +222,7 @@ class Publication(ABC, Generic[C, R]):
                 self.charge.entry,
                 staged.digest,
                 counts=staged.release.seal,
-                output=self._locate(staged),
+                folder=self._locate(staged),
             )
         entered = replace(self, charge=StagedCharge(self.charge.entry, stage))
         if stage.answers == staged.digest and stage.state == "drawn":

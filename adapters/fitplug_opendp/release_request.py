@@ -70,12 +70,12 @@ class ReleaseRequest:
         """Whether the counts keep no more records of a person than the unit says."""
         return self.rows.limited == "enforced"
 
-    def make_ledger_request(self, rho: Fraction, output: str | None) -> ChargeRequest:
+    def make_ledger_request(self, rho: Fraction, folder: str | None) -> ChargeRequest:
         """Make the request that the ledger is given.
 
         Args:
             rho: The exact charge.
-            output: Where the release goes, as ledgers keep it; None if it stays in memory.
+            folder: Where the release goes, as ledgers keep it; None if it stays in memory.
         """
         return ChargeRequest(
             plan=self.plan,
@@ -84,8 +84,8 @@ class ReleaseRequest:
             key=self.key,
             covered_by=self.covered_by,
             again=self.again,
-            output=output,
-            in_folder=output is not None,
+            folder=folder,
+            in_folder=folder is not None,
             is_enforced=self.is_enforced,
         )
 
@@ -135,7 +135,7 @@ def check_rows(charge: StagedCharge, ledger: Ledger, release: Release, rows: Cou
 def make_lost_answers_error(charge: StagedCharge, ledger: Ledger) -> FitplugError:
     """Make the error for answers that the ledger has as drawn, and that are nowhere."""
     stage = charge.stage
-    if stage.output is None:
+    if stage.folder is None:
         return KeyTaken(
             f"{_describe(charge, ledger)} was drawn in the memory of a process at "
             f"{stage.time[:19]}, and noise is never drawn again; give another key",
@@ -143,18 +143,18 @@ def make_lost_answers_error(charge: StagedCharge, ledger: Ledger) -> FitplugErro
         )
     return FitplugError(
         f"{_describe(charge, ledger)} was drawn at {stage.time[:19]}, but its staged answers are "
-        f"gone from beside {stage.output}, or damaged; put them back, or ask for another draw with "
+        f"gone from beside {stage.folder}, or damaged; put them back, or ask for another draw with "
         "a new key"
     )
 
 
 def make_lost_folder_error(charge: StagedCharge, ledger: Ledger) -> FitplugError:
     """Make the error for a published release that its folder does not hold any more."""
-    output = charge.stage.output
+    folder = charge.stage.folder
     return FitplugError(
-        f"{_describe(charge, ledger)} was published in {output} at {charge.stage.time[:19]}, which "
+        f"{_describe(charge, ledger)} was published in {folder} at {charge.stage.time[:19]}, which "
         "does not hold it any more; look where it was moved to, as --replace moves releases to "
-        f"{Path(str(output)).name}-<time>, or ask for another draw with a new key"
+        f"{Path(str(folder)).name}-<time>, or ask for another draw with a new key"
     )
 
 

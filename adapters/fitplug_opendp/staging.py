@@ -73,16 +73,16 @@ def find_unfinished_plan(ledger: Ledger, folder: Path | str, key: str | None) ->
     Returns:
         The plan, from the folder or from beside the ledger; None if there is none.
     """
-    output = encode_path(folder) if isinstance(folder, Path) else folder
+    text = encode_path(folder) if isinstance(folder, Path) else folder
     stages = ledger.stages()
     for entry in reversed(ledger.entries()):
         stage = stages.get(entry.id)
-        if stage is None or stage.output is None or entry.key != key or not entry.plan_digest:
+        if stage is None or stage.folder is None or entry.key != key or not entry.plan_digest:
             continue
-        if key is None and (stage.state == "published" or entry.output != output):
+        if key is None and (stage.state == "published" or entry.folder != text):
             continue
-        beside = locate_unfinished_plan(ledger, entry.plan_digest, key, entry.output)
-        for path in (Path(stage.output) / PLAN, beside):
+        beside = locate_unfinished_plan(ledger, entry.plan_digest, key, entry.folder)
+        for path in (Path(stage.folder) / PLAN, beside):
             with suppress(InputError):
                 plan = Plan.load(path)
                 if plan.digest == entry.plan_digest:
@@ -91,7 +91,7 @@ def find_unfinished_plan(ledger: Ledger, folder: Path | str, key: str | None) ->
 
 
 def locate_unfinished_plan(
-    ledger: Ledger, plan_digest: str, key: str | None, output: str | None
+    ledger: Ledger, plan_digest: str, key: str | None, folder: str | None
 ) -> Path:
     """Return the path of the plan of an unfinished release, a hidden file beside its ledger.
 
@@ -99,9 +99,9 @@ def locate_unfinished_plan(
         ledger: The ledger.
         plan_digest: The digest of the plan.
         key: The key of the release.
-        output: Where the release was to go when it was charged, as the ledger keeps it.
+        folder: Where the release was to go when it was charged, as the ledger keeps it.
     """
-    label = hash_values(plan_digest, key, output)[:16]
+    label = hash_values(plan_digest, key, folder)[:16]
     return ledger.path.absolute().with_name(f".{ledger.path.name}.{label}.{PLAN}")
 
 

@@ -13,13 +13,24 @@ import json
 import re
 from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from fitplug.counts.columns import count_values, read_column_names, read_values, suggest_column
-from fitplug.domain import OUTSIDE, TYPE_NAMES, Categories, Codes, Dates, Domain, Encoder
+from fitplug.domain import (
+    OUTSIDE,
+    TYPE_NAMES,
+    Categories,
+    Codes,
+    Dates,
+    DatesCodec,
+    Domain,
+    Encoder,
+    get_codec,
+)
 from fitplug.errors import DataError, DomainError, InputError
 from fitplug.numeric import AnyArray, BoolArray, IntArray, read_array
 
@@ -109,14 +120,24 @@ class ChosenDays(Dates):
         super().__init__(min(chosen), max(chosen))
         object.__setattr__(self, "chosen", tuple(chosen))
 
+    @cached_property
+    def _codec(self) -> ChosenDaysCodec:
+        return ChosenDaysCodec(self)
+
+
+class ChosenDaysCodec(DatesCodec):
+    """What the rooms of fitplug ask of `ChosenDays`."""
+
+    attribute: ChosenDays
+
     def codes_of_days(self, days: IntArray) -> Codes:
         """Compute the codes (n,) of days since 1970-01-01 (n,), -1 for days that are not chosen."""
-        chosen = np.array(self.chosen, dtype="M8[D]").astype(np.int64)
+        chosen = np.array(self.attribute.chosen, dtype="M8[D]").astype(np.int64)
         return np.where(np.isin(days, chosen), super().codes_of_days(days), OUTSIDE)
 
     def spec(self) -> Any:
         """Describe the days."""
-        return {"days": [day.isoformat() for day in self.chosen]}
+        return {"days": [day.isoformat() for day in self.attribute.chosen]}
 
 
 Filters: TypeAlias = Mapping[str, Categories | ChosenDays]
@@ -272,13 +293,14 @@ def select_rows(columns: Any, filters: Filters, rows: int) -> BoolArray:
     """
     inside = np.ones(rows, dtype=bool)
     for name, attribute in filters.items():
+        codec = get_codec(attribute)
         try:
-            codes = attribute.codes(read_values(columns[name]))
+            codes = codec.codes(read_values(columns[name]))
         except (TypeError, ValueError, ArithmeticError):  # whose messages may quote values
             codes = None
         if codes is None or codes.shape != (rows,):
             raise DataError(
-                f"column {name!r} has other values than {TYPE_NAMES[attribute.value_type]}, the "
+                f"column {name!r} has other values than {TYPE_NAMES[codec.value_type]}, the "
                 "type of the values in where. Convert the column or change where."
             )
         inside &= codes != OUTSIDE
@@ -372,7 +394,7 @@ def _read_weights(given: Any, name: str | None) -> IntArray:
 def _encode_column(domain: Domain, name: str, column: Any, count: int) -> Codes:
     """Compute the cells (count,) of a column's values."""
     try:
-        codes = domain[name].codes(read_values(column))
+        codes = get_codec(domain[name]).codes(read_values(column))
     except DataError as error:
         raise DataError(f"column {name!r}: {error}") from None
     except (TypeError, ValueError, ArithmeticError):  # whose messages may quote values

@@ -162,7 +162,7 @@ class Source:
 
     @property
     def rows(self) -> str | None:
-        """How weights and filters make records of rows, in the words of `Tables.rows`."""
+        """How rows are weighted and filtered, in the words of `Tables.rows`."""
         return describe_rows(self.weight, self.filters)
 
     def __repr__(self) -> str:

@@ -22,7 +22,7 @@ from fitplug.counts.consistency import (
 from fitplug.counts.outside import OutsideCounts
 from fitplug.counts.records import Where, encode_records
 from fitplug.counts.seals import NONCE_BYTES, draw_nonce, seal_counts
-from fitplug.domain import OUTSIDE, Domain
+from fitplug.domain import OUTSIDE, Domain, get_codec, list_measures
 from fitplug.errors import TablesError, suggest_nearest
 from fitplug.numeric import freeze, read_array, to_positions
 from fitplug.workload import AddRemove
@@ -40,13 +40,13 @@ class Tables(Mapping[AttributeSet, Counts]):
     Args:
         domain: The domain of the counts.
         tables: An integer array by the names of the attributes that are its axes. With measures
-            among them it counts shares: a record has the product of the measures' `shares`.
-        unit: The unit of privacy that the count enforced: it kept no more records of a person than
+            among them it counts shares: a row has the product of the measures' `shares`.
+        unit: The unit of privacy that the count enforced: it kept no more rows of a person than
             this says, with `distinct` over all attributes of these tables together, and with
-            `once_per` also in a cell of other values. None if it kept all records.
+            `once_per` also in a cell of other values. None if it kept all rows.
         person: The column, or columns, that identified persons, if any did.
         rows: How rows were understood, in words, if they were weighted or filtered. Public.
-        outside: The numbers of records in no table, which plans with coverage need; None if they
+        outside: The numbers of rows in no table, which plans with coverage need; None if they
             were not counted. Confidential.
         copy: Whether to copy the arrays. False saves time and memory if they will not be changed.
         nonce: The nonce of tables that were written and are read back, which keeps their seal. New
@@ -62,7 +62,7 @@ class Tables(Mapping[AttributeSet, Counts]):
         unit: The unit of privacy that the count enforced, or None.
         person: The column, or tuple of columns, that identified persons, or None.
         rows: How rows were understood, or None.
-        outside: The numbers of records in no table, or None.
+        outside: The numbers of rows in no table, or None.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class Tables(Mapping[AttributeSet, Counts]):
         `unit`, `person` and `rows`.
 
         Tables that were written and read back, copied or pickled keep the seal. A new count has
-        another one, even of the same records. The seal may be published: it is SHA-256 over 32
+        another one, even of the same rows. The seal may be published: it is SHA-256 over 32
         random bytes that stay secret, so it tells nothing about what else it is computed from.
         """
         description = {
@@ -164,9 +164,9 @@ class Tables(Mapping[AttributeSet, Counts]):
         weights: str | npt.ArrayLike | None = None,
         where: Where | None = None,
     ) -> Tables:
-        """Count records that are held in memory.
+        """Count rows that are held in memory.
 
-        A record outside the domain on any attribute that any of the tables uses is left out of all
+        A row outside the domain on any attribute that any of the tables uses is left out of all
         tables.
 
         Args:
@@ -186,6 +186,11 @@ class Tables(Mapping[AttributeSet, Counts]):
             DataError: If a column is missing, or its values have another type or number.
             DomainError: If the weights or filters are not valid, or an attribute is unknown.
             TablesError: If the rows stand for more than 2**53 records.
+
+        Example:
+            >>> rows = {"sex": ["1", "2", "2"], "age": [0, 3, 9]}
+            >>> fp.Tables.from_records(domain, rows, [("sex",)])["sex"].tolist()
+            [1, 2]
         """
         tables = list(tables)
         used = domain.ordered(tuple({name for names in tables for name in names}))
@@ -210,21 +215,26 @@ class Tables(Mapping[AttributeSet, Counts]):
         weights: Counts | None = None,
         rows: str | None = None,
     ) -> Tables:
-        """Count records whose cells are known.
+        """Count rows whose cells are known.
 
-        A record with the code -1 on any attribute that any of the tables uses is left out of all
+        A row with the code -1 on any attribute that any of the tables uses is left out of all
         tables.
 
         Args:
             domain: The domain of the counts.
-            codes: The codes (records,) on each attribute that the tables use, -1 for outside.
+            codes: The codes (rows,) on each attribute that the tables use, -1 for outside.
             tables: The attribute sets to count.
-            records: The number of records or, if there are weights, of rows.
-            weights: The number of records (records,) that each row stands for, if not one.
+            records: The number of rows.
+            weights: The number of records (rows,) that each row stands for, if not one.
             rows: How rows were understood, as for `Tables`.
 
         Raises:
             TablesError: If the rows stand for more than 2**53 records.
+
+        Example:
+            >>> codes = {"sex": np.array([0, 1, 1])}
+            >>> fp.Tables.from_codes(domain, codes, [("sex",)], 3)["sex"].tolist()
+            [1, 2]
         """
         wanted = [domain.ordered(tuple(names)) for names in tables]
         inside = np.ones(records, dtype=bool)
@@ -273,6 +283,10 @@ class Tables(Mapping[AttributeSet, Counts]):
 
         Raises:
             TablesError: If no table has all these attributes.
+
+        Example:
+            >>> tables.marginal(("sex",)).tolist()
+            [4000, 4000]
         """
         names = tuple(names)
         table = self._find_table(names)
@@ -327,7 +341,7 @@ def _count_table(
     Raises:
         TablesError: If the table would hold more than 2**58 shares.
     """
-    measures = [name for name in names if domain[name].quantities]
+    measures = list_measures(domain, names)
     check_shares(domain, names, n if weights is None else int(weights.sum()))
     cells, strides, size = np.zeros(n, dtype=np.int64), {}, 1
     for name in reversed(names):
@@ -338,7 +352,7 @@ def _count_table(
     shape = domain.shape_of(names)
     if not measures:
         return _count_cells(cells, size, weights).reshape(shape)
-    shares = {name: domain[name].count_shares(codes[name]) for name in measures}
+    shares = {name: get_codec(domain[name]).count_shares(codes[name]) for name in measures}
     counts = np.zeros(size, dtype=np.int64)
     for corner in np.ndindex(*domain.shape_of(measures)):
         shares_of_row = np.ones(n, dtype=np.int64) if weights is None else weights

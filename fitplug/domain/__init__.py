@@ -1,16 +1,19 @@
 """Domains: which attributes there are, and which cells each has."""
 
-from fitplug.domain.attribute import OUTSIDE, TYPE_NAMES, Attribute, Codes, Encoder
-from fitplug.domain.categories import Categories, CodePrefix
-from fitplug.domain.dates import BLANKS, EPOCH, Dates, find_day, find_days, parse_day, parse_moment
+from fitplug.domain.attribute import Attribute, Codec, get_codec
+from fitplug.domain.categories import Categories, CategoriesCodec, CodePrefix
+from fitplug.domain.dates import Dates, DatesCodec
+from fitplug.domain.days import BLANKS, EPOCH, find_day, find_days, parse_day, parse_moment
 from fitplug.domain.domain import (
     Domain,
     describe_measures,
+    list_measures,
     name_label_column,
     suggest_fewer_cells,
 )
+from fitplug.domain.encoder import OUTSIDE, TYPE_NAMES, Codes, Encoder
 from fitplug.domain.hierarchy import Hierarchy
-from fitplug.domain.measure import MOST_SHARES, Measure
+from fitplug.domain.measure import MOST_SHARES, Measure, MeasureCodec
 from fitplug.domain.numbers import Bins, Integers
 from fitplug.domain.texts import Texts
 from fitplug.domain.value_lookup import ValueLookup
@@ -24,19 +27,25 @@ __all__ = [
     "Attribute",
     "Bins",
     "Categories",
+    "CategoriesCodec",
     "CodePrefix",
+    "Codec",
     "Codes",
     "Dates",
+    "DatesCodec",
     "Domain",
     "Encoder",
     "Hierarchy",
     "Integers",
     "Measure",
+    "MeasureCodec",
     "Texts",
     "ValueLookup",
     "describe_measures",
     "find_day",
     "find_days",
+    "get_codec",
+    "list_measures",
     "name_label_column",
     "parse_day",
     "parse_moment",

@@ -3,129 +3,130 @@
 An attribute divides values into cells. Null, and every value outside the domain, has no cell (code
 -1), unless the attribute has `other`: then one more cell, the last, takes all of them.
 
-A new kind of attribute is a subclass of `Attribute` with an entry in `domain.KINDS`.
+A new kind of attribute is a subclass of `Attribute`, which users see, and one of `Codec`, which the
+rooms ask, with an entry in `domain.KINDS`.
 """
 
 from __future__ import annotations
 
-import datetime
-import math
-from abc import ABCMeta, abstractmethod
+import dataclasses
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Protocol, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from fitplug.domain.encoder import OUTSIDE, Codes
 from fitplug.domain.spec_form import SpecForm
-from fitplug.errors import DataError, DomainError, quote, suggest_nearest
+from fitplug.errors import DomainError, quote, suggest_nearest
 from fitplug.numeric import AnyArray, FloatArray, IntArray
 
-OUTSIDE = -1
-"""The code of a value that has no cell."""
-
-TYPE_NAMES: dict[type, str] = {
-    str: "strings",
-    int: "integers",
-    bool: "booleans",
-    float: "numbers",
-    datetime.date: "dates",
-}
-"""How messages call the values of each type that an attribute may expect."""
-
-MOST_NUMBER = 2**53
-"""Edges and bounds are below this, and up to it floats hold all integers."""
-
 _MOST_NAMES = 8
-
-Codes: TypeAlias = IntArray
 
 Category: TypeAlias = str | int | bool
 
 
-class Encoder(Protocol):
-    """What turns the values of a column into codes: every attribute, and the weights of rows."""
-
-    @property
-    def code_count(self) -> int:
-        """Number of different codes from 0 that values may have."""
-
-    @property
-    def value_type(self) -> type:
-        """Type of the values that a column must hold, one of TYPE_NAMES."""
-
-    @property
-    def null_code(self) -> int:
-        """Code of null."""
-
-    @property
-    def integer_span(self) -> tuple[int, int] | None:
-        """See `Attribute.integer_span`."""
-
-    def codes(self, values: npt.ArrayLike) -> Codes:
-        """Compute the codes (n,) of `values` (n,)."""
-
-    def codes_of_numbers(self, numbers: AnyArray) -> Codes:
-        """Compute the codes (n,) of `numbers` (n,), as columns of files store the values."""
-
-
-class AttributeType(ABCMeta):
-    """The type of kinds of attributes: completion shows what users need, as for their instances."""
-
-    offered: tuple[str, ...]
-
-    def __dir__(cls) -> list[str]:
-        return [*(name for name in super().__dir__() if name.startswith("__")), *cls.offered]
-
-
-class Attribute(metaclass=AttributeType):
+class Attribute(ABC):
     """One attribute of a domain: its cells, and the values that they stand for.
 
     Kinds of attributes are frozen dataclasses, so that two attributes with the same content are
-    equal and have the same hash. The methods below are what other rooms ask of an attribute; none
-    of them asks for its kind.
+    equal and have the same hash. They hold what a user gave and may ask for. What the rooms of
+    fitplug ask is in their codec.
 
     Attributes:
-        _spec_form: How a spec file writes attributes of this kind.
-        is_ordered: Whether neighbouring cells hold neighbouring values, so that sums over
-            neighbours are of use. Categories are not ordered, although ranges may name them.
-        is_half_open: Whether ranges and comparisons name edges between cells rather than cells.
-            The upper edge of a range is then outside it.
-        levels: Names of the levels of a tree, the coarsest first. Other attributes have none.
         other: Label of the last cell, which takes null and all values that have no cell, or None.
-        offered: What completion shows. The other names are for the rooms of fitplug.
     """
 
-    offered: ClassVar[tuple[str, ...]] = ("labels", "other", "size")
-
-    _spec_form: ClassVar[SpecForm]
-    is_ordered: ClassVar[bool] = False
-    is_half_open: ClassVar[bool] = False
-    levels: tuple[str, ...] = ()
-    other: str | None = None
-
-    def __dir__(self) -> list[str]:
-        return dir(type(self))
+    other: str | None
 
     @property
     @abstractmethod
     def values(self) -> Sequence[Any]:
-        """What a column of a table shows for each cell that stands for values, (value_count,)."""
-
-    @property
-    def value_count(self) -> int:
-        """Number of cells that stand for values: all cells but that of `other`."""
-        return len(self.values)
+        """What a column of a table shows for each cell that stands for values, without `other`."""
 
     @property
     def size(self) -> int:
         """Number of cells."""
-        return self.value_count + (self.other is not None)
+        return self._value_count + (self.other is not None)
 
     @property
     def labels(self) -> tuple[str, ...]:
         """The text that stands for each cell, in the order of the cells; `other` is the last."""
         return (*map(str, self.values), *(() if self.other is None else (self.other,)))
+
+    @property
+    def _value_count(self) -> int:
+        return len(self.values)
+
+    @property
+    @abstractmethod
+    def _codec(self) -> Codec:
+        """See `get_codec`."""
+
+    def _check_other(self) -> None:
+        """Raise DomainError unless `other` is None or a text that names no value."""
+        if self.other is None:
+            return
+        if type(self.other) is not str or self._codec.names_value(self.other):
+            raise DomainError(f"other = {self.other!r} must be a string that is not a value")
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What is computed from the fields takes more room than they do, and is computed again.
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}  # type: ignore[arg-type]
+
+
+def get_codec(attribute: Attribute) -> Codec:
+    """Return what the rooms of fitplug ask of an attribute; it is made once per attribute."""
+    return attribute._codec
+
+
+class Codec(ABC):
+    """Encodes the values of an attribute as cells, and names cells by values.
+
+    The methods are what the rooms of fitplug ask of an attribute; none of them asks for its kind.
+
+    Attributes:
+        attribute: The attribute.
+        other: See `Attribute`.
+        spec_form: How a spec file writes attributes of this kind.
+        is_ordered: Whether neighbouring cells hold neighbouring values, so that sums over
+            neighbours are of use. Categories are not ordered, although ranges may name them.
+        is_half_open: Whether ranges and comparisons name edges between cells rather than cells.
+            The upper edge of a range is then outside it.
+        levels: Names of the levels of a tree, the coarsest first. Other attributes have none.
+    """
+
+    spec_form: ClassVar[SpecForm]
+    is_ordered: ClassVar[bool] = False
+    is_half_open: ClassVar[bool] = False
+    levels: tuple[str, ...] = ()
+
+    def __init__(self, attribute: Attribute) -> None:
+        self.attribute, self.other = attribute, attribute.other
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return get_codec, (self.attribute,)
+
+    @property
+    def values(self) -> Sequence[Any]:
+        """What a column of a table shows for each cell that stands for values, (value_count,)."""
+        return self.attribute.values
+
+    @property
+    def value_count(self) -> int:
+        """Number of cells that stand for values: all cells but that of `other`."""
+        return self.attribute._value_count
+
+    @property
+    def size(self) -> int:
+        """Number of cells."""
+        return self.attribute.size
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The text that stands for each cell, in the order of the cells; `other` is the last."""
+        return self.attribute.labels
 
     @property
     @abstractmethod
@@ -208,7 +209,7 @@ class Attribute(metaclass=AttributeType):
             edge. None if there is no such value or edge, also for `other`.
         """
 
-    def _find_cell(self, value: Any) -> int | None:
+    def find_cell(self, value: Any) -> int | None:
         """Find the cell that a value, the text that tables show for it, or `other` names.
 
         Args:
@@ -217,17 +218,17 @@ class Attribute(metaclass=AttributeType):
         Returns:
             The cell, or None if the attribute has no such value.
         """
-        return self.size - 1 if self.is_other(value) else self._find_value(value)
+        return self.size - 1 if self.is_other(value) else self.find_value(value)
 
     def is_other(self, value: Any) -> bool:
         """Tell whether a value of a query is the label `other`."""
         return self.other is not None and type(value) is str and value == self.other
 
-    def _find_value(self, value: Any) -> int | None:
-        """Find the cell of a value, which is not `other`; see `_find_cell`."""
-        return self.find_end(self._parse(str(value)) if isinstance(value, str) else value)
+    def find_value(self, value: Any) -> int | None:
+        """Find the cell of a value, which is not `other`; see `find_cell`."""
+        return self.find_end(self.parse(str(value)) if isinstance(value, str) else value)
 
-    def _parse(self, text: str) -> Any:
+    def parse(self, text: str) -> Any:
         """Convert the text of an expression to the value that it spells, as `find_end` takes it.
 
         Args:
@@ -238,7 +239,7 @@ class Attribute(metaclass=AttributeType):
         """
         return text
 
-    def _suggest(self, value: Any, *, end: bool = False) -> str:
+    def suggest(self, value: Any, *, end: bool = False) -> str:
         """Suggest a value that exists, after one that does not.
 
         Args:
@@ -353,16 +354,9 @@ class Attribute(metaclass=AttributeType):
     def _spec_of_other(self) -> dict[str, str]:
         return {} if self.other is None else {"other": self.other}
 
-    def _check_other(self) -> None:
-        """Raise DomainError unless `other` is None or a text that names no value."""
-        if self.other is None:
-            return
-        if type(self.other) is not str or self._names_value(self.other):
-            raise DomainError(f"other = {self.other!r} must be a string that is not a value")
-
-    def _names_value(self, text: str) -> bool:
+    def names_value(self, text: str) -> bool:
         """Tell whether a text names a value or an end of a range."""
-        return self._find_value(text) is not None or self.find_end(self._parse(text)) is not None
+        return self.find_value(text) is not None or self.find_end(self.parse(text)) is not None
 
     @classmethod
     @abstractmethod
@@ -370,7 +364,7 @@ class Attribute(metaclass=AttributeType):
         """Make the attribute that a table of a spec file describes.
 
         Args:
-            spec: A table that has the keys which `_spec_form` requires, and no unknown key.
+            spec: A table that has the keys which `spec_form` requires, and no unknown key.
 
         Raises:
             DomainError: If the table describes no attribute.
@@ -389,31 +383,3 @@ def suggest_name(value: Any, names: Sequence[str]) -> str:
         shown = ", ".join(map(quote, names[:_MOST_NAMES]))
         return f"Known: {shown} and {len(names) - _MOST_NAMES} more."
     return hint
-
-
-def widen_to_int64(array: AnyArray) -> Codes:
-    """Convert integers to int64; integers that do not fit become the largest one that does."""
-    # Comparing or subtracting narrow or unsigned integers wraps silently.
-    if array.dtype == np.uint64:
-        return np.minimum(array, np.uint64(2**63 - 1)).astype(np.int64)
-    return array.astype(np.int64)
-
-
-def to_float(value: Any) -> float:
-    """Convert a number or null; larger integers become MOST_NUMBER, which is beyond all bounds.
-
-    Raises:
-        DataError: The value has another type.
-    """
-    if value is None or value != value:
-        return math.nan
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-        raise DataError(describe_wrong_type(float, type(value).__name__))
-    if isinstance(value, np.floating):
-        return float(value)
-    return float(max(-MOST_NUMBER, min(MOST_NUMBER, value)))
-
-
-def describe_wrong_type(expected: type, actual: str) -> str:
-    """Say why a column cannot be coded, without a word about its values."""
-    return f"the domain expects {TYPE_NAMES[expected]}, but the column has {actual}"

@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from fitplug.domain.attribute import Attribute, Category, Codes, describe_wrong_type, widen_to_int64
+from fitplug.domain.attribute import Attribute, Category, Codec
+from fitplug.domain.encoder import Codes, describe_wrong_type, widen_to_int64
 from fitplug.domain.label_array import (
     LabelArray,
     LabelIndex,
@@ -49,12 +50,8 @@ class Categories(Attribute):
         other: The label of the cell that takes all other values, or None.
     """
 
-    offered: ClassVar[tuple[str, ...]] = (*Attribute.offered, "values")
     _value_array: LabelArray
     other: str | None
-    _spec_form: ClassVar[SpecForm] = SpecForm(
-        "{ categories = [...], other = '...' }", names=("categories",)
-    )
 
     def __init__(self, values: Sequence[Category] | AnyArray, other: str | None = None) -> None:
         if isinstance(values, np.ndarray) and values.ndim == 1:
@@ -77,10 +74,6 @@ class Categories(Attribute):
         """Set the fields to values that were checked."""
         object.__setattr__(self, "_value_array", values)
         object.__setattr__(self, "other", other)
-
-    def __getstate__(self) -> dict[str, Any]:
-        # What is computed from the fields takes more room than they do, and is computed again.
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -114,9 +107,26 @@ class Categories(Attribute):
         return tuple(self._value_array.tolist())
 
     @property
-    def value_count(self) -> int:
+    def _value_count(self) -> int:
         """Number of values."""
         return len(self._value_array)
+
+    @cached_property
+    def _codec(self) -> CategoriesCodec:
+        return CategoriesCodec(self)
+
+
+class CategoriesCodec(Codec):
+    """What the rooms of fitplug ask of `Categories`."""
+
+    attribute: Categories
+    spec_form: ClassVar[SpecForm] = SpecForm(
+        "{ categories = [...], other = '...' }", names=("categories",)
+    )
+
+    def __init__(self, attribute: Categories) -> None:
+        super().__init__(attribute)
+        self._value_array = attribute._value_array
 
     @property
     def value_type(self) -> type:
@@ -213,7 +223,7 @@ class Categories(Attribute):
         """Find the cell of a value; None for anything else."""
         return self._cell_of.get(value) if type(value) is self.value_type else None
 
-    def _parse(self, text: str) -> Any:
+    def parse(self, text: str) -> Any:
         """Convert a label to the value that it stands for. Booleans may be written in any case, as
         other programs write "true".
         """
@@ -238,7 +248,7 @@ class Categories(Attribute):
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Categories:
         """Make the attribute of a table such as `{ categories = ["1", "2"], other = "Other" }`."""
-        return cls(spec["categories"], other=spec.get("other"))
+        return Categories(spec["categories"], other=spec.get("other"))
 
 
 def _check_values(values: Sequence[Category]) -> None:
@@ -276,13 +286,7 @@ class CodePrefix(Categories):
         DomainError: If there is no code, or a code is not a string or shorter than `length`.
     """
 
-    offered: ClassVar[tuple[str, ...]] = (*Attribute.offered, "values", "length")
     length: int
-    _spec_form: ClassVar[SpecForm] = SpecForm(
-        "{ prefix = length, categories = [...] }",
-        names=("prefix",),
-        required=("categories",),
-    )
 
     def __init__(self, codes: Sequence[str], length: int, other: str | None = None) -> None:
         if type(length) is not int or length < 1:
@@ -294,8 +298,30 @@ class CodePrefix(Categories):
                 raise DomainError(f"code {code!r} must be a string")
             if len(code) < length:
                 raise DomainError(f"code {code!r} is shorter than the prefix length {length}")
-        super().__init__(list(dict.fromkeys(code[:length] for code in codes)), other)
         object.__setattr__(self, "length", length)
+        super().__init__(list(dict.fromkeys(code[:length] for code in codes)), other)
+
+    def _describe_rest(self) -> Any:
+        return self.length
+
+    @cached_property
+    def _codec(self) -> CodePrefixCodec:
+        return CodePrefixCodec(self)
+
+
+class CodePrefixCodec(CategoriesCodec):
+    """What the rooms of fitplug ask of `CodePrefix`."""
+
+    attribute: CodePrefix
+    spec_form: ClassVar[SpecForm] = SpecForm(
+        "{ prefix = length, categories = [...] }",
+        names=("prefix",),
+        required=("categories",),
+    )
+
+    def __init__(self, attribute: CodePrefix) -> None:
+        super().__init__(attribute)
+        self.length = attribute.length
 
     def codes(self, values: npt.ArrayLike) -> Codes:
         """Compute the codes of strings by their first characters.
@@ -322,9 +348,6 @@ class CodePrefix(Categories):
             return self.codes(np.array([*texts.tolist("surrogateescape"), None], dtype=object)[:-1])
         return super().codes_of_texts(texts.cut_prefixes(self.length))
 
-    def _describe_rest(self) -> Any:
-        return self.length
-
     def remedy(self, names: str) -> str:
         """Say that shorter prefixes are fewer, as long as there are shorter ones."""
         return f"{'shorter' if self.length > 1 else 'fewer'} prefixes of {names}"
@@ -337,4 +360,4 @@ class CodePrefix(Categories):
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> CodePrefix:
         """Make the attribute of a table such as `{ prefix = 2, categories = ["01", "02"] }`."""
-        return cls(spec["categories"], spec["prefix"], other=spec.get("other"))
+        return CodePrefix(spec["categories"], spec["prefix"], other=spec.get("other"))

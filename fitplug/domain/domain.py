@@ -14,12 +14,13 @@ from functools import cached_property
 from typing import Any
 
 from fitplug.display import MOST_GROUPS, make_section, make_table
-from fitplug.domain.attribute import OUTSIDE, Attribute, Category
-from fitplug.domain.categories import Categories, CodePrefix
-from fitplug.domain.dates import Dates
-from fitplug.domain.hierarchy import Hierarchy
-from fitplug.domain.measure import Measure
-from fitplug.domain.numbers import Bins, Integers
+from fitplug.domain.attribute import Attribute, Category, Codec, get_codec
+from fitplug.domain.categories import Categories, CategoriesCodec, CodePrefixCodec
+from fitplug.domain.dates import DatesCodec
+from fitplug.domain.encoder import OUTSIDE
+from fitplug.domain.hierarchy import HierarchyCodec
+from fitplug.domain.measure import MeasureCodec
+from fitplug.domain.numbers import BinsCodec, IntegersCodec
 from fitplug.errors import DomainError, suggest_nearest
 
 
@@ -29,8 +30,8 @@ class Domain:
 
         fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 115)})
 
-    A domain is public: give the values that there may be, never those that the records hold.
-    A record with a value outside, on an attribute that a workload uses, is left out of all tables.
+    A domain is public: give the values that there may be, never those that the rows hold.
+    A row with a value outside, on an attribute that a workload uses, is left out of all tables.
 
     Args:
         attributes: The attribute of each name, or a list of values for categories.
@@ -84,7 +85,7 @@ class Domain:
                 f"attribute {column!r} has the name of the column of {name!r}'s labels; rename it"
             )
         unknown = set(self.value_labels[name])
-        for kind in self[name].levels or ("identity",):
+        for kind in get_codec(self[name]).levels or ("identity",):
             unknown -= self._list_labelled_values(name, kind)
         if unknown:
             raise DomainError(
@@ -95,7 +96,7 @@ class Domain:
                 raise DomainError(f"attribute {name!r}: a label must be a text that is not empty")
 
     def _list_labelled_values(self, name: str, kind: str) -> set[str]:
-        attribute = self[name]
+        attribute = get_codec(self[name])
         named = attribute.named_at(kind) if attribute.levels else attribute.column_values()
         return self.value_labels[name].keys() & set(map(str, named))
 
@@ -105,10 +106,12 @@ class Domain:
         kinds = {
             (name, kind)
             for name in self.value_labels
-            for kind in self[name].levels or ("identity",)
+            for kind in get_codec(self[name]).levels or ("identity",)
             if self._list_labelled_values(name, kind)
         }
-        finest = {(name, "identity") for name, kind in kinds if kind in self[name].levels[-1:]}
+        finest = {
+            (name, "identity") for name, kind in kinds if kind in get_codec(self[name]).levels[-1:]
+        }
         return frozenset(kinds | finest)
 
     def label_values(self, name: str, kind: str, values: Sequence[Any]) -> list[str] | None:
@@ -171,6 +174,10 @@ class Domain:
 
         Raises:
             DomainError: If an attribute is unknown.
+
+        Example:
+            >>> domain.ordered(["age", "sex"])
+            ('sex', 'age')
         """
         for name in names:
             self[name]
@@ -179,12 +186,14 @@ class Domain:
     def list_names_without_other(self, names: Collection[str]) -> tuple[str, ...]:
         """List those of the attributes that have no cell for other values and null.
 
-        A record with another value on one of them is left out of the tables that use it.
+        A row with another value on one of them is left out of the tables that use it.
 
         Args:
             names: Names of attributes of the domain.
         """
-        return tuple(n for n in self.names if n in names and self[n].null_code == OUTSIDE)
+        return tuple(
+            n for n in self.names if n in names and get_codec(self[n]).null_code == OUTSIDE
+        )
 
     def digest_cells(self, name: str) -> str:
         """Compute the SHA-256, in hex, of an attribute's public description.
@@ -199,7 +208,7 @@ class Domain:
             DomainError: If there is no such attribute.
         """
         if name not in self._digests:
-            spec = json.dumps(_write_integers(self[name].spec()), ensure_ascii=True)
+            spec = json.dumps(_write_integers(get_codec(self[name]).spec()), ensure_ascii=True)
             self._digests[name] = hashlib.sha256(spec.encode()).hexdigest()
         return self._digests[name]
 
@@ -220,7 +229,7 @@ class Domain:
         return tuple(self[name].size for name in names)
 
     def count_shares(self, names: Iterable[str]) -> int:
-        """Count the shares that a table over these attributes counts of each record.
+        """Count the shares that a table over these attributes counts of each row.
 
         Args:
             names: Names of attributes.
@@ -228,11 +237,16 @@ class Domain:
         Returns:
             The product of the `shares` of the measures among them; 1 if there is none.
         """
-        return math.prod(self[name].shares for name in names)
+        return math.prod(get_codec(self[name]).shares for name in names)
 
     def spec(self) -> dict[str, Any]:
-        """Describe the domain as the [domain] table of a spec file does; `from_spec` reads it."""
-        return {name: attribute.spec() for name, attribute in self.attributes}
+        """Describe the domain as the [domain] table of a spec file does; `from_spec` reads it.
+
+        Example:
+            >>> domain.spec()
+            {'sex': ['1', '2'], 'age': {'integers': [0, 3]}}
+        """
+        return {name: get_codec(attribute).spec() for name, attribute in self.attributes}
 
     @classmethod
     def from_spec(
@@ -249,6 +263,10 @@ class Domain:
 
         Raises:
             DomainError: If an entry describes no attribute.
+
+        Example:
+            >>> fp.Domain.from_spec({"sex": ["1", "2"], "age": {"integers": [0, 3]}}) == domain
+            True
         """
         attributes: dict[str, Attribute] = {}
         labels = dict(value_labels or {})
@@ -261,6 +279,11 @@ class Domain:
             except DomainError as error:
                 raise DomainError(f"attribute {name!r}: {error}") from None
         return cls(attributes, labels)
+
+
+def list_measures(domain: Domain, names: Iterable[str]) -> list[str]:
+    """List the measures among some attributes, in the order of `names`."""
+    return [name for name in names if get_codec(domain[name]).quantities]
 
 
 def name_label_column(name: str) -> str:
@@ -277,14 +300,14 @@ def _write_integers(spec: Any) -> Any:
     return int(spec) if isinstance(spec, float) and spec.is_integer() else spec
 
 
-KINDS: tuple[type[Attribute], ...] = (
-    Integers,
-    Bins,
-    Dates,
-    CodePrefix,  # before Categories, as its tables have the key `categories`, too
-    Categories,
-    Hierarchy,
-    Measure,
+KINDS: tuple[type[Codec], ...] = (
+    IntegersCodec,
+    BinsCodec,
+    DatesCodec,
+    CodePrefixCodec,  # before Categories, as its tables have the key `categories`, too
+    CategoriesCodec,
+    HierarchyCodec,
+    MeasureCodec,
 )
 """The kinds that a spec file may describe. The first whose name is among the keys is taken."""
 
@@ -303,17 +326,17 @@ def make_attribute(given: Any) -> Attribute:
     if isinstance(given, list):
         return Categories(given)
     if not isinstance(given, Mapping):
-        forms = [kind._spec_form.example for kind in KINDS]
+        forms = [kind.spec_form.example for kind in KINDS]
         raise DomainError(
             f"{given!r} is not an attribute. Write a list of categories, {', '.join(forms[:-1])} "
             f"or {forms[-1]}"
         )
     for kind in KINDS:
-        if any(name in given for name in kind._spec_form.names):
-            kind._spec_form.check(given)
+        if any(name in given for name in kind.spec_form.names):
+            kind.spec_form.check(given)
             return kind.from_spec(given)
     key = next(iter(given), "")
-    names = [name for kind in KINDS for name in kind._spec_form.names]
+    names = [name for kind in KINDS for name in kind.spec_form.names]
     raise DomainError(f"unknown key {key!r}. {suggest_nearest(key, names)}")
 
 
@@ -345,11 +368,11 @@ def describe_measures(domain: Domain, names: Collection[str]) -> tuple[str, ...]
     Returns:
         A sentence for each measure, and what no margin of error covers; empty without measures.
     """
-    measures = [name for name in domain.ordered(tuple(names)) if domain[name].rule]
+    measures = [name for name in domain.ordered(tuple(names)) if get_codec(domain[name]).rule]
     if not measures:
         return ()
     return *(
-        f"A value of the measure {name} {domain[name].rule}." for name in measures
+        f"A value of the measure {name} {get_codec(domain[name]).rule}." for name in measures
     ), _NOT_COVERED
 
 
@@ -370,7 +393,7 @@ def suggest_fewer_cells(domain: Domain, names: Sequence[str]) -> str:
     largest = sorted(names, key=lambda name: -domain[name].size)[:_MOST_NAMED]
     # Ordered attributes come first: to merge neighbouring values costs the least detail.
     by_remedy: dict[str, list[str]] = {}
-    for name in sorted(largest, key=lambda name: not domain[name].is_ordered):
-        by_remedy.setdefault(domain[name].remedy("them"), []).append(name)
-    phrases = [domain[same[0]].remedy(", ".join(same)) for same in by_remedy.values()]
+    for name in sorted(largest, key=lambda name: not get_codec(domain[name]).is_ordered):
+        by_remedy.setdefault(get_codec(domain[name]).remedy("them"), []).append(name)
+    phrases = [get_codec(domain[same[0]]).remedy(", ".join(same)) for same in by_remedy.values()]
     return ", or ".join(phrases) or "fewer attributes"

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 
 from fitplug.domain.attribute import Attribute, Category, make_level_error, suggest_name
-from fitplug.domain.categories import Categories
+from fitplug.domain.categories import Categories, CategoriesCodec
 from fitplug.domain.label_array import (
     LabelArray,
     are_equal,
@@ -68,7 +68,7 @@ class Hierarchy(Categories):
         levels: Names of the levels, the coarsest first. Or a mapping from the name of each level to
             the length of its prefix, if every code starts with the codes of what it lies in.
         leaves: For each leaf the list of its labels, one per level; or an array of labels, shape
-            (leaves, levels). The last label is the code of the leaf, which records hold; two leaves
+            (leaves, levels). The last label is the code of the leaf, which rows hold; two leaves
             may not have the same code. The labels of a level are all str or all int. If `levels`
             has lengths of prefixes, the codes alone, as a list or an array (leaves,).
         other: Label of one more leaf, the last, which takes null and every other value. Each level
@@ -82,18 +82,8 @@ class Hierarchy(Categories):
         _coarser: The nodes of each level but the finest, whose nodes are the leaves.
     """
 
-    offered: ClassVar[tuple[str, ...]] = (
-        *("labels", "other", "size", "levels", "labels_at"),
-        *("from_attribute", "from_columns", "with_level"),
-    )
     levels: tuple[str, ...]
     _coarser: tuple[LevelNodes, ...]
-    _spec_form: ClassVar[SpecForm] = SpecForm(
-        "{ levels = [...], leaves = [...] }",
-        names=("levels", "leaves"),
-        required=("levels",),
-        optional=("nodes",),
-    )
 
     def __init__(
         self,
@@ -144,10 +134,6 @@ class Hierarchy(Categories):
                 )
         self._check_other()
 
-    def _names_value(self, text: str) -> bool:
-        """Tell whether a text names a node of any level."""
-        return any(text in map(str, self._name(level).tolist()) for level in self.levels)
-
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         freeze(self._coarser)
@@ -170,7 +156,7 @@ class Hierarchy(Categories):
 
     def __repr__(self) -> str:
         other = "" if self.other is None else f", other={self.other!r}"
-        return f"Hierarchy({' > '.join(self.levels)}, {self.value_count} leaves{other})"
+        return f"Hierarchy({' > '.join(self.levels)}, {self._value_count} leaves{other})"
 
     @cached_property
     def leaves(self) -> tuple[Path, ...]:
@@ -181,7 +167,7 @@ class Hierarchy(Categories):
     def _spread(self, level: str) -> LabelArray:
         """Return the label that each leaf but `other` has on a level, (leaves,)."""
         nodes = self._find_nodes(level)
-        counts = np.diff(np.append(nodes.first, self.value_count))
+        counts = np.diff(np.append(nodes.first, self._value_count))
         return nodes.labels.take(np.repeat(np.arange(len(counts)), counts))
 
     def _find_nodes(self, level: str) -> LevelNodes:
@@ -189,7 +175,7 @@ class Hierarchy(Categories):
         if level not in self.levels:
             raise make_level_error(level, self.levels)
         if level == self.levels[-1]:
-            return LevelNodes(np.arange(self.value_count), self._value_array)
+            return LevelNodes(np.arange(self._value_count), self._value_array)
         return self._coarser[self.levels.index(level)]
 
     def _name(self, level: str) -> LabelArray:
@@ -199,62 +185,24 @@ class Hierarchy(Categories):
         depth = self.levels.index(level) + 1
         return name_nodes([self._find_nodes(level) for level in self.levels[:depth]])
 
-    def intervals(self, level: str) -> IntArray:
-        """Compute the first and last cell of each node of a level.
-
-        Args:
-            level: One of `levels`.
-
-        Returns:
-            A row for each node, in the order of the cells, shape (nodes, 2); `other` is the last.
-
-        Raises:
-            DomainError: If there is no such level.
-        """
-        first = self._find_nodes(level).first
-        if self.other is not None:
-            first = np.append(first, self.value_count)
-        return np.stack([first, np.append(first[1:], self.size) - 1], axis=1).astype(np.int64)
-
-    def named_at(self, level: str) -> tuple[Category, ...]:
-        """List what a column of a table shows for each node of a level.
+    def labels_at(self, level: str) -> tuple[str, ...]:
+        """List the label of each node of a level.
 
         Args:
             level: One of `levels`.
 
         Returns:
             The label of each node or, if another node of the level has the same label, its path,
-            such as "01/001", shape (nodes,). Integers stay integers if no node needs its path and
-            there is no `other`, which is the last.
+            such as "01/001", shape (nodes,); `other` is the last.
 
         Raises:
             DomainError: If there is no such level.
+
+        Example:
+            >>> fp.Hierarchy({"state": 2, "county": 5}, ["01001", "02001"]).labels_at("state")
+            ('01', '02')
         """
-        return tuple(self.named_between(level, 0, len(self._find_nodes(level).first) + 1))
-
-    def named_between(self, level: str, start: int, stop: int) -> list[Any]:
-        """List what a column shows for some nodes of a level, without a text for all of them."""
-        count = len(self._find_nodes(level).first)
-        named: list[Any] = self._name(level).take(np.arange(start, min(stop, count))).tolist()
-        if self.other is None:
-            return named
-        return [*map(str, named), *([self.other] if start <= count < stop else [])]
-
-    def _suggest(self, value: Any, *, end: bool = False) -> str:
-        """Name the node of any level whose label is nearest to an unknown one."""
-        small = [
-            level for level in self.levels if len(self._find_nodes(level).first) <= _MOST_SUGGESTED
-        ]
-        names = dict.fromkeys(label for level in small for label in self.labels_at(level))
-        if not names:
-            names = dict.fromkeys(map(str, self._find_nodes(self.levels[0]).labels.tolist()))
-        return suggest_name(value, list(names))
-
-    def remedy(self, names: str) -> str:
-        """Say that a tree without its finest level has fewer leaves."""
-        if len(self.levels) > 1:
-            return f"a tree {names} that ends at {self.levels[-2]}"
-        return f"fewer leaves of {names}"
+        return self._codec.labels_at(level)
 
     @classmethod
     def from_attribute(cls, attribute: Attribute, level: str) -> Hierarchy:
@@ -266,6 +214,10 @@ class Hierarchy(Categories):
 
         Raises:
             DomainError: If the attribute is of another kind.
+
+        Example:
+            >>> fp.Hierarchy.from_attribute(fp.Categories(["01", "02"]), "county").levels
+            ('county',)
         """
         if isinstance(attribute, Hierarchy):
             return attribute
@@ -287,11 +239,17 @@ class Hierarchy(Categories):
 
         Raises:
             DomainError: If a leaf has no region, or the regions do not nest with the levels.
+
+        Example:
+            >>> counties = fp.Hierarchy(["county"], [["01"], ["02"], ["03"]])
+            >>> tree = counties.with_level("region", {"01": "north", "02": "south", "03": "north"})
+            >>> tree.levels, tree.labels
+            (('region', 'county'), ('01', '03', '02'))
         """
         missing = [leaf for leaf in self.values if leaf not in region_of]
         if missing:
             raise DomainError(
-                f"{len(missing)} of {self.value_count} leaves have no {level}, for example "
+                f"{len(missing)} of {self._value_count} leaves have no {level}, for example "
                 f"{missing[0]!r}"
             )
         regions = read_columns({level: [region_of[leaf] for leaf in self.values]})[0]
@@ -314,10 +272,97 @@ class Hierarchy(Categories):
     def _number_nodes(self, place: int) -> IntArray:
         """Return the number of each leaf's node on a level, (leaves,); above all is one node."""
         if place < 0:
-            return np.zeros(self.value_count, dtype=np.int64)
+            return np.zeros(self._value_count, dtype=np.int64)
         first = self._find_nodes(self.levels[place]).first
-        numbers = np.searchsorted(first, np.arange(self.value_count), side="right")
+        numbers = np.searchsorted(first, np.arange(self._value_count), side="right")
         return np.asarray(numbers, dtype=np.int64)
+
+    @cached_property
+    def _codec(self) -> HierarchyCodec:
+        return HierarchyCodec(self)
+
+
+class HierarchyCodec(CategoriesCodec):
+    """What the rooms of fitplug ask of `Hierarchy`."""
+
+    attribute: Hierarchy
+    spec_form: ClassVar[SpecForm] = SpecForm(
+        "{ levels = [...], leaves = [...] }",
+        names=("levels", "leaves"),
+        required=("levels",),
+        optional=("nodes",),
+    )
+
+    def __init__(self, attribute: Hierarchy) -> None:
+        super().__init__(attribute)
+        self.levels = attribute.levels
+
+    def names_value(self, text: str) -> bool:
+        """Tell whether a text names a node of any level."""
+        return any(text in map(str, self.attribute._name(level).tolist()) for level in self.levels)
+
+    def intervals(self, level: str) -> IntArray:
+        """Compute the first and last cell of each node of a level.
+
+        Args:
+            level: One of `levels`.
+
+        Returns:
+            A row for each node, in the order of the cells, shape (nodes, 2); `other` is the last.
+
+        Raises:
+            DomainError: If there is no such level.
+        """
+        first = self.attribute._find_nodes(level).first
+        if self.other is not None:
+            first = np.append(first, self.value_count)
+        return np.stack([first, np.append(first[1:], self.size) - 1], axis=1).astype(np.int64)
+
+    def named_at(self, level: str) -> tuple[Category, ...]:
+        """List what a column of a table shows for each node of a level.
+
+        Args:
+            level: One of `levels`.
+
+        Returns:
+            The label of each node or, if another node of the level has the same label, its path,
+            such as "01/001", shape (nodes,). Integers stay integers if no node needs its path and
+            there is no `other`, which is the last.
+
+        Raises:
+            DomainError: If there is no such level.
+        """
+        return tuple(self.named_between(level, 0, len(self.attribute._find_nodes(level).first) + 1))
+
+    def named_between(self, level: str, start: int, stop: int) -> list[Any]:
+        """List what a column shows for some nodes of a level, without a text for all of them."""
+        count = len(self.attribute._find_nodes(level).first)
+        named: list[Any] = (
+            self.attribute._name(level).take(np.arange(start, min(stop, count))).tolist()
+        )
+        if self.other is None:
+            return named
+        return [*map(str, named), *([self.other] if start <= count < stop else [])]
+
+    def suggest(self, value: Any, *, end: bool = False) -> str:
+        """Name the node of any level whose label is nearest to an unknown one."""
+        small = [
+            level
+            for level in self.levels
+            if len(self.attribute._find_nodes(level).first) <= _MOST_SUGGESTED
+        ]
+        names = dict.fromkeys(label for level in small for label in self.labels_at(level))
+        if not names:
+            names = dict.fromkeys(
+                map(str, self.attribute._find_nodes(self.levels[0]).labels.tolist())
+            )
+        return suggest_name(value, list(names))
+
+    def remedy(self, names: str) -> str:
+        """Say that a tree without its finest level has fewer leaves."""
+        if len(self.levels) > 1:
+            return f"a tree {names} that ends at {self.levels[-2]}"
+        return f"fewer leaves of {names}"
 
     def spec(self) -> Any:
         """Describe the attribute as a spec file writes it.
@@ -327,10 +372,10 @@ class Hierarchy(Categories):
         """
         spec: dict[str, Any] = {"levels": list(self.levels)}
         if self.value_count > MOST_LISTED:
-            nodes = [self._find_nodes(level) for level in self.levels]
+            nodes = [self.attribute._find_nodes(level) for level in self.levels]
             spec["nodes"] = pack_tree(nodes, self.value_count)
         else:
-            columns = [self._spread(level).tolist() for level in self.levels]
+            columns = [self.attribute._spread(level).tolist() for level in self.levels]
             spec["leaves"] = list(map(list, zip(*columns, strict=True)))
         return spec | self._spec_of_other()
 
@@ -339,12 +384,12 @@ class Hierarchy(Categories):
         """Make the attribute of a table such as `{ levels = ["a"], leaves = [["1"], ["2"]] }`."""
         if "nodes" not in spec:
             if "leaves" not in spec:
-                raise DomainError(f"'leaves' is missing. Write {cls._spec_form.example}")
-            return cls(spec["levels"], spec["leaves"], spec.get("other"))
+                raise DomainError(f"'leaves' is missing. Write {cls.spec_form.example}")
+            return Hierarchy(spec["levels"], spec["leaves"], spec.get("other"))
         if "leaves" in spec:
             raise DomainError("a hierarchy takes leaves or nodes, not both")
         names = read_level_names(spec["levels"])
-        made = cls.__new__(cls)
+        made = Hierarchy.__new__(Hierarchy)
         runs = unpack_tree(spec["nodes"], len(names))
         _check_codes(runs[-1].labels)
         made._build(names, runs, spec.get("other"))

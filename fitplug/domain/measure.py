@@ -20,16 +20,17 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fitplug.domain.attribute import (
+from fitplug.domain.attribute import Attribute, Codec
+from fitplug.domain.dates import Dates
+from fitplug.domain.days import EPOCH
+from fitplug.domain.encoder import (
     MOST_NUMBER,
     OUTSIDE,
-    Attribute,
     Codes,
     describe_wrong_type,
     to_float,
     widen_to_int64,
 )
-from fitplug.domain.dates import Dates
 from fitplug.domain.spec_form import SpecForm, read_ends
 from fitplug.errors import DataError, DomainError
 from fitplug.numeric import AnyArray, FloatArray, IntArray
@@ -43,7 +44,7 @@ Bound: TypeAlias = int | float | datetime.date
 
 @dataclass(frozen=True, init=False)
 class Measure(Attribute):
-    """A bounded quantity of each record, whose sums queries ask for.
+    """A bounded quantity of each row, whose sums queries ask for.
 
         fp.Measure(0, 200_000, unit=100)
 
@@ -52,7 +53,7 @@ class Measure(Attribute):
     and rounding change is not an error of the noise, and no margin of error covers it.
 
     Queries ask for a measure as "sum", in its own units, or sum it out: as "total", or by not
-    naming it, which counts records. Bounds that are dates make the days since 1970-01-01 the
+    naming it, which counts rows. Bounds that are dates make the days since 1970-01-01 the
     values, and days the units.
 
     Args:
@@ -60,23 +61,19 @@ class Measure(Attribute):
         high: The largest value, included in the domain.
         unit: What values are rounded to; high - low is a multiple of it. A number is read as the
             decimal that Python shows for it.
-        other: Label of one more cell, which takes the records whose value is null or no number.
-            They count nothing in "sum", and one in "total"; "count" counts the records that have
-            a value. Without it such records are outside.
+        other: Label of one more cell, which takes the rows whose value is null or no number.
+            They count nothing in "sum", and one in "total"; "count" counts the rows that have
+            a value. Without it such rows are outside.
 
     Raises:
         DomainError: If the bounds do not increase, are not finite numbers below 2**53 in size or no
             dates, or are not a multiple of the unit apart, of at most 2**25 units.
     """
 
-    offered: ClassVar[tuple[str, ...]] = (*Attribute.offered, "low", "high", "unit")
     low: Bound
     high: Bound
     unit: int | float
     other: str | None
-    _spec_form: ClassVar[SpecForm] = SpecForm(
-        "{ measure = [low, high], unit = 1 }", names=("measure",), optional=("unit",)
-    )
 
     def __init__(
         self, low: Bound | str, high: Bound | str, unit: int | float = 1, other: str | None = None
@@ -89,7 +86,7 @@ class Measure(Attribute):
         object.__setattr__(self, "unit", unit)
         object.__setattr__(self, "other", other)
         self._check_other()
-        first, last = self._ends
+        first, last = self._codec.bounds
         if last <= first:
             raise DomainError(
                 f"the measure's lower bound {low} must be below its upper bound {high}"
@@ -101,35 +98,51 @@ class Measure(Attribute):
                 f"at most {MOST_SHARES:,}. Move a bound or choose another unit."
             )
 
-    @cached_property
-    def _ends(self) -> tuple[Fraction, Fraction]:
-        """Both bounds as exact numbers; dates as days since 1970-01-01."""
-        if isinstance(self.low, datetime.date):
-            assert isinstance(self.high, datetime.date)
-            first, last = Dates(self.low, max(self.low, self.high)).days
-            return Fraction(first), Fraction(last if self.high >= self.low else first)
-        assert not isinstance(self.high, datetime.date)
-        return _read_exactly(self.low), _read_exactly(self.high)
-
-    @property
-    def scale(self) -> tuple[Fraction, Fraction, Fraction]:
-        """Both bounds and the unit as exact numbers; dates as days since 1970-01-01."""
-        return (*self._ends, _read_exactly(self.unit))
-
-    @property
-    def value_type(self) -> type:
-        """Type of the values that a column must hold: dates if the bounds are dates."""
-        return datetime.date if isinstance(self.low, datetime.date) else float
-
     @property
     def values(self) -> Sequence[str]:
         """Both bounds as text."""
         return str(self.low), str(self.high)
 
     @cached_property
+    def _codec(self) -> MeasureCodec:
+        return MeasureCodec(self)
+
+
+class MeasureCodec(Codec):
+    """What the rooms of fitplug ask of `Measure`."""
+
+    attribute: Measure
+    spec_form: ClassVar[SpecForm] = SpecForm(
+        "{ measure = [low, high], unit = 1 }", names=("measure",), optional=("unit",)
+    )
+
+    def __init__(self, attribute: Measure) -> None:
+        super().__init__(attribute)
+        self.low, self.high, self.unit = attribute.low, attribute.high, attribute.unit
+
+    @cached_property
+    def bounds(self) -> tuple[Fraction, Fraction]:
+        """Both bounds as exact numbers; dates as days since 1970-01-01."""
+        if isinstance(self.low, datetime.date):
+            assert isinstance(self.high, datetime.date)
+            return Fraction(self.low.toordinal() - EPOCH), Fraction(self.high.toordinal() - EPOCH)
+        assert not isinstance(self.high, datetime.date)
+        return _read_exactly(self.low), _read_exactly(self.high)
+
+    @property
+    def scale(self) -> tuple[Fraction, Fraction, Fraction]:
+        """Both bounds and the unit as exact numbers; dates as days since 1970-01-01."""
+        return (*self.bounds, _read_exactly(self.unit))
+
+    @property
+    def value_type(self) -> type:
+        """Type of the values that a column must hold: dates if the bounds are dates."""
+        return datetime.date if isinstance(self.low, datetime.date) else float
+
+    @cached_property
     def shares(self) -> int:
         """The number of units between the bounds: the shares that a record is divided into."""
-        first, last = self._ends
+        first, last = self.bounds
         return int((last - first) / _read_exactly(self.unit))
 
     @property
@@ -145,13 +158,13 @@ class Measure(Attribute):
     @property
     def integer_span(self) -> tuple[int, int]:
         """The integers next to both bounds, from which on all values are clamped."""
-        first, last = self._ends
+        first, last = self.bounds
         return math.floor(first), math.ceil(last)
 
     @property
     def quantities(self) -> Mapping[str, FloatArray]:
         """What queries may ask: "sum", and "count" if records without a value have a cell."""
-        first, last = map(float, self._ends)
+        first, last = map(float, self.bounds)
         if self.other is None:
             return {"sum": np.array([first, last])}
         return {"sum": np.array([first, last, 0.0]), "count": np.array([1.0, 1.0, 0.0])}
@@ -211,7 +224,7 @@ class Measure(Attribute):
         Returns:
             As `codes` returns.
         """
-        first, last = self._ends
+        first, last = self.bounds
         unit = _read_exactly(self.unit)
         if numbers.dtype.kind in "iu":
             numbers = np.clip(widen_to_int64(numbers), -MOST_NUMBER, MOST_NUMBER)
@@ -228,7 +241,7 @@ class Measure(Attribute):
 
     def _encode_dates(self, values: npt.ArrayLike) -> Codes:
         """Compute the distances of dates from `low`."""
-        wide = Dates(datetime.date.min, datetime.date.max)
+        wide = Dates(datetime.date.min, datetime.date.max)._codec
         cells = wide.codes(values)
         codes = self.codes_of_numbers(cells + wide.days[0])
         return np.where(cells < 0, self.null_code, codes)
@@ -253,11 +266,11 @@ class Measure(Attribute):
         """Return None: no range or comparison of a measure is a query."""
         return None
 
-    def _find_value(self, value: Any) -> int | None:
+    def find_value(self, value: Any) -> int | None:
         """Find the cell of a bound by its text."""
         return self.values.index(value) if value in self.values else None
 
-    def _suggest(self, value: Any, *, end: bool = False) -> str:
+    def suggest(self, value: Any, *, end: bool = False) -> str:
         """Say what queries may ask of a measure."""
         return "A measure has a 'sum' and no values to select."
 
@@ -274,7 +287,7 @@ class Measure(Attribute):
     def from_spec(cls, spec: Mapping[str, Any]) -> Measure:
         """Make the attribute of a table such as `{ measure = [0, 200000], unit = 100 }`."""
         low, high = read_ends(spec, "measure", "numbers or dates, [low, high]")
-        return cls(low, high, unit=spec.get("unit", 1), other=spec.get("other"))
+        return Measure(low, high, unit=spec.get("unit", 1), other=spec.get("other"))
 
 
 def _read_bounds(low: Any, high: Any) -> tuple[Any, Any]:

@@ -13,14 +13,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from fitplug.domain.attribute import (
-    Attribute,
-    Codes,
-    describe_wrong_type,
-    suggest_name,
-    to_float,
-    widen_to_int64,
-)
+from fitplug.domain.attribute import Attribute, Codec, suggest_name
+from fitplug.domain.encoder import Codes, describe_wrong_type, to_float, widen_to_int64
 from fitplug.domain.spec_form import SpecForm, read_ends
 from fitplug.errors import DataError, DomainError
 
@@ -43,13 +37,9 @@ class Integers(Attribute):
             names a value.
     """
 
-    offered: ClassVar[tuple[str, ...]] = (*Attribute.offered, "low", "high")
     low: int
     high: int
     other: str | None = None
-    _spec_form: ClassVar[SpecForm] = SpecForm("{ integers = [low, high] }", names=("integers",))
-    value_type: ClassVar[type] = int
-    is_ordered: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         for end in (self.low, self.high):
@@ -65,7 +55,7 @@ class Integers(Attribute):
         self._check_other()
 
     @property
-    def value_count(self) -> int:
+    def _value_count(self) -> int:
         """Number of integers."""
         return self.high - self.low + 1
 
@@ -73,6 +63,23 @@ class Integers(Attribute):
     def values(self) -> Sequence[int]:
         """The integers, in increasing order."""
         return range(self.low, self.high + 1)
+
+    @cached_property
+    def _codec(self) -> IntegersCodec:
+        return IntegersCodec(self)
+
+
+class IntegersCodec(Codec):
+    """What the rooms of fitplug ask of `Integers`."""
+
+    attribute: Integers
+    spec_form: ClassVar[SpecForm] = SpecForm("{ integers = [low, high] }", names=("integers",))
+    value_type: ClassVar[type] = int
+    is_ordered: ClassVar[bool] = True
+
+    def __init__(self, attribute: Integers) -> None:
+        super().__init__(attribute)
+        self.low, self.high = attribute.low, attribute.high
 
     @property
     def integer_span(self) -> tuple[int, int] | None:
@@ -119,11 +126,11 @@ class Integers(Attribute):
             return value - self.low
         return None
 
-    def _parse(self, text: str) -> Any:
+    def parse(self, text: str) -> Any:
         """Convert decimal digits, after a minus sign or none, to an integer."""
         return int(text) if re.fullmatch(r"-?\d{1,20}", text) else None
 
-    def _suggest(self, value: Any, *, end: bool = False) -> str:
+    def suggest(self, value: Any, *, end: bool = False) -> str:
         """Name the two ends of the range, after an integer outside it."""
         return f"Its values are {self.low} to {self.high}."
 
@@ -143,7 +150,9 @@ class Integers(Attribute):
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Integers:
         """Make the attribute of a table such as `{ integers = [0, 115] }`."""
-        return cls(*read_ends(spec, "integers", "numbers, [low, high]"), other=spec.get("other"))
+        return Integers(
+            *read_ends(spec, "integers", "numbers, [low, high]"), other=spec.get("other")
+        )
 
 
 @dataclass(frozen=True, init=False)
@@ -165,13 +174,8 @@ class Bins(Attribute):
             edge or a cell.
     """
 
-    offered: ClassVar[tuple[str, ...]] = (*Attribute.offered, "edges")
     edges: tuple[float, ...]
     other: str | None
-    _spec_form: ClassVar[SpecForm] = SpecForm("{ bins = [...] }", names=("bins",))
-    value_type: ClassVar[type] = float
-    is_ordered: ClassVar[bool] = True
-    is_half_open: ClassVar[bool] = True
 
     def __init__(self, edges: Sequence[float], other: str | None = None) -> None:
         if isinstance(edges, str) or not isinstance(edges, Sequence):
@@ -189,7 +193,7 @@ class Bins(Attribute):
         self._check_other()
 
     @property
-    def value_count(self) -> int:
+    def _value_count(self) -> int:
         """Number of intervals."""
         return len(self.edges) - 1
 
@@ -197,6 +201,24 @@ class Bins(Attribute):
     def values(self) -> Sequence[str]:
         """The intervals as text, such as "[0, 10000)", in increasing order."""
         return tuple(f"[{a}, {b})" for a, b in itertools.pairwise(self.edges))
+
+    @cached_property
+    def _codec(self) -> BinsCodec:
+        return BinsCodec(self)
+
+
+class BinsCodec(Codec):
+    """What the rooms of fitplug ask of `Bins`."""
+
+    attribute: Bins
+    spec_form: ClassVar[SpecForm] = SpecForm("{ bins = [...] }", names=("bins",))
+    value_type: ClassVar[type] = float
+    is_ordered: ClassVar[bool] = True
+    is_half_open: ClassVar[bool] = True
+
+    def __init__(self, attribute: Bins) -> None:
+        super().__init__(attribute)
+        self.edges = attribute.edges
 
     @cached_property
     def _cell_of_label(self) -> dict[str, int]:
@@ -236,18 +258,18 @@ class Bins(Attribute):
         """Find the cell that starts at an edge; `value_count` for the last edge, or None."""
         return self.edges.index(value) if value in self.edges else None
 
-    def _find_value(self, value: Any) -> int | None:
+    def find_value(self, value: Any) -> int | None:
         """Find the cell with a label such as "[0, 10000)"; numbers name edges and no cell."""
         return self._cell_of_label.get(value) if isinstance(value, str) else None
 
-    def _parse(self, text: str) -> Any:
+    def parse(self, text: str) -> Any:
         """Convert text to the number that it spells, which may be an edge."""
         try:
             return float(text)
         except ValueError:
             return None
 
-    def _suggest(self, value: Any, *, end: bool = False) -> str:
+    def suggest(self, value: Any, *, end: bool = False) -> str:
         """Name the labels, or the edges that ends of ranges may be, nearest to an unknown one."""
         return suggest_name(value, [f"{edge:g}" for edge in self.edges] if end else self.labels)
 
@@ -271,4 +293,4 @@ class Bins(Attribute):
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Bins:
         """Make the attribute of a table such as `{ bins = [0, 10000, 50000] }`."""
-        return cls(spec["bins"], other=spec.get("other"))
+        return Bins(spec["bins"], other=spec.get("other"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-from fitplug.domain.attribute import Attribute
+from fitplug.domain.attribute import Attribute, get_codec
 
 
 class ValueLookup:
@@ -20,7 +20,7 @@ class ValueLookup:
     """
 
     def __init__(self, attribute: Attribute) -> None:
-        self.attribute = attribute
+        self.codec = get_codec(attribute)
 
     @cached_property
     def nodes(self) -> dict[str, list[tuple[int, int]]]:
@@ -28,11 +28,9 @@ class ValueLookup:
         Attributes that are not trees have no nodes.
         """
         nodes: dict[str, list[tuple[int, int]]] = {}
-        for level in self.attribute.levels:
-            intervals = self.attribute.intervals(level).tolist()
-            for label, (first, last) in zip(
-                self.attribute.labels_at(level), intervals, strict=True
-            ):
+        for level in self.codec.levels:
+            intervals = self.codec.intervals(level).tolist()
+            for label, (first, last) in zip(self.codec.labels_at(level), intervals, strict=True):
                 nodes.setdefault(label, []).append((first, last))
         return nodes
 
@@ -45,7 +43,7 @@ class ValueLookup:
         Returns:
             The cell, or the cell that starts at the edge; None if there is no such value.
         """
-        return self.attribute.find_end(self.attribute._parse(text))
+        return self.codec.find_end(self.codec.parse(text))
 
     def find(self, value: Any) -> set[tuple[int, int]]:
         """Find the cells that a value or its label names.
@@ -57,10 +55,10 @@ class ValueLookup:
             First and last cell of what is named. It is empty if the value is unknown, and holds
             several pairs if nodes of different levels have the same label.
         """
-        if self.attribute.levels:
+        if self.codec.levels:
             text = str(value) if type(value) in (int, str) else ""
             return set(self.nodes.get(text, ()))
-        cell = self.attribute._find_cell(value)
+        cell = self.codec.find_cell(value)
         return set() if cell is None else {(cell, cell)}
 
     def describe_unknown(self, value: Any, name: str, *, end: bool = False) -> str:
@@ -71,4 +69,4 @@ class ValueLookup:
             name: The name of the attribute.
             end: Whether the value stood in a comparison, where bins are named by their edges.
         """
-        return f"{name} has no value {value!r}. {self.attribute._suggest(value, end=end)}"
+        return f"{name} has no value {value!r}. {self.codec.suggest(value, end=end)}"

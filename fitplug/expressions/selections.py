@@ -265,12 +265,12 @@ class _RowLookup:
 
     def __init__(self, values: ValueLookup, factor: Factor) -> None:
         self.factor = factor
-        self._values, self._attribute = values, values.attribute
+        self._values, self._codec = values, values.codec
 
     @cached_property
     def rows(self) -> dict[str, int]:
         """The positions of the rows, by their labels."""
-        labels = map(str, self.factor.labels(self._attribute))
+        labels = map(str, self.factor.labels(self._codec.attribute))
         return {label: row for row, label in enumerate(labels)}
 
     @cached_property
@@ -287,7 +287,7 @@ class _RowLookup:
         """Say that no row counts null and other values, if that is so by the kind of query."""
         if self.factor.kind not in ("prefix", "all_ranges") or not self.factor.left_out:
             return ""
-        return f" None of them counts {write_value(str(self._attribute.other))}."
+        return f" None of them counts {write_value(str(self._codec.other))}."
 
     def find_cells(self, clause: Clause) -> Runs:
         """Find the cells for which a clause holds."""
@@ -308,26 +308,26 @@ class _RowLookup:
 
     def _find_ordered_cells(self, condition: Condition) -> Runs:
         """Find the cells below or above a value."""
-        attribute, name = self._attribute, self.factor.attribute
+        codec, name = self._codec, self.factor.attribute
         (value,), comparison = condition.values, condition.comparison
-        if attribute.levels:
+        if codec.levels:
             raise WorkloadError(
                 f"{condition}: the nodes of {name} have no order. Use = or in [...]."
             )
-        if attribute.is_other(value):
+        if codec.is_other(value):
             raise WorkloadError(f"{condition}: {value!r} is neither above nor below. Use =.")
         at = self._values.find_end(value)
         if at is None:
             raise WorkloadError(
                 f"{condition}: {self._values.describe_unknown(value, name, end=True)}"
             )
-        if attribute.is_half_open and comparison in ("<=", ">"):
+        if codec.is_half_open and comparison in ("<=", ">"):
             use = {"<=": "<", ">": ">="}[comparison]
             raise WorkloadError(
                 f"{condition}: bins are half open, [from, to). Use {write_value(name)} {use} "
                 f"{write_value(value)}."
             )
-        stop = attribute.value_count  # the cell of all other values is neither above nor below
+        stop = codec.value_count  # the cell of all other values is neither above nor below
         holds = {"<": (0, at), "<=": (0, at + 1), ">": (at + 1, stop), ">=": (at, stop)}
         return union([holds[comparison]])
 
@@ -338,7 +338,7 @@ class _RowLookup:
             first, last = self._intervals[self.rows[value]].tolist()
             intervals.add((first, last))
         # Codes may repeat from level to level: the level of the rows comes first, then the coarser.
-        if not self._attribute.levels:
+        if not self._codec.levels:
             intervals |= self._values.find(value)
         elif not intervals:
             intervals.update(self._values.nodes.get(value, [])[:1])

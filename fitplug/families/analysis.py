@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fitplug.domain import MOST_SHARES, suggest_fewer_cells
+from fitplug.domain import MOST_SHARES, list_measures, suggest_fewer_cells
 from fitplug.errors import WorkloadError
 from fitplug.families.base.structure import Structure, list_names
 from fitplug.families.base.subsets import Subsets, find_subsets, pad_sets
@@ -161,7 +161,7 @@ def _build_persons(
 def _check_measures(workload: Workload, unit: Unit) -> None:
     """Raise WorkloadError if plans of the workload's measures cannot be made for a unit."""
     domain = workload.domain
-    measures = [name for name in workload.attributes if domain[name].quantities]
+    measures = list_measures(domain, workload.attributes)
     shares = domain.count_shares(measures)
     if shares > MOST_SHARES:
         raise WorkloadError(

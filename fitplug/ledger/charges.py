@@ -55,8 +55,8 @@ class ChargeRequest:
         covered_by: An earlier charge that is to cover the release.
         again: Whether another draw of a plan that was released before is wanted, if there is no
             key.
-        output: Where the release goes.
-        in_folder: Whether the release is published in the folder `output` exactly once. If not, it
+        folder: Where the release goes: a folder, or a file.
+        in_folder: Whether the release is published in `folder` exactly once. If not, it
             is made in memory.
         is_enforced: Whether the count kept no more records of a person than the unit says.
         changes: The changes in the unit of the request that a change in the ledger's unit is made
@@ -69,7 +69,7 @@ class ChargeRequest:
     key: str | None = None
     covered_by: ChargeReference | None = None
     again: bool = False
-    output: str | None = None
+    folder: str | None = None
     in_folder: bool = False
     is_enforced: bool = False
     changes: int = 1
@@ -109,7 +109,7 @@ def enter_charge(
     rho: Fraction,
     what: str,
     key: str | None,
-    output: str | None,
+    folder: str | None,
     bound_unit: BoundUnit,
     plan_digest: str | None = None,
     covered_by: int | None = None,
@@ -128,7 +128,7 @@ def enter_charge(
         what=what,
         key=key,
         plan_digest=plan_digest,
-        output=output,
+        folder=folder,
         covered_by=covered_by,
         profile=None if costs is None else costs.digest,
         bound_unit=bound_unit,
@@ -144,14 +144,14 @@ def charge_amount(
     what: str,
     key: str | None,
     plan_digest: str | None,
-    output: str | None,
+    folder: str | None,
     costs: CellCosts | None,
     unit: Unit | None,
     domain: Domain | None,
     noise: DiscreteNoise | None,
 ) -> Entry:
     """Charge an amount that belongs to no release by fitplug: see `Ledger.charge`."""
-    check_texts(what, key, plan_digest, output)
+    check_texts(what, key, plan_digest, folder)
     if costs is not None:
         check_covers(amount, costs)
     with file.open_transaction("IMMEDIATE") as database:
@@ -167,7 +167,7 @@ def charge_amount(
             rho=amount,
             what=what,
             key=key,
-            output=output,
+            folder=folder,
             bound_unit=bound_unit,
             plan_digest=plan_digest,
             costs=None if costs is None else costs.multiply_records(changes),
@@ -186,7 +186,7 @@ def enter_release(
         rho=request.rho if covered_by is None else Fraction(0),
         what=request.what,
         key=request.key,
-        output=request.output,
+        folder=request.folder,
         bound_unit=request.bound_unit,
         plan_digest=request.plan.digest,
         covered_by=None if covered_by is None else covered_by.id,
@@ -264,7 +264,7 @@ def check_texts(what: str, *others: str | None) -> None:
         # SQLite cannot hold half a surrogate pair, as Python makes of undecodable file names.
         if not isinstance(text, str) or not text or text.encode(errors="ignore").decode() != text:
             raise InputError(
-                "what, key and output of a charge must be non-empty text of valid Unicode"
+                "what, key and folder of a charge must be non-empty text of valid Unicode"
             )
 
 

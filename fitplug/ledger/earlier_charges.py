@@ -29,7 +29,7 @@ from fitplug.numeric import ceil_float
 
 def charge_covered(file: LedgerFile, asked: ChargeRequest) -> Entry:
     """Enter the release of a plan at no cost: see `Ledger.charge_covered`."""
-    check_texts(asked.what, asked.key, asked.output)
+    check_texts(asked.what, asked.key, asked.folder)
     with file.open_transaction("IMMEDIATE") as database:
         budget, entries = rows.read_entries(database)
         check_key_is_new(file, database, asked.key)
@@ -227,7 +227,7 @@ def find_retried(
         return None
     of_plan = [entry for entry in entries if entry.plan_digest == request.plan.digest]
     for entry in reversed(of_plan):
-        is_same = entry.key is None and entry.output == request.output
+        is_same = entry.key is None and entry.folder == request.folder
         is_unfinished = _is_unfinished(stages.get(entry.id))
         if is_same and is_unfinished and _has_same_costs(entry, request, covered_by):
             return entry
@@ -246,7 +246,7 @@ def _has_same_costs(entry: Entry, request: ChargeRequest, covered_by: Entry | No
 
 def _is_unfinished(stage: Stage | None) -> bool:
     """Return whether the stage is of a release into a folder that is not published yet."""
-    return stage is not None and stage.state != "published" and stage.output is not None
+    return stage is not None and stage.state != "published" and stage.folder is not None
 
 
 def _check_retry(
@@ -269,9 +269,9 @@ def _check_retry(
     elif not _has_same_costs(entry, request, covered_by):
         wanted = _describe_request_price(request, covered_by)
         why = f"it was {_describe_price(entry)}, but this release would be {wanted}"
-    elif (stage.output is not None) != request.in_folder:
+    elif (stage.folder is not None) != request.in_folder:
         places = {True: "into a folder", False: "in memory"}
-        begun, wanted = places[stage.output is not None], places[request.in_folder]
+        begun, wanted = places[stage.folder is not None], places[request.in_folder]
         why = f"it was begun {begun}, but this release is {wanted}"
     if why is not None:
         raise KeyTaken(
@@ -316,7 +316,7 @@ def _make_already_released(
     covered_by: Entry | None,
 ) -> AlreadyReleased:
     """Make the error for a plan that the ledger has as released already."""
-    place = stage.output if stage is not None and stage.output else entry.output
+    place = stage.folder if stage is not None and stage.folder else entry.folder
     if _is_unfinished(stage):
         named = f"under the key {entry.key!r}" if entry.key else f"for {place}"
         predicate = (

@@ -176,6 +176,10 @@ class Ledger:
 
         Raises:
             LedgerError: The file cannot be read, or is damaged.
+
+        Example:
+            >>> ledger.stages()
+            {}
         """
         with self._file.open_transaction() as database:
             return rows.read_all(database)[2]
@@ -185,6 +189,9 @@ class Ledger:
 
         Raises:
             FitplugError: As for `charge`.
+
+        Example:
+            >>> ledger.check(0.5)
         """
         check_fits(self._file, check_amount(rho), self.statement()[0], noise)
 
@@ -195,7 +202,7 @@ class Ledger:
         what: str,
         key: str | None = None,
         plan_digest: str | None = None,
-        output: str | None = None,
+        folder: str | None = None,
         profile: CellCosts | None = None,
         unit: Unit | None = None,
         domain: Domain | None = None,
@@ -211,7 +218,7 @@ class Ledger:
             what: What the charge pays for.
             key: A name for the charge. A second charge with the same key is refused.
             plan_digest: The digest of the plan that is released.
-            output: The folder or file of the release.
+            folder: The folder or file of the release.
             profile: The costs per cell, for later releases that this charge covers.
             unit: The unit of privacy of rho; by default the ledger's. If one change in the ledger's
                 unit is made of m changes in this unit, m^2 rho is charged.
@@ -243,7 +250,7 @@ class Ledger:
             what=what,
             key=key,
             plan_digest=plan_digest,
-            output=output,
+            folder=folder,
             costs=profile,
             unit=unit,
             domain=domain,
@@ -288,7 +295,7 @@ class Ledger:
         covered_by: ChargeReference,
         what: str,
         key: str | None = None,
-        output: str | None = None,
+        folder: str | None = None,
     ) -> Entry:
         """Enter the release of a plan that an earlier charge covers.
 
@@ -305,7 +312,7 @@ class Ledger:
                 between would count in two cells.
             what: What is released.
             key: A name for the charge, as in `charge`.
-            output: The folder or file of the release.
+            folder: The folder or file of the release.
 
         Returns:
             The charge as it was entered, with rho = 0.
@@ -315,8 +322,13 @@ class Ledger:
             LedgerError: There is no such charge, the key was used before, or the file cannot be
                 written.
             BudgetError: There are too many cells.
+
+        Example:
+            >>> ledger.charge_covered(
+            ...     extra, covered_by="2024", what="one more table"
+            ... )  # doctest: +SKIP
         """
-        request = ChargeRequest(plan, Fraction(0), what, key, covered_by, output=output)
+        request = ChargeRequest(plan, Fraction(0), what, key, covered_by, folder=folder)
         return charge_covered(self._file, request)
 
     def check_covered(self, plan: Plan, *, covered_by: ChargeReference) -> None:

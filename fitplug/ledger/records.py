@@ -87,7 +87,7 @@ class Entry:
         what: What the charge paid for.
         key: The name of the charge, if it was given one. No two charges have one key.
         plan_digest: The digest of the plan that is released.
-        output: Where the release went.
+        folder: Where the release went.
         covered_by: The number of the earlier charge that covers this release.
         profile: The digest of the costs per cell that the ledger keeps with the charge.
         bound_unit: The unit of privacy of what was paid for, with the cells that it is about; rho
@@ -101,7 +101,7 @@ class Entry:
     what: str
     key: str | None = None
     plan_digest: str | None = None
-    output: str | None = None
+    folder: str | None = None
     covered_by: int | None = None
     profile: str | None = None
     bound_unit: BoundUnit = field(kw_only=True)
@@ -135,7 +135,7 @@ class Stage:
         answers: The digest of the noisy answers, once they are drawn.
         counts: The seal of the exact counts that the answers were made from (`Tables.seal`), if the
             records of a person were limited.
-        output: The folder of the release; None for a release in memory.
+        folder: The folder of the release; None for a release in memory.
     """
 
     entry: int
@@ -143,7 +143,7 @@ class Stage:
     time: str
     answers: str | None = None
     counts: str | None = None
-    output: str | None = None
+    folder: str | None = None
 
     def is_at_least(self, other: Stage) -> bool:
         """Return whether this stage is as late as another one, or later."""

@@ -44,13 +44,13 @@ class DrawRequest:
         charge: The charge of the whole release.
         key: The name of the part. A request with the same charge and key is a retry.
         what: What is drawn.
-        output: Where the part goes.
+        folder: Where the part goes.
     """
 
     charge: Entry
     key: str
     what: str
-    output: str
+    folder: str
 
 
 class ReleaseCharges:
@@ -94,7 +94,7 @@ class ReleaseCharges:
         if isinstance(request, DrawRequest):
             return _begin_draw(self._file, request)
         file = self._file
-        check_texts(request.what, request.key, request.output)
+        check_texts(request.what, request.key, request.folder)
         with file.open_transaction("IMMEDIATE") as database:
             budget, entries, stages = rows.read_all(database)
             request = convert_request(file, budget, request)
@@ -105,8 +105,8 @@ class ReleaseCharges:
                 _check_seal(file, retried, seal)
                 return retried
             entry, budget = enter_release(database, budget, request, covered_by)
-            folder = request.output if request.in_folder else None
-            stage = Stage(entry.id, "charged", read_time(), counts=seal, output=folder)
+            folder = request.folder if request.in_folder else None
+            stage = Stage(entry.id, "charged", read_time(), counts=seal, folder=folder)
             rows.append_stage(database, budget, stage)
         _LOG.info("charged rho = %r as number %d of %s", float(entry.rho), entry.id, file.path)
         return StagedCharge(entry, stage)
@@ -120,7 +120,7 @@ class ReleaseCharges:
             FitplugError: As for `begin`.
         """
         file = self._file
-        check_texts(request.what, request.key, request.output)
+        check_texts(request.what, request.key, request.folder)
         # The same transaction as for a charge, so that a file that cannot be written is noticed.
         with file.open_transaction(file.lock_if_created()) as database:
             budget, entries, stages = rows.read_all(database)
@@ -128,7 +128,7 @@ class ReleaseCharges:
             return _find_or_allow(file, database, budget, entries, stages, request)[0]
 
     def record_draw(
-        self, entry: Entry, answers: str, *, counts: str | None = None, output: str | None = None
+        self, entry: Entry, answers: str, *, counts: str | None = None, folder: str | None = None
     ) -> Stage:
         """Record that the noise of a charge was drawn.
 
@@ -136,7 +136,7 @@ class ReleaseCharges:
             entry: The charge.
             answers: The digest of the noisy answers.
             counts: The seal of the exact counts, if a person's records were limited.
-            output: The folder of the release; None for a release in memory.
+            folder: The folder of the release; None for a release in memory.
 
         Returns:
             The stage that the release is at. It has other answers if another process was first:
@@ -145,15 +145,15 @@ class ReleaseCharges:
         Raises:
             LedgerError: The file cannot be written.
         """
-        return self._record(Stage(entry.id, "drawn", read_time(), answers, counts, output))
+        return self._record(Stage(entry.id, "drawn", read_time(), answers, counts, folder))
 
-    def record_publication(self, drawn: Stage, output: str) -> Stage:
-        """Record that a release is in the folder `output`, and return the stage that it is at.
+    def record_publication(self, drawn: Stage, folder: str) -> Stage:
+        """Record that a release is in `folder`, and return the stage that it is at.
 
         Raises:
             LedgerError: The file cannot be written.
         """
-        return self._record(replace(drawn, state="published", time=read_time(), output=output))
+        return self._record(replace(drawn, state="published", time=read_time(), folder=folder))
 
     def _record(self, stage: Stage) -> Stage:
         """Record a stage unless the release is as far already; return the stage that it is at."""
@@ -228,7 +228,7 @@ def _begin_draw(file: LedgerFile, request: DrawRequest) -> StagedCharge:
         KeyTaken: The key belongs to something else.
         InputError: A text is empty or broken Unicode.
     """
-    check_texts(request.what, request.key, request.output)
+    check_texts(request.what, request.key, request.folder)
     with file.open_transaction("IMMEDIATE") as database:
         budget, entries, stages = rows.read_all(database)
         charge = request.charge
@@ -253,11 +253,11 @@ def _begin_draw(file: LedgerFile, request: DrawRequest) -> StagedCharge:
             rho=Fraction(0),
             what=request.what,
             key=request.key,
-            output=request.output,
+            folder=request.folder,
             bound_unit=charge.bound_unit,
             covered_by=charge.id,
         )
-        stage = Stage(entry.id, "charged", read_time(), output=request.output)
+        stage = Stage(entry.id, "charged", read_time(), folder=request.folder)
         rows.append_stage(database, budget, stage)
     _LOG.info("entered a draw as number %d of %s", entry.id, file.path)
     return StagedCharge(entry, stage)

@@ -56,11 +56,11 @@ SCHEMA = (
         sizes TEXT NOT NULL, records INTEGER NOT NULL, costs BLOB NOT NULL)""",
     """CREATE TABLE entry (id INTEGER PRIMARY KEY, time TEXT NOT NULL, rho REAL NOT NULL,
         rho_exact TEXT NOT NULL, what TEXT NOT NULL, key TEXT UNIQUE, plan_digest TEXT,
-        output TEXT, covered_by INTEGER REFERENCES entry (id),
+        folder TEXT, covered_by INTEGER REFERENCES entry (id),
         profile TEXT REFERENCES profile (digest), unit TEXT NOT NULL, noise_std REAL,
         noise_answers INTEGER, chain TEXT NOT NULL)""",
     """CREATE TABLE stage (id INTEGER PRIMARY KEY, entry INTEGER NOT NULL REFERENCES entry (id),
-        state TEXT NOT NULL, time TEXT NOT NULL, answers TEXT, counts TEXT, output TEXT,
+        state TEXT NOT NULL, time TEXT NOT NULL, answers TEXT, counts TEXT, folder TEXT,
         chain TEXT NOT NULL)""",
 )
 
@@ -327,7 +327,7 @@ def _list_descriptions(entry: Entry) -> tuple[str | float | None, ...]:
     e = entry
     unit = encode_unit(e.bound_unit)
     noise = (None, None) if e.noise is None else (e.noise.noise_std, e.noise.answers)
-    return e.what, e.key, e.plan_digest, e.output, e.covered_by, e.profile, unit, *noise
+    return e.what, e.key, e.plan_digest, e.folder, e.covered_by, e.profile, unit, *noise
 
 
 def _encode_amount(exact: Fraction) -> tuple[float, str]:

@@ -74,7 +74,7 @@ def _list_cells(entry: Entry, stage: Stage | None) -> list[str]:
     cost = format_up(ceil_float(entry.rho))
     if entry.covered_by is not None:
         cost = f"covered by {entry.covered_by}"
-    texts = (entry.what, entry.key, (entry.plan_digest or "")[:_DIGEST_LENGTH], entry.output)
+    texts = (entry.what, entry.key, (entry.plan_digest or "")[:_DIGEST_LENGTH], entry.folder)
     state = "charged" if stage is None else stage.state
     time = entry.time[:19].replace("T", " ")
     return [str(entry.id), time, cost, state, *map(_make_printable, texts)]

@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 
+from fitplug.domain import list_measures
 from fitplug.errors import BudgetError, InputError, WorkloadError, suggest_nearest
 from fitplug.families import (
     CellBudgets,
@@ -253,7 +254,7 @@ def _check_periods(periods: str, workload: Workload, unit: Unit) -> None:
             f"periods = {periods!r} must be an attribute that the queries use. "
             f"{suggest_nearest(str(periods), workload.attributes)}"
         )
-    if workload.domain[periods].quantities:
+    if list_measures(workload.domain, [periods]):
         raise InputError(
             f"periods = {periods!r} is a measure. Name an attribute that divides the rows into "
             "periods."

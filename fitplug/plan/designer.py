@@ -65,7 +65,7 @@ def design(
         workload: The query groups and their targets.
         unit: The unit of privacy: what one person's presence changes. All that the plan says of
             privacy is for one person in this unit. `fp.AddRemove(records=k)` protects persons
-            with up to k records each.
+            with up to k rows each.
         periods: The attribute whose cells are periods of time, in their order, for a release that
             is drawn period by period as data arrive (`fitplug.begin_series`). The plan costs
             the same as without, up to rounding: drawing so loses nothing. It needs the optimum
@@ -92,9 +92,9 @@ def design(
             the total error, in the product family, for trees, or over more than 4,096 cells.
         max_iterations: The most iterations of each solve. Queries that share no cells are solved
             separately.
-        coverage: Whether releases also have noisy numbers of the records that are in no table, by
+        coverage: Whether releases also have noisy numbers of the rows that are in no table, by
             the attribute whose value is outside the domain; see `fitplug.Release.coverage`. They
-            cost nothing more, because no record is both in the tables and in none. It needs
+            cost nothing more, because no row is both in the tables and in none. It needs
             `fp.AddRemove(records=k)` and cannot be combined with `periods`.
         progress: A function that is called with the number of iterations and the gap of rho so
             far. If it returns True, the best plan so far is returned. What it raises passes

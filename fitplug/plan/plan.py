@@ -60,7 +60,7 @@ class Plan(PlanRecord):
         """Compute the covariance of the noise as one dense matrix.
 
         Returns:
-            The covariance (k, k) of the noise on B x, in squared records, and the integer basis
+            The covariance (k, k) of the noise on B x, in squared counts, and the integer basis
             B (k, d) over the cells of the workload's attributes.
 
         Raises:

@@ -115,7 +115,7 @@ class PlanRecord:
         return BoundUnit.bind(self.unit, self.domain, self.workload.attributes)
 
     def compare_records(self, records: int) -> Fraction:
-        """Compute Delta of a person with so many records anywhere, over Delta in the unit."""
+        """Compute Delta of a person with so many rows anywhere, over Delta in the unit."""
         return Fraction(records, self.structure.changes)
 
     @property
@@ -154,7 +154,7 @@ class PlanRecord:
     def overstatement(self) -> float:
         """How far the privacy cost may be above the truth at most, relatively; 0 if it is exact.
 
-        It is a bound for persons whose records can lie in too many ways to try all of them.
+        It is a bound for persons whose rows can lie in too many ways to try all of them.
         """
         return self.strategy.upper_overstatement()
 
@@ -207,7 +207,7 @@ class PlanRecord:
 
     @cached_property
     def coverage(self) -> Coverage | None:
-        """The answers about records in no table; None if the plan has none."""
+        """The answers about rows in no table; None if the plan has none."""
         return Coverage.from_strategy(self.strategy) if self.has_coverage else None
 
     @property
@@ -231,11 +231,9 @@ class PlanRecord:
             BudgetError: delta does not lie between 0 and 1.
 
         Example:
-            >>> import fitplug as fp
-            >>> domain = fp.Domain({"AGE": 10})
-            >>> plan = fp.design(fp.Workload(domain, [fp.total(std=10)]))
-            >>> f"{plan.epsilon(1e-9):.3f}"
-            '0.550'
+            >>> total = fp.Workload(domain, [fp.total(std=10)])
+            >>> f"{fp.design(total, unit=fp.AddRemove()).epsilon(1e-9):.3f}"
+            '0.535'
         """
         return epsilon_at(self.privacy_cost, delta, self.noise.loss)
 
@@ -307,9 +305,9 @@ class PlanRecord:
             family, which distinguishes no cells.
 
         Raises:
-            BudgetError: The unit is not one of records added or removed, anywhere. A difference
+            BudgetError: The unit is not one of rows added or removed, anywhere. A difference
                 then has several cells, and what each of them has left says nothing of it. Or the
-                plan has coverage, and nothing is left for records in no table.
+                plan has coverage, and nothing is left for rows in no table.
         """
         if self.has_coverage:
             raise BudgetError(

@@ -34,6 +34,7 @@ from fitplug.display import (
     separate_thousands,
     shorten,
 )
+from fitplug.domain import get_codec
 from fitplug.errors import DesignError
 from fitplug.families import find_family, is_causal, list_names
 from fitplug.plan.plan_record import PlanRecord
@@ -237,7 +238,7 @@ def find_causal_attributes(plan: PlanRecord) -> tuple[str, ...]:
     """Find the attributes along which answers can be drawn period by period."""
     names = (name for name in plan.structure.dense if plan.domain[name].size > 1)
     # Records are divided between the cells of a measure, so these are not periods.
-    periods = (name for name in names if not plan.domain[name].quantities)
+    periods = (name for name in names if not get_codec(plan.domain[name]).quantities)
     return tuple(name for name in periods if is_causal(plan.strategy, name))
 
 

@@ -20,6 +20,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from fitplug.domain import list_measures
 from fitplug.errors import FitplugError, WorkloadError
 from fitplug.expressions import DenseTerms, Quotient, parse
 from fitplug.families import build_dense_strategy
@@ -134,8 +135,7 @@ def make_nonnegative(release: NoisyAnswers, totals: Mapping[str, float]) -> Disp
 def make_integers(release: NoisyAnswers, totals: Mapping[str, int]) -> DisplayTables:
     """Make tables of integers without negative counts: see `Release.integers`."""
     _check_unit(release)
-    measures = release.plan.workload.attributes
-    measures = tuple(name for name in measures if release.plan.domain[name].quantities)
+    measures = list_measures(release.plan.domain, release.plan.workload.attributes)
     if measures:
         raise WorkloadError(
             f"integer tables are not available with sums of {measures[0]}, because a row is "

@@ -45,7 +45,7 @@ class EstimatedNumber:
     def interval(self, confidence: float = DEFAULT_CONFIDENCE) -> tuple[float, float]:
         """Compute an interval for the exact answer.
 
-        The interval covers the exact answer, of the records that `Release.population` names, with
+        The interval covers the exact answer, of the rows that `Release.population` names, with
         this probability. It uses quantiles of the Gaussian distribution; see `Release.interval`.
 
         Returns:

@@ -18,16 +18,17 @@ _MOST_ENTRIES = 10**6
 
 @dataclass(frozen=True)
 class CoverageRow:
-    """Records in no table. `Release.coverage` makes it.
+    """Rows in no table. `Release.coverage` makes it.
 
+        release = fp.release(plan, tables)  # of a plan with coverage
         for row in release.coverage():
             print(row.attribute, row.records.value, row.share.interval())
 
     Attributes:
         attribute: The attribute whose value is outside the domain; None for any attribute.
-        records: The number of records. Noise may make it negative.
-        share: Their share of all records, in tables or not; None if no group adds up to the number
-            of records in the tables.
+        records: The number of rows. Noise may make it negative.
+        share: Their share of all rows, in tables or not; None if no group adds up to the number
+            of rows in the tables.
     """
 
     attribute: str | None

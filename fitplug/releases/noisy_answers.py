@@ -258,10 +258,10 @@ class NoisyAnswers:
 
     @property
     def public_totals(self) -> IntArray | None:
-        """The exact numbers of counted records that the unit of privacy makes public.
+        """The exact numbers of counted rows that the unit of privacy makes public.
 
         They are not protected: whoever reads the release knows them exactly. They have an axis for
-        each of `plan.structure.public_attributes`, and none if only the number of all records is
+        each of `plan.structure.public_attributes`, and none if only the number of all rows is
         public. None if nothing is public.
         """
         structure = self.plan.structure
@@ -277,7 +277,7 @@ class NoisyAnswers:
         return ceil_float(Fraction(self.plan.privacy_cost) / Fraction(self.noise_scale))
 
     def epsilon(self, delta: float) -> float:
-        """Compute epsilon at a delta, for the records that `privacy_cost` is of.
+        """Compute epsilon at a delta, for the rows that `privacy_cost` is of.
 
         Args:
             delta: The delta of (epsilon, delta) differential privacy.
@@ -287,6 +287,10 @@ class NoisyAnswers:
 
         Raises:
             BudgetError: delta is out of range.
+
+        Example:
+            >>> 0.5 < release.epsilon(1e-9) < 5
+            True
         """
         noise = DiscreteNoise(self.noise_std, self.plan.answer_count)
         return epsilon_at(self.privacy_cost, delta, noise.loss)
@@ -303,7 +307,7 @@ class NoisyAnswers:
 
     @property
     def population(self) -> str:
-        """Sentences that say which records the estimates and their intervals are about, and what
+        """Sentences that say which rows the estimates and their intervals are about, and what
         becomes of the values of measures.
         """
         described = describe_population(
@@ -372,6 +376,11 @@ class NoisyAnswers:
         Raises:
             WorkloadError: The confidence is out of range.
             KeyError: There is no such group.
+
+        Example:
+            >>> lower, upper = release.interval("total", 0.95)
+            >>> lower.size
+            1
         """
         group = self.plan.workload[name]
         stds = np.sqrt(self.variances[name])

@@ -20,6 +20,7 @@ from fitplug.display import (
     separate_thousands,
     shorten,
 )
+from fitplug.domain import get_codec
 from fitplug.errors import WorkloadError
 from fitplug.numeric import FloatArray, IntArray
 from fitplug.releases.noisy_answers import NoisyAnswers
@@ -138,7 +139,7 @@ def _read_estimates(
             domain.label_values(f.attribute, f.kind, values) or values
             for f, values in zip(factors, codes, strict=True)
         ],
-        [domain[f.attribute].is_ordered and f.array is None for f in factors],
+        [get_codec(domain[f.attribute]).is_ordered and f.array is None for f in factors],
         np.asarray(release.estimates[name], dtype=np.float64).reshape(shape),
         intervals.compute_moe(group, np.sqrt(release.variances[name])).reshape(shape),
         f"{intervals}, for the noise alone",

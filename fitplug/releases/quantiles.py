@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import isotonic_regression
 
-from fitplug.domain import Attribute, Bins
+from fitplug.domain import Attribute, Bins, get_codec
 from fitplug.errors import WorkloadError, suggest_nearest
 from fitplug.expressions import Expressions, Runs, Terms
 from fitplug.numeric import AnyArray, BoolArray, FloatArray, IntArray
@@ -167,7 +167,7 @@ class _CumulativeCounts:
         name = _find_attribute(release, whole, of)
         self._release, self._attribute = release, release.plan.domain[name]
         ends = _list_ends(release, whole, name)
-        outer = within.get(name, [(0, self._attribute.value_count)])
+        outer = within.get(name, [(0, get_codec(self._attribute).value_count)])
         if len(outer) > 1:
             raise WorkloadError(f"Select neighbouring values of {name!r}, whose quantiles you ask.")
         (first, stop), read = outer[0], []
@@ -265,9 +265,9 @@ def _read_whole(reader: Expressions, asked: str, within: Mapping[str, Runs]) -> 
     """Read a sum of all rows, or of those with a value where the groups count no others."""
     domain = reader.selector.workload.domain
     valued = {
-        name: [(0, domain[name].value_count)]
+        name: [(0, get_codec(domain[name]).value_count)]
         for name in domain.names
-        if domain[name].is_ordered and domain[name].other is not None
+        if get_codec(domain[name]).is_ordered and domain[name].other is not None
     }
     try:
         return _read_sum(reader, asked, within)
@@ -287,7 +287,7 @@ def _find_attribute(release: NoisyAnswers, terms: Terms, of: str | None) -> str:
     ordered = [
         name
         for name in domain.names
-        if domain[name].is_ordered
+        if get_codec(domain[name]).is_ordered
         and all(any(f.attribute == name and f.rows > 1 for f in g.factors) for g in groups)
     ]
     if of is not None:
@@ -308,7 +308,7 @@ def _find_attribute(release: NoisyAnswers, terms: Terms, of: str | None) -> str:
 def _list_ends(release: NoisyAnswers, terms: Terms, attribute: str) -> IntArray:
     """List the cells up to which the rows of every group may count, in order."""
     domain = release.plan.domain
-    ends = np.arange(domain[attribute].value_count)
+    ends = np.arange(get_codec(domain[attribute]).value_count)
     for name in terms:
         (factor,) = [f for f in release.plan.workload[name].factors if f.attribute == attribute]
         if factor.array is not None:

@@ -165,11 +165,11 @@ class Release(NoisyAnswers):
         return found[0] if isinstance(q, (int, float)) else found
 
     def coverage(self) -> list[CoverageRow]:
-        """Estimate how many records are in no table, because a value is outside the domain.
+        """Estimate how many rows are in no table, because a value is outside the domain.
 
         Returns:
-            A row for each attribute by whose values records are left out, then one for all
-            records in no table; none if the plan was designed without `coverage=True`. A record
+            A row for each attribute by whose values rows are left out, then one for all
+            rows in no table; none if the plan was designed without `coverage=True`. A row
             with values outside several attributes is in the row of each.
         """
         return estimate_coverage(self)
@@ -336,7 +336,7 @@ class Release(NoisyAnswers):
         Raises:
             WorkloadError: There are too many cells, no such histogram has the totals, or the
                 release is large and no group lists all cells, or other totals are given than the
-                number of all records.
+                number of all rows.
         """
         return make_nonnegative(self, totals or {})
 

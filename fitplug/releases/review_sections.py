@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from fitplug.display import format_delta, format_down, format_up
-from fitplug.domain import Attribute, Domain
+from fitplug.domain import Attribute, Domain, get_codec
 from fitplug.families import Mechanism
 from fitplug.ledger import Budget, Entry
 from fitplug.numeric import ceil_float, ceil_written, floor_written
@@ -155,8 +155,8 @@ def _describe_domain(plan: Plan) -> str:
 
 def _describe_values(attribute: Attribute) -> str:
     """Describe the cells of an attribute in a few words."""
-    if attribute.rule:
-        return f"a measure; a value {escape_cell(attribute.rule)}"
+    if rule := get_codec(attribute).rule:
+        return f"a measure; a value {escape_cell(rule)}"
     spec = Domain({"a": attribute}).spec()["a"]
     kind = next(iter(spec)) if isinstance(spec, Mapping) else "categories"
     other = attribute.other

@@ -31,7 +31,7 @@ class About:
         intended_use: What it is meant to be used for.
         region: The region that it describes, or whose law applies.
         sector: Technology, Healthcare, Education, Government, Energy or Finance.
-        unit: What all records of one contributor stand for, such as a person or a household.
+        unit: What all rows of one contributor stand for, such as a person or a household.
         actors: Who holds the data and who receives the release.
         preprocessing: What was done with the rows, or found out about them, before they were
             counted.

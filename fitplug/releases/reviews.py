@@ -44,10 +44,10 @@ def review(
         about: What only the publisher knows.
         ledger: The ledger whose charges so far are listed under composition.
         delta: The delta at which epsilon is reported.
-        limited: The source of the limit on the records per contributor: "declared" if every record
-            was counted and nobody checked it, "enforced" if the count left out further records. If
+        limited: The source of the limit on the rows per contributor: "declared" if every row
+            was counted and nobody checked it, "enforced" if the count left out further rows. If
             None, it is what the release says, which an OpenDP measurement does not know. It may be
-            "enforced" for a release that says "declared", if records were left out before they
+            "enforced" for a release that says "declared", if rows were left out before they
             were counted.
         published: The date of publication; today if None.
         versions: The versions of the libraries that ran, by name.

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fitplug.domain import get_codec, list_measures
 from fitplug.errors import WorkloadError
 from fitplug.numeric import AnyArray, FloatArray, IntArray
 from fitplug.releases.noisy_answers import NoisyAnswers
@@ -59,7 +60,7 @@ def find_finest(workload: Workload) -> Finest | None:
     Returns:
         The groups; None if there are none, or more than one measure, or one with a third cell.
     """
-    measures = [name for name in workload.attributes if workload.domain[name].quantities]
+    measures = list_measures(workload.domain, workload.attributes)
     if len(measures) > 1 or any(workload.domain[name].size != 2 for name in measures):
         return None
     counted = set(workload.attributes) - set(measures)
@@ -115,7 +116,7 @@ def adjust_stepwise(
         )
     by_name = {f.attribute: f for f in finest.group.factors}
     in_order = [by_name[name] for name in workload.domain.names if name in finest.group.attributes]
-    ordered = sorted(in_order, key=lambda f: not workload.domain[f.attribute].levels)
+    ordered = sorted(in_order, key=lambda f: not get_codec(workload.domain[f.attribute]).levels)
     values = _arrange(release, finest.group, ordered)
     if finest.sums is not None:
         values = _estimate_bounds(release, finest, ordered, values)
@@ -154,7 +155,7 @@ def _estimate_bounds(
 ) -> FloatArray:
     """Estimate the two cells of a measure, on a new last axis, from counts and sums."""
     assert finest.sums is not None
-    low, high = release.plan.domain[finest.measure].quantities["sum"].tolist()
+    low, high = get_codec(release.plan.domain[finest.measure]).quantities["sum"].tolist()
     above = (_arrange(release, finest.sums, ordered) - low * counts) / (high - low)
     return np.stack([counts - above, above], axis=-1)
 
@@ -171,7 +172,7 @@ def _is_finer(workload: Workload, finest: Factor, other: Factor) -> bool:
 
 def _list_levels(workload: Workload, factor: Factor) -> list[str]:
     """List the levels of a factor's attribute, the coarsest first."""
-    return list(workload.domain[factor.attribute].levels)
+    return list(get_codec(workload.domain[factor.attribute]).levels)
 
 
 def _list_steps(workload: Workload, factor: Factor) -> Iterator[tuple[IntArray, IntArray]]:
@@ -181,15 +182,15 @@ def _list_steps(workload: Workload, factor: Factor) -> Iterator[tuple[IntArray, 
         The first row of each child, shape (children,), and the family of each child, ascending.
     """
     levels = _list_levels(workload, factor)
-    attribute = workload.domain[factor.attribute]
+    codec = get_codec(workload.domain[factor.attribute])
     if not levels:
         yield np.arange(factor.rows), np.zeros(factor.rows, dtype=np.int64)
         return
     finest = levels[-1] if factor.kind == "identity" else factor.kind
-    first_cells = attribute.intervals(finest)[:, 0]
+    first_cells = codec.intervals(finest)[:, 0]
     above = np.zeros(1, dtype=np.int64)
     for level in levels[: levels.index(finest) + 1]:
-        starts = np.searchsorted(first_cells, attribute.intervals(level)[:, 0])
+        starts = np.searchsorted(first_cells, codec.intervals(level)[:, 0])
         yield starts, np.searchsorted(above, starts, side="right") - 1
         above = starts
 
@@ -290,7 +291,7 @@ def _spread_cells(workload: Workload, ordered: list[Factor], counts: AnyArray) -
             spread = np.zeros(
                 (*arranged.shape[:axis], size, *arranged.shape[axis + 1 :]), arranged.dtype
             )
-            at = workload.domain[name].intervals(factor.kind)[:, 0]
+            at = get_codec(workload.domain[name]).intervals(factor.kind)[:, 0]
             spread[(slice(None),) * axis + (at,)] = arranged
             arranged = spread
     assert math.prod(arranged.shape) == workload.cell_count

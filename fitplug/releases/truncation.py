@@ -36,8 +36,8 @@ class TruncationLoss:
         whole: The number of rows in the second release.
         kept_unit: The limit of the first release on the rows per person.
         whole_unit: The higher limit of the second release.
-        apart: The attributes by which only one of the two releases leaves out records outside the
-            domain. If there are any, those records are in the difference too.
+        apart: The attributes by which only one of the two releases leaves out rows outside the
+            domain. If there are any, those rows are in the difference too.
     """
 
     kept: Estimate
@@ -48,18 +48,18 @@ class TruncationLoss:
 
     @property
     def records(self) -> Estimate:
-        """The number of records lost. Its std is exact, as the two releases are independent."""
+        """The number of rows lost. Its std is exact, as the two releases are independent."""
         return Estimate(
             self.whole.value - self.kept.value, math.hypot(self.whole.std, self.kept.std)
         )
 
     @property
     def share(self) -> float:
-        """The share of records lost, 1 - kept / whole. Noise may make it negative."""
+        """The share of rows lost, 1 - kept / whole. Noise may make it negative."""
         return 1 - self.kept.value / self.whole.value
 
     def share_interval(self, confidence: float = DEFAULT_CONFIDENCE) -> tuple[float, float]:
-        """Compute an interval that covers the exact share of records lost with this probability.
+        """Compute an interval that covers the exact share of rows lost with this probability.
 
         The interval follows Fieller's theorem for the ratio of independent Gaussian estimates.
 
@@ -68,7 +68,7 @@ class TruncationLoss:
 
         Raises:
             WorkloadError: The confidence is out of range.
-            InputError: The number of all records is too near to zero for its std.
+            InputError: The number of all rows is too near to zero for its std.
         """
         z = find_quantile(confidence)
         low, high = find_ratio_interval(self.kept, self.whole, 0.0, z)

@@ -13,7 +13,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.linalg import LinearOperator
 
-from fitplug.domain import Attribute
+from fitplug.domain import Attribute, get_codec
 from fitplug.errors import WorkloadError, suggest_nearest
 from fitplug.numeric import AnyArray, FloatArray, IntArray, read_array
 from fitplug.workload.labelled_rows import (
@@ -188,21 +188,23 @@ class Factor:
             return list(range(self.rows) if self.names is None else self.names)
         if self.kind == "total":
             return ["all"]
-        if self.kind in attribute.quantities:
+        codec = get_codec(attribute)
+        if self.kind in codec.quantities:
             return [self.kind]
         if self.kind == "identity":
-            return list(attribute.column_values())
-        if self.kind in attribute.levels:
-            return list(attribute.named_at(self.kind))
-        return attribute.label_runs(self.intervals())
+            return list(codec.column_values())
+        if self.kind in codec.levels:
+            return list(codec.named_at(self.kind))
+        return codec.label_runs(self.intervals())
 
     def labels_between(self, attribute: Attribute, start: int, stop: int) -> list[Any]:
         """List the labels of some rows, from `start` to before `stop`; see `labels`."""
-        level = attribute.levels[-1] if attribute.levels and self.kind == "identity" else self.kind
-        if level in attribute.levels:
-            return attribute.named_between(level, start, stop)
+        codec = get_codec(attribute)
+        level = codec.levels[-1] if codec.levels and self.kind == "identity" else self.kind
+        if level in codec.levels:
+            return codec.named_between(level, start, stop)
         if self.kind == "identity":
-            return list(attribute.column_values()[start:stop])
+            return list(codec.column_values()[start:stop])
         return self.labels(attribute)[start:stop]
 
 
@@ -223,7 +225,7 @@ def build_factor(name: str, attribute: Attribute, query: Any) -> Factor:
         if (query.attribute, query.size) != (name, attribute.size):
             raise WorkloadError(f"{name}: this factor belongs to another attribute")
         return query
-    if attribute.quantities:
+    if get_codec(attribute).quantities:
         raise _make_measure_error(name, attribute)
     if isinstance(query, Ranges):
         cells = [_find_interval(name, attribute, pair) for pair in query.bounds]
@@ -236,7 +238,7 @@ def build_factor(name: str, attribute: Attribute, query: Any) -> Factor:
 
 def _make_measure_error(name: str, attribute: Attribute) -> WorkloadError:
     """Make the error for a query that a measure does not have."""
-    kinds = " or ".join(map(repr, (*attribute.quantities, "total")))
+    kinds = " or ".join(map(repr, (*get_codec(attribute).quantities, "total")))
     return WorkloadError(f"{name} is a measure: ask for {kinds}, or leave it out to count all rows")
 
 
@@ -259,20 +261,21 @@ def build_labelled_factor(name: str, attribute: Attribute, array: Any, labels: A
 
 def _build_named_factor(name: str, attribute: Attribute, kind: str) -> Factor:
     """Build a factor of one of the kinds NAMED, or of a level of a hierarchy."""
-    levels, quantities = attribute.levels, attribute.quantities
+    codec = get_codec(attribute)
+    levels, quantities = codec.levels, codec.quantities
     if kind in quantities:
         return Factor(name, kind, attribute.size, array=quantities[kind][None])
     if quantities and kind != "total":
         raise _make_measure_error(name, attribute)
     if kind in levels[:-1]:
-        return Factor(name, kind, attribute.size, cells=attribute.intervals(kind))
+        return Factor(name, kind, attribute.size, cells=codec.intervals(kind))
     if kind not in (*NAMED, *levels):
         hint = suggest_nearest(kind, (*NAMED, *levels))
         raise WorkloadError(f"{name} = {kind!r} is not a kind of query. {hint}")
     # The finest level is the identity, for which the optimizer has a faster way.
     kind = "identity" if kind in levels else kind
-    left_out = attribute.size - attribute.value_count
-    if kind in ("prefix", "all_ranges") and not attribute.value_count:
+    left_out = codec.size - codec.value_count
+    if kind in ("prefix", "all_ranges") and not codec.value_count:
         raise WorkloadError(f"{name} = {kind!r} has no rows, as {name} has no values in order.")
     return Factor(name, kind, attribute.size, left_out=left_out)
 
@@ -358,17 +361,18 @@ def read_matrix(name: str, given: Any, cells: int | None = None) -> FloatArray:
 
 def _find_interval(name: str, attribute: Attribute, pair: tuple[Any, Any]) -> tuple[int, int]:
     """Find the first and last cell of a range, or raise WorkloadError."""
-    ends = [attribute.size - 1 if attribute.is_other(v) else attribute.find_end(v) for v in pair]
+    codec = get_codec(attribute)
+    ends = [codec.size - 1 if codec.is_other(v) else codec.find_end(v) for v in pair]
     for value, cell in zip(pair, ends, strict=True):
         if cell is None:
-            first, last = attribute.ends
-            what = "an edge of" if attribute.is_half_open else "in the domain of"
+            first, last = codec.ends
+            what = "an edge of" if codec.is_half_open else "in the domain of"
             raise WorkloadError(
                 f"{name}: range {list(pair)}: {value!r} is not {what} {name}. Use values from "
                 f"{first} to {last}."
             )
     low, high = (cell for cell in ends if cell is not None)
-    if attribute.is_half_open and not attribute.is_other(pair[1]):
+    if codec.is_half_open and not codec.is_other(pair[1]):
         high -= 1
     if low > high:
         raise WorkloadError(f"{name}: range {list(pair)} is empty. Give the lower end first.")

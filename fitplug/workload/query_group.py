@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fitplug.domain import Domain
+from fitplug.domain import Domain, get_codec
 from fitplug.errors import WorkloadError, suggest_nearest
 from fitplug.numeric import FloatArray, IntArray
 from fitplug.workload.factors import Factor, Kind
@@ -272,7 +272,7 @@ def marginals(
         raise WorkloadError("marginals needs a Domain as its first argument")
     if isinstance(attributes, str):
         raise WorkloadError(f"attributes = {attributes!r} must be a list of names")
-    counted = (name for name in domain.names if not domain[name].quantities)
+    counted = (name for name in domain.names if not get_codec(domain[name]).quantities)
     names = tuple(counted if attributes is None else attributes)
     for name in names:
         if name not in domain:

@@ -26,7 +26,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from fitplug.domain import Domain
+from fitplug.domain import Domain, list_measures
 from fitplug.errors import BudgetError, DomainError
 from fitplug.numeric import is_positive_integer
 
@@ -94,20 +94,20 @@ class AddRemove:
 
     @property
     def apart(self) -> str:
-        """How a person's records are apart, in words that follow their number; empty if not."""
+        """How a person's rows are apart, in words that follow their number; empty if not."""
         if self.distinct:
             return ", each in a different cell"
         return "" if self.once_per is None else f", at most one in each cell of {self.once_per}"
 
     @property
     def is_of_records(self) -> bool:
-        """Whether neighbours differ by k records, wherever these are."""
+        """Whether neighbours differ by k rows, wherever these are."""
         return not self.distinct and self.once_per is None
 
     @property
     def changes(self) -> int:
-        """How often neighbours differ by the same difference: k times by one of a record, if the
-        records may be anywhere; else once, by one of a person.
+        """How often neighbours differ by the same difference: k times by one of a row, if the
+        rows may be anywhere; else once, by one of a person.
         """
         return self.records if self.is_of_records else 1
 
@@ -158,22 +158,22 @@ class ReplaceOne:
 
     @property
     def records(self) -> int:
-        """The largest number of records that one person may have: one."""
+        """The largest number of rows that one person may have: one."""
         return 1
 
     @property
     def limit(self) -> AddRemove:
-        """What a count that enforces this unit keeps of a person: one record."""
+        """What a count that enforces this unit keeps of a person: one row."""
         return ONE_RECORD
 
     @property
     def apart(self) -> str:
-        """How a person's records are apart, in words: empty, as this unit says nothing of them."""
+        """How a person's rows are apart, in words: empty, as this unit says nothing of them."""
         return ""
 
     @property
     def is_of_records(self) -> bool:
-        """Whether neighbours differ by k records, wherever these are: they do not."""
+        """Whether neighbours differ by k rows, wherever these are: they do not."""
         return False
 
     @property
@@ -196,11 +196,10 @@ class ReplaceOne:
 
 def _check_attributes(key: str, names: Sequence[str], domain: Domain) -> None:
     """Raise DomainError if a name is not an attribute of a domain, or a measure."""
-    for name in domain.ordered(names):
-        if domain[name].quantities:
-            raise DomainError(
-                f"{key} names the measure {name!r}. Name an attribute that divides rows into cells."
-            )
+    for name in list_measures(domain, domain.ordered(names)):
+        raise DomainError(
+            f"{key} names the measure {name!r}. Name an attribute that divides rows into cells."
+        )
 
 
 Unit: TypeAlias = AddRemove | ReplaceOne
@@ -272,7 +271,7 @@ class BoundUnit:
             names = domain.names
         elif unit.once_per is not None:
             names = (unit.once_per,)
-        elif measures := [name for name in names if domain[name].quantities]:
+        elif measures := list_measures(domain, names):
             raise DomainError(
                 f"distinct does not apply with the measure {measures[0]}, because each row is "
                 "divided between two cells. Use records alone, or once_per."

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fitplug as fp
+from fitplug.domain import get_codec
 from fitplug_cli.spec import SpecError, load_spec
 from tests.helpers.command_line import fitplug
 
@@ -44,7 +45,7 @@ class TestLevels:
         assert sorted(made.values) == sorted(TRACTS)
         groups = pd.Series(TRACTS).groupby([region(code) for code in TRACTS], sort=False)
         expected = {label: set(own) for label, own in groups}
-        ends = made.intervals("new").tolist()
+        ends = get_codec(made).intervals("new").tolist()
         found = {
             label: set(made.values[first : last + 1])
             for label, (first, last) in zip(made.labels_at("new"), ends, strict=True)
@@ -74,8 +75,8 @@ class TestLevels:
         for level in self.TREE.levels:
             own = set(zip(self.TREE.labels_at(level), range(99), strict=False))
             assert len(made.labels_at(level)) == len(own)
-        ends = made.intervals("new").tolist()
-        for label, (first, last) in zip(made.named_at("new"), ends, strict=True):
+        ends = get_codec(made).intervals("new").tolist()
+        for label, (first, last) in zip(get_codec(made).named_at("new"), ends, strict=True):
             assert {region_of[code] for code in made.values[first : last + 1]} == {label}
 
 
@@ -168,7 +169,7 @@ def test_a_level_within_states(place):
     (place / "r.csv").write_text("FIPS,title,CBSA\n" + lines)
     walk = "crosswalk = { cbsa = { file = 'r.csv', leaf = 'FIPS', region = 'CBSA' } }"
     workload = spec(place, f"GEOID = {{ {PREFIX}, {walk} }}", '"cbsa"')
-    assert workload.domain["GEOID"].levels == ("state", "cbsa", "county", "tract")
+    assert get_codec(workload.domain["GEOID"]).levels == ("state", "cbsa", "county", "tract")
     check_run(place, regions)
 
 

@@ -134,7 +134,7 @@ def test_labels_that_run_nowhere_warn_of_nothing(tmp_path) -> None:
 
 def test_the_ledger_on_request(tmp_path) -> None:
     ledger = fp.Ledger(tmp_path / "budget.db", rho=1.0)
-    ledger.charge(0.1, what="=HYPERLINK(1)", key="+k", output="@there")
+    ledger.charge(0.1, what="=HYPERLINK(1)", key="+k", folder="@there")
     exact = fitplug("ledger", "show", ledger.path, "--csv").out
     safe = fitplug("ledger", "show", ledger.path, "--csv", "--spreadsheet-safe").out
     assert {"=HYPERLINK(1)", "+k", "@there"} <= set(next(csv.reader(exact.splitlines()[1:])))

@@ -40,7 +40,7 @@ def refused(ran: Ran, code: int, *says: str) -> None:
 def charged(path: Path) -> fp.Ledger:
     ledger = fp.Ledger(path, rho=1.0)
     ledger.charge(0.25, what='an, "odd"\nname \x1b[31m[bold]', key="k", plan_digest=DIGEST)
-    ledger.charge(Fraction(1, 3), what="plain", output="/out/release")
+    ledger.charge(Fraction(1, 3), what="plain", folder="/out/release")
     return ledger
 
 
@@ -173,7 +173,7 @@ class TestCharging:
         (entry,) = fp.Ledger(tmp_path / "budget.db").entries()
         record = json.loads((tmp_path / "release" / "release.json").read_text())
         assert (entry.key, entry.plan_digest) == ("2024", record["plan_digest"])
-        assert entry.output == str(tmp_path / "release")
+        assert entry.folder == str(tmp_path / "release")
 
     def test_a_retry_finds_the_release_and_draws_nothing(self, tmp_path):
         spec = make(tmp_path)

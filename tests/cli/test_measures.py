@@ -324,14 +324,14 @@ def test_init_makes_measures_of_wide_ranges_in_a_codebook(tmp_path):
             "--records", "1")  # fmt: skip
     assert fitplug(*made, "--output", path).code == 0
     text = path.read_text()
-    assert "INCOME = { measure = [0, 200000], unit = 100 }  # for sums" in text
+    assert "INCOME = { measure = [0, 200000], unit = 100 }\n" in text
     assert "RENT = { measure = [-4.5, 1995.5], unit = 1 }" in text
     assert "AGE = { integers = [0, 95] }  # 96 cells" in text
     assert "NAME = { integers = [0, 200000] }" in text
     assert "TAX = { measure = [0, 500], unit = 0.5 }" in text
-    assert "# PLACE = ...  # strings:" in text
-    assert "# Y = ...  # integers:" in text
-    assert "for sums { measure = [0, 200000], unit = 100 }" in text
+    assert "# PLACE = ...  # strings\n" in text
+    assert "# Y = ...  # integers\n" in text
+    assert text.count("#   numbers   { measure = [0, 200000], unit = 100 }, for sums") == 1
     # Its queries, with the comment signs taken away, make a plan.
     asked = text.replace("# [[query]]", "[[query]]").replace('# name = "', 'name = "')
     asked = asked.replace('# SEX = "identity"', 'SEX = "identity"').replace("# std", "std")

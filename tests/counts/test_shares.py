@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import fitplug as fp
+from fitplug.domain import get_codec
 
 DOMAIN = fp.Domain(
     {
@@ -83,7 +84,7 @@ def test_weights_multiply_shares():
     names = ("sex", "income")
     used = {name: records[name] for name in names}
     repeated = {name: np.repeat(column, weights.astype(np.intp)) for name, column in used.items()}
-    codes = {name: DOMAIN[name].codes(column) for name, column in used.items()}
+    codes = {name: get_codec(DOMAIN[name]).codes(column) for name, column in used.items()}
     found = fp.Tables.from_codes(DOMAIN, codes, [names], records=30, weights=weights)
     expected = fp.Tables.from_records(DOMAIN, repeated, [names])
     np.testing.assert_array_equal(found[names], expected[names])

@@ -18,8 +18,7 @@ import pytest
 
 import fitplug as fp
 import fitplug_dask as fpd
-from fitplug.domain.attribute import OUTSIDE
-from fitplug.domain.domain import Attribute
+from fitplug.domain import OUTSIDE, Attribute, get_codec
 from fitplug.errors import DataError
 from fitplug_dask.encoding import ColumnEncoder, classify_type, explain_mismatch
 from fitplug_dask.encoding.stored_values import encode_text, encode_texts
@@ -299,16 +298,16 @@ def test_an_index_beyond_the_dictionary_is_damage(
     column = pa.DictionaryArray.from_arrays(indices, pa.array(entries, pa.string()), safe=False)
     codes = np.empty(2, dtype=np.int64)
     with pytest.raises((IndexError, ValueError)) if at >= len(entries) else nullcontext():
-        lookup = ColumnEncoder(attribute, 1, OUTSIDE).make_lookup(column)
+        lookup = ColumnEncoder(get_codec(attribute), 1, OUTSIDE).make_lookup(column)
         locate([lookup], 0, codes)
     if at < len(entries):
-        assert codes[0] == attribute.codes([entries[at]])[0]
-        assert codes[1] == (attribute.null_code if missing else codes[0])
+        assert codes[0] == get_codec(attribute).codes([entries[at]])[0]
+        assert codes[1] == (get_codec(attribute).null_code if missing else codes[0])
 
 
 @pytest.mark.parametrize("stored", [pa.string(), pa.large_binary()])
 def test_dictionaries_may_hold_the_same_texts_in_any_order(stored: pa.DataType) -> None:
-    encoder = ColumnEncoder(fp.Categories(["a", "b"]), stride=5, outside=-10)
+    encoder = ColumnEncoder(get_codec(fp.Categories(["a", "b"])), stride=5, outside=-10)
     long = [str(number) for number in range(300)]
     for entries in (["b", "a"], ["z", "b", None, "a"], ["a"], [], [None, "c", "b"], [*long, "b"]):
         indices = pa.array(range(len(entries)), pa.int32())
@@ -321,7 +320,7 @@ def test_dictionaries_may_hold_the_same_texts_in_any_order(stored: pa.DataType) 
 def test_a_dictionary_of_nulls_holds_nulls() -> None:
     column = pa.DictionaryArray.from_arrays(pa.array([0, None, 0], pa.int8()), pa.nulls(1))
     codes = np.empty(3, dtype=np.int64)
-    locate([ColumnEncoder(LETTERS, 1, OUTSIDE).make_lookup(column)], 0, codes)
+    locate([ColumnEncoder(get_codec(LETTERS), 1, OUTSIDE).make_lookup(column)], 0, codes)
     assert codes.tolist() == [3, 3, 3]
 
 
@@ -348,9 +347,9 @@ def test_dates_and_times_fall_on_the_day_that_has_begun(arrow_type: Any) -> None
     else:
         column = moments.cast(pa.date32()).cast(arrow_type)
     assert classify_type(arrow_type) == "dates"
-    assert explain_mismatch(DAYS, arrow_type) is None
+    assert explain_mismatch(get_codec(DAYS), arrow_type) is None
     codes = np.empty(len(column), dtype=np.int64)
-    lookup = ColumnEncoder(DAYS, 1, OUTSIDE).make_lookup(column)
+    lookup = ColumnEncoder(get_codec(DAYS), 1, OUTSIDE).make_lookup(column)
     locate([lookup], 0, codes)
     assert lookup.doubtful
     assert codes.tolist() == [0, 1, 3, -1]
@@ -378,19 +377,19 @@ def test_integers_of_every_width_have_the_cells_of_their_values(
     values: list[int | None] = [0, 3, 4, 5, 7, 100, 120, int(ends.max), int(ends.max) - 1]
     values += [int(ends.min), -1 if ends.min else 1, 2 if not missing else None]
     column = pa.array([1, *values], getattr(pa, width)()).slice(1)
-    lookup = ColumnEncoder(attribute, 1, OUTSIDE).make_lookup(column)
+    lookup = ColumnEncoder(get_codec(attribute), 1, OUTSIDE).make_lookup(column)
     codes = np.empty(len(values), dtype=np.int64)
     locate([lookup], 0, codes)
-    assert codes.tolist() == [attribute.codes([value])[0] for value in values]
+    assert codes.tolist() == [get_codec(attribute).codes([value])[0] for value in values]
     assert lookup.doubtful or (codes >= 0).all()
 
 
 def test_times_of_a_zone_are_refused() -> None:
     for zone in ("UTC", "Europe/Rome"):
         assert f"tz={zone}], but the domain expects dates" in str(
-            explain_mismatch(DAYS, pa.timestamp("us", zone))
+            explain_mismatch(get_codec(DAYS), pa.timestamp("us", zone))
         )
-    assert "expects integers" in str(explain_mismatch(fp.Integers(0, 1), pa.date32()))
+    assert "expects integers" in str(explain_mismatch(get_codec(fp.Integers(0, 1)), pa.date32()))
 
 
 @pytest.mark.parametrize("name", ["d.parquet", "d.feather", "d.csv"])
@@ -420,7 +419,7 @@ def test_dates_are_counted_in_every_format(tmp_path: Path, name: str, by: str) -
 def test_dates_as_texts() -> None:
     texts = ["1970-01-01", "1970-01-02 10:30", "1969-12-31T23:59:59.9", "1970-1-1", "1970-13-01"]
     texts += ["1970-01-01Z", "19700101", "", "1970-01-01 10:30+01:00"]
-    assert encode_texts(DAYS, [*texts, None]).tolist() == [2, 3, 1, 2, *[-1] * 4, 2, -1]
-    assert encode_text(DAYS, "1970-01-02") == 3
-    assert encode_text(DAYS, "yesterday") is None
-    assert encode_text(DAYS, None) == OUTSIDE
+    assert encode_texts(get_codec(DAYS), [*texts, None]).tolist() == [2, 3, 1, 2, *[-1] * 4, 2, -1]
+    assert encode_text(get_codec(DAYS), "1970-01-02") == 3
+    assert encode_text(get_codec(DAYS), "yesterday") is None
+    assert encode_text(get_codec(DAYS), None) == OUTSIDE

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 import fitplug as fp
 import fitplug_dask as fpd
+from fitplug.domain import get_codec
 from fitplug.errors import TablesError
 from fitplug_dask import kernel, loops
 from fitplug_dask.files import take_snapshot
@@ -85,7 +86,9 @@ def test_every_batch_reaches_the_cells_that_counting_one_by_one_says(
         for n in batches:
             drawn = {c: [pools[c][i] for i in rng.integers(len(pools[c]), size=n)] for c in columns}
             codes = {
-                c: DOMAIN[c].codes(np.array(v, dtype=object)) if n else np.zeros(0, np.int64)
+                c: get_codec(DOMAIN[c]).codes(np.array(v, dtype=object))
+                if n
+                else np.zeros(0, np.int64)
                 for c, v in drawn.items()
             }
             arrays = [pa.array(drawn[c]).cast(TYPES[c]) for c in columns]

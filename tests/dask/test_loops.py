@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fitplug as fp
+from fitplug.domain import get_codec
 from fitplug_dask import compiled_loops
 from fitplug_dask.loops import Lookup
 from tests.helpers import numpy_loops
@@ -201,11 +202,13 @@ def test_numbers_are_encoded_as_measures_say(
     there = np.random.default_rng(seed).random(len(values)) < 0.7
     bits = np.packbits(np.append(np.ones(start, bool), there), bitorder="little")
     codes = np.full(len(values), -9)
-    first, last, unit = map(float, measure.scale)
-    null = measure.null_code
+    first, last, unit = map(float, get_codec(measure).scale)
+    null = get_codec(measure).null_code
     valid = bits if masked else None
-    built.encode_numbers(values, valid, start, first, last, unit, measure.shares, null, codes)
-    expected = measure.codes_of_numbers(values)
+    built.encode_numbers(
+        values, valid, start, first, last, unit, get_codec(measure).shares, null, codes
+    )
+    expected = get_codec(measure).codes_of_numbers(values)
     if masked:
         expected = np.where(there, expected, null)
     np.testing.assert_array_equal(codes, expected)

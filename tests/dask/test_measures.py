@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.counts import make_filters
+from fitplug.domain import get_codec
 from fitplug.errors import DataError, DomainError
 from fitplug_dask import loops
 from fitplug_dask import request as requests
@@ -130,7 +131,7 @@ def test_every_batch_reaches_the_shares_that_the_core_counts(
     if shared and "days" in used:  # all rows as the first, as those of a folder are
         first = columns["days"].to_pylist()[0]
         columns["days"] = pa.array([first] * len(columns["days"]), type=pa.date32())
-        keys = {"days": int(days.codes([first])[0])}
+        keys = {"days": int(get_codec(days).codes([first])[0])}
         if keys["days"] < 0:
             return  # such files are not read
     expected = fp.Tables.from_records(
@@ -331,7 +332,7 @@ def test_shares_that_would_overflow_are_refused(
 def test_a_person_adds_at_most_so_many_records_whatever_they_measure(
     people: dict[str, pa.Array], tmp_path: Path
 ) -> None:
-    shares = np.array([PAY.shares, DAYS.shares])
+    shares = np.array([get_codec(PAY).shares, get_codec(DAYS).shares])
     named = 7
     others = pa.table(people).filter(pa.compute.not_equal(people["id"], named))
     own = pa.table(people).filter(pa.compute.equal(people["id"], named)).slice(0, 1)
@@ -365,7 +366,7 @@ def test_units_of_distinct_cells_are_refused(people: dict[str, pa.Array]) -> Non
 def test_joint_tables_have_the_measures_of_a_wanted_table() -> None:
     tables = [("sex", "pay"), ("sex", "days"), ("age",), ("age", "pay")]
     for joint in choose_joint_tables(DOMAIN, tables):
-        assert sum(bool(DOMAIN[name].quantities) for name in joint) <= 1
+        assert sum(bool(get_codec(DOMAIN[name]).quantities) for name in joint) <= 1
 
 
 def test_a_plan_is_counted_and_its_sums_are_those_of_the_rows(

@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fitplug as fp
-from fitplug.domain import Attribute
+from fitplug.domain import Attribute, get_codec
 from tests.helpers.sources import count_rows
 
 ROWS = 500
@@ -217,12 +217,12 @@ TYPED = {
 @given(data=st.data())
 def test_any_value_has_a_cell(name: str, data: Any) -> None:
     attribute, find_cell, _ = CASES[name]
-    values = data.draw(st.lists(st.none() | TYPED[attribute.value_type], max_size=8))
-    codes = attribute.codes(np.array([*values, None], dtype=object))
+    values = data.draw(st.lists(st.none() | TYPED[get_codec(attribute).value_type], max_size=8))
+    codes = get_codec(attribute).codes(np.array([*values, None], dtype=object))
     assert codes.shape == (len(values) + 1,)
-    assert codes[-1] == attribute.null_code == attribute.size - 1
+    assert codes[-1] == get_codec(attribute).null_code == attribute.size - 1
     for code, value in zip(codes.tolist(), values, strict=False):
-        if attribute.value_type is datetime.date and isinstance(value, str):
+        if get_codec(attribute).value_type is datetime.date and isinstance(value, str):
             value = datetime.date(2020, 2, 3) if value == "2020-02-03" else None
         cell = None if value is None else find_cell(value)
         assert code == (attribute.size - 1 if cell is None else cell)

@@ -532,7 +532,7 @@ def test_draws_of_a_ledger(tmp_path, ledger):
     assert (first.entry.rho, first.entry.covered_by, first.stage.state) == (0, charge.id, "charged")
     assert ReleaseCharges(ledger).begin(request) == first
     made = ReleaseCharges(ledger).record_draw(
-        first.entry, "answers", counts="seal", output="folder"
+        first.entry, "answers", counts="seal", folder="folder"
     )
     assert ReleaseCharges(ledger).record_draw(first.entry, "others") == made
     assert ReleaseCharges(ledger).begin(request).stage == made

@@ -24,6 +24,7 @@ from pyarrow import csv, feather
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.counts.records import make_filters
+from fitplug.domain import get_codec
 from fitplug.errors import DataError, DomainError, InputError, TablesError
 from fitplug_dask import kernel, loops
 from fitplug_dask.exchange import run
@@ -201,7 +202,7 @@ def test_every_row_reaches_its_cells_with_its_weight(
     used = {name for joint in joints for name in joint}
     expected = {t: np.zeros(DOMAIN.shape_of(t), np.int64) for t in wanted}
     for row in range(len(weights)):
-        codes = {n: int(DOMAIN[n].codes([columns[n][row], None])[0]) for n in used}
+        codes = {n: int(get_codec(DOMAIN[n]).codes([columns[n][row], None])[0]) for n in used}
         kept = all(columns[n][row] in np.atleast_1d(v).tolist() for n, v in where.items())
         if kept and min(codes.values(), default=0) >= 0:
             for t in wanted:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,8 +14,9 @@ import pytest
 
 import fitplug as fp
 from fitplug.domain import domain as domains
-from fitplug.domain.attribute import OUTSIDE, TYPE_NAMES, Attribute
+from fitplug.domain.attribute import Attribute, Codec, get_codec
 from fitplug.domain.domain import suggest_fewer_cells
+from fitplug.domain.encoder import OUTSIDE, TYPE_NAMES
 from fitplug.domain.spec_form import SpecForm
 from fitplug.domain.value_lookup import ValueLookup
 from fitplug.expressions.parser import parse
@@ -50,11 +52,12 @@ def attribute(request: pytest.FixtureRequest) -> Attribute:
 
 
 def test_labels_and_values_are_those_of_the_cells(attribute: Attribute) -> None:
+    codec = get_codec(attribute)
     cells = list(range(attribute.size))
-    assert len(set(attribute.labels)) == len(attribute.column_values()) == attribute.size
-    assert len(attribute.values) == attribute.value_count
-    assert [attribute._find_cell(label) for label in attribute.labels] == cells
-    assert list(map(str, attribute.column_values())) == list(attribute.labels)
+    assert len(set(attribute.labels)) == len(codec.column_values()) == attribute.size
+    assert len(attribute.values) == codec.value_count
+    assert [codec.find_cell(label) for label in attribute.labels] == cells
+    assert list(map(str, codec.column_values())) == list(attribute.labels)
     lookup = ValueLookup(attribute)
     assert [lookup.find(label) for label in attribute.labels] == [{(c, c)} for c in cells]
     for unknown in ("no such value", None, 99, 1.5, datetime.date(1900, 1, 1)):
@@ -62,23 +65,25 @@ def test_labels_and_values_are_those_of_the_cells(attribute: Attribute) -> None:
 
 
 def test_runs_are_named_by_their_ends(attribute: Attribute) -> None:
+    codec = get_codec(attribute)
     single = np.stack([np.arange(attribute.size)] * 2, axis=1)
-    assert attribute.label_runs(single) == list(attribute.labels)
-    (everything,) = attribute.label_runs(np.array([[0, attribute.size - 1]]))
-    first, last = map(str, attribute.ends)
+    assert codec.label_runs(single) == list(attribute.labels)
+    (everything,) = codec.label_runs(np.array([[0, attribute.size - 1]]))
+    first, last = map(str, codec.ends)
     assert first in everything
     assert last in everything
 
 
 def test_ranges_reach_from_end_to_end(attribute: Attribute) -> None:
-    cells = [attribute.find_end(end) for end in attribute.ends]
-    assert cells == [0, attribute.value_count - 1 + attribute.is_half_open]
-    assert attribute.find_end("no such value") is None
-    assert attribute.other is None or attribute.find_end(attribute.other) is None
-    is_value = np.arange(attribute.size) < attribute.value_count
-    bounds, rows = [attribute.ends], [is_value]
+    codec = get_codec(attribute)
+    cells = [codec.find_end(end) for end in codec.ends]
+    assert cells == [0, codec.value_count - 1 + codec.is_half_open]
+    assert codec.find_end("no such value") is None
+    assert attribute.other is None or codec.find_end(attribute.other) is None
+    is_value = np.arange(attribute.size) < codec.value_count
+    bounds, rows = [codec.ends], [is_value]
     if attribute.other is not None:
-        bounds += [(attribute.ends[0], attribute.other), (attribute.other, attribute.other)]
+        bounds += [(codec.ends[0], attribute.other), (attribute.other, attribute.other)]
         rows += [np.ones(attribute.size), ~is_value]
     asked = fp.queries({"a": fp.ranges(bounds)}, std=1.0)
     workload = fp.Workload(fp.Domain({"a": attribute}), [asked])
@@ -90,7 +95,7 @@ def test_ranges_reach_from_end_to_end(attribute: Attribute) -> None:
 
 @pytest.mark.parametrize("kind", ["prefix", "all_ranges"])
 def test_ordered_queries_leave_out_other_values(attribute: Attribute, kind: str) -> None:
-    n = attribute.value_count
+    n = get_codec(attribute).value_count
     factor = (
         fp.Workload(fp.Domain({"a": attribute}), [fp.queries({"a": kind}, std=1.0)])
         .groups[0]
@@ -106,37 +111,41 @@ def test_ordered_queries_leave_out_other_values(attribute: Attribute, kind: str)
 
 
 def test_codes_of_nulls_and_types(attribute: Attribute) -> None:
-    assert attribute.value_type in TYPE_NAMES
-    assert attribute.codes(np.array([None], dtype=object)).tolist() == [attribute.null_code]
-    assert attribute.null_code in (OUTSIDE, attribute.size - 1)
-    assert attribute.codes([]).tolist() == []
+    codec = get_codec(attribute)
+    assert codec.value_type in TYPE_NAMES
+    assert codec.codes(np.array([None], dtype=object)).tolist() == [codec.null_code]
+    assert codec.null_code in (OUTSIDE, attribute.size - 1)
+    assert codec.codes([]).tolist() == []
 
 
 def test_integers_beyond_the_span_have_the_code_of_its_ends(attribute: Attribute) -> None:
-    span = attribute.integer_span
-    assert (span is None) == (attribute.value_type not in (int, datetime.date))
+    codec = get_codec(attribute)
+    span = codec.integer_span
+    assert (span is None) == (codec.value_type not in (int, datetime.date))
     if span is not None:
         low, high = span
-        ends = attribute.codes_of_numbers(np.array([low, high]))
+        ends = codec.codes_of_numbers(np.array([low, high]))
         for step in (1, 5, 1000):
-            beyond = attribute.codes_of_numbers(np.array([low - step, high + step]))
+            beyond = codec.codes_of_numbers(np.array([low - step, high + step]))
             np.testing.assert_array_equal(beyond, ends)
-        inside = attribute.codes_of_numbers(np.arange(low, high + 1))
-        expected = attribute.size - (attribute.null_code != OUTSIDE)
-        assert len(set(inside.tolist()) - {attribute.null_code}) == expected
+        inside = codec.codes_of_numbers(np.arange(low, high + 1))
+        expected = attribute.size - (codec.null_code != OUTSIDE)
+        assert len(set(inside.tolist()) - {codec.null_code}) == expected
 
 
 def test_levels_are_those_of_trees(attribute: Attribute) -> None:
-    assert bool(attribute.levels) == isinstance(attribute, fp.Hierarchy)
-    for level in attribute.levels:
-        assert len(attribute.intervals(level)) == len(attribute.labels_at(level))
-    for ask in (attribute.intervals, attribute.labels_at, attribute.named_at):
+    codec = get_codec(attribute)
+    assert bool(codec.levels) == isinstance(attribute, fp.Hierarchy)
+    for level in codec.levels:
+        assert len(codec.intervals(level)) == len(codec.labels_at(level))
+    for ask in (codec.intervals, codec.labels_at, codec.named_at):
         with pytest.raises(fp.DomainError, match="there is no level 'village'"):
             ask("village")
 
 
 def test_specs_are_read_by_the_kind_that_wrote_them(attribute: Attribute) -> None:
-    again = domains.make_attribute(attribute.spec())
+    codec = get_codec(attribute)
+    again = domains.make_attribute(codec.spec())
     assert again == attribute
     assert type(again) is type(attribute)
     assert domains.make_attribute(attribute) is attribute
@@ -146,7 +155,7 @@ def test_a_message_shows_every_kind() -> None:
     with pytest.raises(fp.DomainError, match="5 is not an attribute") as caught:
         domains.make_attribute(5)
     for kind in domains.KINDS:
-        assert kind._spec_form.example in str(caught.value)
+        assert kind.spec_form.example in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -168,8 +177,8 @@ def test_categories_and_trees_can_have_levels() -> None:
     others = fp.Hierarchy.from_attribute(fp.Categories(["b", "a"], other="c"), "place")
     assert others == fp.Hierarchy(["place"], [["b"], ["a"]], other="c") != flat
     regions = others.with_level("region", {"b": 1, "a": 2})
-    assert regions.named_at("region") == ("1", "2", "c")
-    assert regions.intervals("region").tolist() == [[0, 0], [1, 1], [2, 2]]
+    assert get_codec(regions).named_at("region") == ("1", "2", "c")
+    assert get_codec(regions).intervals("region").tolist() == [[0, 0], [1, 1], [2, 2]]
 
 
 @dataclass(frozen=True)
@@ -177,16 +186,25 @@ class Angles(Attribute):
     """A kind that no room knows: angles from 0 in equal steps, ordered."""
 
     steps: int
-    _spec_form: ClassVar[SpecForm] = SpecForm("{ angles = steps }", names=("angles",))
-    value_type: ClassVar[type] = int
-    is_ordered: ClassVar[bool] = True
+    other: str | None = None
 
     @property
     def values(self) -> tuple[str, ...]:
         return tuple(f"{360 * step // self.steps}°" for step in range(self.steps))
 
+    @cached_property
+    def _codec(self) -> AnglesCodec:
+        return AnglesCodec(self)
+
+
+class AnglesCodec(Codec):
+    attribute: Angles
+    spec_form: ClassVar[SpecForm] = SpecForm("{ angles = steps }", names=("angles",))
+    value_type: ClassVar[type] = int
+    is_ordered: ClassVar[bool] = True
+
     def codes(self, values: Any) -> Any:
-        return np.asarray(values) % 360 * self.steps // 360
+        return np.asarray(values) % 360 * self.size // 360
 
     def find_end(self, value: Any) -> int | None:
         return self.labels.index(value) if value in self.labels else None
@@ -195,17 +213,17 @@ class Angles(Attribute):
         return f"fewer angles of {names}"
 
     def spec(self) -> Any:
-        return {"angles": self.steps}
+        return {"angles": self.size}
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Angles:
-        return cls(spec["angles"])
+        return Angles(spec["angles"])
 
 
-def test_a_new_kind_is_one_class_and_its_registration(
+def test_a_new_kind_is_two_classes_and_their_registration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(domains, "KINDS", (*domains.KINDS, Angles))
+    monkeypatch.setattr(domains, "KINDS", (*domains.KINDS, AnglesCodec))
     domain = fp.Domain({"sex": ["1", "2"], "angle": Angles(4)})
     assert fp.Domain.from_spec(domain.spec()) == domain
     with pytest.raises(fp.DomainError, match=r"unknown key 'angel'. Did you mean 'angles'"):

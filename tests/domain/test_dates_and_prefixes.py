@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 import fitplug as fp
 import fitplug_dask as fpd
 import fitplug_opendp as fpo
-from fitplug.domain import OUTSIDE
+from fitplug.domain import OUTSIDE, get_codec
 from fitplug_opendp.lazyframes import encode_column
 from tests.helpers.command_line import fitplug
 
@@ -56,10 +56,15 @@ class TestDates:
             label = value.isoformat()[:length]
             known = label in attribute.labels
             expected.append(attribute.labels.index(label) if known else OUTSIDE)
-        assert attribute.codes(np.array(values, dtype=object)).tolist() == expected
-        assert attribute.codes([value.isoformat() for value in values]).tolist() == expected
+        assert get_codec(attribute).codes(np.array(values, dtype=object)).tolist() == expected
+        assert (
+            get_codec(attribute).codes([value.isoformat() for value in values]).tolist() == expected
+        )
         for unit in ("D", "s", "us"):
-            assert attribute.codes(np.array(values, dtype=f"M8[{unit}]")).tolist() == expected
+            assert (
+                get_codec(attribute).codes(np.array(values, dtype=f"M8[{unit}]")).tolist()
+                == expected
+            )
 
     def test_times_text_and_nulls(self) -> None:
         values = [
@@ -75,20 +80,42 @@ class TestDates:
             "1970-01-01T00",
             "",
         ]
-        codes = DOMAIN["died"].codes(np.array(values, dtype=object))
+        codes = get_codec(DOMAIN["died"]).codes(np.array(values, dtype=object))
         assert codes.tolist() == [3, 3, -1, -1, -1, 4, 4, -1, -1, -1, -1]
-        assert DOMAIN["died"].codes(np.array(["NaT", "1970-01-01"], "M8[ns]")).tolist() == [-1, 4]
-        assert DOMAIN["died"].codes([]).tolist() == []
+        assert get_codec(DOMAIN["died"]).codes(
+            np.array(["NaT", "1970-01-01"], "M8[ns]")
+        ).tolist() == [-1, 4]
+        assert get_codec(DOMAIN["died"]).codes([]).tolist() == []
 
     def test_labels_of_periods_are_text_of_them(self) -> None:
         texts = ["1969", "1969-12", "1969-12-31", "1969-13", "1969-00", "1970-1", " 1970", "", None]
         values = np.array(texts, dtype=object)
-        assert DOMAIN["born"].codes(values).tolist() == [1, -1, 1, -1, -1, -1, 2, -1, -1]
-        assert DOMAIN["seen"].codes(values).tolist() == [-1, 1, 1, -1, -1, -1, -1, -1, -1]
-        assert DOMAIN["died"].codes(values).tolist() == [-1, -1, 3, -1, -1, -1, -1, -1, -1]
+        assert get_codec(DOMAIN["born"]).codes(values).tolist() == [1, -1, 1, -1, -1, -1, 2, -1, -1]
+        assert get_codec(DOMAIN["seen"]).codes(values).tolist() == [
+            -1,
+            1,
+            1,
+            -1,
+            -1,
+            -1,
+            -1,
+            -1,
+            -1,
+        ]
+        assert get_codec(DOMAIN["died"]).codes(values).tolist() == [
+            -1,
+            -1,
+            3,
+            -1,
+            -1,
+            -1,
+            -1,
+            -1,
+            -1,
+        ]
         for name in ("born", "seen", "died"):
             labels = DOMAIN[name].labels
-            assert DOMAIN[name].codes(list(labels)).tolist() == [*range(len(labels))]
+            assert get_codec(DOMAIN[name]).codes(list(labels)).tolist() == [*range(len(labels))]
 
     def test_labels_of_periods_are_bounds(self) -> None:
         assert fp.Dates("1968", "1972", by="year") == DOMAIN["born"]
@@ -110,7 +137,7 @@ class TestDates:
     )
     def test_no_number_and_no_time_of_a_zone_is_a_date(self, values: Any) -> None:
         with pytest.raises(fp.DataError, match="expects dates"):
-            DOMAIN["died"].codes(values)
+            get_codec(DOMAIN["died"]).codes(values)
 
     @pytest.mark.parametrize(
         ("asked", "says"),
@@ -176,15 +203,15 @@ class TestPrefixes:
         tract = DOMAIN["tract"]
         values = ["01001020100", "02", "0", "", "03999", "é12", None]
         expected = [0, 1, -1, -1, -1, 2, -1]
-        assert tract.codes(values).tolist() == expected
-        assert tract.codes(np.array(values[:-1])).tolist() == expected[:-1]
+        assert get_codec(tract).codes(values).tolist() == expected
+        assert get_codec(tract).codes(np.array(values[:-1])).tolist() == expected[:-1]
         county = fp.CodePrefix(["01001", "01003"], 5, other="rest")
-        assert county.codes(["010019", "0100", None, "01003"]).tolist() == [0, 2, 2, 1]
+        assert get_codec(county).codes(["010019", "0100", None, "01003"]).tolist() == [0, 2, 2, 1]
 
     def test_numbers_have_no_prefix(self) -> None:
         for values in (np.array([1001]), np.array(["01", 1], dtype=object)):
             with pytest.raises(fp.DataError, match="expects strings"):
-                DOMAIN["tract"].codes(values)
+                get_codec(DOMAIN["tract"]).codes(values)
 
     @pytest.mark.parametrize(
         ("asked", "says"),
@@ -393,8 +420,8 @@ def test_polars_frames_have_the_same_cells(kind: str) -> None:
     frame = pl.from_arrow(stored(values, kind))
     assert isinstance(frame, pl.DataFrame)
     for name, column in values.items():
-        expected = DOMAIN[name].codes(np.array(column, dtype=object))
-        np.testing.assert_array_equal(encode_column(DOMAIN[name], frame[name]), expected)
+        expected = get_codec(DOMAIN[name]).codes(np.array(column, dtype=object))
+        np.testing.assert_array_equal(encode_column(get_codec(DOMAIN[name]), frame[name]), expected)
 
 
 def test_opendp_counts_dates() -> None:

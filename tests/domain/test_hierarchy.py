@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 import fitplug as fp
 import fitplug_dask as fpd
-from fitplug.domain.attribute import OUTSIDE
+from fitplug.domain import get_codec
+from fitplug.domain.encoder import OUTSIDE
 from fitplug.workload.factors import build_factor
 from fitplug_cli.spec import SpecError, load_spec
 
@@ -48,12 +49,26 @@ class TestCells:
     def test_the_cells_are_the_leaves(self):
         assert GEO.size == 7
         assert GEO.labels == tuple(CODES)
-        assert (GEO.value_type, GEO.null_code, NUMBERED.value_type) == (str, OUTSIDE, int)
-        assert GEO.codes(["0200101", None, "01", "11", "x"]).tolist() == [3, -1, -1, 6, -1]
+        assert (
+            get_codec(GEO).value_type,
+            get_codec(GEO).null_code,
+            get_codec(NUMBERED).value_type,
+        ) == (str, OUTSIDE, int)
+        assert get_codec(GEO).codes(["0200101", None, "01", "11", "x"]).tolist() == [
+            3,
+            -1,
+            -1,
+            6,
+            -1,
+        ]
         codes = np.array([number("0100301"), 0, -1, number("11")])
-        assert NUMBERED.codes(codes).tolist() == [2, OUTSIDE, OUTSIDE, 6]
-        assert GEO.codes(np.array(CODES)).tolist() == list(range(7))
-        assert (GEO.find_end("0200103"), GEO.find_end("02"), GEO.find_end(3)) == (5, None, None)
+        assert get_codec(NUMBERED).codes(codes).tolist() == [2, OUTSIDE, OUTSIDE, 6]
+        assert get_codec(GEO).codes(np.array(CODES)).tolist() == list(range(7))
+        assert (
+            get_codec(GEO).find_end("0200103"),
+            get_codec(GEO).find_end("02"),
+            get_codec(GEO).find_end(3),
+        ) == (5, None, None)
         assert (DOMAIN.shape, DOMAIN.size) == ((7, 2), 14)
 
     @pytest.mark.parametrize(
@@ -61,13 +76,13 @@ class TestCells:
     )
     def test_columns_of_another_type_are_refused_without_a_value(self, attribute, column):
         with pytest.raises(fp.DataError, match="expects") as caught:
-            attribute.codes(column)
+            get_codec(attribute).codes(column)
         assert str(column[0]) not in str(caught.value)
 
     def test_levels_are_intervals_of_leaves(self):
-        assert GEO.intervals("state").tolist() == [[0, 2], [3, 5], [6, 6]]
-        assert GEO.intervals("county").tolist() == [[0, 1], [2, 2], [3, 5], [6, 6]]
-        assert GEO.intervals("tract").tolist() == [[i, i] for i in range(7)]
+        assert get_codec(GEO).intervals("state").tolist() == [[0, 2], [3, 5], [6, 6]]
+        assert get_codec(GEO).intervals("county").tolist() == [[0, 1], [2, 2], [3, 5], [6, 6]]
+        assert get_codec(GEO).intervals("tract").tolist() == [[i, i] for i in range(7)]
 
     def test_a_label_that_two_nodes_have_is_shown_with_its_path(self):
         assert GEO.labels_at("state") == ("01", "02", "11")
@@ -89,7 +104,7 @@ class TestCells:
 
     def test_one_level_and_one_leaf(self):
         one = fp.Hierarchy(["area"], [["a"]])
-        assert (one.size, one.intervals("area").tolist()) == (1, [[0, 0]])
+        assert (one.size, get_codec(one).intervals("area").tolist()) == (1, [[0, 0]])
 
     def test_equality_and_hash(self):
         same = fp.Hierarchy(list(LEVELS), [list(leaf) for leaf in LEAVES])
@@ -133,7 +148,7 @@ class TestCells:
         )
         assert [g.size for g in workload.groups] == [10_000, 50_000, 10_000]
         assert workload.groups[0].factors[0].intervals()[-1].tolist() == [49_995, 49_999]
-        assert tree.codes(np.array(codes[::-1], dtype=object))[0] == 49_999
+        assert get_codec(tree).codes(np.array(codes[::-1], dtype=object))[0] == 49_999
 
 
 @pytest.mark.parametrize(
@@ -209,7 +224,7 @@ def test_an_unknown_level_gets_a_hint():
         fp.Workload(DOMAIN, [fp.queries({"geo": "?"}, std=1.0)])
     with pytest.raises(fp.WorkloadError, match="sex = 'county' is not a kind"):
         fp.Workload(DOMAIN, [fp.queries({"sex": "county"}, std=1.0)])
-    for ask in (GEO.intervals, GEO.labels_at):
+    for ask in (get_codec(GEO).intervals, GEO.labels_at):
         with pytest.raises(fp.DomainError, match="Did you mean 'state'"):
             ask("stat")
 
@@ -372,7 +387,7 @@ def written(folder: Path, text: str = SPEC) -> Path:
 
 def test_a_spec_file(tmp_path):
     workload = load_spec(written(tmp_path)).workload
-    assert workload.domain["GEOID"].labels_at("county") == ("01001", "01003", "02001")
+    assert get_codec(workload.domain["GEOID"]).labels_at("county") == ("01001", "01003", "02001")
     assert workload.domain["AREA"] == fp.Hierarchy(("region", "place"), [(1, 10), (1, 11), (2, 20)])
     assert workload.names == ("GEOID county", "regions by state")
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fitplug as fp
-from fitplug.domain import hierarchy
+from fitplug.domain import get_codec, hierarchy
 
 CODES = [f"{i // 50:03}{i:05}" for i in range(300)]
 TREE = fp.Hierarchy({"state": 1, "county": 3, "tract": 8}, CODES)
@@ -113,20 +113,22 @@ def test_nodes_stand_where_their_first_leaf_does(paths):
         return
     tree = fp.Hierarchy(["one", "two", "three"], leaves)
     assert list(tree.leaves) == expected
-    assert list(tree.named_at("two")) == named
+    assert list(get_codec(tree).named_at("two")) == named
 
 
 @pytest.mark.parametrize("tree", EVERY_TREE, ids=str)
 def test_copies_are_equal_and_cannot_be_changed(tree):
     assert tree.leaves
     hash(tree)
-    assert tree.codes(np.array(tree.values, dtype=object)).tolist() == list(range(tree.size))
-    for array in (tree._index._keys, tree._index._order):
+    assert get_codec(tree).codes(np.array(tree.values, dtype=object)).tolist() == list(
+        range(tree.size)
+    )
+    for array in (get_codec(tree)._index._keys, get_codec(tree)._index._order):
         assert not array.flags.writeable
     for same in (pickle.loads(pickle.dumps(tree)), copy.deepcopy(tree)):
         assert same == tree
         assert hash(same) == hash(tree)
-        assert not {"leaves", "_index"} & set(vars(same))
+        assert not {"leaves", "_codec"} & set(vars(same))
         for level in same._coarser:
             with pytest.raises(ValueError, match="read-only"):
                 level.first[:] = 0
@@ -152,19 +154,19 @@ def test_trees_differ_by_each_of_their_parts():
 
 @pytest.mark.parametrize("tree", EVERY_TREE, ids=str)
 def test_a_tree_that_is_written_level_by_level(tree, monkeypatch):
-    listed = tree.spec()
+    listed = get_codec(tree).spec()
     monkeypatch.setattr(hierarchy, "MOST_LISTED", 1)
-    packed = json.loads(json.dumps(tree.spec()))
+    packed = json.loads(json.dumps(get_codec(tree).spec()))
     assert set(packed) == {"levels", "nodes"}
     domain = fp.Domain({"geo": tree})
     assert fp.Domain.from_spec({"geo": packed}) == fp.Domain.from_spec({"geo": listed}) == domain
-    assert len(json.dumps(CODES)) > len(json.dumps(TREE.spec()))
+    assert len(json.dumps(CODES)) > len(json.dumps(get_codec(TREE).spec()))
 
 
 def test_a_top_node_without_a_label_is_written_too(monkeypatch):
     monkeypatch.setattr(hierarchy, "MOST_LISTED", 0)
     tree = fp.Hierarchy(["all", "county", "tract"], [["", c, c + t] for c in "pq" for t in "123"])
-    packed = json.loads(json.dumps(tree.spec()))
+    packed = json.loads(json.dumps(get_codec(tree).spec()))
     assert fp.Domain.from_spec({"geo": packed})["geo"] == tree
 
 
@@ -247,8 +249,16 @@ def test_a_tree_takes_what_its_codes_take():
     assert held < 35 * len(codes)
     assert most < 350 * len(codes)
     assert len(pickle.dumps(tree)) < 20 * len(codes)
-    text = json.dumps(tree.spec())
+    text = json.dumps(get_codec(tree).spec())
     assert len(text) < 20 * len(codes)
     assert fp.Domain.from_spec({"geo": json.loads(text)})["geo"] == tree
-    assert [len(tree.intervals(level)) for level in levels] == [50, 500, 5000, 15_000, 300_000]
-    np.testing.assert_array_equal(tree.codes(np.array(codes[::-1000])), np.arange(300_000)[::-1000])
+    assert [len(get_codec(tree).intervals(level)) for level in levels] == [
+        50,
+        500,
+        5000,
+        15_000,
+        300_000,
+    ]
+    np.testing.assert_array_equal(
+        get_codec(tree).codes(np.array(codes[::-1000])), np.arange(300_000)[::-1000]
+    )

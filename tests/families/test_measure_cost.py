@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fitplug as fp
+from fitplug.domain import get_codec
 from fitplug.families import analysis as symmetry
 from fitplug.families.base import tree_shape
 from fitplug.families.blocks.shape.matrices import PersonStructure
@@ -24,10 +25,10 @@ from fitplug_opendp.noise_source import compute_exact_answers
 
 def list_values(attribute):
     """All values of an attribute; of a measure all that differ after rounding, and none."""
-    if not attribute.quantities:
-        return list(attribute.column_values())
+    if not get_codec(attribute).quantities:
+        return list(get_codec(attribute).column_values())
     unit = Fraction(repr(attribute.unit))
-    values = [float(attribute.low + unit * k) for k in range(attribute.shares + 1)]
+    values = [float(attribute.low + unit * k) for k in range(get_codec(attribute).shares + 1)]
     return [*values, None] if attribute.other is not None else values
 
 
@@ -73,9 +74,9 @@ def check(plan):
 def is_at_bounds(plan, record):
     for name, value in zip(plan.workload.attributes, record, strict=True):
         attribute = plan.domain[name]
-        if attribute.quantities and value is not None:
-            (code,) = attribute.codes([value])
-            if code not in (0, attribute.shares):
+        if get_codec(attribute).quantities and value is not None:
+            (code,) = get_codec(attribute).codes([value])
+            if code not in (0, get_codec(attribute).shares):
                 return False
     return True
 
@@ -272,7 +273,7 @@ def test_of_any_bounds(unit, first, count, ratio, replaces):
 @pytest.mark.parametrize("unit", [fp.AddRemove(), fp.ReplaceOne()], ids=["add", "replace"])
 def test_large_coefficients_leave_precision(measure, unit):
     """The queries have fewer directions than cells, and coefficients such as 18,262 and 18,627."""
-    low, high = (float(end) for end in measure.quantities["sum"])
+    low, high = (float(end) for end in get_codec(measure).quantities["sum"])
     workload = ask(
         {"g": ["a", "b"], "age": fp.Integers(0, 4), "y": measure},
         fp.queries({"g": "identity", "age": "prefix"}, std=3.0, name="people"),

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import fitplug as fp
+from fitplug.domain import get_codec
 from fitplug.numeric import AnyArray
 
 Case = tuple[fp.Domain, list[Any], fp.AddRemove | fp.ReplaceOne]
@@ -73,12 +74,12 @@ def count_plainly(domain: fp.Domain, group: Any, cells: AnyArray) -> AnyArray:
         moved = np.moveaxis(answers, axis, 0)
         kind = asked[name].kind if name in asked else "total"
         if kind == "prefix":
-            moved = moved[: attribute.value_count].cumsum(axis=0)
+            moved = moved[: get_codec(attribute).value_count].cumsum(axis=0)
         elif kind == "ranges":  # the one range of all values
-            moved = moved[: attribute.value_count].sum(axis=0, keepdims=True)
+            moved = moved[: get_codec(attribute).value_count].sum(axis=0, keepdims=True)
         elif kind in ("state", "county"):
             prefixes = [label[: 2 if kind == "state" else 4] for label in attribute.values]
-            prefixes += ["other"] * (attribute.size - attribute.value_count)
+            prefixes += ["other"] * (attribute.size - get_codec(attribute).value_count)
             _, nodes = np.unique(prefixes, return_inverse=True)
             moved = np.array([moved[nodes == node].sum(axis=0) for node in range(nodes.max() + 1)])
         elif kind == "total":

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import fitplug as fp
+from fitplug.domain import get_codec
 from tests.helpers.parts import answer_in_parts, estimate_in_parts
 from tests.helpers.tree_plans import design_tree
 
@@ -50,16 +51,17 @@ def draw_tables(plan: fp.Plan, rows: int = 2000) -> fp.Tables:
     domain, columns = plan.domain, {}
     codes = {}
     for name in domain.names:
-        codes[name] = rng.integers(0, domain[name].code_count, rows)
+        codes[name] = rng.integers(0, get_codec(domain[name]).code_count, rows)
     for name in domain.names:
         own = domain[name]
-        if own.quantities:
+        if get_codec(own).quantities:
             values = float(own.low) + codes[name] * own.unit
             columns[name] = [
-                None if c > own.shares else v for c, v in zip(codes[name], values, strict=True)
+                None if c > get_codec(own).shares else v
+                for c, v in zip(codes[name], values, strict=True)
             ]
         else:
-            values = list(own.column_values())
+            values = list(get_codec(own).column_values())
             columns[name] = [values[c] for c in codes[name]]
     return fp.Tables.from_records(domain, columns, plan.tables)
 
@@ -84,7 +86,7 @@ def test_estimates_of_exact_answers_are_the_sums_of_the_values():
     tables = draw_tables(plan)
     parted = plan.strategy.cut(16)
     found = estimate_in_parts(parted, answer_in_parts(parted, tables.marginal))
-    low, high = tables.marginal(("pay", "place")) / PAY.shares
+    low, high = tables.marginal(("pay", "place")) / get_codec(PAY).shares
     np.testing.assert_allclose(found["pay"].ravel(), -10 * low + 90 * high)
     people = tables.marginal(("place", "sex"))
     np.testing.assert_allclose(found["place x sex"], people)

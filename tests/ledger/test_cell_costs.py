@@ -88,10 +88,10 @@ def test_the_slack_pays_for_a_second_and_refuses_a_third(ledger: fp.Ledger) -> N
     spent = ledger.spent
     ledger.check_covered(SECOND, covered_by="first")
     free = ledger.charge_covered(
-        SECOND, covered_by="first", what="old", key="second", output="/there"
+        SECOND, covered_by="first", what="old", key="second", folder="/there"
     )
     assert (free.rho, free.covered_by, free.plan_digest) == (0, first.id, SECOND.digest)
-    assert (free.key, free.output) == ("second", "/there")
+    assert (free.key, free.folder) == ("second", "/there")
     assert ledger.spent == spent
     assert max(at_every_cell([FIRST, SECOND]).values()) <= 2 * first.rho
 

@@ -222,7 +222,7 @@ def test_what_a_count_enforced_holds_for_persons_with_more_records(
 def test_a_retry_finds_a_charge_that_was_converted(tmp_path: Path, plan: fp.Plan) -> None:
     ledger = fp.Ledger(tmp_path / "l.db", rho=100, unit=fp.AddRemove(2))
     rho = Fraction(plan.rho)
-    request = ChargeRequest(plan, rho, "preview", key="k", output="out", in_folder=True)
+    request = ChargeRequest(plan, rho, "preview", key="k", folder="out", in_folder=True)
     begun = ReleaseCharges(ledger).begin(request)
     assert begun.entry.rho == 4 * rho
     assert ReleaseCharges(ledger).begin(request) == begun

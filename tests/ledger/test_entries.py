@@ -52,11 +52,11 @@ def rows(path: Path, query: str) -> list[tuple[Any, ...]]:
 
 def test_an_entry_keeps_the_plan_and_the_place(path: Path) -> None:
     ledger = Ledger(path, 1.0)
-    entry = ledger.charge(0.1, what="x", key="k", plan_digest=DIGEST, output="/where/it/went")
-    assert (entry.plan_digest, entry.output) == (DIGEST, "/where/it/went")
+    entry = ledger.charge(0.1, what="x", key="k", plan_digest=DIGEST, folder="/where/it/went")
+    assert (entry.plan_digest, entry.folder) == (DIGEST, "/where/it/went")
     assert Ledger(path).entries() == (entry,)
-    with pytest.raises(InputError, match="output of a charge must be non-empty text"):
-        ledger.charge(0.1, what="x", output="half a pair \ud83d")
+    with pytest.raises(InputError, match="folder of a charge must be non-empty text"):
+        ledger.charge(0.1, what="x", folder="half a pair \ud83d")
     assert len(ledger.entries()) == 1
 
 

@@ -531,13 +531,13 @@ def edit(path: Path, statement: str) -> None:
         "DELETE FROM budget",
         "DELETE FROM entry WHERE id = 2",  # the newest
         "DELETE FROM entry",
-        "INSERT INTO entry SELECT 3, time, rho, rho_exact, what, key, plan_digest, output,"
+        "INSERT INTO entry SELECT 3, time, rho, rho_exact, what, key, plan_digest, folder,"
         " covered_by, profile, unit, noise_std, noise_answers, chain FROM entry WHERE id = 2",
         "UPDATE entry SET time = '2020-01-01' WHERE id = 2",
         "UPDATE entry SET what = 'y' WHERE id = 1",
         "UPDATE entry SET key = 'y' WHERE id = 2",
         "UPDATE entry SET plan_digest = 'y' WHERE id = 2",
-        "UPDATE entry SET output = 'y' WHERE id = 2",
+        "UPDATE entry SET folder = 'y' WHERE id = 2",
         "UPDATE entry SET covered_by = 1, rho = 0, rho_exact = '0/1' WHERE id = 2",
         "UPDATE entry SET chain = 'y' WHERE id = 2",
         "UPDATE entry SET unit = '{\"records\": 2}' WHERE id = 2",

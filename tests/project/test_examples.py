@@ -29,8 +29,10 @@ METHODS = {
     f"{name}.{attribute}": method
     for name, one in PUBLIC.items()
     if inspect.isclass(one)
-    for attribute, method in vars(one).items()
-    if not attribute.startswith("_") and ">>>" in (inspect.getdoc(method) or "")
+    for attribute in dir(one)
+    if not attribute.startswith("_")
+    for method in [inspect.getattr_static(one, attribute)]
+    if ">>>" in (inspect.getdoc(method) or "")
 }
 
 

@@ -320,7 +320,7 @@ class TestPublish:
         assert ledger.spent == first.rho
         assert first.entry == again.entry == ledger.entries()[0]
         (stage,) = ledger.stages().values()
-        assert (stage.state, stage.output) == ("published", str(tmp_path / "out"))
+        assert (stage.state, stage.folder) == ("published", str(tmp_path / "out"))
 
     def test_answers_that_were_begun_and_not_made_are_drawn_by_a_retry(
         self, tmp_path, ledger, monkeypatch

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import fitplug as fp
+from fitplug.domain import get_codec
 
 DOMAIN = fp.Domain(
     {
@@ -51,9 +52,14 @@ def test_the_rules_of_the_measures_that_are_used():
     assert "did not read them from the rows" in rest
     assert rest.endswith(f"{NOT_COVERED}.")
     assert COUNTS.workload.measure_rules == ()
-    assert "sums are in days since 1970-01-01" in DOMAIN["day"].rule
-    assert "multiple of 1 day from 2020-01-01" in DOMAIN["day"].rule
-    assert fp.Measure(datetime.date(2020, 1, 1), "2020-01-31", unit=15).rule.count("15 days") == 1
+    assert "sums are in days since 1970-01-01" in get_codec(DOMAIN["day"]).rule
+    assert "multiple of 1 day from 2020-01-01" in get_codec(DOMAIN["day"]).rule
+    assert (
+        get_codec(fp.Measure(datetime.date(2020, 1, 1), "2020-01-31", unit=15)).rule.count(
+            "15 days"
+        )
+        == 1
+    )
 
 
 def test_texts_of_plans_and_releases():

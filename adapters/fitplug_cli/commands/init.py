@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fitplug.domain import Domain
+from fitplug.domain import Domain, get_codec
 from fitplug.errors import DomainError, InputError
 from fitplug_cli.files import PUBLIC, check_parent_folder, replace_file
 from fitplug_cli.inputs import Codebook, read_codebook
@@ -45,7 +45,7 @@ delta = 1e-9                    # the delta at which epsilon is reported
 # A column that identifies people belongs in [data] person, not in the domain.
 # other = "missing" after the values, as in {{ integers = [0, 120], other = "missing" }}, adds a
 # cell for null and all other values. Without it rows with such values are not counted.
-"""
+{values}"""
 
 _TAIL = """
 [[query]]                       # a table. ATTRIBUTE = "identity" counts each value; others are
@@ -93,21 +93,19 @@ _SUM_QUERY = """
 # std = ...
 """
 
-_HINTS = {
-    "integers": "{ integers = [0, 120] }, { bins = [0, 18, 65, 121] } or a list of codes, [1, 2]; "
-    "for sums { measure = [0, 200000], unit = 100 }",
-    "floats": "{ bins = [0, 10000, 50000] } or, for whole numbers, { integers = [0, 120] }; "
-    "for sums { measure = [0, 200000], unit = 100 }",
-    "decimals": "{ bins = [0, 10000, 50000] } or, for whole numbers, { integers = [0, 120] }; "
-    "for sums { measure = [0, 200000], unit = 100 }",
+_FORMS = {
+    "integers": "{ integers = [0, 120] }, { bins = [0, 18, 65, 121] } or a list of codes, [1, 2]",
+    "floats": "{ bins = [0, 10000, 50000] } or, for whole numbers, { integers = [0, 120] }",
+    "decimals": "{ bins = [0, 10000, 50000] } or, for whole numbers, { integers = [0, 120] }",
     "strings": '["...", "..."], { codebook = "codes.csv" } or { prefix = 2, categories = [...] }',
-    "text": '["...", "..."], { integers = [0, 120] }, { bins = [...] }, { dates = [...] }; '
-    "for sums { measure = [0, 200000], unit = 100 }",
+    "text": '["...", "..."], { integers = [0, 120] }, { bins = [...] } or { dates = [...] }',
     "booleans": "[false, true]",
     "dates": '{ dates = ["1920-01-01", "2026-12-31"], by = "year" }',
     "folder": 'the folders\' values: ["...", "..."]',
-    "null": "a column without values cannot be counted",
 }
+"""What the domain may say of a column of each type."""
+
+_SUMS = "{ measure = [0, 200000], unit = 100 }, for sums instead of counts"
 
 
 _NUMBERS = ("integers", "floats", "decimals", "text")
@@ -196,8 +194,14 @@ def _build_text(
     )
     if sums:
         more += _SUM_QUERY.format(name=_quote(f"sum of {sums[0]}"), key=_write_key(sums[0]))
+    unknown = dict.fromkeys(kind for name, kind in types.items() if name not in known)
+    forms = [(kind, _FORMS[kind]) for kind in unknown if kind in _FORMS]
+    if sums or any(kind in _NUMBERS for kind in unknown):
+        forms.append(("numbers", _SUMS))
+    values = "".join(f"#   {kind:<10}{form}\n" for kind, form in forms)
+    values = values and f"# The values of an attribute, by the type of its column:\n{values}"
     unit = f'"{UNDECIDED}"' if records is None else f"{{ records = {records} }}"
-    head = _HEAD.format(path=_quote(path), spec=spec, unit=unit)
+    head = _HEAD.format(path=_quote(path), spec=spec, unit=unit, values=values)
     return head + "\n".join(lines) + "\n" + _TAIL.format(more=more)
 
 
@@ -225,10 +229,7 @@ def _write_known(
     measure = _convert_to_measure(value, kind)
     if measure is not None:
         low, high = measure["measure"]
-        return (
-            f"{_write_key(name)} = {{ measure = [{low}, {high}], unit = {measure['unit']} }}  "
-            "# for sums; or bins = [...], to count"
-        )
+        return f"{_write_key(name)} = {{ measure = [{low}, {high}], unit = {measure['unit']} }}"
     try:
         size = Domain.from_spec({name: value})[name].size
     except DomainError:
@@ -279,13 +280,13 @@ def _check_spec(measure: dict[str, Any], least: int = 1) -> dict[str, Any] | Non
         made = Domain.from_spec({"measure": measure})["measure"]
     except DomainError:
         return None
-    return measure if made.shares >= least else None
+    return measure if get_codec(made).shares >= least else None
 
 
 def _write_unknown(name: str, kind: str) -> str:
     """Write the comment for an attribute missing from the codebook."""
-    hint = _HINTS.get(kind, "columns of this type cannot be counted; convert it")
-    return f"# {_write_key(name)} = ...  # {kind}: {hint}"
+    note = kind if kind in _FORMS else f"{kind}, which cannot be counted: convert the column"
+    return f"# {_write_key(name)} = ...  # {note}"
 
 
 def _make_relative(path: Path, folder: Path) -> Path:

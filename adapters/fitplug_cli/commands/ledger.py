@@ -245,7 +245,6 @@ def _build_record(entry: Entry, stage: Stage | None) -> dict[str, Any]:
     """Build the record of a charge and its release's state."""
     record = dataclasses.asdict(entry)
     record |= {"rho": ceil_float(entry.rho), "rho_exact": _format_exactly(entry.rho)}
-    record["folder"] = record.pop("output")
     record |= {"unit": entry.bound_unit.to_spec(), "noise_std": None, "noise_answers": None}
     if entry.noise is not None:
         record |= {"noise_std": entry.noise.noise_std, "noise_answers": entry.noise.answers}

@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from fitplug.domain import Attribute, Domain, Hierarchy
+from fitplug.domain import Attribute, Domain, Hierarchy, get_codec
 from fitplug.errors import DomainError, suggest_nearest
 from fitplug_cli.inputs.code_files import Code, CodeFile, read_code_list
 from fitplug_cli.inputs.codebooks import (
@@ -138,11 +138,12 @@ def _label_tree(tree: Hierarchy, given: Any, file: CodeFile, codes: Sequence[Cod
         codes: The leaf of each row of the file.
     """
     by_level = given if isinstance(given, Mapping) else {tree.levels[-1]: given}
-    cells = tree.codes(np.array(codes, dtype=object))
+    codec = get_codec(tree)
+    cells = codec.codes(np.array(codes, dtype=object))
     labels: Labels = {}
     for level, column in by_level.items():
-        nodes = np.searchsorted(tree.intervals(level)[:, 0], cells, side="right") - 1
-        named = tree.named_at(level)
+        nodes = np.searchsorted(codec.intervals(level)[:, 0], cells, side="right") - 1
+        named = codec.named_at(level)
         read = _read_labels(file, column, [named[node] for node in nodes])
         if any(labels.setdefault(node, label) != label for node, label in read.items()):
             raise DomainError(

@@ -234,7 +234,7 @@ def add_levels_of_regions(name: str, attribute: Attribute, given: Any, folder: P
                             f"in a query instead: {in_query}"
                         )
                     region_of[code] = label
-        leaves = tree.value_count
+        leaves = len(tree.values)
         if len(region_of) < leaves:
             raise DomainError(
                 f"{path}: {leaves - len(region_of)} of the {leaves} leaves of {name} have no "

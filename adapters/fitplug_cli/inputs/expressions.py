@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from fitplug.domain import get_codec
 from fitplug.errors import InputError, WorkloadError, suggest_nearest
 from fitplug.expressions import Selector
 from fitplug_cli.files import read_text
@@ -150,11 +151,12 @@ def find_regions(selector: Selector, options: RegionOptions) -> Regions:
         InputError: The name is unknown, several trees have the level, or the crosswalk is wrong.
     """
     domain, by = selector.workload.domain, options.by
-    named = [by] if by in domain else [name for name in domain.names if by in domain[name].levels]
+    levels_of = {name: get_codec(attribute).levels for name, attribute in domain.attributes}
+    named = [by] if by in domain else [name for name in domain if by in levels_of[name]]
     if not named:
         path = Path(by)
         if not path.suffix and not path.exists():
-            levels = [level for name in domain.names for level in domain[name].levels]
+            levels = [level for levels in levels_of.values() for level in levels]
             raise WorkloadError(
                 f"--by: {by!r} is not an attribute or level of the release, nor a file of codes "
                 f"and regions. {suggest_nearest(by, [*domain.names, *levels])}"
@@ -170,10 +172,10 @@ def find_regions(selector: Selector, options: RegionOptions) -> Regions:
             f"--by: {by!r} is a level of {', '.join(map(repr, named))}. Use a crosswalk for one "
             "of them."
         )
-    attribute = domain[named[0]]
+    codec = get_codec(domain[named[0]])
     if by in domain:
-        labels, ends = attribute.labels, [(i, i) for i in range(attribute.size)]
+        labels, ends = codec.labels, [(i, i) for i in range(codec.size)]
     else:
-        labels, ends = attribute.labels_at(by), attribute.intervals(by).tolist()
+        labels, ends = codec.labels_at(by), codec.intervals(by).tolist()
     cells = {label: [(a, b + 1)] for label, (a, b) in zip(labels, ends, strict=True)}
     return Regions(named[0], by, cells, {label: f"{by} {label}" for label in labels})

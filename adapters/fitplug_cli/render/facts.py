@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug import baselines
+from fitplug.domain import get_codec
 from fitplug.errors import DesignError, WorkloadError
 from fitplug.families import list_names
 from fitplug.plan import NEGLIGIBLE_GAP, GroupRow, Plan, describe_gap, estimate_saving, price_groups
@@ -257,7 +258,7 @@ class Facts:
         if slack.ndim != len(plan.domain.names):  # more attributes than an array has axes
             return ()
         for name in plan.structure.profile_attributes:
-            if plan.domain[name].quantities:
+            if get_codec(plan.domain[name]).quantities:
                 continue  # no query counts rows at a bound of a measure
             axis = plan.domain.names.index(name)
             others = tuple(i for i in range(slack.ndim) if i != axis)

@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 from fitplug.counts import Preview
+from fitplug.domain import get_codec, list_measures
 from fitplug.ledger import Ledger
 from fitplug.plan import Plan, describe_public_totals
 from fitplug.releases import Release
@@ -74,9 +75,9 @@ def build_measures_record(plan: Plan) -> dict[str, Any]:
     rules, domain = plan.workload.measure_rules, plan.domain
     if not rules:
         return {}
-    measures = [name for name in plan.workload.attributes if domain[name].quantities]
+    measures = list_measures(domain, plan.workload.attributes)
     return {
-        "measures": {name: domain[name].spec() for name in measures},
+        "measures": {name: get_codec(domain[name]).spec() for name in measures},
         "measure_rules": list(rules),
     }
 

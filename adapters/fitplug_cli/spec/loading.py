@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from fitplug.counts import DeltaTable, IcebergTable, Source, check_weight, name_person
-from fitplug.domain import Domain
+from fitplug.domain import Domain, get_codec
 from fitplug.errors import FitplugError, WorkloadError, suggest_nearest
 from fitplug.files import is_url
 from fitplug.releases import RESULT_COLUMNS
@@ -138,7 +138,8 @@ def _build_factor(name: str, value: Any, domain: Domain, folder: Path) -> Any:
             'a list is a matrix of numbers. To count every value write "identity"; to count sets '
             "of values write { rows = { LABEL = [VALUE, ...] } }."
         )
-    levels, quantities = domain[name].levels, domain[name].quantities
+    codec = get_codec(domain[name])
+    levels, quantities = codec.levels, codec.quantities
     if value == "mean" and "mean" not in levels:
         raise WorkloadError(
             '"mean" is not a query. Ask for the "sum" of a measure and a count, then divide them '

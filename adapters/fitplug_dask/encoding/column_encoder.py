@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
-from fitplug.domain import OUTSIDE, Categories, Codes, Encoder, Measure, Texts, find_days
+from fitplug.domain import OUTSIDE, CategoriesCodec, Codes, Encoder, MeasureCodec, Texts, find_days
 from fitplug_dask import loops
 from fitplug_dask.encoding.array_memory import view_numbers, view_stretches, view_validity
 from fitplug_dask.encoding.column_types import classify_type
@@ -53,7 +53,7 @@ def encode_column(attribute: Encoder, column: Any) -> Codes:
         column: An Arrow array without a dictionary, of a type that the attribute can read.
     """
     if classify_type(column.type) == "strings":
-        if isinstance(attribute, Categories) and attribute.value_type is str:
+        if isinstance(attribute, CategoriesCodec) and attribute.value_type is str:
             return _encode_strings(attribute, column)
         texts = _decode_texts(column)
         # Text comes to attributes of other types from CSV files, and to dates from any file.
@@ -69,7 +69,7 @@ def encode_column(attribute: Encoder, column: Any) -> Codes:
     return codes
 
 
-def encode_measure(measure: Measure, column: Any, codes: Codes) -> None:
+def encode_measure(measure: MeasureCodec, column: Any, codes: Codes) -> None:
     """Encode an Arrow array (n,) of numbers or dates.
 
     Args:
@@ -103,7 +103,7 @@ def split_nulls(column: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | 
     return column.to_numpy(zero_copy_only=False), missing
 
 
-def _encode_strings(attribute: Categories, column: Any) -> Codes:
+def _encode_strings(attribute: CategoriesCodec, column: Any) -> Codes:
     """Return the codes (n,) of a column of strings or bytes, without making texts of Python."""
     codes = attribute.codes_of_texts(Texts.from_buffer(*view_stretches(column)))
     if column.null_count:
@@ -271,7 +271,7 @@ class CodeReader:
             codes.fill(self._attribute.null_code)
         elif self._encoder.has_table(column.type):
             loops.locate([self._encoder.make_lookup(column)], 0, codes)
-        elif isinstance(self._attribute, Measure):
+        elif isinstance(self._attribute, MeasureCodec):
             encode_measure(self._attribute, column, codes)
         else:
             codes = encode_column(self._attribute, column)

@@ -33,7 +33,7 @@ from fitplug.domain import (
     EPOCH,
     TYPE_NAMES,
     Codes,
-    Dates,
+    DatesCodec,
     Encoder,
     find_days,
     parse_day,
@@ -60,7 +60,9 @@ def encode_texts(attribute: Encoder, texts: Iterable[str | None]) -> Codes:
         texts: Texts, or None for null. A text that spells no value of the attribute's type is a
             value outside the domain.
     """
-    if isinstance(attribute, Dates):  # it knows best, as months and years have text of their own
+    if isinstance(
+        attribute, DatesCodec
+    ):  # it knows best, as months and years have text of their own
         values = list(texts)
     else:
         parse = _PARSERS[attribute.value_type]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fitplug.counts import WEIGHT, Filters, can_name_columns, suggest_column
-from fitplug.domain import OUTSIDE, Attribute, Encoder
+from fitplug.domain import OUTSIDE, Attribute, Encoder, get_codec
 from fitplug.errors import DataError, suggest_nearest
 from fitplug_dask.encoding import (
     classify_person_type,
@@ -133,11 +133,11 @@ def _check_columns(file: SourceFile, header: Header, wanted: WantedColumns) -> d
     """Check the columns of a file, and return the fields of its `CheckedFile` that tell of them."""
     check = _ColumnCheck(file, header, wanted)
     for name, attribute in wanted.attributes.items():
-        check.add_column(name, attribute, _DOMAIN)
+        check.add_column(name, get_codec(attribute), _DOMAIN)
     codes = tuple(check.codes.items())
     check.codes = {}
     for name, values in wanted.filters.items():
-        check.add_column(name, values, _FILTERS)
+        check.add_column(name, get_codec(values), _FILTERS)
     left_out = OUTSIDE in check.codes.values()
     if wanted.weight is not None:
         check.add_weight(wanted.weight)

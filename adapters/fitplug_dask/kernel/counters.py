@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug.counts import WEIGHT, Counts, Filters
-from fitplug.domain import Attribute, Codes
+from fitplug.domain import Attribute, Codes, get_codec
 from fitplug_dask import loops
 from fitplug_dask.encoding import CodeReader, ColumnEncoder
 from fitplug_dask.kernel.joint_tables import is_measure, split_into_atoms
@@ -38,7 +38,7 @@ class MeasureReader:
             measures: The measures by name.
             rows: The most rows of a block.
         """
-        self._readers = {name: CodeReader(one, rows) for name, one in measures.items()}
+        self._readers = {name: CodeReader(get_codec(one), rows) for name, one in measures.items()}
 
     def read(
         self, rows: int, columns: Mapping[str, Any], shared: Mapping[str, int]
@@ -93,7 +93,7 @@ def divide_records(
         yield cells, weights
         return
     measure, stride, codes = axes[0]
-    for cell, shares in enumerate(measure.count_shares(codes).T):
+    for cell, shares in enumerate(get_codec(measure).count_shares(codes).T):
         yield from divide_records(cells + cell * stride, axes[1:], weights * shares)
 
 
@@ -118,15 +118,16 @@ def add_shares(
         The number of rows that were counted.
     """
     *outer, last = measures
+    units = get_codec(last).shares
     if not outer:
-        return loops.add_shares(counter, cells, codes[0], last.shares, last.size, weights)
+        return loops.add_shares(counter, cells, codes[0], units, last.size, weights)
     axes, stride = [], 1
     for measure, digits in zip(outer[::-1], codes[-2::-1], strict=True):
         axes.append(Axis(measure, stride, digits))
         stride *= measure.size
     records = np.ones(len(cells), dtype=np.int64) if weights is None else weights
     for corner, shares in divide_records(cells * stride, axes, records):
-        loops.add_shares(counter, corner, codes[-1], last.shares, last.size, shares)
+        loops.add_shares(counter, corner, codes[-1], units, last.size, shares)
     return len(cells)
 
 
@@ -189,7 +190,9 @@ class JointCounters:
         self._zeros = np.zeros(_BLOCK_ROWS if used else 0, dtype=np.int64)
         self._measure_reader = MeasureReader({n: attributes[n] for n in used}, _BLOCK_ROWS)
         self._weight, self._weight_reader = weight, CodeReader(WEIGHT, _BLOCK_ROWS)
-        shares = [math.prod(attributes[name].shares for name in joint) for joint in joints]
+        shares = [
+            math.prod(get_codec(attributes[name]).shares for name in joint) for joint in joints
+        ]
         self._most_records = LARGEST_SUM // max(shares, default=1)
         self._records = 0
 
@@ -318,9 +321,10 @@ class Atom:
             if is_measure(attribute):
                 continue
             # The other terms sum to less than the size, so the cell stays negative.
-            self._encoders[name] = ColumnEncoder(attribute, stride, -self.size)
+            self._encoders[name] = ColumnEncoder(get_codec(attribute), stride, -self.size)
         self._filters = {
-            name: ColumnEncoder(wanted, 0, -self.size) for name, wanted in filters.items()
+            name: ColumnEncoder(get_codec(wanted), 0, -self.size)
+            for name, wanted in filters.items()
         }
 
     def sum_shared_terms(self, shared: Mapping[str, int]) -> int:

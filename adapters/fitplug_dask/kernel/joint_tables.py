@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fitplug.counts import AttributeSet, Counts, Filters, sum_out
-from fitplug.domain import Attribute, Domain
+from fitplug.domain import Attribute, Domain, get_codec
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Job:
 
     def count_shares(self, joint: Sequence[str]) -> int:
         """Return the number of shares that a joint table counts of each record."""
-        return math.prod(self.attributes[name].shares for name in joint)
+        return math.prod(get_codec(self.attributes[name]).shares for name in joint)
 
     def find_strides(self, joint: Sequence[str]) -> dict[str, int]:
         """Return by how much the cell of a joint table grows with each of its attributes."""
@@ -44,7 +44,7 @@ class Job:
     @property
     def measures(self) -> tuple[str, ...]:
         """The attributes that are measures, whose codes are no cells."""
-        return tuple(name for name, one in self.attributes.items() if one.quantities)
+        return tuple(name for name, one in self.attributes.items() if is_measure(one))
 
     @property
     def shares(self) -> int:
@@ -102,7 +102,7 @@ def choose_joint_tables(domain: Domain, wanted: Iterable[AttributeSet]) -> tuple
 
 def is_measure(attribute: Attribute) -> bool:
     """Return whether records are divided between the cells of an attribute."""
-    return bool(attribute.quantities)
+    return bool(get_codec(attribute).quantities)
 
 
 def split_into_atoms(joints: Sequence[Iterable[str]]) -> list[AttributeSet]:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug.counts import MAX_RECORDS, WEIGHT
-from fitplug.domain import OUTSIDE
+from fitplug.domain import OUTSIDE, get_codec
 from fitplug.numeric import BoolArray
 from fitplug_dask import loops
 from fitplug_dask.encoding import CodeReader, ColumnEncoder
@@ -34,15 +34,18 @@ class OutsideCounter:
         self._names, self._weight = job.outside, job.weight
         every = {name: job.attributes[name] for name in job.outside}
         self._measures = {
-            name: CodeReader(one, _BLOCK_ROWS) for name, one in every.items() if is_measure(one)
+            name: CodeReader(get_codec(one), _BLOCK_ROWS)
+            for name, one in every.items()
+            if is_measure(one)
         }
         self._encoders = {
-            name: ColumnEncoder(one, 0, OUTSIDE)
+            name: ColumnEncoder(get_codec(one), 0, OUTSIDE)
             for name, one in every.items()
             if name not in self._measures
         }
         self._filters = {
-            name: ColumnEncoder(wanted, 0, OUTSIDE) for name, wanted in job.filters.items()
+            name: ColumnEncoder(get_codec(wanted), 0, OUTSIDE)
+            for name, wanted in job.filters.items()
         }
         self._weight_reader = CodeReader(WEIGHT, _BLOCK_ROWS)
         self._terms = np.empty(_BLOCK_ROWS, dtype=np.int64)

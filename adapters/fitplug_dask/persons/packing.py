@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
+from fitplug.domain import get_codec
 from fitplug_dask import loops
 from fitplug_dask.encoding import classify_person_type, view_numbers, view_stretches
 from fitplug_dask.kernel import Job
@@ -199,7 +200,7 @@ class Packing:
     """
 
     def __init__(self, job: Job) -> None:
-        self._sizes = {name: attribute.code_count for name, attribute in job.attributes.items()}
+        self._sizes = {name: get_codec(one).code_count for name, one in job.attributes.items()}
         self.words: list[list[str]] = []
         room = 0
         for name, size in self._sizes.items():

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fitplug.domain import OUTSIDE
+from fitplug.domain import OUTSIDE, get_codec
 from fitplug_dask import loops
 from fitplug_dask.encoding import CodeReader, ColumnEncoder
 from fitplug_dask.kernel import Job
@@ -82,7 +82,7 @@ class RowCollector:
         if rows > self._room:
             self._room = rows
             attributes = self._job.attributes.items()
-            self._readers = {name: CodeReader(a, rows) for name, a in attributes}
+            self._readers = {name: CodeReader(get_codec(a), rows) for name, a in attributes}
             wanted = self._job.filters.items()
-            self._filters = {name: ColumnEncoder(a, 0, OUTSIDE) for name, a in wanted}
+            self._filters = {name: ColumnEncoder(get_codec(a), 0, OUTSIDE) for name, a in wanted}
             self._passing = np.empty(rows, dtype=np.int64)

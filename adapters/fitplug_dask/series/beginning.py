@@ -90,7 +90,7 @@ def begin_series(
     key_of_counts.keep()
     # From now on nobody can take the charge for that of a release that is drawn at once.
     stage = ReleaseCharges(ledger).record_draw(
-        begun.entry, record.digest, counts=record.digest, output=output
+        begun.entry, record.digest, counts=record.digest, folder=output
     )
     _check_charge(ledger, StagedCharge(begun.entry, stage), record, place)
     if stage.state == "published":  # another process has drawn all periods, meanwhile
@@ -119,7 +119,7 @@ def _open_begun(
         # The ledger is a copy from before it had the record, and enters it again.
         output = encode_path(place)
         ReleaseCharges(ledger).record_draw(
-            charge.entry, record.digest, counts=record.digest, output=output
+            charge.entry, record.digest, counts=record.digest, folder=output
         )
     return open_series(place, ledger=ledger, key_file=key_file)
 
@@ -211,9 +211,9 @@ def _check_charge(ledger: Ledger, charge: StagedCharge, record: SeriesRecord, pl
             "the charge of this series; give another series another key",
             number=number,
         )
-    if stage.output != encode_path(place) and not (place / RECORD).is_file():
+    if stage.folder != encode_path(place) and not (place / RECORD).is_file():
         raise KeyTaken(
-            f"number {number} of the ledger {ledger.path} is a series in {stage.output}; open it "
+            f"number {number} of the ledger {ledger.path} is a series in {stage.folder}; open it "
             "there, or give another series another key",
             number=number,
         )

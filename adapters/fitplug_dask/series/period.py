@@ -191,7 +191,7 @@ class PeriodPublication(Publication[CountsSoFar, PeriodAnswers]):
                 return current
             label = self.plan.domain[self.folders.record.periods].labels[self.index]
             raise FitplugError(
-                f"period {label!r} was drawn at {stage.time[:19]} into {stage.output}, and its "
+                f"period {label!r} was drawn at {stage.time[:19]} into {stage.folder}, and its "
                 f"answers are not in {self.folders.folder}; continue the series in the folder "
                 "where it was drawn, as noise is never drawn again"
             )
@@ -220,7 +220,7 @@ class PeriodPublication(Publication[CountsSoFar, PeriodAnswers]):
         draw = self._begin_draw()
         charges = ReleaseCharges(self.series_charge.ledger)
         stage = charges.record_draw(
-            draw.entry, digest, counts=answers.seal, output=self.folders.text
+            draw.entry, digest, counts=answers.seal, folder=self.folders.text
         )
         return StagedCharge(draw.entry, stage)
 
@@ -249,7 +249,7 @@ class PeriodPublication(Publication[CountsSoFar, PeriodAnswers]):
             charge=self.series_charge.read().entry,
             key=name_draw(record, self.index),
             what=f"period {label} of {record.key}",
-            output=self.folders.text,
+            folder=self.folders.text,
         )
         return ReleaseCharges(self.series_charge.ledger).begin(request)
 

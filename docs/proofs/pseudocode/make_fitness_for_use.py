@@ -174,7 +174,7 @@ def _find_vector_attributes(domain, plan):
         attributes_by_size = {}
         whole = (
             []
-            if _list_measures(plan.domain, plan.domain.names)
+            if list_measures(plan.domain, plan.domain.names)
             else [plan.domain.names]
         )
         for names in (plan.workload.attributes, *whole):

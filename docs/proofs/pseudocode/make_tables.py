@@ -62,7 +62,7 @@ def _check_column(name, attribute, schema):
             else suggest_column(name, schema)
         )
         raise ValueError(...)
-    dtype, wanted = (schema[name], attribute.value_type)
+    dtype, wanted = (schema[name], get_codec(attribute).value_type)
     fits = {
         str: dtype in (pl.String, pl.Categorical, pl.Enum),
         int: dtype.is_integer(),
@@ -104,7 +104,7 @@ def _identify_columns(by, number):
     return number  # `\label{line:number}`
 
 
-# fitplug.domain.dates
+# fitplug.domain.days
 
 
 def find_days(ticks, unit, step=1):
@@ -129,23 +129,23 @@ def count_frame(plan, schema, frame):
         data = None
     if data is None or any(data.schema[name] != schema[name] for name in names):
         raise DataError(...)  # `\label{line:dataerror}`
-    codes = {name: encode_column(plan.domain[name], data[name]) for name in names}
+    codes = {name: encode_column(get_codec(plan.domain[name]), data[name]) for name in names}
     return Tables.from_codes(
         plan.domain, codes, plan.tables, data.height if names else int(data.item())
     )
 
 
-def encode_column(attribute, column):
-    if attribute.value_type is str or column.dtype == pl.String:
-        return _encode_texts(attribute, column.cast(pl.String))  # `\label{line:texts}`
+def encode_column(codec, column):
+    if codec.value_type is str or column.dtype == pl.String:
+        return _encode_texts(codec, column.cast(pl.String))  # `\label{line:texts}`
     missing = column.is_null().to_numpy()
-    if attribute.value_type is datetime.date:
+    if codec.value_type is datetime.date:
         filled, are_days = _find_days(column)  # `\label{line:days}`
         missing = missing | ~are_days
     else:
         filled = column.fill_null(False if column.dtype == pl.Boolean else 0).to_numpy()
     return np.where(
-        missing, attribute.null_code, attribute.codes_of_numbers(filled)  # `\label{line:null}`
+        missing, codec.null_code, codec.codes_of_numbers(filled)  # `\label{line:null}`
     )
 
 
@@ -154,9 +154,9 @@ def _find_days(column):
     return find_days(ticks, getattr(column.dtype, "time_unit", "D"))
 
 
-def _encode_texts(attribute, texts):
+def _encode_texts(codec, texts):
     different = texts.drop_nulls().unique()
-    codes = attribute.codes(np.array([*different.to_list(), None], dtype=object))
+    codes = codec.codes(np.array([*different.to_list(), None], dtype=object))
     indices = texts.cast(pl.Enum(different)).to_physical().cast(pl.Int64)
     cells = codes[indices.fill_null(len(different)).to_numpy()]
     return cells
@@ -187,7 +187,7 @@ class Tables:
 
 
 def _count_table(domain, names, codes, n, weights):
-    measures = [name for name in names if domain[name].quantities]
+    measures = list_measures(domain, names)
     check_shares(domain, names, n if weights is None else int(weights.sum()))  # `\label{line:checkshares}`
     cells, strides, size = (np.zeros(n, dtype=np.int64), {}, 1)
     for name in reversed(names):
@@ -198,7 +198,7 @@ def _count_table(domain, names, codes, n, weights):
     shape = domain.shape_of(names)
     if not measures:
         return _count_cells(cells, size, weights).reshape(shape)
-    shares = {name: domain[name].count_shares(codes[name]) for name in measures}
+    shares = {name: get_codec(domain[name]).count_shares(codes[name]) for name in measures}
     counts = np.zeros(size, dtype=np.int64)
     for corner in np.ndindex(*domain.shape_of(measures)):
         shares_of_row = np.ones(n, dtype=np.int64) if weights is None else weights
@@ -238,7 +238,7 @@ def check_shares(domain, names, records):
 MOST_SHARES = 2**25
 
 
-class Measure:
+class MeasureCodec:
     def count_shares(self, codes):
         valued = codes <= self.shares
         above = np.where(valued, codes, 0)
@@ -254,5 +254,7 @@ class Measure:
 class Domain:
     def list_names_without_other(self, names):
         return tuple(
-            n for n in self.names if n in names and self[n].null_code == OUTSIDE  # `\label{line:other}`
+            n
+            for n in self.names
+            if n in names and get_codec(self[n]).null_code == OUTSIDE  # `\label{line:other}`
         )

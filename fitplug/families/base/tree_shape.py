@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fitplug.domain import Attribute
+from fitplug.domain import Attribute, get_codec
 from fitplug.errors import DomainError
 from fitplug.numeric import (
     AnyArray,
@@ -189,11 +189,12 @@ def find_tree_shape(
     Raises:
         DomainError: If a name is no level, or the top is below all levels asked for.
     """
-    levels = hierarchy.levels
+    codec = get_codec(hierarchy)
+    levels = codec.levels
     for name in asked:
         if name not in (*levels, "identity", "total"):
-            hierarchy.intervals(name)
-    first = {level: to_positions(hierarchy.intervals(level)[:, 0]) for level in levels}
+            codec.intervals(name)
+    first = {level: to_positions(codec.intervals(level)[:, 0]) for level in levels}
     named = [level for level in levels if level in asked]
     if "identity" in asked and levels[-1] not in named:
         named.append(levels[-1])
@@ -228,7 +229,7 @@ def find_tree_levels(workload: Workload, name: str) -> tuple[str, ...]:
         The levels' names; none if the attribute has no levels, no more than LEAST_TREE leaves, or
         is asked for, or given targets, in other ways than level by level.
     """
-    attribute = workload.domain[name]
+    attribute = get_codec(workload.domain[name])
     if not attribute.levels or attribute.size <= LEAST_TREE:
         return ()
     groups = workload.groups
@@ -245,9 +246,9 @@ def find_tree_levels(workload: Workload, name: str) -> tuple[str, ...]:
 
 def is_tree(workload: Workload, name: str) -> bool:
     """Tell whether an attribute is asked for level by level, with any targets."""
-    attribute = workload.domain[name]
-    kinds = ("identity", "total", *attribute.levels)
-    return bool(attribute.levels) and all(
+    named = get_codec(workload.domain[name]).levels
+    kinds = ("identity", "total", *named)
+    return bool(named) and all(
         factor.kind in kinds
         for group in workload.groups
         for factor in group.factors

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fitplug.domain import suggest_fewer_cells
+from fitplug.domain import get_codec, suggest_fewer_cells
 from fitplug.errors import WorkloadError
 from fitplug.families.base.structure import Structure, list_names
 from fitplug.families.base.tree_shape import targets_vary
@@ -187,7 +187,7 @@ class TreeStructure(Structure):
     @frozen_property
     def tree(self) -> NodeTree:
         """The nodes that queries and their targets tell apart."""
-        attribute = self.workload.domain[self.tree_attribute]
+        attribute = get_codec(self.workload.domain[self.tree_attribute])
         asked = {self._levels[g] for g in range(len(self.workload.groups))}
         levels = [level for level in attribute.levels if level in asked]
         columns: dict[str, list[FloatArray]] = {level: [] for level in levels}
@@ -331,7 +331,7 @@ class TreeStructure(Structure):
     @frozen_property
     def _levels(self) -> list[str]:
         """The level of the tree that each group asks for; "total" if it sums the tree out."""
-        finest = self.workload.domain[self.tree_attribute].levels[-1]
+        finest = get_codec(self.workload.domain[self.tree_attribute]).levels[-1]
         kinds = [
             next((f.kind for f in group.factors if f.attribute == self.tree_attribute), "total")
             for group in self.workload.groups
