@@ -61,7 +61,7 @@ def find_proving_weights(
     """
     starts, slow_steps = member.proving, _SLOW_STEPS
     if member.larger is not None:
-        starts = [*starts[1:], member.larger]
+        starts = [*starts, member.larger]
         slow_steps = slow_steps if _is_small(structure) else _FEW_SLOW_STEPS
     return ascend_tree_bound(structure, objective, starts, member.upper, tolerance, slow_steps)
 
@@ -83,7 +83,8 @@ def ascend_tree_bound(
             is one class of dense cells, the first are, without an ascent.
         upper: What the strategy costs that the bound is compared with.
         tolerance: The relative gap between the two that ends the ascent.
-        slow_steps: After how many steps that gain little together it ends too.
+        slow_steps: After how many steps that gain little together it ends too, if it begins with the
+            last start.
 
     Returns:
         The weights of the best bound.
@@ -125,6 +126,8 @@ def ascend_tree_bound(
     if not possible:
         return Duals(_average(structure, objective, starts[0].p), starts[0].q)
     first = max(possible, key=lambda iterate: iterate.lower)
+    if first is not evaluated[-1]:
+        slow_steps = _SLOW_STEPS
     solution = find_fixed_point(
         lambda x: first if x is first.x else evaluate(x),
         normalise,
