@@ -601,7 +601,7 @@ def edit(path: Path, change: Callable[[dict, dict], None], *, seal: bool = False
     header = json.loads(arrays.pop("header").tobytes())
     change(header, arrays)
     if seal and "seal" in header:
-        said = {name: header[name] for name in ("domain", "unit", "person", "rows")}
+        said = {name: header[name] for name in ("domain", "unit", "person", "rows", "outside")}
         order = [name for name, _ in header["domain"]]
         counts = {
             tuple(sorted(names, key=order.index)): arrays[f"table{i}"]
