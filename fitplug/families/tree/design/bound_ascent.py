@@ -83,8 +83,8 @@ def ascend_tree_bound(
             is one class of dense cells, the first are, without an ascent.
         upper: What the strategy costs that the bound is compared with.
         tolerance: The relative gap between the two that ends the ascent.
-        slow_steps: After how many steps that gain little together it ends too, if it begins with the
-            last start.
+        slow_steps: After how many steps that gain little together it ends too, if it begins with
+            the last start.
 
     Returns:
         The weights of the best bound.
