@@ -4,7 +4,12 @@ Values outside the domain, of whatever spelling, raise no error: what rows hold 
 errors.
 """
 
-from fitplug_dask.encoding.array_memory import compact_batch, view_numbers, view_stretches
+from fitplug_dask.encoding.array_memory import (
+    compact_batch,
+    join_batches,
+    view_numbers,
+    view_stretches,
+)
 from fitplug_dask.encoding.column_encoder import CodeReader, ColumnEncoder, convert_to_days
 from fitplug_dask.encoding.column_types import (
     classify_person_type,
@@ -41,6 +46,7 @@ __all__ = [
     "explain_value_mismatch",
     "holds_integers_only",
     "is_text",
+    "join_batches",
     "needs_conversion",
     "parse_text",
     "spell_persons",

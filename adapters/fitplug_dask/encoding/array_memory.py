@@ -11,6 +11,8 @@ begin at 0 and hold their values directly. Other arrays than those are refused h
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
@@ -42,6 +44,22 @@ def compact_batch(batch: Any) -> Any:
     if all(new is old for new, old in zip(compact, columns, strict=True)):
         return batch
     return pa.RecordBatch.from_arrays(compact, names=batch.schema.names)
+
+
+def join_batches(batches: Sequence[Any]) -> list[Any]:
+    """Return the rows of some batches of one schema in as few compact batches as hold them."""
+    if len(batches) > 1:
+        if not all(map(_joins, batches[0].schema.types)):
+            batches = [compact_batch(batch) for batch in batches]
+        batches = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return [compact_batch(batch) for batch in batches]
+
+
+@lru_cache(2**8)
+def _joins(arrow_type: Any) -> bool:
+    """Return whether Arrow joins arrays of a type that are not compact."""
+    simple = pt.is_primitive(arrow_type) or pt.is_string(arrow_type) or pt.is_binary(arrow_type)
+    return simple or (pt.is_dictionary(arrow_type) and _joins(arrow_type.value_type))
 
 
 def _compact_array(column: Any) -> Any:

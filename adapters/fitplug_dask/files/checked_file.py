@@ -327,12 +327,15 @@ class CheckedFile:
         names = tuple(stored[name] for name in self.dictionaries)
         return replace(self, columns=columns, dictionaries=names)
 
-    def load_adaptation(self) -> Adapt:
+    def load_adaptation(self) -> Adapt | None:
         """Return what makes the columns to count of a batch of the columns that are read.
 
-        Batches of all sources pass here before anything else looks at them, and are compacted.
+        Returns:
+            What takes any batch and returns a compact one; None if the batches of a Parquet file
+            are these columns, which are compacted when they are joined.
         """
         if self.adaptation is None:
-            return lambda batch, first: compact_batch(batch)
+            compact = self.format is not Format.PARQUET
+            return (lambda batch, first: compact_batch(batch)) if compact else None
         adapt = self.adaptation.load()
         return lambda batch, first: adapt(compact_batch(batch), first)

@@ -45,6 +45,8 @@ class ColumnRules:
     missing: Mapping[str, Any] = field(default_factory=dict)
 
 
+_MOST_SCHEMAS = 8
+
 PLAIN_RULES = ColumnRules()
 
 
@@ -58,7 +60,7 @@ class WantedColumns:
         weight: The column of weights, if there is one.
         filters: What rows must hold.
         rules: How columns are read that no type alone says how to read.
-        checks: What was found for files of one folder and one schema, so that it is found once.
+        checks: What was found for the last few schemas of each folder, so that it is found once.
         codes: The codes of the values that folders' names spell.
     """
 
@@ -67,7 +69,9 @@ class WantedColumns:
     weight: str | None
     filters: Filters
     rules: ColumnRules
-    checks: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+    checks: dict[Any, list[tuple[Any, dict[str, Any]]]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
     codes: dict[Any, int] = field(default_factory=dict, repr=False, compare=False)
 
 
@@ -108,12 +112,7 @@ def check_file(
             f"{file.path} does not have the size that its table says; the file is damaged or was "
             "replaced, check the table"
         )
-    shape = (file.keys, file.format, header.schema, header.unchecked)
-    columns = wanted.checks.get(shape) if file.entry is None else None
-    if columns is None:
-        columns = _check_columns(file, header, wanted)
-        if file.entry is None:
-            wanted.checks[shape] = columns
+    columns = _check_columns_once(file, header, wanted)
     has_deletions = file.entry is not None and file.entry.deleted is not None
     return CheckedFile(
         display_path=file.path,
@@ -127,6 +126,21 @@ def check_file(
         footer=header.footer,
         **columns,
     )
+
+
+def _check_columns_once(file: SourceFile, header: Header, wanted: WantedColumns) -> dict[str, Any]:
+    """Do as `_check_columns`, once for the files of one folder and schema."""
+    if file.entry is not None or header.unchecked:
+        return _check_columns(file, header, wanted)
+    checks = wanted.checks.setdefault((file.keys, file.format), [])
+    # To hash a schema takes longer than to compare it with the few of a folder.
+    for schema, columns in checks:
+        if schema.equals(header.schema):
+            return columns
+    columns = _check_columns(file, header, wanted)
+    checks.insert(0, (header.schema, columns))
+    del checks[_MOST_SCHEMAS:]
+    return columns
 
 
 def _check_columns(file: SourceFile, header: Header, wanted: WantedColumns) -> dict[str, Any]:

@@ -59,6 +59,9 @@ _AHEAD_VALUES = 2**23
 """Values that one task has requested from a store and not yet used, about; a larger row group is
 read by and by."""
 _WHOLE_FILE = 2**18  # bytes of a file in a store that one request reads whole
+_WHOLE_ROWS = (
+    2**16
+)  # rows of a row group that is read at once if it is the only one of a local file
 
 
 def read_parquet_header(location: Location, state: State) -> Header:
@@ -111,6 +114,9 @@ def _open_parquet(source: Any, footer: bytes | None = None, **options: Any) -> p
 @contextmanager
 def open_parquet_row_groups(file: CheckedFile) -> Iterator[ReadRowGroup]:
     """Open a Parquet file for reading its row groups, from disk or store by and by."""
+    if file.location.options is None and len(file.rows) == 1 and file.rows[0] <= _WHOLE_ROWS:
+        yield lambda row_group, rows: _explain_encryption(_read_whole(file, row_group, rows))
+        return
     dictionaries = set(file.dictionaries)
     opened: dict[frozenset[str], pq.ParquetFile] = {}  # by the columns read as dictionaries
     in_store = file.location.options is not None
@@ -155,6 +161,10 @@ def open_parquet_row_groups(file: CheckedFile) -> Iterator[ReadRowGroup]:
                     dictionaries.clear()  # Arrow makes none of texts in some encodings
 
         yield lambda row_group, rows: _explain_encryption(read_row_group(row_group, rows))
+
+
+def _read_whole(file: CheckedFile, row_group: int, rows: int) -> Batches:
+    yield from _read_columns(file, row_group, file.columns).to_batches(rows)
 
 
 def _open_blocks(file: CheckedFile, buffer: int) -> Any:
@@ -253,15 +263,14 @@ class ReadAhead:
 
 
 def _read_columns(file: CheckedFile, row_group: int, columns: Sequence[str]) -> Any:
-    """Read columns of a row group of a file in a store; the file names them as it stores them."""
-    with closing(file.open(sequential=False)) as source:
+    """Read columns of a row group at once; the file names them as it stores them."""
+    local = file.location.options is None
+    opened = pa.OSFile(file.location.path) if local else file.open(sequential=False)
+    with closing(opened):
+        source = opened if local or file.size <= _WHOLE_FILE else opened.raw
 
         def read(dictionaries: Sequence[str]) -> Any:
-            with _open_parquet(
-                source if file.size <= _WHOLE_FILE else source.raw,
-                file.footer,
-                read_dictionary=list(dictionaries),
-            ) as parquet:
+            with _open_parquet(source, file.footer, read_dictionary=list(dictionaries)) as parquet:
                 return parquet.read_row_group(row_group, list(columns), use_threads=False)
 
         try:
@@ -270,6 +279,8 @@ def _read_columns(file: CheckedFile, row_group: int, columns: Sequence[str]) -> 
             if error.errno is not None or not file.dictionaries:
                 raise
             table = read(())  # Arrow makes no dictionaries of texts in some encodings
+    if table.num_rows <= _WHOLE_ROWS:
+        return table
     for batch in table.to_batches()[-1:]:
         for name in _list_large_dictionaries(batch):
             plain = table[name].cast(table[name].type.value_type)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import io
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from functools import lru_cache, partial
+from functools import partial
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -95,10 +96,16 @@ def read_header(location: Location, file_format: Format, state: State) -> Header
     return _explain_unreadable(location, file_format, state)
 
 
-@lru_cache(2**7)
+_CHECKED: deque[Any] = deque(maxlen=8)
+"""The schemas that were checked last, as most files have that of the file before."""
+
+
 def _check_schema(schema: Any) -> None:
     """Raise if names are damaged, of columns or of time zones: here and not when they are used."""
+    if any(schema.equals(checked, check_metadata=True) for checked in tuple(_CHECKED)):
+        return
     _ = schema.names, str(schema), [classify_type(arrow_type) for arrow_type in schema.types]
+    _CHECKED.appendleft(schema)
 
 
 def open_file(file: CheckedFile) -> AbstractContextManager[ReadRowGroup]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any, Protocol, TypeVar
-
-import pyarrow as pa
+from typing import Any, Protocol
 
 from fitplug.domain import OUTSIDE
+from fitplug_dask.encoding import join_batches
 from fitplug_dask.files import (
     CheckedFile,
     DamagedFileError,
@@ -29,7 +28,8 @@ from fitplug_dask.kernel.partitions import (
 from fitplug_dask.sources import ChangedError, Format, StoreError, get_request_pool
 from fitplug_dask.workers import OUT_OF_MEMORY, CheckError, Fault
 
-T = TypeVar("T")
+_NO_DAMAGE = (MemoryError, CheckError, DamagedFileError, StoreError, FileNotFoundError, ImportError)
+"""What a reader raises for other reasons than damage; so do errors of the system with a number."""
 
 _BATCH_ROWS = 2**16
 _SMALL_BATCH_ROWS = 2**13
@@ -75,29 +75,25 @@ class _BatchJoiner:
 
     def take_batch(self, batch: Any, columns: Sequence[str], shared: Mapping[str, int]) -> None:
         """Give the rows of a batch to the consumer, now or with others or by `flush`."""
+        rows = batch.num_rows
         if self._batches and not (
-            self._rows + batch.num_rows <= _BATCH_ROWS
+            self._rows + rows <= _BATCH_ROWS
             and (columns, shared) == (self._columns, self._shared)
             and batch.schema.equals(self._batches[0].schema)
         ):
             self.flush()
         self._batches.append(batch)
-        self._rows += batch.num_rows
+        self._rows += rows
         self._columns, self._shared = columns, shared
-        if batch.num_rows > _SMALL_BATCH_ROWS:
+        if rows > _SMALL_BATCH_ROWS:
             self.flush()
 
     def flush(self) -> None:
         """Give the rows that are left to the consumer."""
-        if not self._batches:
-            return
-        batch, batches = self._batches[0], self._batches
-        if len(batches) > 1:
-            columns = zip(*(each.columns for each in batches), strict=True)
-            names = batch.schema.names
-            batch = pa.RecordBatch.from_arrays([pa.concat_arrays(c) for c in columns], names=names)
-        self._batches, self._rows = [], 0
-        self.consumer.take_batch(batch, self._columns, self._shared)
+        if self._batches:
+            batches, self._batches, self._rows = self._batches, [], 0
+            for batch in join_batches(batches):
+                self.consumer.take_batch(batch, self._columns, self._shared)
 
 
 def read_partition(
@@ -119,9 +115,10 @@ def read_partition(
             if fault := _read_slice(joiner, file_slice, ahead):
                 return fault
     if slices:
-        fault = _attempt_reading(slices[-1].file, joiner.flush)
-        if fault:
-            return fault
+        try:
+            joiner.flush()
+        except Exception as error:
+            return _explain_error(slices[-1].file, error)
     return _check_versions([part.file for part in slices if _is_in_store(part.file)])
 
 
@@ -142,10 +139,15 @@ def _check_versions(files: Sequence[CheckedFile]) -> Fault | None:
     doubtful = [file for file in files if not file.location.proves_state(file.stamp)]
     if not doubtful:
         return None
-    faults = get_request_pool().map(
-        lambda file: _attempt_reading(file, partial(_check_unchanged, file)), doubtful
-    )
+    faults = get_request_pool().map(_check_version, doubtful)
     return next((fault for fault in faults if fault), None)
+
+
+def _check_version(file: CheckedFile) -> Fault | None:
+    try:
+        return _check_unchanged(file)
+    except Exception as error:
+        return _explain_error(file, error)
 
 
 def _read_slice(joiner: _BatchJoiner, file_slice: FileSlice, ahead: ReadAhead) -> Fault | None:
@@ -155,52 +157,59 @@ def _read_slice(joiner: _BatchJoiner, file_slice: FileSlice, ahead: ReadAhead) -
     file and where the file seems to be damaged, as bytes of another version may.
     """
     file = file_slice.file
-
-    def read() -> Fault | None:
+    try:
         fault = _read_row_groups(joiner, file_slice, ahead)
         if _is_in_store(file) and (fault is None or file.location.proves_state(file.stamp)):
             return fault
         return _check_unchanged(file) or fault
-
-    return _attempt_reading(file, read)
+    except Exception as error:
+        return _explain_error(file, error)
 
 
 def _check_unchanged(file: CheckedFile) -> Fault | None:
     return None if file.is_unchanged() else _make_change_fault(file)
 
 
-def _attempt_reading(file: CheckedFile, read: Callable[[], T]) -> T | Fault:
-    """Return what `read` returns, or why the file cannot be read. Damage is no such reason."""
-    try:
-        return read()
-    except MemoryError:
+def _explain_error(file: CheckedFile, error: Exception) -> Fault:
+    """Return why a file cannot be read, in words that quote nothing of what was raised."""
+    if isinstance(error, MemoryError):
         return OUT_OF_MEMORY
-    except CheckError as error:
+    if isinstance(error, CheckError):
         return Fault(str(error), of_data=False)
-    except ChangedError:
+    if isinstance(error, ChangedError):
         return _make_change_fault(file)
-    except (DamagedFileError, StoreError) as error:
+    if isinstance(error, (DamagedFileError, StoreError)):
         return Fault(f"{file.display_path} {error}")
-    except FileNotFoundError:
+    if isinstance(error, FileNotFoundError):
         return Fault(
             f"{file.display_path} is gone since counting began, or a worker does not see it; "
             "every worker must see the files under the same path"
         )
-    except OSError as error:
-        # Arrow has no number for damage, which it calls an error of input, too.
-        if error.errno is None:
-            return _make_damage_fault(file)
+    # Arrow has no number for damage, which it calls an error of input, too.
+    if isinstance(error, OSError) and error.errno is not None:
         return Fault(
             f"{file.display_path} cannot be read any more; check the disk or store it lies on"
         )
-    except ImportError as error:
+    if isinstance(error, ImportError):
         package = "a package" if error.name is None else f"the package {error.name}"
         return Fault(
             f"{file.display_path} cannot be read where {package} is missing; install it on every "
             "worker"
         )
-    except Exception:
-        return _make_damage_fault(file)
+    return _make_damage_fault(file, None)
+
+
+def _make_change_fault(file: CheckedFile) -> Fault:
+    return Fault(
+        f"{file.display_path} changed while it was counted; count again when nothing writes to it"
+    )
+
+
+def _make_damage_fault(file: CheckedFile, row_group: int | None) -> Fault:
+    """Return the fault of damage in a row group, or before one is read."""
+    if row_group is not None:
+        return Fault(describe_damage(file, row_group))
+    return Fault(f"{file.display_path} cannot be opened; the file is damaged, write it again")
 
 
 def _read_row_groups(joiner: _BatchJoiner, file_slice: FileSlice, ahead: ReadAhead) -> Fault | None:
@@ -218,7 +227,7 @@ def _read_row_groups(joiner: _BatchJoiner, file_slice: FileSlice, ahead: ReadAhe
     adapt = file.load_adaptation()
     # The indices of other formats' dictionaries may be too narrow for joined dictionaries.
     take_batch = (joiner if file.format is Format.PARQUET else joiner.consumer).take_batch
-    damage = _make_damage_fault(file)
+    row_group: int | None = None
     try:
         opened: AbstractContextManager[Any] = (
             nullcontext(partial(ahead.read, file)) if ahead.reads(file) else open_file(file)
@@ -226,9 +235,8 @@ def _read_row_groups(joiner: _BatchJoiner, file_slice: FileSlice, ahead: ReadAhe
         with opened as read_row_group:
             for row_group in file_slice.row_groups:
                 before, rows = sum(file.rows[:row_group]), 0
-                damage = Fault(describe_damage(file, row_group))
                 for batch in read_row_group(row_group, _BATCH_ROWS):
-                    adapted = adapt(batch, before + rows)
+                    adapted = batch if adapt is None else adapt(batch, before + rows)
                     rows += batch.num_rows
                     if file.columns:
                         take_batch(adapted, file.columns, shared)
@@ -237,29 +245,8 @@ def _read_row_groups(joiner: _BatchJoiner, file_slice: FileSlice, ahead: ReadAhe
                 if file.exact and rows != file.rows[row_group]:
                     what = "does not hold as many rows as the footer says"
                     return Fault(describe_damage(file, row_group, what))
-    except (
-        MemoryError,
-        CheckError,
-        DamagedFileError,
-        StoreError,
-        FileNotFoundError,
-        ImportError,
-    ):
-        raise
-    except OSError as error:
-        if error.errno is not None:
+    except Exception as error:
+        if isinstance(error, _NO_DAMAGE) or getattr(error, "errno", None) is not None:
             raise
-        return damage
-    except Exception:
-        return damage
+        return _make_damage_fault(file, row_group)
     return None
-
-
-def _make_damage_fault(file: CheckedFile) -> Fault:
-    return Fault(f"{file.display_path} cannot be opened; the file is damaged, write it again")
-
-
-def _make_change_fault(file: CheckedFile) -> Fault:
-    return Fault(
-        f"{file.display_path} changed while it was counted; count again when nothing writes to it"
-    )

@@ -160,14 +160,15 @@ def _find_by_path(source: Paths, options: Options | None = None) -> list[SourceF
     listed = partial(list_stored_files, options=options or {})
     locations = get_request_pool().map(listed, urls) if len(urls) > 1 else map(listed, urls)
     stored = dict(zip(urls, locations, strict=True))
-    find_lake = cache(find_lake_above)  # of folders, as many files are in one
+    # Of folders, as many files are in one.
+    find_lake, resolve = cache(find_lake_above), cache(lambda folder: str(Path(folder).absolute()))
     files = [
         file
         for entry in map(str, given)
         for file in (
             map(_describe_stored, stored[entry])
             if entry in stored
-            else _find_local(entry, find_lake)
+            else _find_local(entry, find_lake, resolve)
         )
     ]
     _check_each_once(files)
@@ -186,9 +187,10 @@ def _describe_stored(location: Location) -> SourceFile:
     return SourceFile(displayed, tuple(keys), location, infer_format(displayed))
 
 
-def _find_local(given: str, find_lake: FindLake) -> Iterator[SourceFile]:
-    """Yield the files that one local path or glob means."""
-    resolve = cache(lambda folder: str(Path(folder).absolute()))  # of folders, as below
+def _find_local(
+    given: str, find_lake: FindLake, resolve: Callable[[str], str]
+) -> Iterator[SourceFile]:
+    """Yield the files that one local path or glob means; `resolve` makes a folder absolute."""
     for path in list_local_files(strip_local_scheme(given), find_lake):
         folder, name = os.path.split(path)
         location = Location(os.path.join(resolve(folder), name))  # noqa: PTH118 (a plain path)

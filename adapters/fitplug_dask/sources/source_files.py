@@ -118,13 +118,13 @@ def find_local_lake(folder: Path, names: Collection[str]) -> str | None:
     return None
 
 
-def find_lake_above(inner: Path) -> tuple[Path, str] | None:
+def find_lake_above(folder: str) -> tuple[Path, str] | None:
     """Return a local folder or one above it that is a lake's table, and of which kind; or None."""
-    inner = inner.absolute()
-    for folder in (inner, *inner.parents):
-        marks = [name for name in (_DELTA, _HUDI, _ICEBERG) if (folder / name).is_dir()]
-        if kind := find_local_lake(folder, marks):
-            return folder, kind
+    inner = Path(folder).absolute()
+    for above in (inner, *inner.parents):
+        marks = [name for name in (_DELTA, _HUDI, _ICEBERG) if (above / name).is_dir()]
+        if kind := find_local_lake(above, marks):
+            return above, kind
     return None
 
 

@@ -25,7 +25,7 @@ from typing import Any, TypeAlias
 
 from fitplug.errors import FitplugError
 from fitplug_dask._compat import WorkerState, read_workers
-from fitplug_dask.workers.limits import ask, list_workers, read_timeout
+from fitplug_dask.workers.limits import ask, read_timeout
 
 Code: TypeAlias = dict[str, str]
 """Versions and digests by the name of what they are of."""
@@ -126,7 +126,7 @@ _NO_IMPORT = "it cannot import fitplug_dask of this version"
 
 
 def inspect_workers(client: Any, packages: tuple[str, ...]) -> dict[str, WorkerState]:
-    """Check that all workers have the code of this process, also those that come meanwhile.
+    """Check that all workers that are there have the code of this process.
 
     Args:
         client: A client of dask.distributed. Something must demand a worker meanwhile, or a
@@ -142,18 +142,28 @@ def inspect_workers(client: Any, packages: tuple[str, ...]) -> dict[str, WorkerS
     """
     limit = read_timeout()
     end = time.monotonic() + _ROUNDS * limit
+    none_since = time.monotonic()
     while True:
-        _await_worker(client, limit)
-        left = end - time.monotonic()
-        if left <= 0:
+        # Each request has its own limit. This one is for the whole, where workers come often.
+        left = max(1.0, end - time.monotonic())
+        workers, answers = ask(client, partial(_visit_all, client, packages, limit), left)
+        if answers:
+            break
+        now = time.monotonic()
+        if workers:
+            none_since = now
+        if now - none_since > limit:
+            raise FitplugError(
+                f"the cluster has no worker, and none came within {limit:g} s; start workers that "
+                "connect to this scheduler, or allow more time by the setting fitplug.timeout of "
+                "Dask"
+            )
+        if now > end:
             raise FitplugError(
                 f"for {_ROUNDS * limit:g} s, all workers left before fitplug could inspect them; "
                 "let the cluster keep a worker, for example by cluster.adapt(minimum=1)"
             )
-        # Each request has its own limit. This one is for the whole, where workers come often.
-        workers, answers = ask(client, partial(_visit_all, client, packages, limit), left)
-        if workers:
-            break
+        time.sleep(_POLL_SECONDS)
     expected = describe_code(packages)
     differences = {
         worker: [answer] if isinstance(answer, str) else list_differences(expected, answer)
@@ -170,40 +180,24 @@ def inspect_workers(client: Any, packages: tuple[str, ...]) -> dict[str, WorkerS
             f"({join_names(silent)}); end them, or allow more time by the setting fitplug.timeout "
             "of Dask"
         )
-    return workers
-
-
-def _await_worker(client: Any, limit: float) -> None:
-    """Wait until the cluster has a worker. Raises FitplugError if none comes in time."""
-    end = time.monotonic() + limit
-    while not list_workers(client):
-        if time.monotonic() > end:
-            raise FitplugError(
-                f"the cluster has no worker, and none came within {limit:g} s; start workers that "
-                "connect to this scheduler, or allow more time by the setting fitplug.timeout of "
-                "Dask"
-            )
-        time.sleep(_POLL_SECONDS)
+    return {worker: workers[worker] for worker in answers}
 
 
 async def _visit_all(
     client: Any, packages: tuple[str, ...], seconds: float
 ) -> tuple[dict[str, WorkerState], dict[str, Code | str | None]]:
-    """Ask all workers at once for their code, then those that came meanwhile.
+    """Ask all workers at once for their code. Those that come later are refused by their tasks.
 
     Returns:
-        The workers, and of each its code, or words that say why it is unknown, or None if it does
-        not answer.
+        The workers, and of each that did not leave its code, or words that say why it is unknown,
+        or None if it does not answer.
     """
+    workers = await asyncio.wait_for(read_workers(client), seconds)
     answers: dict[str, Code | str | None] = {}
-    while True:
-        workers = await asyncio.wait_for(read_workers(client), seconds)
-        new = [worker for worker in workers if worker not in answers]
-        if not new:
-            return workers, {worker: answers[worker] for worker in workers}
-        visits = (_visit(client, packages, worker, seconds) for worker in new)
-        for answer in await asyncio.gather(*visits):
-            answers |= answer
+    visits = (_visit(client, packages, worker, seconds) for worker in workers)
+    for answer in await asyncio.gather(*visits):
+        answers |= answer
+    return workers, answers
 
 
 async def _visit(

@@ -181,7 +181,12 @@ def gather_ended(client: Any, ends: queue.SimpleQueue[Any], left: int) -> dict[A
     async def gather() -> Any:
         return await client.gather(futures)
 
-    fetching = asyncio.run_coroutine_threadsafe(gather(), client.loop.asyncio_loop)
+    gathering = gather()
+    try:
+        fetching = asyncio.run_coroutine_threadsafe(gathering, client.loop.asyncio_loop)
+    except RuntimeError:  # the client was closed meanwhile
+        gathering.close()
+        raise
     fetching.add_done_callback(fetched.put)
     try:
         return dict(zip(futures, _await_end(client, fetched).result(), strict=True))
