@@ -43,8 +43,9 @@ _USUAL_POLES = 16
 _LEAST_ERROR = 1e-4
 """The least relative error of the quadrature, which is a quarter of the tolerance elsewhere."""
 
-_SLOW_STEPS = 5
-"""Where so many steps raise the bound by less than a quarter of the tolerance, the ascent ends."""
+_SLOW_STEPS, _FEW_SLOW_STEPS = 5, 2
+"""Where so many steps raise the bound by less than a quarter of the tolerance, the ascent ends. The
+weights of a larger family are mostly so good that fewer steps show it."""
 
 
 def find_proving_weights(
@@ -52,22 +53,17 @@ def find_proving_weights(
 ) -> Duals:
     """Find weights that prove nearly the best lower bound.
 
-    The weights of a larger family are hardly raised by an ascent, so that they are taken without
-    one where it takes long.
-
     Args:
         structure: The structure.
         objective: The objective of the design.
         member: The best member of the family.
         tolerance: The relative gap between the member and the bound that ends an ascent.
     """
-    starts = member.proving
+    starts, slow_steps = member.proving, _SLOW_STEPS
     if member.larger is not None:
-        if not _is_small(structure):
-            p = _average(structure, objective, member.larger.p)
-            return Duals(p, member.larger.q)
         starts = [*starts, member.larger]
-    return ascend_tree_bound(structure, objective, starts, member.upper, tolerance)
+        slow_steps = slow_steps if _is_small(structure) else _FEW_SLOW_STEPS
+    return ascend_tree_bound(structure, objective, starts, member.upper, tolerance, slow_steps)
 
 
 def ascend_tree_bound(
@@ -76,6 +72,7 @@ def ascend_tree_bound(
     starts: Sequence[Duals],
     upper: float,
     tolerance: float,
+    slow_steps: int = _SLOW_STEPS,
 ) -> Duals:
     """Raise the lower bound that weights prove, as far as little work allows.
 
@@ -86,6 +83,8 @@ def ascend_tree_bound(
             is one class of dense cells, the first are, without an ascent.
         upper: What the strategy costs that the bound is compared with.
         tolerance: The relative gap between the two that ends the ascent.
+        slow_steps: After how many steps that gain little together it ends too, if it begins with
+            the last start.
 
     Returns:
         The weights of the best bound.
@@ -118,7 +117,7 @@ def ascend_tree_bound(
 
     def is_slow(iteration: int, gap: float) -> bool:
         gaps.append(gap)
-        return iteration > _SLOW_STEPS and gaps[-1 - _SLOW_STEPS] - gap < tolerance / 4
+        return iteration > slow_steps and gaps[-1 - slow_steps] - gap < tolerance / 4
 
     evaluated = [
         evaluate(normalise(np.log(np.concatenate([start.p, start.q])))) for start in starts
@@ -127,6 +126,8 @@ def ascend_tree_bound(
     if not possible:
         return Duals(_average(structure, objective, starts[0].p), starts[0].q)
     first = max(possible, key=lambda iterate: iterate.lower)
+    if first is not evaluated[-1]:
+        slow_steps = _SLOW_STEPS
     solution = find_fixed_point(
         lambda x: first if x is first.x else evaluate(x),
         normalise,
