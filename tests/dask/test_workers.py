@@ -297,7 +297,7 @@ def test_a_worker_that_hangs_is_named(processes: Processes) -> None:
         address = find_address(client, "hung")
         worker.send_signal(signal.SIGSTOP)
         try:
-            with pytest.raises(FitplugError, match=rf"do not answer within 3 s \({address}\)"):
+            with pytest.raises(FitplugError, match=rf"did not answer within 3 s \({address}\)"):
                 assert open_runner(client).threads
         finally:
             worker.kill()
