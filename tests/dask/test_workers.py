@@ -318,7 +318,7 @@ def test_a_cluster_whose_workers_are_gone_is_one_clear_error(
             fpd.count(people, WANTED, client=client)
         worker = processes.start_worker(scheduler, "same")
         runner = inspect(client)
-        with pytest.raises(FitplugError, match="has had no worker for 1 s"):
+        with pytest.raises(FitplugError, match="the cluster had no worker"):
             count_slowly(people, runner, kill)
 
 
@@ -333,7 +333,7 @@ def test_workers_that_stay_paused_are_one_clear_error(people: Path) -> None:
     ):
         (worker,) = cluster.workers.values()
         wait_for(lambda: worker.status.name == "paused")  # or it may count before that
-        with pytest.raises(FitplugError, match="has had only workers that Dask paused"):
+        with pytest.raises(FitplugError, match="had only workers that Dask paused"):
             fpd.count(people, WANTED, client=client)
 
 
