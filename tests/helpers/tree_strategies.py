@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 
 import fitplug as fp
+from fitplug.domain import get_codec
 from fitplug.errors import WorkloadError
 from fitplug.families import analyse_structure
 from fitplug.families.base.contrasts import build_contrasts, make_contrasts
@@ -59,7 +60,7 @@ def random_workload(rng, *, symmetric=True, dense=True, varying=False):
             asked["age"] = str(rng.choice(["prefix", "identity", "total"]))
         target = float(rng.uniform(0.5, 4))
         if varying:
-            nodes = place.size if level == "identity" else len(place.intervals(level))
+            nodes = place.size if level == "identity" else len(get_codec(place).intervals(level))
             target = [target] * len(asked)
             at = list(asked).index("place")
             shape = [1] * len(asked)
@@ -162,7 +163,7 @@ def write_out(strategy):
         for i, parent in enumerate(step.parents.tolist()):
             for child in np.atleast_1d(step.children[i]).tolist():
                 below[parent] = below[parent] + below[child]
-    finest = place.intervals(list(tree.level_nodes)[-1])
+    finest = get_codec(place).intervals(list(tree.level_nodes)[-1])
     leaf_rows = (finest[:, :1] <= np.arange(n)) & (np.arange(n) <= finest[:, 1:])
     parts = []
     for tree_block in strategy.tree_blocks:

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 import fitplug as fp
+from fitplug.domain import get_codec
 from fitplug.families import Objective, analyse_structure
 from fitplug.families.tree.shape.blocks import TreeStructure
 from tests.helpers.extended_precision import LONG, singular_values
@@ -47,7 +48,9 @@ def random_workload(rng, *, dense, most=12):
                 asked["age"] = str(rng.choice(["prefix", "identity", "all_ranges"]))
             target = float(rng.uniform(0.5, 4))
             if level != "total" and rng.random() < 0.4:
-                targets = rng.choice([1.0, 2.0, rng.uniform(1, 3)], len(place.intervals(level)))
+                targets = rng.choice(
+                    [1.0, 2.0, rng.uniform(1, 3)], len(get_codec(place).intervals(level))
+                )
                 target = targets.reshape(-1, *[1] * (len(asked) - 1))
             groups.append(fp.queries(asked, variance=target, name=f"g{len(groups)}"))
     return fp.Workload(fp.Domain(attributes), groups)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fitplug as fp
+from fitplug.domain import get_codec
 from fitplug.releases import adjusted, stepwise_adjustment
 from fitplug.releases.stepwise_adjustment import project_families, round_families
 from tests.helpers.tree_plans import design_tree, people_by_place
@@ -161,13 +162,14 @@ def test_trees_are_divided_level_by_level(large):
     by_tract = estimates.sum(axis=axis_of_sex(plan))
     counts, above = np.rint(by_tract.sum())[None], np.zeros(17, dtype=int)
     for level in place.levels:
-        first = place.intervals(level)[:, 0]
+        first = get_codec(place).intervals(level)[:, 0]
         own, families = np.add.reduceat(by_tract, first), above[first]
         counts = round_families(project_families(own, families, counts), families, counts)
         above = np.searchsorted(first, np.arange(17), side="right") - 1
     np.testing.assert_array_equal(shown.estimates["tracts"].sum(axis_of_sex(plan)), counts)
     np.testing.assert_array_equal(
-        shown.estimates["counties"], np.add.reduceat(counts, place.intervals("county")[:, 0])
+        shown.estimates["counties"],
+        np.add.reduceat(counts, get_codec(place).intervals("county")[:, 0]),
     )
     assert shown.histogram.min() >= 0
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fitplug as fp
+from fitplug.domain import get_codec
 from fitplug.families import analysis
 from fitplug.families.tree.design.sibling_covariance import (
     SiblingCovariances,
@@ -96,7 +97,7 @@ def level_workload(rng, *, symmetric=False, dense=False, varying=False):
     for depth, level in enumerate(place.levels):
         target = float(rng.uniform(0.5, 2) * 2**depth)
         if varying:
-            target = target * np.exp(0.2 * rng.normal(size=len(place.intervals(level))))
+            target = target * np.exp(0.2 * rng.normal(size=len(get_codec(place).intervals(level))))
         groups.append(fp.queries({"place": level}, variance=target, name=level))
         if symmetric and rng.random() < 0.7:
             asked = {"place": level, "race": "identity"}

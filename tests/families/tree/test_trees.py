@@ -13,6 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.linalg import helmert
 
+from fitplug.domain import get_codec
 from fitplug.domain.hierarchy import Hierarchy
 from fitplug.errors import DesignError, DomainError
 from fitplug.families.base.attribute_matrices import DenseMatrix
@@ -74,7 +75,9 @@ def indicator(geo, level):
     """The rows of a level over the leaves."""
     if level == "total":
         return np.ones((1, geo.size))
-    first, last = geo.intervals(geo.levels[-1] if level == "identity" else level).T[:, :, None]
+    first, last = (
+        get_codec(geo).intervals(geo.levels[-1] if level == "identity" else level).T[:, :, None]
+    )
     cell = np.arange(geo.size)
     return ((first <= cell) & (cell <= last)).astype(float)
 
