@@ -18,6 +18,7 @@ are in docs/theory/persons.md.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,7 +67,7 @@ def upper_largest_cost(
         most_work: The most sums of a search, about.
     """
     person, periods = products.person, products.person.periods
-    if not len(person.differing_sets) and count_differences(person) <= MOST_LISTED:
+    if _can_list(person, MOST_LISTED):
         return LargestCost(_list_costs(products), True)
     of_period, is_exact = _upper_by_pairs(products)
     if is_exact:
@@ -203,15 +204,17 @@ _SEARCHED = 20_000_000
 """The most sums of a branch and bound."""
 
 _MOST_LISTED = 20_000
-"""The most differences that are listed: a design searches some tens of times."""
+"""The most differences that are listed in each search: a design searches some tens of times."""
 
 
-def find_costly_differences(products: RecordProducts, most: int) -> RecordSets:
+def find_costly_differences(products: RecordProducts, most: int, at_cells: int = 0) -> RecordSets:
     """Find differences of large cost, the costliest first.
 
     Args:
         products: The products of records, as floats.
         most: How many differences are wanted, about.
+        at_cells: For how many cells one is wanted that has a record there. The costliest of all are
+            often few, and a design that heeds them alone makes others costly.
 
     Returns:
         At least one. The first is a difference of the largest cost but for rounding, where there is
@@ -221,36 +224,50 @@ def find_costly_differences(products: RecordProducts, most: int) -> RecordSets:
         persons = _search_all(products, most)
     else:
         persons = [ascend(products, start) for start in list_starts(products, most)]
+        singles = list_starts(products, at_cells)[:at_cells]
+        persons += [ascend(products, single, stays=single[0]) for single in singles]
+    return _pack_by_cost(products, persons)
+
+
+def _pack_by_cost(products: RecordProducts, persons: Sequence[Sequence[Record]]) -> RecordSets:
+    """Pack persons, none twice, the costliest first."""
     different = list(dict.fromkeys(tuple(sorted(records)) for records in persons))
     sets = pack_records(products.person, different)
     order = np.argsort(-products.compute_costs(sets), kind="stable")
     return sets.take(order)
 
 
-def find_missed_differences(products: RecordProducts) -> RecordSets | None:
-    """Find differences by branch and bound, where the search record by record may miss some.
+def find_missed_differences(products: RecordProducts, most: int) -> RecordSets | None:
+    """Find differences that the search record by record may miss: of all, or by branch and bound.
+
+    Args:
+        products: The products of records, as floats.
+        most: How many differences are wanted, about, if all are listed.
 
     Returns:
         Some differences; None where the search misses none.
     """
     if _can_list(products.person):
         return None
+    if _can_list(products.person, MOST_LISTED):
+        return _pack_by_cost(products, _search_all(products, most))
     searched = search_costliest(products, _SEARCHED)
     return None if searched is None else searched.costly
 
 
-def _can_list(person: PersonRecords) -> bool:
+def _can_list(person: PersonRecords, most: int = _MOST_LISTED) -> bool:
     """Tell whether all differences are listed."""
-    return not len(person.differing_sets) and count_differences(person) <= _MOST_LISTED
+    return not len(person.differing_sets) and count_differences(person) <= most
 
 
 def _search_all(products: RecordProducts, most: int) -> list[list[Record]]:
     """List all differences, and take the costliest ones, and the costliest at each cell."""
     members, costs = list_differences(products)
     order = np.argsort(-costs, kind="stable")
+    ordered = members[order]
     chosen = dict.fromkeys(order[:most].tolist())
     for cell in range(len(products.person.periods)):
-        has = (members[order] == cell).any(axis=1)
+        has = (ordered == cell).any(axis=1)
         chosen[int(order[np.argmax(has)])] = None
     unlabelled = (0,) * len(products.person.sizes)
     return [[(cell, unlabelled) for cell in members[v].tolist() if cell >= 0] for v in chosen]

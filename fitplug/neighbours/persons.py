@@ -281,12 +281,20 @@ def list_starts(products: RecordProducts, most: int) -> list[list[Record]]:
     return starts
 
 
-def ascend(products: RecordProducts, start: Sequence[Record]) -> list[Record]:
-    """Take out one record after another, and put in the best one, until that changes nothing."""
+def ascend(
+    products: RecordProducts, start: Sequence[Record], stays: Record | None = None
+) -> list[Record]:
+    """Take out one record after another, and put in the best one, until that changes nothing.
+
+    Args:
+        products: The products of records, as floats.
+        start: The first records.
+        stays: A record among them that is never taken out.
+    """
     person, records = products.person, list(start)
     for _ in range(_SWEEPS):
         before = sorted(records)
-        for record in [*before, None]:
+        for record in [*(record for record in before if record != stays), None]:
             if record is not None:
                 records.remove(record)
             while len(records) < person.most:

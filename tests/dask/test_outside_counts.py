@@ -193,7 +193,7 @@ def test_counts_limited_by_person_are_refused(tmp_path: Path) -> None:
 def test_tables_in_shards_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Request, "estimate_memory", lambda *a, **k: 2**60)
     source = write(tmp_path / "rows", people(), "parquet")
-    with pytest.raises(TablesError, match="without a person and coverage"):
+    with pytest.raises(TablesError, match="without person and coverage"):
         fp.count(source, design("one joint table"))
 
 

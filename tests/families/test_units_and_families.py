@@ -141,7 +141,10 @@ ELSEWHERE = {
 }
 """Pairs that do not exist: the family that is taken for small workloads instead of them."""
 
-REFUSED = {(workload, "distinct"): "give once_per" for workload in ("tree", "tree and dense cells")}
+REFUSED = {
+    (workload, "distinct"): "Use AddRemove with once_per"
+    for workload in ("tree", "tree and dense cells")
+}
 CASES = [
     pair
     for workload in WORKLOADS

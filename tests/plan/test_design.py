@@ -385,8 +385,8 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("asked", "says"),
         [
-            ("identity", "'id' has 35184372088833 answers, of id; .* coarser bins"),
-            ("prefix", "'id prefix' has 35184372088833 answers, of id; .* coarser bins"),
+            ("identity", "'id' has 35184372088833 answers, over id. .* coarser bins"),
+            ("prefix", "'id prefix' has 35184372088833 answers, over id. .* coarser bins"),
             (fp.ranges([(5, 7)]), "attributes id are .* 35184372088833 coeff.* coarser bins"),
         ],
     )

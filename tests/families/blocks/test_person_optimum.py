@@ -91,3 +91,24 @@ def test_the_costliest_of_few_differences_is_always_found(cells, records):
     workload = fp.Workload(domain, [fp.queries({"x": "prefix"}, variance=1.0)])
     lower, upper = solve(workload, fp.AddRemove(records=records, distinct=True), 1e-3)
     assert upper == pytest.approx(lower, rel=3e-3)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "kinds", "records", "once_per"),
+    [
+        ((100, 3), ("prefix", "prefix"), 2, None),
+        pytest.param(
+            (4, 2, 20), ("identity", "prefix", "identity"), 3, None, marks=pytest.mark.slow
+        ),
+        pytest.param((12, 20), ("prefix", "prefix"), 6, "a", marks=pytest.mark.slow),
+    ],
+)
+def test_costly_persons_are_found_at_every_cell(sizes, kinds, records, once_per):
+    """The costliest persons of all are few, and a design that heeds them alone has a gap of 26%."""
+    names = "abc"[: len(sizes)]
+    domain = fp.Domain({name: fp.Integers(1, n) for name, n in zip(names, sizes, strict=True)})
+    asked = dict(zip(names, kinds, strict=True))
+    queries = [fp.queries(asked, std=3.0, name="table"), fp.marginal("a", std=2.0, name="margin")]
+    unit = fp.AddRemove(records, distinct=once_per is None, once_per=once_per)
+    plan = fp.design(fp.Workload(domain, queries), unit=unit, tolerance=1e-3)
+    assert plan.gap < 1e-3

@@ -65,8 +65,8 @@ _TARGET = 0.99
 _ROUNDING = 1e-9
 """By how much a cost is larger than one that was found, relatively, if it is not rounding."""
 
-_SEARCHES = 8
-"""The single records from which a costly person is searched. More of them find the same ones."""
+_SEARCHES, _CELLS_SEARCHED = 8, 300
+"""From how many single records a costly person is searched, and for how many one who has it."""
 
 _NEW_SHARE = 0.1
 """The part of all weight that new differences begin with."""
@@ -308,9 +308,12 @@ class PersonProblem(ColumnProblem[PersonStructure, RecordProducts]):
     def find_costly(
         self, costs: RecordProducts, sets: RecordSets, p: FloatArray, upper: float
     ) -> RecordSets:
-        costly = find_costly_differences(costs, _SEARCHES)
+        person = self.structure.person
+        has_all = person.has_one_cell_each and person.most == person.period_count
+        # Where a person may have a record in every cell, those that are found have nearly all.
+        costly = find_costly_differences(costs, _SEARCHES, 0 if has_all else _CELLS_SEARCHED)
         reached = math.sqrt(costs.compute_costs(costly.append(sets)).max())
-        if reached < upper and (missed := find_missed_differences(costs)) is not None:
+        if reached < upper and (missed := find_missed_differences(costs, _SEARCHES)) is not None:
             return costly.append(missed)
         return costly
 
