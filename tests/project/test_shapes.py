@@ -99,7 +99,7 @@ def refuse_vectors(shape: Shape) -> str | None:
 
 def refuse_frames(shape: Shape) -> str | None:
     if shape.plan.unit == fp.ReplaceOne():
-        return "give the attribute a cell for other values"
+        return "Give the attribute a cell for other values"
     return refuse_distances(shape)
 
 
