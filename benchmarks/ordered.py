@@ -41,8 +41,8 @@ nodes of a level have the same target. "Tracts x sex x 100 ages" adds prefixes o
 sex, and tracts by sex, once for 60 counties and once for 308. "Blocks" and "a nation's blocks" have
 tables like those for redistricting at every level: the total, race, voting age, and race by voting
 age. "Counties x sex x 86 ages" has the pyramids of the nation, the states and the counties. The
-draws are the noisy answers that the plan
-measures, for each dimension of what is asked; any strategy measures at least one.
+draws are the noisy answers that the plan measures, for each dimension of what is asked; any
+strategy measures at least one.
 """
 
 REPLACED = """
