@@ -41,7 +41,7 @@ def count_outside() -> dict[str | None, int]:
 
 def test_run_and_show_print_it(root: Path) -> None:
     for said in ((root / "said.txt").read_text(), fitplug("show", root / "release").out):
-        assert "coverage: intervals at 0.95" in said
+        assert "coverage: intervals at 95%" in said
         assert "any of them" in said
         assert said.count("%") >= 8
         assert not secrets_in(said)

@@ -90,7 +90,7 @@ def print_coverage(release: Release, confidence: float = DEFAULT_CONFIDENCE) -> 
     table = Table(
         "not counted: outside",
         *(Column(name, justify="right") for name in ("rows", "moe", "share of all", "moe")),
-        title=f"coverage: intervals at {confidence:.4g}",
+        title=f"coverage: intervals at {100 * confidence:g}%",
         title_justify="left",
         title_style="bold",
         box=None,
