@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from fitplug.counts import MAX_RECORDS, OutsideCounts, Source, Tables, check_weight
+from fitplug.counts import OutsideCounts, Source, Tables, check_weight
 from fitplug.display import Progress, Report, accumulate, choose_report
 from fitplug.errors import BudgetError
 from fitplug.plan import Plan
 from fitplug.workload import AddRemove, Unit
+from fitplug_dask.kernel.outside_counter import OutsideCounter
 from fitplug_dask.request import (
     Wanted,
     check_client,
@@ -92,7 +93,7 @@ def count(
             counted = count_partitions(job, partitions, runner, report)
         joints = dict(zip(job.joints, counted.counts, strict=False))
         if job.outside:
-            numbers = [min(number, MAX_RECORDS) for number in counted.counts[-1].tolist()]
+            numbers = OutsideCounter.join_limbs(counted.counts[-1])
             outside = OutsideCounts(job.outside, tuple(numbers[:-1]), numbers[-1])
         tables = sum_to_tables(domain, joints, names)
     # Nothing of how many rows there are: that is as confidential as the counts.

@@ -1,7 +1,7 @@
 """Counts: exact tables of records. They are confidential."""
 
 from fitplug.counts.columns import can_name_columns, suggest_column
-from fitplug.counts.consistency import MAX_RECORDS, AttributeSet, Counts, sum_out
+from fitplug.counts.consistency import AttributeSet, Counts, sum_out
 from fitplug.counts.outside import OutsideCounts
 from fitplug.counts.records import (
     WEIGHT,
@@ -16,7 +16,6 @@ from fitplug.counts.source import DeltaTable, IcebergTable, Preview, Source, nam
 from fitplug.counts.tables import Tables
 
 __all__ = [
-    "MAX_RECORDS",
     "WEIGHT",
     "AttributeSet",
     "Counts",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fitplug.counts.consistency import MAX_RECORDS, Counts
+from fitplug.counts.consistency import Counts
 from fitplug.domain import OUTSIDE, Domain
 from fitplug.errors import TablesError
 from fitplug.numeric import BoolArray
@@ -34,7 +34,7 @@ class OutsideCounts:
     def __post_init__(self) -> None:
         counts, most = self.by_attribute, self.in_no_table
         fits = len(counts) == len(self.names) and all(type(n) is int for n in (*counts, most))
-        if not fits or not 0 <= most <= MAX_RECORDS or min(counts, default=0) < 0:
+        if not fits or min(most, *counts) < 0:
             raise TablesError(
                 "the numbers of rows in no table must be integers of at least 0, one for each "
                 "attribute. Count again."
@@ -72,10 +72,8 @@ class OutsideCounts:
 
 
 def _add_up(rows: BoolArray, weights: Counts | None) -> int:
-    """Add up the records of some rows (n,), clamped at 2^53, of which no error may tell."""
+    """Add up the records of some rows (n,), exactly: int64 could wrap, and no error may tell."""
     if weights is None:
         return int(rows.sum())
     chosen = weights[rows]
-    # In floating point, which cannot wrap.
-    fits = chosen.sum(dtype=np.float64) <= MAX_RECORDS
-    return min(int(chosen.sum()), MAX_RECORDS) if fits else MAX_RECORDS
+    return int((chosen % 2**31).sum()) + (int((chosen >> 31).sum()) << 31)

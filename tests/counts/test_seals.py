@@ -122,7 +122,7 @@ def test_wrong_nonces_are_refused(nonce):
 
 @pytest.mark.parametrize(
     ("by_attribute", "in_no_table"),
-    [((1,), 1), ((2, 1), 1), ((2, 1), 4), ((-1, 1), 1), ((1.0, 1), 1), ((0, 2**60), 2**60)],
+    [((1,), 1), ((2, 1), 1), ((2, 1), 4), ((-1, 1), 1), ((1.0, 1), 1)],
 )
 def test_numbers_of_no_records_are_refused(by_attribute, in_no_table):
     with pytest.raises(fp.TablesError, match="rows in no table"):
@@ -131,10 +131,9 @@ def test_numbers_of_no_records_are_refused(by_attribute, in_no_table):
 
 def test_numbers_of_records_in_no_table_are_never_shown_and_never_raise():
     weights = np.array([2**40, 2**40, 7])
-    for repeats, clamped in ((1, False), (2**14, True)):
+    for repeats in (1, 2**14):
         codes = {"sex": np.tile([-1, 0, -1], repeats), "age": np.tile([-1, -1, 2], repeats)}
         found = OutsideCounts.from_codes(DOMAIN, codes, ("sex", "age"), np.tile(weights, repeats))
-        expected = ((2**40 + 7, 2**41), 2**41 + 7)
-        assert clamped or (found.by_attribute, found.in_no_table) == expected
-        assert not clamped or found.in_no_table == 2**53
+        expected = (repeats * (2**40 + 7), repeats * 2**41), repeats * (2**41 + 7)
+        assert (found.by_attribute, found.in_no_table) == expected
         assert str(found.in_no_table) not in repr(found)

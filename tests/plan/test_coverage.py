@@ -141,8 +141,14 @@ def test_no_mechanism_is_more_accurate_at_this_cost(d, excess):
 
 
 def test_answers_are_clamped():
+    """However many records there are, one more moves no answer by more than its factor."""
     coverage = design("pyramid").coverage
+    m, n = coverage.attribute_factor, coverage.any_factor
     assert np.abs(coverage.answer_exactly([2**53, 0], 2**53)).max() == 2**62
+    for numbers, total in (([2**52, 5], 2**53), ([2**80, 2**79], 2**80)):
+        before = coverage.answer_exactly(numbers, total)
+        after = coverage.answer_exactly([numbers[0] + 1, numbers[1]], total + 1)
+        assert (np.abs(after - before) <= [m, m, n]).all()
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ plan.nothing
 REVEALED = [
     r"float",
     r"fitplug\.counts\.tables\.Tables",
-    r"fitplug\.release\.release\.Release",
+    r"fitplug\.releases\.release\.Release",
     r"pyarrow\.\w+\.Table|Any",  # Any where a library has neither types of its own nor stubs
     r"pandas\.core\.frame\.DataFrame|Any",
     r"polars\.dataframe\.frame\.DataFrame",

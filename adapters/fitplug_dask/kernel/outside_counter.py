@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fitplug.counts import MAX_RECORDS, WEIGHT
+from fitplug.counts import WEIGHT
 from fitplug.domain import OUTSIDE, get_codec
 from fitplug.numeric import BoolArray
 from fitplug_dask import loops
@@ -16,13 +16,14 @@ from fitplug_dask.encoding import CodeReader, ColumnEncoder
 from fitplug_dask.kernel.counters import JointCounters
 from fitplug_dask.kernel.joint_tables import Job, is_measure
 
-_BLOCK_ROWS = 2**16
+_BLOCK_ROWS, _LIMB = 2**16, 40
 
 
 class OutsideCounter:
     """Counts the records outside each attribute, and those outside any, without errors of its own.
 
-    A number above 2^53 is clamped. A value outside the domain has a negative term, as for tables.
+    The numbers are exact whatever the weights are: clamped one by one, they would no longer differ
+    by one record. A value outside the domain has a negative term, as for tables.
     """
 
     def __init__(self, job: Job) -> None:
@@ -53,8 +54,19 @@ class OutsideCounter:
 
     @property
     def counts(self) -> npt.NDArray[np.int64]:
-        """The records outside each attribute, and then those outside any, clamped, (d + 1,)."""
-        return np.array([min(total, MAX_RECORDS) for total in self._totals], dtype=np.int64)
+        """The records outside each attribute, then those outside any, in `_LIMB` bits: (2 d + 2,).
+
+        The lower bits of all numbers come first, so that partitions add up and nothing wraps.
+        """
+        limbs = [total % 2**_LIMB for total in self._totals]
+        limbs += [total >> _LIMB for total in self._totals]
+        return np.array(limbs, dtype=np.int64)
+
+    @staticmethod
+    def join_limbs(limbs: npt.NDArray[np.int64]) -> list[int]:
+        """Join the sums of `counts` to numbers of records."""
+        lower, upper = limbs.reshape(2, -1).tolist()
+        return [low + (high << _LIMB) for low, high in zip(lower, upper, strict=True)]
 
     def take_block(self, rows: int, columns: Mapping[str, Any], shared: Mapping[str, int]) -> None:
         """Count the rows of a block.

@@ -190,7 +190,7 @@ def make_empty_counts(job: Job) -> PartialCounts:
     """Return the joint tables of no rows."""
     sizes = [job.count_cells(joint) for joint in job.joints]
     if job.outside:
-        sizes.append(len(job.outside) + 1)
+        sizes.append(2 * (len(job.outside) + 1))
     return PartialCounts(tuple(np.zeros(size, np.int64) for size in sizes), job.shares)
 
 
