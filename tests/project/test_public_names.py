@@ -45,7 +45,7 @@ REVEALED = [
     r"pyarrow\.\w+\.Table|Any",  # Any where a library has neither types of its own nor stubs
     r"pandas\.core\.frame\.DataFrame|Any",
     r"polars\.dataframe\.frame\.DataFrame",
-    r".*fitplug\.release\.combined_numbers\.Estimate.*",
+    r".*fitplug\.releases\.combined_numbers\.Estimate.*",
 ]
 
 
