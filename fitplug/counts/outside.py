@@ -34,7 +34,7 @@ class OutsideCounts:
     def __post_init__(self) -> None:
         counts, most = self.by_attribute, self.in_no_table
         fits = len(counts) == len(self.names) and all(type(n) is int for n in (*counts, most))
-        if not fits or min(most, *counts) < 0:
+        if not fits or min((most, *counts)) < 0:
             raise TablesError(
                 "the numbers of rows in no table must be integers of at least 0, one for each "
                 "attribute. Count again."
