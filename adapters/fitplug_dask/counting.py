@@ -13,7 +13,6 @@ from fitplug.display import Progress, Report, accumulate, choose_report
 from fitplug.errors import BudgetError
 from fitplug.plan import Plan
 from fitplug.workload import AddRemove, Unit
-from fitplug_dask.kernel.outside_counter import OutsideCounter
 from fitplug_dask.request import (
     Wanted,
     check_client,
@@ -61,6 +60,7 @@ def count(
     domain, names = list_tables(plan)
     check_libraries()
     from fitplug_dask.kernel import cut_partitions, sum_to_tables
+    from fitplug_dask.kernel.outside_counter import OutsideCounter
     from fitplug_dask.persons import choose_limit, count_by_person, cut_person_partitions
     from fitplug_dask.sharding import count_tables
 
