@@ -71,7 +71,7 @@ def count(
         if source.person is not None:
             raise BudgetError(
                 "the plan has coverage, and the source has person, which does not limit the rows "
-                "in no table. Leave out person, or design without coverage"
+                "in no table. Leave out person, or design without coverage."
             )
         job = replace(job, outside=plan.coverage.names)
     check_weight(job.weight, job.filters, job.attributes, source.person_columns)

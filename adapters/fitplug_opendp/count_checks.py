@@ -114,7 +114,7 @@ def _check_outside_counts(names: tuple[str, ...], tables: Tables) -> None:
     if tables.unit is not None:
         raise TablesError(
             "the tables were limited by person, which does not limit the rows in no table, and the "
-            "plan has coverage: count without person, or design without coverage"
+            "plan has coverage. Count without person, or design without coverage."
         )
     if tables.outside is None or tables.outside.names != names:
         raise TablesError(

@@ -30,6 +30,7 @@ from fitplug.neighbours.persons import (
     RecordProducts,
     RecordSets,
     ascend,
+    list_costliest_records,
     list_starts,
     pack_records,
 )
@@ -224,8 +225,8 @@ def find_costly_differences(products: RecordProducts, most: int, at_cells: int =
         persons = _search_all(products, most)
     else:
         persons = [ascend(products, start) for start in list_starts(products, most)]
-        singles = list_starts(products, at_cells)[:at_cells]
-        persons += [ascend(products, single, stays=single[0]) for single in singles]
+        records = list_costliest_records(products, at_cells)
+        persons += [ascend(products, [record], stays=record) for record in records]
     return _pack_by_cost(products, persons)
 
 

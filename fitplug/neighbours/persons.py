@@ -263,13 +263,19 @@ def pack_records(person: PersonRecords, persons: Sequence[Sequence[Record]]) -> 
     return RecordSets(cells, labels)
 
 
+def list_costliest_records(products: RecordProducts, most: int) -> list[Record]:
+    """List single records in different cells, the costliest first."""
+    unlabelled = (0,) * len(products.person.sizes)
+    costliest = np.argsort(-np.diagonal(products.same), kind="stable")[:most]
+    return [(cell, unlabelled) for cell in costliest.tolist()]
+
+
 def list_starts(products: RecordProducts, most: int) -> list[list[Record]]:
     """List differences to begin a search from: single records, and one record of each period."""
     person = products.person
     unlabelled = (0,) * len(person.sizes)
     squares = np.diagonal(products.same)
-    costliest: list[int] = np.argsort(-squares, kind="stable")[:most].tolist()
-    starts: list[list[Record]] = [[(cell, unlabelled)] for cell in costliest]
+    starts = [[record] for record in list_costliest_records(products, most)]
     by_period = [
         np.flatnonzero(person.periods == t)[np.argmax(squares[person.periods == t])]
         for t in range(person.period_count)

@@ -90,32 +90,15 @@ class TestDates:
     def test_labels_of_periods_are_text_of_them(self) -> None:
         texts = ["1969", "1969-12", "1969-12-31", "1969-13", "1969-00", "1970-1", " 1970", "", None]
         values = np.array(texts, dtype=object)
-        assert get_codec(DOMAIN["born"]).codes(values).tolist() == [1, -1, 1, -1, -1, -1, 2, -1, -1]
-        assert get_codec(DOMAIN["seen"]).codes(values).tolist() == [
-            -1,
-            1,
-            1,
-            -1,
-            -1,
-            -1,
-            -1,
-            -1,
-            -1,
-        ]
-        assert get_codec(DOMAIN["died"]).codes(values).tolist() == [
-            -1,
-            -1,
-            3,
-            -1,
-            -1,
-            -1,
-            -1,
-            -1,
-            -1,
-        ]
-        for name in ("born", "seen", "died"):
-            labels = DOMAIN[name].labels
-            assert get_codec(DOMAIN[name]).codes(list(labels)).tolist() == [*range(len(labels))]
+        expected = {
+            "born": [1, -1, 1, -1, -1, -1, 2, -1, -1],
+            "seen": [-1, 1, 1, -1, -1, -1, -1, -1, -1],
+            "died": [-1, -1, 3, -1, -1, -1, -1, -1, -1],
+        }
+        for name, codes in expected.items():
+            codec, labels = get_codec(DOMAIN[name]), DOMAIN[name].labels
+            assert codec.codes(values).tolist() == codes
+            assert codec.codes(list(labels)).tolist() == [*range(len(labels))]
 
     def test_labels_of_periods_are_bounds(self) -> None:
         assert fp.Dates("1968", "1972", by="year") == DOMAIN["born"]

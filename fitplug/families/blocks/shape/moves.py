@@ -83,9 +83,6 @@ class MoveStructure(PairStructure):
         is_noisy = np.isin(self.blocks, self.free).any(axis=1)
         return np.asarray(np.flatnonzero(is_noisy), dtype=np.int64)
 
-    def find_public(self, block: int, group: int) -> FloatArray | None:
-        return None if block in self.noisy_set else np.ones((1, 1))
-
     def check_size(self) -> None:
         if not len(self.noisy_blocks):
             raise self.make_public_error()

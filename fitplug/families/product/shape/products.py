@@ -184,9 +184,6 @@ class ProductPairStructure(ProductStructure):
         is_noisy = np.isin(self.blocks, self.free).any(axis=1)
         return np.asarray(np.flatnonzero(is_noisy), dtype=np.int64)
 
-    def find_public(self, block: int, group: int) -> FloatArray | None:
-        return None if block in self.noisy_set else np.ones((1, 1))
-
     @frozen_property
     def moves(self) -> BoolArray:
         """The moves of a record that have weights of their own, shape (t, attributes).
