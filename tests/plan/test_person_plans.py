@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ import fitplug as fp
 from fitplug.errors import BudgetError, PlanError, TablesError, WorkloadError
 from fitplug.families import build_dense_strategy
 from fitplug.families.blocks.shape.matrices import find_person_records
-from fitplug.neighbours import RecordSets
+from fitplug.neighbours import RecordSets, upper_largest_cost
 from tests.helpers.persons import list_persons, monthly, small_person_problems
 
 PROBLEMS = small_person_problems()
@@ -65,7 +66,8 @@ def test_more_records_than_periods_are_as_many_as_periods():
 
 
 def test_bounds_that_may_be_above_the_truth_say_so(monkeypatch):
-    monkeypatch.setattr("fitplug.neighbours.person_cost.MOST_WORK", 1)
+    bounds = "fitplug.families.blocks.strategy.differences.upper_largest_cost"
+    monkeypatch.setattr(bounds, partial(upper_largest_cost, most_work=1))
     domain = fp.Domain({"month": fp.Integers(1, 7), "age": fp.Integers(0, 6)})
     groups = [
         fp.queries({"month": "identity", "age": "prefix"}, variance=1.0),
@@ -86,6 +88,7 @@ def test_bounds_that_may_be_above_the_truth_say_so(monkeypatch):
     tables = fp.Tables(domain, {domain.names: np.ones(domain.shape, int)})
     loss = fp.review(fp.release(plan, tables))["deployment"]["privacy_loss"]
     assert f"R{said[0][1:]}" in loss["privacy_parameters_details"]
+    monkeypatch.undo()
     plan.verify()
 
 
