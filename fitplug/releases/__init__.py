@@ -1,6 +1,5 @@
 """Releases: noisy answers, combinations of them, tables and folders."""
 
-from fitplug.releases.adjusted import DisplayTables
 from fitplug.releases.answer_parts import (
     ANSWER_PARTS,
     AnswersPart,
@@ -15,6 +14,7 @@ from fitplug.releases.answer_parts import (
 from fitplug.releases.combination import estimate_read
 from fitplug.releases.combined_numbers import Approximation, Estimate, Estimates, Ratio
 from fitplug.releases.coverage import CoverageRow
+from fitplug.releases.display_tables import DisplayTables
 from fitplug.releases.folder import (
     MoreFiles,
     complete_folder,

@@ -13,11 +13,12 @@ import numpy.typing as npt
 from fitplug.display import Figure, format_up
 from fitplug.files import ArrowTable, Columns
 from fitplug.releases import tables
-from fitplug.releases.adjusted import DisplayTables, make_integers, make_nonnegative
 from fitplug.releases.combination import estimate, estimate_all, estimate_each
 from fitplug.releases.combined_numbers import Estimate, EstimatedNumber, Estimates
 from fitplug.releases.coverage import CoverageRow, estimate_coverage
+from fitplug.releases.display_tables import DisplayTables, make_display
 from fitplug.releases.folder import read_folder, write_folder
+from fitplug.releases.invariants import Totals
 from fitplug.releases.linear_combinations import CombinationLike
 from fitplug.releases.noisy_answers import NoisyAnswers, name_population
 from fitplug.releases.notebook import make_release_html
@@ -318,32 +319,36 @@ class Release(NoisyAnswers):
         else:
             yield from self.parted_tables.iterate(name)
 
-    def nonnegative(self, *, totals: Mapping[str, float] | None = None) -> DisplayTables:
-        """Make tables without negative counts that all agree with one histogram, for showing.
+    def nonnegative(self, *, totals: Totals | None = None) -> DisplayTables:
+        """Make display tables: without negative counts, and all in agreement.
 
-        The histogram is the nearest to the answers by generalised least squares. For a large
-        release it is made from the total down, by least squares among the children of each count;
-        see `DisplayTables.by_steps`. The tables are biased and have no standard deviations. This
-        release stays unbiased; it is the one for statistics.
+        The numbers of all tables are added up from one nonnegative histogram: the nearest to the
+        answers by generalised least squares, or for a large release one that is made from the total
+        down. Marginals of many cells without a common table are added up from the finest of them;
+        see `DisplayTables.consistent`. Display tables are biased and have no standard deviations.
+        This release stays unbiased; it is the one for statistics.
 
         Args:
-            totals: Known public numbers, which are kept exactly, by group of one answer or by
-                expression, such as {"total": 27253}.
+            totals: Known numbers, which are kept exactly, by group or by expression, such as
+                {"total": 27253}; for a group an array of its shape. A total of 0 is a structural
+                zero: none of its cells has any row. Public totals of the unit of privacy are kept
+                without being named. A large release keeps totals of values, regions or nodes, and
+                all counts of a group, if they are of one attribute or of nested ones.
 
         Returns:
             The tables, with this release as `.release`.
 
         Raises:
-            WorkloadError: There are too many cells, no such histogram has the totals, or the
-                release is large and no group lists all cells, or other totals are given than the
-                number of all rows.
+            WorkloadError: No nonnegative counts have the totals, or a large release has no group
+                that lists the finest counts or cannot keep a total.
         """
-        return make_nonnegative(self, totals or {})
+        return make_display(self, "nonnegative", totals)
 
-    def integers(self, *, totals: Mapping[str, int] | None = None) -> DisplayTables:
-        """Make tables as `nonnegative` does, with each count of the histogram rounded.
+    def integers(self, *, totals: Totals | None = None) -> DisplayTables:
+        """Make display tables as `nonnegative` does, of integers.
 
-        Every count is rounded up or down to an integer such that the totals are still kept.
+        The counts that all numbers are added up from are rounded up or down such that all sums
+        still agree and the totals are kept.
 
         Args:
             totals: As in `nonnegative`, integers.
@@ -352,9 +357,10 @@ class Release(NoisyAnswers):
             The tables, with this release as `.release`.
 
         Raises:
-            WorkloadError: As for `nonnegative`, or no rounding has the totals.
+            WorkloadError: As for `nonnegative`, or no rounding has the totals, or there are sums of
+                measures.
         """
-        return make_integers(self, totals or {})
+        return make_display(self, "integers", totals)
 
     def plot(
         self,
