@@ -152,8 +152,8 @@ class TestDates:
         assert tables["quarter",].tolist() == [1, 1, 1, 0, 1]
         release = fp.release(plan, tables)
         for text in ("weeks[week = '2020-W53']", "weeks[week <= '2020-W53']", "winter"):
-            assert release.estimate(text).variance > 0
-        assert release.estimate("since[quarter <= '1969-Q4']").variance > 0
+            assert release.estimate(text).std > 0
+        assert release.estimate("since[quarter <= '1969-Q4']").std > 0
 
     def test_labels_of_periods_are_bounds(self) -> None:
         assert fp.Dates("1968", "1972", by="year") == DOMAIN["born"]
