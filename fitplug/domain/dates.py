@@ -107,19 +107,15 @@ class Dates(Attribute):
     @property
     def _value_count(self) -> int:
         """Number of periods."""
-        return len(self._codec.periods)
+        return len(_list_periods(self))
 
     @property
     def values(self) -> Sequence[Any]:
         """The periods as ISO 8601 writes them, in their order."""
-        return tuple(map(str, self._codec.periods))
-
-    @cached_property
-    def _codec(self) -> DatesCodec:
-        return DatesCodec(self)
+        return tuple(map(str, _list_periods(self)))
 
 
-class DatesCodec(Codec):
+class DatesCodec(Codec, kind=Dates):
     """What the rooms of fitplug ask of `Dates`."""
 
     attribute: Dates
@@ -129,22 +125,19 @@ class DatesCodec(Codec):
     value_type: ClassVar[type] = datetime.date
     is_ordered: ClassVar[bool] = True
 
-    def __init__(self, attribute: Dates) -> None:
-        super().__init__(attribute)
-        self.first, self.last, self.by = attribute.first, attribute.last, attribute.by
-
     @property
     def days(self) -> tuple[int, int]:
         """The first and the last day, in days since 1970-01-01."""
-        first, last = (np.datetime64(end, "D").astype(np.int64) for end in (self.first, self.last))
+        first, last = (
+            np.datetime64(end, "D").astype(np.int64)
+            for end in (self.attribute.first, self.attribute.last)
+        )
         return int(first), int(last)
 
     @frozen_property
     def periods(self) -> npt.NDArray[np.datetime64]:
         """The day, month or year of each cell, shape (value_count,)."""
-        unit = f"M8[{_NUMPY_UNITS[self.by]}]"
-        first, last = (np.datetime64(end, "D").astype(unit) for end in (self.first, self.last))
-        return np.arange(first, last + _STEPS[self.by])
+        return _list_periods(self.attribute)
 
     @property
     def integer_span(self) -> tuple[int, int] | None:
@@ -177,7 +170,7 @@ class DatesCodec(Codec):
             return self.codes_of_days(np.where(are_days, days, NO_DAY))
         if array.dtype.kind not in "OUT":
             raise DataError(describe_wrong_type(datetime.date, str(array.dtype)))
-        days_or_none = [_count_days(value, self.by) for value in array.tolist()]
+        days_or_none = [_count_days(value, self.attribute.by) for value in array.tolist()]
         return self.codes_of_days(
             np.array([NO_DAY if day is None else day for day in days_or_none], dtype=np.int64)
         )
@@ -211,9 +204,9 @@ class DatesCodec(Codec):
     @cached_property
     def _cell_of(self) -> dict[Any, int]:
         cells: dict[Any, int] = {label: cell for cell, label in enumerate(self.values)}
-        if self.by == "day":
+        if self.attribute.by == "day":
             cells |= {day: cell for cell, day in enumerate(self.periods.tolist())}
-        if self.by == "year":
+        if self.attribute.by == "year":
             cells |= {int(label): cell for cell, label in enumerate(self.values)}
         return cells
 
@@ -223,19 +216,25 @@ class DatesCodec(Codec):
 
     def remedy(self, names: str) -> str:
         """Say that longer periods are fewer, as long as there are longer ones."""
-        coarser = _COARSER.get(self.by)
+        coarser = _COARSER.get(self.attribute.by)
         return f"{names} by {coarser}" if coarser else f"fewer years of {names}"
 
     def spec(self) -> Any:
         """Describe the attribute as a spec file writes it."""
-        ends = [self.first.isoformat(), self.last.isoformat()]
-        return {"dates": ends, "by": self.by, **self._spec_of_other()}
+        ends = [self.attribute.first.isoformat(), self.attribute.last.isoformat()]
+        return {"dates": ends, "by": self.attribute.by, **self._spec_of_other()}
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Dates:
         """Make the attribute of a table such as `{ dates = ["1920-01-01", "2020-12-31"] }`."""
         first, last = read_ends(spec, "dates", "dates, [first, last]")
         return Dates(first, last, by=spec.get("by", "day"), other=spec.get("other"))
+
+
+def _list_periods(dates: Dates) -> npt.NDArray[np.datetime64]:
+    unit = f"M8[{_NUMPY_UNITS[dates.by]}]"
+    first, last = (np.datetime64(end, "D").astype(unit) for end in (dates.first, dates.last))
+    return np.arange(first, last + _STEPS[dates.by])
 
 
 def _parse_label(text: str, by: str) -> datetime.date | None:
