@@ -120,19 +120,15 @@ class Dates(Attribute):
     @property
     def _value_count(self) -> int:
         """Number of periods."""
-        return len(self._codec.periods)
+        return len(_list_periods(self))
 
     @property
     def values(self) -> Sequence[Any]:
         """The labels of the periods, in their order."""
-        return tuple(_name_periods(self._codec.periods, self.by))
-
-    @cached_property
-    def _codec(self) -> DatesCodec:
-        return DatesCodec(self)
+        return tuple(_name_periods(_list_periods(self), self.by))
 
 
-class DatesCodec(Codec):
+class DatesCodec(Codec, kind=Dates):
     """What the rooms of fitplug ask of `Dates`."""
 
     attribute: Dates
@@ -142,21 +138,15 @@ class DatesCodec(Codec):
     value_type: ClassVar[type] = datetime.date
     is_ordered: ClassVar[bool] = True
 
-    def __init__(self, attribute: Dates) -> None:
-        super().__init__(attribute)
-        self.first, self.last, self.by = attribute.first, attribute.last, attribute.by
-
     @property
     def days(self) -> tuple[int, int]:
         """The first and the last day, in days since 1970-01-01."""
-        first, last = (np.datetime64(end, "D").astype(np.int64) for end in (self.first, self.last))
-        return int(first), int(last)
+        return self.attribute.first.toordinal() - EPOCH, self.attribute.last.toordinal() - EPOCH
 
     @frozen_property
     def periods(self) -> IntArray:
         """The period of each cell, as `_find_periods` numbers them, shape (value_count,)."""
-        first, last = _find_periods(np.array(self.days), self.by)
-        return np.arange(first, last + 1)
+        return _list_periods(self.attribute)
 
     @property
     def integer_span(self) -> tuple[int, int] | None:
@@ -189,7 +179,7 @@ class DatesCodec(Codec):
             return self.codes_of_days(np.where(are_days, days, NO_DAY))
         if array.dtype.kind not in "OUT":
             raise DataError(describe_wrong_type(datetime.date, str(array.dtype)))
-        days_or_none = [_count_days(value, self.by) for value in array.tolist()]
+        days_or_none = [_count_days(value, self.attribute.by) for value in array.tolist()]
         return self.codes_of_days(
             np.array([NO_DAY if day is None else day for day in days_or_none], dtype=np.int64)
         )
@@ -216,16 +206,16 @@ class DatesCodec(Codec):
         """
         first, last = self.days
         inside = (days >= first) & (days <= last)
-        near = _find_periods(np.where(inside, days, first), self.by)
+        near = _find_periods(np.where(inside, days, first), self.attribute.by)
         return np.where(inside, near - self.periods[0], self.null_code)
 
     @cached_property
     def _cell_of(self) -> dict[Any, int]:
         cells: dict[Any, int] = {label: cell for cell, label in enumerate(self.values)}
-        if self.by == "day":
+        if self.attribute.by == "day":
             dates = self.periods.astype("M8[D]").tolist()
             cells |= {day: cell for cell, day in enumerate(dates)}
-        if self.by == "year":
+        if self.attribute.by == "year":
             cells |= {int(label): cell for cell, label in enumerate(self.values)}
         return cells
 
@@ -235,19 +225,26 @@ class DatesCodec(Codec):
 
     def remedy(self, names: str) -> str:
         """Say that longer periods are fewer, as long as there are longer ones."""
-        coarser = _COARSER.get(self.by)
+        coarser = _COARSER.get(self.attribute.by)
         return f"{names} by {coarser}" if coarser else f"fewer years of {names}"
 
     def spec(self) -> Any:
         """Describe the attribute as a spec file writes it."""
-        ends = [self.first.isoformat(), self.last.isoformat()]
-        return {"dates": ends, "by": self.by, **self._spec_of_other()}
+        ends = [self.attribute.first.isoformat(), self.attribute.last.isoformat()]
+        return {"dates": ends, "by": self.attribute.by, **self._spec_of_other()}
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Dates:
         """Make the attribute of a table such as `{ dates = ["1920-01-01", "2020-12-31"] }`."""
         first, last = read_ends(spec, "dates", "dates, [first, last]")
         return Dates(first, last, by=spec.get("by", "day"), other=spec.get("other"))
+
+
+def _list_periods(dates: Dates) -> IntArray:
+    """List the periods of a domain, in their order."""
+    ends = [dates.first.toordinal() - EPOCH, dates.last.toordinal() - EPOCH]
+    first, last = _find_periods(np.array(ends), dates.by)
+    return np.arange(first, last + 1)
 
 
 def _find_periods(days: IntArray, by: str) -> IntArray:
