@@ -136,13 +136,13 @@ class Descent:
         """Return the counts that the table begins with."""
         values, low, high = level
         if (low > high).any():
-            raise _make_no_histogram_error()
+            raise make_no_histogram_error()
         if begins is None:
             begins = np.clip(values, low, high)
             return np.rint(begins) if self._integers else begins
         slack = 0.0 if self._integers else 1e-6 * np.maximum(begins, 1.0)
         if (begins < low - slack).any() or (begins > high + slack).any():
-            raise _make_no_histogram_error()
+            raise make_no_histogram_error()
         return begins
 
     def _climb_whole(self, values: FloatArray, low: FloatArray, high: FloatArray) -> list[_Level]:
@@ -197,7 +197,7 @@ class Descent:
                 lower, upper = lower[part], upper[part]
             low, high = np.maximum(low, lower), np.minimum(high, upper)
         if used and (low > high * (1 + 1e-9)).any():
-            raise _make_no_histogram_error()
+            raise make_no_histogram_error()
         return low, high
 
     def _divide(self, counts: FloatArray, level: _Level, k: int, start: int) -> FloatArray:
@@ -225,18 +225,8 @@ class Descent:
         return np.moveaxis(divided.reshape(shape), -1, axis)
 
 
-def _make_no_histogram_error() -> WorkloadError:
+def make_no_histogram_error() -> WorkloadError:
+    """Make the error for totals that no counts have."""
     return WorkloadError(
         "no nonnegative histogram has all the given totals. Check that they agree with each other."
     )
-
-
-def begin_from(
-    resolutions: Resolutions, tables: Sequence[FinestTable], counts: Sequence[AnyArray], k: int
-) -> FloatArray | None:
-    """Return the counts that a table begins with, from the earlier table that has them."""
-    earlier = tables[k].begun_from
-    if earlier is None:
-        return None
-    values = np.asarray(counts[earlier], dtype=np.float64)
-    return resolutions.coarsen(values, tables[earlier].resolution, tables[k].begins)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from fitplug.families import PART
 from fitplug.numeric import AnyArray
 from fitplug.releases.descent import Chunk
 from fitplug.releases.resolutions import Resolution, Resolutions
@@ -14,10 +15,10 @@ from fitplug.workload import QueryGroup
 
 
 class AnswerSums:
-    """Adds up the answers of a group. Rows along the lead attribute are given when they are full.
+    """Adds up the answers of a group, and gives them in parts of about `PART`, full rows only.
 
     A node of a tree may lie in several chunks, whose sums are added. In memory are the answers of a
-    chunk; where the group sums the lead attribute out, or asks for ranges of it, all its answers.
+    part; where the group sums the lead attribute out, or asks for ranges of it, all its answers.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class AnswerSums:
             self._pending[part if sums.ndim else ...] += sums
             return
         full = self._length(self._pending) - 1
-        if full > 0:
+        if full > 0 and self._pending.size > PART:
             yield self._give(self._take(self._pending, 0, full))
             self._pending = self._take(self._pending, full, None)
 

@@ -29,7 +29,7 @@ from fitplug.errors import WorkloadError
 from fitplug.files import ArrowTable, Columns
 from fitplug.numeric import AnyArray, FloatArray, freeze
 from fitplug.releases import tables as exports
-from fitplug.releases.descent import Chunk, Descent
+from fitplug.releases.descent import Chunk, Descent, make_no_histogram_error
 from fitplug.releases.display_answers import AnswerSums, add_up
 from fitplug.releases.finest_tables import (
     Estimates,
@@ -123,13 +123,16 @@ class Display:
 
     def _solve(self, known: list[Known]) -> AnyArray:
         """Compute the histogram of a small release by least squares over all cells."""
-        given = "no nonnegative histogram has all the given totals. Check that they agree."
         try:
             solved = solve_counts(self.release, self.resolutions, self.limits, known)
-            given = f"no rounded counts have the totals {dict(self.totals)}. Give fewer totals."
+        except NoSolutionError:
+            raise make_no_histogram_error() from None
+        try:
             return solved.to_histogram(integers=self.method == "integers")
         except NoSolutionError:
-            raise WorkloadError(given) from None
+            raise WorkloadError(
+                f"no rounded counts have the totals {dict(self.totals)}. Give fewer totals."
+            ) from None
 
     def _add_begins(
         self,
@@ -272,6 +275,8 @@ def plan_display(release: NoisyAnswers, method: Method, totals: Totals) -> Displ
             raise WorkloadError(f"total {one.name!r} = {totals[one.name]!r} is not an integer")
     resolutions = Resolutions(workload)
     limits, left_out = list_limits(resolutions, release, known)
+    if any((one.lower > one.upper).any() or (one.upper < 0).any() for one in limits):
+        raise make_no_histogram_error()
     arguments = release, method, MappingProxyType(dict(totals)), resolutions, limits
     if workload.cell_count * release.plan.strategy.size <= MOST_ENTRIES:
         table = FinestTable(resolutions.finest, workload.groups[0])

@@ -5,6 +5,7 @@
     answers/                part-00000.npy ... and manifest.json with the digest of each
     tables.json             the digests of the parts of all tables
     <group>.parquet/        part-00000.parquet ...: one table, as a data set
+    display.json            if asked for, display tables (`display_parts`)
 
 Anyone who holds the folder can compute every estimate, variance and covariance again from the plan
 and the answers, without the data. The folder is a release when release.json is there, which is
@@ -18,6 +19,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -35,6 +37,13 @@ from fitplug.files import (
 )
 from fitplug.plan import Plan
 from fitplug.releases.answer_parts import ANSWER_PARTS, PartedAnswers, name_part, read_checked
+from fitplug.releases.display_parts import (
+    DISPLAY,
+    DisplayParts,
+    DisplayRequest,
+    read_display,
+    write_display,
+)
 from fitplug.releases.manifest import MANIFEST, PLAN, read_manifest, write_answers
 from fitplug.releases.noisy_answers import NoisyAnswers
 from fitplug.releases.table_parts import (
@@ -59,6 +68,10 @@ _MANIFEST = f"{ANSWER_PARTS}/{MANIFEST}"
 class MoreFiles(Protocol[AnyRelease]):
     """What a caller adds to the folder of a release."""
 
+    @property
+    def display(self) -> DisplayRequest | None:
+        """What display tables are written; None for none."""
+
     def estimate_size(self, plan: Plan) -> int:
         """Estimate the bytes of these files from the plan alone."""
 
@@ -74,6 +87,7 @@ def write_folder(
     location: str | PathLike[str],
     confidence: float,
     most: int = PART,
+    display: DisplayRequest | None = None,
 ) -> None:
     """Write a new release folder, which appears complete or not at all.
 
@@ -83,8 +97,10 @@ def write_folder(
         confidence: The confidence of the intervals of groups whose target has none.
         most: The largest number of answers of a part, and about the largest number of rows of a
             part of a table.
+        display: What display tables are written; None for none.
 
     Raises:
+        WorkloadError: No display tables have the totals.
         InputError: The folder is not empty, or is in a store that cannot hold a release.
         ImportError: pyarrow is not installed.
         OSError: The folder cannot be written.
@@ -92,18 +108,24 @@ def write_folder(
     place = open_place(location)
     if isinstance(place, LocalPlace):
         with fill_new_folder(place.path) as partial:
-            _write_all(release, LocalPlace(partial), confidence, most)
+            _write_all(release, LocalPlace(partial), confidence, most, display)
     elif place.list_sizes() or read_digest(place) is not None:
         raise InputError(f"{place} already exists. Name a folder that is new or empty.")
     else:
-        _write_all(release, place, confidence, most)
+        _write_all(release, place, confidence, most, display)
 
 
-def _write_all(release: NoisyAnswers, folder: Place, confidence: float, most: int) -> None:
+def _write_all(
+    release: NoisyAnswers,
+    folder: Place,
+    confidence: float,
+    most: int,
+    display: DisplayRequest | None,
+) -> None:
     """Write all files of a release into an empty folder."""
     _, digest = write_answers(folder, release, most)
     tables = write_tables(folder, release, digest, confidence, most)
-    complete_folder(folder, release, digest, tables, confidence=confidence)
+    complete_folder(folder, release, digest, tables, confidence=confidence, display=display)
 
 
 def write_tables(
@@ -147,6 +169,7 @@ def complete_folder(
     tables: Sequence[TablePart],
     *,
     confidence: float,
+    display: DisplayRequest | None = None,
     files: MoreFiles[AnyRelease] | None = None,
 ) -> None:
     """Complete a folder that has all parts: from then on it is a release.
@@ -158,9 +181,11 @@ def complete_folder(
         answers_digest: The digest of the answers, by `write_manifest`.
         tables: All parts of all tables.
         confidence: The confidence of the intervals of groups whose target has none.
+        display: What display tables are written, if `files` does not say so; None for none.
         files: What the caller adds to the folder.
 
     Raises:
+        WorkloadError: No display tables have the totals.
         InputError: Parts of the tables are missing, or the answers are others.
         OSError: The folder cannot be written.
     """
@@ -170,10 +195,15 @@ def complete_folder(
     folder.replace(PLAN, plan)
     folder.replace(TABLES, content)
     record: Mapping[str, Any] = {}
+    contents = {_MANIFEST: manifest, TABLES: content, PLAN: plan}
+    display = display if files is None else files.display
+    if display is not None:
+        written = decode_tables(folder, release.plan.workload, content)
+        readable = replace(release, tables=written)  # estimates in parts are read from there
+        contents[DISPLAY] = write_display(folder, readable, display, answers_digest, confidence)
     if files is not None:
         files.add_files(folder, release)
         record = files.describe(release)
-    contents = {_MANIFEST: manifest, TABLES: content, PLAN: plan}
     header = dict(record) | {
         "kind": _KIND,
         "format": _FORMAT,
@@ -209,8 +239,9 @@ def publish_folder(
         OSError: The folder cannot be moved.
     """
     answers, tables, _ = _open(LocalPlace(staging))
+    display = open_display(LocalPlace(staging))
     with make_partial_folder(directory, label) as partial:
-        for name, digest in sorted(_list_files(staging, answers, tables).items()):
+        for name, digest in sorted(_list_files(staging, answers, tables, display).items()):
             target = partial / name
             target.parent.mkdir(exist_ok=True)
             os.link(staging / name, target)
@@ -256,6 +287,17 @@ def read_digest(location: str | PathLike[str] | Place) -> str | None:
         read_checked(folder.join(ANSWER_PARTS), MANIFEST, digest)
         return digest
     return None
+
+
+def open_display(location: str | PathLike[str] | Place) -> DisplayParts | None:
+    """Open the display tables of a release folder; None if it has none.
+
+    Raises:
+        InputError: The folder is incomplete, or the manifest of the display tables is damaged.
+    """
+    folder = location if isinstance(location, Place) else open_place(location)
+    digest = _read_record(folder)["files"].get(DISPLAY)
+    return read_display(folder, None if digest is None else str(digest))
 
 
 def check_files(folder: Place, answers: PartedAnswers, tables: PartedTables) -> None:
@@ -363,7 +405,7 @@ def _encode_plan(plan: Plan) -> bytes:
 
 
 def _list_files(
-    staging: Path, answers: PartedAnswers, tables: PartedTables
+    staging: Path, answers: PartedAnswers, tables: PartedTables, display: DisplayParts | None
 ) -> dict[str, str | None]:
     """List the files of a complete release by their paths in the folder.
 
@@ -373,12 +415,15 @@ def _list_files(
     """
     names = {path.name for path in staging.iterdir() if path.is_file()}
     names = {name for name in names if not name.startswith(".")}
+    if display is None:
+        names.discard(DISPLAY)
     names.add(_MANIFEST)
     names |= {f"{ANSWER_PARTS}/{name_part(part.number)}" for part in answers.parts}
     files: dict[str, str | None] = dict.fromkeys(names)
-    for name, parts in tables.parts.items():
-        table = tables.find_folder(name)
-        assert isinstance(table, LocalPlace)
-        for part in parts:
-            files[f"{table.path.name}/{name_table_part(part.slice.number)}"] = part.digest
+    for source in (tables, display) if display is not None else (tables,):
+        for name, parts in source.parts.items():
+            table = source.find_folder(name)
+            assert isinstance(table, LocalPlace)
+            for part in parts:
+                files[f"{table.path.name}/{name_table_part(part.slice.number)}"] = part.digest
     return files

@@ -223,13 +223,13 @@ def _read_zeros(resolutions: Resolutions, known: Known) -> Iterator[Limits | str
 def _find_block(
     resolutions: Resolutions, resolution: Resolution, marked: FloatArray
 ) -> tuple[Resolution, tuple[int, ...]] | None:
-    """Find the block of a coarser resolution that marked blocks are; None if they are none."""
+    """Find the block that marked blocks are together, of the finest resolution; None if none."""
     coarse, block = [], []
     is_marked = marked > 0
     for axis, depth in enumerate(resolution):
         others = tuple(k for k in range(len(resolution)) if k != axis)
         rows = np.flatnonzero(is_marked.any(axis=others))
-        for tried in range(depth + 1):
+        for tried in range(depth, -1, -1):
             parents = resolutions.find_parents(axis, depth, tried)
             if np.array_equal(np.flatnonzero(parents == parents[rows[0]]), rows):
                 coarse.append(tried)

@@ -40,7 +40,10 @@ class NoSolutionError(Exception):
 
 
 def solve_counts(
-    release: NoisyAnswers, resolutions: Resolutions, limits: Sequence[Limits], known: Sequence[Known]
+    release: NoisyAnswers,
+    resolutions: Resolutions,
+    limits: Sequence[Limits],
+    known: Sequence[Known],
 ) -> LeastSquares:
     """Find the histogram that is nearest to all answers of a release, over all cells.
 
@@ -133,6 +136,10 @@ def solve_nonnegative(
         RuntimeError: The solver does not end.
     """
     d = A.shape[1]
+    if not d and totals.any():
+        raise NoSolutionError
+    if not d:
+        return np.zeros(0)
     if len(A) > d:
         Q, A = qr(A, mode="economic")
         y = Q.T @ y
