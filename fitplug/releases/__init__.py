@@ -14,6 +14,7 @@ from fitplug.releases.answer_parts import (
 from fitplug.releases.combination import estimate_read
 from fitplug.releases.combined_numbers import Approximation, Estimate, Estimates, Ratio
 from fitplug.releases.coverage import CoverageRow
+from fitplug.releases.display import DISPLAY_COLUMNS
 from fitplug.releases.display_parts import (
     DISPLAY,
     DisplayParts,
@@ -24,17 +25,17 @@ from fitplug.releases.display_parts import (
     read_display,
     verify_display,
 )
-from fitplug.releases.display_tables import DISPLAY_COLUMNS, DisplayTables
+from fitplug.releases.display_tables import DisplayTables
 from fitplug.releases.folder import (
     MoreFiles,
     complete_folder,
     open_display,
-    publish_folder,
     read_digest,
     read_folder,
     write_folder,
     write_tables,
 )
+from fitplug.releases.folder_publication import publish_folder
 from fitplug.releases.linear_combinations import read_combination
 from fitplug.releases.manifest import (
     MANIFEST,

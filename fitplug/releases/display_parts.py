@@ -21,14 +21,14 @@ from fitplug.files import ArrowTable, Place, encode_parquet, hash_content, impor
 from fitplug.numeric import AnyArray
 from fitplug.plan import Plan
 from fitplug.releases.answer_parts import read_checked
-from fitplug.releases.display_tables import (
+from fitplug.releases.display import (
     DISPLAY_COLUMNS,
     Display,
     Method,
     check_display_names,
-    make_display,
     plan_display,
 )
+from fitplug.releases.display_tables import make_display
 from fitplug.releases.invariants import Totals
 from fitplug.releases.manifest import name_files, read_manifest_header
 from fitplug.releases.noisy_answers import NoisyAnswers

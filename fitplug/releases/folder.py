@@ -15,9 +15,8 @@ written last. Every digest is checked when what it is of is read.
 from __future__ import annotations
 
 import json
-import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from os import PathLike
@@ -31,8 +30,6 @@ from fitplug.files import (
     Place,
     fill_new_folder,
     hash_content,
-    make_partial_folder,
-    move_into_place,
     open_place,
 )
 from fitplug.plan import Plan
@@ -62,7 +59,7 @@ AnyRelease = TypeVar("AnyRelease", bound=NoisyAnswers, contravariant=True)
 RECORD = "release.json"
 
 _KIND, _FORMAT = "release of fitplug", 1
-_MANIFEST = f"{ANSWER_PARTS}/{MANIFEST}"
+ANSWERS_MANIFEST = f"{ANSWER_PARTS}/{MANIFEST}"
 
 
 class MoreFiles(Protocol[AnyRelease]):
@@ -195,7 +192,7 @@ def complete_folder(
     folder.replace(PLAN, plan)
     folder.replace(TABLES, content)
     record: Mapping[str, Any] = {}
-    contents = {_MANIFEST: manifest, TABLES: content, PLAN: plan}
+    contents = {ANSWERS_MANIFEST: manifest, TABLES: content, PLAN: plan}
     display = display if files is None else files.display
     if display is not None:
         written = decode_tables(folder, release.plan.workload, content)
@@ -214,51 +211,6 @@ def complete_folder(
     folder.replace(RECORD, json.dumps(header, indent=2, ensure_ascii=True).encode() + b"\n")
 
 
-def publish_folder(
-    staging: Path,
-    directory: Path,
-    label: str = "",
-    make_room: Callable[[], bool] = lambda: True,
-) -> None:
-    """Move a complete release from a local staging area to its place, in one step.
-
-    The folder gets the files that the manifests name, the manifests, and nothing else:
-    what a killed writer left in the staging area holds other draws of the same answers, which
-    nobody may see. The staging area stays as it is.
-
-    Args:
-        staging: The staging area, on the file system of the place.
-        directory: The place, where there is nothing or an empty folder.
-        label: A text in the name of the folder that is moved, so that one that a killed process
-            left is recognised.
-        make_room: Is called when the complete folder is about to be moved, and returns whether it
-            is.
-
-    Raises:
-        InputError: The staging area holds no complete release, or another writer changed it.
-        OSError: The folder cannot be moved.
-    """
-    answers, tables, _ = _open(LocalPlace(staging))
-    display = open_display(LocalPlace(staging))
-    with make_partial_folder(directory, label) as partial:
-        for name, digest in sorted(_list_files(staging, answers, tables, display).items()):
-            target = partial / name
-            target.parent.mkdir(exist_ok=True)
-            os.link(staging / name, target)
-            # A late writer may have replaced the file since. It cannot replace what is linked.
-            if digest is not None and hash_content(target.read_bytes()) != digest:
-                raise InputError(
-                    f"{name} of the release for {directory} was replaced after it was listed, so "
-                    "the release is not finished. Run the same command again; it charges nothing "
-                    "more."
-                )
-        mode = partial.stat().st_mode & 0o777  # as the umask of this process has it
-        for path in partial.rglob("*"):
-            path.chmod(mode if path.is_dir() else mode & 0o666)
-        if make_room():
-            move_into_place(partial, directory)
-
-
 def read_folder(location: str | PathLike[str] | Place) -> tuple[dict[str, Any], str]:
     """Open a release. Its answers and tables are read when they are needed.
 
@@ -275,7 +227,7 @@ def read_folder(location: str | PathLike[str] | Place) -> tuple[dict[str, Any], 
         OSError: The folder cannot be read.
     """
     folder = location if isinstance(location, Place) else open_place(location)
-    answers, tables, fields = _open(folder)
+    answers, tables, fields = open_folder(folder)
     return fields | {"answers": answers, "tables": tables}, tables.answers_digest
 
 
@@ -329,26 +281,26 @@ def _check_sizes(folder: Place, expected: Mapping[str, int]) -> None:
             )
 
 
-def _open(folder: Place) -> tuple[PartedAnswers, PartedTables, dict[str, Any]]:
+def open_folder(folder: Place) -> tuple[PartedAnswers, PartedTables, dict[str, Any]]:
     """Open a complete folder: its answers, its tables, and the other fields of the release."""
     record = _read_record(folder)
     files = record["files"]
     try:
-        digests = {name: str(files[name]) for name in (PLAN, TABLES, _MANIFEST)}
+        digests = {name: str(files[name]) for name in (PLAN, TABLES, ANSWERS_MANIFEST)}
     except (KeyError, TypeError):
         raise InputError(
             f"{folder}/{RECORD} is damaged. Get the folder again from its publisher."
         ) from None
     with _read_plan(folder, digests[PLAN]) as path:
         plan = Plan.load(path)
-    read_checked(folder.join(ANSWER_PARTS), MANIFEST, digests[_MANIFEST])
+    read_checked(folder.join(ANSWER_PARTS), MANIFEST, digests[ANSWERS_MANIFEST])
     fields, digest = read_manifest(folder, plan)
     content = read_checked(folder, TABLES, digests[TABLES])
     tables = decode_tables(folder, plan.workload, content)
-    if not record["answers_digest"] == tables.answers_digest == digest == digests[_MANIFEST]:
+    if not record["answers_digest"] == tables.answers_digest == digest == digests[ANSWERS_MANIFEST]:
         raise InputError(
-            f"{folder}/{RECORD} and {_MANIFEST} belong to different releases. Use the files of one "
-            "folder."
+            f"{folder}/{RECORD} and {ANSWERS_MANIFEST} belong to different releases. Use the files "
+            "of one folder."
         )
     answers: PartedAnswers = fields.pop("answers")
     return answers, tables, fields
@@ -402,28 +354,3 @@ def _encode_plan(plan: Plan) -> bytes:
         path = Path(directory) / PLAN
         plan.save(path)
         return path.read_bytes()
-
-
-def _list_files(
-    staging: Path, answers: PartedAnswers, tables: PartedTables, display: DisplayParts | None
-) -> dict[str, str | None]:
-    """List the files of a complete release by their paths in the folder.
-
-    Returns:
-        The digest of each part of a table, which may be written more than once; None of others,
-        which are checked elsewhere.
-    """
-    names = {path.name for path in staging.iterdir() if path.is_file()}
-    names = {name for name in names if not name.startswith(".")}
-    if display is None:
-        names.discard(DISPLAY)
-    names.add(_MANIFEST)
-    names |= {f"{ANSWER_PARTS}/{name_part(part.number)}" for part in answers.parts}
-    files: dict[str, str | None] = dict.fromkeys(names)
-    for source in (tables, display) if display is not None else (tables,):
-        for name, parts in source.parts.items():
-            table = source.find_folder(name)
-            assert isinstance(table, LocalPlace)
-            for part in parts:
-                files[f"{table.path.name}/{name_table_part(part.slice.number)}"] = part.digest
-    return files

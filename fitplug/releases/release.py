@@ -322,18 +322,14 @@ class Release(NoisyAnswers):
     def nonnegative(self, *, totals: Totals | None = None) -> DisplayTables:
         """Make display tables: without negative counts, and all in agreement.
 
-        The numbers of all tables are added up from one nonnegative histogram: the nearest to the
-        answers by generalised least squares, or for a large release one that is made from the total
-        down. Marginals of many cells without a common table are added up from the finest of them;
-        see `DisplayTables.consistent`. Display tables are biased and have no standard deviations.
-        This release stays unbiased; it is the one for statistics.
+        All numbers are added up from one nonnegative histogram, or from the finest tables where
+        there is none; see `DisplayTables.consistent`. They are biased and have no standard
+        deviations. This release stays unbiased; it is the one for statistics.
 
         Args:
-            totals: Known numbers, which are kept exactly, by group or by expression, such as
-                {"total": 27253}; for a group an array of its shape. A total of 0 is a structural
-                zero: none of its cells has any row. Public totals of the unit of privacy are kept
-                without being named. A large release keeps totals of values, regions or nodes, and
-                all counts of a group, if they are of one attribute or of nested ones.
+            totals: Known numbers, which are kept, by group or expression, such as {"total": 27253};
+                for a group an array of its shape. 0 is a structural zero. The unit's public totals
+                are kept unasked. A large release keeps totals of nested regions or values.
 
         Returns:
             The tables, with this release as `.release`.
@@ -345,10 +341,7 @@ class Release(NoisyAnswers):
         return make_display(self, "nonnegative", totals)
 
     def integers(self, *, totals: Totals | None = None) -> DisplayTables:
-        """Make display tables as `nonnegative` does, of integers.
-
-        The counts that all numbers are added up from are rounded up or down such that all sums
-        still agree and the totals are kept.
+        """Make display tables as `nonnegative` does, of integers; all sums still agree.
 
         Args:
             totals: As in `nonnegative`, integers.

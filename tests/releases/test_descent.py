@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import fitplug as fp
 from fitplug.domain import get_codec
-from fitplug.releases import descent, display_tables, finest_tables
+from fitplug.releases import descent, display, display_tables, finest_tables
 from fitplug.releases.division import project_families, round_families
 from tests.helpers.tree_plans import design_tree, people_by_place
 
@@ -26,7 +26,7 @@ def draw(plan, x, noise=1.0, seed=0):
 @pytest.fixture
 def large(monkeypatch):
     """All releases count as large."""
-    monkeypatch.setattr(display_tables, "MOST_ENTRIES", 0)
+    monkeypatch.setattr(display, "MOST_ENTRIES", 0)
 
 
 @st.composite
@@ -77,7 +77,7 @@ def test_one_family_is_the_least_squares_of_all_cells(monkeypatch):
     plan = fp.design(fp.Workload(domain, [fp.marginal("a", std=4.0), fp.total(std=3.0, name="n")]))
     release = draw(plan, np.array([3, 0, 0, 9, 1, 0, 2]))
     expected = release.nonnegative(totals={"n": 15.0})
-    monkeypatch.setattr(display_tables, "MOST_ENTRIES", 0)
+    monkeypatch.setattr(display, "MOST_ENTRIES", 0)
     found = release.nonnegative(totals={"n": 15.0})
     assert found.display.is_by_steps
     assert not expected.display.is_by_steps
@@ -188,7 +188,7 @@ def test_nodes_of_a_level_are_the_cells():
     plan = fp.design(fp.Workload(domain, groups), tolerance=0.05)
     release = draw(plan, np.random.default_rng(1).poisson(1.0, domain.shape))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(display_tables, "MOST_ENTRIES", 0)
+        patch.setattr(display, "MOST_ENTRIES", 0)
         shown = release.integers()
     counties = release.estimates["counties"].sum(axis=0)
     states = counties.reshape(2, 3).sum(axis=1)

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from scipy.optimize import LinearConstraint, milp
 
 import fitplug as fp
-from fitplug.releases import display_tables
+from fitplug.releases import display
+from fitplug.releases.display import plan_display
 from fitplug.releases.display_answers import add_up
-from fitplug.releases.display_tables import plan_display
 from fitplug.releases.finest_tables import Estimates, list_finest
 from fitplug.releases.resolutions import Resolutions, refines
 from tests.helpers import people
@@ -80,7 +80,7 @@ def test_they_are_one_of_all_tables_that_have_the_totals(by_steps, totals, seed)
     for name, value in totals.items():
         allowed &= (exact[name] == value).reshape(len(ALL), -1).all(axis=1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(display_tables, "MOST_ENTRIES", 0 if by_steps else 10**7)
+        patch.setattr(display, "MOST_ENTRIES", 0 if by_steps else 10**7)
         if not allowed.any():
             with pytest.raises(fp.WorkloadError, match="no nonnegative histogram"):
                 release.integers(totals=totals)
@@ -106,7 +106,7 @@ def test_they_are_one_of_all_tables_that_have_the_totals(by_steps, totals, seed)
 
 @pytest.mark.parametrize("by_steps", [False, True])
 def test_structural_zeros_cross_all_else(by_steps, monkeypatch):
-    monkeypatch.setattr(display_tables, "MOST_ENTRIES", 0 if by_steps else 10**7)
+    monkeypatch.setattr(display, "MOST_ENTRIES", 0 if by_steps else 10**7)
     zeros = {"cells[sex = m]": 0, "cells[place = 11]": 0, "n": 9}
     shown = noisy(PLAN, 3).integers(totals=zeros)
     assert not shown.histogram[1].any()
@@ -122,7 +122,7 @@ def test_structural_zeros_cross_all_else(by_steps, monkeypatch):
 @pytest.mark.parametrize("by_steps", [False, True])
 @pytest.mark.parametrize("within", [(), ("b",), ("a", "b")])
 def test_public_totals_are_kept_without_being_named(within, by_steps, monkeypatch):
-    monkeypatch.setattr(display_tables, "MOST_ENTRIES", 0 if by_steps else 10**7)
+    monkeypatch.setattr(display, "MOST_ENTRIES", 0 if by_steps else 10**7)
     domain = fp.Domain({"a": fp.Integers(0, 3), "b": ["x", "y", "z"], "c": ["1", "2"]})
     groups = [fp.marginal("a", "b", "c", std=3.0), fp.marginal("b", std=2.0)]
     plan = fp.design(fp.Workload(domain, groups), unit=fp.ReplaceOne(within=within), tolerance=0.05)
@@ -170,7 +170,7 @@ def pairs(names, couples):
 class TestWithoutACommonTable:
     @pytest.mark.parametrize("seed", range(4))
     def test_tables_of_a_chain_are_of_one_integer_histogram(self, seed, monkeypatch):
-        monkeypatch.setattr(display_tables, "MOST_ENTRIES", 0)
+        monkeypatch.setattr(display, "MOST_ENTRIES", 0)
         plan = pairs("abcd", ["ab", "bc", "bd"])
         shown = noisy(plan, seed).integers(totals={"ab[b = 1]": 7})
         assert shown.consistent
@@ -187,7 +187,7 @@ class TestWithoutACommonTable:
             shown.histogram  # noqa: B018
 
     def test_of_a_circle_each_agrees_with_the_one_it_began_from(self, monkeypatch):
-        monkeypatch.setattr(display_tables, "MOST_ENTRIES", 0)
+        monkeypatch.setattr(display, "MOST_ENTRIES", 0)
         shown = noisy(pairs("abc", ["ab", "bc", "ac"]), 1).integers()
         assert not shown.consistent
         assert "false" in str(shown.to_arrow("ab").schema.metadata[b"fitplug.consistent"])
@@ -213,7 +213,7 @@ class TestWithoutACommonTable:
             np.testing.assert_array_equal(one.sum(axis=0), other.sum(axis=1))
 
     def test_trees_share_the_nodes_that_both_tables_count(self, monkeypatch):
-        monkeypatch.setattr(display_tables, "MOST_ENTRIES", 0)
+        monkeypatch.setattr(display, "MOST_ENTRIES", 0)
         plan = design_tree(people_by_place(ages=True), tolerance=0.05)
         shown = noisy(plan, 1).integers()
         resolutions, first = shown.display.resolutions, shown.display.finest[0]

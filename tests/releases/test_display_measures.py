@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-from fitplug.releases import display_tables
+from fitplug.releases import display
 from fitplug_opendp.noise_source import compute_exact_answers
 
 LOW, HIGH = 2, 10
@@ -81,7 +81,7 @@ def test_large_releases_are_adjusted_from_the_total_down(monkeypatch):
     }
     exact = compute_exact_answers(plan, fp.Tables.from_records(domain, records, plan.tables))
     noise = np.rint(rng.normal(size=len(exact)) * plan.noise_std).astype(np.int64)
-    monkeypatch.setattr(display_tables, "MOST_ENTRIES", 0)
+    monkeypatch.setattr(display, "MOST_ENTRIES", 0)
     for added in (0, noise):
         release = fp.Release(plan=plan, answers=exact + added, rho=plan.rho)
         found = release.nonnegative(totals={"total": 40})

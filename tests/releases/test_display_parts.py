@@ -34,9 +34,9 @@ def release(request):
 @pytest.fixture
 def folder(release, tmp_path, monkeypatch):
     """A folder in parts of a few rows, with display tables that were made in small chunks."""
-    from fitplug.releases import display_tables
+    from fitplug.releases import display
 
-    monkeypatch.setattr(display_tables, "MOST_ENTRIES", 0)
+    monkeypatch.setattr(display, "MOST_ENTRIES", 0)
     monkeypatch.setattr(display_answers, "PART", 5)
     monkeypatch.setattr(finest_tables, "CHUNK", 7)
     (total,) = [g.name for g in release.plan.workload.groups if g.size == 1] or [None]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import fitplug as fp
 from fitplug.expressions.parser import parse
 from fitplug.families import build_dense_strategy
-from fitplug.releases import display_tables
+from fitplug.releases import display
 from fitplug.releases.least_squares import (
     NoSolutionError,
     round_to_integers,
@@ -140,7 +140,7 @@ class TestNonnegative:
             people.release(1.0).nonnegative(totals=totals)
 
     def test_ranges_of_a_large_release_do_not_list_its_cells(self, monkeypatch):
-        monkeypatch.setattr(display_tables, "MOST_ENTRIES", 10)
+        monkeypatch.setattr(display, "MOST_ENTRIES", 10)
         domain = fp.Domain({"age": fp.Integers(0, 9)})
         ages = fp.queries({"age": fp.ranges([(0, 4), (3, 9)])}, std=3.0)
         plan = fp.design(fp.Workload(domain, [ages]))
