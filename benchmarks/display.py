@@ -154,7 +154,7 @@ def compare(shape: tuple[int, int, int], draws: int) -> None:
                 cells = [f"{b / draws:+.2f} / {e / draws:.2f}" for b, e in
                          (sums[w, name, k] for w in ways)]  # fmt: skip
                 print(line([f"{number:,} of {name}", label, *cells]))
-    print(line(["", "CPU seconds a release", *(f"{seconds[w] / draws:.2f}" for w in ways)]))
+    print(line(["", "CPU seconds a release", *(f"{seconds[w] / draws:.3f}" for w in ways)]))
 
 
 def measure_large(shape: tuple[int, int, int], part: int) -> None:

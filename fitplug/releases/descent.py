@@ -6,8 +6,9 @@ finest of these resolutions have a table each, from which all other answers are 
 1. The first table begins with the total, each other one with the counts that it has in common with
    an earlier table. So two tables agree on what they have in common, if one was begun from the
    other.
-2. Attributes are taken one after another, first those of invariants, then hierarchies level by
-   level, then the others. Each step divides each count of the step before among its parts.
+2. Each step divides each count of the step before among its parts: the blocks of the next depth of
+   one attribute. The steps pass through the invariants, and through what groups ask for, the
+   coarsest first, as far as these refine each other: the nation by sex, states by sex, and so on.
 3. The parts of a count are the nearest numbers to their estimates, by least squares, that are
    within their limits and add up to the count. For integers, each is rounded down, and those with
    the largest fractions are raised until they add up.
@@ -16,9 +17,9 @@ The limits of a count are those of its invariants and the sums of its parts' lim
 has a solution if the first one has. All tables are marginals of one histogram if each has no more
 in common with all earlier tables than it was begun with (docs/theory/post-processing.md, E6).
 
-The counts of different blocks of the first attribute do not depend on each other once it is
-divided. So the other attributes are divided for a range of its blocks at a time, from the parts in
-which a large release is read: in memory are the counts of the first attribute and one chunk.
+The parts of different counts do not depend on each other. So from a step with about `CHUNK` counts
+on, the blocks of one attribute are divided for a range at a time: in memory are the counts of this
+step and one chunk.
 """
 
 from __future__ import annotations
@@ -31,11 +32,14 @@ from typing import TypeAlias
 import numpy as np
 
 from fitplug.errors import WorkloadError
-from fitplug.numeric import AnyArray, FloatArray
+from fitplug.numeric import AnyArray, FloatArray, IntArray
 from fitplug.releases.division import project_families, round_families
-from fitplug.releases.finest_tables import CHUNK, Estimates, FinestTable
+from fitplug.releases.finest_tables import Estimates, FinestTable
 from fitplug.releases.invariants import Limits
 from fitplug.releases.resolutions import Resolution, Resolutions, meet, refines
+
+CHUNK = 2**21
+"""About the largest number of blocks whose counts are divided at once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +59,17 @@ class Chunk:
 
 _Level: TypeAlias = tuple[FloatArray, FloatArray, FloatArray]
 """The estimates of a step's blocks, and their lower and upper limits."""
+
+
+def _add_to_chain(chain: list[Resolution], resolution: Resolution, table: FinestTable) -> None:
+    """Add what a group asks for to the resolutions on a way, if all of them are on one way then.
+
+    So the numbers of groups are divided directly, where that is possible. A number that is added up
+    from counts of small parts has the biases of all of them.
+    """
+    between = refines(table.resolution, resolution) and refines(resolution, table.begins)
+    if between and all(refines(resolution, r) or refines(r, resolution) for r in chain):
+        chain.append(resolution)
 
 
 class Descent:
@@ -93,14 +108,40 @@ class Descent:
                 "the totals are of regions that cross each other, which a release this large "
                 "cannot keep. Give totals of one attribute, or of nested ones."
             )
-        order = resolutions.order
+        chain = list(targets)
+        asked = {resolutions.find_resolution(group) for group in resolutions.workload.groups}
+        for resolution in sorted(asked, key=lambda r: (resolutions.size(r), r)):
+            _add_to_chain(chain, resolution, table)
+        chain = sorted({*chain, table.resolution} - {table.begins}, key=sum)
         self._way = [table.begins]
-        self._way += resolutions.refine_by_steps(table.begins, [*targets, table.resolution], order)
+        self._way += resolutions.refine_by_steps(table.begins, chain, resolutions.order)
         self._limits = seen
-        self.lead = next((a for a in order if table.begins[a] < table.resolution[a]), 0)
-        # The steps before this one are made for all blocks of the lead attribute together.
-        whole = table.resolution[self.lead]
-        self._split = next(k for k, r in enumerate(self._way) if r[self.lead] == whole)
+        # Up to the split all counts are in memory, and then those of a range of the lead's blocks.
+        sizes = [resolutions.size(r) for r in self._way]
+        self._split = max(k for k, size in enumerate(sizes) if size <= CHUNK or not k)
+        split = resolutions.shape(self._way[self._split])
+        self.lead = int(np.argmax(split)) if split else 0
+
+    def _list_ranges(self) -> list[tuple[int, int]]:
+        """List ranges of the lead's blocks at the split with about `CHUNK` blocks of the table."""
+        resolutions, lead, table = self._resolutions, self.lead, self.table.resolution
+        if not table:
+            return [(0, 1)]
+        parents = resolutions.find_parents(lead, table[lead], self._way[self._split][lead])
+        others = resolutions.size(table) // len(parents)
+        ends = np.cumsum(np.bincount(parents)) * others
+        cuts = np.searchsorted(ends, np.arange(1, ends[-1] // CHUNK + 1) * CHUNK)
+        cuts = np.unique([0, *cuts.tolist(), len(ends)])
+        return list(itertools.pairwise(cuts.tolist()))
+
+    def _find_rows(self, k: int, blocks: tuple[int, int]) -> tuple[int, int]:
+        """Return the lead's blocks at a step that are in a range of those at the split."""
+        if not self._way[k]:
+            return 0, 1
+        depths = self._way[k][self.lead], self._way[self._split][self.lead]
+        parents = self._resolutions.find_parents(self.lead, *depths)
+        first, end = np.searchsorted(parents, blocks).tolist()
+        return first, end
 
     def run(self, estimates: Estimates, begins: FloatArray | None) -> Iterator[Chunk]:
         """Compute the counts of the table, chunk after chunk.
@@ -112,25 +153,29 @@ class Descent:
         Raises:
             WorkloadError: No counts are within all limits.
         """
-        resolutions, lead, split = self._resolutions, self.lead, self._way[self._split]
-        ranges = estimates.list_ranges(lead)
-        values = np.empty(resolutions.shape(split))
-        low, high = np.zeros(values.shape), np.full(values.shape, np.inf)
-        for start, stop in ranges:
-            part = (slice(None),) * lead + (slice(start, stop),)
-            below = self._climb(estimates.read(lead, start, stop), start, stop, self._split)
-            values[part], low[part], high[part] = below[0]
-        levels = self._climb_whole(values, low, high)
+        shape, last = self._resolutions.shape(self._way[self._split]), len(self._way) - 1
+        values, low, high = (np.empty(shape) for _ in range(3))
+        ranges = self._list_ranges()
+        everything = 0, shape[self.lead] if shape else 1
+        for blocks in ranges:
+            part = (slice(None),) * self.lead + (slice(*blocks),) if shape else ...
+            rows = self._find_rows(last, blocks)
+            top = self._climb(estimates.read(self.lead, *rows), last, self._split, blocks)[0]
+            values[part], low[part], high[part] = top
+        levels = self._climb(values, self._split, 0, everything, low, high)
         counts = self._begin(levels[0], begins)
         for k in range(1, self._split + 1):
-            counts = self._divide(counts, levels[k], k, 0)
-        for start, stop in ranges:
-            part = (slice(None),) * lead + (slice(start, stop),)
-            below = self._climb(estimates.read(lead, start, stop), start, stop, self._split)
-            chunk = counts[part]
-            for k in range(self._split + 1, len(self._way)):
-                chunk = self._divide(chunk, below[k - self._split], k, start)
-            yield Chunk(start, stop, chunk.astype(np.int64) if self._integers else chunk)
+            counts = self._divide(counts, levels[k], k, everything)
+        for blocks in ranges:
+            part = (slice(None),) * self.lead + (slice(*blocks),) if shape else ...
+            rows = self._find_rows(last, blocks)
+            chunk = np.asarray(counts[part])
+            if self._split < last:
+                read = estimates.read(self.lead, *rows)
+                below = self._climb(read, last, self._split, blocks)
+                for k in range(self._split + 1, last + 1):
+                    chunk = self._divide(chunk, below[k - self._split], k, blocks)
+            yield Chunk(*rows, chunk.astype(np.int64) if self._integers else chunk)
 
     def _begin(self, level: _Level, begins: FloatArray | None) -> FloatArray:
         """Return the counts that the table begins with."""
@@ -145,31 +190,48 @@ class Descent:
             raise make_no_histogram_error()
         return begins
 
-    def _climb_whole(self, values: FloatArray, low: FloatArray, high: FloatArray) -> list[_Level]:
-        """Add up values and limits of the split's resolution for the steps before it."""
+    def _climb(
+        self,
+        values: FloatArray,
+        first: int,
+        last: int,
+        blocks: tuple[int, int],
+        low: FloatArray | None = None,
+        high: FloatArray | None = None,
+    ) -> list[_Level]:
+        """Add up values and limits from one step to an earlier one.
+
+        Args:
+            values: The values of the first step.
+            first: The number of the step.
+            last: The number of the earlier one.
+            blocks: The range of the lead's blocks at the split that `values` have.
+            low: The lower limits, where invariants are brought in already.
+            high: The upper limits.
+        """
+        if low is None or high is None:
+            low, high = np.zeros(values.shape), np.full(values.shape, np.inf)
+            low, high = self._limit(first, low, high, blocks)
         levels = [(values, low, high)]
-        for k in range(self._split, 0, -1):
-            values, low, high = (
-                self._resolutions.coarsen(v, self._way[k], self._way[k - 1]) for v in levels[0]
-            )
-            low, high = self._limit(k - 1, low, high, None)
-            levels.insert(0, (values, low, high))
+        for k in range(first, last, -1):
+            axis, families = self._find_families(k, blocks)
+            at = np.searchsorted(families, np.arange(families[-1] + 1))
+            values, low, high = (np.add.reduceat(v, at, axis=axis) for v in levels[0])
+            levels.insert(0, (values, *self._limit(k - 1, low, high, blocks)))
         return levels
 
-    def _climb(self, values: FloatArray, start: int, stop: int, last: int) -> list[_Level]:
-        """Add up values and limits of a chunk, from the table's resolution to that of a step."""
-        top = len(self._way) - 1
-        low, high = np.zeros(values.shape), np.full(values.shape, np.inf)
-        levels = [(values, *self._limit(top, low, high, (start, stop)))]
-        for k in range(top, last, -1):
-            values, low, high = (
-                self._resolutions.coarsen(v, self._way[k], self._way[k - 1]) for v in levels[0]
-            )
-            levels.insert(0, (values, *self._limit(k - 1, low, high, (start, stop))))
-        return levels
+    def _find_families(self, k: int, blocks: tuple[int, int]) -> tuple[int, IntArray]:
+        """Find the axis that a step divides, and the block of before that each new one is in."""
+        before, after = self._way[k - 1], self._way[k]
+        (axis,) = [a for a, (x, y) in enumerate(zip(before, after, strict=True)) if x != y]
+        families = self._resolutions.find_parents(axis, after[axis], before[axis])
+        if axis == self.lead and k > self._split:
+            families = families[slice(*self._find_rows(k, blocks))]
+            families = families - families[0]
+        return axis, families
 
     def _limit(
-        self, k: int, low: FloatArray, high: FloatArray, rows: tuple[int, int] | None
+        self, k: int, low: FloatArray, high: FloatArray, blocks: tuple[int, int]
     ) -> tuple[FloatArray, FloatArray]:
         """Bring in the invariants of a step's resolution; at the last step those of empty blocks.
 
@@ -177,7 +239,7 @@ class Descent:
             k: The number of the step.
             low: The sums of the lower limits of the parts.
             high: The sums of their upper limits.
-            rows: The range of the lead attribute's blocks; None for all.
+            blocks: The range of the lead's blocks at the split.
 
         Raises:
             WorkloadError: No counts are within all limits.
@@ -192,19 +254,19 @@ class Descent:
             if one.resolution != at:
                 upper = self._resolutions.spread(upper, one.resolution, at)
                 lower = np.zeros(upper.shape)
-            if rows is not None:
-                part = (slice(None),) * self.lead + (slice(*rows),)
+            if k >= self._split and at:
+                part = (slice(None),) * self.lead + (slice(*self._find_rows(k, blocks)),)
                 lower, upper = lower[part], upper[part]
             low, high = np.maximum(low, lower), np.minimum(high, upper)
         if used and (low > high * (1 + 1e-9)).any():
             raise make_no_histogram_error()
         return low, high
 
-    def _divide(self, counts: FloatArray, level: _Level, k: int, start: int) -> FloatArray:
-        """Divide counts among the blocks of the next step; the first lead block is `start`."""
-        before, after = self._way[k - 1], self._way[k]
-        (axis,) = [a for a, (x, y) in enumerate(zip(before, after, strict=True)) if x != y]
-        families = self._resolutions.find_parents(axis, after[axis], before[axis])
+    def _divide(
+        self, counts: FloatArray, level: _Level, k: int, blocks: tuple[int, int]
+    ) -> FloatArray:
+        """Divide counts among the blocks of a step."""
+        axis, families = self._find_families(k, blocks)
         values = level[0]
         moved = [np.moveaxis(v, axis, -1).reshape(-1, values.shape[axis]) for v in level]
         parents = np.moveaxis(counts, axis, -1).reshape(-1, counts.shape[axis])

@@ -18,9 +18,6 @@ from fitplug.releases.noisy_answers import NoisyAnswers
 from fitplug.releases.resolutions import Resolution, Resolutions, meet, refines
 from fitplug.workload import Factor, QueryGroup
 
-CHUNK = 2**21
-"""About the largest number of blocks whose counts are divided at once."""
-
 _LARGEST_MATRIX = 2**22
 """The most entries of a factor's matrix that is inverted."""
 
@@ -148,20 +145,6 @@ class Estimates:
 
     def __init__(self, resolutions: Resolutions, release: NoisyAnswers, table: FinestTable) -> None:
         self._resolutions, self._release, self._table = resolutions, release, table
-
-    def list_ranges(self, lead: int) -> list[tuple[int, int]]:
-        """List ranges of blocks of an attribute: those of the parts that estimates are read in."""
-        resolution = self._table.resolution
-        rows = len(self._resolutions.find_starts(lead, resolution[lead]))
-        factors = self._table.group.factors
-        name = self._resolutions.workload.attributes[lead]
-        parts = self._release.list_parts(self._table.group.name)
-        along = [k for k, f in enumerate(factors) if f.attribute == name]
-        is_cut = len(parts) > 1 and along == [parts[0].axis]
-        if is_cut and self._resolutions.lists_blocks(factors[along[0]]):
-            return [(part.start, part.stop) for part in parts]
-        most = max(1, CHUNK * rows // max(self._resolutions.size(resolution), 1))
-        return [(start, min(start + most, rows)) for start in range(0, rows, most)]
 
     def read(self, lead: int, start: int, stop: int) -> FloatArray:
         """Read the estimates of a range of blocks, with all blocks of the other attributes."""

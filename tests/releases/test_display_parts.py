@@ -12,8 +12,8 @@ from fitplug.errors import InputError
 from fitplug.files import hash_content, open_place
 from fitplug.releases import (
     DisplayRequest,
+    descent,
     display_answers,
-    finest_tables,
     open_display,
     verify_display,
     write_folder,
@@ -38,7 +38,7 @@ def folder(release, tmp_path, monkeypatch):
 
     monkeypatch.setattr(display, "MOST_ENTRIES", 0)
     monkeypatch.setattr(display_answers, "PART", 5)
-    monkeypatch.setattr(finest_tables, "CHUNK", 7)
+    monkeypatch.setattr(descent, "CHUNK", 7)
     (total,) = [g.name for g in release.plan.workload.groups if g.size == 1] or [None]
     totals = {} if total is None else {total: TOTAL}
     write_folder(release, tmp_path / "out", 0.95, 9, DisplayRequest(totals))
