@@ -138,6 +138,7 @@ class Source:
             raise DomainError(
                 f'zone = {self.zone!r} is not a time zone. Use a name such as "Europe/Berlin".'
             )
+        _ = self.filters
         for name in ("where", "missing", "columns", "storage_options"):
             given = getattr(self, name)
             if given is not None and not isinstance(given, Mapping):
