@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 import fitplug as fp
@@ -57,6 +58,11 @@ def test_json_and_the_review_say_it(root: Path) -> None:
             assert abs(row["rows"] - exact[row["attribute"]]) < 6 * row["std"]
             assert row["lower"] < row["share"] < row["upper"]
     assert json.loads(ran.out)["coverage_confidence"] == 0.99
+    said = pq.read_schema(root / "release" / "total.parquet").metadata[b"fitplug.coverage"]
+    numbers = json.loads((root / "release/release.json").read_text())["coverage"]
+    assert [(row["rows"], row["std"]) for row in json.loads(said)] == [
+        (row["rows"], row["std"]) for row in numbers
+    ]
     review = (root / "release" / "review.md").read_text()
     assert "Their numbers are released with noise of the same sigma, by attribute: SEX: " in review
     assert fitplug("verify", root / "release").code == 0
