@@ -66,6 +66,25 @@ class Header:
     forms: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class ColumnRules:
+    """How columns are read that no type alone says how to read.
+
+    Attributes:
+        zone: The time zone in which times with a zone are read as days; None refuses them.
+        missing: For columns that a file may lack, the value that all of its rows then have; None
+            is null.
+        columns: The columns of attributes that have another name in the files.
+    """
+
+    zone: str | None = None
+    missing: Mapping[str, Any] = field(default_factory=dict)
+    columns: Mapping[str, str] = field(default_factory=dict)
+
+
+PLAIN_RULES = ColumnRules()
+
+
 class DamagedFileError(Exception):
     """A fault of a file, in words that quote nothing of its content."""
 

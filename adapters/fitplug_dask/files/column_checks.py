@@ -24,6 +24,7 @@ from fitplug_dask.encoding import (
 from fitplug_dask.files.checked_file import (
     Adaptation,
     CheckedFile,
+    ColumnRules,
     Header,
     RepeatedKey,
     find_stored_column,
@@ -31,26 +32,7 @@ from fitplug_dask.files.checked_file import (
 )
 from fitplug_dask.sources import TEXT_FORMATS, FolderKey, Format, SourceFile
 
-
-@dataclass(frozen=True)
-class ColumnRules:
-    """How columns are read that no type alone says how to read.
-
-    Attributes:
-        zone: The time zone in which times with a zone are read as days; None refuses them.
-        missing: For columns that a file may lack, the value that all of its rows then have; None
-            is null.
-        columns: The columns of attributes that have another name in the files.
-    """
-
-    zone: str | None = None
-    missing: Mapping[str, Any] = field(default_factory=dict)
-    columns: Mapping[str, str] = field(default_factory=dict)
-
-
 _MOST_SCHEMAS = 8
-
-PLAIN_RULES = ColumnRules()
 
 
 @dataclass(frozen=True)
