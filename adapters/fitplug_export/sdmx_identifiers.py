@@ -9,13 +9,16 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from fitplug.errors import InputError
 
 _COMPONENT = re.compile(r"[A-Za-z][A-Za-z0-9_\-]*")
 _CODE = re.compile(r"[A-Za-z0-9_@$\-]+")
 _AGENCY = re.compile(rf"{_COMPONENT.pattern}(\.{_COMPONENT.pattern})*")
+_DATAFLOW = re.compile(
+    rf"(?P<agency>{_AGENCY.pattern}):(?P<id>[A-Za-z0-9_@$\-]+)\((?P<version>[0-9]+(\.[0-9]+)*)\)"
+)
 _VERSION = re.compile(r"(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*)){2}")
 
 _NAMELESS = "ITEM"
@@ -39,13 +42,52 @@ def check_version(version: str) -> None:
         )
 
 
-def name_codes(labels: Sequence[str]) -> list[str]:
+def check_component(identifier: str) -> None:
+    """Raise InputError unless a text identifies a dimension."""
+    if not isinstance(identifier, str) or not _COMPONENT.fullmatch(identifier):
+        raise InputError(
+            f"{identifier!r} is not an SDMX dimension. Use a name such as REF_AREA or TIME_PERIOD."
+        )
+
+
+def check_codes(attribute: str, codes: Mapping[str, str]) -> None:
+    """Raise InputError unless all codes of an attribute are identifiers of SDMX and differ."""
+    for code in codes.values():
+        if not isinstance(code, str) or not _CODE.fullmatch(code):
+            raise InputError(
+                f"codes of {attribute!r}: {code!r} is not an SDMX code. Use letters, digits, _, -, "
+                "@ and $."
+            )
+    if len(set(codes.values())) < len(codes):
+        raise InputError(f"codes of {attribute!r}: two labels have one code. Change one.")
+
+
+def parse_dataflow(dataflow: str) -> tuple[str, str, str]:
+    """Return the agency, the identifier and the version that a text names.
+
+    Raises:
+        InputError: The text names no dataflow.
+    """
+    match = _DATAFLOW.fullmatch(dataflow) if isinstance(dataflow, str) else None
+    if match is None:
+        raise InputError(
+            f"{dataflow!r} is not an SDMX dataflow. Write AGENCY:ID(VERSION), such as "
+            "ESTAT:DF_AGE(1.0.0)."
+        )
+    return match["agency"], match["id"], match["version"]
+
+
+def name_codes(labels: Sequence[str], given: Mapping[str, str] | None = None) -> list[str]:
     """Choose an identifier for each label, distinct for each row.
 
-    A label that is an identifier stays as it is. Other characters become underscores, and numbers
-    are added where two rows would have the same identifier.
+    A label with a given code has this one. Another label that is an identifier stays as it is.
+    Other characters become underscores, and numbers are added where two rows would have the same
+    identifier.
     """
-    return _choose_identifiers(labels, _CODE, ())
+    known = given or {}
+    others = [label for label in labels if label not in known]
+    chosen = iter(_choose_identifiers(others, _CODE, list(known.values())))
+    return [known[label] if label in known else next(chosen) for label in labels]
 
 
 def name_components(names: Sequence[str], taken: Collection[str]) -> list[str]:

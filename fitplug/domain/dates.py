@@ -257,6 +257,10 @@ class DatesCodec(Codec, kind=Dates):
         """Find the cell of a label; also of a date if cells are days, of an integer if years."""
         return self._cell_of.get(value) if type(value) in (str, int, datetime.date) else None
 
+    def suggest(self, value: Any, *, end: bool = False) -> str:
+        """Name the first and the last period: a date near another one is seldom meant by it."""
+        return f"Its values are {self.values[0]} to {self.values[-1]}."
+
     def remedy(self, names: str) -> str:
         """Say that longer periods are fewer, as long as there are longer ones."""
         coarser = _COARSER.get(self.attribute.by)
