@@ -3,75 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from os import PathLike
-from typing import TYPE_CHECKING
 
-from fitplug.domain import Dates
-from fitplug.errors import InputError, suggest_nearest
 from fitplug.files import fill_new_folder, import_library
 from fitplug.releases import Release
 from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
 from fitplug_export.answers import check_export_names
-from fitplug_export.sdmx_identifiers import (
-    check_agency,
-    check_codes,
-    check_component,
-    check_version,
-    parse_dataflow,
-)
-
-if TYPE_CHECKING:
-    from fitplug.workload import Workload
-
-TIME_PERIOD = "TIME_PERIOD"
-"""The dimension of time, which has no list of codes."""
-
-
-@dataclass(frozen=True)
-class SdmxNames:
-    """Identifiers of SDMX that a user gives; see `write_sdmx`.
-
-    Attributes:
-        dimensions: The dimension of each attribute that has one with another name.
-        codes: The codes of labels, by attribute.
-        dataflows: The dataflow of each group whose structure is maintained elsewhere.
-    """
-
-    dimensions: Mapping[str, str]
-    codes: Mapping[str, Mapping[str, str]]
-    dataflows: Mapping[str, str]
-
-    def check(self, workload: Workload) -> None:
-        """Raise InputError unless names exist, and identifiers are valid and differ."""
-        for what, given, known in (
-            ("dimensions", self.dimensions, workload.attributes),
-            ("codes", self.codes, workload.attributes),
-            ("dataflows", self.dataflows, workload.names),
-        ):
-            for name in given:
-                if name not in known:
-                    raise InputError(f"{what}: unknown {name!r}. {suggest_nearest(name, known)}")
-        for dimension in self.dimensions.values():
-            check_component(dimension)
-        if len(set(self.dimensions.values())) < len(self.dimensions):
-            raise InputError("dimensions: two attributes have one dimension. Rename one.")
-        for name, codes in self.codes.items():
-            check_codes(name, codes)
-        for dataflow in self.dataflows.values():
-            parse_dataflow(dataflow)
-        for group in workload.groups:
-            for factor in group.factors:
-                attribute = workload.domain[factor.attribute]
-                if self.dimensions.get(factor.attribute) == TIME_PERIOD and not (
-                    isinstance(attribute, Dates)
-                    and attribute.other is None
-                    and factor.kind == "identity"
-                ):
-                    raise InputError(
-                        f"dimensions: TIME_PERIOD needs dates without other, and {group.name!r} "
-                        f'must ask for {factor.attribute!r} by "identity". Use another dimension.'
-                    )
+from fitplug_export.sdmx_identifiers import SdmxNames, check_agency, check_version
 
 
 def write_sdmx(

@@ -10,8 +10,11 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
-from fitplug.errors import InputError
+from fitplug.domain import Dates
+from fitplug.errors import InputError, suggest_nearest
+from fitplug.workload import Workload
 
 _COMPONENT = re.compile(r"[A-Za-z][A-Za-z0-9_\-]*")
 _CODE = re.compile(r"[A-Za-z0-9_@$\-]+")
@@ -21,8 +24,57 @@ _DATAFLOW = re.compile(
 )
 _VERSION = re.compile(r"(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*)){2}")
 
+TIME_PERIOD = "TIME_PERIOD"
+"""The dimension of time, which has no list of codes."""
+
 _NAMELESS = "ITEM"
 """What stands for a name without any character that identifiers have."""
+
+
+@dataclass(frozen=True)
+class SdmxNames:
+    """Identifiers of SDMX that a user gives; see `write_sdmx`.
+
+    Attributes:
+        dimensions: The dimension of each attribute that has one with another name.
+        codes: The codes of labels, by attribute.
+        dataflows: The dataflow of each group whose structure is maintained elsewhere.
+    """
+
+    dimensions: Mapping[str, str]
+    codes: Mapping[str, Mapping[str, str]]
+    dataflows: Mapping[str, str]
+
+    def check(self, workload: Workload) -> None:
+        """Raise InputError unless names exist, and identifiers are valid and differ."""
+        for what, given, known in (
+            ("dimensions", self.dimensions, workload.attributes),
+            ("codes", self.codes, workload.attributes),
+            ("dataflows", self.dataflows, workload.names),
+        ):
+            for name in given:
+                if name not in known:
+                    raise InputError(f"{what}: unknown {name!r}. {suggest_nearest(name, known)}")
+        for dimension in self.dimensions.values():
+            check_component(dimension)
+        if len(set(self.dimensions.values())) < len(self.dimensions):
+            raise InputError("dimensions: two attributes have one dimension. Rename one.")
+        for name, codes in self.codes.items():
+            check_codes(name, codes)
+        for dataflow in self.dataflows.values():
+            parse_dataflow(dataflow)
+        for group in workload.groups:
+            for factor in group.factors:
+                attribute = workload.domain[factor.attribute]
+                if self.dimensions.get(factor.attribute) == TIME_PERIOD and not (
+                    isinstance(attribute, Dates)
+                    and attribute.other is None
+                    and factor.kind == "identity"
+                ):
+                    raise InputError(
+                        f"dimensions: TIME_PERIOD needs dates without other, and {group.name!r} "
+                        f'must ask for {factor.attribute!r} by "identity". Use another dimension.'
+                    )
 
 
 def check_agency(agency: str) -> None:

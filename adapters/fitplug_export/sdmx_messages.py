@@ -37,8 +37,13 @@ from fitplug.plan import Plan
 from fitplug.releases import Intervals, Release, choose_intervals, make_metadata, name_files
 from fitplug.workload import Factor, QueryGroup
 from fitplug_export.answers import iterate_columns
-from fitplug_export.sdmx import TIME_PERIOD, SdmxNames
-from fitplug_export.sdmx_identifiers import name_codes, name_components, parse_dataflow
+from fitplug_export.sdmx_identifiers import (
+    TIME_PERIOD,
+    SdmxNames,
+    name_codes,
+    name_components,
+    parse_dataflow,
+)
 
 STRUCTURES = "structures.xml"
 
