@@ -213,6 +213,15 @@ def load_spec(path: Path) -> Spec:
     Raises:
         SpecError: If anything is wrong. The message names the file, the key and the fix.
     """
+    return build_spec(path, read_document(path))
+
+
+def read_document(path: Path) -> Document:
+    """Read the sections of a spec file, and check that they have known keys with valid values.
+
+    Raises:
+        SpecError: If the file is not a spec.
+    """
     tables = read_toml(path)
     if not tables.keys() & Document.model_fields.keys():
         raise SpecError(
@@ -220,9 +229,17 @@ def load_spec(path: Path) -> Spec:
             f"{', '.join(Document.model_fields)}. Create one with `fitplug init`."
         )
     try:
-        document = Document.model_validate(tables)
+        return Document.model_validate(tables)
     except ValidationError as error:
         raise SpecError(f"{path}: {explain_validation(error)}") from None
+
+
+def build_spec(path: Path, document: Document) -> Spec:
+    """Build the spec of a document that was read from a file, and read the files that it names.
+
+    Raises:
+        SpecError: If anything is wrong. The message names the file, the key and the fix.
+    """
     try:
         return _build_spec(path, document)
     except FitplugError as error:
@@ -256,7 +273,7 @@ def _build_spec(path: Path, document: Document) -> Spec:
     if document.ledger is not None:
         with _name_key("[ledger]"):
             _check_budget(document.ledger)
-    workload = _build_workload(folder, document, domain)
+    workload = build_workload(folder, document, domain)
     with _name_key("[data]"):
         source = _build_source(folder, data)
         _check_rows(source, workload)
@@ -291,7 +308,17 @@ def _check_budget(ledger: LedgerSection) -> None:
     _ = ledger.exact_total
 
 
-def _build_workload(folder: Path, document: Document, domain: Domain) -> Workload:
+def build_workload(folder: Path, document: Document, domain: Domain) -> Workload:
+    """Build the workload of the [[query]] tables of a document.
+
+    Args:
+        folder: The folder that paths are relative to.
+        document: The document.
+        domain: Its domain.
+
+    Raises:
+        SpecError: If a query is wrong. The message does not name the file.
+    """
     groups: list[UnboundQueryGroup] = []
     try:
         for entry in document.query:
