@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from fitplug_cli.spec.errors import UNDECIDED, SpecError
+from fitplug_cli.spec.errors import UNDECIDED, SpecError, read_document
 from fitplug_cli.spec.loading import (
     Spec,
     build_spec,
     build_workload,
     load_spec,
     name_place,
-    read_document,
 )
 from fitplug_cli.spec.retargeting import FACTOR, has_many_targets, replace_target, rewrite_spec
 from fitplug_cli.spec.sections import DataSection, Document

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from fitplug.counts import DeltaTable, IcebergTable, Source, check_weight, name_person
 from fitplug.domain import Domain, get_codec
 from fitplug.errors import FitplugError, WorkloadError, suggest_nearest
@@ -38,9 +36,8 @@ from fitplug_cli.inputs import (
 )
 from fitplug_cli.spec.errors import (
     SpecError,
-    explain_validation,
     is_quoted_number,
-    read_toml,
+    read_document,
 )
 from fitplug_cli.spec.sections import (
     AboutSection,
@@ -214,24 +211,6 @@ def load_spec(path: Path) -> Spec:
         SpecError: If anything is wrong. The message names the file, the key and the fix.
     """
     return build_spec(path, read_document(path))
-
-
-def read_document(path: Path) -> Document:
-    """Read the sections of a spec file, and check that they have known keys with valid values.
-
-    Raises:
-        SpecError: If the file is not a spec.
-    """
-    tables = read_toml(path)
-    if not tables.keys() & Document.model_fields.keys():
-        raise SpecError(
-            f"{path} is not a spec: it has none of the sections "
-            f"{', '.join(Document.model_fields)}. Create one with `fitplug init`."
-        )
-    try:
-        return Document.model_validate(tables)
-    except ValidationError as error:
-        raise SpecError(f"{path}: {explain_validation(error)}") from None
 
 
 def build_spec(path: Path, document: Document) -> Spec:

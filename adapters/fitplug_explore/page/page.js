@@ -134,7 +134,7 @@ class Variant {
     this.cost.classList.add("stale");
     this.alert("");
     const slow = setTimeout(() => show(find(".working", this.cost), true), PATIENCE);
-    find("progress", this.cost).value = 0;
+    find("progress", this.cost).removeAttribute("value"); // until the share is known
     const end = () => {
       clearTimeout(slow);
       if (this.request !== request) return;
@@ -162,7 +162,7 @@ class Variant {
       if (message.outcome) this.showOutcome(message.outcome);
       else if (message.error) this.alert(message.error);
       else {
-        find("progress", this.cost).value = message.share ?? 0;
+        if (message.share) find("progress", this.cost).value = message.share;
         if (message.between) this.showBetween(message.between);
       }
     }
