@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 
 import fitplug as fp
 import fitplug_dask as fpd
-from fitplug.domain import get_codec
+from fitplug.domain import get_codec, get_shape
 
 THREADS = 2
 DOMAIN, SKEWED = counting_data.domain(), counting_data.skewed_domain()
@@ -120,14 +120,14 @@ def by_hand(files: list[str], tables: Sequence[Names]) -> tuple[Times, Blocks]:
         took = stopwatch()
         counts = count(client, files)
         times = took()
-    return times, [counts.reshape(domain_of(names).shape_of(names))]
+    return times, [counts.reshape(get_shape(domain_of(names), names))]
 
 
 def bincount_files(paths: list[str], names: Names) -> np.ndarray[Any, Any]:
     """Count the cells of some files, read by Arrow at once; nulls are outside the domain."""
     domain = domain_of(names)
     texts = list_texts(names)
-    size = math.prod(domain.shape_of(names))
+    size = math.prod(get_shape(domain, names))
     counts = np.zeros(size, dtype=np.int64)
     for path in paths:
         table = pq.read_table(path, columns=list(names), read_dictionary=texts, use_threads=False)
@@ -222,7 +222,7 @@ def polars(files: list[str], tables: Sequence[Names]) -> tuple[Times, Blocks]:
 def _scattered(groups: pa.Table, names: Names) -> np.ndarray[Any, Any]:
     """Scatter groups of raw values into a dense table; this is not timed."""
     domain = domain_of(names)
-    counts = np.zeros(domain.shape_of(names), dtype=np.int64)
+    counts = np.zeros(get_shape(domain, names), dtype=np.int64)
     at = []
     for name in names:
         column = groups[name].combine_chunks()

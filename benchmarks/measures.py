@@ -34,7 +34,7 @@ from markdown_table import heading, line
 
 import fitplug as fp
 import fitplug_dask as fpd
-from fitplug.domain import get_codec
+from fitplug.domain import get_codec, get_shape
 
 HEAD = """# Measures
 
@@ -114,7 +114,7 @@ def count_with_duckdb(files: Sequence[str], names: Sequence[str]) -> tuple[float
     )
     found = []
     for column in ("people", "valued", "income"):
-        found.append(np.zeros(DOMAIN.shape_of(names), dtype=np.int64))
+        found.append(np.zeros(get_shape(DOMAIN, names), dtype=np.int64))
         found[-1][at] = groups[column].to_numpy()
     return seconds, found
 

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 import fitplug as fp
 import fitplug_export as fpe
+from fitplug.domain import get_shape
 
 HERE = Path(__file__).parent
 PEOPLE = HERE.parent / "examples" / "acs"
@@ -111,7 +112,7 @@ def tabulate(domain: fp.Domain, codes: Any, tables: list[tuple[str, ...]]) -> Ta
     """Count records by tables."""
     found = {}
     for names in tables:
-        shape = domain.shape_of(names)
+        shape = get_shape(domain, names)
         cells = np.ravel_multi_index([codes[name] for name in names], shape)
         counts = np.bincount(cells, minlength=int(np.prod(shape)))
         found[names] = counts.reshape(shape).astype(np.float64)

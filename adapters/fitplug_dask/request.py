@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from fitplug.counts import WEIGHT, AttributeSet, Source
-from fitplug.domain import OUTSIDE, Attribute, Domain, Encoder, get_codec
+from fitplug.domain import OUTSIDE, Attribute, Domain, Encoder, get_codec, get_shape
 from fitplug.errors import DataError, DomainError, TablesError, suggest_nearest
 from fitplug.plan import Plan
 from fitplug.workload import Workload
@@ -122,7 +122,7 @@ def prepare_request(
     used = domain.ordered(tuple({name for table in names for name in table}))
     attributes = {name: domain[name] for name in used}
     job = Job(attributes, choose_joint_tables(domain, names), source.weight, source.filters)
-    table_cells = sum(math.prod(domain.shape_of(table)) for table in names)
+    table_cells = sum(math.prod(get_shape(domain, table)) for table in names)
     return Request(job, runner, table_cells)
 
 

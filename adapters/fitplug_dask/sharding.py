@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from fitplug.counts import WEIGHT, AttributeSet, Counts
 from fitplug.display import Report
-from fitplug.domain import Domain
+from fitplug.domain import Domain, get_shape
 from fitplug.errors import TablesError
 from fitplug.families import Slab
 from fitplug_dask.encoding import CodeReader
@@ -393,7 +393,7 @@ def count_tables(
     slabs = cut_slabs(domain, tables, most_cells)
     partitions = cut_shard_partitions(files, runner.threads)
     counted = count_shards(job, partitions, slabs, return_counts, client=runner, report=report)
-    whole = {names: np.zeros(domain.shape_of(names), dtype=np.int64) for names in tables}
+    whole = {names: np.zeros(get_shape(domain, names), dtype=np.int64) for names in tables}
     for number, slab in enumerate(slabs):
         table = whole[slab.names]
         table[slab.index] = counted[number].counts[0].reshape(table[slab.index].shape)

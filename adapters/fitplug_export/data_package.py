@@ -15,7 +15,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from fitplug.domain import Domain
+from fitplug.domain import Domain, label_values
 from fitplug.files import fill_new_folder
 from fitplug.numeric import AnyArray
 from fitplug.releases import Intervals, Release, choose_intervals, make_metadata, name_files
@@ -172,7 +172,7 @@ def _describe_values(domain: Domain, factor: Factor, values: Sequence[Any]) -> d
         return field
     if len(values) <= _MOST_LISTED:
         constraints["enum"] = list(dict.fromkeys(values))
-    labels = domain.label_values(factor.attribute, factor.kind, values)
+    labels = label_values(domain, factor.attribute, factor.kind, values)
     if labels is not None:
         named = dict(zip(values, labels, strict=True))
         field["categories"] = [{"value": value, "label": text} for value, text in named.items()]

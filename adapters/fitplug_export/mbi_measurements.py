@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fitplug.domain import list_measures
+from fitplug.domain import get_shape, list_measures
 from fitplug.errors import WorkloadError
 from fitplug.families import list_measured_tables
 from fitplug.files import import_library
@@ -115,7 +115,7 @@ def to_mbi(release: Release, *, total: float | None = None) -> MbiMeasurements:
     names = workload.attributes
     labels = tuple(workload.domain[name].labels for name in names)
     return MbiMeasurements(
-        domain=library.Domain(names, workload.domain.shape_of(names), labels),
+        domain=library.Domain(names, get_shape(workload.domain, names), labels),
         measurements=[
             library.LinearMeasurement(table.values, table.attributes, stddev=1.0, query=table.query)
             for table in tables

@@ -32,6 +32,7 @@ from pysdmx.model import (
 )
 from pysdmx.model.message import Header
 
+from fitplug.domain import label_values
 from fitplug.plan import Plan
 from fitplug.releases import Intervals, Release, choose_intervals, make_metadata, name_files
 from fitplug.workload import Factor, QueryGroup
@@ -212,7 +213,7 @@ class _Structures:
         if key not in self._lists:
             number = 1 + sum(other[0] == dimension for other in self._lists)
             name = f"CL_{dimension}" if number == 1 else f"CL_{dimension}-{number}"
-            labels = self._domain.label_values(factor.attribute, factor.kind, values)
+            labels = label_values(self._domain, factor.attribute, factor.kind, values)
             self._lists[key] = self._make_list(name, factor.attribute, codes, labels or values)
         return self._lists[key]
 

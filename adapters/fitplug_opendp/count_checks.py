@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fitplug.counts import Tables
-from fitplug.domain import OUTSIDE, get_codec
+from fitplug.domain import OUTSIDE, get_codec, list_names_without_other
 from fitplug.errors import TablesError
 from fitplug.plan import Plan
 from fitplug.releases import Limited
@@ -64,7 +64,7 @@ def list_outside_attributes(plan: Plan, tables: Tables) -> tuple[str, ...]:
     """List the attributes without use in the plan by whose values the count left records out."""
     used = {name for names in plan.tables for name in names}
     unused = {name for names in tables for name in names} - used
-    return tables.domain.list_names_without_other(unused)
+    return list_names_without_other(tables.domain, unused)
 
 
 def check_space(domain: object, metric: object) -> None:

@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug.counts import AttributeSet, Tables
-from fitplug.domain import Domain, list_measures
+from fitplug.domain import Domain, get_shape, list_measures
 from fitplug.errors import BudgetError, TablesError
 from fitplug.numeric import find_largest_entry
 from fitplug.plan import Plan
@@ -244,7 +244,7 @@ def make_answers_from_counts(domain: Any, metric: Any, plan: Plan) -> AnswerFunc
         exact = (
             vector if find_largest_entry(vector) * len(vector) < 2**62 else vector.astype(object)
         )
-        cells = exact.reshape(plan.domain.shape_of(names))
+        cells = exact.reshape(get_shape(plan.domain, names))
 
         def sum_over_others(wanted: AttributeSet) -> npt.NDArray[Any]:
             summed = cells.sum(axis=tuple(i for i, n in enumerate(names) if n not in wanted))
@@ -271,7 +271,7 @@ def _find_vector_attributes(domain: Any, plan: Plan) -> dict[int, AttributeSet]:
         # Vectors of measures would not hold counts of records, and their distances no records.
         whole = [] if list_measures(plan.domain, plan.domain.names) else [plan.domain.names]
         for names in (plan.workload.attributes, *whole):
-            size = math.prod(plan.domain.shape_of(names))
+            size = math.prod(get_shape(plan.domain, names))
             # OpenDP's own counting transformations do not say how long their vectors are.
             if size <= MAX_CELLS and domain.size in (None, size):
                 attributes_by_size.setdefault(size, names)

@@ -11,7 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug.counts import Tables, can_name_columns, suggest_column
-from fitplug.domain import TYPE_NAMES, Attribute, Codec, find_days, get_codec
+from fitplug.domain import (
+    TYPE_NAMES,
+    Attribute,
+    Codec,
+    find_days,
+    get_codec,
+    list_names_without_other,
+)
 from fitplug.errors import DataError, suggest_nearest
 from fitplug.plan import Plan
 from fitplug.workload import ReplaceOne
@@ -242,7 +249,7 @@ def _check_metric(dp: Any, metric: Any) -> None:
 def _check_replacements(plan: Plan, metric: Any) -> None:
     """Raise ValueError unless a replaced row leaves the number of counted records as it is."""
     check_metric_of_tables(plan.unit, metric)
-    strict = plan.domain.list_names_without_other(plan.workload.attributes)
+    strict = list_names_without_other(plan.domain, plan.workload.attributes)
     if strict:
         raise ValueError(
             f"rows with {strict[0]!r} outside the domain are not counted, so replacing a row "

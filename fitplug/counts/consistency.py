@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from fitplug.domain import Domain
+from fitplug.domain import Domain, count_shares, get_shape
 from fitplug.errors import TablesError
 from fitplug.numeric import AnyArray, IntArray
 
@@ -43,7 +43,7 @@ def check_counts(domain: Domain, names: AttributeSet, array: AnyArray) -> Counts
     Raises:
         TablesError: If it has another shape, is not of integers or counts too many records.
     """
-    shape = domain.shape_of(names)
+    shape = get_shape(domain, names)
     if array.shape != shape:
         raise TablesError(
             f"table {names} has shape {array.shape}, but its attributes have {shape} cells. Count "
@@ -54,7 +54,7 @@ def check_counts(domain: Domain, names: AttributeSet, array: AnyArray) -> Counts
     if array.size and int(array.min()) < 0:
         raise TablesError(f"table {names} has a negative count. Counts must be at least 0.")
     # In floating point, which cannot wrap; far more exact than this bound needs.
-    total, shares = float(array.sum(dtype=np.float64)), domain.count_shares(names)
+    total, shares = float(array.sum(dtype=np.float64)), count_shares(domain, names)
     if total > (MAX_RECORDS if shares == 1 else MAX_SHARES):
         counted = "2**53 records" if shares == 1 else "2**58 shares of records"
         raise TablesError(
@@ -75,7 +75,7 @@ def check_shares(domain: Domain, names: AttributeSet, records: int) -> None:
     Raises:
         TablesError: If they have more than 2**58 shares of the table's measures together.
     """
-    shares = domain.count_shares(names)
+    shares = count_shares(domain, names)
     if shares > 1 and records * shares > MAX_SHARES:
         raise TablesError(
             f"table {names} would count more than 2**58 shares of rows, because the measures "
@@ -92,7 +92,7 @@ def sum_out(domain: Domain, axes: AttributeSet, counts: Counts, names: Attribute
     """
     out = tuple(axis for axis, name in enumerate(axes) if name not in names)
     sums = np.asarray(counts.sum(axis=out, dtype=np.int64))
-    shares = domain.count_shares(axes[axis] for axis in out)
+    shares = count_shares(domain, (axes[axis] for axis in out))
     if shares == 1:
         return sums
     if (sums % shares).any():

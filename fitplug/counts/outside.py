@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fitplug.counts.consistency import Counts
-from fitplug.domain import OUTSIDE, Domain
+from fitplug.domain import OUTSIDE, Domain, list_names_without_other
 from fitplug.errors import TablesError
 from fitplug.numeric import BoolArray
 
@@ -63,7 +63,7 @@ class OutsideCounts:
             used: The attributes that any table uses.
             weights: The number of records (n,) that each row stands for; None if it is one.
         """
-        names = domain.list_names_without_other(used)
+        names = list_names_without_other(domain, used)
         if not names:
             return cls((), (), 0)
         outside = [codes[name] == OUTSIDE for name in names]

@@ -13,7 +13,6 @@ import json
 import re
 from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -120,12 +119,8 @@ class ChosenDays(Dates):
         super().__init__(min(chosen), max(chosen))
         object.__setattr__(self, "chosen", tuple(chosen))
 
-    @cached_property
-    def _codec(self) -> ChosenDaysCodec:
-        return ChosenDaysCodec(self)
 
-
-class ChosenDaysCodec(DatesCodec):
+class ChosenDaysCodec(DatesCodec, kind=ChosenDays):
     """What the rooms of fitplug ask of `ChosenDays`."""
 
     attribute: ChosenDays

@@ -22,7 +22,7 @@ from fitplug.counts.consistency import (
 from fitplug.counts.outside import OutsideCounts
 from fitplug.counts.records import Where, encode_records
 from fitplug.counts.seals import NONCE_BYTES, draw_nonce, seal_counts
-from fitplug.domain import OUTSIDE, Domain, get_codec, list_measures
+from fitplug.domain import OUTSIDE, Domain, get_codec, get_shape, list_measures
 from fitplug.errors import TablesError, suggest_nearest
 from fitplug.numeric import freeze, read_array, to_positions
 from fitplug.workload import AddRemove
@@ -349,12 +349,12 @@ def _count_table(
         size *= domain[name].size
         if name not in measures:
             cells += codes[name] * strides[name]
-    shape = domain.shape_of(names)
+    shape = get_shape(domain, names)
     if not measures:
         return _count_cells(cells, size, weights).reshape(shape)
     shares = {name: get_codec(domain[name]).count_shares(codes[name]) for name in measures}
     counts = np.zeros(size, dtype=np.int64)
-    for corner in np.ndindex(*domain.shape_of(measures)):
+    for corner in np.ndindex(*get_shape(domain, measures)):
         shares_of_row = np.ones(n, dtype=np.int64) if weights is None else weights
         for name, cell in zip(measures, corner, strict=True):
             shares_of_row = shares_of_row * shares[name][:, cell]

@@ -6,8 +6,12 @@ from fitplug.domain.dates import Dates, DatesCodec
 from fitplug.domain.days import BLANKS, EPOCH, find_day, find_days, parse_day, parse_moment
 from fitplug.domain.domain import (
     Domain,
+    count_shares,
     describe_measures,
+    get_shape,
+    label_values,
     list_measures,
+    list_names_without_other,
     name_label_column,
     suggest_fewer_cells,
 )
@@ -41,11 +45,15 @@ __all__ = [
     "MeasureCodec",
     "Texts",
     "ValueLookup",
+    "count_shares",
     "describe_measures",
     "find_day",
     "find_days",
     "get_codec",
+    "get_shape",
+    "label_values",
     "list_measures",
+    "list_names_without_other",
     "name_label_column",
     "parse_day",
     "parse_moment",

@@ -4,14 +4,17 @@ An attribute divides values into cells. Null, and every value outside the domain
 -1), unless the attribute has `other`: then one more cell, the last, takes all of them.
 
 A new kind of attribute is a subclass of `Attribute`, which users see, and one of `Codec`, which the
-rooms ask, with an entry in `domain.KINDS`.
+rooms ask and which names the kind.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -59,10 +62,9 @@ class Attribute(ABC):
     def _value_count(self) -> int:
         return len(self.values)
 
-    @property
-    @abstractmethod
+    @cached_property
     def _codec(self) -> Codec:
-        """See `get_codec`."""
+        return CODECS[type(self)](self)
 
     def _check_other(self) -> None:
         """Raise DomainError unless `other` is None or a text that names no value."""
@@ -94,19 +96,25 @@ class Codec(ABC):
             neighbours are of use. Categories are not ordered, although ranges may name them.
         is_half_open: Whether ranges and comparisons name edges between cells rather than cells.
             The upper edge of a range is then outside it.
-        levels: Names of the levels of a tree, the coarsest first. Other attributes have none.
     """
 
     spec_form: ClassVar[SpecForm]
     is_ordered: ClassVar[bool] = False
     is_half_open: ClassVar[bool] = False
-    levels: tuple[str, ...] = ()
+
+    def __init_subclass__(cls, *, kind: type[Attribute]) -> None:
+        CODECS[kind] = cls
 
     def __init__(self, attribute: Attribute) -> None:
         self.attribute, self.other = attribute, attribute.other
 
     def __reduce__(self) -> tuple[Any, ...]:
         return get_codec, (self.attribute,)
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """Names of the levels of a tree, the coarsest first. Other attributes have none."""
+        return ()
 
     @property
     def values(self) -> Sequence[Any]:
@@ -262,6 +270,16 @@ class Codec(ABC):
         """
         return np.asarray(codes[:, None] == np.arange(self.size), dtype=np.int64)
 
+    @cached_property
+    def digest(self) -> str:
+        """The SHA-256, in hex, of the attribute's public description, without its name.
+
+        Equal attributes have one digest. Attributes whose digests differ may divide values into
+        other cells, even if they have the same name and number of cells.
+        """
+        spec = json.dumps(_write_integers(self.spec()), ensure_ascii=True)
+        return hashlib.sha256(spec.encode()).hexdigest()
+
     @property
     def ends(self) -> tuple[Any, Any]:
         """The first and the last value, or edge, that a range may name."""
@@ -371,6 +389,10 @@ class Codec(ABC):
         """
 
 
+CODECS: dict[type[Attribute], type[Codec]] = {}
+"""The codec of each kind of attribute, a subclass after its base."""
+
+
 def make_level_error(level: str, levels: Sequence[str]) -> DomainError:
     """Make the error for a level that a tree does not have."""
     return DomainError(f"there is no level {level!r}. {suggest_nearest(level, levels)}")
@@ -383,3 +405,12 @@ def suggest_name(value: Any, names: Sequence[str]) -> str:
         shown = ", ".join(map(quote, names[:_MOST_NAMES]))
         return f"Known: {shown} and {len(names) - _MOST_NAMES} more."
     return hint
+
+
+def _write_integers(spec: Any) -> Any:
+    """Write whole floats as integers, as 1.0 and 1 make equal attributes."""
+    if isinstance(spec, Mapping):
+        return {key: _write_integers(value) for key, value in spec.items()}
+    if isinstance(spec, list | tuple):
+        return [_write_integers(value) for value in spec]
+    return int(spec) if isinstance(spec, float) and spec.is_integer() else spec

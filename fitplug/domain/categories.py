@@ -111,12 +111,8 @@ class Categories(Attribute):
         """Number of values."""
         return len(self._value_array)
 
-    @cached_property
-    def _codec(self) -> CategoriesCodec:
-        return CategoriesCodec(self)
 
-
-class CategoriesCodec(Codec):
+class CategoriesCodec(Codec, kind=Categories):
     """What the rooms of fitplug ask of `Categories`."""
 
     attribute: Categories
@@ -124,23 +120,21 @@ class CategoriesCodec(Codec):
         "{ categories = [...], other = '...' }", names=("categories",)
     )
 
-    def __init__(self, attribute: Categories) -> None:
-        super().__init__(attribute)
-        self._value_array = attribute._value_array
-
     @property
     def value_type(self) -> type:
         """Type of the values that a column must hold: str, int or bool."""
-        if isinstance(self._value_array, Texts):
+        if isinstance(self.attribute._value_array, Texts):
             return str
-        return bool if self._value_array.dtype.kind == "b" else int
+        return bool if self.attribute._value_array.dtype.kind == "b" else int
 
     @property
     def integer_span(self) -> tuple[int, int] | None:
         """The integers just outside the smallest and largest category, if these are integers."""
-        if self.value_type is not int or isinstance(self._value_array, Texts):
+        if self.value_type is not int or isinstance(self.attribute._value_array, Texts):
             return None
-        return int(self._value_array.min()) - 1, int(self._value_array.max()) + 1
+        return int(self.attribute._value_array.min()) - 1, int(
+            self.attribute._value_array.max()
+        ) + 1
 
     def codes(self, values: npt.ArrayLike) -> Codes:
         """Compute the codes of values.
@@ -181,19 +175,21 @@ class CategoriesCodec(Codec):
 
     @cached_property
     def _has_valid_texts(self) -> bool:
-        return isinstance(self._value_array, Texts) and self._value_array.is_valid
+        return (
+            isinstance(self.attribute._value_array, Texts) and self.attribute._value_array.is_valid
+        )
 
     @cached_property
     def _index(self) -> LabelIndex:
-        return LabelIndex(self._value_array)
+        return LabelIndex(self.attribute._value_array)
 
     @cached_property
     def _cell_of(self) -> dict[Any, int]:
-        return {value: cell for cell, value in enumerate(self._value_array.tolist())}
+        return {value: cell for cell, value in enumerate(self.attribute._value_array.tolist())}
 
     def _find(self, values: LabelArray) -> Codes:
         """Find the codes (n,) of values (n,) of the attribute's own type."""
-        if not len(self._value_array):
+        if not len(self.attribute._value_array):
             return np.full(len(values), self.null_code, dtype=np.int64)
         cells = self._index.find(values)
         return cells if self.other is None else np.where(cells < 0, self.null_code, cells)
@@ -304,12 +300,8 @@ class CodePrefix(Categories):
     def _describe_rest(self) -> Any:
         return self.length
 
-    @cached_property
-    def _codec(self) -> CodePrefixCodec:
-        return CodePrefixCodec(self)
 
-
-class CodePrefixCodec(CategoriesCodec):
+class CodePrefixCodec(CategoriesCodec, kind=CodePrefix):
     """What the rooms of fitplug ask of `CodePrefix`."""
 
     attribute: CodePrefix
@@ -318,10 +310,6 @@ class CodePrefixCodec(CategoriesCodec):
         names=("prefix",),
         required=("categories",),
     )
-
-    def __init__(self, attribute: CodePrefix) -> None:
-        super().__init__(attribute)
-        self.length = attribute.length
 
     def codes(self, values: npt.ArrayLike) -> Codes:
         """Compute the codes of strings by their first characters.
@@ -339,23 +327,23 @@ class CodePrefixCodec(CategoriesCodec):
         if array.dtype.kind not in "OUT":
             return super().codes(array)
         cut = np.empty(array.shape, dtype=object)
-        cut[:] = [v[: self.length] if isinstance(v, str) else v for v in array.tolist()]
+        cut[:] = [v[: self.attribute.length] if isinstance(v, str) else v for v in array.tolist()]
         return super().codes(cut)
 
     def codes_of_texts(self, texts: Texts) -> Codes:
         """Compute the codes of texts as files hold them, by their first characters."""
         if not texts.is_valid:  # characters of damaged texts cannot be told from their bytes
             return self.codes(np.array([*texts.tolist("surrogateescape"), None], dtype=object)[:-1])
-        return super().codes_of_texts(texts.cut_prefixes(self.length))
+        return super().codes_of_texts(texts.cut_prefixes(self.attribute.length))
 
     def remedy(self, names: str) -> str:
         """Say that shorter prefixes are fewer, as long as there are shorter ones."""
-        return f"{'shorter' if self.length > 1 else 'fewer'} prefixes of {names}"
+        return f"{'shorter' if self.attribute.length > 1 else 'fewer'} prefixes of {names}"
 
     def spec(self) -> Any:
         """Describe the attribute as a spec file writes it."""
         categories = list(self.values)
-        return {"prefix": self.length, "categories": categories, **self._spec_of_other()}
+        return {"prefix": self.attribute.length, "categories": categories, **self._spec_of_other()}
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> CodePrefix:

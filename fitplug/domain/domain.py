@@ -5,8 +5,6 @@ Domains are public. They are never read from records.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,13 +12,9 @@ from functools import cached_property
 from typing import Any
 
 from fitplug.display import MOST_GROUPS, make_section, make_table
-from fitplug.domain.attribute import Attribute, Category, Codec, get_codec
-from fitplug.domain.categories import Categories, CategoriesCodec, CodePrefixCodec
-from fitplug.domain.dates import DatesCodec
+from fitplug.domain.attribute import CODECS, Attribute, Category, get_codec
+from fitplug.domain.categories import Categories
 from fitplug.domain.encoder import OUTSIDE
-from fitplug.domain.hierarchy import HierarchyCodec
-from fitplug.domain.measure import MeasureCodec
-from fitplug.domain.numbers import BinsCodec, IntegersCodec
 from fitplug.errors import DomainError, suggest_nearest
 
 
@@ -114,23 +108,6 @@ class Domain:
         }
         return frozenset(kinds | finest)
 
-    def label_values(self, name: str, kind: str, values: Sequence[Any]) -> list[str] | None:
-        """Look up the labels of values that stand for the rows of a query.
-
-        Args:
-            name: The name of an attribute.
-            kind: What the query asks of it: "identity", or a level of a tree.
-            values: Values or nodes, shape (n,).
-
-        Returns:
-            The labels (n,), with the value itself where there is none; None if no row of such a
-            query has a label.
-        """
-        if (name, kind) not in self._labelled_kinds:
-            return None
-        labels = self.value_labels[name]
-        return [labels.get(text, text) for text in map(str, values)]
-
     def _repr_html_(self) -> str:
         return render_domain(self.attributes, self.size)
 
@@ -183,62 +160,6 @@ class Domain:
             self[name]
         return tuple(sorted(set(names), key=self._index.__getitem__))
 
-    def list_names_without_other(self, names: Collection[str]) -> tuple[str, ...]:
-        """List those of the attributes that have no cell for other values and null.
-
-        A row with another value on one of them is left out of the tables that use it.
-
-        Args:
-            names: Names of attributes of the domain.
-        """
-        return tuple(
-            n for n in self.names if n in names and get_codec(self[n]).null_code == OUTSIDE
-        )
-
-    def digest_cells(self, name: str) -> str:
-        """Compute the SHA-256, in hex, of an attribute's public description.
-
-        Equal attributes have one digest. Attributes whose digests differ may divide values into
-        other cells, even if they have the same name and number of cells.
-
-        Args:
-            name: The name of the attribute, which is not part of the digest.
-
-        Raises:
-            DomainError: If there is no such attribute.
-        """
-        if name not in self._digests:
-            spec = json.dumps(_write_integers(get_codec(self[name]).spec()), ensure_ascii=True)
-            self._digests[name] = hashlib.sha256(spec.encode()).hexdigest()
-        return self._digests[name]
-
-    @cached_property
-    def _digests(self) -> dict[str, str]:
-        """The digests of cells that were computed: those of large hierarchies take some time."""
-        return {}
-
-    def shape_of(self, names: Sequence[str]) -> tuple[int, ...]:
-        """Look up the number of cells of each of these attributes, in the order of `names`.
-
-        Args:
-            names: Names of attributes.
-
-        Raises:
-            DomainError: If an attribute is unknown.
-        """
-        return tuple(self[name].size for name in names)
-
-    def count_shares(self, names: Iterable[str]) -> int:
-        """Count the shares that a table over these attributes counts of each row.
-
-        Args:
-            names: Names of attributes.
-
-        Returns:
-            The product of the `shares` of the measures among them; 1 if there is none.
-        """
-        return math.prod(get_codec(self[name]).shares for name in names)
-
     def spec(self) -> dict[str, Any]:
         """Describe the domain as the [domain] table of a spec file does; `from_spec` reads it.
 
@@ -281,6 +202,51 @@ class Domain:
         return cls(attributes, labels)
 
 
+def label_values(domain: Domain, name: str, kind: str, values: Sequence[Any]) -> list[str] | None:
+    """Look up the labels of values that stand for the rows of a query.
+
+    Args:
+        domain: The domain.
+        name: The name of an attribute.
+        kind: What the query asks of it: "identity", or a level of a tree.
+        values: Values or nodes, shape (n,).
+
+    Returns:
+        The labels (n,), with the value itself where there is none; None if no row of such a
+        query has a label.
+    """
+    if (name, kind) not in domain._labelled_kinds:
+        return None
+    labels = domain.value_labels[name]
+    return [labels.get(text, text) for text in map(str, values)]
+
+
+def get_shape(domain: Domain, names: Iterable[str]) -> tuple[int, ...]:
+    """Look up the number of cells of each of these attributes, in the order of `names`.
+
+    Raises:
+        DomainError: An attribute is unknown.
+    """
+    return tuple(domain[name].size for name in names)
+
+
+def count_shares(domain: Domain, names: Iterable[str]) -> int:
+    """Count the shares that a table over these attributes counts of each row: the product of the
+    `shares` of the measures among them; 1 if there is none.
+    """
+    return math.prod(get_codec(domain[name]).shares for name in names)
+
+
+def list_names_without_other(domain: Domain, names: Collection[str]) -> tuple[str, ...]:
+    """List those of the attributes that have no cell for other values and null, in their order.
+
+    A row with another value of one of them is left out of the tables that use it.
+    """
+    return tuple(
+        n for n in domain.names if n in names and get_codec(domain[n]).null_code == OUTSIDE
+    )
+
+
 def list_measures(domain: Domain, names: Iterable[str]) -> list[str]:
     """List the measures among some attributes, in the order of `names`."""
     return [name for name in names if get_codec(domain[name]).quantities]
@@ -291,32 +257,12 @@ def name_label_column(name: str) -> str:
     return f"{name}_label"
 
 
-def _write_integers(spec: Any) -> Any:
-    """Write whole floats as integers, as 1.0 and 1 make equal attributes."""
-    if isinstance(spec, Mapping):
-        return {key: _write_integers(value) for key, value in spec.items()}
-    if isinstance(spec, list | tuple):
-        return [_write_integers(value) for value in spec]
-    return int(spec) if isinstance(spec, float) and spec.is_integer() else spec
-
-
-KINDS: tuple[type[Codec], ...] = (
-    IntegersCodec,
-    BinsCodec,
-    DatesCodec,
-    CodePrefixCodec,  # before Categories, as its tables have the key `categories`, too
-    CategoriesCodec,
-    HierarchyCodec,
-    MeasureCodec,
-)
-"""The kinds that a spec file may describe. The first whose name is among the keys is taken."""
-
-
 def make_attribute(given: Any) -> Attribute:
     """Make an attribute from what a spec file says of it.
 
     Args:
-        given: A list of categories, a table of one of the KINDS, or an attribute, which is kept.
+        given: A list of categories, a table as the `spec_form` of a kind shows it, or an attribute,
+            which is kept.
 
     Raises:
         DomainError: If it describes no attribute.
@@ -326,17 +272,17 @@ def make_attribute(given: Any) -> Attribute:
     if isinstance(given, list):
         return Categories(given)
     if not isinstance(given, Mapping):
-        forms = [kind.spec_form.example for kind in KINDS]
+        forms = [*dict.fromkeys(codec.spec_form.example for codec in CODECS.values())]
         raise DomainError(
             f"{given!r} is not an attribute. Write a list of categories, {', '.join(forms[:-1])} "
             f"or {forms[-1]}"
         )
-    for kind in KINDS:
-        if any(name in given for name in kind.spec_form.names):
-            kind.spec_form.check(given)
-            return kind.from_spec(given)
+    for codec in reversed(CODECS.values()):  # a table of CodePrefix has the key `categories`, too
+        if any(name in given for name in codec.spec_form.names):
+            codec.spec_form.check(given)
+            return codec.from_spec(given)
     key = next(iter(given), "")
-    names = [name for kind in KINDS for name in kind.spec_form.names]
+    names = [name for codec in CODECS.values() for name in codec.spec_form.names]
     raise DomainError(f"unknown key {key!r}. {suggest_nearest(key, names)}")
 
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from fitplug.domain.attribute import Attribute, Category, make_level_error, suggest_name
+from fitplug.domain.attribute import Attribute, Category, get_codec, make_level_error, suggest_name
 from fitplug.domain.categories import Categories, CategoriesCodec
 from fitplug.domain.label_array import (
     LabelArray,
@@ -202,7 +202,7 @@ class Hierarchy(Categories):
             >>> fp.Hierarchy({"state": 2, "county": 5}, ["01001", "02001"]).labels_at("state")
             ('01', '02')
         """
-        return self._codec.labels_at(level)
+        return get_codec(self).labels_at(level)
 
     @classmethod
     def from_attribute(cls, attribute: Attribute, level: str) -> Hierarchy:
@@ -277,12 +277,8 @@ class Hierarchy(Categories):
         numbers = np.searchsorted(first, np.arange(self._value_count), side="right")
         return np.asarray(numbers, dtype=np.int64)
 
-    @cached_property
-    def _codec(self) -> HierarchyCodec:
-        return HierarchyCodec(self)
 
-
-class HierarchyCodec(CategoriesCodec):
+class HierarchyCodec(CategoriesCodec, kind=Hierarchy):
     """What the rooms of fitplug ask of `Hierarchy`."""
 
     attribute: Hierarchy
@@ -293,9 +289,10 @@ class HierarchyCodec(CategoriesCodec):
         optional=("nodes",),
     )
 
-    def __init__(self, attribute: Hierarchy) -> None:
-        super().__init__(attribute)
-        self.levels = attribute.levels
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """Names of the levels, the coarsest first."""
+        return self.attribute.levels
 
     def names_value(self, text: str) -> bool:
         """Tell whether a text names a node of any level."""

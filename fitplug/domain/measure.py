@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug.domain.attribute import Attribute, Codec
-from fitplug.domain.dates import Dates
+from fitplug.domain.dates import Dates, DatesCodec
 from fitplug.domain.days import EPOCH
 from fitplug.domain.encoder import (
     MOST_NUMBER,
@@ -86,7 +86,7 @@ class Measure(Attribute):
         object.__setattr__(self, "unit", unit)
         object.__setattr__(self, "other", other)
         self._check_other()
-        first, last = self._codec.bounds
+        first, last = _read_number(ends[0]), _read_number(ends[1])
         if last <= first:
             raise DomainError(
                 f"the measure's lower bound {low} must be below its upper bound {high}"
@@ -103,12 +103,8 @@ class Measure(Attribute):
         """Both bounds as text."""
         return str(self.low), str(self.high)
 
-    @cached_property
-    def _codec(self) -> MeasureCodec:
-        return MeasureCodec(self)
 
-
-class MeasureCodec(Codec):
+class MeasureCodec(Codec, kind=Measure):
     """What the rooms of fitplug ask of `Measure`."""
 
     attribute: Measure
@@ -116,34 +112,26 @@ class MeasureCodec(Codec):
         "{ measure = [low, high], unit = 1 }", names=("measure",), optional=("unit",)
     )
 
-    def __init__(self, attribute: Measure) -> None:
-        super().__init__(attribute)
-        self.low, self.high, self.unit = attribute.low, attribute.high, attribute.unit
-
     @cached_property
     def bounds(self) -> tuple[Fraction, Fraction]:
         """Both bounds as exact numbers; dates as days since 1970-01-01."""
-        if isinstance(self.low, datetime.date):
-            assert isinstance(self.high, datetime.date)
-            return Fraction(self.low.toordinal() - EPOCH), Fraction(self.high.toordinal() - EPOCH)
-        assert not isinstance(self.high, datetime.date)
-        return _read_exactly(self.low), _read_exactly(self.high)
+        return _read_number(self.attribute.low), _read_number(self.attribute.high)
 
     @property
     def scale(self) -> tuple[Fraction, Fraction, Fraction]:
         """Both bounds and the unit as exact numbers; dates as days since 1970-01-01."""
-        return (*self.bounds, _read_exactly(self.unit))
+        return (*self.bounds, _read_exactly(self.attribute.unit))
 
     @property
     def value_type(self) -> type:
         """Type of the values that a column must hold: dates if the bounds are dates."""
-        return datetime.date if isinstance(self.low, datetime.date) else float
+        return datetime.date if isinstance(self.attribute.low, datetime.date) else float
 
     @cached_property
     def shares(self) -> int:
         """The number of units between the bounds: the shares that a record is divided into."""
         first, last = self.bounds
-        return int((last - first) / _read_exactly(self.unit))
+        return int((last - first) / _read_exactly(self.attribute.unit))
 
     @property
     def code_count(self) -> int:
@@ -172,10 +160,10 @@ class MeasureCodec(Codec):
     @property
     def rule(self) -> str:
         """That values are clamped and rounded, and what becomes of records without a value."""
-        is_date = isinstance(self.low, datetime.date)
-        low, high = (str(end) if is_date else f"{end:,}" for end in (self.low, self.high))
+        measure, is_date = self.attribute, isinstance(self.attribute.low, datetime.date)
+        low, high = (str(end) if is_date else f"{end:,}" for end in (measure.low, measure.high))
         sums = "sums are in days since 1970-01-01" if is_date else ""
-        unit = f"{self.unit:,} day{'s'[: self.unit != 1]}" if is_date else f"{self.unit:,}"
+        unit = f"{measure.unit:,} day{'s'[: measure.unit != 1]}" if is_date else f"{measure.unit:,}"
         missing = (
             "rows without a value are left out of all counts"
             if self.other is None
@@ -201,7 +189,7 @@ class MeasureCodec(Codec):
         Raises:
             DataError: If a value has another type.
         """
-        if isinstance(self.low, datetime.date):
+        if isinstance(self.attribute.low, datetime.date):
             return self._encode_dates(values)
         array = np.asarray(values)
         if array.dtype.kind == "O":
@@ -225,7 +213,7 @@ class MeasureCodec(Codec):
             As `codes` returns.
         """
         first, last = self.bounds
-        unit = _read_exactly(self.unit)
+        unit = _read_exactly(self.attribute.unit)
         if numbers.dtype.kind in "iu":
             numbers = np.clip(widen_to_int64(numbers), -MOST_NUMBER, MOST_NUMBER)
             if first.denominator == last.denominator == unit.denominator == 1:
@@ -241,7 +229,7 @@ class MeasureCodec(Codec):
 
     def _encode_dates(self, values: npt.ArrayLike) -> Codes:
         """Compute the distances of dates from `low`."""
-        wide = Dates(datetime.date.min, datetime.date.max)._codec
+        wide = DatesCodec(Dates(datetime.date.min, datetime.date.max))
         cells = wide.codes(values)
         codes = self.codes_of_numbers(cells + wide.days[0])
         return np.where(cells < 0, self.null_code, codes)
@@ -280,8 +268,12 @@ class MeasureCodec(Codec):
 
     def spec(self) -> Any:
         """Describe the attribute as a spec file writes it."""
-        ends = [e.isoformat() if isinstance(e, datetime.date) else e for e in (self.low, self.high)]
-        return {"measure": ends, "unit": self.unit, **self._spec_of_other()}
+        measure = self.attribute
+        ends = [
+            end.isoformat() if isinstance(end, datetime.date) else end
+            for end in (measure.low, measure.high)
+        ]
+        return {"measure": ends, "unit": measure.unit, **self._spec_of_other()}
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Measure:
@@ -306,6 +298,13 @@ def _read_bounds(low: Any, high: Any) -> tuple[Any, Any]:
                 f"the measure's bound {end!r} must be a finite number below 2**53 in size"
             )
     return low, high
+
+
+def _read_number(bound: Bound) -> Fraction:
+    """Return a bound as an exact number; a date as days since 1970-01-01."""
+    if isinstance(bound, datetime.date):
+        return Fraction(bound.toordinal() - EPOCH)
+    return _read_exactly(bound)
 
 
 def _read_exactly(number: int | float) -> Fraction:

@@ -64,12 +64,8 @@ class Integers(Attribute):
         """The integers, in increasing order."""
         return range(self.low, self.high + 1)
 
-    @cached_property
-    def _codec(self) -> IntegersCodec:
-        return IntegersCodec(self)
 
-
-class IntegersCodec(Codec):
+class IntegersCodec(Codec, kind=Integers):
     """What the rooms of fitplug ask of `Integers`."""
 
     attribute: Integers
@@ -77,14 +73,10 @@ class IntegersCodec(Codec):
     value_type: ClassVar[type] = int
     is_ordered: ClassVar[bool] = True
 
-    def __init__(self, attribute: Integers) -> None:
-        super().__init__(attribute)
-        self.low, self.high = attribute.low, attribute.high
-
     @property
     def integer_span(self) -> tuple[int, int] | None:
         """The integers just outside both ends, which stand for all values beyond them."""
-        return self.low - 1, self.high + 1
+        return self.attribute.low - 1, self.attribute.high + 1
 
     def codes(self, values: npt.ArrayLike) -> Codes:
         """Compute the codes of integers.
@@ -109,7 +101,10 @@ class IntegersCodec(Codec):
             outside = self.null_code
             codes = np.full(array.shape, outside, dtype=np.int64)
             codes[~null] = [
-                v - self.low if self.low <= v <= self.high else outside for v in map(int, present)
+                v - self.attribute.low
+                if self.attribute.low <= v <= self.attribute.high
+                else outside
+                for v in map(int, present)
             ]
             return codes
         if array.dtype.kind not in "iu":
@@ -117,13 +112,15 @@ class IntegersCodec(Codec):
                 return np.zeros(0, dtype=np.int64)
             raise DataError(describe_wrong_type(int, str(array.dtype)))
         wide = widen_to_int64(array)
-        inside = (wide >= self.low) & (wide <= self.high)
-        return np.where(inside, np.where(inside, wide, self.low) - self.low, self.null_code)
+        inside = (wide >= self.attribute.low) & (wide <= self.attribute.high)
+        return np.where(
+            inside, np.where(inside, wide, self.attribute.low) - self.attribute.low, self.null_code
+        )
 
     def find_end(self, value: Any) -> int | None:
         """Find the cell of an integer; None for anything else, and for integers outside."""
-        if type(value) is int and self.low <= value <= self.high:
-            return value - self.low
+        if type(value) is int and self.attribute.low <= value <= self.attribute.high:
+            return value - self.attribute.low
         return None
 
     def parse(self, text: str) -> Any:
@@ -132,12 +129,12 @@ class IntegersCodec(Codec):
 
     def suggest(self, value: Any, *, end: bool = False) -> str:
         """Name the two ends of the range, after an integer outside it."""
-        return f"Its values are {self.low} to {self.high}."
+        return f"Its values are {self.attribute.low} to {self.attribute.high}."
 
     @property
     def ends(self) -> tuple[int, int]:
         """The smallest and the largest integer."""
-        return self.low, self.high
+        return self.attribute.low, self.attribute.high
 
     def remedy(self, names: str) -> str:
         """Say that bins instead of integers have fewer cells."""
@@ -145,7 +142,7 @@ class IntegersCodec(Codec):
 
     def spec(self) -> Any:
         """Describe the attribute as a spec file writes it."""
-        return {"integers": [self.low, self.high], **self._spec_of_other()}
+        return {"integers": [self.attribute.low, self.attribute.high], **self._spec_of_other()}
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Integers:
@@ -202,12 +199,8 @@ class Bins(Attribute):
         """The intervals as text, such as "[0, 10000)", in increasing order."""
         return tuple(f"[{a}, {b})" for a, b in itertools.pairwise(self.edges))
 
-    @cached_property
-    def _codec(self) -> BinsCodec:
-        return BinsCodec(self)
 
-
-class BinsCodec(Codec):
+class BinsCodec(Codec, kind=Bins):
     """What the rooms of fitplug ask of `Bins`."""
 
     attribute: Bins
@@ -215,10 +208,6 @@ class BinsCodec(Codec):
     value_type: ClassVar[type] = float
     is_ordered: ClassVar[bool] = True
     is_half_open: ClassVar[bool] = True
-
-    def __init__(self, attribute: Bins) -> None:
-        super().__init__(attribute)
-        self.edges = attribute.edges
 
     @cached_property
     def _cell_of_label(self) -> dict[str, int]:
@@ -249,14 +238,19 @@ class BinsCodec(Codec):
             numbers = np.clip(widen_to_int64(array), -(2**53), 2**53).astype(np.float64)
         else:
             numbers = array.astype(np.float64)
-        cell = np.searchsorted(np.asarray(self.edges, dtype=np.float64), numbers, side="right") - 1
+        cell = (
+            np.searchsorted(
+                np.asarray(self.attribute.edges, dtype=np.float64), numbers, side="right"
+            )
+            - 1
+        )
         # NaN sorts last, so it falls into the same "beyond the last edge" as large values.
         inside = (cell >= 0) & (cell < self.value_count)
         return np.where(inside, cell, self.null_code).astype(np.int64)
 
     def find_end(self, value: Any) -> int | None:
         """Find the cell that starts at an edge; `value_count` for the last edge, or None."""
-        return self.edges.index(value) if value in self.edges else None
+        return self.attribute.edges.index(value) if value in self.attribute.edges else None
 
     def find_value(self, value: Any) -> int | None:
         """Find the cell with a label such as "[0, 10000)"; numbers name edges and no cell."""
@@ -271,16 +265,18 @@ class BinsCodec(Codec):
 
     def suggest(self, value: Any, *, end: bool = False) -> str:
         """Name the labels, or the edges that ends of ranges may be, nearest to an unknown one."""
-        return suggest_name(value, [f"{edge:g}" for edge in self.edges] if end else self.labels)
+        return suggest_name(
+            value, [f"{edge:g}" for edge in self.attribute.edges] if end else self.labels
+        )
 
     @property
     def ends(self) -> tuple[float, float]:
         """The first and the last edge."""
-        return self.edges[0], self.edges[-1]
+        return self.attribute.edges[0], self.attribute.edges[-1]
 
     def _label_run(self, first: int, last: int) -> str:
         """Name a run of neighbouring cells by its outer edges, as one interval."""
-        return f"[{self.edges[first]}, {self.edges[last + 1]})"
+        return f"[{self.attribute.edges[first]}, {self.attribute.edges[last + 1]})"
 
     def remedy(self, names: str) -> str:
         """Say that coarser bins have fewer cells."""
@@ -288,7 +284,7 @@ class BinsCodec(Codec):
 
     def spec(self) -> Any:
         """Describe the attribute as a spec file writes it."""
-        return {"bins": list(self.edges), **self._spec_of_other()}
+        return {"bins": list(self.attribute.edges), **self._spec_of_other()}
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Bins:

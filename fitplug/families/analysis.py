@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fitplug.domain import MOST_SHARES, list_measures, suggest_fewer_cells
+from fitplug.domain import MOST_SHARES, count_shares, get_shape, list_measures, suggest_fewer_cells
 from fitplug.errors import WorkloadError
 from fitplug.families.base.structure import Structure, list_names
 from fitplug.families.base.subsets import Subsets, find_subsets, pad_sets
@@ -162,7 +162,7 @@ def _check_measures(workload: Workload, unit: Unit) -> None:
     """Raise WorkloadError if plans of the workload's measures cannot be made for a unit."""
     domain = workload.domain
     measures = list_measures(domain, workload.attributes)
-    shares = domain.count_shares(measures)
+    shares = count_shares(domain, measures)
     if shares > MOST_SHARES:
         raise WorkloadError(
             f"the measures {', '.join(measures)} have {shares:,} units together (the product "
@@ -240,7 +240,7 @@ def _find_tree(workload: Workload, symmetric: Sequence[str]) -> str | None:
     if len(trees) != 1:
         return None
     others = [name for name in asymmetric if name != trees[0]]
-    return trees[0] if math.prod(workload.domain.shape_of(others)) <= MOST_DENSE else None
+    return trees[0] if math.prod(get_shape(workload.domain, others)) <= MOST_DENSE else None
 
 
 def _build_tree(
@@ -321,7 +321,7 @@ def _bound_ranks(matrices: MatrixStructure) -> FloatArray:
         axis=0,
         return_inverse=True,
     )
-    shape = (*matrices.workload.domain.shape_of(names), 1)
+    shape = (*get_shape(matrices.workload.domain, names), 1)
     cells = np.array([math.prod(shape[place] for place in places) for places in sets.tolist()])
     of_pairs, blocks = matrices.subsets.pairs
     of_kinds = kinds.ravel()[of_pairs]
@@ -375,4 +375,4 @@ def _find_subsets(
             "Use fewer tables, or tables of fewer attributes."
         )
     sets = pad_sets(counts, used)
-    return find_subsets(domain.shape_of(tuple(attributes)), sets)
+    return find_subsets(get_shape(domain, tuple(attributes)), sets)

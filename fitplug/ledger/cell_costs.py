@@ -19,7 +19,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from fitplug.domain import Domain
+from fitplug.domain import Domain, get_shape
 from fitplug.errors import BudgetError
 from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, ceil_float, floor_float, freeze
 from fitplug.plan import Plan
@@ -62,7 +62,7 @@ class CellCosts:
             largest = ceil_float(2 * plan.rho_exact / plan.structure.changes**2)
             return cls(digest_domain(plan.domain), (), plan.structure.changes, np.array(largest))
         names = plan.structure.profile_attributes
-        costs = plan.profile().reshape(plan.domain.shape_of(names))
+        costs = plan.profile().reshape(get_shape(plan.domain, names))
         if (changes := plan.structure.changes) > 1:
             # The profile is of a person with k records, and what a ledger keeps is of one record.
             costs = costs / changes**2 * (1 + 4 * UNIT_ROUNDOFF)
@@ -218,7 +218,7 @@ def _combine_axes(
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """Return the attributes along which any of the costs differ, and their sizes."""
     names = domain.ordered([name for term in costs for name in term.names])
-    shape = domain.shape_of(names)
+    shape = get_shape(domain, names)
     if math.prod(shape) > MOST_CELLS:
         raise BudgetError(
             f"the costs would have to be compared over {math.prod(shape)} cells of "

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fitplug.domain import list_names_without_other
 from fitplug.errors import BudgetError
 from fitplug.families import SATURATION, IntegerStrategy, Structure, list_names
 from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, IntArray
@@ -130,7 +131,7 @@ def check_coverage(workload: Workload, unit: Unit) -> tuple[str, ...]:
     Raises:
         BudgetError: They cannot.
     """
-    names = workload.domain.list_names_without_other(workload.attributes)
+    names = list_names_without_other(workload.domain, workload.attributes)
     if not names:
         raise BudgetError("coverage is not needed: every row is in the tables. Leave it out.")
     if not unit.is_of_records:

@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from fitplug.domain import list_measures
+from fitplug.domain import list_measures, list_names_without_other
 from fitplug.errors import BudgetError, InputError, WorkloadError, suggest_nearest
 from fitplug.families import (
     CellBudgets,
@@ -264,7 +264,7 @@ def _check_periods(periods: str, workload: Workload, unit: Unit) -> None:
             f"periods = {periods!r} has only one cell, so there would be one period. Leave periods "
             "out, or give the attribute a cell for each period."
         )
-    if not workload.domain.list_names_without_other((periods,)):
+    if not list_names_without_other(workload.domain, (periods,)):
         raise InputError(
             f"periods = {periods!r} has a cell for all other values, which is not a period. Leave "
             "`other` out of the attribute."

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug.counts import is_weighted
+from fitplug.domain import get_shape, list_names_without_other
 from fitplug.families import list_names
 from fitplug.files import ArrowTable
 from fitplug.ledger import Entry
@@ -93,7 +94,7 @@ def describe_rows_outside(plan: Plan, limited: Limited | None = None) -> str:
         such a value. "" if every row is in the tables.
     """
     used = {name for names in plan.tables for name in names}
-    strict = plan.domain.list_names_without_other(used)
+    strict = list_names_without_other(plan.domain, used)
     outside = f"rows with a value outside the domain of {list_names(strict)}"
     rows = [outside] if strict else []
     if limited == "enforced":
@@ -269,7 +270,7 @@ class NoisyAnswers:
             return None
         totals = np.asarray(self.answers[self.plan.strategy.size :])
         totals = totals // structure.shares
-        return freeze(totals.reshape(self.plan.domain.shape_of(structure.public_attributes)))
+        return freeze(totals.reshape(get_shape(self.plan.domain, structure.public_attributes)))
 
     @cached_property
     def privacy_cost(self) -> float:

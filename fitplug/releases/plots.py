@@ -20,7 +20,7 @@ from fitplug.display import (
     separate_thousands,
     shorten,
 )
-from fitplug.domain import get_codec
+from fitplug.domain import get_codec, label_values
 from fitplug.errors import WorkloadError
 from fitplug.numeric import FloatArray, IntArray
 from fitplug.releases.noisy_answers import NoisyAnswers
@@ -136,7 +136,7 @@ def _read_estimates(
         factors,
         codes,
         [
-            domain.label_values(f.attribute, f.kind, values) or values
+            label_values(domain, f.attribute, f.kind, values) or values
             for f, values in zip(factors, codes, strict=True)
         ],
         [get_codec(domain[f.attribute]).is_ordered and f.array is None for f in factors],

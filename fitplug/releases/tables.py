@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from fitplug.domain import Domain, name_label_column
+from fitplug.domain import Domain, label_values, name_label_column
 from fitplug.errors import WorkloadError
 from fitplug.families import Output
 from fitplug.files import ArrowTable, Columns, import_library
@@ -186,7 +186,7 @@ def _name_rows(domain: Domain, factor: Factor, start: int, stop: int) -> dict[st
     """Make the columns that say what some rows of a factor count: the values and their labels."""
     name = factor.attribute
     values = factor.labels_between(domain[name], start, stop)
-    labels = domain.label_values(name, factor.kind, values)
+    labels = label_values(domain, name, factor.kind, values)
     return {name: values} | ({} if labels is None else {name_label_column(name): labels})
 
 

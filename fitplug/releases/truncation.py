@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from fitplug.domain import Attribute
+from fitplug.domain import Attribute, list_names_without_other
 from fitplug.errors import InputError
 from fitplug.expressions import Expressions, list_sums
 from fitplug.releases.combination import estimate
@@ -169,4 +169,4 @@ def _find_strict_attributes(release: NoisyAnswers) -> dict[str, Attribute]:
     """Find the attributes of which a value outside the domain leaves a record out."""
     domain = release.plan.domain
     used = {name for names in release.plan.tables for name in names}
-    return {name: domain[name] for name in domain.list_names_without_other(used)}
+    return {name: domain[name] for name in list_names_without_other(domain, used)}

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fitplug.counts import AttributeSet, Tables
+from fitplug.domain import count_shares, get_shape
 from fitplug.errors import PlanError
 from fitplug.families import build_dense_strategy
 from fitplug.numeric import IntArray, to_positions
@@ -80,7 +81,7 @@ class AnswerPath:
     def work(self) -> int:
         """About how many numbers are read and made for one histogram."""
         read = sum(
-            math.prod(self.plan.domain.shape_of(names)) + _TABLE_WORK for names in self.tables
+            math.prod(get_shape(self.plan.domain, names)) + _TABLE_WORK for names in self.tables
         )
         return self.plan.strategy.size + read
 
@@ -106,10 +107,10 @@ class AnswerPath:
         numbers = np.ones(len(cells), dtype=np.int64) if counts is None else counts
         tables = {}
         for attributes in self.tables:
-            table = np.zeros(domain.shape_of(attributes), dtype=np.int64)
+            table = np.zeros(get_shape(domain, attributes), dtype=np.int64)
             at = tuple(to_positions(cells[:, names.index(name)]) for name in attributes)
             np.add.at(table, at, numbers if at else numbers.sum())
-            shares = domain.count_shares(attributes)
+            shares = count_shares(domain, attributes)
             tables[attributes] = table if shares == 1 else table * shares
         return Tables(domain, tables, copy=False)
 
@@ -170,7 +171,7 @@ def _write_out_totals(plan: Plan, cells: IntArray) -> IntArray:
     if public is None:
         return np.zeros((0, len(cells)), dtype=np.int64)
     at = [plan.workload.attributes.index(name) for name in public]
-    sizes = plan.domain.shape_of(public)
+    sizes = get_shape(plan.domain, public)
     region = np.zeros(len(cells), dtype=np.int64)
     for a, n in zip(at, sizes, strict=True):
         region = region * n + cells[:, a]

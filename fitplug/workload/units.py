@@ -26,7 +26,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from fitplug.domain import Domain, list_measures
+from fitplug.domain import Domain, get_codec, list_measures
 from fitplug.errors import BudgetError, DomainError
 from fitplug.numeric import is_positive_integer
 
@@ -229,7 +229,7 @@ def read_unit(spec: Mapping[str, Any]) -> Unit:
 
 
 Cells: TypeAlias = tuple[tuple[str, str], ...]
-"""Names of attributes, sorted, each with the digest of its cells (`Domain.digest_cells`)."""
+"""Names of attributes, sorted, each with the digest of its cells (`Codec.digest`)."""
 
 _SHOWN_DIGITS = 8
 _MOST_NAMES = 8
@@ -276,7 +276,7 @@ class BoundUnit:
                 f"distinct does not apply with the measure {measures[0]}, because each row is "
                 "divided between two cells. Use records alone, or once_per."
             )
-        return cls(unit, tuple(sorted((name, domain.digest_cells(name)) for name in names)))
+        return cls(unit, tuple(sorted((name, get_codec(domain[name]).digest) for name in names)))
 
     @property
     def is_known(self) -> bool:

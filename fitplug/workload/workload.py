@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fitplug.domain import Domain, Integers, describe_measures
+from fitplug.domain import Domain, Integers, describe_measures, get_shape
 from fitplug.errors import WorkloadError, suggest_nearest
 from fitplug.numeric import AnyArray, FloatArray
 from fitplug.workload.binding import bind_groups
@@ -126,7 +126,7 @@ class Workload:
     @property
     def shape(self) -> tuple[int, ...]:
         """The numbers of cells of `attributes`."""
-        return self.domain.shape_of(self.attributes)
+        return get_shape(self.domain, self.attributes)
 
     @property
     def measure_rules(self) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import fitplug as fp
+from fitplug.domain import get_codec
 from fitplug.families import PersonTreeStructure
 from tests.helpers.command_line import fitplug
 
@@ -67,7 +68,7 @@ def test_a_run_keeps_a_record_a_month_and_charges_for_it(tmp_path: Path) -> None
     assert ran.code == 0, ran.err
     record = json.loads((tmp_path / "release/release.json").read_text())
     plan = fp.Plan.load(tmp_path / "release/plan.npz")
-    cells = {"MONTH": plan.domain.digest_cells("MONTH")}
+    cells = {"MONTH": get_codec(plan.domain["MONTH"]).digest}
     assert record["unit"] == {"records": 6, "once_per": "MONTH", "cells": cells}
     assert record["limited"] == "enforced"
     assert isinstance(plan.structure, PersonTreeStructure)

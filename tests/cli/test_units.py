@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import fitplug as fp
+from fitplug.domain import get_codec
 from fitplug_cli.render import read_counts
 from fitplug_cli.spec import SpecError, load_spec
 from tests.helpers.command_line import fitplug
@@ -146,7 +147,7 @@ def test_reviews_say_how_many_rows_a_person_has(spec: Path, unit: str, kept: fp.
     assert record["population"].startswith(f"Counting kept {most}.")
     names = ["MONTH", "SEX"] if "distinct" in unit else ["MONTH"]
     assert str(plan.bound_unit) in record["neighbours"]
-    cells = {name: plan.domain.digest_cells(name) for name in names}
+    cells = {name: get_codec(plan.domain[name]).digest for name in names}
     assert record["unit"]["cells"] == cells
     ledger = spec.parent / "budget.db"
     assert json.loads(fitplug("ledger", "show", ledger, "--json").out)["unit"] == record["unit"]

@@ -13,6 +13,7 @@ from pysdmx.io import read_sdmx
 
 import fitplug as fp
 import fitplug_export as fpe
+from fitplug.domain import label_values
 from fitplug_cli.inputs import read_domain
 from tests.helpers.command_line import SPEC, fitplug, make
 
@@ -104,15 +105,15 @@ def test_every_format_of_codebooks_has_labels(tmp_path, suffix):
     entries = {name: {"codebook": path.name} for name in ("SEX", "AREA")}
     domain = read_domain(entries, tmp_path)
     assert domain == fp.Domain({"SEX": ["1", "2"], "AREA": ["01", "02"]})
-    assert domain.label_values("SEX", "identity", ["1", "2"]) == SEXES
-    assert domain.label_values("AREA", "identity", ["01", "02"]) == ["North", "02"]
+    assert label_values(domain, "SEX", "identity", ["1", "2"]) == SEXES
+    assert label_values(domain, "AREA", "identity", ["01", "02"]) == ["North", "02"]
 
 
 def test_a_spec_may_list_labels(tmp_path):
     entry = {"categories": {"1": "Male", "2": "Female"}, "other": "9"}
     domain = read_domain({"SEX": entry}, tmp_path)
     assert domain["SEX"] == fp.Categories(["1", "2"], other="9")
-    assert domain.label_values("SEX", "identity", ["2", "9"]) == ["Female", "9"]
+    assert label_values(domain, "SEX", "identity", ["2", "9"]) == ["Female", "9"]
 
 
 @pytest.mark.parametrize(
@@ -122,9 +123,9 @@ def test_a_spec_may_list_labels(tmp_path):
 def test_nodes_of_a_tree_have_labels(folder, label, states):
     domain = read_domain({"PLACE": TREE | {"label": label}}, folder)
     towns = None if states else ["Ulm", "Rom"]
-    assert domain.label_values("PLACE", "state", ["01", "02"]) == states
-    assert domain.label_values("PLACE", "identity", ["0101", "0201"]) == towns
-    assert domain.label_values("PLACE", "town", ["0101", "0201"]) == towns
+    assert label_values(domain, "PLACE", "state", ["01", "02"]) == states
+    assert label_values(domain, "PLACE", "identity", ["0101", "0201"]) == towns
+    assert label_values(domain, "PLACE", "town", ["0101", "0201"]) == towns
 
 
 def test_a_column_has_labels(folder):

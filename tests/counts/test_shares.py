@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-from fitplug.domain import get_codec
+from fitplug.domain import get_codec, get_shape
 
 DOMAIN = fp.Domain(
     {
@@ -51,7 +51,7 @@ def divide(name, value):
 
 def write_out(records, names):
     """The table over some attributes, one record after another."""
-    table = np.zeros(DOMAIN.shape_of(names), dtype=object)
+    table = np.zeros(get_shape(DOMAIN, names), dtype=object)
     for row in zip(*records.values(), strict=True):
         values = dict(zip(records, row, strict=True))
         if values["sex"] == "?":

@@ -23,7 +23,7 @@ from fitplug.counts.records import (
     describe_rows,
     make_filters,
 )
-from fitplug.domain import get_codec
+from fitplug.domain import get_codec, get_shape
 from fitplug.domain.encoder import OUTSIDE
 from fitplug.errors import DataError, DomainError, InputError, TablesError
 
@@ -88,7 +88,7 @@ def listed(given: Any) -> list[Any]:
 def brute_force(
     columns: dict[str, list[Any]], where: dict[str, Any], weighted: bool
 ) -> dict[tuple[str, ...], Any]:
-    counts = {names: np.zeros(DOMAIN.shape_of(names), dtype=np.int64) for names in TABLES}
+    counts = {names: np.zeros(get_shape(DOMAIN, names), dtype=np.int64) for names in TABLES}
     for row in range(len(columns["pop"])):
         cells = (
             {"sex": ["1", "2"].index(columns["sex"][row]) if columns["sex"][row] in "12" else None}

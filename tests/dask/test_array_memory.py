@@ -15,6 +15,7 @@ from pyarrow import feather
 
 import fitplug as fp
 import fitplug_dask as fpd
+from fitplug.domain import get_shape
 from fitplug.errors import FitplugError
 from fitplug_dask.encoding import array_memory
 from fitplug_dask.encoding.array_memory import (
@@ -205,7 +206,7 @@ STORED: dict[str, list[Any]] = {
 def test_slices_of_tables_count_as_their_rows_one_by_one(choice: int, offset: int) -> None:
     values = random_values(np.random.default_rng(choice), 500)
     table = pa.table({n: store(values[n], k[choice % len(k)]) for n, k in STORED.items()})
-    expected = {t: np.zeros(DOMAIN.shape_of(t), dtype=np.int64) for t in TABLES}
+    expected = {t: np.zeros(get_shape(DOMAIN, t), dtype=np.int64) for t in TABLES}
     used = [name for name in DOMAIN.names if any(name in t for t in TABLES)]
     for row in range(offset, 500):
         cells = {name: naive_cell(DOMAIN[name], values[name][row]) for name in used}

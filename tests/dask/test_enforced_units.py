@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 import fitplug as fp
 import fitplug_dask as fpd
+from fitplug.domain import get_shape
 from fitplug.errors import BudgetError, DomainError, TablesError
 from fitplug.workload import BoundUnit
 from fitplug_cli.render import read_counts, write_counts
@@ -64,7 +65,7 @@ def brute_force(rows: Iterable[Row], unit: Any) -> dict[Any, Any]:
     for person, site, month, kind in rows:
         if person is not None and 1 <= month <= MONTHS:
             persons[person].append((site, month - 1, "ab".index(kind)))
-    counts = {t: np.zeros(DOMAIN.shape_of(t), dtype=np.int64) for t in TABLES}
+    counts = {t: np.zeros(get_shape(DOMAIN, t), dtype=np.int64) for t in TABLES}
     for person, held in persons.items():
         text = person.to_bytes(9, "little", signed=True)
         tag = b"".join(h.to_bytes(8, "little") for h in scalar_siphash128(chosen.tag_key, text))

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import fitplug as fp
 import fitplug_dask as fpd
-from fitplug.domain import get_codec
+from fitplug.domain import get_codec, get_shape
 from fitplug.errors import TablesError
 from fitplug_dask import kernel, loops
 from fitplug_dask.files import take_snapshot
@@ -76,7 +76,7 @@ def test_every_batch_reaches_the_cells_that_counting_one_by_one_says(
     columns = [n for n in used if n not in keys]
     # Some columns without any value outside, which are counted without looking at rows again.
     pools = {n: VALUES[n] if rng.random() < 0.5 else VALUES[n][:2] for n in columns}
-    expected = {t: np.zeros(DOMAIN.shape_of(t), np.int64) for t in wanted}
+    expected = {t: np.zeros(get_shape(DOMAIN, t), np.int64) for t in wanted}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(counters, "_BLOCK_ROWS", block)
         if not compiled:
@@ -175,8 +175,8 @@ def test_no_more_memory_is_held_than_estimated(tmp_path: Path, tables: Any) -> N
     rows = {"p": rng.integers(0, 1000, 4000), "q": rng.integers(0, 2000, 4000), "r": ["x"] * 4000}
     pq.write_table(pa.table(rows), tmp_path / "a.parquet", row_group_size=100)
     joints = choose_joint_tables(domain, tables)
-    in_joints = sum(math.prod(domain.shape_of(joint)) for joint in joints)
-    in_tables = sum(math.prod(domain.shape_of(table)) for table in tables)
+    in_joints = sum(math.prod(get_shape(domain, joint)) for joint in joints)
+    in_tables = sum(math.prod(get_shape(domain, table)) for table in tables)
     tracemalloc.start()
     try:
         with dask.config.set(num_workers=2):

@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fitplug as fp
-from fitplug.domain import Attribute, get_codec
+from fitplug.domain import Attribute, get_codec, get_shape
 from tests.helpers.sources import count_rows
 
 ROWS = 500
@@ -181,7 +181,7 @@ WRITERS = {
 
 def assert_counts(tables: fp.Tables, cells: dict[str, list[int]], names: Any = TABLES) -> None:
     for table in names:
-        expected = np.zeros(DOMAIN.shape_of(table), dtype=np.int64)
+        expected = np.zeros(get_shape(DOMAIN, table), dtype=np.int64)
         np.add.at(expected, tuple(np.array(cells[name]) for name in table), 1)
         if not table:
             expected[()] = ROWS

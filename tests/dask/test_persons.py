@@ -24,6 +24,7 @@ from pyarrow import csv, feather
 
 import fitplug as fp
 import fitplug_dask as fpd
+from fitplug.domain import get_shape
 from fitplug.errors import BudgetError, DataError, DomainError, TablesError
 from fitplug_dask import loops
 from fitplug_dask.exchange import depot, run
@@ -62,7 +63,7 @@ def brute_force(rows: list[dict[str, Any]], k: int, key: bytes = KEY) -> dict[An
         cells = naive_cells(row)
         if row["id"] is not None and cells is not None:
             persons[row["id"]].append(cells)
-    counts = {t: np.zeros(DOMAIN.shape_of(t), dtype=np.int64) for t in TABLES}
+    counts = {t: np.zeros(get_shape(DOMAIN, t), dtype=np.int64) for t in TABLES}
     for person, held in persons.items():
         if isinstance(person, int):
             text = person.to_bytes(9, "little", signed=True)

@@ -20,6 +20,7 @@ from distributed import Client, LocalCluster
 from scipy.stats import chi2
 
 import fitplug as fp
+from fitplug.domain import get_shape
 from fitplug.errors import BudgetError, FitplugError, InputError, LedgerError
 from fitplug.families.base import pieces
 from fitplug.families.blocks.strategy.parts import PartedBlocks
@@ -59,7 +60,7 @@ def list_states(ledger):
 
 def count_zeros(plan):
     domain = plan.domain
-    return fp.Tables(domain, {t: np.zeros(domain.shape_of(t), np.int64) for t in plan.tables})
+    return fp.Tables(domain, {t: np.zeros(get_shape(domain, t), np.int64) for t in plan.tables})
 
 
 class TestTheMechanism:

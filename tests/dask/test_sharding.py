@@ -16,6 +16,7 @@ from distributed import Client
 
 import fitplug as fp
 import fitplug_dask as fpd
+from fitplug.domain import get_shape
 from fitplug.errors import DataError, TablesError
 from fitplug.families import Slab
 from fitplug_dask import request as requests
@@ -158,7 +159,7 @@ def test_a_killed_worker_changes_no_shard(people: Path) -> None:
 
 def test_slabs_cover_each_table_once_and_are_small() -> None:
     slabs = cut_slabs(DOMAIN, [("age", "place"), ("sex",), ()], 990)
-    covered = {names: np.zeros(DOMAIN.shape_of(names), dtype=int) for names in [("sex",), ()]}
+    covered = {names: np.zeros(get_shape(DOMAIN, names), dtype=int) for names in [("sex",), ()]}
     covered["age", "place"] = np.zeros((100, 500), dtype=int)
     for slab in slabs:
         covered[slab.names][slab.index] += 1

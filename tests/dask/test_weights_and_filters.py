@@ -24,7 +24,7 @@ from pyarrow import csv, feather
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.counts.records import make_filters
-from fitplug.domain import get_codec
+from fitplug.domain import get_codec, get_shape
 from fitplug.errors import DataError, DomainError, InputError, TablesError
 from fitplug_dask import kernel, loops
 from fitplug_dask.exchange import run
@@ -119,7 +119,7 @@ def write(folder: Path, columns: dict[str, Any], kind: str = "parquet", group: i
 
 def by_duckdb(relation: Any, condition: str, weighted: bool) -> dict[tuple[str, ...], Any]:
     counted = f"sum(least(greatest(pop, 0), {MOST}))" if weighted else "count(*)"
-    counts = {names: np.zeros(DOMAIN.shape_of(names), dtype=np.int64) for names in TABLES}
+    counts = {names: np.zeros(get_shape(DOMAIN, names), dtype=np.int64) for names in TABLES}
     with duckdb.connect() as connection:
         source = f"'{relation}'"
         if isinstance(relation, pa.Table):
@@ -200,7 +200,7 @@ def test_every_row_reaches_its_cells_with_its_weight(
     wanted = sorted(tables)
     joints = choose_joint_tables(DOMAIN, wanted)
     used = {name for joint in joints for name in joint}
-    expected = {t: np.zeros(DOMAIN.shape_of(t), np.int64) for t in wanted}
+    expected = {t: np.zeros(get_shape(DOMAIN, t), np.int64) for t in wanted}
     for row in range(len(weights)):
         codes = {n: int(get_codec(DOMAIN[n]).codes([columns[n][row], None])[0]) for n in used}
         kept = all(columns[n][row] in np.atleast_1d(v).tolist() for n, v in where.items())

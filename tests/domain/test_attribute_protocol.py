@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,7 +13,7 @@ import pytest
 
 import fitplug as fp
 from fitplug.domain import domain as domains
-from fitplug.domain.attribute import Attribute, Codec, get_codec
+from fitplug.domain.attribute import CODECS, Attribute, Codec, get_codec
 from fitplug.domain.domain import suggest_fewer_cells
 from fitplug.domain.encoder import OUTSIDE, TYPE_NAMES
 from fitplug.domain.spec_form import SpecForm
@@ -154,7 +153,7 @@ def test_specs_are_read_by_the_kind_that_wrote_them(attribute: Attribute) -> Non
 def test_a_message_shows_every_kind() -> None:
     with pytest.raises(fp.DomainError, match="5 is not an attribute") as caught:
         domains.make_attribute(5)
-    for kind in domains.KINDS:
+    for kind in CODECS.values():
         assert kind.spec_form.example in str(caught.value)
 
 
@@ -192,12 +191,8 @@ class Angles(Attribute):
     def values(self) -> tuple[str, ...]:
         return tuple(f"{360 * step // self.steps}°" for step in range(self.steps))
 
-    @cached_property
-    def _codec(self) -> AnglesCodec:
-        return AnglesCodec(self)
 
-
-class AnglesCodec(Codec):
+class AnglesCodec(Codec, kind=Angles):
     attribute: Angles
     spec_form: ClassVar[SpecForm] = SpecForm("{ angles = steps }", names=("angles",))
     value_type: ClassVar[type] = int
@@ -220,10 +215,11 @@ class AnglesCodec(Codec):
         return Angles(spec["angles"])
 
 
-def test_a_new_kind_is_two_classes_and_their_registration(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(domains, "KINDS", (*domains.KINDS, AnglesCodec))
+del CODECS[Angles]  # other tests list the kinds
+
+
+def test_a_new_kind_is_two_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CODECS, Angles, AnglesCodec)
     domain = fp.Domain({"sex": ["1", "2"], "angle": Angles(4)})
     assert fp.Domain.from_spec(domain.spec()) == domain
     with pytest.raises(fp.DomainError, match=r"unknown key 'angel'. Did you mean 'angles'"):

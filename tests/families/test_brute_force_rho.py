@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import fitplug as fp
+from fitplug.domain import get_shape
 from fitplug.families import analysis as symmetry
 from fitplug.families.base import tree_shape
 from fitplug_opendp.noise_source import compute_exact_answers
@@ -24,7 +25,7 @@ from tests.helpers.workloads import small
 def brute_force(plan):
     """The largest rho of one record more, over all cells of the attributes used."""
     names = plan.domain.ordered(tuple({name for table in plan.tables for name in table}))
-    before = np.random.default_rng(1).integers(0, 9, plan.domain.shape_of(names))
+    before = np.random.default_rng(1).integers(0, 9, get_shape(plan.domain, names))
     start = integers(plan, fp.Tables(plan.domain, {names: before}))
     most = Fraction(0)
     for cell in itertools.product(*map(range, before.shape)):

@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 
 import fitplug as fp
+from fitplug.domain import count_shares, get_shape
 
 
 def list_neighbours(workload, unit):
@@ -34,10 +35,9 @@ def answer_one(plan, cell):
     names = plan.workload.attributes
     tables = {}
     for attributes in plan.tables:
-        table = np.zeros(plan.domain.shape_of(attributes), dtype=np.int64)
-        table[tuple(cell[names.index(name)] for name in attributes)] = plan.domain.count_shares(
-            attributes
-        )
+        table = np.zeros(get_shape(plan.domain, attributes), dtype=np.int64)
+        place = tuple(cell[names.index(name)] for name in attributes)
+        table[place] = count_shares(plan.domain, attributes)
         tables[attributes] = table
     answers = plan.strategy.answer_exactly(fp.Tables(plan.domain, tables).marginal)
     return [int(a) for a in answers[: plan.strategy.size]]

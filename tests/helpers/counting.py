@@ -14,6 +14,7 @@ import pyarrow.csv as pc
 import pyarrow.feather as pf
 
 import fitplug as fp
+from fitplug.domain import get_shape
 
 DOMAIN = fp.Domain(
     {
@@ -53,7 +54,7 @@ def naive_cell(attribute: Any, value: Any) -> int:
 def by_duckdb(relation: str, domain: fp.Domain, tables: Any) -> dict[tuple[str, ...], Any]:
     """DuckDB groups by the raw values; each group then goes to its naive cell."""
     used = [n for n in domain.names if any(n in t for t in tables)]
-    counts = {t: np.zeros(domain.shape_of(t), dtype=np.int64) for t in tables}
+    counts = {t: np.zeros(get_shape(domain, t), dtype=np.int64) for t in tables}
     columns = ", ".join(f'"{n}"' for n in used)
     query = f"SELECT count(*), {columns} FROM {relation} GROUP BY ALL" if used else None
     with duckdb.connect() as connection:

@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 
 import fitplug as fp
+from fitplug.domain import get_shape
 from fitplug.families import analyse_structure
 from fitplug.families.base.block_sets import BlockSet
 from fitplug.families.base.contrasts import make_contrasts
@@ -24,7 +25,7 @@ def tell_all_cells_apart(workload: fp.Workload, unit: fp.ReplaceOne) -> PairStru
 def list_pairs(workload: fp.Workload, unit: fp.ReplaceOne) -> np.ndarray:
     """All pairs of cells between which a record may move, as the cells' numbers, shape (v, 2)."""
     names = workload.attributes
-    cells = list(itertools.product(*map(range, workload.domain.shape_of(names))))
+    cells = list(itertools.product(*map(range, get_shape(workload.domain, names))))
     fixed = [i for i, name in enumerate(names) if name in unit.within]
     return np.array(
         [
@@ -94,7 +95,7 @@ def draw_workload(
 def write_out_strategy(structure: PairStructure, block_sets: tuple[BlockSet, ...]) -> np.ndarray:
     """A of any integers, in Python's, from its definition: a Kronecker product for each block."""
     names = (*structure.symmetric, *structure.dense)
-    shape = structure.workload.domain.shape_of(names)
+    shape = get_shape(structure.workload.domain, names)
     matrices = []
     for block_set in block_sets:
         (subset,) = structure.subsets.list_attributes(block_set.blocks)
@@ -117,9 +118,9 @@ def spread_weights(
     """Divide the weight of each class of pairs evenly among its pairs, and of rows, likewise."""
     names = structure.workload.attributes
     domain = structure.workload.domain
-    cells = np.array(list(itertools.product(*map(range, domain.shape_of(names)))))
+    cells = np.array(list(itertools.product(*map(range, get_shape(domain, names)))))
     at = [names.index(name) for name in structure.dense]
-    shape = domain.shape_of(structure.dense)
+    shape = get_shape(domain, structure.dense)
     node = structure.pairs.node_of_cell[np.ravel_multi_index(tuple(cells[:, at].T), shape)]
     numbers = structure.pairs.sum_weights(np.arange(structure.differences) + 1.0).astype(int)
     numbers[:, np.arange(structure.pairs.nodes), np.arange(structure.pairs.nodes)] //= 2

@@ -9,6 +9,7 @@ import numpy as np
 from scipy.linalg import hadamard
 
 import fitplug as fp
+from fitplug.domain import get_shape
 from fitplug.families.base.contrasts import build_contrasts
 from fitplug.families.product.strategy.trees import TreeMatrix
 from fitplug.families.tree.strategy.blocks import TreeIntegers
@@ -158,7 +159,7 @@ def full_strategy(plan):
             multiples = plan.strategy.spread_multiples(int(block))
             if multiples is not None:
                 rows = rows * multiples.astype(object).reshape(-1, 1)
-            shaped = rows.reshape(len(rows), *domain.shape_of(names))
+            shaped = rows.reshape(len(rows), *get_shape(domain, names))
             ordered = shaped.transpose(0, *(axis + 1 for axis in axes))
             A += ordered.reshape(len(rows), plan.workload.cell_count).tolist()
     assert all(type(v) is int for row in A for v in row)

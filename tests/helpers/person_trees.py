@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import fitplug as fp
+from fitplug.domain import get_shape
 from fitplug.families import PersonTreeStructure, analyse_structure, analysis
 from fitplug.neighbours import RecordSets
 from tests.helpers.tree_strategies import random_place, write_out
@@ -61,7 +62,7 @@ def list_costs(strategy):
     A = write_out(strategy).astype(np.float64)
     gram = A.T @ A
     names = structure.workload.attributes
-    shape = structure.workload.domain.shape_of(names)
+    shape = get_shape(structure.workload.domain, names)
     periods = np.indices(shape)[names.index(structure.period_attribute)].ravel()
     T = structure.period_count
     cells = [np.flatnonzero(periods == t) for t in range(T)]
@@ -183,7 +184,7 @@ def write_out_sets(structure, p, of_sets):
 
 def arrange_cells(structure, names, moment):
     """Arrange a matrix over the cells of some names by the order of the workload's attributes."""
-    shape = structure.workload.domain.shape_of(names)
+    shape = get_shape(structure.workload.domain, names)
     order = [names.index(name) for name in structure.workload.attributes]
     m = len(shape)
     shaped = moment.reshape(*shape, *shape).transpose([*order, *(m + i for i in order)])

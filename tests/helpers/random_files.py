@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import fitplug as fp
+from fitplug.domain import get_shape
 
 FIRST, LAST = datetime.date(1969, 12, 27), datetime.date(2000, 3, 1)
 EDGES = [-10, 0, 0.5, 100]
@@ -160,7 +161,7 @@ def write_files(rng: random.Random, folder: Path, names: Sequence[str]) -> Any:
     Returns:
         The counts of their rows, one axis for each name.
     """
-    expected = np.zeros(DOMAIN.shape_of(tuple(names)), dtype=np.int64)
+    expected = np.zeros(get_shape(DOMAIN, tuple(names)), dtype=np.int64)
     for number in range(rng.choice([1, 3, 6])):
         rows = rng.choice([0, 1, 40, 150])
         columns: dict[str, Any] = draw_others(rng, rows)

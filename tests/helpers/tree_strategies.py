@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 
 import fitplug as fp
-from fitplug.domain import get_codec
+from fitplug.domain import get_codec, get_shape
 from fitplug.errors import WorkloadError
 from fitplug.families import analyse_structure
 from fitplug.families.base.contrasts import build_contrasts, make_contrasts
@@ -199,7 +199,7 @@ def write_out(strategy):
                 dense = matrices.dense[i].astype(object) @ C
                 measured.append(np.kron(A @ children.astype(object), dense))
         full = np.kron(rows, np.concatenate(measured))
-        shaped = full.reshape(len(full), *domain.shape_of(names))
+        shaped = full.reshape(len(full), *get_shape(domain, names))
         order = [1 + names.index(name) for name in structure.workload.attributes]
         parts.append(shaped.transpose(0, *order).reshape(len(full), -1))
     return np.concatenate(parts)

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 import fitplug as fp
-from fitplug.domain import get_codec
+from fitplug.domain import get_codec, get_shape
 from fitplug.families import Objective, analyse_structure
 from fitplug.families.tree.shape.blocks import TreeStructure
 from tests.helpers.extended_precision import LONG, singular_values
@@ -83,14 +83,14 @@ def spread(structure, p, q):
     lengths = np.diff(tree.starts, append=place.size)
     by_cell = by_node[tree.leaf_nodes] / np.repeat(lengths, lengths)[:, None]
     names = ("place", *structure.dense)
-    cells = by_cell.reshape(workload.domain.shape_of(names))
+    cells = by_cell.reshape(get_shape(workload.domain, names))
     order = [names.index(name) for name in structure.asymmetric]
     shape = [
         workload.domain[name].size if name in structure.asymmetric else 1
         for name in workload.attributes
     ]
     cells = cells.transpose(order).reshape(shape)
-    whole = workload.domain.shape_of(workload.attributes)
+    whole = get_shape(workload.domain, workload.attributes)
     repeats = math.prod(whole) // math.prod(cells.shape)
     cells = np.broadcast_to(cells / repeats, whole).ravel()
     rows = structure.group_values(q.astype(LONG) / structure.repeats)

@@ -12,6 +12,7 @@ from fractions import Fraction
 import numpy as np
 
 import fitplug as fp
+from fitplug.domain import count_shares, get_shape
 from fitplug.families.base.mechanism import SATURATION
 from tests.helpers.brute_force import list_neighbours
 from tests.helpers.least_cost import find_least_cost
@@ -27,8 +28,8 @@ def answer(plan, cell, records):
     """All integers of a release for so many records in a cell, at the bounds of the measures."""
     names, tables = plan.workload.attributes, {}
     for attributes in plan.tables:
-        table = np.zeros(plan.domain.shape_of(attributes), dtype=np.int64)
-        shares = plan.domain.count_shares(attributes)
+        table = np.zeros(get_shape(plan.domain, attributes), dtype=np.int64)
+        shares = count_shares(plan.domain, attributes)
         table[tuple(cell[names.index(name)] for name in attributes)] = records * shares
         tables[attributes] = table
     answers = plan.strategy.answer_exactly(fp.Tables(plan.domain, tables).marginal)

@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fitplug as fp
+from fitplug.domain import get_shape
 from fitplug.ledger import ReleaseCharges
 from fitplug.ledger import cell_costs as cellcosts
 from fitplug.ledger.cell_costs import CellCosts, add_up
@@ -298,7 +299,7 @@ levels = st.integers(0, 12).map(lambda n: float(np.float64(0.1) * n)) | st.float
 @st.composite
 def parts(draw: st.DrawFn) -> CellCosts:
     names = tuple(name for name in DOMAIN.names if draw(st.booleans()))
-    shape = DOMAIN.shape_of(names)
+    shape = get_shape(DOMAIN, names)
     size = int(np.prod(shape))
     values = draw(st.lists(levels, min_size=size, max_size=size))
     return CellCosts("", names, 2, np.array(values).reshape(shape))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import fitplug as fp
+from fitplug.domain import get_shape
 from fitplug.families import analyse_structure, build_dense_strategy
 from fitplug.families.base.basis import Basis
 from fitplug.families.base.block_sets import BlockSet
@@ -54,11 +55,11 @@ def test_no_person_costs_more(workload, unit):
         if not overstatement:
             assert stated == worst
             exact += 1
-        squares = strategy.column_squares.reshape(workload.domain.shape_of(structure.dense))
+        squares = strategy.column_squares.reshape(get_shape(workload.domain, structure.dense))
         full = np.moveaxis(
             np.broadcast_to(
                 squares,
-                workload.domain.shape_of(structure.symmetric) + squares.shape,
+                get_shape(workload.domain, structure.symmetric) + squares.shape,
             ),
             range(len(structure.symmetric)),
             [workload.domain.names.index(name) for name in structure.symmetric],

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import fitplug as fp
+from fitplug.domain import get_shape
 from fitplug.errors import LedgerError, OverBudget, TablesError
 from fitplug.families import build_dense_strategy
 from fitplug_dask.releases import release_source
@@ -54,7 +55,7 @@ MATRICES = [build_dense_strategy(plan.strategy).astype(np.int64) for plan in PLA
 
 def count(plan: fp.Plan) -> fp.Tables:
     return fp.Tables(
-        plan.domain, {names: np.zeros(plan.domain.shape_of(names), int) for names in plan.tables}
+        plan.domain, {names: np.zeros(get_shape(plan.domain, names), int) for names in plan.tables}
     )
 
 

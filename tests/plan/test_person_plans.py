@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import fitplug as fp
+from fitplug.domain import get_shape
 from fitplug.errors import BudgetError, PlanError, TablesError, WorkloadError
 from fitplug.families import build_dense_strategy
 from fitplug.families.blocks.shape.matrices import find_person_records
@@ -99,7 +100,7 @@ def test_a_cost_that_is_exact_is_not_called_a_bound():
 def test_a_release_costs_what_the_plan_says_for_one_person():
     plan = fp.design(MONTHLY, unit=MONTHLY_UNIT)
     names = MONTHLY.attributes
-    cells = {names: np.ones(MONTHLY.domain.shape_of(names), np.int64)}
+    cells = {names: np.ones(get_shape(MONTHLY.domain, names), np.int64)}
     released = fp.release(plan, fp.Tables(MONTHLY.domain, cells))
     assert plan.rho <= released.rho <= plan.rho * (1 + 1e-12)
     assert released.privacy_cost == plan.privacy_cost

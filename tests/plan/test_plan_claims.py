@@ -19,6 +19,7 @@ import pytest
 from scipy.sparse import issparse
 
 import fitplug as fp
+from fitplug.domain import get_shape
 from fitplug.families import analysis
 from fitplug.families.base import tree_shape
 from fitplug.families.base.mechanism import FEWEST_RECORDS
@@ -242,7 +243,7 @@ def counts(plan: fp.Plan) -> Callable[[tuple[str, ...]], npt.NDArray[np.int64]]:
     """
     rng = np.random.default_rng(3)
     names = sorted(plan.domain.names, key=lambda name: plan.domain[name].size)
-    x = rng.integers(0, 50, plan.domain.shape_of(names))
+    x = rng.integers(0, 50, get_shape(plan.domain, names))
 
     def counted(wanted: tuple[str, ...]) -> npt.NDArray[np.int64]:
         out = tuple(i for i, name in enumerate(names) if name not in wanted)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import fitplug as fp
+from fitplug.domain import get_shape
 from fitplug.families.blocks.shape import pairs as pair_blocks
 from fitplug.families.tree.shape.pairs import TreePairStructure
 from tests.helpers.tree_plans import TREES
@@ -33,7 +34,7 @@ def count_people(plan, cells):
     domain, tables = plan.domain, {}
     for names in plan.tables:
         at = [domain.names.index(name) for name in names]
-        counts = np.zeros(domain.shape_of(names), dtype=np.int64)
+        counts = np.zeros(get_shape(domain, names), dtype=np.int64)
         np.add.at(counts, tuple(cells[:, at].T), 1)
         tables[names] = counts
     return fp.Tables(domain, tables)

@@ -15,6 +15,7 @@ import pytest
 
 import fitplug as fp
 import fitplug_dask as fpd
+from fitplug.domain import get_shape
 from fitplug_cli.spec import load_spec
 from tests.helpers.pages import blocks, check_printed, run_line
 from tests.helpers.places import EXAMPLES
@@ -35,10 +36,10 @@ def count(names: tuple[str, ...], value: str) -> dict[tuple[str, ...], float]:
 
 def sum_exactly(domain: fp.Domain, names: tuple[str, ...], value: str) -> np.ndarray:
     sums = count(names, value)
-    cells = np.ndindex(domain.shape_of(names))
+    cells = np.ndindex(get_shape(domain, names))
     labels = [domain[name].values for name in names]
     found = [sums.get(tuple(v[i] for v, i in zip(labels, c, strict=True)), 0) for c in cells]
-    return np.array(found, dtype=float).reshape(domain.shape_of(names))
+    return np.array(found, dtype=float).reshape(get_shape(domain, names))
 
 
 def load_script(place: Path, name: str) -> ModuleType:

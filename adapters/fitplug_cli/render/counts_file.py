@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fitplug.counts import OutsideCounts, Tables
-from fitplug.domain import Domain
+from fitplug.domain import Domain, get_shape
 from fitplug.errors import TablesError
 from fitplug.files import read_archive
 from fitplug.workload import AddRemove
@@ -98,4 +98,4 @@ def _list_shapes(header: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     if header.get("format") != _FORMAT:
         raise TablesError("this counts file is from another version of fitplug. Count again.")
     domain = _build_domain(header)
-    return {f"table{i}": domain.shape_of(names) for i, names in enumerate(header["tables"])}
+    return {f"table{i}": get_shape(domain, names) for i, names in enumerate(header["tables"])}

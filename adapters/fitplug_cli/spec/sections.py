@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetPydanticSchema
 from pydantic_core import core_schema
 
+from fitplug.domain import get_shape
 from fitplug.families import LARGEST_WEIGHT
 from fitplug.ledger import make_budget
 from fitplug.numeric import read_exact_number
@@ -171,7 +172,7 @@ class OutputSection(_Section):
         """
         if self.parts is not None:
             return self.parts
-        cells = sum(math.prod(plan.domain.shape_of(names)) for names in plan.tables)
+        cells = sum(math.prod(get_shape(plan.domain, names)) for names in plan.tables)
         return self.is_url or max(cells, plan.strategy.size) > _MOST_VALUES
 
 

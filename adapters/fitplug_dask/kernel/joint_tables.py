@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fitplug.counts import AttributeSet, Counts, Filters, sum_out
-from fitplug.domain import Attribute, Domain, get_codec
+from fitplug.domain import Attribute, Domain, get_codec, get_shape
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def sum_to_tables(
     tables: dict[AttributeSet, Counts] = {}
     for names in wanted:
         joint = next(joint for joint in counted if set(names) <= set(joint))
-        cells = counted[joint].reshape(domain.shape_of(joint))
+        cells = counted[joint].reshape(get_shape(domain, joint))
         if len(names) < len(joint):
             cells = sum_out(domain, joint, cells, names)
         left = [name for name in joint if name in names]

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fitplug.counts import AttributeSet, Tables
+from fitplug.domain import get_shape
 from fitplug.errors import InputError, TablesError
 from fitplug.families import date_answers
 from fitplug.files import LocalPlace
@@ -123,7 +124,7 @@ def estimate_more_files(plan: Plan, periods: str) -> int:
     is drawn, and small files for each period.
     """
     cells = sum(
-        math.prod(plan.domain.shape_of(names)) for names in list_period_tables(plan, periods)
+        math.prod(get_shape(plan.domain, names)) for names in list_period_tables(plan, periods)
     )
     return _CELL_BYTES * (cells + plan.strategy.size) + _FILES_BYTES * plan.domain[periods].size
 
@@ -200,7 +201,7 @@ def answer_newest(plan: Plan, periods: str, counts: Sequence[IntArray]) -> IntAr
     tables: dict[AttributeSet, IntArray] = {}
     start = 0
     for names in list_period_tables(plan, periods):
-        axis, shape = names.index(periods), domain.shape_of(names)
+        axis, shape = names.index(periods), get_shape(domain, names)
         table = np.zeros(shape, dtype=np.int64)
         size = math.prod(shape) // shape[axis]
         for index, of_period in enumerate(counts):

@@ -76,7 +76,7 @@ def read_slab_counts(slab, structure, counts):
     is_fitting = counts.dtype == object or np.can_cast(counts.dtype, np.int64)
     if counts.shape != shape or not is_fitting:
         raise TablesError(...)
-    others = structure.shares // domain.count_shares(slab.names)
+    others = structure.shares // count_shares(domain, slab.names)
     if counts.dtype != object:
         counts = make_room(counts.astype(np.int64, copy=False), counts.size * others)
     return counts if others == 1 else np.asarray(counts * others)  # `\label{line:others}`

@@ -151,7 +151,7 @@ def make_answers_from_counts(domain, metric, plan):
             if find_largest_entry(vector) * len(vector) < 2**62
             else vector.astype(object)  # `\label{line:wide}`
         )
-        cells = exact.reshape(plan.domain.shape_of(names))
+        cells = exact.reshape(get_shape(plan.domain, names))
 
         def sum_over_others(wanted):
             summed = cells.sum(
@@ -178,7 +178,7 @@ def _find_vector_attributes(domain, plan):
             else [plan.domain.names]
         )
         for names in (plan.workload.attributes, *whole):
-            size = math.prod(plan.domain.shape_of(names))
+            size = math.prod(get_shape(plan.domain, names))
             if size <= MAX_CELLS and domain.size in (None, size):
                 attributes_by_size.setdefault(size, names)  # `\label{line:sizes}`
         if attributes_by_size:

@@ -49,7 +49,7 @@ def _check_metric(dp, metric):
 
 def _check_replacements(plan, metric):
     check_metric_of_tables(plan.unit, metric)
-    strict = plan.domain.list_names_without_other(plan.workload.attributes)
+    strict = list_names_without_other(plan.domain, plan.workload.attributes)
     if strict:  # `\label{line:strict}`
         raise ValueError(...)
 
@@ -195,12 +195,12 @@ def _count_table(domain, names, codes, n, weights):
         size *= domain[name].size
         if name not in measures:
             cells += codes[name] * strides[name]
-    shape = domain.shape_of(names)
+    shape = get_shape(domain, names)
     if not measures:
         return _count_cells(cells, size, weights).reshape(shape)
     shares = {name: get_codec(domain[name]).count_shares(codes[name]) for name in measures}
     counts = np.zeros(size, dtype=np.int64)
-    for corner in np.ndindex(*domain.shape_of(measures)):
+    for corner in np.ndindex(*get_shape(domain, measures)):
         shares_of_row = np.ones(n, dtype=np.int64) if weights is None else weights
         for name, cell in zip(measures, corner, strict=True):
             shares_of_row = shares_of_row * shares[name][:, cell]
@@ -228,7 +228,7 @@ MAX_SHARES = 2**58
 
 
 def check_shares(domain, names, records):
-    shares = domain.count_shares(names)
+    shares = count_shares(domain, names)
     if shares > 1 and records * shares > MAX_SHARES:
         raise TablesError(...)
 
@@ -251,10 +251,9 @@ class MeasureCodec:
 # fitplug.domain.domain
 
 
-class Domain:
-    def list_names_without_other(self, names):
-        return tuple(
-            n
-            for n in self.names
-            if n in names and get_codec(self[n]).null_code == OUTSIDE  # `\label{line:other}`
-        )
+def list_names_without_other(domain, names):
+    return tuple(
+        n
+        for n in domain.names
+        if n in names and get_codec(domain[n]).null_code == OUTSIDE  # `\label{line:other}`
+    )

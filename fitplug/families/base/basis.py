@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from scipy.linalg import qr, solve_triangular
 
+from fitplug.domain import get_shape
 from fitplug.errors import DesignError, PlanError
 from fitplug.families.base.structure import Structure
 from fitplug.numeric import (
@@ -228,7 +229,7 @@ class Basis:
         The other attributes are summed out, and need not be counted.
         """
         names = structure.dense
-        classes = self.index.reshape(structure.workload.domain.shape_of(names))
+        classes = self.index.reshape(get_shape(structure.workload.domain, names))
         varies = [(classes != classes.take([0], axis)).any() for axis in range(len(names))]
         varying = tuple(name for name, one in zip(names, varies, strict=True) if one)
         return varying, classes[tuple(slice(None) if one else 0 for one in varies)].ravel()

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import block_diag, qr
 
+from fitplug.domain import get_shape
 from fitplug.errors import WorkloadError
 from fitplug.families.base.attribute_matrices import AttributeMatrix
 from fitplug.families.base.mechanism import divide_bounds
@@ -97,7 +98,7 @@ def _order_cells(strategy: IntegerStrategy[Structure], rows: AnyArray) -> AnyArr
     """Bring rows over the attributes that blocks split and are over into the workload's order."""
     structure = strategy.structure
     workload, names = structure.workload, (*structure.block_attributes, *strategy.cell_attributes)
-    shaped = rows.reshape(len(rows), *workload.domain.shape_of(names))
+    shaped = rows.reshape(len(rows), *get_shape(workload.domain, names))
     sorted_cells = shaped.transpose(0, *(1 + names.index(name) for name in workload.attributes))
     return sorted_cells.reshape(len(rows), math.prod(workload.shape))
 
@@ -133,7 +134,7 @@ def list_measured_tables(strategy: IntegerStrategy[Structure]) -> Iterator[Measu
         WorkloadError: If a matrix has more than 2^24 entries.
     """
     structure, cells = strategy.structure, strategy.cell_attributes
-    shape = structure.workload.domain.shape_of(cells)
+    shape = get_shape(structure.workload.domain, cells)
     _check_size(strategy, math.prod(shape))
     matrices: dict[int, FloatArray] = {}
     start = 0

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from fitplug.domain import Domain
+from fitplug.domain import Domain, get_shape
 from fitplug.errors import BudgetError
 from fitplug.families.base.structure import Structure
 from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, read_array
@@ -142,7 +142,7 @@ class CellBudgets:
         """
         names, domain = structure.profile_attributes, self.domain
         other = tuple(i for i, name in enumerate(self.names) if name not in names)
-        least = np.broadcast_to(self.array.min(axis=other), domain.shape_of(names))
+        least = np.broadcast_to(self.array.min(axis=other), get_shape(domain, names))
         # Which cells are counted differs with the dense attributes alone.
         sizes = [domain[name].size if name in structure.dense else 1 for name in names]
         is_counted = np.zeros(sizes, dtype=bool)

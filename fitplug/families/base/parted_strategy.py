@@ -22,6 +22,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from fitplug.domain import get_shape
 from fitplug.errors import TablesError
 from fitplug.families.base.mechanism import SATURATION, ExactTotals, pack_integers, unpack_integers
 from fitplug.families.base.pieces import (
@@ -59,10 +60,10 @@ class PublicTotals:
     def __init__(self, structure: Structure, slabs: Sequence[Slab]) -> None:
         assert structure.public_attributes is not None
         self.names = structure.public_attributes
-        shape_of = structure.workload.domain.shape_of
-        self._shape = shape_of(self.names)
+        domain = structure.workload.domain
+        self._shape = get_shape(domain, self.names)
         tables = {slab.names for slab in slabs if {*slab.names}.issuperset(self.names)}
-        smallest = min(tables, key=lambda names: (math.prod(shape_of(names)), names))
+        smallest = min(tables, key=lambda names: (math.prod(get_shape(domain, names)), names))
         self.slabs = [number for number, slab in enumerate(slabs) if slab.names == smallest]
 
     def split_counts(self, slab: Slab, counts: AnyArray) -> IntArray:

@@ -15,7 +15,7 @@ from types import EllipsisType
 
 import numpy as np
 
-from fitplug.domain import Domain
+from fitplug.domain import Domain, count_shares, get_shape
 from fitplug.errors import TablesError, WorkloadError
 from fitplug.families.base.structure import Structure
 from fitplug.numeric import AnyArray, FloatArray, IntArray, make_room
@@ -171,7 +171,7 @@ def read_slab_counts(slab: Slab, structure: Structure, counts: AnyArray) -> AnyA
             f"the counts of {' x '.join(slab.names) or 'the total'} are {counts.dtype} of the "
             f"shape {counts.shape}, and not int64 of the shape {shape}"
         )
-    others = structure.shares // domain.count_shares(slab.names)
+    others = structure.shares // count_shares(domain, slab.names)
     if counts.dtype != object:
         counts = make_room(counts.astype(np.int64, copy=False), counts.size * others)
     return counts if others == 1 else np.asarray(counts * others)
@@ -236,7 +236,7 @@ def cut_table(domain: Domain, names: tuple[str, ...], along: str | None, most: i
     Raises:
         WorkloadError: If the smallest slab is too large.
     """
-    size = math.prod(domain.shape_of(names))
+    size = math.prod(get_shape(domain, names))
     n = domain[along].size if along is not None and size > most else 1
     check_unit(size // n, f"the counts of {' x '.join(names)}", whole=size, most=most)
     if n == 1:

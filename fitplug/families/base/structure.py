@@ -35,6 +35,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
+from fitplug.domain import count_shares, get_shape
 from fitplug.errors import WorkloadError
 from fitplug.families.base.subsets import Subsets
 from fitplug.numeric import (
@@ -139,7 +140,7 @@ class Structure(ABC):
     @cached_property
     def cells(self) -> int:
         """D, the cells of the dense attributes together."""
-        return math.prod(self.workload.domain.shape_of(self.dense))
+        return math.prod(get_shape(self.workload.domain, self.dense))
 
     @property
     def differences(self) -> int:
@@ -166,7 +167,7 @@ class Structure(ABC):
     def public_size(self) -> int:
         """The number of public totals."""
         names = self.public_attributes
-        return 0 if names is None else math.prod(self.workload.domain.shape_of(names))
+        return 0 if names is None else math.prod(get_shape(self.workload.domain, names))
 
     @frozen_property
     def free(self) -> IntArray:
@@ -209,7 +210,7 @@ class Structure(ABC):
         A record is divided over the cells of each measure that queries use. The queries and the
         covariance are about records, and what the mechanism reads and adds noise to are shares.
         """
-        return self.workload.domain.count_shares(self.workload.attributes)
+        return count_shares(self.workload.domain, self.workload.attributes)
 
     @property
     def profile_attributes(self) -> tuple[str, ...]:
@@ -232,7 +233,7 @@ class Structure(ABC):
         Returns:
             An array with an axis of all cells for each of `profile_attributes`.
         """
-        return np.asarray(values.reshape(self.workload.domain.shape_of(self.dense)))
+        return np.asarray(values.reshape(get_shape(self.workload.domain, self.dense)))
 
     def take_least(self, values: FloatArray) -> FloatArray:
         """Take the least value of the cells that each cell of the profile stands for.

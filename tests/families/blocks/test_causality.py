@@ -10,6 +10,7 @@ import pytest
 from scipy.special import logsumexp
 
 import fitplug as fp
+from fitplug.domain import get_shape
 from fitplug.errors import BudgetError, FitplugError, InputError
 from fitplug.families import build_dense_strategy, date_answers, date_queries, is_causal
 from tests.helpers.exact import rationals, solve_left
@@ -89,7 +90,7 @@ def test_answers_of_a_period_need_no_later_one(name):
     plan = PLANS[name]
     A, dates = build_dense_strategy(plan.strategy), date_answers(plan.strategy, "MONTH")
     names = plan.workload.attributes
-    shape = plan.domain.shape_of(names)
+    shape = get_shape(plan.domain, names)
     periods = np.indices(shape)[names.index("MONTH")].ravel()
     assert dates.shape == (len(A),)
     for row, date in zip(A, dates, strict=True):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import fitplug as fp
+from fitplug.domain import get_shape
 from fitplug.families import (
     Duals,
     Objective,
@@ -174,7 +175,7 @@ class TestTheCost:
                 np.maximum.at(worst, second, squares)
                 names = workload.attributes
                 axes = tuple(i for i, name in enumerate(names) if name in structure.symmetric)
-                worst = worst.reshape(workload.domain.shape_of(names)).max(axis=axes).ravel()
+                worst = worst.reshape(get_shape(workload.domain, names)).max(axis=axes).ravel()
                 assert all(a >= w for a, w in zip(found.column_squares, worst, strict=True))
                 np.testing.assert_allclose(found.column_squares, worst.astype(float), 1e-14)
 
@@ -232,7 +233,7 @@ class TestTheEstimates:
             np.testing.assert_allclose(values / scale, found[name] / scale, rtol=1e-5, atol=1e-7)
         x = rng.integers(0, 40, workload.cell_count)
         names = workload.attributes
-        counts = x.reshape(workload.domain.shape_of(names))
+        counts = x.reshape(get_shape(workload.domain, names))
         tables = {}
         for own in plan.tables:
             out = tuple(i for i, name in enumerate(names) if name not in own)

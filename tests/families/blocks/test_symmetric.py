@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import fitplug as fp
 from fitplug.certify import certify_dense_bound
+from fitplug.domain import get_shape
 from fitplug.families.analysis import analyse_structure as structure
 from fitplug.families.base.contrasts import build_contrasts
 from tests.helpers.exact import assert_exact, full_strategy, rationals, solve_left
@@ -123,7 +124,7 @@ class TestTheIntegerMechanism:
         workload = MIXED["pyramid"]()
         plan = fp.design(workload)
         tables = fp.Tables(
-            plan.domain, {t: np.zeros(plan.domain.shape_of(t), np.int64) for t in plan.tables}
+            plan.domain, {t: np.zeros(get_shape(plan.domain, t), np.int64) for t in plan.tables}
         )
         squares = {name: [] for name in workload.names}
         for released in release_often(plan, tables, 500):

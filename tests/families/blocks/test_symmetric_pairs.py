@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import fitplug as fp
+from fitplug.domain import get_shape
 from fitplug.families import (
     Duals,
     Objective,
@@ -61,7 +62,7 @@ def analyse(workload: fp.Workload, unit: fp.ReplaceOne) -> MoveStructure:
 def list_moves(workload: fp.Workload, unit: fp.ReplaceOne) -> np.ndarray:
     """All e_i - e_j of cells with the same values of what the unit keeps, as columns."""
     names = workload.attributes
-    cells = list(itertools.product(*(range(n) for n in DOMAIN.shape_of(names))))
+    cells = list(itertools.product(*(range(n) for n in get_shape(DOMAIN, names))))
     kept = [i for i, name in enumerate(names) if name in unit.within]
     moves = []
     for (i, x), (j, y) in itertools.permutations(enumerate(cells), 2):
@@ -107,7 +108,7 @@ def test_the_optimum_is_that_of_all_pairs_of_cells(unit, seed):
     dense = tell_all_cells_apart(workload, unit)
     # The same bound, with the weight of each set of attributes spread over its pairs of cells.
     pairs = dense.pairs
-    cells = np.array(list(itertools.product(*(range(n) for n in DOMAIN.shape_of(names)))))
+    cells = np.array(list(itertools.product(*(range(n) for n in get_shape(DOMAIN, names)))))
     first, second = (pairs.cells[end] for end in pairs.ends)
     differ = cells[first] != cells[second]
     position = {int(a): bit for bit, a in enumerate(symmetric.free)}

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import fitplug as fp
+from fitplug.domain import get_shape
 from fitplug.families import Objective, analyse_structure, build_dense_strategy, certify_bound
 from fitplug.families.base.attribute_matrices import DenseMatrix
 from fitplug.families.base.family import build_strategy
@@ -266,7 +267,7 @@ def test_a_large_workload_is_designed_and_released(tmp_path, monkeypatch):
     tables = {}
     for names in plan.tables:
         at = [domain.names.index(name) for name in names]
-        counts = np.zeros(domain.shape_of(names), dtype=np.int64)
+        counts = np.zeros(get_shape(domain, names), dtype=np.int64)
         np.add.at(counts, tuple(cells[:, at].T), 1)
         tables[names] = counts
     release = fp.release(again, fp.Tables(domain, tables))

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fitplug.domain import get_shape
 from fitplug.families.blocks.shape.matrices import MatrixStructure
 from fitplug.numeric import FloatArray, IndexArray
 
@@ -43,7 +44,7 @@ class FactoredRows:
     def of_block(cls, structure: MatrixStructure, block: int) -> FactoredRows | None:
         """Find the rows of a block, in the order of its matrix; None if they are too many."""
         names, groups = structure.dense, structure.workload.groups
-        shape = structure.workload.domain.shape_of(names)
+        shape = get_shape(structure.workload.domain, names)
         numbers, _ = structure.subsets.find_groups(block)
         if len(numbers) > _MOST_GROUPS:
             return None

@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 from scipy.sparse import csr_array
 
-from fitplug.domain import suggest_fewer_cells
+from fitplug.domain import get_shape, suggest_fewer_cells
 from fitplug.errors import WorkloadError
 from fitplug.families.base.structure import Structure, list_names
 from fitplug.neighbours import PersonRecords, RecordSets, list_single_records
@@ -220,7 +220,7 @@ def find_person_records(structure: Structure, unit: Unit) -> PersonRecords:
     if not isinstance(unit, AddRemove) or unit.is_of_records:
         raise WorkloadError(f"the unit of privacy ({unit}) keeps no records of a person apart")
     domain, dense = structure.workload.domain, structure.dense
-    shape = domain.shape_of(dense)
+    shape = get_shape(domain, dense)
     if unit.once_per is not None:
         if unit.once_per not in dense:
             raise WorkloadError(

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from fitplug.domain import get_shape
 from fitplug.errors import PlanError, WorkloadError
 from fitplug.families.base.structure import TWO_CHANGES
 from fitplug.families.blocks.shape.matrices import MAX_ENTRIES, MatrixStructure
@@ -127,8 +128,9 @@ class PairStructure(MatrixStructure):
     def regions(self) -> IntArray:
         """The region of each dense cell, by the dense attributes that the unit keeps, (D,)."""
         domain, public = self.workload.domain, self.public_attributes or ()
-        region = np.zeros(domain.shape_of(self.dense), dtype=np.int64)
-        for axis, (name, n) in enumerate(zip(self.dense, domain.shape_of(self.dense), strict=True)):
+        shape = get_shape(domain, self.dense)
+        region = np.zeros(shape, dtype=np.int64)
+        for axis, (name, n) in enumerate(zip(self.dense, shape, strict=True)):
             if name in public:
                 along = np.arange(n, dtype=np.int64)
                 region = region * n + along.reshape(-1, *(1,) * (region.ndim - axis - 1))
@@ -154,7 +156,7 @@ class PairStructure(MatrixStructure):
         attributes that the unit keeps.
         """
         asked = np.sum([np.count_nonzero(N, axis=0) for N in self.group_matrices], axis=0)
-        asked = asked.reshape(self.workload.domain.shape_of(self.dense))
+        asked = asked.reshape(get_shape(self.workload.domain, self.dense))
         summed = asked.sum(axis=self._kept_axes, keepdims=True)
         return np.array(np.unravel_index(np.argmin(summed), summed.shape), dtype=np.int64)
 
@@ -167,13 +169,13 @@ class PairStructure(MatrixStructure):
     @property
     def regions_count(self) -> int:
         """The number of regions of dense cells."""
-        shape = self.workload.domain.shape_of(self.dense)
+        shape = get_shape(self.workload.domain, self.dense)
         return math.prod(shape[axis] for axis in self._kept_axes)
 
     @frozen_property
     def references(self) -> IntArray:
         """The reference cell of each region, shape (regions,)."""
-        shape = self.workload.domain.shape_of(self.dense)
+        shape = get_shape(self.workload.domain, self.dense)
         kept = [shape[axis] if axis in self._kept_axes else 1 for axis in range(len(shape))]
         at = np.indices(kept) + self.reference.reshape(-1, *(1,) * len(shape))
         return np.ravel_multi_index(tuple(at), shape).ravel().astype(np.int64)
@@ -183,7 +185,7 @@ class PairStructure(MatrixStructure):
         if block not in self.grounded:
             return rows
         asked = self.list_dense(group)
-        grounded = rows.reshape(-1, *self.workload.domain.shape_of(asked))
+        grounded = rows.reshape(-1, *get_shape(self.workload.domain, asked))
         public = grounded
         for axis, name in enumerate(asked, 1):
             if name not in (self.public_attributes or ()):

@@ -16,6 +16,7 @@ import math
 
 import numpy as np
 
+from fitplug.domain import get_shape
 from fitplug.families.base.basis import Basis
 from fitplug.families.base.block_sets import BlockSetIntegers
 from fitplug.families.base.strategy import IntegerStrategy
@@ -110,7 +111,7 @@ def date_queries(group: QueryGroup, attribute: str, periods: int) -> IntArray:
 def _find_last_periods(structure: Structure, classes: IntArray, attribute: str) -> IntArray:
     """Find the last period in which each class (D,) of dense cells has a cell, shape (n,)."""
     names = structure.dense
-    shape = structure.workload.domain.shape_of(names)
+    shape = get_shape(structure.workload.domain, names)
     axis = names.index(attribute)
     along = np.arange(shape[axis]).reshape(-1, *(1,) * (len(shape) - axis - 1))
     periods = np.broadcast_to(along, shape).ravel()

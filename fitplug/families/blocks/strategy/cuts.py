@@ -20,6 +20,7 @@ from operator import itemgetter
 
 import numpy as np
 
+from fitplug.domain import get_shape
 from fitplug.families.base.basis import Reading
 from fitplug.families.base.block_sets import BlockSet, BlockSetIntegers
 from fitplug.families.base.parted_strategy import PartedStrategy
@@ -126,7 +127,7 @@ class BlockCut(PartedStrategy):
         names = structure.block_attributes
         # The smallest table is read that has what a block needs.
         of_attributes: dict[tuple[int, ...], list[int]] = {}
-        sizes = [math.prod(structure.workload.domain.shape_of(names)) for names in self.tables]
+        sizes = [math.prod(get_shape(structure.workload.domain, names)) for names in self.tables]
         for t in sorted(range(len(self.tables)), key=lambda t: (sizes[t], t)):
             attributes_of_table = [a for a, name in enumerate(names) if name in self.tables[t]]
             for k in range(len(attributes_of_table) + 1):

@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 from scipy.linalg import solve_triangular
 
+from fitplug.domain import get_shape
 from fitplug.families.base.estimates import arrange_as_group, find_references
 from fitplug.families.base.pieces import Latest, Output
 from fitplug.families.blocks.strategy.cuts import BlockCut, BlockPart, PlacedBlock
@@ -133,7 +134,7 @@ class BlockTotalsSplit:
         public = structure.public_attributes
         assert public is not None
         totals = self._totals.astype(np.float64)
-        totals = totals.reshape(structure.workload.domain.shape_of(public))
+        totals = totals.reshape(get_shape(structure.workload.domain, public))
         names = structure.name_attributes(block)
         summed = [n for n in public if n in structure.block_attributes and n not in names]
         totals = totals.sum(axis=tuple(public.index(name) for name in summed))

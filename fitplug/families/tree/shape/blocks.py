@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fitplug.domain import get_codec, suggest_fewer_cells
+from fitplug.domain import get_codec, get_shape, suggest_fewer_cells
 from fitplug.errors import WorkloadError
 from fitplug.families.base.structure import Structure, list_names
 from fitplug.families.base.tree_shape import targets_vary
@@ -141,7 +141,7 @@ class TreeStructure(Structure):
         by_node[self.tree.leaves] = values.reshape(-1, self.cells)
         domain = self.workload.domain
         names = (self.tree_attribute, *self.dense)
-        shaped = by_node[self.tree.leaf_nodes].reshape(domain.shape_of(names))
+        shaped = by_node[self.tree.leaf_nodes].reshape(get_shape(domain, names))
         return np.asarray(shaped.transpose([names.index(name) for name in self.asymmetric]))
 
     def take_least(self, values: FloatArray) -> FloatArray:

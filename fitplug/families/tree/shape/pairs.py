@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fitplug.domain import get_shape
 from fitplug.errors import WorkloadError
 from fitplug.families.base.structure import TWO_CHANGES, list_names
 from fitplug.families.tree.shape.blocks import TreeStructure
@@ -144,10 +145,10 @@ class TreePairStructure(TreeStructure):
         """The region of each dense cell, by the dense attributes that are kept, shape (D,)."""
         domain, public = self.workload.domain, self.public_attributes or ()
         names = [name for name in self.dense if name in public]
-        numbers = np.arange(math.prod(domain.shape_of(names)), dtype=np.int64)
-        numbers = numbers.reshape(domain.shape_of(names))
+        numbers = np.arange(math.prod(get_shape(domain, names)), dtype=np.int64)
+        numbers = numbers.reshape(get_shape(domain, names))
         axes = tuple(slice(None) if name in public else None for name in self.dense)
-        return np.broadcast_to(numbers[axes], domain.shape_of(self.dense)).reshape(self.cells)
+        return np.broadcast_to(numbers[axes], get_shape(domain, self.dense)).reshape(self.cells)
 
     @frozen_property
     def joint_classes(self) -> tuple[JointClasses, ...]:

@@ -31,6 +31,7 @@ from functools import cached_property
 
 import numpy as np
 
+from fitplug.domain import get_shape
 from fitplug.errors import WorkloadError
 from fitplug.families.blocks.shape.matrices import MAX_SYMMETRIC
 from fitplug.families.tree.shape.blocks import TreeStructure
@@ -101,7 +102,7 @@ class PersonTreeStructure(TreeStructure):
         """The period of each dense cell, shape (D,); 0 for all if periods are symmetric."""
         if self.period_index is not None:
             return np.zeros(self.cells, dtype=np.intp)
-        shape = self.workload.domain.shape_of(self.dense)
+        shape = get_shape(self.workload.domain, self.dense)
         return np.indices(shape, dtype=np.intp)[self.dense.index(self.period_attribute)].ravel()
 
     @cached_property

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from fitplug.domain import get_shape
 from fitplug.families.base.mechanism import SATURATION, ExactTotals, pack_integers, unpack_integers
 from fitplug.families.base.pieces import cut_evenly, sum_margin
 from fitplug.families.base.strategy import IntegerStrategy
@@ -43,9 +44,9 @@ def contrast_counts(
     """
     structure = strategy.structure
     domain, needed = structure.workload.domain, list_needed(structure, block)
-    counts = make_room(counts, math.prod(domain.shape_of(needed)) * 2)
+    counts = make_room(counts, math.prod(get_shape(domain, needed)) * 2)
     # The dense attributes that are not counted are summed out.
-    shape = domain.shape_of(structure.name_attributes(block))
+    shape = get_shape(domain, structure.name_attributes(block))
     at_leaves = structure.tree_attribute in needed
     cells = counts.shape[len(shape)] if at_leaves else 1
     counts = counts.reshape(*shape, cells, -1)
@@ -67,7 +68,7 @@ def _find_counted_classes(structure: TreeStructure, block: int) -> CellClasses:
     needed = list_needed(structure, block)
     # Classes do not vary along an attribute that none of the block's groups uses.
     first = tuple(slice(None) if name in needed else 0 for name in dense)
-    of_cell = classes.of_cell.reshape(structure.workload.domain.shape_of(dense))[first].ravel()
+    of_cell = classes.of_cell.reshape(get_shape(structure.workload.domain, dense))[first].ravel()
     return number_classes(of_cell, classes.size)
 
 

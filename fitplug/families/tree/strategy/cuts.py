@@ -14,6 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
+from fitplug.domain import get_shape
 from fitplug.families.base.parted_strategy import PartedStrategy
 from fitplug.families.base.pieces import PART, check_unit, cut_evenly, join_sizes
 from fitplug.families.tree.shape.blocks import TreeStructure
@@ -116,7 +117,7 @@ class TreeCut(PartedStrategy):
         }
         self.answers = self._place_answers()
         domain = structure.workload.domain
-        by_size = sorted(self.tables, key=lambda names: math.prod(domain.shape_of(names)))
+        by_size = sorted(self.tables, key=lambda names: math.prod(get_shape(domain, names)))
         self.table_of_block = {
             block: self.tables.index(next(table for table in by_size if set(table) >= set(names)))
             for block, names in zip(self.blocks, list_block_tables(structure), strict=True)

@@ -16,6 +16,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
+from fitplug.domain import get_shape
 from fitplug.families.base.estimates import arrange_as_group
 from fitplug.families.base.pieces import Latest
 from fitplug.families.base.strategy import IntegerStrategy
@@ -125,7 +126,7 @@ class TreeTotalsSplit:
         """
         structure, strategy = self._structure, self._cut.strategy
         public, domain = structure.public_attributes or (), structure.workload.domain
-        totals: AnyArray = self._totals.reshape(domain.shape_of(public))
+        totals: AnyArray = self._totals.reshape(get_shape(domain, public))
         names = structure.name_attributes(block)
         summed = tuple(
             i for i, name in enumerate(public) if name in structure.symmetric and name not in names
@@ -145,7 +146,7 @@ class TreeTotalsSplit:
         sums = sums.astype(np.float64)
         for axis, a in enumerate(attributes):
             sums = strategy.attribute_matrices[a].invert(sums, axis)
-        rows = math.prod(domain.shape_of(names))
+        rows = math.prod(get_shape(domain, names))
         sums = sums.reshape(rows, totals.shape[len(names)], -1).swapaxes(0, 1)
         if not tree:
             return sums
@@ -177,7 +178,7 @@ class KnownSums:
         piece, nodes = pieces[len(cut.parts)], len(cut.find_nodes(output))
         domain = structure.workload.domain
         for block in blocks:
-            cells = math.prod(domain.shape_of(structure.name_attributes(block)))
+            cells = math.prod(get_shape(domain, structure.name_attributes(block)))
             shape = (1 if block in cut.blocks else nodes, cells, len(self._first_cells))
             self._of_block[block] = piece[at : at + math.prod(shape)].reshape(shape)
             at += math.prod(shape)
