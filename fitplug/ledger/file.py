@@ -214,15 +214,16 @@ def _can_lock(folder: Path) -> bool:
     """Return False if files in a folder cannot be locked; True if they can, or nothing tells."""
     try:
         import fcntl
-
-        file = tempfile.TemporaryFile(dir=folder)
-    except (ImportError, OSError):  # Windows has locks; SQLite's own error tells of the folder
+    except ImportError:  # Windows, which has locks
         return True
-    with file:
-        try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                return False
+    except OSError:  # of the folder, which SQLite's own error tells
+        pass
     return True
 
 

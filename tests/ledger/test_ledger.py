@@ -647,7 +647,7 @@ def test_a_file_system_without_locks_is_not_a_ledger_in_use(
         raise sqlite3.OperationalError(message.get(code, "disk I/O error"))
 
     monkeypatch.setattr(sqlite3, "connect", fail)
-    with pytest.raises(LedgerError, match="in use|damaged|disk's space"):
+    with pytest.raises(LedgerError, match=r"in use|damaged|disk's space"):
         Ledger(path)
 
     def refuse(*given: Any) -> None:
