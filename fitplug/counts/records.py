@@ -208,18 +208,18 @@ def check_weight(
         )
     if weight in filters:
         raise DomainError(
-            f"where cannot use {weight!r}, the weight column: one row more or less would change "
-            "whether all rows with this weight count. Leave it out of where."
+            f"where cannot use {weight!r}, the weight column: one person more or less would change "
+            "whether the whole row counts. Leave it out of where."
         )
     if person:
         named = person[0] if len(person) == 1 else [*person]
         raise InputError(
-            f"give weight = {weight!r} or person = {named!r}, not both: a row that stands for "
-            "several rows does not belong to one person"
+            f"give weight = {weight!r} or person = {named!r}, not both. A row with a weight "
+            "stands for several people."
         )
 
 
-_STANDS_FOR = "each row stands for "
+_COUNTS = "each row counts "
 
 
 def describe_rows(weight: str | None, filters: Filters, most: int | None = None) -> str | None:
@@ -232,11 +232,11 @@ def describe_rows(weight: str | None, filters: Filters, most: int | None = None)
             all are named, so that different weights and filters have different words.
 
     Returns:
-        The words, or None if each row is one record and all rows are counted.
+        The words, or None if each row counts once and all rows are counted.
     """
     parts = []
     if weight is not None:
-        parts.append(f"{_STANDS_FOR}{_quote_name(weight)} records")
+        parts.append(f"{_COUNTS}{_quote_name(weight)} times")
     if filters:
         conditions = [
             f"{_quote_name(name)} is {_list_values(_list_chosen(attribute), most)}"
@@ -251,8 +251,8 @@ def _list_chosen(attribute: Categories | ChosenDays) -> Sequence[Value]:
 
 
 def is_weighted(rows: str | None) -> bool:
-    """Return whether rows stand for several records each, by the words of `describe_rows`."""
-    return rows is not None and rows.startswith(_STANDS_FOR)
+    """Return whether rows count several times each, by the words of `describe_rows`."""
+    return rows is not None and rows.startswith(_COUNTS)
 
 
 def _quote_name(name: str) -> str:
@@ -295,8 +295,8 @@ def select_rows(columns: Any, filters: Filters, rows: int) -> BoolArray:
             codes = None
         if codes is None or codes.shape != (rows,):
             raise DataError(
-                f"column {name!r} has other values than {TYPE_NAMES[codec.value_type]}, the "
-                "type of the values in where. Convert the column or change where."
+                f"column {name!r} does not hold {TYPE_NAMES[codec.value_type]}, the type of the "
+                "values in where. Convert the column or change where."
             )
         inside &= codes != OUTSIDE
     return inside

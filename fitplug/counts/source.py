@@ -241,8 +241,8 @@ class Preview:
         rows_are: A sentence that says how rows are understood.
         without_checksums: How many Parquet files, of up to 100 that were looked at, have pages
             without checksums, in which damage may not be noticed.
-        counts: If each row is taken for one record, the columns that by their names and types may
-            say of how many records the row is an aggregate.
+        counts: If each row counts once, the columns that by their names and types may
+            say of how many rows the row is an aggregate.
     """
 
     files: int
@@ -253,7 +253,7 @@ class Preview:
     cells: int
     memory: int
     left_out: int = 0
-    rows_are: str = "each row is one record"
+    rows_are: str = "each row counts once"
     counts: tuple[str, ...] = ()
     without_checksums: int = field(default=0, compare=False)
 

@@ -246,7 +246,7 @@ class Tables(Mapping[AttributeSet, Counts]):
         # Before they are added up as integers, and in floating point, which cannot wrap.
         if row_weights is not None and row_weights.sum(dtype=np.float64) > MAX_RECORDS:
             raise TablesError(
-                "the rows stand for more than 2**53 records, and integers would overflow. "
+                "the rows count more than 2**53 times, and integers would overflow. "
                 "Count fewer rows."
             )
         row_codes = {name: codes[name][inside] for name in used}

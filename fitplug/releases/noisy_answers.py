@@ -115,14 +115,18 @@ def describe_assumption(
         records, unit, apart, rows: As for `describe_population`.
         checks: "did not" after the count, "does not" before it.
     """
-    # A row with a weight stands for several people, each of whom is protected as one record.
-    most = _name_rows(records, "record" if is_weighted(rows) else "row")
-    return f"The guarantee assumes at most {most} per {unit}{apart}; fitplug {checks} check this."
+    # A row with a weight stands for several people, each of whom is protected as one row is.
+    most = (
+        f"that each {unit} adds at most {records:,} to the weights"
+        if is_weighted(rows)
+        else f"at most {_name_rows(records)} per {unit}{apart}"
+    )
+    return f"The guarantee assumes {most}; fitplug {checks} check this."
 
 
-def _name_rows(records: int, noun: str = "row") -> str:
+def _name_rows(records: int) -> str:
     """Name a number of rows."""
-    return f"one {noun}" if records == 1 else f"{records:,} {noun}s"
+    return "one row" if records == 1 else f"{records:,} rows"
 
 
 def _describe_rows_counted(

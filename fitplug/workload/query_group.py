@@ -185,11 +185,11 @@ class QueryGroup:
 
     @property
     def quantity(self) -> str:
-        """What the answers and their standard deviations are numbers of: "records", or for instance
+        """What the answers and their standard deviations are numbers of: "rows", or for instance
         "sum of INCOME", in the measure's own units.
         """
         measures = [f.attribute for f in self.factors if f.kind == "sum" and f.array is not None]
-        return f"sum of {' x '.join(measures)}" if measures else "records"
+        return f"sum of {' x '.join(measures)}" if measures else "rows"
 
 
 MOST_TABLES = 10_000_000

@@ -109,7 +109,7 @@ def check_counts_are_kept(spec: Spec, options: ChargeOptions) -> None:
         why = "weight or where may select others"
     if why is not None:
         raise SpecError(
-            f"{spec.path}: --covered-by {options.covered_by!r} needs the same records as that "
+            f"{spec.path}: --covered-by {options.covered_by!r} needs the same rows as that "
             f"charge, but [data] {why}. Use `fitplug release --counts` with the counts file of "
             "that charge."
         )
@@ -280,7 +280,7 @@ def check_counts(spec: Spec, plan: Plan, tables: Tables, counts_file: Path | Non
         )
     if spec.source.rows != tables.rows:
         wanted, actual = (
-            rows or "each row is one record" for rows in (spec.source.rows, tables.rows)
+            rows or "each row counts once" for rows in (spec.source.rows, tables.rows)
         )
         raise TablesError(
             f"{counts_file} was counted with other rules ({actual}) than {spec.path} ({wanted}). "

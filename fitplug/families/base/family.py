@@ -256,7 +256,7 @@ def add_claim_margins(
     if strategy.max_records < FEWEST_RECORDS:
         raise DesignError(
             "the workload's coefficients and the sizes of its tables leave 64-bit integers no room "
-            f"for {FEWEST_RECORDS:,} records; scale the queries to similar size, ask tables of "
+            f"for {FEWEST_RECORDS:,} rows; scale the queries to similar size, ask tables of "
             "fewer cells, or give measures larger units"
         )
     return replace(

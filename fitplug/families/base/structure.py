@@ -49,7 +49,7 @@ from fitplug.numeric import (
 )
 from fitplug.workload import ArraysByGroup, Factor, QueryGroup, Unit, Workload
 
-TWO_CHANGES = "design for fp.AddRemove(records=2), which protects one record that is replaced, too"
+TWO_CHANGES = "design for fp.AddRemove(records=2), which also protects one row that is replaced"
 """What to do where neighbours replace a record and the workload is too large for this."""
 
 

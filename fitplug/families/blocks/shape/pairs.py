@@ -111,9 +111,9 @@ class PairStructure(MatrixStructure):
         takes_some = self.fits_named
         if not takes_some and (pairs := self.pairs.count) > MOST_PAIRS:
             raise WorkloadError(
-                f"the queries tell {self.pairs.nodes:,} cells apart, which makes {pairs:,} pairs "
-                f"between which a record may move; up to {MOST_PAIRS:,} can be designed for: ask "
-                f"for less detail, or {TWO_CHANGES}"
+                f"the queries distinguish {self.pairs.nodes:,} cells, so a replaced row may change "
+                f"between {pairs:,} pairs of them, more than {MOST_PAIRS:,}. Ask for less detail, "
+                f"or {TWO_CHANGES}"
             )
         if not takes_some and not self.fits:
             raise WorkloadError(

@@ -138,7 +138,7 @@ def _round_blocks(
     scales = batched.scales
     entry = scales.multiply([_list_entries(matrix) for matrix in matrices])
     if float(entry.max()) > most:
-        raise DesignError("no room for so many records")
+        raise DesignError("no room for so many rows")
     rows = build_extreme_rows(batched, tables, loss / 10)
     profiles = member.profiles.of_matrices(matrices)
     best = optimise_scales(rows, profiles, tolerance=loss, near=member.scales)
@@ -147,7 +147,7 @@ def _round_blocks(
     room = most / float((real * entry).max())
     M = _round_multiples(real, best.costs * real**2, room)
     if float((M * entry).max()) > 2 * most:
-        raise DesignError("no room for so many records")
+        raise DesignError("no room for so many rows")
     # Public totals answer blocks that have no cost.
     worst = float(rows.multiply(np.where(z > 0, M**-2.0, 0.0)).max())
     cost = math.sqrt(worst * float(profiles.multiply(M**2).max()))
