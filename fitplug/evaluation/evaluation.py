@@ -81,7 +81,7 @@ class Strategy:
         """Make a strategy from the covariance of its noise (the paper's Sigma).
 
         Args:
-            sigma: Shape (k, k), symmetric and positive definite, in squared records.
+            sigma: Shape (k, k), symmetric and positive definite, in squared rows.
             basis: B, shape (k, d): the queries that this noise is added to. Without it the noise
                 is added to the cells, and k = d. `Plan.sigma()` returns such a pair.
             name: The name in summaries and plots.

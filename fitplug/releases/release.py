@@ -68,7 +68,7 @@ class Release(ReleaseTables):
         """Estimate several combinations with their joint covariance.
 
         Args:
-            asked: Combinations as in `estimate` by name, or a list of expressions.
+            asked: Combinations by name, or a list of expressions, each as in `estimate`.
 
         Returns:
             The values (k,) and the covariance (k, k).
@@ -144,8 +144,8 @@ class Release(ReleaseTables):
             Quantile(0.5: 38, 95% interval 37 to 39)
 
         Args:
-            asked: The rows: a sum of counts, as in `estimate`, of groups that list the attribute's
-                values, or count up to them.
+            asked: The counts, a sum as in `estimate`. Their groups must have a row for each value
+                of the attribute, or for all values up to each.
             q: The quantile, between 0 and 1, or several.
             of: The attribute. By default the only ordered one that the counts list.
             confidence: The probability that an interval covers the exact quantile.

@@ -284,8 +284,8 @@ def marginals(
     tables = _count_tables(len(names), numbers)
     if tables > MOST_TABLES:
         raise WorkloadError(
-            f"marginals of {_list_ways(numbers)} of {len(names)} attributes are {tables:,} tables, "
-            f"more than the limit of {MOST_TABLES:,}. Name fewer attributes or lower ways."
+            f"marginals of {_list_ways(numbers)} of {len(names)} attributes make {tables:,} "
+            f"tables, more than the limit of {MOST_TABLES:,}. Name fewer attributes or lower ways."
         )
     try:
         read = read_target(**target)

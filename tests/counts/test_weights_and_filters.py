@@ -232,22 +232,22 @@ def test_what_are_no_weights(weights: Any) -> None:
         (
             {"where": {"level": 40}},
             DataError,
-            "values than integers, the type of the values in where",
+            "hold integers, the type of the values in where",
         ),
         (
             {"where": {"pop": "1"}},
             DataError,
-            "values than strings, the type of the values in where",
+            "hold strings, the type of the values in where",
         ),
         (
             {"where": {"nested": 1}},
             DataError,
-            "values than integers, the type of the values in where",
+            "hold integers, the type of the values in where",
         ),
         (
             {"where": {"nested": "1"}},
             DataError,
-            "values than strings, the type of the values in where",
+            "hold strings, the type of the values in where",
         ),
         ({"where": {"level": []}}, DomainError, "lists no value of 'level'"),
         ({"where": {"level": ["040", 50]}}, DomainError, "all strings, all integers"),

@@ -90,7 +90,7 @@ def test_cell_budgets_are_those_of_a_person():
 @pytest.mark.parametrize(
     ("unit", "error", "says"),
     [
-        (fp.AddRemove(records=2, distinct=True), WorkloadError, "no query asks for age"),
+        (fp.AddRemove(records=2, distinct=True), WorkloadError, "no query uses age"),
         (fp.AddRemove(records=2, once_per="day"), fp.DomainError, "day"),
         (3, InputError, "unit of privacy"),
     ],

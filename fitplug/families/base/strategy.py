@@ -283,7 +283,7 @@ class IntegerStrategy(ABC, Generic[S]):
         ):
             if matrix.is_symmetric != (name in structure.symmetric) or not matrix.has_form(n):
                 raise PlanError(
-                    f"what it measures of {name!r} is not an integer matrix of its cells"
+                    f"the matrix of {name!r} is not an integer matrix of its cells"
                 )
 
     def answer_exactly(self, read_counts: ReadCounts) -> IntArray:

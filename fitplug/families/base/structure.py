@@ -221,7 +221,7 @@ class Structure(ABC):
         """Make the error for queries that public totals answer, all of them."""
         return WorkloadError(
             "all queries are answered by totals that are public in this unit of privacy "
-            f"({self.unit}); there is nothing to design"
+            f"({self.unit}), so there is nothing to design. Add other queries."
         )
 
     def arrange_by_cell(self, values: FloatArray) -> FloatArray:

@@ -73,9 +73,9 @@ class MatrixStructure(Structure):
     def check_size(self) -> None:
         if (entries := self.entries) > MAX_ENTRIES:
             raise WorkloadError(
-                f"the attributes {', '.join(self.dense)} are asked for in ways, or with targets, "
-                f"that tell their cells apart, which takes {entries} coefficients together; up to "
-                f"{MAX_ENTRIES} can be held: use fewer of them together, or "
+                f"the queries distinguish the cells of {', '.join(self.dense)}, which takes "
+                f"{entries:,} coefficients. The limit is {MAX_ENTRIES:,}. Use fewer of these "
+                "attributes in one query, or "
                 + suggest_fewer_cells(self.workload.domain, self.dense)
             )
 

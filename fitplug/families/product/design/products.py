@@ -101,7 +101,8 @@ def round_member(
             break
     if best is None:
         raise DesignError(
-            "an integer strategy has no room for tables of so many attributes; ask tables of fewer"
+            "tables of so many attributes exceed 64-bit integers. Ask for tables of fewer "
+            "attributes."
         )
     blocks = make_block_set(batched.scales, best.multiples, structure.noisy_blocks)
     return add_claim_margins(build_strategy(structure, best.matrices, (blocks,)))

@@ -76,7 +76,7 @@ class PersonTreeStructure(TreeStructure):
     def period_attribute(self) -> str:
         """The attribute in each of whose cells a person has at most one record."""
         if not isinstance(self.unit, AddRemove) or self.unit.once_per is None:
-            raise WorkloadError(f"the unit of privacy ({self.unit}) has no periods; give once_per")
+            raise WorkloadError(f"the unit of privacy ({self.unit}) has no periods. Give once_per.")
         return self.unit.once_per
 
     @cached_property
