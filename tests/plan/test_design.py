@@ -387,7 +387,7 @@ class TestRefusals:
         [
             ("identity", "'id' has 35184372088833 answers, over id. .* coarser bins"),
             ("prefix", "'id prefix' has 35184372088833 answers, over id. .* coarser bins"),
-            (fp.ranges([(5, 7)]), "attributes id are .* 35184372088833 coeff.* coarser bins"),
+            (fp.ranges([(5, 7)]), "cells of id, .* 35,184,372,088,833 coeff.* coarser bins"),
         ],
     )
     @pytest.mark.parametrize("solver", ["dual", "sm2"])
