@@ -13,6 +13,7 @@ PACKAGES = (
     "adapters/fitplug_opendp",
     "adapters/fitplug_dask",
     "adapters/fitplug_export",
+    "adapters/fitplug_explore",
     "adapters/fitplug_cli",
 )
 ROOMS = sorted(path.parent.name for path in (ROOT / "fitplug").glob("*/__init__.py"))
