@@ -26,13 +26,21 @@ from fitplug.counts.requests import (
     list_tables,
 )
 from fitplug.counts.seals import seal_slab, seal_slabs
-from fitplug.counts.source import DeltaTable, IcebergTable, Preview, Source, name_person
+from fitplug.counts.source import (
+    DatabaseTable,
+    DeltaTable,
+    IcebergTable,
+    Preview,
+    Source,
+    name_person,
+)
 from fitplug.counts.tables import Tables
 
 __all__ = [
     "WEIGHT",
     "AttributeSet",
     "Counts",
+    "DatabaseTable",
     "DeltaTable",
     "Filters",
     "IcebergTable",
