@@ -1,4 +1,7 @@
-"""Dates: an ordered cell for each day, month or year of a part of the calendar."""
+"""Dates: an ordered cell for each day, week, month, quarter or year of a part of the calendar.
+
+A period is an integer: the days, weeks, months, quarters or years from that of 1970-01-01 on.
+"""
 
 from __future__ import annotations
 
@@ -25,44 +28,54 @@ from fitplug.domain.days import (
 )
 from fitplug.domain.encoder import Codes, describe_wrong_type
 from fitplug.domain.spec_form import SpecForm, read_ends
-from fitplug.errors import DataError, DomainError
+from fitplug.errors import DataError, DomainError, suggest_nearest
 from fitplug.numeric import AnyArray, IntArray, frozen_property
 
-_NUMPY_UNITS = {"day": "D", "month": "M", "year": "Y"}
-"""The periods that a cell may be, and how NumPy calls them."""
+_MONTHS = {"month": 1, "quarter": 3, "year": 12}
+"""How many months a period has, where it consists of months."""
 
-_STEPS: dict[str, Any] = {by: np.ones((), f"m8[{unit}]")[()] for by, unit in _NUMPY_UNITS.items()}
-"""From one period to the next, for NumPy."""
+_DAYS = {"day": 1, "week": 7}
+"""How many days any other period has."""
 
-_COARSER = {"day": "month", "month": "year"}
+_PERIODS = ("day", "week", "month", "quarter", "year")
 
-_LABELS = {"month": re.compile(r"[0-9]{4}-[0-9]{2}"), "year": re.compile(r"[0-9]{4}")}
-"""How a month and a year are labelled. The label of a day is the day itself."""
+_MONDAY = datetime.date(1969, 12, 29).toordinal() - EPOCH
+"""The first day of the week of 1970-01-01, from which weeks are counted."""
 
-_FIRST_DAYS = {"month": "-01", "year": "-01-01"}
-"""What makes the text of a period's first day of its label."""
+_COARSER = {"day": "month", "week": "quarter", "month": "quarter", "quarter": "year"}
+
+_LABELS = {
+    "week": re.compile(r"([0-9]{4})-?W([0-9]{2})"),
+    "month": re.compile(r"([0-9]{4})-([0-9]{2})"),
+    "quarter": re.compile(r"([0-9]{4})[- ]?Q([1-4])"),
+    "year": re.compile(r"([0-9]{4})"),
+}
+"""How text names a period. The label of a day is the day itself."""
+
+_EXAMPLES = {"week": "2020-W53", "month": "2020-12", "quarter": "2020-Q4", "year": "2020"}
 
 
 @dataclass(frozen=True, init=False)
 class Dates(Attribute):
-    """The days from `first` to `last`, with a cell for each day, month or year among them.
+    """The days from `first` to `last`, with a cell for each day, week, month, quarter or year.
 
         fp.Dates("1920-01-01", "2020-12-31", by="year")
 
     Rows hold dates, times without a zone, which count as their date, or text such as 2020-12-31,
-    2020/12/31, 31.12.2020 or 2020-12-31T23:59:59. By month, text may also be 2020-12, and by year
-    2020. A text with an offset, such as 2020-12-31T23:59:59Z, counts as the date that it shows.
-    Other days, times of years before 1 or after 9999, and text of another form, such as 12/31/2020,
-    are outside. Tables show cells
-    as ISO 8601 does: 2020-12-31, 2020-12 or 2020. Ranges name these labels, or days as
-    datetime.date, or years as integers. The calendar is the proleptic Gregorian one.
+    2020/12/31, 31.12.2020 or 2020-12-31T23:59:59. Text may also be the label of a cell, and for
+    quarters and weeks 2020Q4 and 2020W53. A text with an offset, such as 2020-12-31T23:59:59Z,
+    counts as the date that it shows. Other days, times of years before 1 or after 9999, and text of
+    another form, such as 12/31/2020, are outside. Tables show cells as ISO 8601 does: 2020-12-31,
+    2020-W53, 2020-12 or 2020; and quarters as SDMX does, 2020-Q4. Ranges name these labels, or days
+    as datetime.date, or years as integers. The calendar is the proleptic Gregorian one; weeks are
+    those of ISO 8601, which begin on Mondays.
 
     Args:
         first: The first day, as a date or as text, "2020-12-31". It must begin a period. The label
-            of a month or year, by month or by year, means the first day of it.
+            of a period, such as "2020-12" by month, means the first day of it.
         last: The last day, included in the domain. It must end a period. A label means the last day
             of it.
-        by: The period of a cell: "day", "month" or "year".
+        by: The period of a cell: "day", "week", "month", "quarter" or "year".
         other: Label of one more cell, the last, which takes null and everything that is outside. It
             is in no prefix or range, unless the range names it.
 
@@ -83,20 +96,20 @@ class Dates(Attribute):
         by: str = "day",
         other: str | None = None,
     ) -> None:
-        if by not in _NUMPY_UNITS:
-            raise DomainError(f"by = {by!r} must be 'day', 'month' or 'year'")
-        ends = [_read_date(first, by), _read_date(last, by, at_end=True)]
+        if by not in _PERIODS:
+            raise DomainError(f"by = {by!r}: unknown period. {suggest_nearest(str(by), _PERIODS)}")
+        ends = (_read_date(first, by), _read_date(last, by, at_end=True))
         if ends[1] < ends[0]:
             raise DomainError(
                 f"the last date, {ends[1]}, is before the first, {ends[0]}. Swap them."
             )
-        unit = f"M8[{_NUMPY_UNITS[by]}]"
-        low, high = (np.datetime64(end, "D") for end in ends)
-        begins = low.astype(unit).astype("M8[D]")
-        stops = (high.astype(unit) + _STEPS[by]).astype("M8[D]") - _STEPS["day"]
-        if (begins, stops) != (low, high):
+        days = np.array([end.toordinal() - EPOCH for end in ends])
+        begins, _ = _find_bounds(days[:1], by)
+        _, stops = _find_bounds(days[1:], by)
+        if [*begins, *stops] != [*days]:
             raise DomainError(
-                f"{low} to {high} does not consist of whole {by}s. Use {begins} to {stops}."
+                f"{ends[0]} to {ends[1]} does not consist of whole {by}s. Use "
+                f"{np.datetime64(int(begins[0]), 'D')} to {np.datetime64(int(stops[0]), 'D')}."
             )
         object.__setattr__(self, "first", ends[0])
         object.__setattr__(self, "last", ends[1])
@@ -111,8 +124,8 @@ class Dates(Attribute):
 
     @property
     def values(self) -> Sequence[Any]:
-        """The periods as ISO 8601 writes them, in their order."""
-        return tuple(map(str, _list_periods(self)))
+        """The labels of the periods, in their order."""
+        return tuple(_name_periods(_list_periods(self), self.by))
 
 
 class DatesCodec(Codec, kind=Dates):
@@ -128,15 +141,11 @@ class DatesCodec(Codec, kind=Dates):
     @property
     def days(self) -> tuple[int, int]:
         """The first and the last day, in days since 1970-01-01."""
-        first, last = (
-            np.datetime64(end, "D").astype(np.int64)
-            for end in (self.attribute.first, self.attribute.last)
-        )
-        return int(first), int(last)
+        return self.attribute.first.toordinal() - EPOCH, self.attribute.last.toordinal() - EPOCH
 
     @frozen_property
-    def periods(self) -> npt.NDArray[np.datetime64]:
-        """The day, month or year of each cell, shape (value_count,)."""
+    def periods(self) -> IntArray:
+        """The period of each cell, as `_find_periods` numbers them, shape (value_count,)."""
         return _list_periods(self.attribute)
 
     @property
@@ -197,15 +206,15 @@ class DatesCodec(Codec, kind=Dates):
         """
         first, last = self.days
         inside = (days >= first) & (days <= last)
-        near = np.where(inside, days, first).astype("M8[D]")
-        cells = near.astype(self.periods.dtype) - self.periods[0]
-        return np.where(inside, cells.astype(np.int64), self.null_code)
+        near = _find_periods(np.where(inside, days, first), self.attribute.by)
+        return np.where(inside, near - self.periods[0], self.null_code)
 
     @cached_property
     def _cell_of(self) -> dict[Any, int]:
         cells: dict[Any, int] = {label: cell for cell, label in enumerate(self.values)}
         if self.attribute.by == "day":
-            cells |= {day: cell for cell, day in enumerate(self.periods.tolist())}
+            dates = self.periods.astype("M8[D]").tolist()
+            cells |= {day: cell for cell, day in enumerate(dates)}
         if self.attribute.by == "year":
             cells |= {int(label): cell for cell, label in enumerate(self.values)}
         return cells
@@ -231,16 +240,57 @@ class DatesCodec(Codec, kind=Dates):
         return Dates(first, last, by=spec.get("by", "day"), other=spec.get("other"))
 
 
-def _list_periods(dates: Dates) -> npt.NDArray[np.datetime64]:
-    unit = f"M8[{_NUMPY_UNITS[dates.by]}]"
-    first, last = (np.datetime64(end, "D").astype(unit) for end in (dates.first, dates.last))
-    return np.arange(first, last + _STEPS[dates.by])
+def _list_periods(dates: Dates) -> IntArray:
+    """List the periods of a domain, in their order."""
+    ends = [dates.first.toordinal() - EPOCH, dates.last.toordinal() - EPOCH]
+    first, last = _find_periods(np.array(ends), dates.by)
+    return np.arange(first, last + 1)
+
+
+def _find_periods(days: IntArray, by: str) -> IntArray:
+    """Number the periods of days since 1970-01-01, shape (n,)."""
+    if by in _DAYS:
+        return (days - (_MONDAY if by == "week" else 0)) // _DAYS[by]
+    months = days.astype("M8[D]").astype("M8[M]").astype(np.int64)
+    return np.asarray(months // _MONTHS[by])
+
+
+def _find_first_days(periods: IntArray, by: str) -> IntArray:
+    """Find the first day of each period, in days since 1970-01-01, shape (n,)."""
+    if by in _DAYS:
+        return periods * _DAYS[by] + (_MONDAY if by == "week" else 0)
+    months = (periods * _MONTHS[by]).astype("M8[M]")
+    return months.astype("M8[D]").astype(np.int64)
+
+
+def _find_bounds(days: IntArray, by: str) -> tuple[IntArray, IntArray]:
+    """Find the first and the last day of the period of each day, shapes (n,)."""
+    periods = _find_periods(days, by)
+    return _find_first_days(periods, by), _find_first_days(periods + 1, by) - 1
+
+
+def _name_periods(periods: IntArray, by: str) -> list[str]:
+    """Write the label of each period, (n,)."""
+    if by == "quarter":
+        return [f"{1970 + n // 4:04}-Q{n % 4 + 1}" for n in periods.tolist()]
+    days = _find_first_days(periods, by).astype("M8[D]")
+    if by == "week":
+        return ["{:04}-W{:02}".format(*day.isocalendar()[:2]) for day in days.tolist()]
+    return [str(label) for label in days.astype(f"M8[{by[0].upper()}]")]
 
 
 def _parse_label(text: str, by: str) -> datetime.date | None:
-    """Convert the label of a month or year to its first day, if periods are labelled so."""
-    form = _LABELS.get(by)
-    return parse_date(text + _FIRST_DAYS[by]) if form and form.fullmatch(text) else None
+    """Convert the label of a period to its first day; None for other text, and by day."""
+    match = _LABELS[by].fullmatch(text) if by in _LABELS else None
+    if match is None:
+        return None
+    year, number = int(match[1]), int(match[2]) if by != "year" else 1
+    try:
+        if by == "week":
+            return datetime.date.fromisocalendar(year, number, 1)
+        return datetime.date(year, (number - 1) * _MONTHS[by] + 1, 1)
+    except ValueError:
+        return None
 
 
 def _read_date(end: Any, by: str, *, at_end: bool = False) -> datetime.date:
@@ -251,13 +301,12 @@ def _read_date(end: Any, by: str, *, at_end: bool = False) -> datetime.date:
     if day is None and isinstance(end, str):
         day = _parse_label(end, by)
         if day is not None and at_end:
-            period = np.datetime64(day, "D").astype(f"M8[{_NUMPY_UNITS[by]}]")
-            day = ((period + _STEPS[by]).astype("M8[D]") - _STEPS["day"]).item()
-    if day is None:
-        label = {"month": ", or a month such as '2020-12'", "year": ", or a year such as '2020'"}
+            _, stops = _find_bounds(np.array([day.toordinal() - EPOCH]), by)
+            day = stops.astype("M8[D]").tolist()[0]
+    if day is None or type(day) is not datetime.date:
+        label = f", or a {by} such as {_EXAMPLES[by]!r}" if by in _EXAMPLES else ""
         raise DomainError(
-            f"{end!r} is not a date. Use a datetime.date or text such as "
-            f"'2020-12-31'{label.get(by, '')}."
+            f"{end!r} is not a date. Use a datetime.date or text such as '2020-12-31'{label}."
         )
     return day
 

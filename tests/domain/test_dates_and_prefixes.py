@@ -100,6 +100,61 @@ class TestDates:
             assert codec.codes(values).tolist() == codes
             assert codec.codes(list(labels)).tolist() == [*range(len(labels))]
 
+    @given(st.lists(st.dates(DAY(1960, 1, 1), DAY(2030, 12, 31))))
+    def test_quarters_and_weeks_are_those_of_the_calendar(self, days: list[Any]) -> None:
+        # From weeks of 1960 that began in 1959 to the last of 2032, which ends in 2033.
+        weeks = fp.Dates("1960-W01", "2032-W53", by="week")
+        quarters = fp.Dates("1960-Q1", "2030-Q4", by="quarter")
+        names = {
+            weeks: ["{:04}-W{:02}".format(*day.isocalendar()[:2]) for day in days],
+            quarters: [f"{day.year}-Q{(day.month + 2) // 3}" for day in days],
+        }
+        for attribute, expected in names.items():
+            codec, labels = get_codec(attribute), attribute.labels
+            inside = [name if name in labels else None for name in expected]
+            codes = codec.codes(np.array([*days, None], dtype=object))[:-1].tolist()
+            assert [None if code < 0 else labels[code] for code in codes] == inside
+            for text in (expected, [name.replace("-", "") for name in expected]):
+                assert codec.codes(np.array([*text, None], dtype=object))[:-1].tolist() == codes
+
+    def test_domains_of_quarters_and_weeks(self) -> None:
+        weeks = fp.Dates("2020-W52", "2021-W01", by="week")
+        assert weeks.labels == ("2020-W52", "2020-W53", "2021-W01")
+        assert (weeks.first, weeks.last) == (DAY(2020, 12, 21), DAY(2021, 1, 10))
+        quarters = fp.Dates("1969-07-01", "1970-Q2", by="quarter")
+        assert quarters.labels == ("1969-Q3", "1969-Q4", "1970-Q1", "1970-Q2")
+        text = np.array(["1969 Q4", "1970Q2", "1969-Q5", "1970-03", "1970-01-01"], dtype=object)
+        assert get_codec(quarters).codes(text).tolist() == [1, 3, -1, -1, 2]
+        domain = fp.Domain({"week": weeks, "quarter": quarters})
+        assert fp.Domain.from_spec(domain.spec()) == domain
+        first = fp.Dates("0001-W01", "0001-W02", by="week")
+        assert first.labels == ("0001-W01", "0001-W02")
+
+    def test_expressions_and_ranges_of_quarters_and_weeks(self) -> None:
+        domain = fp.Domain(
+            {
+                "week": fp.Dates("2020-W52", "2021-W01", by="week"),
+                "quarter": fp.Dates("1969-Q3", "1970-Q2", by="quarter", other="unknown"),
+            }
+        )
+        groups = [
+            fp.queries({"week": "identity"}, std=1.0, name="weeks"),
+            fp.queries({"quarter": fp.ranges([("1969-Q4", "1970-Q1")])}, std=1.0, name="winter"),
+            fp.queries({"quarter": "prefix"}, std=1.0, name="since"),
+        ]
+        plan = fp.design(fp.Workload(domain, groups))
+        rows = {
+            "week": ["2020-12-31", "2021-W01", "2020W52", "2021-01-03"],
+            "quarter": ["1969-Q3", DAY(1970, 3, 31), "1969-12-01", None],
+        }
+        tables = fp.Tables.from_records(domain, rows, plan.tables)
+        assert tables["week",].tolist() == [1, 2, 1]
+        assert tables["quarter",].tolist() == [1, 1, 1, 0, 1]
+        release = fp.release(plan, tables)
+        for text in ("weeks[week = '2020-W53']", "weeks[week <= '2020-W53']", "winter"):
+            assert release.estimate(text).std > 0
+        assert release.estimate("since[quarter <= '1969-Q4']").std > 0
+
     def test_labels_of_periods_are_bounds(self) -> None:
         assert fp.Dates("1968", "1972", by="year") == DOMAIN["born"]
         assert fp.Dates("1969-11", "1970-02", by="month") == DOMAIN["seen"]
@@ -143,7 +198,18 @@ class TestDates:
                 (datetime.datetime(2020, 1, 1), "2020-12-31"),
                 r"datetime\.datetime\(2020, 1, 1, 0, 0\) is not a date",
             ),
-            (("2020-01-01", "2020-12-31", "week"), "by = 'week' must be 'day', 'month' or 'year'"),
+            (("2020-01-01", "2020-12-31", "weeks"), "by = 'weeks': unknown period. Did you mean"),
+            (("2020-W54", "2020-W60", "week"), "or a week such as '2020-W53'"),
+            (("2021-W53", "2021-W53", "week"), "'2021-W53' is not a date"),
+            (("2020-Q0", "2020-Q1", "quarter"), "or a quarter such as '2020-Q4'"),
+            (
+                ("2020-01-01", "2020-12-31", "week"),
+                "2020-12-31 does not consist of whole weeks. Use 2019-12-30 to 2021-01-03",
+            ),
+            (
+                ("2020-02-01", "2020-12-31", "quarter"),
+                "whole quarters. Use 2020-01-01 to 2020-12-31",
+            ),
             (
                 ("2020-02-01", "2020-12-31", "year"),
                 "2020-02-01 to 2020-12-31 does not consist of whole years",
