@@ -300,6 +300,7 @@ def _encode_measure(codec: MeasureCodec, column: Column) -> Expression:
     first, last, unit = codec.scale
     is_whole = first.denominator == last.denominator == unit.denominator == 1
     value, bounds = column.value, [first, last]
+    ends: list[Any]
     shares = _write_code_of(codec.shares)
     if codec.value_type is datetime.date:
         if column.is_sqlite:

@@ -11,6 +11,7 @@ import logging
 import math
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -112,16 +113,17 @@ def count(
     counted = {
         joint: counts[low:high] for joint, low, high in zip(joints, ends, ends[1:], strict=False)
     }
-    numbers = counts[ends[-1] :].tolist()
+    in_no_table = None
+    if coverage is not None:
+        *numbers, most = counts[ends[-1] :].tolist() or [0]
+        in_no_table = OutsideCounts(outside, tuple(numbers), most)
     return Tables(
         domain,
         sum_to_tables(domain, counted, names),
         unit=limit,
         person=source.person,
         rows=source.rows,
-        outside=None
-        if coverage is None
-        else OutsideCounts(outside, tuple(numbers[:-1]), numbers[-1]),
+        outside=in_no_table,
         copy=False,
     )
 
@@ -179,10 +181,8 @@ def _count_cells(
             "Use fewer or coarser attributes per table, or count Parquet files."
         )
     result = None
-    try:
+    with suppress(Exception):  # whose messages may quote values
         result = _write_statement(domain, joints, outside, rows).to_pyarrow()
-    except Exception:  # whose messages may quote values
-        pass
     if result is None:
         raise DataError(_FAILED)
     cells, numbers = (result[name].to_numpy() for name in ("cell", "number"))

@@ -41,6 +41,6 @@ def release_from_database(
     check_confidence(confidence)
     if source.person is not None:
         choose_limit(plan.unit)  # refuses a unit that no count by person keeps
-    limited = "declared" if source.person is None else "enforced"
-    request = ReleaseRequest(plan, CountedRows(source.rows, limited), **charge)
+    rows = CountedRows(source.rows, "declared" if source.person is None else "enforced")
+    request = ReleaseRequest(plan, rows, **charge)
     return release_counts(request, lambda: count(source, plan), folder, confidence, progress)

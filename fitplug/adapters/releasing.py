@@ -142,8 +142,8 @@ def release(
         raise InputError(
             "folder_options are for object stores. Give the URL of a store, or leave them out."
         )
-    source = data if is_counted else Source.of(data)
-    if not is_counted and source.is_in_database:
+    source = data if isinstance(data, Tables) else Source.of(data)
+    if isinstance(source, Source) and source.is_in_database:
         for name, given in {"client": client, "key_file": key_file, "a URL": in_store}.items():
             if given:
                 raise InputError(

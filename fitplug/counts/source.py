@@ -106,10 +106,11 @@ class Source:
             between them: text that spells no value of the attribute's type is a value outside the
             domain, and an empty value is null (a quoted one is the empty string).
 
-            Or a `DeltaTable`, `IcebergTable` or `DatabaseTable`; a table of Ibis; a
-            dask.dataframe, or delayed frames of pandas, Polars or Arrow; a data set, Table or RecordBatchReader of Arrow; a LazyFrame of
-            Polars or a relation of DuckDB. The last four are streams that one process reads: they
-            are never whole in memory, and cannot be counted on a cluster.
+            Or a `DeltaTable`, `IcebergTable` or `DatabaseTable`, or a table of Ibis; a
+            dask.dataframe, or delayed frames of pandas, Polars or Arrow; a data set, Table or
+            RecordBatchReader of Arrow; a LazyFrame of Polars or a relation of DuckDB. The last four
+            are streams that one process reads: they are never whole in memory, and cannot be
+            counted on a cluster.
         where: {column: value, or values}: only rows that hold one of the values in each of these
             columns are counted, and only they compete for a person's k. Values are strings,
             integers, booleans or dates, of one type a column, which say how its values are read,

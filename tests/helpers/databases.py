@@ -147,9 +147,8 @@ def describe_columns(rows: pa.Table) -> str:
         f"decimal({kind.precision},{kind.scale})" if pa.types.is_decimal(kind) else SQL[kind]
         for kind in rows.schema.types
     )
-    return ", ".join(
-        f'"{name}" {kind}' for name, kind in zip(rows.column_names, kinds, strict=True)
-    )
+    named = zip(rows.column_names, kinds, strict=True)
+    return ", ".join(f'"{name}" {kind}' for name, kind in named)
 
 
 def load_duckdb(rows: pa.Table, folder: Path) -> Any:
