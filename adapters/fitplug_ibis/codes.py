@@ -12,7 +12,7 @@ different ways.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, TypeAlias
@@ -78,34 +78,38 @@ class Run:
     step: int
 
 
-def add_code(rows: Expression, name: str, encoder: Encoder, column: Column) -> Expression:
-    """Add the codes of a column to rows.
+def select_codes(
+    table: Expression, wanted: Mapping[str, tuple[Encoder, Column]], kept: Sequence[str]
+) -> Expression:
+    """Select the codes of columns of a table, and some of its columns.
 
     Args:
-        rows: A table of Ibis.
-        name: The name of the new column: int64, null where a value has no code.
-        encoder: The codec of an attribute, or what reads weights.
-        column: The column whose values are read.
+        table: A table of Ibis.
+        wanted: For the name of each new column, what encodes it, and the column whose values are
+            read. The new column is int64, null where a value has no code.
+        kept: The names of the columns of the table that are kept.
     """
-    code = _write_code(encoder, column)
-    if isinstance(code, Lookup):
-        rows = _join(rows, name, code)
-        code = rows[name]
-    if encoder.null_code != OUTSIDE:
-        code = code.fill_null(encoder.null_code)
-    return rows.mutate(**{name: code.cast("int64")})
-
-
-def _join(rows: Expression, name: str, lookup: Lookup) -> Expression:
-    """Join the codes of a list of values."""
     import ibis
     import pyarrow as pa
 
-    value, key = f"{name}_value", f"{name}_key"
-    listed = ibis.memtable(pa.table({key: lookup.keys, name: pa.array(lookup.codes, pa.int64())}))
-    valued = rows.mutate(**{value: lookup.value})
-    joined = valued.left_join(listed, valued[value] == listed[key])
-    return joined.select(*rows.columns, name)
+    written = {name: _write_code(encoder, column) for name, (encoder, column) in wanted.items()}
+    values = {n: one.value if isinstance(one, Lookup) else one for n, one in written.items()}
+    joined = table.mutate(**values)
+    codes: dict[str, Expression] = {}
+    # One chain of joins: databases limit how deep a statement may be nested.
+    for name, lookup in written.items():
+        if isinstance(lookup, Lookup):
+            key, code = f"{name}_key", f"{name}_code"
+            listed = ibis.memtable(
+                pa.table({key: lookup.keys, code: pa.array(lookup.codes, pa.int64())})
+            )
+            joined = joined.left_join(listed, joined[name] == listed[key])
+    for name, (encoder, _) in wanted.items():
+        code = joined[f"{name}_code" if isinstance(written[name], Lookup) else name]
+        if encoder.null_code != OUTSIDE:
+            code = code.fill_null(encoder.null_code)
+        codes[name] = code.cast("int64")
+    return joined.select(*kept, **codes)
 
 
 def _write_code(encoder: Encoder, column: Column) -> Expression | Lookup:
@@ -237,7 +241,9 @@ def find_runs(keys: IntArray, codes: IntArray, step: int) -> list[Run]:
         codes: Their codes.
         step: By how much codes grow within a run.
     """
-    breaks = np.flatnonzero((np.diff(keys) != 1) | (np.diff(codes) != step)) + 1
+    is_outside = codes == OUTSIDE
+    breaks = (np.diff(keys) != 1) | (np.diff(codes) != step) | np.diff(is_outside)
+    breaks = np.flatnonzero(breaks) + 1
     starts = [0, *breaks.tolist()] if len(keys) else []
     runs: list[Run] = []
     for start, stop in zip(starts, [*starts[1:], len(keys)], strict=True):

@@ -27,8 +27,15 @@ _ACCEPTED: dict[type, frozenset[str]] = {
 _FLOAT_DIGITS = 15
 """Decimals of so many digits have the same nearest float in every database."""
 
-_STORED = {"strings": ["text"], "dates": ["text"]}
-_STORED_NUMBERS = ["integer", "real"]
+_STORED = {
+    "strings": ["text"],
+    "dates": ["text"],
+    "integers": ["integer"],
+    "booleans": ["integer"],
+    "floats": ["integer", "real"],
+    "decimals": ["integer", "real"],
+}
+"""What SQLite calls the types of the values that a column of each kind may hold."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +60,7 @@ class Column:
     @property
     def is_integer(self) -> bool:
         """Whether all values are integers."""
-        return self.kind == "integers" and not self.is_sqlite
+        return self.kind == "integers"
 
 
 def read_column(table: Any, name: str, is_sqlite: bool) -> Column:
@@ -73,9 +80,8 @@ def read_column(table: Any, name: str, is_sqlite: bool) -> Column:
             f"column {name!r} has the type {dtype}{', ' if zoned else ', which is not read. '}"
             f"{why} in the database: table.mutate(...)."
         )
-    if is_sqlite and kind != "null":
-        stored = value.typeof().isin(_STORED.get(kind, _STORED_NUMBERS))
-        value = stored.ifelse(value, None)
+    if is_sqlite and kind in _STORED:
+        value = value.typeof().isin(_STORED[kind]).ifelse(value, None)
     return Column(name, kind, value, dtype, is_sqlite)
 
 

@@ -11,7 +11,6 @@ import logging
 import math
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -114,8 +113,8 @@ def count(
         joint: counts[low:high] for joint, low, high in zip(joints, ends, ends[1:], strict=False)
     }
     in_no_table = None
-    if coverage is not None:
-        *numbers, most = counts[ends[-1] :].tolist() or [0]
+    if outside:
+        *numbers, most = counts[ends[-1] :].tolist()
         in_no_table = OutsideCounts(outside, tuple(numbers), most)
     return Tables(
         domain,
@@ -174,21 +173,30 @@ def _count_cells(
         TablesError: The cells are too many for this process, or the counts too large.
         DataError: The database fails.
     """
+    from ibis.common.exceptions import OperationNotDefinedError
+
     sizes = [math.prod(get_shape(domain, joint)) for joint in joints]
     if sum(sizes) > _MOST_CELLS:
         raise TablesError(
             f"the tables have {sum(sizes):,} cells, and a database counts at most {_MOST_CELLS:,}. "
             "Use fewer or coarser attributes per table, or count Parquet files."
         )
-    result = None
-    with suppress(Exception):  # whose messages may quote values
-        result = _write_statement(domain, joints, outside, rows).to_pyarrow()
+    statement = _write_statement(domain, joints, outside, rows)
+    result, why = None, _FAILED
+    try:
+        result = statement.to_pyarrow()
+    except OperationNotDefinedError:  # before the database was asked
+        why = "Ibis cannot write this count for the database. Count Parquet files instead."
+    except Exception:  # whose messages may quote values
+        pass
     if result is None:
-        raise DataError(_FAILED)
+        raise DataError(why)
     cells, numbers = (result[name].to_numpy() for name in ("cell", "number"))
     if "size" in result.column_names and float(result["size"].to_numpy().sum()) > _MOST_SUM:
         raise TablesError("the rows stand for too many records, and integers would overflow.")
     counts = np.zeros(sum(sizes) + (len(outside) + 1 if outside else 0), dtype=np.int64)
+    if len(cells) and not 0 <= cells.min() <= cells.max() < len(counts):
+        raise DataError(_FAILED)
     np.add.at(counts, cells.astype(np.int64), numbers.astype(np.int64))
     return counts
 

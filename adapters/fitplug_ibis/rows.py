@@ -15,7 +15,7 @@ from fitplug.counts import WEIGHT, Source
 from fitplug.domain import Attribute, Encoder, get_codec
 from fitplug.errors import DataError
 from fitplug.workload import AddRemove
-from fitplug_ibis.codes import add_code
+from fitplug_ibis.codes import select_codes
 from fitplug_ibis.columns import Column, check_column, read_column
 
 _PERSON_KINDS = ("strings", "integers", "uuids", "null")
@@ -96,14 +96,18 @@ def code_rows(
         f"fitplug_person{n}": _write_person(read_column(table, name, is_sqlite))
         for n, name in enumerate(source.person_columns)
     }
-    rows = table.mutate(**persons)
     names = [f"fitplug_code{n}" for n in range(len(wanted))]
-    for name, column, (_, encoder) in zip(names, columns, wanted, strict=True):
-        rows = add_code(rows, name, encoder, column)
+    encoded = {
+        name: (encoder, column)
+        for name, column, (_, encoder) in zip(names, columns, wanted, strict=True)
+    }
     filters, rest = names[: len(source.filters)], names[len(source.filters) :]
-    passing = rows.filter(*(rows[name].notnull() for name in filters)) if filters else rows
+    if names or persons:
+        table = select_codes(table.mutate(**persons), encoded, list(persons))
+    if filters:
+        table = table.filter(*(table[name].notnull() for name in filters))
     return CodedRows(
-        passing.select(*rest, *persons) if rest or persons else passing,
+        table,
         dict(zip(attributes, rest, strict=False)),
         None if source.weight is None else rest[-1],
         tuple(persons),
