@@ -34,13 +34,14 @@ PAGES = {
     "U": "units",
     "L": "series",
     "Y": "measures",
+    "V": "certificate",
 }
 """The page of the theory that defines the equations whose numbers begin with a letter."""
 
 TAG = re.compile(r"\\tag\{(\w+)\}")
 WIDE = 20
 """Formulas with more symbols may be wider than a telephone, and scroll there."""
-CITATION = re.compile(r"\(([DRSTCNFBMPZEULY]\d+)\)")
+CITATION = re.compile(r"\(([DRSTCNFBMPZEULYV]\d+)\)")
 
 _OPERATOR = re.compile(r"\\mathrm\{([A-Za-z]{2,})\}")
 _IDENTIFIER = re.compile(r"<mi>(&#x[0-9A-F]+;|[^<&])</mi>")

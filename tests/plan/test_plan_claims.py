@@ -1,6 +1,7 @@
 """Every field of a plan file is edited in turn, with the digest that then fits.
 
-Either the file is refused, or all that the plan claims is true: it is another honest plan.
+Either the file is refused, or all that the plan claims is true: it is another honest plan. What is
+refused is refused by the checker in tools/ too, which shares no code with ours.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from fitplug.plan.plan_file import describe_strategy
 from fitplug.plan.verification import check_privacy
 from tests.helpers.chains import ask_chain
 from tests.helpers.person_trees import build_months, design_person_tree
+from tests.helpers.plan_checker import find_code
 from tests.helpers.plans import (
     describe,
     geography,
@@ -117,6 +119,9 @@ def bands_by_region() -> fp.Workload:
     ]
     return fp.Workload(domain, groups)
 
+
+CHECKED = (MatrixStructure, PairStructure, MoveStructure)
+"""The structures that tools/check_plan.py covers."""
 
 WORDS = ("domain", "groups", "value_labels")
 """What a plan file has of the workload, besides its targets."""
@@ -288,6 +293,7 @@ def test_what_is_edited_is_refused_or_true(
     path = tmp_path / "plan.npz"
     write_with_digest(path, header, arrays)
     assert fp.Plan.load(path).digest == plan.digest
+    assert find_code(path) == (0 if type(plan.structure) in CHECKED else 3)
     assert_claims_hold(plan)
     # What bounds the cost of all mechanisms from below does so whatever the integers are.
     is_quick = plan.workload.cell_count <= QUICK_CELLS
@@ -302,6 +308,7 @@ def test_what_is_edited_is_refused_or_true(
             loaded.verify()
         except fp.PlanError:
             refused += 1
+            assert find_code(path) in (1, 3), what
             assert not same_content, f"refused, though nothing was changed: {what}"
             continue
         if same_content:
