@@ -30,6 +30,9 @@ from fitplug_dask.sources import TEXT_FORMATS, SourceFile, find_files
 FOLDER = "folder"
 """The type of the keys of folders."""
 
+ZONED = "times"
+"""The type of the columns of times with a zone, whose dates depend on the zone to count in."""
+
 TEXT = "text"
 """The type of the columns of CSV files, which the domain alone types."""
 
@@ -44,14 +47,14 @@ def list_columns(source: Source | Any, *, header: bool = False) -> Mapping[str, 
             records have them, is refused and not quoted.
 
     Returns:
-        By name, the type: "strings", "integers", "floats", "booleans", "dates", "folder", "text"
-        (of CSV), or that of Arrow for columns that cannot be counted.
+        By name, the type: "strings", "integers", "floats", "booleans", "dates", "times" (with a
+        zone), "folder", "text" (of CSV), or that of Arrow for columns that cannot be counted.
 
     Raises:
         DataError: There is no file, or its header cannot be read.
     """
     check_libraries()
-    from fitplug_dask.encoding import classify_type
+    from fitplug_dask.encoding import classify_type, is_zoned
     from fitplug_dask.files import read_source_header
 
     files = find_files(Source.of(source))
@@ -76,7 +79,11 @@ def list_columns(source: Source | Any, *, header: bool = False) -> Mapping[str, 
             "or use --header (header=True in Python) if it is the header."
         )
     columns = {
-        name: TEXT if first.format in TEXT_FORMATS else classify_type(arrow_type) or str(arrow_type)
+        name: TEXT
+        if first.format in TEXT_FORMATS
+        else ZONED
+        if is_zoned(arrow_type)
+        else classify_type(arrow_type) or str(arrow_type)
         for name, arrow_type in zip(schema.names, schema.types, strict=True)
         if name in names
     }

@@ -131,7 +131,7 @@ def prepare_rules(job: Job, source: Source) -> ColumnRules:
 
     Args:
         job: What to count.
-        source: What the data are; its time zone, missing columns and persons are used.
+        source: What the data are; its time zone, missing and renamed columns and persons are used.
 
     Raises:
         DomainError: A value stands for no column or is none of it.
@@ -159,7 +159,7 @@ def prepare_rules(job: Job, source: Source) -> ColumnRules:
                 f"missing gives {name!r} the value {value!r}, which the domain does not have. "
                 "Give one of its values, or None for null."
             )
-    return ColumnRules(source.zone, given)
+    return ColumnRules(source.zone, given, source.columns or {})
 
 
 def _is_value(value: Any, encoder: Encoder, attribute: Attribute | None) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from os import PathLike
 
 from fitplug.files import fill_new_folder, import_library
 from fitplug.releases import Release
 from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
 from fitplug_export.answers import check_export_names
-from fitplug_export.sdmx_identifiers import check_agency, check_version
+from fitplug_export.sdmx_identifiers import SdmxNames, check_agency, check_version
 
 
 def write_sdmx(
@@ -18,6 +19,9 @@ def write_sdmx(
     agency: str,
     version: str = "1.0.0",
     confidence: float = DEFAULT_CONFIDENCE,
+    dimensions: Mapping[str, str] | None = None,
+    codes: Mapping[str, Mapping[str, str]] | None = None,
+    dataflows: Mapping[str, str] | None = None,
 ) -> None:
     """Write SDMX-CSV 2.0: a file for each group, and structures.xml in SDMX-ML 3.0.
 
@@ -31,10 +35,18 @@ def write_sdmx(
         version: The version of the structures. Structures of one agency that differ need
             different versions, or groups with different names.
         confidence: The confidence of the intervals of groups whose target has none.
+        dimensions: {attribute: dimension}, such as {"MONTH": "TIME_PERIOD", "STATE": "REF_AREA"},
+            for dimensions with another name. TIME_PERIOD needs `fitplug.Dates` without `other`,
+            whose cells groups list ("identity").
+        codes: {attribute: {label: code}}, for labels with a code of their own, by the labels that
+            tables show.
+        dataflows: {group: dataflow}, such as {"pyramid": "ESTAT:DF_AGE(1.0.0)"}, for groups whose
+            structure is maintained elsewhere. Their files have no dimension QUERY_GROUP, and
+            structures.xml leaves them out, except for the codes.
 
     Raises:
         ImportError: pysdmx is not installed.
-        InputError: The folder is not empty, or the agency or the version is not one of SDMX.
+        InputError: The folder is not empty, or an identifier is not one of SDMX or is not unique.
         WorkloadError: The confidence is out of range, or an attribute has the name of a column
             of results.
         OSError: The folder cannot be written.
@@ -42,11 +54,14 @@ def write_sdmx(
     check_confidence(confidence)
     check_agency(agency)
     check_version(version)
-    for group in release.plan.workload.groups:
+    workload = release.plan.workload
+    for group in workload.groups:
         check_export_names(group)
+    maps = SdmxNames(dimensions or {}, codes or {}, dataflows or {})
+    maps.check(workload)
     for module in ("pysdmx.io.pd", "pysdmx.io.xml"):
         import_library(module, "sdmx")
     from fitplug_export.sdmx_messages import write_messages
 
     with fill_new_folder(folder) as new_folder:
-        write_messages(release, new_folder, agency, version, confidence)
+        write_messages(release, new_folder, agency, version, confidence, maps)

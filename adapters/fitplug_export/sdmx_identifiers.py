@@ -9,17 +9,72 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
-from fitplug.errors import InputError
+from fitplug.domain import Dates
+from fitplug.errors import InputError, suggest_nearest
+from fitplug.workload import Workload
 
 _COMPONENT = re.compile(r"[A-Za-z][A-Za-z0-9_\-]*")
 _CODE = re.compile(r"[A-Za-z0-9_@$\-]+")
 _AGENCY = re.compile(rf"{_COMPONENT.pattern}(\.{_COMPONENT.pattern})*")
+_DATAFLOW = re.compile(
+    rf"(?P<agency>{_AGENCY.pattern}):(?P<id>[A-Za-z0-9_@$\-]+)\((?P<version>[0-9]+(\.[0-9]+)*)\)"
+)
 _VERSION = re.compile(r"(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*)){2}")
+
+TIME_PERIOD = "TIME_PERIOD"
+"""The dimension of time, which has no list of codes."""
 
 _NAMELESS = "ITEM"
 """What stands for a name without any character that identifiers have."""
+
+
+@dataclass(frozen=True)
+class SdmxNames:
+    """Identifiers of SDMX that a user gives; see `write_sdmx`.
+
+    Attributes:
+        dimensions: The dimension of each attribute that has one with another name.
+        codes: The codes of labels, by attribute.
+        dataflows: The dataflow of each group whose structure is maintained elsewhere.
+    """
+
+    dimensions: Mapping[str, str]
+    codes: Mapping[str, Mapping[str, str]]
+    dataflows: Mapping[str, str]
+
+    def check(self, workload: Workload) -> None:
+        """Raise InputError unless names exist, and identifiers are valid and differ."""
+        for what, given, known in (
+            ("dimensions", self.dimensions, workload.attributes),
+            ("codes", self.codes, workload.attributes),
+            ("dataflows", self.dataflows, workload.names),
+        ):
+            for name in given:
+                if name not in known:
+                    raise InputError(f"{what}: unknown {name!r}. {suggest_nearest(name, known)}")
+        for dimension in self.dimensions.values():
+            check_component(dimension)
+        if len(set(self.dimensions.values())) < len(self.dimensions):
+            raise InputError("dimensions: two attributes have one dimension. Rename one.")
+        for name, codes in self.codes.items():
+            check_codes(name, codes)
+        for dataflow in self.dataflows.values():
+            parse_dataflow(dataflow)
+        for group in workload.groups:
+            for factor in group.factors:
+                attribute = workload.domain[factor.attribute]
+                if self.dimensions.get(factor.attribute) == TIME_PERIOD and not (
+                    isinstance(attribute, Dates)
+                    and attribute.other is None
+                    and factor.kind == "identity"
+                ):
+                    raise InputError(
+                        f"dimensions: TIME_PERIOD needs dates without other, and {group.name!r} "
+                        f'must ask for {factor.attribute!r} by "identity". Use another dimension.'
+                    )
 
 
 def check_agency(agency: str) -> None:
@@ -39,13 +94,52 @@ def check_version(version: str) -> None:
         )
 
 
-def name_codes(labels: Sequence[str]) -> list[str]:
+def check_component(identifier: str) -> None:
+    """Raise InputError unless a text identifies a dimension."""
+    if not isinstance(identifier, str) or not _COMPONENT.fullmatch(identifier):
+        raise InputError(
+            f"{identifier!r} is not an SDMX dimension. Use a name such as REF_AREA or TIME_PERIOD."
+        )
+
+
+def check_codes(attribute: str, codes: Mapping[str, str]) -> None:
+    """Raise InputError unless all codes of an attribute are identifiers of SDMX and differ."""
+    for code in codes.values():
+        if not isinstance(code, str) or not _CODE.fullmatch(code):
+            raise InputError(
+                f"codes of {attribute!r}: {code!r} is not an SDMX code. Use letters, digits, _, -, "
+                "@ and $."
+            )
+    if len(set(codes.values())) < len(codes):
+        raise InputError(f"codes of {attribute!r}: two labels have one code. Change one.")
+
+
+def parse_dataflow(dataflow: str) -> tuple[str, str, str]:
+    """Return the agency, the identifier and the version that a text names.
+
+    Raises:
+        InputError: The text names no dataflow.
+    """
+    match = _DATAFLOW.fullmatch(dataflow) if isinstance(dataflow, str) else None
+    if match is None:
+        raise InputError(
+            f"{dataflow!r} is not an SDMX dataflow. Write AGENCY:ID(VERSION), such as "
+            "ESTAT:DF_AGE(1.0.0)."
+        )
+    return match["agency"], match["id"], match["version"]
+
+
+def name_codes(labels: Sequence[str], given: Mapping[str, str] | None = None) -> list[str]:
     """Choose an identifier for each label, distinct for each row.
 
-    A label that is an identifier stays as it is. Other characters become underscores, and numbers
-    are added where two rows would have the same identifier.
+    A label with a given code has this one. Another label that is an identifier stays as it is.
+    Other characters become underscores, and numbers are added where two rows would have the same
+    identifier.
     """
-    return _choose_identifiers(labels, _CODE, ())
+    known = given or {}
+    others = [label for label in labels if label not in known]
+    chosen = iter(_choose_identifiers(others, _CODE, list(known.values())))
+    return [known[label] if label in known else next(chosen) for label in labels]
 
 
 def name_components(names: Sequence[str], taken: Collection[str]) -> list[str]:

@@ -37,7 +37,13 @@ from fitplug.plan import Plan
 from fitplug.releases import Intervals, Release, choose_intervals, make_metadata, name_files
 from fitplug.workload import Factor, QueryGroup
 from fitplug_export.answers import iterate_columns
-from fitplug_export.sdmx_identifiers import name_codes, name_components
+from fitplug_export.sdmx_identifiers import (
+    TIME_PERIOD,
+    SdmxNames,
+    name_codes,
+    name_components,
+    parse_dataflow,
+)
 
 STRUCTURES = "structures.xml"
 
@@ -87,29 +93,35 @@ _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def write_messages(
-    release: Release, folder: Path, agency: str, version: str, confidence: float
+    release: Release, folder: Path, agency: str, version: str, confidence: float, names: SdmxNames
 ) -> None:
     """Write the data of each group and the structures of all; see `write_sdmx`."""
-    structures = _Structures(release.plan, agency, version)
+    structures = _Structures(release.plan, agency, version, names)
     flows = []
     for group in release.plan.workload.groups:
         intervals = choose_intervals(group, None, default=confidence)
         definition = structures.define_group(group)
+        named = (agency, f"DF_{structures.codes[group.name]}", version)
+        if group.name in names.dataflows:
+            named = parse_dataflow(names.dataflows[group.name])
         flow = Dataflow(
-            f"DF_{structures.codes[group.name]}",
+            named[1],
             name=_clean(group.name),
             description=_clean(release.population),
-            agency=agency,
-            version=version,
+            agency=named[0],
+            version=named[2],
             structure=definition,
             annotations=tuple(
                 Annotation(id=key, text=_clean(text))
                 for key, text in make_metadata(release, group, intervals).items()
             ),
         )
-        flows.append(flow)
+        if group.name not in names.dataflows:
+            flows.append(flow)
         path = folder / f"{structures.files[group.name]}.csv"
-        _write_data(path, release, group, intervals, flow, structures.codes[group.name])
+        factors = structures.sort_factors(group)
+        code = structures.codes[group.name]
+        _write_data(path, release, group, factors, intervals, flow, code)
     definitions = [flow.structure for flow in flows]
     message = write_sdmx(
         [*flows, *structures.code_lists, structures.concepts, *definitions],
@@ -129,7 +141,8 @@ class _Structures:
         concepts: The concepts of all dimensions, the measure and the attributes.
     """
 
-    def __init__(self, plan: Plan, agency: str, version: str) -> None:
+    def __init__(self, plan: Plan, agency: str, version: str, given: SdmxNames) -> None:
+        self._given = given
         self._agency, self._version = agency, version
         self._domain = plan.domain
         self.files = name_files(plan.workload)
@@ -138,7 +151,10 @@ class _Structures:
             f"CL_{_GROUP}", _CONCEPTS[_GROUP], list(self.codes.values()), list(self.codes)
         )
         names = list(dict.fromkeys(f.attribute for g in plan.workload.groups for f in g.factors))
-        identifiers = name_components(names, (*_RESERVED, *_CONCEPTS))
+        taken = (*_RESERVED, *_CONCEPTS, *given.dimensions.values())
+        others = [name for name in names if name not in given.dimensions]
+        chosen = dict(zip(others, name_components(others, taken), strict=True))
+        identifiers = [given.dimensions.get(name) or chosen[name] for name in names]
         self._dimensions = dict(zip(names, identifiers, strict=True))
         self.concepts = ConceptScheme(
             _SCHEME,
@@ -160,15 +176,21 @@ class _Structures:
         """The groups' list, and those of all dimensions of the groups that were defined."""
         return [self._groups, *self._lists.values()]
 
+    def sort_factors(self, group: QueryGroup) -> list[Factor]:
+        """Sort the factors of a group as its data structure does, which has time last."""
+        return sorted(group.factors, key=lambda f: self._dimensions[f.attribute] == TIME_PERIOD)
+
     def define_group(self, group: QueryGroup) -> DataStructureDefinition:
         """Define the data structure of a group."""
-        dimensions = {_GROUP: self._groups} | {
-            self._dimensions[factor.attribute]: self._find_list(factor) for factor in group.factors
-        }
-        components = [
-            self._make_component(name, Role.DIMENSION, codes=codes)
-            for name, codes in dimensions.items()
-        ]
+        components = []
+        if group.name not in self._given.dataflows:
+            components = [self._make_component(_GROUP, Role.DIMENSION, codes=self._groups)]
+        for factor in self.sort_factors(group):
+            name = self._dimensions[factor.attribute]
+            is_time = name == TIME_PERIOD
+            kind = DataType.PERIOD if is_time else None
+            codes = None if is_time else self._find_list(factor)
+            components.append(self._make_component(name, Role.DIMENSION, kind, codes=codes))
         components.append(self._make_component(_MEASURE, Role.MEASURE, DataType.DOUBLE))
         for attributes, level in ((_OBSERVATION_ATTRIBUTES, "O"), (_DATASET_ATTRIBUTES, "D")):
             components += [
@@ -208,7 +230,11 @@ class _Structures:
         """Find the list of codes of a factor, which factors with the same labels share."""
         dimension = self._dimensions[factor.attribute]
         values = tuple(map(str, factor.labels(self._domain[factor.attribute])))
-        codes = (_TOTAL,) if factor.kind == "total" else tuple(name_codes(values))
+        codes = (
+            (_TOTAL,)
+            if factor.kind == "total"
+            else tuple(name_codes(values, self._given.codes.get(factor.attribute)))
+        )
         key = (dimension, codes, values)
         if key not in self._lists:
             number = 1 + sum(other[0] == dimension for other in self._lists)
@@ -234,15 +260,28 @@ class _Structures:
 
 
 def _write_data(
-    path: Path, release: Release, group: QueryGroup, intervals: Intervals, flow: Dataflow, code: str
+    path: Path,
+    release: Release,
+    group: QueryGroup,
+    factors: Sequence[Factor],
+    intervals: Intervals,
+    flow: Dataflow,
+    code: str,
 ) -> None:
-    """Write the SDMX-CSV of a group part by part."""
+    """Write the SDMX-CSV of a group part by part; `factors` are in the order of its structure."""
     components = flow.structure.components
     schema = Schema("dataflow", flow.agency, flow.id, components, flow.version)
-    lists = [component.local_codes for component in components.dimensions]
-    labels = [[item.id for item in codes.items] for codes in lists[1:]]
-    dimensions = [component.id for component in components.dimensions]
-    names = [*dimensions[1:], _MEASURE, *_OBSERVATION_ATTRIBUTES]
+    dimensions = [one for one in components.dimensions if one.id != _GROUP]
+    domain = release.plan.domain
+    labels = [
+        factor.labels(domain[factor.attribute])
+        if one.local_codes is None
+        else [item.id for item in one.local_codes.items]
+        for one, factor in zip(dimensions, factors, strict=True)
+    ]
+    order = [factors.index(factor) for factor in group.factors]
+    labels = [labels[i] for i in order]
+    names = [*(dimensions[i].id for i in order), _MEASURE, *_OBSERVATION_ATTRIBUTES]
     attributes = {
         "CONFIDENCE": repr(intervals.confidence),
         "SIMULTANEOUS": _write_flag(intervals.simultaneous),
@@ -251,7 +290,8 @@ def _write_data(
     with path.open("w", encoding="utf-8", newline="") as file:
         for number, columns in enumerate(iterate_columns(release, group, intervals, labels)):
             frame = pandas.DataFrame(dict(zip(names, columns, strict=True)))
-            frame.insert(0, _GROUP, code)
+            if len(dimensions) < len(components.dimensions):
+                frame.insert(0, _GROUP, code)
             dataset = PandasDataset(structure=schema, data=frame, attributes=attributes)
             # pysdmx writes True and False, which are not the words of SDMX.
             dataset.data["PROTECTED"] = [_write_flag(flag) for flag in columns[-1]]

@@ -76,16 +76,17 @@ def code_rows(
 
     Args:
         table: A table of Ibis.
-        source: Its weight, filters and persons are used.
+        source: Its weight, filters, persons and names of columns are used.
         attributes: The attributes that are counted.
         is_sqlite: Whether SQLite holds the table.
 
     Raises:
         DataError: A column is missing, or of a type that cannot be read.
     """
+    named = source.columns or {}
     wanted: list[tuple[str, Encoder]] = [
-        *((name, get_codec(one)) for name, one in source.filters.items()),
-        *((name, get_codec(one)) for name, one in attributes.items()),
+        *((named.get(name, name), get_codec(one)) for name, one in source.filters.items()),
+        *((named.get(name, name), get_codec(one)) for name, one in attributes.items()),
     ]
     if source.weight is not None:
         wanted.append((source.weight, WEIGHT))

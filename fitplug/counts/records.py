@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 import re
 from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
@@ -388,8 +389,10 @@ def _read_weights(given: Any, name: str | None) -> IntArray:
 
 def _encode_column(domain: Domain, name: str, column: Any, count: int) -> Codes:
     """Compute the cells (count,) of a column's values."""
+    codec = get_codec(domain[name])
     try:
-        codes = get_codec(domain[name]).codes(read_values(column))
+        values = read_values(column)
+        codes = codec.codes(_read_integers(values) if codec.value_type is int else values)
     except DataError as error:
         raise DataError(f"column {name!r}: {error}") from None
     except (TypeError, ValueError, ArithmeticError):  # whose messages may quote values
@@ -397,3 +400,20 @@ def _encode_column(domain: Domain, name: str, column: Any, count: int) -> Codes:
     if codes.shape != (count,):
         raise DataError(f"column {name!r} must be a list or an array with one value per row")
     return codes
+
+
+def _read_integers(values: npt.ArrayLike) -> npt.ArrayLike:
+    """Convert whole floats (n,) to integers, and other floats to null, as in files.
+
+    Columns of integers with nulls are floats in pandas and NumPy.
+    """
+    array = np.asarray(values)
+    if array.dtype.kind not in "fO":
+        return values
+    read = [
+        (int(value) if math.isfinite(value) and value == int(value) else None)
+        if isinstance(value, (float, np.floating))
+        else value
+        for value in array.tolist()
+    ]
+    return np.array([*read, None], dtype=object)[:-1]

@@ -108,9 +108,9 @@ class Source:
 
             Or a `DeltaTable`, `IcebergTable` or `DatabaseTable`, or a table of Ibis; a
             dask.dataframe, or delayed frames of pandas, Polars or Arrow; a data set, Table or
-            RecordBatchReader of Arrow; a LazyFrame of Polars or a relation of DuckDB. The last four
-            are streams that one process reads: they are never whole in memory, and cannot be
-            counted on a cluster.
+            RecordBatchReader of Arrow; a DataFrame of pandas or Polars, a LazyFrame of Polars or a
+            relation of DuckDB. Tables, readers, frames and relations are streams that one process
+            reads: they cannot be counted on a cluster.
         where: {column: value, or values}: only rows that hold one of the values in each of these
             columns are counted, and only they compete for a person's k. Values are strings,
             integers, booleans or dates, of one type a column, which say how its values are read,
@@ -130,6 +130,7 @@ class Source:
             the day that it shows, and columns of the type of such times are refused.
         missing: {column: value}: for files without the column, the value of all of their rows;
             None is null. Without it such files are refused.
+        columns: {attribute: column}: the columns of attributes that have another name in the data.
         storage_options: How the stores of URLs are reached, such as credentials; they go
             to the workers, and into no repr, message or name of a task.
 
@@ -145,6 +146,7 @@ class Source:
     person: str | Sequence[str] | None = None
     zone: str | None = None
     missing: Mapping[str, Any] | None = None
+    columns: Mapping[str, str] | None = None
     storage_options: Mapping[str, Any] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -159,13 +161,24 @@ class Source:
             raise DomainError(
                 f'zone = {self.zone!r} is not a time zone. Use a name such as "Europe/Berlin".'
             )
-        check_weight(self.weight, self.filters, (), self.person_columns)
-        for name in ("where", "missing", "storage_options"):
+        _ = self.filters
+        for name in ("where", "missing", "columns", "storage_options"):
             given = getattr(self, name)
             if given is not None and not isinstance(given, Mapping):
                 # The value is not quoted: it may be a secret.
                 raise DomainError(f"{name} must be a mapping, not {type(given).__name__}")
             object.__setattr__(self, name, None if given is None else dict(given))
+        for name, column in (self.columns or {}).items():
+            if not isinstance(column, str) or not column:
+                raise DomainError(
+                    f"columns gives {name!r} the column {column!r}, which must be a name"
+                )
+            if column in self.person_columns:
+                raise DomainError(
+                    f"columns reads {name!r} from {column!r}, which identifies persons. Name "
+                    "another column."
+                )
+        check_weight(self.weight, self.filters, (self.columns or {}).values(), self.person_columns)
 
     @classmethod
     def of(cls, data: Any) -> Source:

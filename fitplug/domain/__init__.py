@@ -3,7 +3,7 @@
 from fitplug.domain.attribute import Attribute, Codec, get_codec
 from fitplug.domain.categories import Categories, CategoriesCodec, CodePrefix
 from fitplug.domain.dates import Dates, DatesCodec
-from fitplug.domain.days import BLANKS, EPOCH, find_day, find_days, parse_day, parse_moment
+from fitplug.domain.days import BLANKS, EPOCH, FORMATS, find_day, find_days, parse_day, parse_moment
 from fitplug.domain.domain import (
     Domain,
     count_shares,
@@ -25,6 +25,7 @@ from fitplug.domain.value_lookup import ValueLookup
 __all__ = [
     "BLANKS",
     "EPOCH",
+    "FORMATS",
     "MOST_NUMBER",
     "MOST_SHARES",
     "OUTSIDE",

@@ -19,6 +19,7 @@ from fitplug.domain.attribute import Attribute, Codec
 from fitplug.domain.days import (
     BLANKS,
     EPOCH,
+    FORMATS,
     NO_DAY,
     find_day,
     find_days,
@@ -78,9 +79,11 @@ class Dates(Attribute):
         by: The period of a cell: "day", "week", "month", "quarter" or "year".
         other: Label of one more cell, the last, which takes null and everything that is outside. It
             is in no prefix or range, unless the range names it.
+        date_format: "m/d/y" if text such as 1/2/2020 or 1-2-2020 is January 2, as in the
+            United States; "d/m/y" if it is February 1; None if it is outside.
 
     Raises:
-        DomainError: If there is no such day, if there is no day between the ends, if they cut a
+        DomainError: If there is no such day or format, no day between the ends, if they cut a
             period apart, or if `other` names a period.
     """
 
@@ -88,6 +91,7 @@ class Dates(Attribute):
     last: datetime.date
     by: str
     other: str | None
+    date_format: str | None
 
     def __init__(
         self,
@@ -95,7 +99,12 @@ class Dates(Attribute):
         last: datetime.date | str,
         by: str = "day",
         other: str | None = None,
+        date_format: str | None = None,
     ) -> None:
+        if date_format not in (None, *FORMATS):
+            raise DomainError(
+                f"date_format = {date_format!r} must be {' or '.join(map(repr, FORMATS))}"
+            )
         if by not in _PERIODS:
             raise DomainError(f"by = {by!r}: unknown period. {suggest_nearest(str(by), _PERIODS)}")
         ends = (_read_date(first, by), _read_date(last, by, at_end=True))
@@ -115,6 +124,7 @@ class Dates(Attribute):
         object.__setattr__(self, "last", ends[1])
         object.__setattr__(self, "by", by)
         object.__setattr__(self, "other", other)
+        object.__setattr__(self, "date_format", date_format)
         self._check_other()
 
     @property
@@ -133,7 +143,7 @@ class DatesCodec(Codec, kind=Dates):
 
     attribute: Dates
     spec_form: ClassVar[SpecForm] = SpecForm(
-        "{ dates = [first, last], by = 'year' }", names=("dates",), optional=("by",)
+        "{ dates = [first, last], by = 'year' }", names=("dates",), optional=("by", "date_format")
     )
     value_type: ClassVar[type] = datetime.date
     is_ordered: ClassVar[bool] = True
@@ -179,10 +189,34 @@ class DatesCodec(Codec, kind=Dates):
             return self.codes_of_days(np.where(are_days, days, NO_DAY))
         if array.dtype.kind not in "OUT":
             raise DataError(describe_wrong_type(datetime.date, str(array.dtype)))
-        days_or_none = [_count_days(value, self.attribute.by) for value in array.tolist()]
+        days_or_none = [self.count_days(value) for value in array.tolist()]
         return self.codes_of_days(
             np.array([NO_DAY if day is None else day for day in days_or_none], dtype=np.int64)
         )
+
+    def count_days(self, value: Any) -> int | None:
+        """Count the days since 1970-01-01; None for null and for text that names no day or period.
+
+        Raises:
+            DataError: The value is neither a day nor text, or its day depends on a zone.
+        """
+        if value is None or value != value:
+            return None
+        if isinstance(value, str):
+            by, day = self.attribute.by, parse_day(value, self.attribute.date_format)
+            if day is None and by != "day":
+                label = value.strip(BLANKS)
+                if by == "year":  # a column of years with nulls, written as floats
+                    label = label.removesuffix(".0")
+                first = _parse_label(label, by)
+                day = None if first is None else first.toordinal() - EPOCH
+            return day
+        try:
+            return find_day(value)
+        except TypeError:
+            zoned = getattr(value, "tzinfo", None) is not None
+        kind = "times of a zone, whose day depends on the zone" if zoned else type(value).__name__
+        raise DataError(describe_wrong_type(datetime.date, kind))
 
     def codes_of_numbers(self, numbers: AnyArray) -> Codes:
         """Compute the codes of days since 1970-01-01.
@@ -223,6 +257,10 @@ class DatesCodec(Codec, kind=Dates):
         """Find the cell of a label; also of a date if cells are days, of an integer if years."""
         return self._cell_of.get(value) if type(value) in (str, int, datetime.date) else None
 
+    def suggest(self, value: Any, *, end: bool = False) -> str:
+        """Name the first and the last period: a date near another one is seldom meant by it."""
+        return f"Its values are {self.values[0]} to {self.values[-1]}."
+
     def remedy(self, names: str) -> str:
         """Say that longer periods are fewer, as long as there are longer ones."""
         coarser = _COARSER.get(self.attribute.by)
@@ -231,13 +269,16 @@ class DatesCodec(Codec, kind=Dates):
     def spec(self) -> Any:
         """Describe the attribute as a spec file writes it."""
         ends = [self.attribute.first.isoformat(), self.attribute.last.isoformat()]
-        return {"dates": ends, "by": self.attribute.by, **self._spec_of_other()}
+        form = self.attribute.date_format
+        known = {} if form is None else {"date_format": form}
+        return {"dates": ends, "by": self.attribute.by, **known, **self._spec_of_other()}
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Dates:
         """Make the attribute of a table such as `{ dates = ["1920-01-01", "2020-12-31"] }`."""
         first, last = read_ends(spec, "dates", "dates, [first, last]")
-        return Dates(first, last, by=spec.get("by", "day"), other=spec.get("other"))
+        given = {key: spec[key] for key in ("by", "other", "date_format") if key in spec}
+        return Dates(first, last, **given)
 
 
 def _list_periods(dates: Dates) -> IntArray:
@@ -309,28 +350,3 @@ def _read_date(end: Any, by: str, *, at_end: bool = False) -> datetime.date:
             f"{end!r} is not a date. Use a datetime.date or text such as '2020-12-31'{label}."
         )
     return day
-
-
-def _count_days(value: Any, by: str) -> int | None:
-    """Count the days since 1970-01-01; None for null and for text that names no day or period.
-
-    Raises:
-        DataError: The value is neither a day nor text, or its day depends on a zone.
-    """
-    if value is None or value != value:
-        return None
-    if isinstance(value, str):
-        day = parse_day(value)
-        if day is None and by != "day":
-            label = value.strip(BLANKS)
-            if by == "year":  # a column of years with nulls, written as floats
-                label = label.removesuffix(".0")
-            first = _parse_label(label, by)
-            day = None if first is None else first.toordinal() - EPOCH
-        return day
-    try:
-        return find_day(value)
-    except TypeError:
-        zoned = getattr(value, "tzinfo", None) is not None
-    kind = "times of a zone, whose day depends on the zone" if zoned else type(value).__name__
-    raise DataError(describe_wrong_type(datetime.date, kind))

@@ -34,16 +34,19 @@ _MOST_STEP = 100  # NumPy's types may count, for example, in steps of 25 seconds
 _ISO_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _WRITTEN_TIME = re.compile(
     r"(?:(?P<year>[0-9]{4})(?P<between>[-/.])(?P<month>[0-9]{1,2})(?P=between)(?P<day>[0-9]{1,2})"
-    r"|(?P<first>[0-9]{1,2})\.(?P<second>[0-9]{1,2})\.(?P<last>[0-9]{4}))"
+    r"|(?P<first>[0-9]{1,2})(?P<sign>[-/.])(?P<second>[0-9]{1,2})(?P=sign)(?P<last>[0-9]{4}))"
     r"(?:[ T](?P<hours>[01]?[0-9]|2[0-3]):(?P<minutes>[0-5][0-9])"
-    r"(?::(?P<seconds>[0-5][0-9])(?:\.[0-9]+)?)?"
+    r"(?::(?P<seconds>[0-5][0-9])(?:\.[0-9]+)?)?(?: ?[AP]M)?"
     r"(?: ?(?P<offset>Z|UTC|[+-][0-9]{2}(?::?[0-5][0-9](?::?[0-5][0-9])?)?))?)?"
 )
 """A day, or a time of it, as ISO 8601, databases and spreadsheets write it, with an offset or not.
 
-The year comes first, or last behind points, where the day is always the first number. Of 1/2/2020,
-only who wrote it knows which number is the day.
+The year comes first or last. Behind points the day is always the first number. Of 1/2/2020, only
+who wrote it knows which number is the day, so one of FORMATS must be declared.
 """
+
+FORMATS = ("m/d/y", "d/m/y")
+"""The order of numbers in dates such as 1/2/2020 or 1-2-2020."""
 
 BLANKS = " \t"
 """What around the text of a number or a date means nothing."""
@@ -107,7 +110,7 @@ def parse_date(text: str) -> datetime.date | None:
         return None
 
 
-def parse_day(text: str) -> int | None:
+def parse_day(text: str, date_format: str | None = None) -> int | None:
     """Find the day that text shows.
 
     Args:
@@ -115,17 +118,23 @@ def parse_day(text: str) -> int | None:
             such as 2020-12-31T23:59Z, shows the day that it names, on clocks with this offset.
             Dates may also be 2020/12/31, 2020.12.31 or 31.12.2020, each without leading zeros.
             Blanks around it mean nothing.
+        date_format: One of FORMATS, which 12/31/2020 or 31/12/2020 needs; None if dates that begin
+            with a day or month have points.
 
     Returns:
         Days since 1970-01-01, or None if the text has another form or names no day.
     """
     match = _WRITTEN_TIME.fullmatch(text.strip(BLANKS))
-    return None if match is None else _find_written_day(match)
+    return None if match is None else _find_written_day(match, date_format)
 
 
-def _find_written_day(match: re.Match[str]) -> int | None:
+def _find_written_day(match: re.Match[str], date_format: str | None = None) -> int | None:
     """Find the day of a match of _WRITTEN_TIME, if there is such a day."""
     names = "year month day" if match["year"] else "last second first"
+    if match["sign"] in ("/", "-"):
+        if date_format is None:
+            return None
+        names = "last first second" if date_format == "m/d/y" else names
     try:
         return datetime.date(*map(int, match.group(*names.split()))).toordinal() - EPOCH
     except ValueError:

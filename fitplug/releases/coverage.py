@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -38,21 +39,36 @@ class CoverageRow:
 
 def estimate_coverage(release: NoisyAnswers) -> list[CoverageRow]:
     """Estimate how many records are in no table; see `Release.coverage`."""
+    named = _estimate_numbers(release)
+    if not named:
+        return []
+    (_, in_no_table), in_tables = named[-1], _estimate_total(release)
+    # Noise of the number by attribute is (noise of an answer of its own + that of the number in no
+    # table) / 2. A single attribute has no answer of its own.
+    shared = in_no_table.std**2 / (1 if len(named) == 2 else 2)
+    covariances = [*[shared] * (len(named) - 1), in_no_table.std**2]
+    return [
+        CoverageRow(name, number, _divide(number, in_no_table, in_tables, covariance))
+        for (name, number), covariance in zip(named, covariances, strict=True)
+    ]
+
+
+def list_coverage(release: NoisyAnswers) -> list[dict[str, Any]]:
+    """List the numbers of records in no table, for the metadata of tables in any format."""
+    return [
+        {"attribute": name, "rows": number.value, "std": number.std}
+        for name, number in _estimate_numbers(release)
+    ]
+
+
+def _estimate_numbers(release: NoisyAnswers) -> list[tuple[str | None, Estimate]]:
+    """Estimate the number of records outside each attribute, and outside any; none without."""
     coverage, answers = release.plan.coverage, release.coverage_answers
     if coverage is None or answers is None:
         return []
     values = coverage.estimate(answers).tolist()
     stds = np.sqrt(coverage.upper_variances(release.noise_std)).tolist()
-    numbers = [Estimate(value, std) for value, std in zip(values, stds, strict=True)]
-    in_no_table, in_tables = numbers[-1], _estimate_total(release)
-    # Noise of the number by attribute is (noise of an answer of its own + that of the number in no
-    # table) / 2.
-    covariances = [in_no_table.std**2 / (1 if len(answers) == 1 else 2)] * len(coverage.names)
-    rows = zip((*coverage.names, None), numbers, (*covariances, in_no_table.std**2), strict=True)
-    return [
-        CoverageRow(name, number, _divide(number, in_no_table, in_tables, covariance))
-        for name, number, covariance in rows
-    ]
+    return list(zip((*coverage.names, None), map(Estimate, values, stds), strict=True))
 
 
 def _divide(

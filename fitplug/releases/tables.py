@@ -14,6 +14,7 @@ from fitplug.errors import WorkloadError
 from fitplug.families import Output
 from fitplug.files import ArrowTable, Columns, import_library
 from fitplug.numeric import AnyArray, FloatArray
+from fitplug.releases.coverage import list_coverage
 from fitplug.releases.noisy_answers import NoisyAnswers
 from fitplug.workload import (
     DEFAULT_CONFIDENCE,
@@ -254,6 +255,8 @@ def make_metadata(release: NoisyAnswers, group: QueryGroup, intervals: Intervals
         "fitplug.unit": json.dumps(release.plan.unit.to_spec()),
         "fitplug.units": f"{', '.join(MEASURES)}: {group.quantity}",
     }
+    if coverage := list_coverage(release):
+        metadata["fitplug.coverage"] = json.dumps(coverage)
     if release.limited is not None:
         metadata |= {"fitplug.limited": release.limited, POPULATION: release.population}
     return metadata

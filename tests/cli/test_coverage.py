@@ -57,6 +57,12 @@ def test_json_and_the_review_say_it(root: Path) -> None:
             assert abs(row["rows"] - exact[row["attribute"]]) < 6 * row["std"]
             assert row["lower"] < row["share"] < row["upper"]
     assert json.loads(ran.out)["coverage_confidence"] == 0.99
+    total = fp.Release.load(root / "release").to_arrow("total")
+    said = total.schema.metadata[b"fitplug.coverage"]
+    numbers = json.loads((root / "release/release.json").read_text())["coverage"]
+    assert [(row["rows"], row["std"]) for row in json.loads(said)] == [
+        (row["rows"], row["std"]) for row in numbers
+    ]
     review = (root / "release" / "review.md").read_text()
     assert "Their numbers are released with noise of the same sigma, by attribute: SEX: " in review
     assert fitplug("verify", root / "release").code == 0
@@ -68,8 +74,11 @@ def test_it_costs_nothing(root: Path, tmp_path: Path) -> None:
     assert plain["rho"] == covered["rho"] == fp.Ledger(root / "budget.db").entries()[0].rho
     assert "coverage" not in plain
     assert covered["coverage"]["attributes"] == ["SEX", "AGE", "INC"]
-    report = fitplug("report", root / "spec.toml")
+    report = fitplug("report", root / "spec.toml", "-o", root / "report.html")
     assert report.code == 0
+    page = (root / "report.html").read_text()
+    assert "Coverage: their number by attribute, std 3.426, at no further cost." in page
+    assert "Not counted: " in page
 
 
 def test_counts_files_carry_it(root: Path, tmp_path: Path) -> None:

@@ -50,6 +50,26 @@ def test_a_folder_on_disk_is_enough(stored, tmp_path):
     assert tree(stored) == before
 
 
+def test_dimensions_codes_and_dataflows_are_options(stored, tmp_path):
+    group = next(g for g in people.release().plan.workload.groups if g.factors)
+    name = group.factors[0].attribute
+    (tmp_path / "codes.csv").write_text("value,code\n1,M\n2,F\n")
+    options = ["--dimension", f"{name}=REF_AREA", "--codes", f"{name}={tmp_path / 'codes.csv'}"]
+    options += ["--dataflow", f"{group.name}=ESTAT:DF(1.0)"]
+    ran = fitplug("export", stored, "--format", "sdmx-csv", "--agency", "TEST", *options,
+                  "--output", tmp_path / "sdmx")  # fmt: skip
+    assert (ran.code, ran.err) == (0, "")
+    fpe.write_sdmx(
+        fp.Release.load(stored),
+        tmp_path / "own",
+        agency="TEST",
+        dimensions={name: "REF_AREA"},
+        codes={name: {"1": "M", "2": "F"}},
+        dataflows={group.name: "ESTAT:DF(1.0)"},
+    )
+    assert_equal_tables(tmp_path / "own", tmp_path / "sdmx")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -57,6 +77,8 @@ def test_a_folder_on_disk_is_enough(stored, tmp_path):
         (["--format", "sdmx-csv"], "belong to an agency. Give its identifier as --agency."),
         (["--format", "sdmx-csv", "--agency", "1 2"], "is not an SDMX identifier"),
         (["--format", "frictionless", "--agency", "X"], "need --format sdmx-csv"),
+        (["--format", "frictionless", "--dimension", "A=B"], "need --format sdmx-csv"),
+        (["--format", "sdmx-csv", "--agency", "X", "--dimension", "A"], "names with = between"),
         (["--format", "frictionless", "--confidence", "2"], "confidence"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from fractions import Fraction
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ import fitplug as fp
 from fitplug.workload.targets import two_sided_quantile
 from fitplug_cli.inputs import read_domain
 from fitplug_cli.spec import SpecError, load_spec
+from tests.helpers.command_line import fitplug
 from tests.helpers.places import EXAMPLES
 
 ACS = EXAMPLES / "acs"
@@ -347,3 +349,29 @@ class TestAmounts:
         read = self.load(tmp_path, "rho = 0.1000000000000000000001")
         plan = fp.design(read.workload, rho=read.privacy.rho)
         assert plan.rho_exact <= Fraction(repr(plan.rho)) <= read.privacy.rho
+
+
+def test_an_attribute_may_have_another_name_than_its_column(tmp_path):
+    """An export of a spreadsheet in the United States, whose columns are named for people."""
+    rows = [("Male", 3, "1/31/2020"), ("Female", 1, "12/1/2020 0:00"), ("Male", 0, "7/4/2020")] * 9
+    lines = ["Sex of person,Age,Date of birth", *(f"{a},{b},{c}" for a, b, c in rows)]
+    (tmp_path / "people.csv").write_text("\r\n".join(lines))
+    dates = 'dates = ["2020-Q1", "2020-Q4"], by = "quarter", date_format = "m/d/y"'
+    entries = [
+        'SEX = { from = "Sex of person", categories = { Male = "men", Female = "women" } }',
+        'AGE = { from = "Age", integers = [0, 3] }',
+        f'BORN = {{ from = "Date of birth", {dates} }}',
+        'UNUSED = { from = "No such column", integers = [0, 3] }',
+    ]
+    text = SPEC.format(domain="\n".join(entries), target='std = 0.1\nBORN = "identity"')
+    path = tmp_path / "spec.toml"
+    path.write_text(text.replace("people.parquet", "people.csv"))
+    assert fitplug("run", path) == (0, mock.ANY, "")
+    found = fp.Release.load(tmp_path / "release")
+    assert found.plan.domain["BORN"].labels == ("2020-Q1", "2020-Q2", "2020-Q3", "2020-Q4")
+    assert found.estimate("pyramid[AGE <= 3, BORN = '2020-Q3', SEX = Male]").value > 7
+    total = found.estimate("pyramid[AGE <= 3]")
+    assert abs(total.value - 27) < 6 * total.std
+    path.write_text(path.read_text().replace('from = "Age"', "from = 7"))
+    with pytest.raises(SpecError, match="attribute 'AGE': from must be the name of a column"):
+        load_spec(path)

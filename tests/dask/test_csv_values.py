@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from zoneinfo import ZoneInfo
 
 import dask
+import dask.dataframe as dd
 import duckdb
 import numpy as np
 import pandas as pd
@@ -24,6 +25,7 @@ from hypothesis import strategies as st
 
 import fitplug as fp
 import fitplug_dask as fpd
+from fitplug.domain import get_codec
 from fitplug_dask.encoding import parse_text
 from fitplug_dask.files import csv_text
 from tests.helpers.sources import count_rows
@@ -314,3 +316,97 @@ def test_dates_are_read_where_there_is_no_doubt(tmp_path: Path) -> None:
         counted = fp.count(fp.Source(tmp_path / "a.csv", zone=zone), (domain, [("day",)]))["day"]
         assert (counted[-1], counted[8], counted.sum()) == (6, 2, 8)
     assert fp.Tables.from_records(domain, {"day": texts}, [("day",)])["day"].sum() == 8
+
+
+@pytest.mark.parametrize(("date_format", "cells"), [("m/d/y", [0, 1]), ("d/m/y", [1, 0])])
+def test_a_declared_format_reads_dates_with_slashes(
+    date_format: str, cells: list[int], tmp_path: Path
+) -> None:
+    dates = fp.Dates("2020-01", "2020-02", by="month", date_format=date_format)
+    domain = fp.Domain({"day": dates})
+    assert fp.Domain.from_spec(domain.spec()) == domain
+    plain = fp.Dates("2020-01", "2020-02", by="month")
+    assert get_codec(dates).digest != get_codec(plain).digest  # other cells for the same text
+    alike = ["2020-01-31", "2020-01", "1.2.2020", "2020/2/1"]
+    texts = ["1/2/2020", "1-2-2020 9:05", "01/02/2020 12:00:00 AM", *alike, "13/13/2020", "1/2/20"]
+    (tmp_path / "a.csv").write_text("\n".join(["day", *texts]))
+    expected = [2, 2]
+    expected[cells[0]] += 3
+    wanted = (domain, [("day",)])
+    assert fp.count(tmp_path / "a.csv", wanted)["day"].tolist() == expected
+    assert fp.Tables.from_records(domain, {"day": texts}, [("day",)])["day"].tolist() == expected
+
+
+UNREAD = [
+    ("1/2/2020", {"dates": ["2020", "2021"], "by": "year"}, "such as 1/2/2020.*Add date_format"),
+    ("2/1/20 9:05", {"dates": ["2020", "2021"], "by": "year"}, "years of two digits"),
+    ("31JAN2020", {"dates": ["2020", "2021"], "by": "year"}, "such as 31JAN2020"),
+    ("Jan 31, 2020", {"dates": ["2020", "2021"], "by": "year"}, "such as Jan 31, 2020"),
+    ("20200131", {"dates": ["2020", "2021"], "by": "year"}, "such as 20200131"),
+    ("12,5", {"bins": [0, 20]}, "with a decimal comma"),
+    ("1/2/2020", {"integers": [0, 20]}, "such as 1/2/2020, but the domain expects integers"),
+    ("1.0", ["1", "2"], r"such as 12\.0.*Declare the values as integers"),
+    ("1", [True, False], "truth values, 0 and 1.*Declare the values as text or integers"),
+    ("Y", [True, False], "truth values, yes and no"),
+]
+
+
+@pytest.mark.parametrize(("text", "entry", "says"), UNREAD)
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
+def test_a_form_that_no_value_is_read_from_is_refused(
+    text: str, entry: Any, says: str, name: str, tmp_path: Path
+) -> None:
+    """The form of the first values is like the type of a column, which Parquet files have."""
+    wanted = (fp.Domain.from_spec({"a": entry}), [("a",)])
+
+    def count(texts: list[str]) -> Any:
+        lines = "\n".join(["a,b", *(f'"{t}",x' for t in texts)]).encode()
+        (tmp_path / name).write_bytes(gzip.compress(lines) if name.endswith("gz") else lines)
+        return fp.count(tmp_path / name, wanted)
+
+    for texts in ([text] * 10, [text, "NA", ""] * 10, [text] * 100 + ["x"] * 10**5):
+        with pytest.raises(fp.DataError, match=says) as caught:
+            count(texts)
+        assert text in ("1/2/2020", "31JAN2020", "Jan 31, 2020", "20200131", "1", "Y") or (
+            text not in str(caught.value)
+        )
+    for texts in ([text] * 9, [*[text] * 10, "x"], ["x", *[text] * 200], ["NA"] * 200):
+        count(texts)
+
+
+def test_forms_that_are_read_are_not_refused(tmp_path: Path) -> None:
+    read = {
+        "12.0": [fp.Integers(0, 20), fp.Bins([0, 20]), fp.Categories(["12.0", "13"])],
+        "1": [fp.Integers(0, 20), fp.Categories(["1"]), fp.Categories([1])],
+        "20200131": [fp.Integers(20_200_000, 20_201_000), fp.Categories(["20200131"])],
+        "2020.0": [fp.Dates("2020", "2020", by="year")],
+        "1/2/2020": [fp.Categories(["1/2/2020"])],
+    }
+    for text, attributes in read.items():
+        (tmp_path / "a.csv").write_text("\n".join(["a", *[text] * 20]))
+        for attribute in attributes:
+            domain = fp.Domain({"a": attribute})
+            assert fp.count(tmp_path / "a.csv", (domain, [("a",)]))["a"].sum() == 20
+
+
+def test_columns_may_have_other_names(tmp_path: Path) -> None:
+    domain = fp.Domain({"age": fp.Integers(0, 99), "old": fp.Bins([0, 65, 100]), "sex": ["1", "2"]})
+    frame = pd.DataFrame({"a g e": [5, 70, 80], "s": ["1", "2", "2"], "age": [1, 1, 1]})
+    columns = {"age": "a g e", "old": "a g e", "sex": "s"}
+    wanted = (domain, [("age",), ("old",), ("sex",)])
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    frame.to_parquet(tmp_path / "a.parquet")
+    frame.to_parquet(tmp_path / "hive", partition_cols=["s"])
+    parts = dd.from_pandas(frame, npartitions=2)
+    sources = [tmp_path / "a.csv", tmp_path / "a.parquet", tmp_path / "hive", frame]
+    for path in [*sources, pl.from_pandas(frame), pa.table(frame)]:
+        tables = fp.count(fp.Source(path, columns=columns), wanted)
+        assert tables["age"][[5, 70, 80]].tolist() == [1, 1, 1], path
+        assert (tables["old"].tolist(), tables["sex"].tolist()) == ([1, 2], [1, 2])
+    two = {"age": "a g e", "sex": "s"}
+    tables = fp.count(fp.Source(parts, columns=two), (domain, [("age",), ("sex",)]))
+    assert (tables["age"][70], tables["sex"].tolist()) == (1, [1, 2])
+    with pytest.raises(fp.DataError, match=r"'a g e' is read as .* Give each a column of its own"):
+        fp.count(fp.Source(parts, columns=columns), wanted)
+    with pytest.raises(fp.DataError, match="has no column 'a ge'"):
+        fp.count(fp.Source(tmp_path / "a.parquet", columns={"age": "a ge"}), wanted)

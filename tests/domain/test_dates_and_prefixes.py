@@ -199,6 +199,10 @@ class TestDates:
                 r"datetime\.datetime\(2020, 1, 1, 0, 0\) is not a date",
             ),
             (("2020-01-01", "2020-12-31", "weeks"), "by = 'weeks': unknown period. Did you mean"),
+            (
+                ("2020-01-01", "2020-12-31", "day", None, "mdy"),
+                "date_format = 'mdy' must be 'm/d/y'",
+            ),
             (("2020-W54", "2020-W60", "week"), "or a week such as '2020-W53'"),
             (("2021-W53", "2021-W53", "week"), "'2021-W53' is not a date"),
             (("2020-Q0", "2020-Q1", "quarter"), "or a quarter such as '2020-Q4'"),
@@ -296,7 +300,7 @@ def test_spec_round_trip() -> None:
         ({"dates": ["2020-01-01"]}, "must be two dates"),
         (
             {"dates": ["2020-01-01", "2020-12-31"], "per": "year"},
-            "unknown key 'per'. Known: 'by', 'dates'",
+            "unknown key 'per'. Known: 'by', 'date_format', 'dates'",
         ),
         ({"prefix": 2}, "'categories' is missing"),
         ({"prefix": 2, "categories": ["01"], "others": "x"}, "'others'. Did you mean 'other'"),

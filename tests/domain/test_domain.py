@@ -235,10 +235,20 @@ class TestTables:
             expected = sum(1 for k in kept if k[2] == label)
             assert tables[("race", "age")][i].sum() == expected
 
+    def test_whole_floats_are_integers(self):
+        ages = {"floats": [1.0, 3.0, np.nan], "objects": [1, 3.0, None], "halves": [1.0, 3.0, 2.5]}
+        columns = [np.array(given, dtype=object) for given in ages.values()]
+        columns += [np.array(given, dtype=np.float32) for given in ages.values()]
+        for column in [*columns, *ages.values()]:
+            tables = fp.Tables.from_records(PEOPLE, {"age": column}, [("age",)])
+            assert (tables["age",][[1, 3]].tolist(), tables["age",].sum()) == ([1, 1], 2)
+        huge = np.array([np.inf, -np.inf, 1e300, 2.0])
+        assert fp.Tables.from_records(PEOPLE, {"age": huge}, [("age",)])["age",].sum() == 1
+
     def test_from_records_names_the_column(self):
         with pytest.raises(fp.DataError, match="unknown column 'age'"):
             fp.Tables.from_records(PEOPLE, {"sex": ["1"]}, [("age",)])
         with pytest.raises(fp.DataError, match=r"column .age.*expects integers"):
-            fp.Tables.from_records(PEOPLE, {"age": [1.5]}, [("age",)])
+            fp.Tables.from_records(PEOPLE, {"age": [True]}, [("age",)])
         with pytest.raises(fp.DataError, match="different lengths"):
             fp.Tables.from_records(PEOPLE, {"age": [1], "sex": ["1", "2"]}, [("age", "sex")])

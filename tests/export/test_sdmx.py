@@ -162,6 +162,74 @@ def test_no_seal_is_written(tmp_path):
     assert not any("SEALEDCANARY" in text for text in texts)
 
 
+QUARTERS = fp.Domain(
+    {
+        "QUARTER": fp.Dates("2020-Q1", "2020-Q4", by="quarter"),
+        "STATE": ["01", "US01", "03"],
+        "SEX": fp.Categories(["1", "2"]),
+    }
+)
+
+
+def release_quarters() -> fp.Release:
+    groups = [
+        fp.queries({"QUARTER": "identity", "STATE": "identity"}, std=2.0, name="births"),
+        fp.queries({"SEX": "identity", "STATE": "total"}, std=2.0, name="sexes"),
+    ]
+    plan = fp.design(fp.Workload(QUARTERS, groups))
+    return fp.Release(plan, np.arange(plan.strategy.size), plan.rho)
+
+
+def test_dimensions_codes_and_structures_of_others(tmp_path):
+    release = release_quarters()
+    fpe.write_sdmx(
+        release,
+        tmp_path / "out",
+        agency="TEST",
+        dimensions={"QUARTER": "TIME_PERIOD", "STATE": "REF_AREA"},
+        codes={"STATE": {"01": "US01"}},
+        dataflows={"sexes": "ESTAT:DF_SEX(2.0)"},
+    )
+    message = read_sdmx(tmp_path / "out" / STRUCTURES, validate=True)
+    assert [flow.id for flow in message.get_dataflows()] == ["DF_BIRTHS"]
+    (structure,) = message.get_data_structure_definitions()
+    assert [one.id for one in structure.components.dimensions] == [
+        "QUERY_GROUP", "REF_AREA", "TIME_PERIOD"]  # fmt: skip
+    rows = read_rows(tmp_path / "out" / "births.csv")
+    areas = dict(zip(QUARTERS["STATE"].labels, ["US01", "US01_2", "03"], strict=True))
+    keys = [(time, areas[state]) for time in QUARTERS["QUARTER"].labels for state in areas]
+    assert [(row["TIME_PERIOD"], row["REF_AREA"]) for row in rows] == keys
+    values = [float(row["OBS_VALUE"]) for row in rows]
+    np.testing.assert_array_equal(values, release.estimates["births"].ravel())
+    (data,) = get_datasets(
+        tmp_path / "out" / "births.csv", tmp_path / "out" / STRUCTURES, validate=False
+    )
+    assert data.short_urn == "Dataflow=TEST:DF_BIRTHS(1.0.0)"
+    rows = read_rows(tmp_path / "out" / "sexes.csv")
+    assert {row["STRUCTURE_ID"] for row in rows} == {"ESTAT:DF_SEX(2.0)"}
+    assert [(row["SEX"], row["REF_AREA"]) for row in rows] == [("1", "_T"), ("2", "_T")]
+    assert "QUERY_GROUP" not in rows[0]
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"dimensions": {"MONTH": "TIME_PERIOD"}}, "dimensions: unknown 'MONTH'"),
+        ({"dimensions": {"STATE": "REF AREA"}}, "'REF AREA' is not an SDMX dimension"),
+        ({"dimensions": {"STATE": "A", "SEX": "A"}}, "two attributes have one dimension"),
+        ({"dimensions": {"STATE": "TIME_PERIOD"}}, "TIME_PERIOD needs dates without other"),
+        ({"codes": {"STATE": {"01": "a b"}}}, "'a b' is not an SDMX code"),
+        ({"codes": {"STATE": {"01": "A", "03": "A"}}}, "two labels have one code"),
+        ({"dataflows": {"sexes": "DF_SEX"}}, "'DF_SEX' is not an SDMX dataflow"),
+        ({"dataflows": {"sex": "A:B(1.0)"}}, "dataflows: unknown 'sex'. Did you mean 'sexes'"),
+    ],
+)
+def test_wrong_names_write_nothing(tmp_path, asked, message):
+    with pytest.raises(InputError, match=message):
+        fpe.write_sdmx(release_quarters(), tmp_path / "out", agency="TEST", **asked)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("asked", "message"),
     [

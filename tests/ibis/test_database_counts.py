@@ -58,6 +58,15 @@ def test_tables_together(people: Any, parquet: Path, options: dict[str, Any]) ->
         assert_same(count(fp.Source(people, **options), wanted), expected)
 
 
+def test_columns_of_other_names(people: Any, parquet: Path) -> None:
+    named = {"sex": "name", "rooms": "hours"}
+    wanted = (fp.Domain({"sex": ["a", "7"], "rooms": fp.Bins([0, 3, 7])}), [("sex", "rooms")])
+    options: dict[str, Any] = {"columns": named, "where": {"sex": "a"}}
+    expected = fpd.count(fp.Source(parquet, **options), wanted)
+    assert expected[("sex", "rooms")].sum() > 5
+    assert_same(count(fp.Source(people, **options), wanted), expected)
+
+
 def test_filters_by_days_and_integers(people: Any, parquet: Path) -> None:
     days = [datetime.date(2000, 1, 9), datetime.date(2000, 3, 4), datetime.date(2000, 2, 3)]
     for where in ({"moved": days}, {"whole": [0, 9]}, {"rooms": 3}):

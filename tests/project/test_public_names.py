@@ -86,7 +86,10 @@ def test_only_public_names_are_offered(package):
         (fp.Bins([0, 1]), "edges labels other size values"),
         (fp.Categories(["a"]), "labels other size values"),
         (fp.CodePrefix(["a"], 1), "labels length other size values"),
-        (fp.Dates("2024-01-01", "2024-12-31"), "by first labels last other size values"),
+        (
+            fp.Dates("2024-01-01", "2024-12-31"),
+            "by date_format first labels last other size values",
+        ),
         (fp.Measure(0, 9, unit=1), "high labels low other size unit values"),
         (
             fp.Hierarchy(["a", "b"], [["x", "y"]]),

@@ -10,6 +10,7 @@ import typer
 from fitplug.errors import InputError
 from fitplug.releases import Release
 from fitplug.workload import check_confidence
+from fitplug_cli.inputs.code_files import CodeFile
 from fitplug_cli.options import ConfidenceOption, JsonOption, QuietOption
 from fitplug_cli.render import print_facts, print_json, set_up_output
 from fitplug_export import write_data_package, write_sdmx
@@ -34,6 +35,30 @@ def export(
             help="For sdmx-csv: version of the structures. [default: 1.0.0]",
         ),
     ] = None,
+    dimensions: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--dimension",
+            help="For sdmx-csv: another name of a dimension, such as MONTH=TIME_PERIOD.",
+            metavar="ATTRIBUTE=DIMENSION",
+        ),
+    ] = None,
+    codes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--codes",
+            help="For sdmx-csv: a file with the columns value and code.",
+            metavar="ATTRIBUTE=FILE",
+        ),
+    ] = None,
+    dataflows: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--dataflow",
+            help="For sdmx-csv: a dataflow that is maintained elsewhere, for a table.",
+            metavar="TABLE=AGENCY:ID(VERSION)",
+        ),
+    ] = None,
     confidence: ConfidenceOption = 0.95,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
@@ -43,8 +68,12 @@ def export(
     if export_format not in FORMATS:
         raise InputError(f"Unknown --format {export_format!r}. Use {' or '.join(FORMATS)}.")
     is_sdmx = export_format == "sdmx-csv"
-    if not is_sdmx and (agency is not None or structure_version is not None):
-        raise InputError("--agency and --structure-version need --format sdmx-csv.")
+    of_sdmx = (agency, structure_version, dimensions or None, codes or None, dataflows or None)
+    if not is_sdmx and any(given is not None for given in of_sdmx):
+        raise InputError(
+            "--agency, --structure-version, --dimension, --codes and --dataflow need --format "
+            "sdmx-csv."
+        )
     if is_sdmx and agency is None:
         raise InputError("SDMX structures belong to an agency. Give its identifier as --agency.")
     check_confidence(confidence)
@@ -53,8 +82,38 @@ def export(
         write_data_package(release, output, confidence=confidence)
     else:
         version = structure_version or "1.0.0"
-        write_sdmx(release, output, agency=agency, version=version, confidence=confidence)
+        write_sdmx(
+            release,
+            output,
+            agency=agency,
+            version=version,
+            confidence=confidence,
+            dimensions=_split_pairs(dimensions, "--dimension"),
+            codes={
+                name: _read_codes(Path(path))
+                for name, path in _split_pairs(codes, "--codes").items()
+            },
+            dataflows=_split_pairs(dataflows, "--dataflow"),
+        )
     tables = len(release.plan.workload.groups)
     print_facts(("export", f"{output} ({tables} tables)"))
     if as_json:
         print_json({"folder": str(output), "format": export_format, "tables": tables})
+
+
+def _split_pairs(given: list[str] | None, option: str) -> dict[str, str]:
+    """Split texts such as MONTH=TIME_PERIOD at their first equals sign."""
+    pairs = {}
+    for text in given or []:
+        name, equals, value = text.partition("=")
+        if not (name and equals and value):
+            raise InputError(f"{option} {text!r} must be two names with = between them.")
+        pairs[name] = value
+    return pairs
+
+
+def _read_codes(path: Path) -> dict[str, str]:
+    """Read the SDMX code of each value from a CSV or Parquet file."""
+    file = CodeFile(path, "list of codes", InputError)
+    values, codes = (file.read_column(name) for name in ("value", "code"))
+    return dict(zip(map(str, values), map(str, codes), strict=True))

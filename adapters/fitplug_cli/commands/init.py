@@ -18,7 +18,7 @@ from fitplug_cli.inputs import Codebook, read_codebook
 from fitplug_cli.options import JsonOption, QuietOption
 from fitplug_cli.render import print_facts, print_json, set_up_output
 from fitplug_cli.spec import UNDECIDED
-from fitplug_dask.preview import FOLDER, list_columns
+from fitplug_dask.preview import FOLDER, ZONED, list_columns
 
 _HEAD = """\
 # What to publish about the people in {path}, and how accurately.
@@ -29,7 +29,7 @@ _HEAD = """\
 
 [data]
 path = {path}
-# person = "..."                # column that identifies people, to count no more rows of each
+{zone}# person = "..."                # column that identifies people, to count no more rows of each
 #                               # than the unit below allows
 # weight = "..."                # for aggregated rows: column of how many records each stands for
 # where = {{ COLUMN = ["..."] }}  # count only rows with one of these values
@@ -79,6 +79,10 @@ path = "release/"
 # authors = ["..."]             # authors of the review
 """
 
+_ZONE = """\
+# zone = "Europe/Berlin"        # time zone in which the times in the data become dates
+"""
+
 _SECOND_QUERY = """
 # [[query]]
 # name = {name}
@@ -101,6 +105,7 @@ _FORMS = {
     "text": '["...", "..."], { integers = [0, 120] }, { bins = [...] } or { dates = [...] }',
     "booleans": "[false, true]",
     "dates": '{ dates = ["1920-01-01", "2026-12-31"], by = "year" }',
+    "times": '{ dates = ["2020-01", "2020-12"], by = "month" }, with zone in [data]',
     "folder": 'the folders\' values: ["...", "..."]',
 }
 """What the domain may say of a column of each type."""
@@ -201,7 +206,8 @@ def _build_text(
     values = "".join(f"#   {kind:<10}{form}\n" for kind, form in forms)
     values = values and f"# The values of an attribute, by the type of its column:\n{values}"
     unit = f'"{UNDECIDED}"' if records is None else f"{{ records = {records} }}"
-    head = _HEAD.format(path=_quote(path), spec=spec, unit=unit, values=values)
+    zone = _ZONE if ZONED in types.values() else ""
+    head = _HEAD.format(path=_quote(path), spec=spec, zone=zone, unit=unit, values=values)
     return head + "\n".join(lines) + "\n" + _TAIL.format(more=more)
 
 

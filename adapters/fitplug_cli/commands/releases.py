@@ -107,6 +107,8 @@ def check_counts_are_kept(spec: Spec, options: ChargeOptions) -> None:
     why = "person selects other rows in each count" if spec.data.person is not None else None
     if spec.source.rows is not None:
         why = "weight or where may select others"
+    if spec.source.columns:
+        why = "columns with another name (from) may be others"
     if why is not None:
         raise SpecError(
             f"{spec.path}: --covered-by {options.covered_by!r} needs the same records as that "

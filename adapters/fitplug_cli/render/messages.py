@@ -63,7 +63,7 @@ def print_plan(plan: Plan, delta: float, *, full: bool = False) -> None:
         facts += _list_details(plan)
     print_facts(*(fact for fact in facts if fact[1]))
     _print_groups(plan)
-    print_facts(describe_not_counted(plan), *_describe_coverage(plan))
+    print_facts(describe_not_counted(plan), *describe_coverage(plan))
     for rule in plan.workload.measure_rules:
         out.print(rule)
 
@@ -74,7 +74,7 @@ def describe_not_counted(plan: Plan, limited: Limited | None = None) -> tuple[st
     return "not counted", describe_rows_outside(plan, limited) or nothing
 
 
-def _describe_coverage(plan: Plan) -> list[tuple[str, str]]:
+def describe_coverage(plan: Plan) -> list[tuple[str, str]]:
     """Describe how accurately rows in no table are counted, if they are."""
     if plan.coverage is None:
         return []

@@ -26,6 +26,7 @@ from fitplug.display import (
 )
 from fitplug.plan import describe_overstatement, describe_public_totals
 from fitplug_cli.render.facts import DELTAS, RELAXED, Facts, format_factor, format_percent
+from fitplug_cli.render.messages import describe_coverage, describe_not_counted
 from fitplug_cli.render.record_limits import explain_limits
 
 
@@ -71,6 +72,10 @@ def render_page(facts: Facts, warning: str | None = None) -> str:
         overstated=describe_overstatement(facts.plan),
         plan=facts.plan,
         rules=facts.plan.workload.measure_rules,
+        not_counted=[
+            describe_not_counted(facts.plan, facts.limited),
+            *describe_coverage(facts.plan),
+        ],
         deltas=DELTAS,
         relaxed=f"{RELAXED - 1:.0%}",
         most_bars=MOST_BARS,

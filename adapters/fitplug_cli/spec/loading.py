@@ -249,6 +249,7 @@ def _build_spec(path: Path, document: Document) -> Spec:
     """Build the spec of a document; errors do not name the file."""
     folder, data, privacy = path.parent, document.data, document.privacy
     with _name_key("[domain]"):
+        document, columns = _split_columns(document)
         check_files_are_public(document.domain, folder, data.local_path)
         domain = read_domain(document.domain, folder)
         for name in domain.names:
@@ -265,7 +266,7 @@ def _build_spec(path: Path, document: Document) -> Spec:
             _check_budget(document.ledger)
     workload = _build_workload(folder, document, domain)
     with _name_key("[data]"):
-        source = _build_source(folder, data)
+        source = _build_source(folder, data, columns)
         _check_rows(source, workload)
         if source.person is not None and document.design.coverage:
             raise SpecError(
@@ -286,6 +287,22 @@ def _build_spec(path: Path, document: Document) -> Spec:
         about=document.about,
         design=document.design,
     )
+
+
+def _split_columns(document: Document) -> tuple[Document, dict[str, str]]:
+    """Take the key `from` out of entries of [domain].
+
+    Returns:
+        The document without these keys, and the column of each attribute that had one.
+    """
+    columns, entries = {}, dict(document.domain)
+    for name, entry in document.domain.items():
+        if isinstance(entry, Mapping) and "from" in entry:
+            entries[name] = {key: value for key, value in entry.items() if key != "from"}
+            if not isinstance(entry["from"], str) or not entry["from"]:
+                raise SpecError(f"attribute {name!r}: from must be the name of a column")
+            columns[name] = entry["from"]
+    return document.model_copy(update={"domain": entries}), columns
 
 
 def _check_budget(ledger: LedgerSection) -> None:
@@ -325,8 +342,10 @@ def _find_wrong_query(domain: Domain, groups: Sequence[UnboundQueryGroup]) -> st
     return "[[query]]"
 
 
-def _build_source(folder: Path, data: DataSection) -> Source:
+def _build_source(folder: Path, data: DataSection, columns: Mapping[str, str]) -> Source:
     """Build the source that [data] describes; its path is relative to the spec's folder.
+
+    `columns` has the columns of attributes that have another name in the data.
 
     Brackets and stars are a glob in [data] path, but not in the name of the spec's folder.
 
@@ -354,6 +373,7 @@ def _build_source(folder: Path, data: DataSection) -> Source:
         person=data.person,
         zone=data.zone,
         missing={name: None if value == "" else value for name, value in data.missing.items()},
+        columns=columns,
         storage_options=data.storage_options,
     )
 

@@ -25,12 +25,15 @@ from fitplug_dask.encoding.stored_values import (
     describe_values,
     encode_text,
     is_text,
+    is_zoned,
     needs_conversion,
     parse_text,
     spell_persons,
 )
+from fitplug_dask.encoding.text_forms import MOST_ROWS, explain_form, find_form
 
 __all__ = [
+    "MOST_ROWS",
     "CodeReader",
     "ColumnEncoder",
     "classify_person_type",
@@ -41,11 +44,14 @@ __all__ = [
     "convert_values",
     "describe_values",
     "encode_text",
+    "explain_form",
     "explain_mismatch",
     "explain_person_mismatch",
     "explain_value_mismatch",
+    "find_form",
     "holds_integers_only",
     "is_text",
+    "is_zoned",
     "join_batches",
     "needs_conversion",
     "parse_text",

@@ -31,6 +31,7 @@ import pyarrow.types as pt
 from fitplug.domain import (
     BLANKS,
     EPOCH,
+    OUTSIDE,
     TYPE_NAMES,
     Codes,
     DatesCodec,
@@ -74,12 +75,14 @@ def encode_text(attribute: Encoder, text: str | None) -> int | None:
     """Return the code of the value that a folder's name spells.
 
     Returns:
-        The code; None if the text spells no value of the attribute's type.
+        The code; None if the text spells no value of the attribute's type, and the attribute has
+        no cell for such text.
     """
-    if text is not None and _PARSERS[attribute.value_type](text) is None:
-        return None
-    if attribute.value_type is float and text is not None and text.lower() == "nan":
+    if text is None or (attribute.value_type is float and text.lower() == "nan"):
         return attribute.null_code
+    read = attribute.count_days if isinstance(attribute, DatesCodec) else None
+    if (read or _PARSERS[attribute.value_type])(text) is None:
+        return None if attribute.null_code == OUTSIDE else attribute.null_code
     return int(encode_texts(attribute, [text])[0])
 
 

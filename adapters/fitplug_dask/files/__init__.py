@@ -1,7 +1,6 @@
 """Files: the headers and the rows of files, and the snapshot of all files before they are read."""
 
-from fitplug_dask.files.checked_file import CheckedFile, DamagedFileError
-from fitplug_dask.files.column_checks import ColumnRules
+from fitplug_dask.files.checked_file import CheckedFile, ColumnRules, DamagedFileError
 from fitplug_dask.files.parquet import ReadAhead, sample_checksums
 from fitplug_dask.files.snapshot import (
     CheckAll,

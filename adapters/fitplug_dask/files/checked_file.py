@@ -53,6 +53,8 @@ class Header:
         footer: The footer of a Parquet file in a store, if tasks take it along.
         unchecked: Whether the types of the columns are known only when rows are read. The schema
             then has the names, or is None if these are not known either.
+        forms: The form that the text of a column has, for columns of CSV whose first values all
+            have one that some attributes do not read; see `find_form`.
     """
 
     schema: Any
@@ -61,6 +63,26 @@ class Header:
     records: int | None
     footer: bytes | None = None
     unchecked: bool = False
+    forms: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ColumnRules:
+    """How columns are read that no type alone says how to read.
+
+    Attributes:
+        zone: The time zone in which times with a zone are read as days; None refuses them.
+        missing: For columns that a file may lack, the value that all of its rows then have; None
+            is null.
+        columns: The columns of attributes that have another name in the files.
+    """
+
+    zone: str | None = None
+    missing: Mapping[str, Any] = field(default_factory=dict)
+    columns: Mapping[str, str] = field(default_factory=dict)
+
+
+PLAIN_RULES = ColumnRules()
 
 
 class DamagedFileError(Exception):
@@ -232,19 +254,19 @@ def _find_agreeing(column: Any, key: RepeatedKey, zone: str | None) -> Any:
         return column.is_null().to_numpy(zero_copy_only=False)
     if pt.is_dictionary(column.type):
         column = column.dictionary_decode()
-    if is_text(column.type) and key.value_type is not str:
+    value = parse_text(key.value_type, key.text)
+    if is_text(column.type) and value is not None and key.value_type is not str:
         # The text of CSV files: another spelling of the value is another text.
         texts = column.cast(pa.large_binary()).to_pylist()
-        value = parse_text(key.value_type, key.text)
         return np.array([t is not None and _parse(key.value_type, t) == value for t in texts], bool)
-    if key.value_type is datetime.date:
-        column = convert_to_days(column)
-        wanted = pa.scalar(parse_day(key.text), pa.int64())
-    elif is_text(column.type):
+    if is_text(column.type):
         column = column.cast(pa.large_binary())
         wanted = pa.scalar(key.text.encode(), pa.large_binary())
+    elif key.value_type is datetime.date:
+        column = convert_to_days(column)
+        wanted = pa.scalar(parse_day(key.text), pa.int64())
     else:
-        wanted = _make_scalar(parse_text(key.value_type, key.text), column.type)
+        wanted = _make_scalar(value, column.type)
         if wanted is None:
             return np.zeros(len(column), dtype=bool)
     return pc.equal(column, wanted).fill_null(False).to_numpy(zero_copy_only=False)

@@ -16,6 +16,7 @@ from fitplug_dask.encoding import (
     classify_type,
     describe_values,
     encode_text,
+    explain_form,
     explain_mismatch,
     explain_person_mismatch,
     needs_conversion,
@@ -23,6 +24,7 @@ from fitplug_dask.encoding import (
 from fitplug_dask.files.checked_file import (
     Adaptation,
     CheckedFile,
+    ColumnRules,
     Header,
     RepeatedKey,
     find_stored_column,
@@ -30,24 +32,7 @@ from fitplug_dask.files.checked_file import (
 )
 from fitplug_dask.sources import TEXT_FORMATS, FolderKey, Format, SourceFile
 
-
-@dataclass(frozen=True)
-class ColumnRules:
-    """How columns are read that no type alone says how to read.
-
-    Attributes:
-        zone: The time zone in which times with a zone are read as days; None refuses them.
-        missing: For columns that a file may lack, the value that all of its rows then have; None
-            is null.
-    """
-
-    zone: str | None = None
-    missing: Mapping[str, Any] = field(default_factory=dict)
-
-
 _MOST_SCHEMAS = 8
-
-PLAIN_RULES = ColumnRules()
 
 
 @dataclass(frozen=True)
@@ -60,7 +45,7 @@ class WantedColumns:
         weight: The column of weights, if there is one.
         filters: What rows must hold.
         rules: How columns are read that no type alone says how to read.
-        checks: What was found for the last few schemas of each folder, so that it is found once.
+        checks: What was found for the last few headers of each folder, so that it is found once.
         codes: The codes of the values that folders' names spell.
     """
 
@@ -69,7 +54,7 @@ class WantedColumns:
     weight: str | None
     filters: Filters
     rules: ColumnRules
-    checks: dict[Any, list[tuple[Any, dict[str, Any]]]] = field(
+    checks: dict[Any, list[tuple[Header, dict[str, Any]]]] = field(
         default_factory=dict, repr=False, compare=False
     )
     codes: dict[Any, int] = field(default_factory=dict, repr=False, compare=False)
@@ -134,11 +119,11 @@ def _check_columns_once(file: SourceFile, header: Header, wanted: WantedColumns)
         return _check_columns(file, header, wanted)
     checks = wanted.checks.setdefault((file.keys, file.format), [])
     # To hash a schema takes longer than to compare it with the few of a folder.
-    for schema, columns in checks:
-        if schema.equals(header.schema):
+    for known, columns in checks:
+        if known.schema.equals(header.schema) and known.forms == header.forms:
             return columns
     columns = _check_columns(file, header, wanted)
-    checks.insert(0, (header.schema, columns))
+    checks.insert(0, (header, columns))
     del checks[_MOST_SCHEMAS:]
     return columns
 
@@ -189,8 +174,9 @@ class _ColumnCheck:
 
     def add_column(self, name: str, attribute: Encoder, wording: _Wording) -> None:
         """Look up the column, or the folder key, of an attribute or a filter."""
-        key = self._find_folder_key(name)
-        stored = self._find_stored(name)
+        column = self._rules.columns.get(name, name)
+        key = self._find_folder_key(column)
+        stored = self._find_stored(column)
         if key is not None:
             known = (name, key.value, wording)
             if known not in self._known_codes:
@@ -200,7 +186,7 @@ class _ColumnCheck:
                 self._check_type(stored, attribute, wording)
                 self._repeated.append(RepeatedKey(stored, attribute.value_type, key.value))
         elif stored is None:
-            self.codes[name] = self._find_default(name, attribute, wording)
+            self.codes[name] = self._find_default(name, column, attribute, wording)
         else:
             self._add_stored(name, stored, attribute, wording)
 
@@ -272,6 +258,14 @@ class _ColumnCheck:
     def _add_stored(self, name: str, stored: str, attribute: Encoder, wording: _Wording) -> None:
         self.stored[name] = stored
         if self._header.unchecked:
+            # A frame converts a column once, for all attributes that are read from it.
+            for other, column in self.stored.items():
+                kind = self._value_types.get(other, attribute.value_type)
+                if column == stored and kind is not attribute.value_type:
+                    raise DataError(
+                        f"{self._file.path}: column {stored!r} is read as {name!r} and {other!r}, "
+                        "which have other types. Give each a column of its own."
+                    )
             self._value_types[name] = attribute.value_type
             return
         self._check_type(stored, attribute, wording)
@@ -281,6 +275,9 @@ class _ColumnCheck:
 
     def _check_type(self, stored: str, attribute: Encoder, wording: _Wording) -> None:
         """Raise DataError if the attribute cannot read a column."""
+        form = self._header.forms.get(stored)
+        if form is not None and (why := explain_form(attribute, form, wording.expects)):
+            raise DataError(f"{self._file.path}: column {stored!r} {why}")
         if self._file.format in TEXT_FORMATS or self._header.unchecked:
             return
         arrow_type = self._schema.field(stored).type
@@ -331,19 +328,19 @@ class _ColumnCheck:
             )
         return find_stored_column(self._schema, column)
 
-    def _find_default(self, name: str, attribute: Encoder, wording: _Wording) -> int:
+    def _find_default(self, name: str, column: str, attribute: Encoder, wording: _Wording) -> int:
         """Return the code that all rows of a file have that lacks a column."""
         entry = self._file.entry
         if name in self._rules.missing:
             value = self._rules.missing[name]
             return int(attribute.codes(np.array([value, None], dtype=object))[0])
-        if entry is not None and name in entry.columns:
-            column = entry.columns[name]
-            if column.absent is not None:
-                raise DataError(f"{self._file.path}: column {name!r} {column.absent}")
-            text = column.shared[0] if column.shared else None
-            return _encode_folder_key(FolderKey(name, text, self._file.path), attribute, wording)
-        raise self._make_missing_error(name)
+        if entry is not None and column in entry.columns:
+            listed = entry.columns[column]
+            if listed.absent is not None:
+                raise DataError(f"{self._file.path}: column {column!r} {listed.absent}")
+            text = listed.shared[0] if listed.shared else None
+            return _encode_folder_key(FolderKey(column, text, self._file.path), attribute, wording)
+        raise self._make_missing_error(column)
 
     def _check_no_folder_key(self, name: str, subject: str) -> None:
         """Raise DataError if a folder gives what must be a column."""

@@ -9,13 +9,15 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from itertools import islice
 from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.csv as pc
 
+from fitplug_dask.encoding import MOST_ROWS, find_form
 from fitplug_dask.files.checked_file import (
     Batches,
     CheckedFile,
@@ -37,27 +39,42 @@ def read_csv_header(location: Location, state: State) -> Header:
         DamagedFileError: The file has no line of names.
         Exception: The line of names cannot be read.
     """
-    return _make_header(_read_names(location, state, zipped=False), state)
+    return _make_header(_read_first_rows(location, state, zipped=False), state)
 
 
 def read_gzipped_csv_header(location: Location, state: State) -> Header:
     """Return the header of a gzipped CSV file; it raises as `read_csv_header`."""
-    return _make_header(_read_names(location, state, zipped=True), state)
+    return _make_header(_read_first_rows(location, state, zipped=True), state)
 
 
-def _make_header(names: Sequence[str], state: State) -> Header:
-    if not names:
+def _make_header(rows: Sequence[Sequence[str]], state: State) -> Header:
+    """Make the header of a file from its names and first rows."""
+    if not rows:
         raise DamagedFileError("has no line of column names. Write one.")
+    names = rows[0]
     schema = pa.schema([pa.field(name, pa.binary()) for name in names])
-    return Header(schema, (guess_rows(state[0]),), False, None)
+    columns = zip(*(row for row in rows[1:] if len(row) == len(names)), strict=True)
+    forms = {
+        name: form
+        for name, texts in zip(names, columns, strict=False)
+        if (form := find_form(texts)) is not None
+    }
+    return Header(schema, (guess_rows(state[0]),), False, None, forms=forms)
 
 
-def _read_names(location: Location, state: State, *, zipped: bool) -> Sequence[str]:
-    """Return the names on the first line that is not blank; no names if there is no such line."""
+def _read_first_rows(
+    location: Location, state: State, *, zipped: bool, most: int = MOST_ROWS
+) -> Sequence[Sequence[str]]:
+    """Read the line of names, the first that is not blank, and up to `most` rows after it."""
     with _open_bytes(location, state, zipped=zipped) as stream:
-        text = stream.read(_NAMES_BYTES).decode("utf-8-sig", errors="replace")
-    records = csv.reader(io.StringIO(text, newline=""), strict=True)
-    return next((record for record in records if record), ())
+        read = stream.read(_NAMES_BYTES)
+    text = read.decode("utf-8-sig", errors="replace")
+    records = filter(None, csv.reader(io.StringIO(text, newline=""), strict=True))
+    rows = list(islice(records, 1))
+    with suppress(csv.Error):  # a row that ends beyond what was read
+        rows += islice(records, most)
+    # The last row may be cut off.
+    return rows[:-1] if 1 < len(rows) <= most and len(read) == _NAMES_BYTES else rows
 
 
 def _open_bytes(location: Location, state: State, *, zipped: bool) -> Any:
@@ -81,7 +98,7 @@ def _parse(file: CheckedFile, rows: int) -> Batches:
     null; a quoted empty one is the empty string.
     """
     zipped = file.format is Format.CSV_GZ
-    names = _read_names(file.location, file.state, zipped=zipped)
+    (names,) = _read_first_rows(file.location, file.state, zipped=zipped, most=0)
     wanted = list(file.columns) or [names[0]]
     sentinel = uuid4().hex.encode()
     with _open_bytes(file.location, file.state, zipped=zipped) as stream:

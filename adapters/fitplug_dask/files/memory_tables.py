@@ -89,9 +89,8 @@ def open_dask_partition(file: CheckedFile) -> Iterator[ReadRowGroup]:
     def compute(_: int, rows: int) -> Batches:
         adaptation = file.adaptation
         assert adaptation is not None  # as every file whose types are unchecked has one
-        table = convert_frame(
-            file.location.compute(), file.columns, adaptation.value_types, adaptation.zone
-        )
+        types = {adaptation.stored[name]: kind for name, kind in adaptation.value_types.items()}
+        table = convert_frame(file.location.compute(), file.columns, types, adaptation.zone)
         for batch in table.to_batches(max_chunksize=rows):
             columns = [validate_column(column) for column in batch.columns]
             yield pa.RecordBatch.from_arrays(columns, names=batch.schema.names)

@@ -20,14 +20,15 @@ from fitplug.domain import Attribute
 from fitplug.errors import DataError
 from fitplug_dask.encoding import classify_type
 from fitplug_dask.files.arrow_ipc import END_OF_STREAM, open_arrow_row_groups, read_arrow_header
-from fitplug_dask.files.checked_file import CheckedFile, DamagedFileError, Header, ReadRowGroup
-from fitplug_dask.files.column_checks import (
+from fitplug_dask.files.checked_file import (
     PLAIN_RULES,
+    CheckedFile,
     ColumnRules,
-    WantedColumns,
-    check_file,
-    check_person_types,
+    DamagedFileError,
+    Header,
+    ReadRowGroup,
 )
+from fitplug_dask.files.column_checks import WantedColumns, check_file, check_person_types
 from fitplug_dask.files.csv_text import (
     open_csv_row_groups,
     read_csv_header,

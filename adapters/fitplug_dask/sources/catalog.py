@@ -29,6 +29,7 @@ from fitplug_dask.sources.library_tables import (
     find_dask_partitions,
     find_duckdb_stream,
     find_fragments,
+    find_pandas_stream,
     find_polars_stream,
 )
 from fitplug_dask.sources.locations import Location, strip_local_scheme
@@ -44,7 +45,7 @@ _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 _KINDS = (
     "a path, a list of paths, a Delta or Iceberg table, a dask.dataframe, delayed frames, an "
-    "Arrow data set, table or reader, a Polars frame or a DuckDB relation"
+    "Arrow data set, table or reader, a pandas or Polars frame or a DuckDB relation"
 )
 
 _FIND_TABLES: dict[tuple[str, str], Callable[[Any, Options | None], list[SourceFile]]] = {
@@ -62,6 +63,7 @@ _FIND: dict[tuple[str, str], Callable[[Any], list[SourceFile]]] = {
     ("pyarrow", "RecordBatch"): find_arrow_stream,
     ("pyarrow", "RecordBatchReader"): find_arrow_stream,
     ("pyarrow", "Scanner"): find_arrow_stream,
+    ("pandas", "DataFrame"): find_pandas_stream,
     ("polars", "LazyFrame"): find_polars_stream,
     ("polars", "DataFrame"): find_polars_stream,
     ("_duckdb", "DuckDBPyRelation"): find_duckdb_stream,
@@ -104,7 +106,7 @@ def find_files(source: Source) -> list[SourceFile]:
         if all(isinstance(one, (str, Path)) for one in path):
             return _find_by_path(path, options)
     advice = ""
-    if hasattr(path, "columns") or isinstance(path, Mapping):
+    if isinstance(path, Mapping):
         advice = ". Count rows in memory with fitplug.Tables.from_records(domain, records, tables)."
     raise DataError(f"the data must be {_KINDS}, not {_describe_type(path)}{advice}")
 

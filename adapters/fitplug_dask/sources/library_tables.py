@@ -132,6 +132,37 @@ def find_arrow_stream(source: Any) -> list[SourceFile]:
     return [make_stream("the Arrow reader", source.schema, open_reader)]
 
 
+def find_pandas_stream(source: Any) -> list[SourceFile]:
+    """Find the rows of a DataFrame of pandas."""
+    import pyarrow as pa
+
+    fields = [pa.field(str(name), _infer_type(column)) for name, column in source.items()]
+    places = {field.name: place for place, field in enumerate(fields)}
+
+    def open_frame(columns: Sequence[str]) -> Iterator[Any]:
+        for start in range(0, len(source), _BATCH_ROWS):
+            rows = source.iloc[start : start + _BATCH_ROWS]
+            arrays = [
+                pa.array(rows.iloc[:, places[name]], fields[places[name]].type, from_pandas=True)
+                for name in columns
+            ]
+            yield from pa.Table.from_arrays(arrays, names=list(columns)).to_batches()
+
+    return [make_stream("the pandas frame", pa.schema(fields), open_frame)]
+
+
+def _infer_type(column: Any) -> Any:
+    """Find the type of Arrow that holds a column of pandas; an empty struct if none does."""
+    import pyarrow as pa
+
+    try:
+        if column.dtype == object:
+            return pa.infer_type(column, from_pandas=True)
+        return pa.array(column.iloc[:0], from_pandas=True).type
+    except (pa.ArrowException, TypeError):
+        return pa.struct([])  # which no attribute reads
+
+
 def find_polars_stream(source: Any) -> list[SourceFile]:
     """Find the rows of a LazyFrame or DataFrame of Polars."""
     import polars as pl
