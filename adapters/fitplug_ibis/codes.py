@@ -19,8 +19,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from fitplug.counts import WEIGHT
-from fitplug.counts.records import MOST_WEIGHT
+from fitplug.counts import MOST_WEIGHT, WEIGHT
 from fitplug.domain import (
     EPOCH,
     OUTSIDE,

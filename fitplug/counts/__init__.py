@@ -1,7 +1,7 @@
 """Counts: exact tables of records. They are confidential."""
 
 from fitplug.counts.columns import can_name_columns, suggest_column
-from fitplug.counts.consistency import AttributeSet, Counts, sum_out
+from fitplug.counts.consistency import AttributeSet, Counts
 from fitplug.counts.joint_tables import (
     choose_joint_tables,
     is_measure,
@@ -10,6 +10,7 @@ from fitplug.counts.joint_tables import (
 )
 from fitplug.counts.outside import OutsideCounts
 from fitplug.counts.records import (
+    MOST_WEIGHT,
     WEIGHT,
     Filters,
     check_weight,
@@ -37,6 +38,7 @@ from fitplug.counts.source import (
 from fitplug.counts.tables import Tables
 
 __all__ = [
+    "MOST_WEIGHT",
     "WEIGHT",
     "AttributeSet",
     "Counts",
@@ -66,6 +68,5 @@ __all__ = [
     "seal_slabs",
     "split_into_atoms",
     "suggest_column",
-    "sum_out",
     "sum_to_tables",
 ]
